@@ -1,0 +1,119 @@
+//! Micro-batches: how a batch is cut into the pieces that are computed at once.
+
+use std::fmt;
+use std::iter::FusedIterator;
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+/// How many samples are computed at once; never 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MicroBatch(NonZeroU32);
+
+impl MicroBatch {
+    /// One sample at a time.
+    pub const ONE: Self = Self(NonZeroU32::MIN);
+
+    /// A micro-batch of `samples`, or `None` for 0.
+    pub const fn new(samples: u32) -> Option<Self> {
+        match NonZeroU32::new(samples) {
+            Some(samples) => Some(Self(samples)),
+            None => None,
+        }
+    }
+
+    /// The number of samples.
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Half of it, rounded down; `None` for one sample.
+    pub const fn halved(self) -> Option<Self> {
+        Self::new(self.get() / 2)
+    }
+
+    /// Twice as much, but not above `ceiling`; `None` where that is no more than now.
+    pub fn doubled(self, ceiling: Self) -> Option<Self> {
+        let wanted = Self(self.0.saturating_mul(NonZeroU32::MIN.saturating_add(1))).min(ceiling);
+        (wanted > self).then_some(wanted)
+    }
+}
+
+impl fmt::Display for MicroBatch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// The sizes into which a batch of `samples` is cut: each is `micro_batch`, the last may be smaller.
+///
+/// They always add up to `samples`, and none is 0: a batch of 0 samples has no pieces.
+pub fn pieces(samples: u32, micro_batch: MicroBatch) -> Pieces {
+    Pieces { left: samples, micro_batch }
+}
+
+/// The iterator of [`pieces`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Pieces {
+    left: u32,
+    micro_batch: MicroBatch,
+}
+
+impl Iterator for Pieces {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let size = self.left.min(self.micro_batch.get());
+        self.left -= size;
+        (size > 0).then_some(size)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let count = usize::try_from(self.left.div_ceil(self.micro_batch.get())).unwrap_or(usize::MAX);
+        (count, Some(count))
+    }
+}
+
+impl ExactSizeIterator for Pieces {}
+impl FusedIterator for Pieces {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(samples: u32, micro_batch: u32, expect: &[u32]) {
+        let pieces = pieces(samples, MicroBatch::new(micro_batch).unwrap());
+        assert_eq!(pieces.len(), expect.len());
+        assert_eq!(pieces.collect::<Vec<_>>(), expect);
+    }
+
+    #[test]
+    fn cuts_a_batch() {
+        check(8, 4, &[4, 4]);
+        check(10, 4, &[4, 4, 2]);
+        check(3, 4, &[3]);
+        check(0, 4, &[]);
+        check(u32::MAX, u32::MAX, &[u32::MAX]);
+    }
+
+    #[test]
+    fn halves_and_doubles() {
+        let micro_batch = |samples| MicroBatch::new(samples).unwrap();
+        assert_eq!(micro_batch(5).halved(), Some(micro_batch(2)));
+        assert_eq!(MicroBatch::ONE.halved(), None);
+        assert_eq!(micro_batch(2).doubled(micro_batch(5)), Some(micro_batch(4)));
+        assert_eq!(micro_batch(4).doubled(micro_batch(5)), Some(micro_batch(5)));
+        assert_eq!(micro_batch(5).doubled(micro_batch(5)), None);
+        assert_eq!(micro_batch(6).doubled(micro_batch(5)), None);
+        assert_eq!(micro_batch(u32::MAX).doubled(micro_batch(u32::MAX)), None);
+    }
+
+    #[test]
+    fn zero_is_refused_in_json() {
+        assert!(serde_json::from_str::<MicroBatch>("0").is_err());
+        assert_eq!(serde_json::from_str::<MicroBatch>("3").unwrap(), MicroBatch::new(3).unwrap());
+    }
+}

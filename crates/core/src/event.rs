@@ -1,0 +1,188 @@
+//! What is written down about a run.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{Bytes, Line, Measures, MicroBatch, Phase, Reason, Rung, Step, Stop};
+
+/// The version of the form of [`Record`]; it grows when a reader of the old form would misread the new one.
+pub const SCHEMA: u32 = 1;
+
+/// One line of `events.jsonl`: an event and when it happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of this form; [`SCHEMA`] when written by this crate.
+    pub schema: u32,
+    /// Seconds since the run, or its present part after a resume, began.
+    pub time: f64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+impl Record {
+    /// A record in the present schema of something that happened at `time` seconds.
+    #[must_use]
+    pub const fn new(time: f64, event: Event) -> Self {
+        Self { schema: SCHEMA, time, event }
+    }
+}
+
+/// Something that happened in a run.
+///
+/// In JSON the key `event` holds the name. A loss that is not a finite number is written as `null` and read as NaN.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The run began, or went on from a checkpoint.
+    RunStarted {
+        /// The name of the workload.
+        workload: String,
+        /// The device, as `cpu` or `cuda:0`.
+        device: String,
+        /// The seed of all random numbers.
+        seed: u64,
+        /// The effective batch in samples.
+        batch: u32,
+        /// The first micro-batch.
+        micro_batch: MicroBatch,
+        /// The line on the device.
+        line: Line,
+        /// The line on host memory.
+        host_line: Line,
+        /// The number of trained parameters.
+        parameters: u64,
+        /// The step of the checkpoint that the run goes on from.
+        resumed_at: Option<Step>,
+    },
+    /// A step was committed.
+    #[serde(rename = "step")]
+    StepDone {
+        /// The step.
+        step: Step,
+        /// The mean loss of its batch.
+        #[serde(deserialize_with = "null_as_nan")]
+        loss: f64,
+        /// The learning rate of its update.
+        learning_rate: f64,
+        /// The samples in its batch.
+        samples: u64,
+        /// The tokens in its batch, for workloads that have tokens.
+        tokens: Option<u64>,
+        /// How long it took, repeated tries included.
+        seconds: f64,
+        /// Bytes in use after it.
+        allocated: Bytes,
+        /// The most bytes in use during it.
+        peak: Bytes,
+        /// The most bytes held from the device during it, cached blocks included.
+        reserved: Bytes,
+        /// The micro-batch it was computed with.
+        micro_batch: MicroBatch,
+    },
+    /// Memory ran out; what the message does not tell is `null`.
+    OutOfMemory {
+        /// The step that was under way.
+        step: Step,
+        /// What it was doing.
+        phase: Phase,
+        /// The bytes that were asked for.
+        requested: Option<Bytes>,
+        /// The limit that stood in the way.
+        limit: Option<Bytes>,
+        /// The bytes in use at that moment.
+        allocated: Option<Bytes>,
+        /// The engine's own message.
+        message: String,
+    },
+    /// A failure was answered with a rung of the ladder.
+    RungTaken {
+        /// The step that failed.
+        step: Step,
+        /// The rung.
+        rung: Rung,
+        /// The measures from now on.
+        measures: Measures,
+        /// Why.
+        reason: Reason,
+    },
+    /// A larger micro-batch is tried.
+    Climbed {
+        /// The last step with the smaller one.
+        step: Step,
+        /// The measures from now on.
+        measures: Measures,
+        /// Why.
+        reason: Reason,
+    },
+    /// Cached blocks were released.
+    Cleaned {
+        /// The step that was under way or just committed.
+        step: Step,
+        /// The bytes given back to the device.
+        freed: Bytes,
+        /// How long it took.
+        seconds: f64,
+    },
+    /// An evaluation ended.
+    Evaluated {
+        /// The last committed step.
+        step: Step,
+        /// The mean loss.
+        #[serde(deserialize_with = "null_as_nan")]
+        loss: f64,
+        /// The number of batches.
+        batches: u64,
+        /// How long it took.
+        seconds: f64,
+    },
+    /// A checkpoint was written.
+    Saved {
+        /// The step whose state it holds.
+        step: Step,
+        /// Where it is, as seen from the run folder.
+        path: String,
+        /// Its size on disk.
+        bytes: Bytes,
+        /// How long it took.
+        seconds: f64,
+    },
+    /// The update of a step was left out because the gradients overflowed; the loss scale falls.
+    Skipped {
+        /// The step.
+        step: Step,
+        /// The loss scale from now on.
+        scale: f64,
+    },
+    /// The run ended.
+    Stopped {
+        /// The last committed step.
+        step: Step,
+        /// How it ended.
+        #[serde(flatten)]
+        ending: Ending,
+    },
+}
+
+/// How a run ended; in JSON the key `reason` holds the name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Ending {
+    /// All steps were done.
+    Finished,
+    /// A signal asked it to end.
+    Interrupted,
+    /// It could not be held under the line.
+    Line {
+        /// Why, and what was tried.
+        stop: Stop,
+    },
+    /// An error that has nothing to do with memory.
+    Error {
+        /// The error in words.
+        message: String,
+    },
+}
+
+fn null_as_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}

@@ -1,0 +1,276 @@
+//! The state machine that answers out-of-memory errors.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::episode::{Episode, Work};
+use crate::strikes::Strikes;
+use crate::{
+    Action, Bytes, Ladder, Measures, MicroBatch, Phase, Reason, Rung, Signal, Step, Stop, StopCause, Tried, Usage,
+};
+
+/// Decides what to do when memory runs out: it hears [`Signal`]s and answers with [`Action`]s.
+///
+/// **A failure in forward or backward.** The first one of a step is answered by cleaning, since a passing squeeze or
+/// fragmentation is the cheapest thing to mend and cleaning changes nothing else. From then on each failure of the same
+/// step goes one rung down: halve the micro-batch down to 1, double the loss chunks, recompute one level more, spill one
+/// level more, narrow, stop. Cleaning is passed over where it cannot help for long: the measures have failed twice, or
+/// cleaning was the answer for [`Limits::cleans`](crate::Limits::cleans) steps of the present stretch already.
+///
+/// **Failed twice.** A failure of forward or backward counts against the micro-batch together with all other training
+/// measures. A step committed with exactly the same measures forgives it. At two failures that are not forgiven, the
+/// micro-batch and every larger one are never taken again with the same other measures. Going down still leaves a
+/// micro-batch after one failure where the step was cleaned before; that one may be tried once more when climbing.
+///
+/// **A failure in the optimizer.** Clean, then spill level by level, then stop. The optimizer's memory does not depend on the
+/// batch, so it never splits, and its failures do not count against the micro-batch.
+///
+/// **A failure in evaluation.** Clean once per evaluation, then halve the evaluation's own micro-batch, then chunk its loss,
+/// then stop. Training's measures never change. Evaluation does not climb back.
+///
+/// **A failure while saving or loading.** Clean and try again, a limited number of times, then stop.
+///
+/// **Climbing back.** After [`Limits::climb_after`](crate::Limits::climb_after) committed steps without a failure or
+/// warning the micro-batch is doubled, up to the ceiling, if the forecast from the last step leaves the margin free
+/// under the line. Only the micro-batch climbs; the other measures stay for the rest of the run.
+///
+/// **It ends.** Whatever fails, a run is stopped by the end of the ladder, by its limits, or because it makes no progress;
+/// after that every signal is answered with the same [`Action::Stop`].
+///
+/// The answers depend on the signals alone, and the whole state can be written into a checkpoint and read back, so that a
+/// resumed run decides like an unbroken one. A signal without a failure costs a few comparisons and allocates nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guard {
+    ladder: Ladder,
+    measures: Measures,
+    ceiling: MicroBatch,
+    strikes: Strikes,
+    episode: Episode,
+    /// Failures of the run.
+    failures: u64,
+    /// Steps committed in the run.
+    committed: u64,
+    /// Steps committed since the last failure of training, warning or climb.
+    calm_steps: u32,
+    /// Steps of this stretch that cleaning answered.
+    cleans: u32,
+    /// The value of `committed` at the last cleaning for a warning.
+    warned_at: Option<u64>,
+    /// The value of `committed` at each of the last failures, the oldest first.
+    recent: VecDeque<u64>,
+    stopped: Option<Stop>,
+}
+
+impl Guard {
+    /// A guard that starts with these measures and climbs up to `ceiling`.
+    ///
+    /// The ceiling is the micro-batch the user set, or the whole batch where the run may choose; one below the first
+    /// micro-batch counts as the first micro-batch. `start` may already hold measures that the ladder does not offer.
+    #[must_use]
+    pub fn new(ladder: Ladder, start: Measures, ceiling: MicroBatch) -> Self {
+        Self {
+            ladder,
+            measures: start,
+            ceiling: ceiling.max(start.micro_batch),
+            strikes: Strikes::default(),
+            episode: Episode::default(),
+            failures: 0,
+            committed: 0,
+            calm_steps: 0,
+            cleans: 0,
+            warned_at: None,
+            recent: VecDeque::new(),
+            stopped: None,
+        }
+    }
+
+    /// The measures in force.
+    #[must_use]
+    pub fn measures(&self) -> Measures {
+        self.measures
+    }
+
+    /// How many failures it has been told of, in all phases.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Hears what happened and says what to do next.
+    pub fn on(&mut self, signal: Signal) -> Action {
+        if let Some(stop) = &self.stopped {
+            return Action::Stop(stop.clone());
+        }
+        match signal {
+            Signal::Failed { step, phase } => self.failed(step, phase),
+            Signal::Committed { step, usage } => self.committed(step, usage),
+            Signal::Evaluated => self.evaluated(),
+            Signal::RetriesRose => self.retries_rose(),
+        }
+    }
+
+    fn failed(&mut self, step: Step, phase: Phase) -> Action {
+        self.count_failure(step);
+        if let Some(cause) = self.limit_passed() {
+            return self.stop(phase, cause);
+        }
+        match Work::of(phase) {
+            Work::Compute => self.compute_failed(phase),
+            Work::Optimizer => self.optimizer_failed(phase),
+            Work::Eval => self.eval_failed(phase),
+            Work::Checkpoint => self.checkpoint_failed(phase),
+        }
+    }
+
+    fn compute_failed(&mut self, phase: Phase) -> Action {
+        let out = self.strikes.compute_failed(self.measures.micro_batch);
+        self.answer_training(phase, out, self.ladder.below_compute(self.measures))
+    }
+
+    fn optimizer_failed(&mut self, phase: Phase) -> Action {
+        let out = self.strikes.optimizer_failed();
+        self.answer_training(phase, out, self.ladder.below_optimizer(self.measures))
+    }
+
+    fn answer_training(&mut self, phase: Phase, out: bool, below: Option<(Rung, Measures)>) -> Action {
+        self.calm_steps = 0;
+        let first_clean = self.episode.cleaned.insert(Work::of(phase));
+        let worn_out = below.is_some() && self.cleans >= self.ladder.limits.cleans;
+        let reason = match (out, first_clean, worn_out) {
+            (true, ..) => Reason::FailedTwice { phase },
+            (false, false, _) => Reason::StillFailing { phase },
+            (false, true, true) => Reason::CleaningWornOut { phase },
+            (false, true, false) => {
+                self.cleans = self.cleans.saturating_add(1);
+                return self.retry(phase, Rung::Clean, self.measures, Reason::FirstFailure { phase });
+            }
+        };
+        let Some((rung, measures)) = below else {
+            return self.stop(phase, StopCause::LadderExhausted);
+        };
+        if worn_out {
+            self.strikes.rule_out(self.measures.micro_batch);
+        }
+        if rung != Rung::Split {
+            self.strikes.measures_changed();
+        }
+        self.cleans = 0;
+        self.retry(phase, rung, measures, reason)
+    }
+
+    fn eval_failed(&mut self, phase: Phase) -> Action {
+        let out = self.strikes.eval_failed();
+        let first_clean = self.episode.cleaned.insert(Work::Eval);
+        if first_clean && !out {
+            return self.retry(phase, Rung::Clean, self.measures, Reason::FirstFailure { phase });
+        }
+        let Some((rung, measures)) = self.ladder.below_eval(self.measures) else {
+            return self.stop(phase, StopCause::LadderExhausted);
+        };
+        self.strikes.forgive_eval();
+        let reason = if out { Reason::FailedTwice { phase } } else { Reason::StillFailing { phase } };
+        self.retry(phase, rung, measures, reason)
+    }
+
+    fn checkpoint_failed(&mut self, phase: Phase) -> Action {
+        self.episode.checkpoint_failures = self.episode.checkpoint_failures.saturating_add(1);
+        if self.episode.checkpoint_failures > self.ladder.limits.checkpoint_retries {
+            return self.stop(phase, StopCause::LadderExhausted);
+        }
+        let first_clean = self.episode.cleaned.insert(Work::Checkpoint);
+        let reason = if first_clean { Reason::FirstFailure { phase } } else { Reason::StillFailing { phase } };
+        self.retry(phase, Rung::Clean, self.measures, reason)
+    }
+
+    fn committed(&mut self, step: Step, usage: Usage) -> Action {
+        self.committed = self.committed.saturating_add(1);
+        self.calm_steps = self.calm_steps.saturating_add(1);
+        self.strikes.committed(self.measures.micro_batch);
+        if self.episode.step == step {
+            self.episode = Episode::at(step);
+        }
+        let climb_after = self.ladder.limits.climb_after;
+        if climb_after == 0 || self.calm_steps < climb_after {
+            return Action::Continue;
+        }
+        self.cleans = 0;
+        self.climb(usage)
+    }
+
+    fn climb(&mut self, usage: Usage) -> Action {
+        let Some((micro_batch, forecast)) = self.larger_that_fits(usage) else {
+            return Action::Continue;
+        };
+        self.calm_steps = 0;
+        self.measures.micro_batch = micro_batch;
+        Action::Climb { measures: self.measures, reason: Reason::Room { forecast, limit: usage.line.limit() } }
+    }
+
+    /// The next larger micro-batch, with its forecast, if it may be tried and should fit.
+    fn larger_that_fits(&self, usage: Usage) -> Option<(MicroBatch, Bytes)> {
+        let now = self.measures.micro_batch;
+        let next = now.doubled(self.ceiling)?;
+        if !self.ladder.offer.split || self.strikes.is_out(next) {
+            return None;
+        }
+        let forecast = usage.forecast(now, next);
+        let margin = usage.line.limit().unwrap_or_default().of_percent(self.ladder.limits.climb_margin);
+        usage.line.admits(forecast, margin).then_some((next, forecast))
+    }
+
+    fn evaluated(&mut self) -> Action {
+        self.strikes.forgive_eval();
+        self.episode.cleaned.remove(&Work::Eval);
+        Action::Continue
+    }
+
+    fn retries_rose(&mut self) -> Action {
+        self.calm_steps = 0;
+        let rest = u64::from(self.ladder.limits.warning_rest);
+        if self.warned_at.is_some_and(|at| self.committed.saturating_sub(at) < rest) {
+            return Action::Continue;
+        }
+        self.warned_at = Some(self.committed);
+        Action::Clean { reason: Reason::RetriesRose }
+    }
+
+    fn count_failure(&mut self, step: Step) {
+        if self.episode.step != step {
+            self.episode = Episode::at(step);
+        }
+        self.episode.failures = self.episode.failures.saturating_add(1);
+        self.failures = self.failures.saturating_add(1);
+        self.recent.push_back(self.committed);
+        while self.recent.len() as u64 > u64::from(self.ladder.limits.no_progress_failures) {
+            self.recent.pop_front();
+        }
+    }
+
+    fn limit_passed(&self) -> Option<StopCause> {
+        let limits = &self.ladder.limits;
+        if self.episode.failures > limits.failures_per_step {
+            return Some(StopCause::TooManyFailuresInStep { limit: limits.failures_per_step });
+        }
+        if self.failures > u64::from(limits.failures_per_run) {
+            return Some(StopCause::TooManyFailuresInRun { limit: limits.failures_per_run });
+        }
+        let failures = limits.no_progress_failures;
+        let committed = self.committed.saturating_sub(*self.recent.front()?);
+        let no_progress = self.recent.len() as u64 == u64::from(failures) && committed < u64::from(failures);
+        no_progress.then_some(StopCause::NoProgress { failures, committed })
+    }
+
+    fn retry(&mut self, phase: Phase, rung: Rung, measures: Measures, reason: Reason) -> Action {
+        self.measures = measures;
+        self.episode.tried.push(Tried { phase, rung, measures });
+        Action::Retry { rung, measures, reason }
+    }
+
+    fn stop(&mut self, phase: Phase, cause: StopCause) -> Action {
+        let tried = std::mem::take(&mut self.episode.tried);
+        let stop = Stop { step: self.episode.step, phase, cause, measures: self.measures, tried };
+        self.stopped = Some(stop.clone());
+        Action::Stop(stop)
+    }
+}

@@ -1,0 +1,176 @@
+//! What the guard may do, and in which order.
+
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Limits, Measures, Rung};
+
+/// The rungs a run may take, and the limits it keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ladder {
+    /// The rungs that are there.
+    pub offer: Offer,
+    /// How often to try.
+    pub limits: Limits,
+}
+
+/// What the user allows and the workload can do; cleaning and stopping are always there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Offer {
+    /// Whether training batches may be split. Off for a model with batch statistics, unless the user allows it: splitting
+    /// changes what BatchNorm sees. Evaluation may always be split, since it uses the stored statistics. Default true.
+    pub split: bool,
+    /// The most chunks in which the workload can compute its loss; 1 means that it cannot. Default 1.
+    pub loss_chunks: NonZeroU32,
+    /// How many levels of recomputing the workload has; 0 means none. Default 0.
+    pub recompute_levels: u32,
+    /// How many levels of spilling to the host the workload has; 0 means none. Default 0.
+    pub spill_levels: u32,
+    /// Whether the user allows narrower precision. Default false.
+    pub narrow: bool,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self { split: true, loss_chunks: NonZeroU32::MIN, recompute_levels: 0, spill_levels: 0, narrow: false }
+    }
+}
+
+impl Ladder {
+    /// Whether the guard may ever take that rung for a training step.
+    pub fn allows(&self, rung: Rung) -> bool {
+        match rung {
+            Rung::Clean | Rung::Stop => true,
+            Rung::Split => self.offer.split,
+            Rung::ChunkLoss => self.offer.loss_chunks.get() > 1,
+            Rung::Recompute => self.offer.recompute_levels > 0,
+            Rung::Spill => self.offer.spill_levels > 0,
+            Rung::Narrow => self.offer.narrow,
+        }
+    }
+
+    /// One rung down for a forward or backward pass: the first of split, chunk the loss, recompute, spill and narrow that
+    /// still has something to give. `None` where nothing is left.
+    pub(crate) fn below_compute(&self, now: Measures) -> Option<(Rung, Measures)> {
+        self.split(now)
+            .or_else(|| self.chunk_loss(now))
+            .or_else(|| self.recompute(now))
+            .or_else(|| self.spill(now))
+            .or_else(|| self.narrow(now))
+    }
+
+    /// One rung down for the optimizer: spill. Its memory is the optimizer's state, which no other rung makes smaller.
+    pub(crate) fn below_optimizer(&self, now: Measures) -> Option<(Rung, Measures)> {
+        self.spill(now)
+    }
+
+    /// One rung down for evaluation: its own micro-batch, then its own loss chunks. Training's measures stay.
+    pub(crate) fn below_eval(&self, now: Measures) -> Option<(Rung, Measures)> {
+        if let Some(eval_micro_batch) = now.eval_micro_batch.halved() {
+            return Some((Rung::Split, Measures { eval_micro_batch, ..now }));
+        }
+        let eval_loss_chunks = more_chunks(now.eval_loss_chunks, self.offer.loss_chunks)?;
+        Some((Rung::ChunkLoss, Measures { eval_loss_chunks, ..now }))
+    }
+
+    fn split(&self, now: Measures) -> Option<(Rung, Measures)> {
+        let micro_batch = now.micro_batch.halved().filter(|_| self.offer.split)?;
+        Some((Rung::Split, now.with_micro_batch(micro_batch)))
+    }
+
+    fn chunk_loss(&self, now: Measures) -> Option<(Rung, Measures)> {
+        let loss_chunks = more_chunks(now.loss_chunks, self.offer.loss_chunks)?;
+        Some((Rung::ChunkLoss, Measures { loss_chunks, ..now }))
+    }
+
+    fn recompute(&self, now: Measures) -> Option<(Rung, Measures)> {
+        let recompute = one_more(now.recompute, self.offer.recompute_levels)?;
+        Some((Rung::Recompute, Measures { recompute, ..now }))
+    }
+
+    fn spill(&self, now: Measures) -> Option<(Rung, Measures)> {
+        let spill = one_more(now.spill, self.offer.spill_levels)?;
+        Some((Rung::Spill, Measures { spill, ..now }))
+    }
+
+    fn narrow(&self, now: Measures) -> Option<(Rung, Measures)> {
+        (self.offer.narrow && !now.narrow).then_some((Rung::Narrow, Measures { narrow: true, ..now }))
+    }
+}
+
+/// Twice as many chunks, at most `most`.
+fn more_chunks(now: NonZeroU32, most: NonZeroU32) -> Option<NonZeroU32> {
+    (now < most).then(|| now.saturating_add(now.get()).min(most))
+}
+
+/// The next level, if there is one.
+fn one_more(now: u32, levels: u32) -> Option<u32> {
+    (now < levels).then(|| now.saturating_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MicroBatch;
+
+    type Below = fn(&Ladder, Measures) -> Option<(Rung, Measures)>;
+
+    fn start() -> Measures {
+        Measures::new(MicroBatch::new(4).unwrap(), MicroBatch::new(2).unwrap())
+    }
+
+    /// Walks down to the end and compares the rungs with `expect`.
+    #[track_caller]
+    fn check(offer: Offer, below: Below, expect: &[Rung]) -> Measures {
+        let ladder = Ladder { offer, ..Ladder::default() };
+        let mut measures = start();
+        let mut taken = Vec::new();
+        while let Some((rung, next)) = below(&ladder, measures) {
+            taken.push(rung);
+            measures = next;
+        }
+        assert_eq!(taken, expect);
+        measures
+    }
+
+    fn everything() -> Offer {
+        let loss_chunks = NonZeroU32::new(5).unwrap();
+        Offer { split: true, loss_chunks, recompute_levels: 2, spill_levels: 1, narrow: true }
+    }
+
+    #[test]
+    fn walks_down_in_order() {
+        use Rung::{ChunkLoss, Narrow, Recompute, Spill, Split};
+        let whole = [Split, Split, ChunkLoss, ChunkLoss, ChunkLoss, Recompute, Recompute, Spill, Narrow];
+        let end = check(everything(), Ladder::below_compute, &whole);
+        assert_eq!(
+            end.to_string(),
+            "micro-batch 1, loss in 5 chunks, recompute level 2, spill level 1, narrow precision; evaluation micro-batch 2"
+        );
+        check(Offer { split: false, narrow: false, ..everything() }, Ladder::below_compute, &whole[2..8]);
+        check(Offer::default(), Ladder::below_compute, &[Split, Split]);
+    }
+
+    #[test]
+    fn the_optimizer_only_spills_and_evaluation_keeps_to_itself() {
+        check(everything(), Ladder::below_optimizer, &[Rung::Spill]);
+        let end = check(
+            Offer { split: false, ..everything() },
+            Ladder::below_eval,
+            &[Rung::Split, Rung::ChunkLoss, Rung::ChunkLoss, Rung::ChunkLoss],
+        );
+        assert_eq!(end.to_string(), "micro-batch 4; evaluation micro-batch 1, loss in 5 chunks");
+    }
+
+    #[test]
+    fn allows_only_what_is_offered() {
+        let ladder = Ladder::default();
+        let allowed: Vec<_> = Rung::ALL.into_iter().filter(|rung| ladder.allows(*rung)).collect();
+        assert_eq!(allowed, [Rung::Clean, Rung::Split, Rung::Stop]);
+        let ladder = Ladder { offer: everything(), ..ladder };
+        assert!(Rung::ALL.into_iter().all(|rung| ladder.allows(rung)));
+    }
+}

@@ -1,0 +1,46 @@
+//! The words and decisions that every part of Lowtide shares.
+//!
+//! **What it does.** It names things ([`Bytes`], [`Line`], [`Phase`], [`Step`], [`MicroBatch`], [`Event`]) and decides what
+//! to do when memory runs out ([`Guard`], which walks a [`Ladder`] of [`Rung`]s and answers with [`Measures`]).
+//!
+//! **What it leaves out.** Everything that touches the world: no files, no clock, no threads, no printing, no LibTorch. Times
+//! and measured sizes come in as values, decisions go out as values; whoever calls carries them out.
+//!
+//! **Where to start reading.** [`Guard`] is the heart: its page tells what happens after a failure. [`Ladder`] says what it
+//! may do, [`Signal`] and [`Action`] what it hears and answers. [`Record`] is one line of a run's `events.jsonl`.
+
+mod action;
+mod batch;
+mod bytes;
+mod episode;
+mod error;
+mod event;
+mod guard;
+mod ladder;
+mod limits;
+mod line;
+mod measures;
+mod percent;
+mod phase;
+mod rung;
+mod signal;
+mod step;
+mod stop;
+mod strikes;
+
+pub use action::{Action, Reason};
+pub use batch::{MicroBatch, Pieces, pieces};
+pub use bytes::Bytes;
+pub use error::Error;
+pub use event::{Ending, Event, Record, SCHEMA};
+pub use guard::Guard;
+pub use ladder::{Ladder, Offer};
+pub use limits::Limits;
+pub use line::{Line, LineSpec};
+pub use measures::Measures;
+pub use percent::Percent;
+pub use phase::Phase;
+pub use rung::Rung;
+pub use signal::{Signal, Usage};
+pub use step::Step;
+pub use stop::{Stop, StopCause, Tried};

@@ -1,0 +1,92 @@
+//! What is done at present to need less memory.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use crate::MicroBatch;
+
+/// Everything that a run does to stay under its line, as one value.
+///
+/// The guard hands out a whole new value each time, so that the caller sets the state and never works out a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Measures {
+    /// Samples that training computes at once.
+    pub micro_batch: MicroBatch,
+    /// Pieces in which training computes the loss head; 1 is all at once.
+    pub loss_chunks: NonZeroU32,
+    /// How much is recomputed: 0 is nothing, the highest level is as much as the workload offers.
+    pub recompute: u32,
+    /// How much is kept in host memory: 0 is nothing, the highest level is as much as the workload offers.
+    pub spill: u32,
+    /// Whether the narrower floating-point type is used.
+    pub narrow: bool,
+    /// Samples that evaluation computes at once.
+    pub eval_micro_batch: MicroBatch,
+    /// Pieces in which evaluation computes the loss head; 1 is all at once.
+    pub eval_loss_chunks: NonZeroU32,
+}
+
+impl Measures {
+    /// These micro-batches, and nothing else done.
+    pub const fn new(micro_batch: MicroBatch, eval_micro_batch: MicroBatch) -> Self {
+        Self {
+            micro_batch,
+            loss_chunks: NonZeroU32::MIN,
+            recompute: 0,
+            spill: 0,
+            narrow: false,
+            eval_micro_batch,
+            eval_loss_chunks: NonZeroU32::MIN,
+        }
+    }
+
+    /// The same with another training micro-batch.
+    #[must_use]
+    pub const fn with_micro_batch(self, micro_batch: MicroBatch) -> Self {
+        Self { micro_batch, ..self }
+    }
+}
+
+impl fmt::Display for Measures {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "micro-batch {}", self.micro_batch)?;
+        if self.loss_chunks.get() > 1 {
+            write!(formatter, ", loss in {} chunks", self.loss_chunks)?;
+        }
+        if self.recompute > 0 {
+            write!(formatter, ", recompute level {}", self.recompute)?;
+        }
+        if self.spill > 0 {
+            write!(formatter, ", spill level {}", self.spill)?;
+        }
+        if self.narrow {
+            write!(formatter, ", narrow precision")?;
+        }
+        write!(formatter, "; evaluation micro-batch {}", self.eval_micro_batch)?;
+        if self.eval_loss_chunks.get() > 1 {
+            write!(formatter, ", loss in {} chunks", self.eval_loss_chunks)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_only_what_is_done() {
+        let mut measures = Measures::new(MicroBatch::new(16).unwrap(), MicroBatch::new(8).unwrap());
+        assert_eq!(measures.to_string(), "micro-batch 16; evaluation micro-batch 8");
+        measures.loss_chunks = NonZeroU32::new(4).unwrap();
+        measures.recompute = 2;
+        measures.spill = 1;
+        measures.narrow = true;
+        measures.eval_loss_chunks = NonZeroU32::new(2).unwrap();
+        let all = "micro-batch 16, loss in 4 chunks, recompute level 2, spill level 1, narrow precision; \
+                   evaluation micro-batch 8, loss in 2 chunks";
+        assert_eq!(measures.to_string(), all);
+    }
+}

@@ -1,0 +1,151 @@
+//! The lines of `events.jsonl`, as they are written and read.
+
+use std::num::NonZeroU32;
+
+use lowtide_core::{
+    Bytes, Ending, Event, Line, Measures, MicroBatch, Phase, Reason, Record, Rung, Step, Stop, StopCause, Tried,
+};
+
+fn measures() -> Measures {
+    let mut measures = Measures::new(micro_batch(4), micro_batch(2));
+    measures.loss_chunks = NonZeroU32::new(8).expect("not 0");
+    measures
+}
+
+fn micro_batch(samples: u32) -> MicroBatch {
+    MicroBatch::new(samples).expect("not 0")
+}
+
+/// Compares the written line with `expect` (less its schema and time), and reads it back.
+#[track_caller]
+fn check(event: Event, expect: &str) {
+    let record = Record::new(1.5, event);
+    let line = serde_json::to_string(&record).expect("an event can be written");
+    assert_eq!(line, format!(r#"{{"schema":1,"time":1.5,{expect}}}"#));
+    assert_eq!(serde_json::from_str::<Record>(&line).expect("its own line"), record);
+}
+
+const MEASURES: &str = r#""measures":{"micro_batch":4,"loss_chunks":8,"recompute":0,"spill":0,"narrow":false,"eval_micro_batch":2,"eval_loss_chunks":1}"#;
+
+#[test]
+fn a_run_that_goes_on() {
+    let event = Event::RunStarted {
+        workload: "gpt".into(),
+        device: "cuda:0".into(),
+        seed: u64::MAX,
+        batch: 64,
+        micro_batch: micro_batch(16),
+        line: Line::at(Bytes::from_gib(8)).expect("not 0"),
+        host_line: Line::NONE,
+        parameters: 124_000_000,
+        resumed_at: Some(Step(7)),
+    };
+    let expect = r#""event":"run_started","workload":"gpt","device":"cuda:0","seed":18446744073709551615,"batch":64,"micro_batch":16,"line":8589934592,"host_line":null,"parameters":124000000,"resumed_at":7"#;
+    check(event, expect);
+}
+
+fn step(loss: f64) -> Event {
+    Event::StepDone {
+        step: Step(3),
+        loss,
+        learning_rate: 0.001,
+        samples: 64,
+        tokens: Some(65_536),
+        seconds: 0.25,
+        allocated: Bytes(10),
+        peak: Bytes(30),
+        reserved: Bytes(40),
+        micro_batch: micro_batch(16),
+    }
+}
+
+#[test]
+fn a_step() {
+    let expect = r#""event":"step","step":3,"loss":2.5,"learning_rate":0.001,"samples":64,"tokens":65536,"seconds":0.25,"allocated":10,"peak":30,"reserved":40,"micro_batch":16"#;
+    check(step(2.5), expect);
+}
+
+#[test]
+fn a_loss_that_is_no_number_can_be_read_back() {
+    for loss in [f64::NAN, f64::INFINITY] {
+        let line = serde_json::to_string(&Record::new(0.0, step(loss))).expect("an event can be written");
+        assert!(line.contains(r#""loss":null"#), "{line}");
+        let record: Record = serde_json::from_str(&line).expect("its own line");
+        assert!(matches!(record.event, Event::StepDone { loss, .. } if loss.is_nan()));
+    }
+}
+
+#[test]
+fn an_error_and_its_answers() {
+    let event = Event::OutOfMemory {
+        step: Step(3),
+        phase: Phase::Backward,
+        requested: Some(Bytes(512)),
+        limit: None,
+        allocated: None,
+        message: "CUDA out of memory".into(),
+    };
+    check(
+        event,
+        r#""event":"out_of_memory","step":3,"phase":"backward","requested":512,"limit":null,"allocated":null,"message":"CUDA out of memory""#,
+    );
+
+    let reason = Reason::StillFailing { phase: Phase::Backward };
+    let event = Event::RungTaken { step: Step(3), rung: Rung::Split, measures: measures(), reason };
+    check(
+        event,
+        &format!(
+            r#""event":"rung_taken","step":3,"rung":"split",{MEASURES},"reason":{{"why":"still_failing","phase":"backward"}}"#
+        ),
+    );
+
+    let reason = Reason::Room { forecast: Bytes(5), limit: Some(Bytes(9)) };
+    let event = Event::Climbed { step: Step(60), measures: measures(), reason };
+    check(
+        event,
+        &format!(r#""event":"climbed","step":60,{MEASURES},"reason":{{"why":"room","forecast":5,"limit":9}}"#),
+    );
+}
+
+#[test]
+fn the_small_events() {
+    check(
+        Event::Cleaned { step: Step(1), freed: Bytes(2), seconds: 0.5 },
+        r#""event":"cleaned","step":1,"freed":2,"seconds":0.5"#,
+    );
+    check(
+        Event::Evaluated { step: Step(1), loss: 2.5, batches: 4, seconds: 0.5 },
+        r#""event":"evaluated","step":1,"loss":2.5,"batches":4,"seconds":0.5"#,
+    );
+    check(
+        Event::Saved { step: Step(1), path: "checkpoints/1".into(), bytes: Bytes(9), seconds: 0.5 },
+        r#""event":"saved","step":1,"path":"checkpoints/1","bytes":9,"seconds":0.5"#,
+    );
+    check(Event::Skipped { step: Step(1), scale: 32_768.0 }, r#""event":"skipped","step":1,"scale":32768.0"#);
+}
+
+#[test]
+fn the_endings() {
+    let stopped = |ending| Event::Stopped { step: Step(9), ending };
+    check(stopped(Ending::Finished), r#""event":"stopped","step":9,"reason":"finished""#);
+    check(stopped(Ending::Interrupted), r#""event":"stopped","step":9,"reason":"interrupted""#);
+    check(
+        stopped(Ending::Error { message: "disk full".into() }),
+        r#""event":"stopped","step":9,"reason":"error","message":"disk full""#,
+    );
+    let stop = Stop {
+        step: Step(10),
+        phase: Phase::Forward,
+        cause: StopCause::NoProgress { failures: 128, committed: 3 },
+        measures: measures(),
+        tried: vec![Tried { phase: Phase::Forward, rung: Rung::Clean, measures: measures() }],
+    };
+    assert_eq!(
+        stop.to_string(),
+        "memory ran out in forward of step 10, and no progress: 128 failures while 3 steps were done"
+    );
+    let expect = format!(
+        r#""event":"stopped","step":9,"reason":"line","stop":{{"step":10,"phase":"forward","cause":{{"why":"no_progress","failures":128,"committed":3}},{MEASURES},"tried":[{{"phase":"forward","rung":"clean",{MEASURES}}}]}}"#
+    );
+    check(stopped(Ending::Line { stop }), &expect);
+}

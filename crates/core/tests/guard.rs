@@ -1,0 +1,222 @@
+//! The guard's answers, case by case.
+
+use std::num::NonZeroU32;
+
+use lowtide_core::{
+    Action, Bytes, Guard, Ladder, Limits, Line, Measures, MicroBatch, Offer, Phase, Reason, Rung, Signal, Step,
+    StopCause, Usage,
+};
+
+fn micro_batch(samples: u32) -> MicroBatch {
+    MicroBatch::new(samples).expect("not 0")
+}
+
+fn everything() -> Offer {
+    let loss_chunks = NonZeroU32::new(4).expect("not 0");
+    Offer { split: true, loss_chunks, recompute_levels: 2, spill_levels: 2, narrow: true }
+}
+
+fn guard(offer: Offer, limits: Limits) -> Guard {
+    let start = Measures::new(micro_batch(4), micro_batch(2));
+    Guard::new(Ladder { offer, limits }, start, micro_batch(4))
+}
+
+fn fail(guard: &mut Guard, step: u64, phase: Phase) -> Action {
+    guard.on(Signal::Failed { step: Step(step), phase })
+}
+
+/// Commits a step that needs `peak` of a line of 1,000 bytes, 100 of them between steps.
+fn commit(guard: &mut Guard, step: u64, peak: u64) -> Action {
+    let line = Line::at(Bytes(1000)).expect("not 0");
+    guard.on(Signal::Committed { step: Step(step), usage: Usage { resting: Bytes(100), peak: Bytes(peak), line } })
+}
+
+/// The rung of an answer, and the micro-batch from then on.
+fn rung(action: &Action) -> (Rung, u32) {
+    match action {
+        Action::Retry { rung, measures, .. } => (*rung, measures.micro_batch.get()),
+        Action::Stop(stop) => (Rung::Stop, stop.measures.micro_batch.get()),
+        other => panic!("no answer to a failure: {other:?}"),
+    }
+}
+
+/// Fails one step in `phase` until the guard stops, and compares the rungs with `expect`.
+#[track_caller]
+fn check_descent(offer: Offer, phase: Phase, expect: &[Rung]) -> Guard {
+    let mut guard = guard(offer, Limits::default());
+    let mut taken = Vec::new();
+    while taken.last() != Some(&Rung::Stop) {
+        taken.push(rung(&fail(&mut guard, 1, phase)).0);
+    }
+    assert_eq!(taken, expect);
+    guard
+}
+
+#[test]
+fn goes_down_one_rung_per_failure() {
+    use Rung::{ChunkLoss, Clean, Narrow, Recompute, Spill, Split, Stop};
+    let whole = [Clean, Split, Split, ChunkLoss, ChunkLoss, Recompute, Recompute, Spill, Spill, Narrow, Stop];
+    check_descent(everything(), Phase::Forward, &whole);
+    check_descent(everything(), Phase::Backward, &whole);
+    check_descent(Offer::default(), Phase::Forward, &[Clean, Split, Split, Stop]);
+    check_descent(Offer { split: false, ..Offer::default() }, Phase::Forward, &[Clean, Stop]);
+}
+
+#[test]
+fn the_optimizer_cleans_spills_and_stops() {
+    let guard = check_descent(everything(), Phase::Optimizer, &[Rung::Clean, Rung::Spill, Rung::Spill, Rung::Stop]);
+    assert_eq!(guard.measures().micro_batch, micro_batch(4));
+    check_descent(Offer::default(), Phase::Optimizer, &[Rung::Clean, Rung::Stop]);
+}
+
+#[test]
+fn evaluation_leaves_training_alone() {
+    let expect = [Rung::Clean, Rung::Split, Rung::ChunkLoss, Rung::ChunkLoss, Rung::Stop];
+    let after = check_descent(everything(), Phase::Eval, &expect).measures();
+    let before = guard(everything(), Limits::default()).measures();
+    assert_eq!(after.eval_micro_batch, MicroBatch::ONE);
+    let undone = Measures { eval_micro_batch: before.eval_micro_batch, eval_loss_chunks: NonZeroU32::MIN, ..after };
+    assert_eq!(undone, before);
+}
+
+#[test]
+fn checkpoints_are_tried_again_a_few_times() {
+    let expect = [Rung::Clean, Rung::Clean, Rung::Clean, Rung::Stop];
+    for phase in [Phase::Save, Phase::Load] {
+        let guard = check_descent(everything(), phase, &expect);
+        assert_eq!(guard.measures().micro_batch, micro_batch(4));
+    }
+}
+
+#[test]
+fn passing_failures_cost_a_repeated_step_and_nothing_else() {
+    let mut guard = guard(everything(), Limits::default());
+    for (step, phase) in [(1, Phase::Forward), (2, Phase::Backward), (3, Phase::Optimizer), (4, Phase::Forward)] {
+        assert_eq!(rung(&fail(&mut guard, step, phase)), (Rung::Clean, 4));
+        assert_eq!(commit(&mut guard, step, 900), Action::Continue);
+    }
+    assert_eq!(guard.failures(), 4);
+}
+
+#[test]
+fn cleaning_wears_out() {
+    let limits = Limits { cleans: 2, ..Limits::default() };
+    let mut guard = guard(Offer::default(), limits);
+    for step in 1..=2 {
+        assert_eq!(rung(&fail(&mut guard, step, Phase::Forward)), (Rung::Clean, 4));
+        assert_eq!(commit(&mut guard, step, 900), Action::Continue);
+    }
+    let answer = fail(&mut guard, 3, Phase::Forward);
+    assert_eq!(rung(&answer), (Rung::Split, 2));
+    assert!(matches!(answer, Action::Retry { reason: Reason::CleaningWornOut { .. }, .. }));
+    for step in 3..=200 {
+        assert_eq!(commit(&mut guard, step, 200), Action::Continue, "4 is out, so it stays at 2");
+    }
+}
+
+#[test]
+fn climbs_back_when_there_is_room() {
+    let mut guard = guard(Offer::default(), Limits { climb_after: 3, ..Limits::default() });
+    // 4 fails twice, 2 once.
+    for expect in [(Rung::Clean, 4), (Rung::Split, 2), (Rung::Split, 1)] {
+        assert_eq!(rung(&fail(&mut guard, 1, Phase::Forward)), expect);
+    }
+    // 100 + 2 * 500 is above the line; 100 + 2 * 426 leaves less than 5 %.
+    for (step, peak) in [(1, 600), (2, 600), (3, 600), (4, 526)] {
+        assert_eq!(commit(&mut guard, step, peak), Action::Continue);
+    }
+    let answer = commit(&mut guard, 5, 500);
+    let Action::Climb { measures, reason } = answer else { panic!("there is room: {answer:?}") };
+    assert_eq!(measures.micro_batch, micro_batch(2));
+    assert_eq!(reason, Reason::Room { forecast: Bytes(901), limit: Some(Bytes(1000)) });
+    // The second failure of 2: no cleaning, and never again.
+    let answer = fail(&mut guard, 6, Phase::Backward);
+    assert_eq!(rung(&answer), (Rung::Split, 1));
+    assert!(matches!(answer, Action::Retry { reason: Reason::FailedTwice { .. }, .. }));
+    for step in 6..=50 {
+        assert_eq!(commit(&mut guard, step, 110), Action::Continue);
+    }
+}
+
+#[test]
+fn a_model_that_may_not_be_split_does_not_climb() {
+    let start = Measures::new(micro_batch(2), micro_batch(2));
+    let ladder = Ladder {
+        offer: Offer { split: false, ..everything() },
+        limits: Limits { climb_after: 1, ..Limits::default() },
+    };
+    let mut guard = Guard::new(ladder, start, micro_batch(8));
+    assert_eq!(commit(&mut guard, 1, 110), Action::Continue);
+}
+
+#[test]
+fn warnings_clean_now_and_then() {
+    let mut guard = guard(Offer::default(), Limits { warning_rest: 3, ..Limits::default() });
+    let clean = Action::Clean { reason: Reason::RetriesRose };
+    assert_eq!(guard.on(Signal::RetriesRose), clean);
+    for step in 1..=3 {
+        assert_eq!(guard.on(Signal::RetriesRose), Action::Continue);
+        assert_eq!(commit(&mut guard, step, 900), Action::Continue);
+    }
+    assert_eq!(guard.on(Signal::RetriesRose), clean);
+}
+
+#[test]
+fn a_warning_puts_climbing_off() {
+    let limits = Limits { climb_after: 2, ..Limits::default() };
+    let start = Measures::new(micro_batch(2), micro_batch(2));
+    let mut guard = Guard::new(Ladder { offer: Offer::default(), limits }, start, micro_batch(4));
+    assert_eq!(commit(&mut guard, 1, 200), Action::Continue);
+    assert_eq!(guard.on(Signal::RetriesRose), Action::Clean { reason: Reason::RetriesRose });
+    assert_eq!(commit(&mut guard, 2, 200), Action::Continue);
+    assert!(matches!(commit(&mut guard, 3, 200), Action::Climb { .. }));
+}
+
+#[track_caller]
+fn check_stop(limits: Limits, signals: impl Fn(&mut Guard) -> Action, expect: StopCause) {
+    let mut guard = guard(everything(), limits);
+    let answer = (0..1000).map(|_| signals(&mut guard)).find(|action| matches!(action, Action::Stop(_)));
+    let Some(Action::Stop(stop)) = answer else { panic!("it never stopped") };
+    assert_eq!(stop.cause, expect);
+    assert_eq!(fail(&mut guard, 9, Phase::Eval), Action::Stop(stop.clone()), "it stays stopped");
+    assert_eq!(commit(&mut guard, 9, 1), Action::Stop(stop));
+}
+
+#[test]
+fn the_limits_stop_it() {
+    let limits = Limits { failures_per_step: 3, ..Limits::default() };
+    check_stop(limits, |guard| fail(guard, 1, Phase::Forward), StopCause::TooManyFailuresInStep { limit: 3 });
+
+    let fail_and_commit = |guard: &mut Guard| {
+        let answer = fail(guard, 1, Phase::Save);
+        let _ = commit(guard, 1, 900);
+        answer
+    };
+    let limits = Limits { failures_per_run: 5, ..Limits::default() };
+    check_stop(limits, fail_and_commit, StopCause::TooManyFailuresInRun { limit: 5 });
+    let limits = Limits { no_progress_failures: 10, ..Limits::default() };
+    check_stop(limits, fail_and_commit, StopCause::NoProgress { failures: 10, committed: 9 });
+}
+
+#[test]
+fn a_stop_lists_what_was_tried() {
+    let mut guard = guard(Offer::default(), Limits::default());
+    let answers: Vec<Action> = (0..4).map(|_| fail(&mut guard, 7, Phase::Backward)).collect();
+    let Some(Action::Stop(stop)) = answers.last() else { panic!("nothing is left") };
+    let tried: Vec<_> = stop.tried.iter().map(|tried| (tried.rung, tried.measures.micro_batch.get())).collect();
+    assert_eq!(tried, [(Rung::Clean, 4), (Rung::Split, 2), (Rung::Split, 1)]);
+    assert_eq!(stop.to_string(), "memory ran out in backward of step 7, and nothing that is allowed is left to try");
+}
+
+#[test]
+fn a_guard_survives_a_checkpoint() {
+    let mut guard = guard(everything(), Limits::default());
+    for phase in [Phase::Forward, Phase::Forward, Phase::Eval, Phase::Optimizer, Phase::Save] {
+        let _ = fail(&mut guard, 1, phase);
+    }
+    let _ = guard.on(Signal::RetriesRose);
+    let json = serde_json::to_string(&guard).expect("a guard can be written");
+    let mut restored: Guard = serde_json::from_str(&json).expect("its own text");
+    assert_eq!(restored, guard);
+    assert_eq!(fail(&mut restored, 1, Phase::Forward), fail(&mut guard, 1, Phase::Forward));
+}
