@@ -1,0 +1,130 @@
+//! PyTorch's caching allocators: CUDA, ROCm, XPU, NPU and every other that writes `<NAME> out of memory. Tried to allocate`.
+//!
+//! Four shapes: figures in parentheses (to 2.0), sentences (from 2.1), the stream-ordered backend's table (`Currently allocated : ..`), and
+//! the early refusal (`preemptively rejected .. Requested size:`). Lowtide's own CPU allocator writes the second.
+
+use lowtide_core::Bytes;
+
+use crate::message::Message;
+use crate::phrase::{figure_after, has_any, number_after, size_after, size_before};
+use crate::{DeviceKind, Engine, Oom, Place, ProcessUse, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    if !has_any(
+        &message.line,
+        &["ut of memory", "would exceed allowed memory", "preemptively rejected", "OutOfMemoryError"],
+    ) {
+        return None;
+    }
+    let body = message.body();
+    if message.line.contains("would exceed allowed memory") {
+        return Some(stream_ordered(body));
+    }
+    if body.contains("preemptively rejected") && has_any(body, &["Requested size", "out of memory", "OutOfMemoryError"])
+    {
+        return Some(early_refusal(body));
+    }
+    let (head, tail) = split(&message.line, body)?;
+    let kind = kind(head);
+    let place = if kind == DeviceKind::Cpu { Place::Host } else { Place::Device };
+    Some(Oom {
+        place,
+        device_kind: Some(kind),
+        device: device_index(tail),
+        requested: size_after(tail, "Tried to allocate "),
+        capacity: size_before(tail, " total capac")
+            .or_else(|| size_after(tail, " total capacity of "))
+            .or_else(|| size_after(tail, " total capacty of ")),
+        free: size_before(tail, " is free").or_else(|| size_before(tail, " free;")),
+        in_use: size_after(tail, "this process has "),
+        allocated: size_before(tail, " already allocated").or_else(|| size_before(tail, " is allocated by PyTorch")),
+        reserved: size_before(tail, " reserved in total"),
+        reserved_unallocated: size_before(tail, " is reserved by PyTorch but unallocated")
+            .or_else(|| size_before(tail, " cached")),
+        private_pools: size_before(tail, " allocated in private pools"),
+        limit: size_before(tail, " allowed;"),
+        processes: processes(tail),
+        ..Oom::device(Engine::PyTorch, Source::Allocator)
+    })
+}
+
+/// What stands before and after the opening words; the request must follow at once, or else the figures are someone else's.
+fn split<'a>(line: &'a str, body: &'a str) -> Option<(&'a str, &'a str)> {
+    if !line.contains("out of memory") {
+        return None;
+    }
+    let (at, opening) = body.match_indices("out of memory").find(|(at, opening)| {
+        let rest = body[at + opening.len()..].trim_start_matches(['.', ' ', '!', ',']);
+        rest.starts_with("Tried to allocate")
+    })?;
+    (at < line.len()).then(|| (&body[..at], &body[at + opening.len()..]))
+}
+
+fn kind(head: &str) -> DeviceKind {
+    let name = head.trim_end().rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    match name {
+        "CUDA" | "GPU" => DeviceKind::Cuda,
+        "HIP" | "ROCm" => DeviceKind::Hip,
+        "XPU" => DeviceKind::Xpu,
+        "NPU" => DeviceKind::Npu,
+        "MUSA" => DeviceKind::Musa,
+        "MLU" => DeviceKind::Mlu,
+        "TPU" => DeviceKind::Tpu,
+        "CPU" => DeviceKind::Cpu,
+        _ => DeviceKind::Other,
+    }
+}
+
+/// The index stands in `(GPU 0; ` or in `GPU 0 has a total`.
+fn device_index(tail: &str) -> Option<u32> {
+    let named = tail.split(" has a total").next().filter(|head| head.len() < tail.len());
+    let word = named.and_then(|head| head.rsplit(' ').next()).and_then(|word| word.parse().ok());
+    let parenthesis = || tail.split_once('(').and_then(|(_, inner)| number_after(inner.split(';').next()?, " "));
+    word.or_else(parenthesis)
+}
+
+/// `Process 20398 has 14.52 GiB memory in use.`, once for each.
+fn processes(tail: &str) -> Vec<ProcessUse> {
+    tail.match_indices("Process ")
+        .filter_map(|(at, word)| {
+            let rest = &tail[at + word.len()..];
+            let (pid, rest) = rest.split_once(" has ")?;
+            Some(ProcessUse {
+                pid: pid.parse().ok()?,
+                name: None,
+                used: size_after(rest.split(" memory in use").next()?, ""),
+            })
+        })
+        .collect()
+}
+
+/// The backend over `cudaMallocAsync`: a table, one figure to a line, whose user limit is garbage when none was set.
+fn stream_ordered(body: &str) -> Oom {
+    let row = |name: &str| -> Option<Bytes> {
+        let (_, rest) = body.split_once(name)?;
+        size_after(rest.trim_start().strip_prefix(':')?, "")
+    };
+    Oom {
+        device: number_after(body, "llocation on device "),
+        allocated: row("Currently allocated"),
+        requested: row("Requested"),
+        capacity: row("Device limit"),
+        free: row("Free (according to CUDA)"),
+        limit: row("PyTorch limit (set by user-supplied memory fraction)"),
+        ..Oom::device(Engine::PyTorch, Source::Allocator)
+    }
+}
+
+/// `throw_on_cudamalloc_oom`: refused before the driver was asked.
+fn early_refusal(body: &str) -> Oom {
+    let requested = figure_after(body, "Requested size: ").or_else(|| figure_after(body, "Requested size "));
+    Oom {
+        requested: requested.and_then(|figure| figure.memory()),
+        device: number_after(body, "device ").or_else(|| number_after(body, "GPU ")),
+        capacity: size_after(body, "total capacity of "),
+        free: size_before(body, " is free"),
+        limit: size_before(body, " allowed"),
+        allocated: size_before(body, " is allocated by PyTorch"),
+        ..Oom::device(Engine::PyTorch, Source::Allocator)
+    }
+}

@@ -1,0 +1,73 @@
+//! Kubernetes, Docker, Ray, Dask: whoever watches a node or a container.
+
+use lowtide_core::Bytes;
+
+use crate::message::Message;
+use crate::phrase::{between, has_any, has_any_caseless, number_after, size_after, size_before};
+use crate::{Certainty, Engine, Oom, ProcessUse, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    kubernetes(line).or_else(|| ray(message)).or_else(|| dask(line))
+}
+
+/// Docker's state also says `"OOMKilled": false`.
+fn kubernetes(line: &str) -> Option<Oom> {
+    if let Some((_, rest)) = line.split_once("OOMKilled") {
+        let is_denied = has_any_caseless(rest.get(..12).unwrap_or(rest), &["false"]);
+        return (!is_denied).then(|| Oom::host(Engine::Kubernetes, Source::Cgroup));
+    }
+    if line.contains("node was low on resource: memory") {
+        let in_use = size_after(line, "was using ");
+        let free = size_after(line, "available: ");
+        return Some(Oom { in_use, free, ..Oom::host(Engine::Kubernetes, Source::Scheduler) });
+    }
+    has_any_caseless(line, &["was oom killed", "was oom-killed", "container oom"])
+        .then(|| Oom::host(Engine::Kubernetes, Source::Cgroup))
+}
+
+fn ray(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    let killed =
+        has_any(line, &["node running low on memory", "killed due to memory pressure (OOM)", "Memory on the node (IP"]);
+    let class = line.contains("ray.exceptions.OutOfMemoryError") || line.contains("NODE_OUT_OF_MEMORY");
+    if !killed && !class {
+        return None;
+    }
+    if line.contains(" 0 Workers (tasks / actors) killed") {
+        return None;
+    }
+    let body = message.body();
+    let (used, capacity) = node(body).unzip();
+    Some(Oom {
+        used,
+        capacity,
+        processes: task(body).into_iter().collect(),
+        ..Oom::host(Engine::Ray, Source::Scheduler)
+    })
+}
+
+/// `was running was 27.71GB / 28.80GB (0.962273)`; the figures are divided by 1024 three times.
+fn node(body: &str) -> Option<(Bytes, Bytes)> {
+    let (_, rest) = body.split_once("was running was ").or_else(|| body.split_once(" was running: "))?;
+    let (used, capacity) = rest.split_once(" / ")?;
+    Some((size_after(used, "")?, size_after(capacity, "")?))
+}
+
+fn task(body: &str) -> Option<ProcessUse> {
+    let pid = number_after(body, ", pid=")?;
+    Some(ProcessUse {
+        pid,
+        name: between(body, "name=", ",").map(str::to_owned),
+        used: size_after(body, "memory used="),
+    })
+}
+
+fn dask(line: &str) -> Option<Oom> {
+    let restarted = line.contains("memory budget") && has_any(line, &["Worker", "worker"]) && line.contains("estart");
+    restarted.then(|| Oom {
+        certainty: Certainty::Sure,
+        in_use: size_before(line, " /"),
+        ..Oom::host(Engine::Dask, Source::Scheduler)
+    })
+}

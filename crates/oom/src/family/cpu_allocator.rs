@@ -1,0 +1,51 @@
+//! PyTorch's CPU allocator, and the files it shares between processes.
+
+use crate::message::Message;
+use crate::phrase::{has_any, size_after, size_before};
+use crate::{Certainty, DeviceKind, Engine, Oom, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if line.contains("DefaultCPUAllocator:")
+        && has_any(line, &["allocate memory", "not enough memory", "posix_memalign"])
+    {
+        return Some(refused(message.body()));
+    }
+    if line.contains("memory: you tried to allocate ")
+        || line.contains("posix_memalign failed")
+        || (line.contains("alloc_cpu") && line.contains("tried to allocate"))
+    {
+        return Some(refused(message.body()));
+    }
+    is_shared_file(line).then(|| Oom {
+        certainty: Certainty::Likely,
+        requested: size_after(line, "unable to mmap ").or_else(|| size_before(line, " from file")),
+        ..Oom::host(Engine::PyTorch, Source::SharedMemory)
+    })
+}
+
+fn refused(body: &str) -> Oom {
+    Oom {
+        device_kind: Some(DeviceKind::Cpu),
+        requested: size_after(body, "tried to allocate "),
+        ..Oom::host(Engine::PyTorch, Source::Allocator)
+    }
+}
+
+/// Tensors handed between processes live in files `torch_PID_N`, in memory.
+fn is_shared_file(line: &str) -> bool {
+    let names_file = has_any(line, &["</torch_", "<torch_", "shared memory(shm)", "shared memory (shm)"]);
+    let fails = has_any(
+        line,
+        &[
+            "unable to mmap",
+            "unable to write to file",
+            "unable to allocate shared",
+            "unable to open shared",
+            "unable to resize file",
+        ],
+    );
+    names_file
+        && fails
+        && has_any(line, &["Cannot allocate memory", "No space left", "shared memory(shm)", "(12)", "(28)"])
+}

@@ -1,0 +1,34 @@
+//! The operating system's own words: errno 12, Windows 8 and 1455.
+
+use crate::message::Message;
+use crate::phrase::{has_any, has_word};
+use crate::talk::is_only_mentioned;
+use crate::{Certainty, Engine, Oom, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if line.contains("/dev/shm") && line.contains("No space left on device") {
+        return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Linux, Source::SharedMemory) });
+    }
+    if has_any(
+        line,
+        &[
+            "WinError 1455",
+            "os error 1455",
+            "paging file is too small",
+            "WinError 8]",
+            "Not enough memory resources are available",
+        ],
+    ) {
+        return Some(Oom::host(Engine::Windows, Source::Heap));
+    }
+    if has_any(line, &["Not enough memory", "not enough memory"]) && has_any(line, &["rror", "rrno", "(os error 8)"]) {
+        return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Windows, Source::Heap) });
+    }
+    if has_any(line, &["[Errno 12]", "os error 12", "errno 12", "errno: 12", "errno=12"]) || has_word(line, "ENOMEM") {
+        return Some(Oom::host(Engine::Linux, Source::Heap));
+    }
+    let phrase = ["Cannot allocate memory", "cannot allocate memory", "virtual memory exhausted"];
+    let (at, phrase) = phrase.into_iter().find_map(|phrase| Some((line.find(phrase)?, phrase)))?;
+    (!is_only_mentioned(line, at, at + phrase.len())).then(|| Oom::host(Engine::Linux, Source::Heap))
+}

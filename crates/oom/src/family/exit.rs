@@ -1,0 +1,82 @@
+//! Only the end of a process: status 137, signal 9, a shell's `Killed`. Many causes; the kernel's killer is one.
+
+use crate::message::Message;
+use crate::phrase::{has_any, has_word, number_after};
+use crate::{Certainty, Engine, Oom, ProcessUse, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    let is_sent_by_someone = has_any(
+        line,
+        &["Sending ", "sending ", "Send ", "will be killed", "kill -9", "timeout", "Timeout", "timed out"],
+    );
+    if is_sent_by_someone || !(is_status(line) || is_signal(line) || is_shell_killed(line)) {
+        return None;
+    }
+    let pid = number_after(line, "(pid: ").or_else(|| number_after(line, "received by PID "));
+    Some(Oom {
+        certainty: Certainty::Slight,
+        processes: pid.map(|pid| ProcessUse { pid, name: None, used: None }).into_iter().collect(),
+        ..Oom::host(Engine::Unknown, Source::ExitStatus)
+    })
+}
+
+/// A status is a number right after one of the words for it.
+fn is_status(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    [
+        "exit code",
+        "exitcode",
+        "exit status",
+        "exited with",
+        "return code",
+        "returncode",
+        "exit_code",
+        "returned non-zero exit status",
+        "exit",
+    ]
+    .into_iter()
+    .any(|word| lower.match_indices(word).any(|(at, _)| is_kill_status(&lower[at + word.len()..])))
+}
+
+fn is_kill_status(rest: &str) -> bool {
+    let rest = rest.trim_start_matches([' ', ':', '=', '"', '\'', '(', '[', '\t']);
+    let rest = ["code ", "status ", "code: ", "code=", "status: ", "status="]
+        .into_iter()
+        .find_map(|word| rest.strip_prefix(word))
+        .unwrap_or(rest);
+    ["137", "-9"].into_iter().any(|status| rest.strip_prefix(status).is_some_and(ends_number))
+}
+
+fn ends_number(rest: &str) -> bool {
+    !rest.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && !rest.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+fn is_signal(line: &str) -> bool {
+    let words = [
+        "Signals.SIGKILL",
+        "Signal 9 (SIGKILL)",
+        "signal 9 (SIGKILL)",
+        "signal SIGKILL",
+        "signal: killed",
+        "signal: 9 (SIGKILL)",
+    ];
+    has_any(line, &words) || (has_word(line, "signal 9") && has_any(line, &["illed", "erminated", "exited"]))
+}
+
+/// `Killed` alone, as bash writes it (`run.sh: line 5: 12345 Killed   python train.py`), or as srun does (`task 0: Killed`).
+fn is_shell_killed(line: &str) -> bool {
+    let line = line.trim();
+    if matches!(line, "Killed" | "Killed." | "zsh: killed" | "Killed: 9") || line.starts_with("zsh: killed ") {
+        return true;
+    }
+    if line.ends_with(": Killed") && has_any(line, &["srun", "task "]) {
+        return true;
+    }
+    let Some((before, _)) = line.split_once(" Killed") else {
+        return false;
+    };
+    let is_job = before.trim_end().ends_with(|c: char| c.is_ascii_digit()) && before.contains(": line ");
+    is_job || before.starts_with("[1]")
+}

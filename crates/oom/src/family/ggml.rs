@@ -1,0 +1,84 @@
+//! ggml: llama.cpp, whisper.cpp, stable-diffusion.cpp.
+
+use crate::message::Message;
+use crate::phrase::{between, has_any, number_after, size_after};
+use crate::{DeviceKind, Engine, Oom, Place, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if !has_any(
+        line,
+        &["ggml", "llama", "alloc_tensor_range", "whisper", "failed to allocate CUDA", "failed to allocate CPU buffer"],
+    ) {
+        return None;
+    }
+    if !has_any(line, REFUSALS) {
+        return None;
+    }
+    let device = device(line);
+    let place = if device == Some(DeviceKind::Cpu) { Place::Host } else { Place::Device };
+    Some(Oom {
+        place,
+        device_kind: device,
+        device: index(line),
+        requested: requested(line),
+        ..Oom::device(Engine::Ggml, Source::Allocator)
+    })
+}
+
+const REFUSALS: &[&str] = &[
+    "failed to allocate",
+    "unable to allocate",
+    "out of memory",
+    "insufficient memory",
+    "Device memory allocation of size",
+    "ErrorOutOfDeviceMemory",
+    "OutOfDeviceMemory",
+];
+
+/// `CUDA_Host` is pinned memory of the machine.
+fn device(line: &str) -> Option<DeviceKind> {
+    if has_any(
+        line,
+        &[
+            "CPU buffer",
+            "_Host buffer",
+            "ggml_aligned_malloc",
+            "host_malloc",
+            "pinned memory",
+            "cudaMallocHost",
+            "hipHostMalloc",
+            "CPU_",
+        ],
+    ) {
+        return Some(DeviceKind::Cpu);
+    }
+    let table = [
+        ("cuda", DeviceKind::Cuda),
+        ("hip", DeviceKind::Hip),
+        ("rocm", DeviceKind::Hip),
+        ("metal", DeviceKind::Mps),
+        ("sycl", DeviceKind::Xpu),
+    ];
+    let lower = line.to_ascii_lowercase();
+    table.into_iter().find(|(name, _)| lower.contains(name)).map(|(_, kind)| kind)
+}
+
+fn index(line: &str) -> Option<u32> {
+    let name = between(line, "failed to allocate ", " buffer").unwrap_or_default();
+    let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+    number_after(line, "on device ").or_else(|| digits.parse().ok())
+}
+
+fn requested(line: &str) -> Option<lowtide_core::Bytes> {
+    [
+        "allocating ",
+        "attempted to allocate ",
+        "buffer of size ",
+        "allocation of size ",
+        "size = ",
+        "failed to allocate ",
+    ]
+    .into_iter()
+    .find_map(|phrase| size_after(line, phrase))
+}

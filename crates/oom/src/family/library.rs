@@ -1,0 +1,54 @@
+//! Libraries that ask the driver by themselves: cuBLAS, cuDNN, NCCL and their ROCm twins.
+//!
+//! Their statuses have other causes too, so most of them are less than sure.
+
+use crate::message::Message;
+use crate::phrase::{has_any, has_any_caseless, size_after};
+use crate::{Certainty, DeviceKind, Engine, Oom, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    collectives(line).or_else(|| outside_allocator(line)).or_else(|| status(line))
+}
+
+fn collectives(line: &str) -> Option<Oom> {
+    if !has_any(line, &["NCCL", "nccl", "RCCL", "rccl", "Cuda failure", "HIP failure"]) {
+        return None;
+    }
+    if line.contains("shared memory segment") && has_any(line, &["Error while", "rror:", "ailed"]) {
+        let requested = size_after(line, "(size ");
+        return Some(Oom { certainty: Certainty::Likely, requested, ..Oom::host(Engine::Cuda, Source::SharedMemory) });
+    }
+    let says_so = has_any(line, &["'out of memory'", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY"]);
+    says_so.then(|| Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Cuda, Source::Collectives) })
+}
+
+fn outside_allocator(line: &str) -> Option<Oom> {
+    let by_dnn = has_any(line, &["cuDNN", "CUDNN"])
+        && has_any(line, &["CUDA_ERROR_OUT_OF_MEMORY", "out of memory", "OutOfMemory"]);
+    by_dnn.then(|| Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Cuda, Source::Dnn) })
+}
+
+fn status(line: &str) -> Option<Oom> {
+    let (_, engine, source, certainty) = STATUSES.iter().find(|(name, ..)| line.contains(name))?;
+    let is_setting = has_any_caseless(line, &["ignored", "deprecated"]);
+    let kind = if *engine == Engine::Rocm { DeviceKind::Hip } else { DeviceKind::Cuda };
+    (!is_setting).then(|| Oom { certainty: *certainty, device_kind: Some(kind), ..Oom::device(*engine, *source) })
+}
+
+const STATUSES: &[(&str, Engine, Source, Certainty)] = &[
+    ("CUBLAS_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Possible),
+    ("CUSOLVER_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Likely),
+    ("CUSPARSE_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Likely),
+    ("CUSPARSE_STATUS_INSUFFICIENT_RESOURCES", Engine::Cuda, Source::Blas, Certainty::Possible),
+    ("CUFFT_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Likely),
+    ("CURAND_STATUS_ALLOCATION_FAILED", Engine::Cuda, Source::Blas, Certainty::Likely),
+    ("CUDNN_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Dnn, Certainty::Likely),
+    ("CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", Engine::Cuda, Source::Dnn, Certainty::Likely),
+    ("CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED", Engine::Cuda, Source::Dnn, Certainty::Possible),
+    ("CUDNN_STATUS_NOT_SUPPORTED", Engine::Cuda, Source::Dnn, Certainty::Slight),
+    ("CUDNN_STATUS_INTERNAL_ERROR", Engine::Cuda, Source::Dnn, Certainty::Slight),
+    ("rocblas_status_memory_error", Engine::Rocm, Source::Blas, Certainty::Possible),
+    ("HIPBLAS_STATUS_ALLOC_FAILED", Engine::Rocm, Source::Blas, Certainty::Possible),
+    ("miopenStatusAllocFailed", Engine::Rocm, Source::Dnn, Certainty::Likely),
+];

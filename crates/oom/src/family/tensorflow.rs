@@ -1,0 +1,75 @@
+//! TensorFlow: a tensor refused, the driver refused (often only a first try), the BFC allocator's warnings.
+
+use lowtide_core::Bytes;
+
+use crate::dtype::tensor_bytes;
+use crate::message::Message;
+use crate::phrase::{between, has_any, number_after, size_after};
+use crate::{Certainty, DeviceKind, Engine, Oom, Place, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if line.contains("OOM when allocating tensor") {
+        return Some(tensor(line, message.body()));
+    }
+    if line.contains("ailed to allocate") && line.contains("from device") {
+        return Some(driver(line));
+    }
+    if line.contains("Allocator (") && line.contains("ran out of memory trying to allocate") {
+        return Some(bfc(line, message.body()));
+    }
+    if line.contains("ResourceExhaustedError")
+        && has_any(line, &["failed to allocate memory", "Out of memory"])
+        && !line.contains("on GPU")
+    {
+        return Some(Oom::device(Engine::Tensorflow, Source::Allocator));
+    }
+    None
+}
+
+fn tensor(line: &str, body: &str) -> Oom {
+    let on_host = has_any(line, &["device:CPU", "by allocator cpu", "by allocator mklcpu"]);
+    let dtype = body.split(" and type ").nth(1).and_then(|rest| rest.split([' ', ']', ',']).next());
+    let requested = between(body, "shape[", "]").zip(dtype).and_then(|(shape, dtype)| tensor_bytes(shape, dtype));
+    Oom {
+        place: if on_host { Place::Host } else { Place::Device },
+        device_kind: Some(if on_host { DeviceKind::Cpu } else { DeviceKind::Cuda }),
+        device: number_after(body, "device:GPU:").or_else(|| number_after(body, "device:CPU:")),
+        requested,
+        ..Oom::device(Engine::Tensorflow, Source::Allocator)
+    }
+}
+
+/// TensorFlow asks for nearly all of the device first and then for less, so the message alone is no end.
+fn driver(line: &str) -> Oom {
+    Oom {
+        certainty: Certainty::Possible,
+        requested: exact_in_parentheses(line).or_else(|| size_after(line, "ailed to allocate ")),
+        device_kind: Some(DeviceKind::Cuda),
+        ..Oom::device(Engine::Tensorflow, Source::Runtime)
+    }
+}
+
+/// `17.79G (19104890880 bytes)`: the exact figure stands in parentheses.
+pub(super) fn exact_in_parentheses(line: &str) -> Option<Bytes> {
+    line.match_indices('(').find_map(|(at, _)| {
+        let inner = line[at + 1..].split(')').next()?;
+        let figure = crate::figure::figure_at(inner)?;
+        let is_bytes = inner.ends_with("bytes") || inner.ends_with('B');
+        (is_bytes && figure.length == inner.len()).then(|| figure.memory())?
+    })
+}
+
+fn bfc(line: &str, body: &str) -> Oom {
+    let allocator = between(line, "Allocator (", ")").unwrap_or_default();
+    let on_host = has_any(allocator, &["cpu", "host", "CPU", "Host"]);
+    let is_benign = body.contains("not a failure");
+    let engine = if has_any(line, &["xla/", "tsl/"]) { Engine::Xla } else { Engine::Tensorflow };
+    Oom {
+        place: if on_host { Place::Host } else { Place::Device },
+        certainty: if is_benign { Certainty::Possible } else { Certainty::Sure },
+        device: number_after(allocator, "GPU_"),
+        requested: size_after(line, "(rounded to ").or_else(|| size_after(line, "trying to allocate ")),
+        ..Oom::device(engine, Source::Allocator)
+    }
+}

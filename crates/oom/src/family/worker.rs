@@ -1,0 +1,33 @@
+//! Data workers that died.
+
+use crate::message::Message;
+use crate::phrase::{has_any, number_after};
+use crate::{Certainty, Engine, Oom, ProcessUse, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    let (source, certainty) = if line.contains("is killed by signal: ") {
+        by_signal(line)?
+    } else if line.contains("DataLoader worker (pid(s) ") && line.contains("exited unexpectedly") {
+        (Source::DataWorker, Certainty::Slight)
+    } else if line.contains("TerminatedWorkerError") && line.contains("memory usage") {
+        (Source::DataWorker, Certainty::Possible)
+    } else if has_any(line, &["out of shared memory", "insufficient shared memory (shm)"]) {
+        (Source::SharedMemory, Certainty::Likely)
+    } else {
+        return None;
+    };
+    let pid = number_after(line, "(pid ").or_else(|| number_after(line, "(pid(s) "));
+    let processes = pid.map(|pid| ProcessUse { pid, name: None, used: None }).into_iter().collect();
+    Some(Oom { certainty, processes, ..Oom::host(Engine::PyTorch, source) })
+}
+
+/// A worker cannot write past the end of a full `/dev/shm`: that is the bus error.
+fn by_signal(line: &str) -> Option<(Source, Certainty)> {
+    let (_, signal) = line.split_once("is killed by signal: ")?;
+    match signal.split(['.', ' ']).next()? {
+        "Killed" | "SIGKILL" | "9" => Some((Source::DataWorker, Certainty::Likely)),
+        "Bus" => Some((Source::SharedMemory, Certainty::Likely)),
+        _ => None,
+    }
+}

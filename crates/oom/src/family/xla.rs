@@ -1,0 +1,65 @@
+//! XLA: JAX and torch-xla, on GPU and TPU.
+
+use crate::message::Message;
+use crate::phrase::{has_any, has_any_caseless, number_after, size_after, size_before};
+use crate::{Certainty, DeviceKind, Engine, Oom, Place, Source};
+
+use super::tensorflow::exact_in_parentheses;
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    let names_status =
+        has_any(line, &["RESOURCE_EXHAUSTED", "Resource exhausted", "XlaRuntimeError", "JaxRuntimeError"]);
+    if names_status && has_any_caseless(line, &["memory", "allocat", "reserve", "oom", "hbm"]) {
+        return Some(exhausted(message.body()));
+    }
+    if has_any(line, &["XlaRuntimeError: RESOURCE_EXHAUSTED", "JaxRuntimeError: RESOURCE_EXHAUSTED"]) {
+        return Some(exhausted(message.body()));
+    }
+    if line.contains("an out of memory in memory space hbm") || line.contains("BufferAssignment OOM") {
+        return Some(exhausted(message.body()));
+    }
+    None
+}
+
+fn exhausted(body: &str) -> Oom {
+    let on_host = has_any(body, &["pinned_host", "host_bfc", "on host", "host memory", "Host memory"]);
+    let on_tpu = has_any(body, &["hbm", "HBM", "TPU", "bottom of memory", "top of memory"]);
+    Oom {
+        place: if on_host { Place::Host } else { Place::Device },
+        certainty: if says_so(body) { Certainty::Sure } else { Certainty::Likely },
+        device_kind: on_tpu.then_some(DeviceKind::Tpu),
+        device: number_after(body, "device ordinal "),
+        requested: requested(body),
+        capacity: capacity(body),
+        free: size_before(body, " free"),
+        ..Oom::device(Engine::Xla, Source::Allocator)
+    }
+}
+
+fn says_so(body: &str) -> bool {
+    has_any(body, &["ut of memory", "llocat", "reserve", "OOM", "xceeded hbm"])
+}
+
+fn requested(body: &str) -> Option<lowtide_core::Bytes> {
+    let request = [
+        "trying to allocate ",
+        "Out of memory allocating ",
+        "Failed to allocate request for ",
+        "Attempting to reserve ",
+        "Attempting to allocate ",
+        "ailed to allocate ",
+        "Used ",
+    ]
+    .into_iter()
+    .find_map(|phrase| Some((body.split_once(phrase)?.1, size_after(body, phrase)?)));
+    let (rest, size) = request?;
+    let sentence = rest.split(". ").next().unwrap_or(rest);
+    exact_in_parentheses(sentence).or(Some(size))
+}
+
+/// `Used 20.35G of 15.48G hbm.`
+fn capacity(body: &str) -> Option<lowtide_core::Bytes> {
+    let (_, rest) = body.split_once("Used ")?;
+    size_before(rest, " hbm")
+}

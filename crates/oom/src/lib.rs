@@ -1,0 +1,39 @@
+//! One reader for every engine's out-of-memory text.
+//!
+//! A message comes in, an [`Oom`] comes out: who ran out ([`Engine`]), of which memory ([`Place`]), how sure that is
+//! ([`Certainty`]), and every figure the text gives, in bytes. Text that only looks like an out-of-memory error gives `None`, and
+//! [`look_alike`] names what it is instead.
+//!
+//! ```
+//! use lowtide_oom::{Place, read};
+//!
+//! let oom = read("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 11.17 GiB total capacity)").expect("an OOM");
+//! assert_eq!(oom.place, Place::Device);
+//! assert_eq!(oom.requested.map(|bytes| bytes.get()), Some(20 << 20));
+//! ```
+//!
+//! What it leaves out: causes and advice (a message is read, not judged), the joining of several hits into one event (a traceback that
+//! repeats its error gives several), and anything outside the text, such as the kernel log of a process that ended with status 137.
+//!
+//! Where to start: `scan.rs` walks a log and is the only way in, for one line as for a gigabyte; `family/mod.rs` lists the families in the
+//! order in which they are asked; each file beside it holds one family. `figure.rs` turns `1.25 GiB` into bytes. `talk.rs` tells text that
+//! reports an error from text that talks about one.
+
+mod certainty;
+mod dtype;
+mod family;
+mod figure;
+mod look_alike;
+mod message;
+mod needles;
+mod oom;
+mod phrase;
+mod read;
+mod scan;
+mod talk;
+
+pub use certainty::Certainty;
+pub use look_alike::{LookAlike, look_alike};
+pub use oom::{DeviceKind, Engine, Oom, Place, ProcessUse, Source};
+pub use read::{Hint, read, read_bytes, read_with};
+pub use scan::{Found, Scan, scan};

@@ -1,0 +1,179 @@
+//! Messages that look like memory running out and are something else.
+
+use serde::Serialize;
+
+use crate::figure::{ABSURD, figure_at};
+use crate::phrase::{has_any, has_any_caseless};
+
+/// What a text is instead of an out-of-memory error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LookAlike {
+    /// The size asked for is corrupted, negative or overflowed; no memory would be enough.
+    CorruptedSize,
+    /// A kernel wants more of the chip's own scratch memory or registers than there is.
+    KernelResources,
+    /// A check before any allocation refused the configuration (vLLM's cache blocks).
+    ConfigurationRefused,
+    /// A single buffer is above what the interface permits.
+    BufferLimit,
+    /// A disk is full.
+    DiskFull,
+    /// A wild or misaligned access on the device.
+    IllegalAccess,
+    /// Too many open files.
+    FileLimit,
+    /// Recursion without end, or a stack too small.
+    StackOverflow,
+    /// A service refused: quota, rate, message size.
+    Quota,
+    /// The loader's static block for thread variables is full; the order of imports matters, not memory.
+    StaticThreadStorage,
+    /// A device or a launch setting that does not exist.
+    InvalidArgument,
+    /// The text talks about running out of memory without reporting it.
+    Mentioned,
+}
+
+/// What a text that is no out-of-memory error, but resembles one, is instead.
+///
+/// `None` for a text that is one, and for a text that resembles none.
+#[must_use]
+pub fn look_alike(text: &str) -> Option<LookAlike> {
+    if crate::read(text).is_some() {
+        return None;
+    }
+    text.lines().find_map(|line| never_memory(line).or_else(|| by_phrase(line, OTHERS))).or_else(|| mentioned(text))
+}
+
+/// Look-alikes that share words with real messages, so that they must be ruled out before any family is asked.
+pub(crate) fn never_memory(line: &str) -> Option<LookAlike> {
+    if is_corrupted_size(line) {
+        return Some(LookAlike::CorruptedSize);
+    }
+    by_phrase(line, FIRST)
+}
+
+fn by_phrase(line: &str, table: &[(LookAlike, &[&str])]) -> Option<LookAlike> {
+    table.iter().find(|(_, phrases)| has_any(line, phrases)).map(|(kind, _)| *kind)
+}
+
+const FIRST: &[(LookAlike, &[&str])] = &[
+    (
+        LookAlike::CorruptedSize,
+        &[
+            "more than 1EB",
+            "called with negative number",
+            "bad_array_new_length",
+            "size calculation overflow",
+            "negative dimension",
+        ],
+    ),
+    (
+        LookAlike::KernelResources,
+        &[
+            "out of resource: ",
+            "OutOfResources",
+            "too many resources requested for launch",
+            "uses too much shared data",
+            "memory space vmem",
+            "memory space smem",
+            "out of shared memory per block",
+            "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+            "cudaErrorLaunchOutOfResources",
+        ],
+    ),
+    (
+        LookAlike::ConfigurationRefused,
+        &[
+            "KV cache is needed",
+            "available KV cache memory",
+            "No available memory for the cache blocks",
+            "tokens that can be stored in KV cache",
+            "less than desired GPU memory utilization",
+            "Not enough memory. Please try to increase --mem-fraction-static",
+        ],
+    ),
+    (LookAlike::BufferLimit, &["is greater than the maximum buffer size", "max_storage_buffer_binding_size"]),
+    (LookAlike::StaticThreadStorage, &["static TLS block"]),
+    (
+        LookAlike::Quota,
+        &[
+            "Received message larger than max",
+            "Quota exceeded",
+            "quota exceeded",
+            "Rate limit",
+            "rate limit",
+            "RATE_LIMIT",
+            "trying to send message larger",
+        ],
+    ),
+    (LookAlike::FileLimit, &["Too many open files"]),
+];
+
+const OTHERS: &[(LookAlike, &[&str])] = &[
+    (
+        LookAlike::DiskFull,
+        &["No space left on device", "Disk quota exceeded", "disk full", "not enough space on the disk"],
+    ),
+    (
+        LookAlike::IllegalAccess,
+        &[
+            "illegal memory access",
+            "misaligned address",
+            "ILLEGAL_ADDRESS",
+            "Segmentation fault",
+            "Memory access fault by GPU",
+        ],
+    ),
+    (LookAlike::StackOverflow, &["RecursionError", "maximum recursion depth", "stack overflow", "StackOverflowError"]),
+    (
+        LookAlike::CorruptedSize,
+        &[
+            "Maximum allowed dimension exceeded",
+            "array is too big",
+            "nteger overflow",
+            "Invalid shape",
+            "capacity overflow",
+        ],
+    ),
+    (
+        LookAlike::InvalidArgument,
+        &[
+            "invalid configuration argument",
+            "invalid device ordinal",
+            "out of resources",
+            "CUDA error: invalid argument",
+        ],
+    ),
+];
+
+/// Whether a line asks for 1 EiB or more, or for less than nothing.
+fn is_corrupted_size(line: &str) -> bool {
+    REQUESTS.iter().any(|request| {
+        line.match_indices(request).any(|(at, _)| {
+            let asked = line[at + request.len()..].trim_start();
+            is_negative(asked) || figure_at(asked).is_some_and(|figure| figure.bytes >= ABSURD)
+        })
+    })
+}
+
+fn is_negative(text: &str) -> bool {
+    text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+const REQUESTS: &[&str] = &[
+    "llocate ",
+    "llocating ",
+    "llocation of ",
+    "llocation of size ",
+    "malloc of size ",
+    "buffer of size ",
+    "of size: ",
+    "Requested size: ",
+];
+
+fn mentioned(text: &str) -> Option<LookAlike> {
+    has_any_caseless(text, &["out of memory", "outofmemory", "out-of-memory", "memoryerror", "oom-kill"])
+        .then_some(LookAlike::Mentioned)
+}

@@ -1,0 +1,91 @@
+//! Every out-of-memory message in a log, at the speed of a search for a few rare words.
+//!
+//! A search for the [needles](crate::needles) finds the lines worth reading; only those are cut out, cleaned and given to the families. Memory
+//! is bounded: a line is looked at through a window of 4 KiB before the needle and 12 KiB after it, however long it is.
+
+use std::ops::Range;
+
+use memchr::{memchr_iter, memchr2, memrchr2};
+
+use crate::message::Message;
+use crate::needles::Needles;
+use crate::{Oom, family};
+
+const BEFORE: usize = 4 << 10;
+const AFTER: usize = 4 << 10;
+const REST: usize = 8 << 10;
+/// A line longer than the window is gone through in steps that overlap by the longest phrase looked for.
+const OVERLAP: usize = 256;
+
+/// A message found in a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Number of its line, from 1; lines end with `\n`.
+    pub line: usize,
+    /// Where its line stands in the log, in bytes; what goes on in further lines is read but not counted here.
+    pub range: Range<usize>,
+    /// What it says.
+    pub oom: Oom,
+}
+
+/// The messages of a log, in order; made by [`scan`].
+pub struct Scan<'a> {
+    log: &'a [u8],
+    needles: &'static Needles,
+    position: usize,
+    counted: usize,
+    line: usize,
+}
+
+/// Finds every out-of-memory message in a log of any size and any bytes.
+///
+/// A traceback that repeats its error gives one hit for each repetition.
+#[must_use]
+pub fn scan(log: &[u8]) -> Scan<'_> {
+    Scan { log, needles: Needles::get(), position: 0, counted: 0, line: 1 }
+}
+
+impl Iterator for Scan<'_> {
+    type Item = Found;
+
+    fn next(&mut self) -> Option<Found> {
+        while let Some(at) = self.needles.find(self.log, self.position) {
+            let range = line_around(self.log, at, self.position);
+            let was_cut = range.end == at.saturating_add(AFTER);
+            self.position = if was_cut { range.end - OVERLAP } else { range.end };
+            if let Some(oom) = read_line(self.log, &range) {
+                self.position = range.end;
+                return Some(Found { line: self.line_number(range.start), range, oom });
+            }
+        }
+        self.position = self.log.len();
+        None
+    }
+}
+
+impl Scan<'_> {
+    fn line_number(&mut self, at: usize) -> usize {
+        self.line += memchr_iter(b'\n', &self.log[self.counted..at]).count();
+        self.counted = at;
+        self.line
+    }
+}
+
+/// The line around a position, no further back than `floor`; a carriage return ends one too, for progress bars live in one endless line.
+fn line_around(log: &[u8], at: usize, floor: usize) -> Range<usize> {
+    let earliest = at.saturating_sub(BEFORE).max(floor);
+    let latest = at.saturating_add(AFTER).min(log.len());
+    let start = memrchr2(b'\n', b'\r', &log[earliest..at]).map_or(earliest, |newline| earliest + newline + 1);
+    let end = memchr2(b'\n', b'\r', &log[at..latest]).map_or(latest, |newline| at + newline);
+    start..end
+}
+
+fn read_line(log: &[u8], range: &Range<usize>) -> Option<Oom> {
+    let rest = &log[range.end..range.end.saturating_add(REST).min(log.len())];
+    family::read(&Message::new(&log[range.clone()], without_line_end(rest)))
+}
+
+fn without_line_end(rest: &[u8]) -> &[u8] {
+    let rest = rest.strip_prefix(b"\r").unwrap_or(rest);
+    rest.strip_prefix(b"\n").unwrap_or(rest)
+}

@@ -1,0 +1,230 @@
+//! Text that reports an error, told from text that talks about one: quoted source code, advice, hypotheses.
+
+use crate::phrase::has_any;
+
+/// Whether a line is source code, as tracebacks and compilers quote it.
+pub(crate) fn is_source_code(line: &str) -> bool {
+    let line = without_margin(line);
+    if is_native_crash_note(line) {
+        return false;
+    }
+    starts_like_code(line) || has_any(line, CODE_MARKS)
+}
+
+/// What a traceback puts before a quoted line: ranks, rulers, line numbers, arrows.
+fn without_margin(line: &str) -> &str {
+    let mut rest = line.trim_start();
+    loop {
+        let before = rest;
+        rest = rest.trim_start_matches(['│', '|', '❱', '>', '╭', '╰', '─', ' ', '\t']);
+        rest = without_arrow(without_number(without_rank(rest)));
+        if rest.len() == before.len() {
+            return rest;
+        }
+    }
+}
+
+fn without_rank(text: &str) -> &str {
+    match text.strip_prefix("[rank").and_then(|rest| rest.split_once("]:")) {
+        Some((rank, rest)) if rank.bytes().all(|byte| byte.is_ascii_digit()) => rest,
+        _ => text,
+    }
+}
+
+fn without_number(text: &str) -> &str {
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    if rest.len() < text.len() && rest.starts_with([' ', '│', '|']) { rest } else { text }
+}
+
+fn without_arrow(text: &str) -> &str {
+    text.strip_prefix("--").map_or(text, |rest| rest.strip_prefix('>').unwrap_or(text))
+}
+
+/// The JVM writes its crash notes behind a `#`.
+fn is_native_crash_note(line: &str) -> bool {
+    line.starts_with("# There is insufficient memory") || line.starts_with("# Native memory allocation")
+}
+
+fn starts_like_code(line: &str) -> bool {
+    if CODE_STARTS.iter().any(|start| line.starts_with(start)) {
+        return true;
+    }
+    let is_branch = line.starts_with("if ") || line.starts_with("return ") || line.starts_with("while ");
+    is_branch && (line.trim_end().ends_with([':', '{', ';', ')']) || has_any(line, &["(", "\"", "'"]))
+}
+
+const CODE_STARTS: &[&str] = &[
+    "except ",
+    "except(",
+    "except:",
+    "raise ",
+    "elif ",
+    "def ",
+    "class ",
+    "import ",
+    "assert ",
+    "throw ",
+    "catch",
+    "} catch",
+    "if (",
+    "if not ",
+    "print(",
+    "printf(",
+    "fprintf(",
+    "println!",
+    "eprintln!",
+    "panic!(",
+    "warnings.warn(",
+    "warn(",
+    "logger.",
+    "logging.",
+    "log.",
+    "self.",
+    "super().",
+    "TORCH_CHECK",
+    "AT_ERROR",
+    "C10_",
+    "//",
+    "/*",
+    "# ",
+    "## ",
+    "#include",
+    "#define",
+    "fn ",
+    "pub ",
+    "let ",
+    "const ",
+    "static ",
+    "std::",
+    "echo ",
+    "grep ",
+    "with pytest",
+    "match ",
+    "case ",
+];
+
+const CODE_MARKS: &[&str] = &[
+    " in str(",
+    " in repr(",
+    " not in str(",
+    ".lower()",
+    "isinstance(",
+    "pytest.raises(",
+    "assertRaises(",
+    " = \"",
+    " = '",
+    " = f\"",
+    " += \"",
+    " == \"",
+    " == '",
+    "::OutOfMemoryError {",
+    "OutOfMemoryError as ",
+    "MemoryError as ",
+    "bad_alloc&",
+    "bad_alloc &",
+    "grep -",
+    " import ",
+    "std::string(",
+    "std::endl",
+    "#L",
+];
+
+/// Whether the words around an anchor make it a piece of advice or a hypothesis instead of a report.
+///
+/// `at..end` is where the anchor stands in `line`. Only the clause it stands in is looked at.
+pub(crate) fn is_only_mentioned(line: &str, at: usize, end: usize) -> bool {
+    is_hypothetical(clause_before(&line[..at])) || is_topic(&line[end..])
+}
+
+fn clause_before(text: &str) -> &str {
+    let start = text.rfind([':', ';', '!', '?', '(']).map_or(0, |at| at + 1);
+    let sentence = text.rfind(". ").map_or(0, |at| at + 2);
+    &text[start.max(sentence)..]
+}
+
+fn is_hypothetical(clause: &str) -> bool {
+    clause
+        .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
+        .any(|word| HYPOTHETICAL.split(' ').any(|hint| hint.eq_ignore_ascii_case(word)))
+}
+
+/// Words that make a clause a wish, a doubt or a piece of advice.
+const HYPOTHETICAL: &str = "avoid avoids avoided avoiding prevent prevents prevented preventing if may might could can would should no not \
+    never without against unless whether handle handles handling case potential potentially possible risk when \
+    until before expected simulate simulated simulating isn't wasn't doesn't don't didn't won't can't couldn't \
+    catch catches detect detects zero about recover recovers retry_on reduce reduces fix fixes fixed solve \
+    solved help helps since likely cause causes lead leads usually often sometimes probably how test \
+    testing what";
+
+/// Whether what follows the anchor makes it the name of a subject: `errors`, `handling`, `killer`.
+fn is_topic(after: &str) -> bool {
+    let after = after.trim_start();
+    TOPICS.iter().any(|topic| after.starts_with(topic))
+}
+
+const TOPICS: &[&str] = &[
+    "errors",
+    "issue",
+    "problem",
+    "handling",
+    "handler",
+    "exceptions",
+    "protection",
+    "killer",
+    "situation",
+    "condition",
+    "detection",
+    "recovery",
+    "retries",
+    "guard",
+    "safe",
+    "crashes",
+    "failures",
+    "events: 0",
+    "count: 0",
+    "(OOM) errors",
+    "(OOM) issue",
+    "?",
+    "= 0",
+    ": 0 ",
+    ": no",
+    ": False",
+    ": false",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_code_is_no_report() {
+        for line in [
+            "    except torch.cuda.OutOfMemoryError:",
+            "[rank0]:     raise torch.OutOfMemoryError(",
+            "│ ❱ 12 │   if \"out of memory\" in str(e):",
+            "--> 123     raise MemoryError(msg)",
+            "# to avoid out of memory",
+            "    message = \"CUDA out of memory\"",
+        ] {
+            assert!(is_source_code(line), "{line}");
+        }
+        for line in
+            ["RuntimeError: CUDA out of memory.", "if it helps: out of memory", "MemoryError", "return code: 137"]
+        {
+            assert!(!is_source_code(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn advice_is_no_report() {
+        let check = |line: &str| {
+            let at = line.find("out of memory").expect("the anchor");
+            is_only_mentioned(line, at, at + "out of memory".len())
+        };
+        assert!(check("To avoid CUDA out of memory errors, reduce the batch"));
+        assert!(check("If you run out of memory, lower it"));
+        assert!(check("no out of memory so far"));
+        assert!(!check("if this fails: CUDA out of memory"));
+        assert!(!check("ran out of memory on step 3, skipping the batch"));
+    }
+}

@@ -1,0 +1,72 @@
+//! Text that is no out-of-memory error, and what it is instead.
+
+use lowtide_oom::LookAlike::{self, *};
+use lowtide_oom::{look_alike, read};
+
+fn check(text: &str, expected: Option<LookAlike>) {
+    assert_eq!(read(text), None, "{text}");
+    assert_eq!(look_alike(text), expected, "{text}");
+}
+
+#[test]
+fn other_errors() {
+    check(
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:75] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 18446744073709551000 bytes. Error code 12 (Cannot allocate memory)",
+        Some(CorruptedSize),
+    );
+    check("memory allocation of 18446744073709551615 bytes failed", Some(CorruptedSize));
+    check(
+        "MemoryError: Unable to allocate 8.00 EiB for an array with shape (1152921504606846976,) and data type float64",
+        Some(CorruptedSize),
+    );
+    check("ValueError: Maximum allowed dimension exceeded", Some(CorruptedSize));
+    check(
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: 101376.",
+        Some(KernelResources),
+    );
+    check("RuntimeError: CUDA error: too many resources requested for launch", Some(KernelResources));
+    check(
+        "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 17.00M of 16.00M vmem.",
+        Some(KernelResources),
+    );
+    check(
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+        Some(ConfigurationRefused),
+    );
+    check("OSError: [Errno 28] No space left on device", Some(DiskFull));
+    check("RuntimeError: CUDA error: an illegal memory access was encountered", Some(IllegalAccess));
+    check("OSError: [Errno 24] Too many open files", Some(FileLimit));
+    check("RecursionError: maximum recursion depth exceeded", Some(StackOverflow));
+    check("grpc: RESOURCE_EXHAUSTED: Received message larger than max (5000000 vs. 4194304)", Some(Quota));
+    check("ImportError: libgomp.so.1: cannot allocate memory in static TLS block", Some(StaticThreadStorage));
+    check("RuntimeError: CUDA error: invalid configuration argument", Some(InvalidArgument));
+    check("RuntimeError: CUDA error: invalid device ordinal", Some(InvalidArgument));
+    check("IndexError: index 50304 is out of range", None);
+    check("DataLoader worker (pid 7) is killed by signal: Segmentation fault.", Some(IllegalAccess));
+    check("DataLoader worker (pid 7) is killed by signal: Terminated.", None);
+    check("Job 12 finished, exit code 1370", None);
+    check("step 137: loss -9.0", None);
+}
+
+#[test]
+fn talk() {
+    for text in [
+        "    except torch.cuda.OutOfMemoryError:",
+        "[rank0]:     raise torch.OutOfMemoryError(\"CUDA out of memory\")",
+        "    if \"out of memory\" in str(error):",
+        "To avoid CUDA out of memory errors, reduce the batch size",
+        "Use gradient checkpointing if you run out of memory.",
+        "out_of_memory_retries: 3",
+        "Out of memory: 0 times so far",
+        "throw_on_cudamalloc_oom:True, out_of_memory_action=skip",
+        "0 out of memory events so far: no out of memory",
+        "oom handling: out-of-memory recovery enabled",
+        "from torch.cuda import OutOfMemoryError",
+        "INFO: memory-efficient attention prevents out of memory on long inputs",
+    ] {
+        assert_eq!(read(text), None, "{text}");
+    }
+    check("\"OOMKilled\": false,", None);
+    check("Sending process 123 closing signal SIGKILL", None);
+    check("[step 1000] memory: device 1.21/3.50 GiB", None);
+}
