@@ -1,0 +1,34 @@
+//! The memory that a run may use.
+
+use lowtide_core::LineSpec;
+use serde::{Deserialize, Serialize};
+
+use crate::shown::shown;
+use crate::wrong::{Wrong, ensure};
+
+/// The memory that a run may use: the keys under `memory`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MemorySettings {
+    /// The line on the device: a size, a percentage of what the device has, or none. Default: none.
+    pub line: LineSpec,
+    /// The line on host memory, likewise. Default: none.
+    pub host_line: LineSpec,
+    /// Settings of the CUDA allocator, used unless the user set the allocator's own variable. Default:
+    /// `expandable_segments:True`.
+    pub allocator: String,
+}
+
+impl Default for MemorySettings {
+    fn default() -> Self {
+        Self { line: LineSpec::None, host_line: LineSpec::None, allocator: "expandable_segments:True".to_owned() }
+    }
+}
+
+impl MemorySettings {
+    pub(crate) fn check(&self) -> Result<(), Wrong> {
+        let is_one_line = !self.allocator.chars().any(char::is_control);
+        let got = format!("\"{}\"", shown(&self.allocator));
+        ensure(is_one_line, "allocator", "one line such as expandable_segments:True", got)
+    }
+}
