@@ -1,0 +1,64 @@
+// The C border between LibTorch and the Rust side of this crate.
+//
+// Every function that can fail returns a Status; nothing ever throws across the border. Tensors cross it as at::Tensor*
+// exactly as tch hands them out: a pointer that comes in stays the caller's, a pointer that goes out is the caller's to free.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+extern "C" {
+
+enum StatusKind : int32_t { kOk = 0, kOutOfMemory = 1, kError = 2 };
+
+// `message` is allocated with malloc and freed by lt_text_free; null when kind is kOk.
+struct Status {
+  int32_t kind;
+  char* message;
+};
+}
+
+namespace lowtide {
+
+inline Status failed(StatusKind kind, const char* message) {
+  return Status{kind, strdup(message)};
+}
+
+// Runs `body` and turns whatever it throws into a Status.
+template <typename Body>
+Status guarded(Body&& body) noexcept {
+  try {
+    body();
+    return Status{kOk, nullptr};
+  } catch (const c10::OutOfMemoryError& error) {
+    return failed(kOutOfMemory, error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    return failed(kError, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return failed(kError, error.what());
+  } catch (...) {
+    return failed(kError, "an exception of unknown type");
+  }
+}
+
+// Throws again, on the C++ side, what a Status carried across from Rust.
+inline void rethrow(int32_t kind, const std::string& message) {
+  TORCH_CHECK_WITH(OutOfMemoryError, kind != kOutOfMemory, message);
+  TORCH_CHECK(kind == kOk, message);
+}
+
+inline std::vector<at::Tensor> list(at::Tensor* const* tensors, size_t count) {
+  std::vector<at::Tensor> out;
+  out.reserve(count);
+  for (size_t i = 0; i < count; i++) out.push_back(*tensors[i]);
+  return out;
+}
+
+}  // namespace lowtide

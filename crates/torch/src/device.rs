@@ -1,0 +1,174 @@
+//! Opening the engine: which device a run asked for, which there is, and what it has.
+
+use std::fs;
+use std::str::FromStr;
+
+use lowtide_core::Bytes;
+use tch::{Device, Kind, Tensor};
+
+use crate::error::{Result, TorchError};
+use crate::{attempt, cuda, ffi, host};
+
+/// The device as typed: `auto`, `cpu`, `cuda` or `cuda:N`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceAsked {
+    /// The first CUDA device where there is one, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The CUDA device with this number.
+    Cuda(usize),
+}
+
+impl FromStr for DeviceAsked {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<DeviceAsked, String> {
+        let unknown = || format!("`{text}` is not a device: use auto, cpu, cuda or cuda:N");
+        match text {
+            "auto" => Ok(DeviceAsked::Auto),
+            "cpu" => Ok(DeviceAsked::Cpu),
+            "cuda" => Ok(DeviceAsked::Cuda(0)),
+            _ => {
+                let number = text.strip_prefix("cuda:").ok_or_else(unknown)?;
+                number.parse().map(DeviceAsked::Cuda).map_err(|_| unknown())
+            }
+        }
+    }
+}
+
+/// The device a run gets, and what it has.
+#[derive(Clone, Debug)]
+pub struct DeviceFacts {
+    /// The device in the engine's terms.
+    pub device: Device,
+    /// Its name, for people.
+    pub name: String,
+    /// All the memory there is: the card's, or the machine's (the container's where that is less).
+    pub total: Bytes,
+    /// Free when the engine was opened.
+    pub free: Bytes,
+    /// Used on the card outside the engine's allocator, once the libraries are loaded. Zero on the CPU.
+    pub context: Bytes,
+    /// Whether bf16 arithmetic is native.
+    pub bf16: bool,
+    /// Why there is no CUDA, where `auto` was asked for and a driver is there.
+    pub note: Option<String>,
+}
+
+/// Opens the engine: the host allocator, then CUDA where asked for (or `auto` and a driver is there).
+///
+/// The engine remembers for the life of the process whether there is CUDA, so this comes before any tensor.
+pub fn start(asked: DeviceAsked) -> Result<DeviceFacts> {
+    host::install();
+    match asked {
+        DeviceAsked::Cpu => Ok(cpu_facts(None)),
+        DeviceAsked::Cuda(index) => {
+            let count = load_cuda()?;
+            if index >= count {
+                return Err(TorchError::Device(no_such_device(index, count)));
+            }
+            cuda_facts(index)
+        }
+        DeviceAsked::Auto if !driver_present() => Ok(cpu_facts(None)),
+        DeviceAsked::Auto => match load_cuda() {
+            Ok(0) => Ok(cpu_facts(Some("the NVIDIA driver is there and shows no device".to_owned()))),
+            Ok(_) => cuda_facts(0),
+            Err(error) => Ok(cpu_facts(Some(error.to_string()))),
+        },
+    }
+}
+
+fn no_such_device(index: usize, count: usize) -> String {
+    match count {
+        0 => format!("there is no CUDA device {index}: the driver shows none"),
+        1 => format!("there is no CUDA device {index}: the only one is cuda:0"),
+        _ => format!("there is no CUDA device {index}: there are cuda:0 to cuda:{}", count - 1),
+    }
+}
+
+fn driver_present() -> bool {
+    // SAFETY: opens a library or does not.
+    unsafe { ffi::lt_cuda_driver_present() != 0 }
+}
+
+/// Opens the CUDA half of LibTorch; the number of devices.
+fn load_cuda() -> Result<usize> {
+    if !driver_present() {
+        return Err(TorchError::Device("there is no CUDA device: no NVIDIA driver is installed".to_owned()));
+    }
+    let unusable = |error: TorchError| TorchError::Device(format!("CUDA cannot be used: {error}"));
+    let mut count = 0;
+    // SAFETY: loads a library whose initialisers register themselves with LibTorch; `count` is valid for writing.
+    unsafe {
+        ffi::lt_cuda_load().check().map_err(unusable)?;
+        ffi::lt_cuda_start(&mut count).check().map_err(unusable)?;
+    }
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+fn cuda_facts(index: usize) -> Result<DeviceFacts> {
+    warm_up(Device::Cuda(index))?;
+    let memory = cuda::memory(index)?;
+    Ok(DeviceFacts {
+        device: Device::Cuda(index),
+        name: cuda::name(index)?,
+        total: memory.total,
+        free: memory.free,
+        context: cuda::context(index)?,
+        bf16: cuda::capability(index)?.0 >= 8,
+        note: None,
+    })
+}
+
+/// Runs one of each kind of kernel that training uses, so that the libraries are loaded when the context is measured.
+fn warm_up(device: Device) -> Result<()> {
+    attempt(|| {
+        let x = Tensor::randn([256, 256], (Kind::Float, device)).set_requires_grad(true);
+        let narrow = x.matmul(&x).to_kind(Kind::Half).view([1, 4, 64, 256]).narrow(3, 0, 64);
+        let attended =
+            Tensor::scaled_dot_product_attention::<Tensor>(&narrow, &narrow, &narrow, None, 0.0, true, None, false);
+        attended.matmul(&attended.transpose(2, 3)).to_kind(Kind::Float).sum(Kind::Float).backward();
+        let image = Tensor::randn([1, 8, 32, 32], (Kind::Float, device));
+        let kernel = Tensor::randn([8, 8, 3, 3], (Kind::Float, device));
+        let _ = image.conv2d::<Tensor>(&kernel, None, [1, 1], [1, 1], [1, 1], 1);
+        if let Device::Cuda(index) = device {
+            tch::Cuda::synchronize(index as i64);
+        }
+    })?;
+    cuda::empty_cache()
+}
+
+fn cpu_facts(note: Option<String>) -> DeviceFacts {
+    let memory = host_memory();
+    DeviceFacts {
+        device: Device::Cpu,
+        name: "CPU".to_owned(),
+        total: memory.0,
+        free: memory.1,
+        context: Bytes(0),
+        bf16: false,
+        note,
+    }
+}
+
+/// Total and available memory of the machine, or of the container where that allows less.
+fn host_memory() -> (Bytes, Bytes) {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+        Some(kib.saturating_mul(1024))
+    };
+    let total = field("MemTotal:").unwrap_or(u64::MAX);
+    let available = field("MemAvailable:").unwrap_or(total);
+    let limit = container_limit().unwrap_or(u64::MAX);
+    (Bytes(total.min(limit)), Bytes(available.min(limit)))
+}
+
+fn container_limit() -> Option<u64> {
+    ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok())
+}

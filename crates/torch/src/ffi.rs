@@ -1,0 +1,180 @@
+//! The C border: declarations of the shim's functions, and the one way its answers become Rust values.
+
+use std::ffi::{CStr, c_char, c_void};
+
+pub(crate) use torch_sys::C_tensor;
+
+use crate::error::{Result, TorchError};
+
+pub(crate) const OK: i32 = 0;
+pub(crate) const OUT_OF_MEMORY: i32 = 1;
+pub(crate) const ERROR: i32 = 2;
+
+/// The CPU in functions that take a generator's device.
+pub(crate) const CPU: i32 = -1;
+
+#[repr(C)]
+#[must_use]
+pub(crate) struct Status {
+    kind: i32,
+    message: *mut c_char,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct HostCounts {
+    pub(crate) allocated: i64,
+    pub(crate) peak: i64,
+    pub(crate) allocations: u64,
+    pub(crate) refusals: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct HostRefusal {
+    pub(crate) requested: u64,
+    pub(crate) allocated: u64,
+    pub(crate) line: i64,
+    pub(crate) injected: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Default)]
+pub(crate) struct HostEntry {
+    pub(crate) serial: u64,
+    pub(crate) bytes: u64,
+    pub(crate) nanoseconds: i64,
+    pub(crate) action: i32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct CudaStats {
+    pub(crate) allocated: i64,
+    pub(crate) allocated_peak: i64,
+    pub(crate) reserved: i64,
+    pub(crate) reserved_peak: i64,
+    pub(crate) retries: i64,
+    pub(crate) ooms: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AutocastSetting {
+    enabled: i32,
+    dtype: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct AdamwRule {
+    pub(crate) learning_rate: f64,
+    pub(crate) beta1: f64,
+    pub(crate) beta2: f64,
+    pub(crate) weight_decay: f64,
+    pub(crate) epsilon: f64,
+}
+
+pub(crate) type RunSegment = extern "C" fn(*const c_void, *const *mut C_tensor, usize, *mut c_void);
+pub(crate) type DropSegment = extern "C" fn(*mut c_void);
+
+unsafe extern "C" {
+    pub(crate) fn lt_text_free(text: *mut c_char);
+
+    pub(crate) fn lt_host_install();
+    pub(crate) fn lt_host_uninstall();
+    pub(crate) fn lt_host_installed() -> i32;
+    pub(crate) fn lt_host_counts(out: *mut HostCounts);
+    pub(crate) fn lt_host_reset_peak();
+    pub(crate) fn lt_host_set_line(bytes: i64);
+    pub(crate) fn lt_host_inject(skip: u64, times: u64);
+    pub(crate) fn lt_host_last_refusal(out: *mut HostRefusal) -> i32;
+    pub(crate) fn lt_host_record_start();
+    pub(crate) fn lt_host_record_stop() -> usize;
+    pub(crate) fn lt_host_record_take(out: *mut HostEntry, count: usize);
+    pub(crate) fn lt_host_touch_pair(bytes: usize);
+
+    pub(crate) fn lt_cuda_driver_present() -> i32;
+    pub(crate) fn lt_cuda_load() -> Status;
+    pub(crate) fn lt_cuda_start(count: *mut i32) -> Status;
+    pub(crate) fn lt_cuda_memory(device: i32, free: *mut u64, total: *mut u64) -> Status;
+    pub(crate) fn lt_cuda_stats(device: i32, out: *mut CudaStats) -> Status;
+    pub(crate) fn lt_cuda_reset_peaks(device: i32) -> Status;
+    pub(crate) fn lt_cuda_empty_cache() -> Status;
+    pub(crate) fn lt_cuda_set_fraction(device: i32, fraction: f64) -> Status;
+    pub(crate) fn lt_cuda_record_history(max_entries: u64) -> Status;
+    pub(crate) fn lt_cuda_snapshot(path: *const c_char) -> Status;
+    pub(crate) fn lt_cuda_capability(device: i32, major: *mut i32, minor: *mut i32) -> Status;
+    pub(crate) fn lt_cuda_name(device: i32, out: *mut c_char, length: i32) -> Status;
+
+    pub(crate) fn lt_rng_get(device: i32, out: *mut *mut C_tensor) -> Status;
+    pub(crate) fn lt_rng_set(device: i32, state: *const C_tensor) -> Status;
+    pub(crate) fn lt_rng_seed(device: i32, seed: u64) -> Status;
+    pub(crate) fn lt_autocast_enter(cuda: i32, enabled: i32, dtype: i32) -> AutocastSetting;
+    pub(crate) fn lt_autocast_leave(cuda: i32, before: AutocastSetting);
+    pub(crate) fn lt_set_deterministic(on: i32) -> Status;
+    pub(crate) fn lt_set_matmul_precision(precision: *const c_char) -> Status;
+
+    pub(crate) fn lt_adamw(
+        params: *const *const C_tensor,
+        grads: *const *const C_tensor,
+        first: *const *const C_tensor,
+        second: *const *const C_tensor,
+        count: usize,
+        step: *const C_tensor,
+        step_value: f64,
+        rule: AdamwRule,
+    ) -> Status;
+    pub(crate) fn lt_grad_norm(grads: *const *const C_tensor, count: usize, out: *mut *mut C_tensor) -> Status;
+    pub(crate) fn lt_release_grads(parameters: *const *const C_tensor, count: usize);
+    pub(crate) fn lt_clip(grads: *const *const C_tensor, count: usize, norm: *const C_tensor, limit: f64) -> Status;
+    pub(crate) fn lt_unscale(
+        grads: *const *const C_tensor,
+        count: usize,
+        found: *const C_tensor,
+        inverse_scale: *const C_tensor,
+    ) -> Status;
+    pub(crate) fn lt_copy_quietly(target: *const C_tensor, source: *const C_tensor) -> Status;
+
+    pub(crate) fn lt_leave_out_stacks();
+    pub(crate) fn lt_drain_backward();
+    pub(crate) fn lt_grad_enabled() -> i32;
+    pub(crate) fn lt_recompute_begin(cuda_device: i32, out: *mut *mut c_void) -> Status;
+    pub(crate) fn lt_recompute_abandon(mark: *mut c_void);
+    pub(crate) fn lt_recompute_attach(
+        mark: *mut c_void,
+        inputs: *const *const C_tensor,
+        input_count: usize,
+        outputs: *const *mut C_tensor,
+        output_count: usize,
+        buffers: *const *const C_tensor,
+        buffer_count: usize,
+        to_host: i32,
+        data: *mut c_void,
+        run: RunSegment,
+        drop: DropSegment,
+    ) -> Status;
+    pub(crate) fn lt_run_output(run: *mut c_void, output: *const C_tensor);
+    pub(crate) fn lt_run_failed(run: *mut c_void, kind: i32, message: *const c_char, length: usize);
+}
+
+impl Status {
+    /// The answer as a Rust value; the message is freed.
+    pub(crate) fn check(self) -> Result<()> {
+        if self.kind == OK {
+            return Ok(());
+        }
+        // SAFETY: the shim hands out a NUL-terminated string from malloc with every status that is not OK.
+        let text = unsafe {
+            let text = CStr::from_ptr(self.message).to_string_lossy().into_owned();
+            lt_text_free(self.message);
+            text
+        };
+        Err(TorchError::from_text(&text))
+    }
+}
+
+/// The raw pointers of a list of tensors, in the shape the shim takes them.
+pub(crate) fn pointers<T: AsRef<tch::Tensor>>(tensors: &[T]) -> Vec<*const C_tensor> {
+    tensors.iter().map(|tensor| tensor.as_ref().as_ptr()).collect()
+}

@@ -1,0 +1,48 @@
+//! Gradients as a list: the norm, clipping by it, and letting them go.
+
+use std::ptr;
+
+use tch::Tensor;
+
+use crate::error::Result;
+use crate::ffi;
+
+/// The gradients of the parameters that have one.
+#[must_use]
+pub fn of(parameters: &[Tensor]) -> Vec<Tensor> {
+    parameters.iter().map(Tensor::grad).filter(Tensor::defined).collect()
+}
+
+/// The 2-norm of all gradients together, as a scalar on their device; reading its value waits for the device.
+pub fn norm(gradients: &[Tensor]) -> Result<Tensor> {
+    let list = ffi::pointers(gradients);
+    let mut out = ptr::null_mut();
+    // SAFETY: the list lives through the call; on success `out` holds a tensor that is ours.
+    unsafe {
+        ffi::lt_grad_norm(list.as_ptr(), list.len(), &mut out).check()?;
+        Ok(Tensor::from_ptr(out))
+    }
+}
+
+/// Scales the gradients in place so that their norm is at most `limit`; returns the norm before.
+pub fn clip(gradients: &[Tensor], limit: f64) -> Result<Tensor> {
+    let norm = norm(gradients)?;
+    let list = ffi::pointers(gradients);
+    // SAFETY: the list and the norm live through the call.
+    unsafe { ffi::lt_clip(list.as_ptr(), list.len(), norm.as_ptr(), limit) }.check()?;
+    Ok(norm)
+}
+
+/// Lets the parameters' gradients go, so that their memory is free; the next backward makes new ones.
+pub fn release(parameters: &[Tensor]) {
+    let list = ffi::pointers(parameters);
+    // SAFETY: the list lives through the call; nothing else reads the gradients meanwhile.
+    unsafe { ffi::lt_release_grads(list.as_ptr(), list.len()) }
+}
+
+/// Copies `source` into `target` in place without raising the version that autograd checks: for buffers that go back to
+/// what they were.
+pub fn copy_quietly(target: &Tensor, source: &Tensor) -> Result<()> {
+    // SAFETY: both live through the call; the engine checks shapes and kinds.
+    unsafe { ffi::lt_copy_quietly(target.as_ptr(), source.as_ptr()) }.check()
+}

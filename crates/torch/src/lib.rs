@@ -1,0 +1,34 @@
+//! LibTorch for Lowtide: the engine, with a memory line drawn under it.
+//!
+//! Start with [`start`], which opens the engine (and CUDA where there is a driver), then [`attempt`], through which every
+//! engine call goes that may run out of memory. [`host`] is the CPU allocator with its line, [`cuda`] the control of
+//! CUDA's allocator, [`recompute`] trades time for memory, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
+//! [`gradients`] are what a training step needs beside `tch`.
+//!
+//! This is the only crate with C++ and with `unsafe`. It knows nothing of training loops, configurations or files (but
+//! for the snapshot it is told to write), and it prints nothing.
+
+mod adamw;
+mod attempt;
+mod autocast;
+pub mod cuda;
+mod device;
+mod error;
+mod ffi;
+pub mod gradients;
+pub mod host;
+mod recompute;
+pub mod rng;
+mod scaler;
+mod settings;
+
+pub use adamw::{AdamW, AdamWRule};
+pub use attempt::attempt;
+pub use autocast::Autocast;
+pub use device::{DeviceAsked, DeviceFacts, start};
+pub use error::{Result, TorchError};
+pub use recompute::{Keep, Segment, Shared, recompute};
+pub use scaler::{GradScaler, ScalerRule, Unscaled};
+pub use settings::{MatmulPrecision, set_deterministic, set_matmul_precision};
+
+pub use tch;

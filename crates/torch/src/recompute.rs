@@ -1,0 +1,212 @@
+//! Recompute: keep a segment's inputs, run it again in backward.
+//!
+//! The first run makes no graph, so its activations are freed at once; the graph holds a node with the inputs and the
+//! segment itself. Backward runs the segment again under the random state and the autocast state of the first run, puts
+//! buffers (BatchNorm's statistics) back as the first run left them, and goes on from there. Segments may nest.
+//!
+//! On CUDA backward runs on a thread of the engine's, which is why a segment must be `Send + Sync`; [`Shared`] is the
+//! way to hand a model's tensors to it.
+
+use std::ffi::c_void;
+use std::ops::Deref;
+use std::panic::{self, AssertUnwindSafe};
+use std::ptr;
+use std::sync::Arc;
+
+use tch::{Device, Tensor};
+
+use crate::attempt::{engine_error, inside, panic_text, raise};
+use crate::error::{PANIC_PREFIX, TorchError};
+use crate::ffi::{self, C_tensor};
+
+/// Where a segment's inputs wait for backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Keep {
+    /// On the device they are on.
+    #[default]
+    OnDevice,
+    /// In pinned host memory, copied there and back beside the computation. On the CPU the same as `OnDevice`.
+    OnHost,
+}
+
+/// A value that the segments of a model share.
+///
+/// Tensors may be used from several threads as LibTorch sees it, but `tch` does not mark them so, because some of its
+/// methods change a tensor through a shared reference. Here they are reached by one thread at a time: the thread that
+/// calls backward waits while the engine's thread runs a segment.
+#[derive(Debug)]
+pub struct Shared<T>(Arc<T>);
+
+// SAFETY: `T` may move between threads, and segments are its only users from other threads: they run while the thread
+// that started backward waits for them, so no two threads use the value at once. Its reference count is atomic.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// Takes the value over.
+    pub fn new(value: T) -> Shared<T> {
+        Shared(Arc::new(value))
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Shared<T> {
+        Shared(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+type Run = Arc<dyn Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync>;
+
+/// A stretch of a model: tensors in, tensors out, and the buffers it updates on the way.
+#[derive(Clone)]
+pub struct Segment {
+    run: Run,
+    buffers: Shared<Vec<Tensor>>,
+}
+
+impl Segment {
+    /// A segment that updates no buffers. It must do the same when it is run again on the same inputs.
+    pub fn new(run: impl Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync + 'static) -> Segment {
+        Segment { run: Arc::new(run), buffers: Shared::new(Vec::new()) }
+    }
+
+    /// Names the tensors that the segment updates in place, such as BatchNorm's running mean and variance.
+    #[must_use]
+    pub fn with_buffers(mut self, buffers: &[Tensor]) -> Segment {
+        self.buffers = Shared::new(buffers.iter().map(Tensor::shallow_clone).collect());
+        self
+    }
+
+    /// Runs it as it is, keeping all activations.
+    #[must_use]
+    pub fn run(&self, inputs: &[Tensor]) -> Vec<Tensor> {
+        (self.run)(inputs)
+    }
+}
+
+/// Runs a segment so that only its inputs are kept for backward.
+///
+/// Like `tch`'s own functions it panics on an engine error, which [`crate::attempt`] turns into a value. Where gradients
+/// are off it just runs the segment.
+#[must_use]
+pub fn recompute(segment: &Segment, inputs: &[Tensor], keep: Keep) -> Vec<Tensor> {
+    if !grad_enabled() {
+        return segment.run(inputs);
+    }
+    let first = FirstRun::begin(cuda_index(inputs));
+    let outputs = {
+        let _no_grad = tch::no_grad_guard();
+        segment.run(inputs)
+    };
+    first.attach(segment, inputs, outputs, keep)
+}
+
+fn grad_enabled() -> bool {
+    // SAFETY: reads a flag of this thread.
+    unsafe { ffi::lt_grad_enabled() != 0 }
+}
+
+fn cuda_index(inputs: &[Tensor]) -> i32 {
+    let index = inputs.iter().find_map(|input| match input.device() {
+        Device::Cuda(index) => i32::try_from(index).ok(),
+        _ => None,
+    });
+    index.unwrap_or(ffi::CPU)
+}
+
+/// The surroundings of a first run, given back to the shim in every case.
+struct FirstRun(*mut c_void);
+
+impl FirstRun {
+    fn begin(cuda_device: i32) -> FirstRun {
+        let mut mark = ptr::null_mut();
+        // SAFETY: `mark` is valid for writing; on success it holds an object that `attach` or `abandon` takes back.
+        let status = unsafe { ffi::lt_recompute_begin(cuda_device, &mut mark) };
+        status.check().unwrap_or_else(|error| raise(error));
+        FirstRun(mark)
+    }
+
+    fn attach(mut self, segment: &Segment, inputs: &[Tensor], mut outputs: Vec<Tensor>, keep: Keep) -> Vec<Tensor> {
+        let mark = std::mem::replace(&mut self.0, ptr::null_mut());
+        let input_pointers = ffi::pointers(inputs);
+        let output_pointers: Vec<*mut C_tensor> = outputs.iter_mut().map(Tensor::as_mut_ptr).collect();
+        let buffer_pointers = ffi::pointers(&segment.buffers);
+        let closure = Box::into_raw(Box::new(Arc::clone(&segment.run)));
+        // SAFETY: all lists are as long as said and live through the call; the shim takes over `mark` and `closure`
+        // whatever happens, calls `run_segment` with that closure only, and drops it once through `drop_segment`.
+        let status = unsafe {
+            ffi::lt_recompute_attach(
+                mark,
+                input_pointers.as_ptr(),
+                input_pointers.len(),
+                output_pointers.as_ptr(),
+                output_pointers.len(),
+                buffer_pointers.as_ptr(),
+                buffer_pointers.len(),
+                i32::from(keep == Keep::OnHost),
+                closure.cast(),
+                run_segment,
+                drop_segment,
+            )
+        };
+        status.check().unwrap_or_else(|error| raise(error));
+        outputs
+    }
+}
+
+impl Drop for FirstRun {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: the mark came from `lt_recompute_begin` and was not given away.
+            unsafe { ffi::lt_recompute_abandon(self.0) }
+        }
+    }
+}
+
+/// Called by the engine in backward. No unwinding may pass this border.
+extern "C" fn run_segment(closure: *const c_void, inputs: *const *mut C_tensor, count: usize, run: *mut c_void) {
+    let result = panic::catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: `closure` is the box made in `attach`, still alive; `inputs` holds `count` tensors that live through
+        // the call, and each is cloned before use.
+        let (segment, inputs) = unsafe {
+            let pointers = if count == 0 { &[] } else { std::slice::from_raw_parts(inputs, count) };
+            let inputs: Vec<Tensor> = pointers.iter().map(|input| Tensor::clone_from_ptr(*input)).collect();
+            (&*closure.cast::<Run>(), inputs)
+        };
+        inside(|| segment(&inputs))
+    }));
+    match result {
+        Ok(outputs) => {
+            for output in &outputs {
+                // SAFETY: the shim copies the handle.
+                unsafe { ffi::lt_run_output(run, output.as_ptr()) }
+            }
+        }
+        Err(payload) => {
+            let (kind, message) = match engine_error(payload.as_ref()) {
+                Some(error @ TorchError::Oom { .. }) => (ffi::OUT_OF_MEMORY, error.to_string()),
+                Some(TorchError::Panic(text)) => (ffi::ERROR, format!("{PANIC_PREFIX}{text}")),
+                Some(error) => (ffi::ERROR, error.to_string()),
+                None => (ffi::ERROR, format!("{PANIC_PREFIX}{}", panic_text(payload.as_ref()))),
+            };
+            // SAFETY: the shim copies the text.
+            unsafe { ffi::lt_run_failed(run, kind, message.as_ptr().cast(), message.len()) }
+        }
+    }
+}
+
+extern "C" fn drop_segment(closure: *mut c_void) {
+    // SAFETY: the shim calls this once, with the box made in `attach`.
+    let closure = unsafe { Box::from_raw(closure.cast::<Run>()) };
+    // A panic in the drop of what the closure holds must not unwind into C++.
+    let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(closure)));
+}
