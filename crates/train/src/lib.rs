@@ -1,0 +1,25 @@
+//! Training inside a memory line, for any model a user brings.
+//!
+//! A model and its data are a [`Workload`]; [`Run::prepare`] checks that it fits and opens the run folder, [`Run::train`]
+//! trains it to the end. Start reading at `run.rs` (the loop) and `step.rs` (one step as a transaction).
+//!
+//! The loop knows no model and no command line, and prints nothing: every event goes to the run folder and to the
+//! closure it was given.
+
+mod checkpoint;
+mod error;
+mod learning_rate;
+mod memory;
+mod precision;
+mod run;
+mod run_folder;
+mod step;
+mod summary;
+mod tensor_file;
+mod workload;
+
+pub use error::{FolderProblem, Result, TrainError};
+pub use run::{Outcome, Plan, Run};
+pub use run_folder::{FolderChoice, Start};
+pub use summary::Summary;
+pub use workload::{Batch, Evaluating, Mode, Workload};

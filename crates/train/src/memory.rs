@@ -1,0 +1,165 @@
+//! The lines of a run, drawn under the allocators, and what the allocators say.
+
+use std::fs;
+
+use lowtide_core::{Bytes, Line, LineSpec};
+use lowtide_settings::{MemorySettings, Origins, SettingsError};
+use lowtide_torch::cuda::{self, AllocatorSettings, EXPANDABLE_SLACK};
+use lowtide_torch::tch::Device;
+use lowtide_torch::{DeviceFacts, host};
+
+use crate::error::{Result, TrainError};
+
+/// What the device's allocator says at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Held by tensors.
+    pub(crate) allocated: Bytes,
+    /// The most held by tensors since the peaks were reset.
+    pub(crate) allocated_peak: Bytes,
+    /// Taken from the device.
+    pub(crate) reserved: Bytes,
+    /// The most taken from the device since the peaks were reset.
+    pub(crate) reserved_peak: Bytes,
+    /// Times the allocator had to empty its cache to serve a request, since the start.
+    pub(crate) retries: u64,
+}
+
+/// A device with its line.
+///
+/// On the CPU the line bounds the memory of tensors. On a GPU it is what the driver sees, so the allocator gets what
+/// remains after the context. The host line bounds the resident memory of the process, so tensors on the host get what
+/// remains after what was resident at the start.
+#[derive(Debug)]
+pub(crate) struct DeviceMemory {
+    device: Device,
+    /// The line as resolved: what was asked for.
+    pub(crate) line: Line,
+    /// The host line as resolved.
+    pub(crate) host_line: Line,
+    /// What the device's allocator may hold.
+    pub(crate) limit: Line,
+    host_limit: Line,
+}
+
+impl DeviceMemory {
+    /// Resolves the lines, without drawing them yet.
+    pub(crate) fn resolve(
+        settings: &MemorySettings,
+        facts: &DeviceFacts,
+        allocator: &AllocatorSettings,
+    ) -> Result<Self> {
+        let line = resolved(settings.line, facts.total, "memory.line")?;
+        let host_line = resolved(settings.host_line, host_total(facts), "memory.host_line")?;
+        let host_limit = below(host_line, resident())?;
+        let limit = match facts.device {
+            Device::Cuda(_) => {
+                let slack = if allocator.expandable() { EXPANDABLE_SLACK } else { Bytes::ZERO };
+                below(line, facts.context.saturating_add(slack))?
+            }
+            _ => least(line, host_limit),
+        };
+        Ok(DeviceMemory { device: facts.device, line, host_line, limit, host_limit })
+    }
+
+    /// Draws the lines under the allocators.
+    pub(crate) fn draw(&self) -> Result<()> {
+        match self.device {
+            Device::Cuda(index) => {
+                host::set_line(self.host_limit);
+                if let Some(limit) = self.limit.limit() {
+                    cuda::set_limit(index, limit)?;
+                }
+            }
+            _ => host::set_line(self.limit),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reading(&self) -> Result<Reading> {
+        match self.device {
+            Device::Cuda(index) => {
+                let stats = cuda::stats(index)?;
+                Ok(Reading {
+                    allocated: stats.allocated,
+                    allocated_peak: stats.allocated_peak,
+                    reserved: stats.reserved,
+                    reserved_peak: stats.reserved_peak,
+                    retries: stats.retries,
+                })
+            }
+            _ => {
+                let stats = host::stats();
+                Ok(Reading {
+                    allocated: stats.allocated,
+                    allocated_peak: stats.peak,
+                    reserved: stats.allocated,
+                    reserved_peak: stats.peak,
+                    retries: 0,
+                })
+            }
+        }
+    }
+
+    pub(crate) fn reset_peaks(&self) -> Result<()> {
+        match self.device {
+            Device::Cuda(index) => Ok(cuda::reset_peaks(index)?),
+            _ => {
+                host::reset_peak();
+                Ok(())
+            }
+        }
+    }
+
+    /// Releases cached blocks; how much came back. The CPU allocator caches nothing.
+    pub(crate) fn clean(&self) -> Result<Bytes> {
+        match self.device {
+            Device::Cuda(index) => {
+                let before = cuda::stats(index)?.reserved;
+                cuda::empty_cache()?;
+                Ok(before.saturating_sub(cuda::stats(index)?.reserved))
+            }
+            _ => Ok(Bytes::ZERO),
+        }
+    }
+}
+
+fn resolved(spec: LineSpec, total: Bytes, key: &'static str) -> Result<Line> {
+    spec.resolve(total)
+        .map_err(|error| TrainError::Settings(SettingsError::refused(key, error.to_string(), &Origins::default())))
+}
+
+fn host_total(facts: &DeviceFacts) -> Bytes {
+    match facts.device {
+        Device::Cuda(_) => Bytes::MAX,
+        _ => facts.total,
+    }
+}
+
+/// The line less what is taken already.
+fn below(line: Line, taken: Bytes) -> Result<Line> {
+    match line.limit() {
+        None => Ok(Line::NONE),
+        Some(limit) if limit <= taken => Err(TrainError::LineTooSmall { needed: taken, line: limit }),
+        Some(limit) => Ok(Line::at(limit.saturating_sub(taken)).expect("there is something left")),
+    }
+}
+
+fn least(a: Line, b: Line) -> Line {
+    match (a.limit(), b.limit()) {
+        (Some(x), Some(y)) if y < x => b,
+        (None, Some(_)) => b,
+        _ => a,
+    }
+}
+
+/// Resident memory of this process.
+fn resident() -> Bytes {
+    let pages = fs::read_to_string("/proc/self/statm").ok().and_then(|text| {
+        let field = text.split_ascii_whitespace().nth(1)?;
+        field.parse::<u64>().ok()
+    });
+    // Linux on x86-64 and on most arm64 kernels.
+    const PAGE: u64 = 4096;
+    Bytes(pages.unwrap_or(0).saturating_mul(PAGE))
+}

@@ -1,0 +1,72 @@
+//! What came of a run.
+
+use std::collections::BTreeMap;
+
+use lowtide_torch::tch::Tensor;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::tensor_file::bytes_of;
+
+/// The contents of `summary.json`. Sizes are bytes, times are seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Version of the fields.
+    pub schema: u32,
+    /// The workload's name.
+    pub workload: String,
+    /// The device it ran on: `cpu` or `cuda:N`.
+    pub device: String,
+    /// `fp32`, `bf16` or `fp16`.
+    pub precision: String,
+    /// Parameters trained.
+    pub parameters: u64,
+    /// Steps committed, over all starts of the run.
+    pub steps: u64,
+    /// Samples in a step.
+    pub effective_batch: u32,
+    /// Samples computed at once in the last step.
+    pub micro_batch_final: u32,
+    /// The line, where one was drawn.
+    pub line_bytes: Option<u64>,
+    /// The most memory taken from the device.
+    pub peak_reserved_bytes: u64,
+    /// The most memory held by tensors.
+    pub peak_allocated_bytes: u64,
+    /// Out-of-memory errors met.
+    pub oom_errors: u64,
+    /// Out-of-memory errors after which the same work was done.
+    pub oom_recovered: u64,
+    /// Steps left out because the loss scale overflowed.
+    pub skipped_steps: u64,
+    /// Samples trained on.
+    pub samples_seen: u64,
+    /// Samples that should have been trained on and were not.
+    pub samples_lost: u64,
+    /// The mean loss of the last 20 steps.
+    pub final_loss: Option<f64>,
+    /// The loss of the last evaluation.
+    pub eval_loss: Option<f64>,
+    /// The least loss that any model can reach on this data, where it is known.
+    pub loss_floor: Option<f64>,
+    /// Samples trained on in a second of training.
+    pub samples_per_second: f64,
+    /// Targets trained on in a second of training.
+    pub targets_per_second: f64,
+    /// SHA-256 over names and values of parameters and buffers.
+    pub weights_sha256: String,
+    /// Time from start to end, over all starts of the run.
+    pub wall_seconds: f64,
+    /// `finished`, `interrupted` or `line`.
+    pub stopped: &'static str,
+}
+
+/// SHA-256 over names, shapes and values, in the order of names.
+pub(crate) fn weights_sha256(state: &BTreeMap<String, Tensor>) -> String {
+    let mut hash = Sha256::new();
+    for (name, tensor) in state {
+        hash.update(format!("{name} {:?} {:?}\n", tensor.kind(), tensor.size()));
+        hash.update(bytes_of(tensor));
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,121 @@
+//! What the loop asks of a model and its data.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lowtide_torch::Segment;
+use lowtide_torch::tch::Tensor;
+
+/// A model with its data, as the loop sees it: a chain of segments, a loss, and batches that can be cut.
+///
+/// Batches are pure functions of their position, so that a run can be resumed and a step repeated exactly.
+pub trait Workload {
+    /// The name in settings and files.
+    fn name(&self) -> &str;
+
+    /// Every tensor a checkpoint must hold, by name: parameters and buffers.
+    fn state(&self) -> BTreeMap<String, Tensor>;
+
+    /// The parameters to train, in groups with their weight decay factor (1 or 0, times the setting).
+    fn parameter_groups(&self) -> Vec<(f64, Vec<(String, Tensor)>)>;
+
+    /// Whether the model trains or is evaluated at present; the loop sets it.
+    fn mode(&self) -> &Mode;
+
+    /// The model as a chain: the first segment takes a batch's inputs, each next one the outputs of the one before.
+    fn segments(&self) -> &[Segment];
+
+    /// The loss summed over all targets of a batch, from the last segment's outputs.
+    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch) -> Tensor;
+
+    /// The batch of training samples `first .. first + count`.
+    fn train_batch(&self, first: u64, count: u32) -> Batch;
+
+    /// The batch of evaluation samples `first .. first + count`: other samples than those for training.
+    fn eval_batch(&self, first: u64, count: u32) -> Batch;
+
+    /// Targets in one sample: what micro-batches are weighted by.
+    fn targets_per_sample(&self) -> u64;
+
+    /// The least loss that any model can reach on this data, where it is known.
+    fn loss_floor(&self) -> Option<f64> {
+        None
+    }
+
+    /// Whether a batch may be cut without changing what the model computes. Not so with batch statistics.
+    fn splits(&self) -> bool {
+        true
+    }
+}
+
+/// Whether a model trains or is evaluated: one flag that all its parts look at.
+#[derive(Clone, Debug)]
+pub struct Mode(Arc<AtomicBool>);
+
+impl Default for Mode {
+    /// Training.
+    fn default() -> Mode {
+        Mode(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Mode {
+    /// Whether it trains.
+    #[must_use]
+    pub fn is_training(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Evaluation until the guard is dropped, by unwinding too.
+    pub fn evaluate(&self) -> Evaluating<'_> {
+        self.0.store(false, Ordering::Relaxed);
+        Evaluating(self)
+    }
+}
+
+/// Evaluation, until dropped.
+#[must_use = "evaluation ends when the guard is dropped"]
+#[derive(Debug)]
+pub struct Evaluating<'a>(&'a Mode);
+
+impl Drop for Evaluating<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Samples that are computed together. Every tensor's first dimension counts samples.
+#[derive(Debug)]
+pub struct Batch {
+    /// What the first segment takes.
+    pub inputs: Vec<Tensor>,
+    /// What the loss is held against.
+    pub targets: Vec<Tensor>,
+    /// Targets in one sample: what micro-batches are weighted by.
+    pub targets_per_sample: u64,
+}
+
+impl Batch {
+    /// Samples in it.
+    #[must_use]
+    pub fn samples(&self) -> u32 {
+        let first = self.inputs.first().map_or(0, |tensor| tensor.size()[0]);
+        u32::try_from(first).expect("a batch has fewer than 2^32 samples")
+    }
+
+    /// Targets in it.
+    #[must_use]
+    pub fn target_count(&self) -> u64 {
+        u64::from(self.samples()) * self.targets_per_sample
+    }
+
+    /// The samples `start .. start + count`, sharing memory.
+    #[must_use]
+    pub fn piece(&self, start: u32, count: u32) -> Batch {
+        let cut = |tensors: &[Tensor]| {
+            tensors.iter().map(|tensor| tensor.narrow(0, i64::from(start), i64::from(count))).collect()
+        };
+        Batch { inputs: cut(&self.inputs), targets: cut(&self.targets), targets_per_sample: self.targets_per_sample }
+    }
+}
