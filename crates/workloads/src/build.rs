@@ -1,0 +1,34 @@
+//! A workload by its name.
+
+use lowtide_settings::{Loaded, RunSettings, SettingsError};
+use lowtide_torch::tch::Device;
+use lowtide_train::{Result, Workload};
+
+use crate::gpt::Gpt;
+
+/// The names of all workloads.
+const NAMES: [&str; 1] = ["gpt"];
+
+/// A workload that is ready to train.
+pub struct Built {
+    /// The workload.
+    pub workload: Box<dyn Workload>,
+    /// The settings with the workload's own defaults filled in.
+    pub settings: RunSettings,
+}
+
+/// Builds the workload that the settings name, with its model on `device`.
+///
+/// Parameters are drawn from the engine's generators, so the caller seeds those first.
+pub fn build(loaded: &Loaded, device: Device) -> Result<Built> {
+    match loaded.settings.workload.as_str() {
+        "gpt" => {
+            let (gpt, settings) = Gpt::build(loaded, device)?;
+            Ok(Built { workload: Box::new(gpt), settings })
+        }
+        other => {
+            let problem = format!("there is no workload `{other}`: use {}", NAMES.join(" or "));
+            Err(SettingsError::refused("workload", problem, &loaded.origins).into())
+        }
+    }
+}

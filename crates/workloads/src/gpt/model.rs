@@ -1,0 +1,218 @@
+//! GPT-2, from token ids to the loss.
+//!
+//! Shapes: b samples, t tokens, c width, h heads, d = c / h, v vocabulary. Names of parameters are those of GPT-2's
+//! published weights.
+
+use std::collections::BTreeMap;
+
+use lowtide_torch::tch::{Device, Kind, Tensor};
+use lowtide_torch::{Segment, Shared};
+use lowtide_train::Mode;
+
+use super::settings::ModelSettings;
+
+/// The model: its parameters by name, and the chain of segments that computes with them.
+pub struct Model {
+    parameters: BTreeMap<String, Tensor>,
+    segments: Vec<Segment>,
+    head: Head,
+}
+
+/// The last normalisation and the output layer, which shares its weight with the token embedding.
+struct Head {
+    norm: Norm,
+    embedding_vc: Tensor,
+}
+
+struct Norm {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+struct Linear {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+struct Embedding {
+    tokens_vc: Tensor,
+    positions_tc: Tensor,
+    dropout: Dropout,
+}
+
+struct Block {
+    attention_norm: Norm,
+    attention_in: Linear,
+    attention_out: Linear,
+    mlp_norm: Norm,
+    mlp_in: Linear,
+    mlp_out: Linear,
+    heads: i64,
+    dropout: Dropout,
+}
+
+impl Model {
+    /// A model with fresh parameters, drawn as GPT-2's were from the engine's generator.
+    #[must_use]
+    pub fn new(settings: &ModelSettings, mode: &Mode, device: Device) -> Model {
+        let dropout = Dropout { share: settings.dropout, mode: mode.clone() };
+        let mut store = Store { device, parameters: BTreeMap::new() };
+        let width = i64::from(settings.n_embd);
+        let tokens_vc = store.normal("transformer.wte.weight", &[i64::from(settings.vocab_size), width], 0.02);
+        let positions_tc = store.normal("transformer.wpe.weight", &[i64::from(settings.block_size), width], 0.02);
+        let embedding = Embedding { tokens_vc: tokens_vc.shallow_clone(), positions_tc, dropout: dropout.clone() };
+        let mut segments = vec![embedding.segment()];
+        for index in 0..settings.n_layer {
+            segments.push(Block::new(&mut store, index, settings, &dropout).segment());
+        }
+        let head = Head { norm: store.norm("transformer.ln_f", width), embedding_vc: tokens_vc };
+        Model { parameters: store.parameters, segments, head }
+    }
+
+    /// Every parameter by its name.
+    #[must_use]
+    pub fn parameters(&self) -> &BTreeMap<String, Tensor> {
+        &self.parameters
+    }
+
+    /// From ids (b, t) to hidden values (b, t, c): the embedding, then a segment a block.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The cross-entropy of the next tokens, summed over all of them.
+    #[must_use]
+    pub fn loss_sum(&self, hidden_btc: &Tensor, targets_bt: &Tensor) -> Tensor {
+        let logits_btv = self.head.norm.apply(hidden_btc).linear::<Tensor>(&self.head.embedding_vc, None);
+        let vocabulary = logits_btv.size()[2];
+        logits_btv.view([-1, vocabulary]).cross_entropy_loss::<Tensor>(
+            &targets_bt.reshape([-1]),
+            None,
+            lowtide_torch::tch::Reduction::Sum,
+            -100,
+            0.0,
+        )
+    }
+}
+
+impl Embedding {
+    fn segment(self) -> Segment {
+        let shared = Shared::new(self);
+        Segment::new(move |inputs| vec![shared.apply(&inputs[0])])
+    }
+
+    fn apply(&self, ids_bt: &Tensor) -> Tensor {
+        let tokens_btc = Tensor::embedding(&self.tokens_vc, ids_bt, -1, false, false);
+        let positions_tc = self.positions_tc.narrow(0, 0, ids_bt.size()[1]);
+        self.dropout.apply(tokens_btc + positions_tc)
+    }
+}
+
+impl Block {
+    fn new(store: &mut Store, index: u32, settings: &ModelSettings, dropout: &Dropout) -> Block {
+        let name = |part: &str| format!("transformer.h.{index}.{part}");
+        let width = i64::from(settings.n_embd);
+        // Two additions to the residual stream a block: their spread is made smaller so that the sum keeps its own.
+        let narrow = 0.02 / (2.0 * f64::from(settings.n_layer)).sqrt();
+        Block {
+            attention_norm: store.norm(&name("ln_1"), width),
+            attention_in: store.linear(&name("attn.c_attn"), width, 3 * width, 0.02),
+            attention_out: store.linear(&name("attn.c_proj"), width, width, narrow),
+            mlp_norm: store.norm(&name("ln_2"), width),
+            mlp_in: store.linear(&name("mlp.c_fc"), width, 4 * width, 0.02),
+            mlp_out: store.linear(&name("mlp.c_proj"), 4 * width, width, narrow),
+            heads: i64::from(settings.n_head),
+            dropout: dropout.clone(),
+        }
+    }
+
+    fn segment(self) -> Segment {
+        let shared = Shared::new(self);
+        Segment::new(move |inputs| vec![shared.apply(&inputs[0])])
+    }
+
+    fn apply(&self, x_btc: &Tensor) -> Tensor {
+        let x_btc = x_btc + self.attend(&self.attention_norm.apply(x_btc));
+        let mlp_btc = self.mlp_out.apply(&self.mlp_in.apply(&self.mlp_norm.apply(&x_btc)).gelu("none"));
+        x_btc + self.dropout.apply(mlp_btc)
+    }
+
+    fn attend(&self, x_btc: &Tensor) -> Tensor {
+        let (b, t, c) = x_btc.size3().expect("hidden values have three dimensions");
+        let qkv = self.attention_in.apply(x_btc).view([b, t, 3, self.heads, c / self.heads]).permute([2, 0, 3, 1, 4]);
+        let (q_bhtd, k_bhtd, v_bhtd) = (qkv.get(0), qkv.get(1), qkv.get(2));
+        let y_bhtd = Tensor::scaled_dot_product_attention::<Tensor>(
+            &q_bhtd,
+            &k_bhtd,
+            &v_bhtd,
+            None,
+            self.dropout.rate(),
+            true,
+            None,
+            false,
+        );
+        self.dropout.apply(self.attention_out.apply(&y_bhtd.transpose(1, 2).reshape([b, t, c])))
+    }
+}
+
+/// Drops values in training and nothing in evaluation.
+#[derive(Clone)]
+struct Dropout {
+    share: f64,
+    mode: Mode,
+}
+
+impl Dropout {
+    fn rate(&self) -> f64 {
+        if self.mode.is_training() { self.share } else { 0.0 }
+    }
+
+    fn apply(&self, x: Tensor) -> Tensor {
+        if self.rate() == 0.0 { x } else { x.dropout(self.share, true) }
+    }
+}
+
+impl Norm {
+    fn apply(&self, x: &Tensor) -> Tensor {
+        let width = self.weight.size()[0];
+        x.layer_norm(&[width], Some(&self.weight), Some(&self.bias), 1e-5, true)
+    }
+}
+
+impl Linear {
+    fn apply(&self, x: &Tensor) -> Tensor {
+        x.linear(&self.weight, Some(&self.bias))
+    }
+}
+
+/// Makes parameters and remembers them by name.
+struct Store {
+    device: Device,
+    parameters: BTreeMap<String, Tensor>,
+}
+
+impl Store {
+    fn keep(&mut self, name: &str, value: Tensor) -> Tensor {
+        let value = value.set_requires_grad(true);
+        self.parameters.insert(name.to_owned(), value.shallow_clone());
+        value
+    }
+
+    fn normal(&mut self, name: &str, shape: &[i64], deviation: f64) -> Tensor {
+        let value = Tensor::randn(shape, (Kind::Float, self.device)) * deviation;
+        self.keep(name, value)
+    }
+
+    fn linear(&mut self, name: &str, input: i64, output: i64, deviation: f64) -> Linear {
+        let weight = self.normal(&format!("{name}.weight"), &[output, input], deviation);
+        let bias = self.keep(&format!("{name}.bias"), Tensor::zeros([output], (Kind::Float, self.device)));
+        Linear { weight, bias }
+    }
+
+    fn norm(&mut self, name: &str, width: i64) -> Norm {
+        let weight = self.keep(&format!("{name}.weight"), Tensor::ones([width], (Kind::Float, self.device)));
+        let bias = self.keep(&format!("{name}.bias"), Tensor::zeros([width], (Kind::Float, self.device)));
+        Norm { weight, bias }
+    }
+}

@@ -1,0 +1,11 @@
+//! The models and data that come with Lowtide: one folder each, and [`build`] to get one by name.
+//!
+//! A workload holds its settings beside what they set, and implements [`lowtide_train::Workload`]; the loop in
+//! `lowtide-train` does the rest. Start reading at `gpt/model.rs`.
+
+mod build;
+pub mod gpt;
+mod text_source;
+
+pub use build::{Built, build};
+pub use text_source::TextSource;
