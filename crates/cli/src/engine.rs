@@ -1,0 +1,45 @@
+//! Turning into `lowtide-engine`.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Names the engine to start, instead of the one beside this program.
+const ENGINE_VARIABLE: &str = "LOWTIDE_ENGINE";
+const ENGINE: &str = "lowtide-engine";
+
+/// Replaces this process by the engine. Returns only where that fails.
+pub(crate) fn become_engine(command: &str, args: &[OsString]) -> ExitCode {
+    let engine = match find() {
+        Ok(engine) => engine,
+        Err(error) => return failed(&format!("cannot tell where this program is: {error}"), None),
+    };
+    let error = Command::new(&engine).arg(command).args(args).exec();
+    match error.kind() {
+        io::ErrorKind::NotFound => failed(
+            &format!("the engine is not there: {}", engine.display()),
+            Some("`make build` builds both programs side by side"),
+        ),
+        _ => failed(&format!("{}: {error}", engine.display()), None),
+    }
+}
+
+fn find() -> io::Result<PathBuf> {
+    if let Some(named) = env::var_os(ENGINE_VARIABLE) {
+        return Ok(named.into());
+    }
+    // A link to this program is followed, so that the engine is found beside the real one.
+    let here = env::current_exe()?.canonicalize()?;
+    Ok(here.parent().unwrap_or(Path::new(".")).join(ENGINE))
+}
+
+fn failed(message: &str, hint: Option<&str>) -> ExitCode {
+    eprintln!("error: {message}");
+    if let Some(hint) = hint {
+        eprintln!("hint: {hint}");
+    }
+    ExitCode::FAILURE
+}

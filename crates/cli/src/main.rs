@@ -1,0 +1,38 @@
+//! `lowtide`: the program people type.
+//!
+//! It does not link LibTorch, so help and errors come at once. Commands that train are carried out by `lowtide-engine`,
+//! by which this process replaces itself: signals, exit codes and the terminal behave as one program.
+
+mod engine;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Trains neural networks inside a memory line.
+///
+/// For runs that died with "CUDA out of memory": draw a line, and the run stays under it. When memory runs out the same
+/// batch is run again in smaller pieces, the effective batch stays, and nothing is lost.
+#[derive(Debug, Parser)]
+#[command(name = "lowtide", version, arg_required_else_help = true)]
+struct Lowtide {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train a model inside a memory line.
+    #[command(disable_help_flag = true)]
+    Train {
+        /// What `lowtide train --help` lists.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let Command::Train { args } = Lowtide::parse().command;
+    engine::become_engine("train", &args)
+}

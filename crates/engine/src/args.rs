@@ -1,0 +1,73 @@
+//! What was typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use lowtide_core::LineSpec;
+use lowtide_torch::DeviceAsked;
+
+/// Trains neural networks inside a memory line.
+#[derive(Debug, Parser)]
+#[command(name = "lowtide", version, bin_name = "lowtide", arg_required_else_help = true)]
+pub(crate) struct Engine {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Train(TrainArgs),
+}
+
+/// Train a model inside a memory line.
+///
+/// Reads a configuration, trains to its end and writes everything about the run into a folder. When memory runs out the
+/// same batch is run again in smaller pieces: no sample is lost and the effective batch stays as configured.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  lowtide train configs/gpt-tiny.yaml                     train the small example
+  lowtide train configs/gpt-tiny.yaml --line 64MiB        ... inside 64 MiB of tensor memory
+  lowtide train configs/gpt-tiny.yaml --set train.steps=50 --out runs/short
+  lowtide train --resume --out runs/short                 go on where it stopped
+
+Exit codes: 0 finished, 2 bad input (nothing is written), 3 nothing fits under the line (the state is saved),
+130 interrupted (the state is saved), 1 anything else.")]
+pub(crate) struct TrainArgs {
+    /// The configuration, a YAML file. May be left out with --resume: the run's own is used.
+    #[arg(value_name = "CONFIG", required_unless_present = "resume")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Set one configuration key, such as train.steps=50. May be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// The memory line of the device: a size (3.5GiB), a percentage of the device (90%), or none.
+    ///
+    /// On a GPU it is what the driver sees, everything included; on the CPU it is the memory of tensors.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) line: Option<LineSpec>,
+
+    /// The memory line of the host: bounds the resident memory of the process. A size, a percentage, or none.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) host_line: Option<LineSpec>,
+
+    /// The run folder itself. Default: a new folder under runs/ named after the configuration.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Where to train: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where there is none.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: DeviceAsked,
+
+    /// Go on from the newest checkpoint of the run in --out (or of the newest run of this configuration).
+    #[arg(long)]
+    pub(crate) resume: bool,
+
+    /// Fixed orders of adding, so that two runs on one machine give the same bits. May be slower on a GPU.
+    #[arg(long)]
+    pub(crate) deterministic: bool,
+
+    /// Print every event as a line of JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
