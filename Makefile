@@ -1,0 +1,54 @@
+# Everything is built in the one release profile: the C++ part of torch-sys takes minutes, and each profile builds it
+# anew.
+
+CARGO ?= cargo
+PYTHON ?= python3
+SUITE ?= engine
+BENCH ?= *
+export CARGO
+
+# Cargo brings its own parallel build; make's job slots would only be passed on half-way.
+cargo = MAKEFLAGS= MFLAGS= $(CARGO)
+programs = $(or $(CARGO_TARGET_DIR),target)/release
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup build run test lint bench gpu-check clean
+
+help: ## show this list
+	@echo 'Lowtide trains neural networks inside a memory line.'
+	@echo
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
+		printf '  make %-10s %s\n' "$$target" "$$text"; done
+
+setup: ## find or install LibTorch, tell Cargo where it is (LOWTIDE_TORCH=slim: its CPU parts only)
+	@$(PYTHON) scripts/setup
+
+build: setup ## build the programs lowtide and lowtide-engine
+	@$(cargo) build --release --workspace --bins
+
+run: build ## train the small default model (ARGS="--line 512MiB" adds arguments)
+	@$(programs)/lowtide train configs/gpt-tiny.yaml $(ARGS)
+
+test: build ## run all tests
+	@$(PYTHON) -B scripts/test_setup.py
+	@if $(cargo) nextest --version >/dev/null 2>&1; then \
+		$(cargo) nextest run --release --workspace; \
+	else \
+		$(cargo) test --release --workspace --lib --bins --tests; \
+	fi
+	@$(cargo) test --release --workspace --doc
+
+lint: setup ## check the format and run clippy
+	@$(cargo) fmt --all --check
+	@$(cargo) clippy --release --workspace --all-targets -- -D warnings
+
+bench: setup ## run the benches (BENCH=name for one of them)
+	@$(cargo) bench --profile release --workspace --bench '$(BENCH)'
+
+gpu-check: setup ## run the checks that need a GPU (SUITE=engine)
+	@scripts/gpu-check $(SUITE)
+
+clean: ## delete what was built; LibTorch in .venv stays
+	@$(cargo) clean
+	@rm -rf bundle
