@@ -60,10 +60,6 @@ impl Model {
         let vocabulary = logits.size()[2];
         logits.view([-1, vocabulary]).cross_entropy_loss::<Tensor>(&ids.view([-1]), None, Reduction::Mean, -100, 0.0)
     }
-
-    pub(crate) fn gradients(&self) -> Vec<Tensor> {
-        self.parameters.iter().map(|parameter| parameter.grad().copy()).collect()
-    }
 }
 
 impl Block {

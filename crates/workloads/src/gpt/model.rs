@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use lowtide_torch::tch::{Device, Kind, Tensor};
+use lowtide_torch::tch::{Device, Kind, Reduction, Tensor};
 use lowtide_torch::{Segment, Shared};
 use lowtide_train::Mode;
 
@@ -85,14 +85,17 @@ impl Model {
     #[must_use]
     pub fn loss_sum(&self, hidden_btc: &Tensor, targets_bt: &Tensor) -> Tensor {
         let logits_btv = self.head.norm.apply(hidden_btc).linear::<Tensor>(&self.head.embedding_vc, None);
-        let vocabulary = logits_btv.size()[2];
-        logits_btv.view([-1, vocabulary]).cross_entropy_loss::<Tensor>(
-            &targets_bt.reshape([-1]),
-            None,
-            lowtide_torch::tch::Reduction::Sum,
-            -100,
-            0.0,
-        )
+        let logits = logits_btv.view([-1, logits_btv.size()[2]]);
+        log_probabilities(&logits).g_nll_loss::<Tensor>(&targets_bt.reshape([-1]), None, Reduction::Sum, -100)
+    }
+}
+
+/// Log-softmax in fp32. On a GPU narrow logits are widened inside the kernel, so that the largest tensor of the model is
+/// never copied into a wider one, forward or backward.
+fn log_probabilities(logits: &Tensor) -> Tensor {
+    match (logits.device(), logits.kind()) {
+        (Device::Cuda(_), Kind::BFloat16 | Kind::Half) => logits.internal_log_softmax(1, true),
+        _ => logits.log_softmax(1, Kind::Float),
     }
 }
 
@@ -141,7 +144,8 @@ impl Block {
     fn attend(&self, x_btc: &Tensor) -> Tensor {
         let (b, t, c) = x_btc.size3().expect("hidden values have three dimensions");
         let qkv = self.attention_in.apply(x_btc).view([b, t, 3, self.heads, c / self.heads]).permute([2, 0, 3, 1, 4]);
-        let (q_bhtd, k_bhtd, v_bhtd) = (qkv.get(0), qkv.get(1), qkv.get(2));
+        // Unbound at once: three selections would each write a gradient of the whole.
+        let [q_bhtd, k_bhtd, v_bhtd] = <[Tensor; 3]>::try_from(qkv.unbind(0)).expect("the first dimension is 3");
         let y_bhtd = Tensor::scaled_dot_product_attention::<Tensor>(
             &q_bhtd,
             &k_bhtd,
