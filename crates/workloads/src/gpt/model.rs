@@ -86,16 +86,7 @@ impl Model {
     pub fn loss_sum(&self, hidden_btc: &Tensor, targets_bt: &Tensor) -> Tensor {
         let logits_btv = self.head.norm.apply(hidden_btc).linear::<Tensor>(&self.head.embedding_vc, None);
         let logits = logits_btv.view([-1, logits_btv.size()[2]]);
-        log_probabilities(&logits).g_nll_loss::<Tensor>(&targets_bt.reshape([-1]), None, Reduction::Sum, -100)
-    }
-}
-
-/// Log-softmax in fp32. On a GPU narrow logits are widened inside the kernel, so that the largest tensor of the model is
-/// never copied into a wider one, forward or backward.
-fn log_probabilities(logits: &Tensor) -> Tensor {
-    match (logits.device(), logits.kind()) {
-        (Device::Cuda(_), Kind::BFloat16 | Kind::Half) => logits.internal_log_softmax(1, true),
-        _ => logits.log_softmax(1, Kind::Float),
+        logits.cross_entropy_loss::<Tensor>(&targets_bt.reshape([-1]), None, Reduction::Sum, -100, 0.0)
     }
 }
 
