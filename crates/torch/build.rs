@@ -3,7 +3,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-const SOURCES: &[&str] = &["allocator.cpp", "cuda.cpp", "numerics.cpp", "recompute.cpp", "settings.cpp"];
+const SOURCES: &[&str] =
+    &["allocator.cpp", "cuda.cpp", "kernel.cpp", "loss.cpp", "numerics.cpp", "recompute.cpp", "settings.cpp"];
 
 fn main() {
     // torch-sys declares `links = "tch"` and publishes `libtorch_lib`; only its direct dependents see it.
@@ -24,6 +25,7 @@ fn main() {
         build.file(path);
     }
     println!("cargo::rerun-if-changed=shim/lowtide.h");
+    println!("cargo::rerun-if-changed=shim/kernel.h");
     println!("cargo::rerun-if-changed=shim/cuda_types");
     build.compile("lowtide_shim");
 

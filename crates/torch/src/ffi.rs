@@ -134,6 +134,14 @@ unsafe extern "C" {
         found: *const C_tensor,
         inverse_scale: *const C_tensor,
     ) -> Status;
+    pub(crate) fn lt_loss_kernel_problem(device: i32) -> *mut c_char;
+    pub(crate) fn lt_linear_cross_entropy(
+        hidden: *const C_tensor,
+        weight: *const C_tensor,
+        targets: *const C_tensor,
+        chunks: i64,
+        out: *mut *mut C_tensor,
+    ) -> Status;
     pub(crate) fn lt_copy_quietly(target: *const C_tensor, source: *const C_tensor) -> Status;
 
     pub(crate) fn lt_leave_out_stacks();
@@ -164,13 +172,23 @@ impl Status {
         if self.kind == OK {
             return Ok(());
         }
-        // SAFETY: the shim hands out a NUL-terminated string from malloc with every status that is not OK.
-        let text = unsafe {
-            let text = CStr::from_ptr(self.message).to_string_lossy().into_owned();
-            lt_text_free(self.message);
-            text
-        };
+        // SAFETY: the shim hands out a text with every status that is not OK.
+        let text = unsafe { take_text(self.message) };
         Err(TorchError::from_text(&text))
+    }
+}
+
+/// Takes over a text from the shim.
+///
+/// # Safety
+///
+/// `text` is a NUL-terminated string that the shim made with malloc and gave away.
+pub(crate) unsafe fn take_text(text: *mut c_char) -> String {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
+        lt_text_free(text);
+        owned
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Start with [`start`], which opens the engine (and CUDA where there is a driver), then [`attempt`], through which every
 //! engine call goes that may run out of memory. [`host`] is the CPU allocator with its line, [`cuda`] the control of
-//! CUDA's allocator, [`recompute`] trades time for memory, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
+//! CUDA's allocator, [`recompute`] trades time for memory, [`linear_cross_entropy`] never holds all
+//! logits, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
 //! [`gradients`] are what a training step needs beside `tch`.
 //!
 //! This is the only crate with C++ and with `unsafe`. It knows nothing of training loops, configurations or files (but
@@ -17,6 +18,7 @@ mod error;
 mod ffi;
 pub mod gradients;
 pub mod host;
+mod loss;
 mod recompute;
 pub mod rng;
 mod scaler;
@@ -27,6 +29,7 @@ pub use attempt::attempt;
 pub use autocast::Autocast;
 pub use device::{DeviceAsked, DeviceFacts, start};
 pub use error::{Result, TorchError};
+pub use loss::{linear_cross_entropy, loss_kernel_problem};
 pub use recompute::{Keep, Segment, Shared, recompute};
 pub use scaler::{GradScaler, ScalerRule, Unscaled};
 pub use settings::{MatmulPrecision, set_deterministic, set_matmul_precision};

@@ -4,15 +4,16 @@
 
 mod model;
 
+use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use lowtide_core::Bytes;
 use lowtide_oom::Place;
 use lowtide_torch::cuda::{self, Deterministic};
-use lowtide_torch::tch::{Cuda, Device, Kind, Tensor};
+use lowtide_torch::tch::{Cuda, Device, Kind, Reduction, Tensor};
 use lowtide_torch::{
     AdamW, AdamWRule, Autocast, DeviceAsked, DeviceFacts, GradScaler, Keep, ScalerRule, Segment, Shared, TorchError,
-    Unscaled, attempt, gradients, recompute, rng, set_deterministic, start,
+    Unscaled, attempt, gradients, linear_cross_entropy, loss_kernel_problem, recompute, rng, set_deterministic, start,
 };
 use model::{Model, Shape};
 
@@ -166,6 +167,48 @@ fn relative_error(wanted: &[Tensor], found: &[Tensor]) -> f64 {
         size += wanted.square().sum(Kind::Double).double_value(&[]);
     }
     (difference / size).sqrt()
+}
+
+/// Vocabularies that the kernel takes and one that it leaves to LibTorch; every kind of number.
+#[test]
+#[ignore = "needs a GPU"]
+fn the_loss_head_is_that_of_the_plain_way() {
+    let _turn = gpu();
+    assert_eq!(loss_kernel_problem(0), None);
+    for vocabulary in [8, 1000, 1003, 50304] {
+        for (kind, bound) in [(Kind::Float, 1e-4), (Kind::BFloat16, 0.02), (Kind::Half, 0.005)] {
+            for chunks in [1, 3] {
+                let error = loss_head_error(vocabulary, kind, chunks);
+                println!("vocabulary {vocabulary}, {kind:?}, {chunks} chunks: relative error {error:.2e}");
+                assert!(error < bound, "vocabulary {vocabulary}, {kind:?}, {chunks} chunks: {error}");
+            }
+        }
+    }
+}
+
+/// The largest relative error of loss and gradients against fp32 in LibTorch's own way.
+fn loss_head_error(vocabulary: i64, kind: Kind, chunks: u32) -> f64 {
+    let hidden = Tensor::randn([300, 64], (Kind::Float, GPU)).set_requires_grad(true);
+    let weight = (Tensor::randn([vocabulary, 64], (Kind::Float, GPU)) * 0.3).set_requires_grad(true);
+    let targets = Tensor::randint(vocabulary, [300], (Kind::Int64, GPU));
+    let _ = targets.narrow(0, 10, 20).fill_(-100);
+    let run = |loss: &dyn Fn() -> Tensor| {
+        gradients::release(&[hidden.shallow_clone(), weight.shallow_clone()]);
+        let loss = loss();
+        (&loss / 280.0).backward();
+        [loss.detach(), hidden.grad().copy(), weight.grad().copy()]
+    };
+    let wanted = run(&|| {
+        let logits = hidden.linear::<Tensor>(&weight, None);
+        logits.cross_entropy_loss::<Tensor>(&targets, None, Reduction::Sum, -100, 0.0)
+    });
+    let found = run(&|| {
+        let _narrow = (kind != Kind::Float).then(|| Autocast::enter(GPU, kind));
+        linear_cross_entropy(&hidden, &weight, &targets, NonZeroU32::new(chunks).unwrap())
+    });
+    let errors =
+        wanted.iter().zip(&found).map(|(wanted, found)| ((wanted - found).norm() / wanted.norm()).double_value(&[]));
+    errors.fold(0.0, f64::max)
 }
 
 #[test]

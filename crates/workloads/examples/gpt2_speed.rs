@@ -23,7 +23,8 @@ fn main() {
 }
 
 fn measure(batch: i64, device: Device) {
-    let shape = ModelSettings { n_layer: 12, n_head: 12, n_embd: 768, block_size: 1024, vocab_size: 50304, dropout: 0.0 };
+    let shape =
+        ModelSettings { n_layer: 12, n_head: 12, n_embd: 768, block_size: 1024, vocab_size: 50304, dropout: 0.0 };
     rng::seed(device, 0).expect("the generators take a seed");
     let model = Model::new(&shape, &Mode::default(), device);
     let parameters: Vec<Tensor> = model.parameters().values().map(Tensor::shallow_clone).collect();

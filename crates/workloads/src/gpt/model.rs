@@ -4,9 +4,10 @@
 //! published weights.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
-use lowtide_torch::tch::{Device, Kind, Reduction, Tensor};
-use lowtide_torch::{Segment, Shared};
+use lowtide_torch::tch::{Device, Kind, Tensor};
+use lowtide_torch::{Segment, Shared, linear_cross_entropy};
 use lowtide_train::Mode;
 
 use super::settings::ModelSettings;
@@ -84,9 +85,10 @@ impl Model {
     /// The cross-entropy of the next tokens, summed over all of them.
     #[must_use]
     pub fn loss_sum(&self, hidden_btc: &Tensor, targets_bt: &Tensor) -> Tensor {
-        let logits_btv = self.head.norm.apply(hidden_btc).linear::<Tensor>(&self.head.embedding_vc, None);
-        let logits = logits_btv.view([-1, logits_btv.size()[2]]);
-        logits.cross_entropy_loss::<Tensor>(&targets_bt.reshape([-1]), None, Reduction::Sum, -100, 0.0)
+        let hidden_btc = self.head.norm.apply(hidden_btc);
+        let width = hidden_btc.size()[2];
+        let targets = targets_bt.reshape([-1]);
+        linear_cross_entropy(&hidden_btc.view([-1, width]), &self.head.embedding_vc, &targets, NonZeroU32::MIN)
     }
 }
 

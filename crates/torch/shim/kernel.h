@@ -1,0 +1,13 @@
+// The one CUDA kernel of this crate, compiled at run time for the card it runs on.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace lowtide {
+
+// Turns logits (rows, vocabulary) into the gradient of the summed cross-entropy, in place and times `gain`, and writes the
+// loss of each row. With `gain` 0 the logits stay. Returns false, having done nothing, where there is no such kernel: not
+// on a GPU, another kind of number, or no run-time compiler.
+bool cross_entropy_in_place(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& losses, double gain);
+
+}  // namespace lowtide

@@ -1,0 +1,129 @@
+// The loss head of a language model: output layer and cross-entropy in one, in pieces.
+//
+// The gradient of the logits is known as soon as they are, so the gradients of the hidden values and of the weight are
+// computed at once, piece by piece, and the logits are let go. Backward only multiplies by the gradient that comes in.
+// The products are those of the plain way, none is made twice, and no more than one piece of logits is ever held.
+
+#include "kernel.h"
+#include "lowtide.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+namespace {
+
+using torch::autograd::variable_list;
+
+// fp16 gradients of rare tokens would fall below its smallest number.
+double gain_for(at::ScalarType kind) { return kind == at::kHalf ? 256.0 : 1.0; }
+
+struct LossNode final : torch::autograd::Node {
+  at::Tensor hidden_gradient;
+  at::Tensor weight_gradient;
+  at::ScalarType hidden_kind = at::kFloat;
+  at::ScalarType weight_kind = at::kFloat;
+  double gain = 1.0;
+
+  std::string name() const override { return "LowtideLoss"; }
+
+  void release_variables() override {
+    hidden_gradient.reset();
+    weight_gradient.reset();
+  }
+
+  variable_list apply(variable_list&& gradients) override {
+    const auto factor = gradients[0] / gain;
+    return {scaled(hidden_gradient, hidden_kind, factor), scaled(weight_gradient, weight_kind, factor)};
+  }
+
+ private:
+  static at::Tensor scaled(const at::Tensor& gradient, at::ScalarType kind, const at::Tensor& factor) {
+    if (!gradient.defined()) return {};
+    return gradient.scalar_type() == kind ? gradient * factor.to(kind) : gradient.to(kind).mul_(factor);
+  }
+};
+
+// The kind in which products are computed: autocast's where it is on.
+at::ScalarType product_kind(const at::Tensor& hidden) {
+  const auto device = hidden.device().type();
+  return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device) : hidden.scalar_type();
+}
+
+// Losses of the rows, and where `gain` is not 0 the gradient of their sum, times `gain`, in place of the logits.
+at::Tensor rows_loss(at::Tensor& logits, const at::Tensor& targets, double gain) {
+  auto losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
+  if (lowtide::cross_entropy_in_place(logits, targets, losses, gain)) return losses;
+  const auto kind = logits.scalar_type();
+  const auto counted = targets.ne(-100);
+  const auto index = targets.where(counted, at::zeros({}, targets.options())).unsqueeze(1);
+  auto wide = logits.to(at::kFloat);
+  logits.reset();
+  const auto log_sum = wide.logsumexp({1}, /*keepdim=*/true);
+  losses = (log_sum - wide.gather(1, index)).squeeze(1).mul_(counted);
+  if (gain == 0.0) return losses;
+  wide.sub_(log_sum).exp_();
+  wide.scatter_add_(1, index, at::full({1, 1}, -1.0, wide.options()).expand({wide.size(0), 1}));
+  wide.mul_(counted.unsqueeze(1).to(at::kFloat).mul_(gain));
+  logits = wide.to(kind);
+  return losses;
+}
+
+}  // namespace
+
+extern "C" {
+
+// The cross-entropy of `hidden` (n, c) times `weight` (v, c) transposed against `targets` (n), summed over rows; targets of
+// -100 do not count. Computed in `chunks` pieces of rows.
+Status lt_linear_cross_entropy(at::Tensor* hidden_in, at::Tensor* weight_in, at::Tensor* targets_in, int64_t chunks,
+                               at::Tensor** out) {
+  return lowtide::guarded([&] {
+    const auto &hidden = *hidden_in, &weight = *weight_in;
+    const bool wanted = at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
+    auto node = wanted ? std::make_shared<LossNode>() : nullptr;
+    if (wanted) node->set_next_edges(torch::autograd::collect_next_edges(hidden, weight));
+
+    at::NoGradGuard no_grad;
+    const auto kind = product_kind(hidden);
+    c10::impl::ExcludeDispatchKeyGuard plain(c10::autocast_dispatch_keyset);
+    const auto rows = hidden.to(kind).contiguous();
+    const auto columns = weight.to(kind);
+    const auto targets = targets_in->contiguous();
+    const double gain = wanted ? gain_for(kind) : 0.0;
+    const int64_t count = rows.size(0);
+    const int64_t step = std::max<int64_t>(1, (count + chunks - 1) / std::max<int64_t>(1, chunks));
+
+    at::Tensor hidden_gradient, weight_gradient;
+    if (wanted && hidden.requires_grad()) hidden_gradient = at::empty_like(rows);
+    auto total = at::zeros({}, rows.options().dtype(at::kFloat));
+    for (int64_t start = 0; start < count; start += step) {
+      const auto piece = rows.narrow(0, start, std::min(step, count - start));
+      auto logits = at::mm(piece, columns.t());
+      total += rows_loss(logits, targets.narrow(0, start, piece.size(0)), gain).sum();
+      if (hidden_gradient.defined()) {
+        auto into = hidden_gradient.narrow(0, start, piece.size(0));
+        at::mm_out(into, logits, columns);
+      }
+      if (!wanted || !weight.requires_grad()) continue;
+      auto part = at::mm(logits.t(), piece);
+      if (step >= count) {
+        weight_gradient = part;
+      } else if (!weight_gradient.defined()) {
+        weight_gradient = part.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+      } else {
+        weight_gradient.add_(part);
+      }
+    }
+    if (wanted) {
+      node->hidden_gradient = hidden_gradient;
+      node->weight_gradient = weight_gradient;
+      node->hidden_kind = hidden.scalar_type();
+      node->weight_kind = weight.scalar_type();
+      node->gain = gain;
+      torch::autograd::set_history(total, node);
+    }
+    *out = new at::Tensor(total);
+  });
+}
+}

@@ -1,0 +1,47 @@
+//! The loss head of a language model: output layer and cross-entropy in one.
+
+use std::num::NonZeroU32;
+use std::ptr;
+
+use tch::Tensor;
+
+use crate::attempt::raise;
+use crate::ffi;
+
+/// The cross-entropy of next tokens, summed over all rows.
+///
+/// `hidden` is (rows, width), `weight` (vocabulary, width), `targets` (rows); a target of -100 does not count. The logits
+/// are computed in `chunks` pieces of rows, and only one piece is held at a time: their gradient is turned into those of
+/// `hidden` and `weight` at once. Products are made in autocast's kind where that is on, the loss itself in fp32. On a
+/// GPU a kernel of our own reads a row of logits twice and writes its gradient over it.
+///
+/// Panics on an engine error like `tch`'s own functions; [`crate::attempt`] turns that into a value.
+#[must_use]
+pub fn linear_cross_entropy(hidden: &Tensor, weight: &Tensor, targets: &Tensor, chunks: NonZeroU32) -> Tensor {
+    let mut out = ptr::null_mut();
+    // SAFETY: the tensors live through the call; on success `out` holds a tensor that is ours.
+    let result = unsafe {
+        ffi::lt_linear_cross_entropy(
+            hidden.as_ptr(),
+            weight.as_ptr(),
+            targets.as_ptr(),
+            i64::from(chunks.get()),
+            &mut out,
+        )
+        .check()
+        .map(|()| Tensor::from_ptr(out))
+    };
+    result.unwrap_or_else(|error| raise(error))
+}
+
+/// Why [`linear_cross_entropy`] does without its own kernel on a CUDA device; `None` where it has it.
+///
+/// The first call compiles the kernel, which takes some tenths of a second.
+#[must_use]
+pub fn loss_kernel_problem(device: usize) -> Option<String> {
+    // SAFETY: the shim gives a text away, or null.
+    unsafe {
+        let text = ffi::lt_loss_kernel_problem(i32::try_from(device).ok()?);
+        (!text.is_null()).then(|| ffi::take_text(text))
+    }
+}
