@@ -16,7 +16,6 @@ use crate::ffi;
 /// GPU a kernel of our own reads a row of logits twice and writes its gradient over it.
 ///
 /// Panics on an engine error like `tch`'s own functions; [`crate::attempt`] turns that into a value.
-#[must_use]
 pub fn linear_cross_entropy(hidden: &Tensor, weight: &Tensor, targets: &Tensor, chunks: NonZeroU32) -> Tensor {
     let mut out = ptr::null_mut();
     // SAFETY: the tensors live through the call; on success `out` holds a tensor that is ours.

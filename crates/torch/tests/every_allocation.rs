@@ -1,5 +1,7 @@
 //! Every single allocation of a training step is failed once. One test, because the allocator is the process's.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod model;
 
 use lowtide_torch::tch::{Device, Kind, Tensor};

@@ -2,6 +2,8 @@
 //!
 //! The allocator's limit is the process's, so the tests take turns.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod model;
 
 use std::num::NonZeroU32;
@@ -260,7 +262,7 @@ fn recompute_gives_the_same_gradients_on_device_and_from_host() {
         .iter()
         .map(|weight| {
             let shared = Shared::new(weight.shallow_clone());
-            Segment::new(move |inputs| vec![inputs[0].matmul(&*shared).gelu("none").dropout(0.2, true)])
+            Segment::new(move |inputs| vec![inputs[0].matmul(&shared).gelu("none").dropout(0.2, true)])
         })
         .collect();
     let x = Tensor::randn([64, 256], (Kind::Float, GPU));
@@ -297,7 +299,7 @@ fn recompute_uses_less_memory_and_less_still_from_host() {
     let weight = Tensor::randn([1024, 1024], (Kind::Float, GPU)).set_requires_grad(true);
     let shared = Shared::new(weight.shallow_clone());
     let segment = Segment::new(move |inputs| {
-        vec![(0..4).fold(inputs[0].shallow_clone(), |x, _| x.matmul(&*shared).gelu("none"))]
+        vec![(0..4).fold(inputs[0].shallow_clone(), |x, _| x.matmul(&shared).gelu("none"))]
     });
     let x = Tensor::randn([4096, 1024], (Kind::Float, GPU));
     let peak = |keep: Option<Keep>| {

@@ -1,5 +1,7 @@
 //! The loss head against the plain way, on the CPU. (`gpu.rs` has the same for the kernel.)
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::num::NonZeroU32;
 
 use lowtide_torch::tch::{Device, Kind, Reduction, Tensor, no_grad_guard};

@@ -1,5 +1,7 @@
 //! Recompute: same gradients, less memory, and nothing that goes wrong inside it aborts.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod model;
 
 use std::sync::{Mutex, MutexGuard};
@@ -130,7 +132,7 @@ fn nests_and_passes_input_gradients() {
     let _alone = alone();
     let weight = Tensor::randn([8, 8], CPU).set_requires_grad(true);
     let shared = Shared::new(weight.shallow_clone());
-    let inner = Segment::new(move |inputs| vec![inputs[0].matmul(&*shared).tanh().dropout(0.3, true)]);
+    let inner = Segment::new(move |inputs| vec![inputs[0].matmul(&shared).tanh().dropout(0.3, true)]);
     let middle = inner.clone();
     let outer = Segment::new(move |inputs| {
         let once = recompute(&middle, inputs, Keep::OnDevice);

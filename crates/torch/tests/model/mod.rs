@@ -64,7 +64,7 @@ impl Model {
 
 impl Block {
     fn apply(&self, x: &Tensor) -> Tensor {
-        let (b, t, c) = x.size3().unwrap();
+        let (b, t, c) = x.size3().expect("hidden values have three dimensions");
         let norm = |x: &Tensor| x.layer_norm::<Tensor>(&[c], None, None, 1e-5, true);
         let qkv = norm(x).linear::<Tensor>(&self.weights[0], None);
         let qkv = qkv.view([b, t, 3, self.heads, c / self.heads]).permute([2, 0, 3, 1, 4]);

@@ -83,7 +83,6 @@ impl Model {
     }
 
     /// The cross-entropy of the next tokens, summed over all of them.
-    #[must_use]
     pub fn loss_sum(&self, hidden_btc: &Tensor, targets_bt: &Tensor) -> Tensor {
         let hidden_btc = self.head.norm.apply(hidden_btc);
         let width = hidden_btc.size()[2];
@@ -173,7 +172,7 @@ impl Dropout {
 impl Norm {
     fn apply(&self, x: &Tensor) -> Tensor {
         let width = self.weight.size()[0];
-        x.layer_norm(&[width], Some(&self.weight), Some(&self.bias), 1e-5, true)
+        x.layer_norm([width], Some(&self.weight), Some(&self.bias), 1e-5, true)
     }
 }
 
