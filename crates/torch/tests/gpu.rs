@@ -298,9 +298,8 @@ fn recompute_uses_less_memory_and_less_still_from_host() {
     let _turn = gpu();
     let weight = Tensor::randn([1024, 1024], (Kind::Float, GPU)).set_requires_grad(true);
     let shared = Shared::new(weight.shallow_clone());
-    let segment = Segment::new(move |inputs| {
-        vec![(0..4).fold(inputs[0].shallow_clone(), |x, _| x.matmul(&shared).gelu("none"))]
-    });
+    let segment =
+        Segment::new(move |inputs| vec![(0..4).fold(inputs[0].shallow_clone(), |x, _| x.matmul(&shared).gelu("none"))]);
     let x = Tensor::randn([4096, 1024], (Kind::Float, GPU));
     let peak = |keep: Option<Keep>| {
         gradients::release(std::slice::from_ref(&weight));

@@ -36,7 +36,7 @@ fn run(model: &Model, ids: &Tensor, random: &rng::RngState, again: bool) -> (f64
     gradients::release(&model.parameters);
     let loss = model.loss(ids, again);
     loss.backward();
-    (loss.double_value(&[]), copies(&model))
+    (loss.double_value(&[]), copies(model))
 }
 
 fn assert_same(a: &[Tensor], b: &[Tensor]) {
