@@ -19,10 +19,7 @@ pub(crate) fn become_engine(command: &str, args: &[OsString]) -> ExitCode {
     };
     let error = Command::new(&engine).arg(command).args(args).exec();
     match error.kind() {
-        io::ErrorKind::NotFound => failed(
-            &format!("the engine is not there: {}", engine.display()),
-            Some("`make build` builds both programs side by side"),
-        ),
+        io::ErrorKind::NotFound => failed(&format!("the engine is not there: {}", engine.display()), Some(mend())),
         _ => failed(&format!("{}: {error}", engine.display()), None),
     }
 }
@@ -34,6 +31,13 @@ fn find() -> io::Result<PathBuf> {
     // A link to this program is followed, so that the engine is found beside the real one.
     let here = env::current_exe()?.canonicalize()?;
     Ok(here.parent().unwrap_or(Path::new(".")).join(ENGINE))
+}
+
+fn mend() -> &'static str {
+    match env::var_os(ENGINE_VARIABLE) {
+        Some(_) => "LOWTIDE_ENGINE names it; without that variable the one beside lowtide is taken",
+        None => "`make build` builds both programs side by side",
+    }
 }
 
 fn failed(message: &str, hint: Option<&str>) -> ExitCode {

@@ -8,14 +8,14 @@ mod engine;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// Trains neural networks inside a memory line.
 ///
 /// For runs that died with "CUDA out of memory": draw a line, and the run stays under it. When memory runs out the same
 /// batch is run again in smaller pieces, the effective batch stays, and nothing is lost.
 #[derive(Debug, Parser)]
-#[command(name = "lowtide", version, arg_required_else_help = true)]
+#[command(name = "lowtide", version, arg_required_else_help = true, disable_help_subcommand = true)]
 struct Lowtide {
     #[command(subcommand)]
     command: Command,
@@ -30,9 +30,25 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    /// Explain lowtide, or one of its commands.
+    Help {
+        /// The command to explain.
+        command: Option<Explained>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Explained {
+    Train,
 }
 
 fn main() -> ExitCode {
-    let Command::Train { args } = Lowtide::parse().command;
-    engine::become_engine("train", &args)
+    match Lowtide::parse().command {
+        Command::Train { args } => engine::become_engine("train", &args),
+        Command::Help { command: Some(Explained::Train) } => engine::become_engine("train", &["--help".into()]),
+        Command::Help { command: None } => match Lowtide::command().print_long_help() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+    }
 }

@@ -34,6 +34,10 @@ pub enum Action {
         /// Why.
         reason: Reason,
     },
+    /// Leave this evaluation out and go on training: its figure is missing, and the next one is tried anew.
+    ///
+    /// The answer to failures in [`Phase::Eval`] only.
+    GiveUp(Stop),
     /// Save the last committed state and end the run. Every later signal gets this answer again.
     Stop(Stop),
 }
@@ -71,6 +75,20 @@ pub enum Reason {
         /// The line it has to stay under, if there is one.
         limit: Option<Bytes>,
     },
+}
+
+impl Reason {
+    /// Where memory ran out, if that is the reason.
+    #[must_use]
+    pub const fn phase(&self) -> Option<Phase> {
+        match self {
+            Self::FirstFailure { phase }
+            | Self::StillFailing { phase }
+            | Self::FailedTwice { phase }
+            | Self::CleaningWornOut { phase } => Some(*phase),
+            Self::RetriesRose | Self::Room { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for Reason {

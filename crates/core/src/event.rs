@@ -135,6 +135,13 @@ pub enum Event {
         /// How long it took.
         seconds: f64,
     },
+    /// An evaluation was given up; training goes on without its figure.
+    EvaluationFailed {
+        /// The last committed step.
+        step: Step,
+        /// Why, and what was tried.
+        stop: Stop,
+    },
     /// A checkpoint was written.
     Saved {
         /// The step whose state it holds.

@@ -27,7 +27,8 @@ use crate::{
 /// batch, so it never splits, and its failures do not count against the micro-batch.
 ///
 /// **A failure in evaluation.** Clean once per evaluation, then halve the evaluation's own micro-batch, then chunk its loss,
-/// then stop. Training's measures never change. Evaluation does not climb back.
+/// then give up this one evaluation: a missing figure is no reason to end a run. Training's measures never change, and
+/// these failures do not count against the limits of training. Evaluation does not climb back.
 ///
 /// **A failure while saving or loading.** Clean and try again, a limited number of times, then stop.
 ///
@@ -35,7 +36,7 @@ use crate::{
 /// warning the micro-batch is doubled, up to the ceiling, if the forecast from the last step leaves the margin free
 /// under the line. Only the micro-batch climbs; the other measures stay for the rest of the run.
 ///
-/// **It ends.** Whatever fails, a run is stopped by the end of the ladder, by its limits, or because it makes no progress;
+/// **It ends.** Whatever fails in training, a run is stopped by the end of the ladder, by its limits, or because it makes no progress;
 /// after that every signal is answered with the same [`Action::Stop`].
 ///
 /// The answers depend on the signals alone, and the whole state can be written into a checkpoint and read back, so that a
@@ -47,8 +48,10 @@ pub struct Guard {
     ceiling: MicroBatch,
     strikes: Strikes,
     episode: Episode,
-    /// Failures of the run.
+    /// Failures of the run, those of evaluation left out.
     failures: u64,
+    /// Failures of evaluation.
+    eval_failures: u64,
     /// Steps committed in the run.
     committed: u64,
     /// Steps committed since the last failure of training, warning or climb.
@@ -76,6 +79,7 @@ impl Guard {
             strikes: Strikes::default(),
             episode: Episode::default(),
             failures: 0,
+            eval_failures: 0,
             committed: 0,
             calm_steps: 0,
             cleans: 0,
@@ -94,7 +98,19 @@ impl Guard {
     /// How many failures it has been told of, in all phases.
     #[must_use]
     pub fn failures(&self) -> u64 {
-        self.failures
+        self.failures.saturating_add(self.eval_failures)
+    }
+
+    /// Whether it has answered with [`Action::Stop`].
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// Whether it walks this ladder and climbs up to this ceiling: if so, a guard from a checkpoint can go on.
+    #[must_use]
+    pub fn follows(&self, ladder: &Ladder, ceiling: MicroBatch) -> bool {
+        self.ladder == *ladder && self.ceiling == ceiling
     }
 
     /// Hears what happened and says what to do next.
@@ -111,15 +127,19 @@ impl Guard {
     }
 
     fn failed(&mut self, step: Step, phase: Phase) -> Action {
-        self.count_failure(step);
-        if let Some(cause) = self.limit_passed() {
-            return self.stop(phase, cause);
+        if self.episode.step != step {
+            self.episode = Episode::at(step);
         }
-        match Work::of(phase) {
-            Work::Compute => self.compute_failed(phase),
-            Work::Optimizer => self.optimizer_failed(phase),
-            Work::Eval => self.eval_failed(phase),
-            Work::Checkpoint => self.checkpoint_failed(phase),
+        let answer = match Work::of(phase) {
+            Work::Eval => return self.eval_failed(phase),
+            Work::Compute => Self::compute_failed,
+            Work::Optimizer => Self::optimizer_failed,
+            Work::Checkpoint => Self::checkpoint_failed,
+        };
+        self.count_failure();
+        match self.limit_passed() {
+            Some(cause) => self.stop(phase, cause),
+            None => answer(self, phase),
         }
     }
 
@@ -160,17 +180,26 @@ impl Guard {
     }
 
     fn eval_failed(&mut self, phase: Phase) -> Action {
+        self.eval_failures = self.eval_failures.saturating_add(1);
         let out = self.strikes.eval_failed();
         let first_clean = self.episode.cleaned.insert(Work::Eval);
         if first_clean && !out {
             return self.retry(phase, Rung::Clean, self.measures, Reason::FirstFailure { phase });
         }
         let Some((rung, measures)) = self.ladder.below_eval(self.measures) else {
-            return self.stop(phase, StopCause::LadderExhausted);
+            return self.give_up_evaluation(phase);
         };
         self.strikes.forgive_eval();
         let reason = if out { Reason::FailedTwice { phase } } else { Reason::StillFailing { phase } };
         self.retry(phase, rung, measures, reason)
+    }
+
+    /// Ends an evaluation that no measure can help; the next one starts with a clean slate.
+    fn give_up_evaluation(&mut self, phase: Phase) -> Action {
+        let (tried, rest) = self.episode.tried.drain(..).partition(|tried| tried.phase == phase);
+        self.episode.tried = rest;
+        let _ = self.evaluated();
+        Action::GiveUp(self.last_words(phase, StopCause::LadderExhausted, tried))
     }
 
     fn checkpoint_failed(&mut self, phase: Phase) -> Action {
@@ -235,10 +264,7 @@ impl Guard {
         Action::Clean { reason: Reason::RetriesRose }
     }
 
-    fn count_failure(&mut self, step: Step) {
-        if self.episode.step != step {
-            self.episode = Episode::at(step);
-        }
+    fn count_failure(&mut self) {
         self.episode.failures = self.episode.failures.saturating_add(1);
         self.failures = self.failures.saturating_add(1);
         self.recent.push_back(self.committed);
@@ -269,8 +295,12 @@ impl Guard {
 
     fn stop(&mut self, phase: Phase, cause: StopCause) -> Action {
         let tried = std::mem::take(&mut self.episode.tried);
-        let stop = Stop { step: self.episode.step, phase, cause, measures: self.measures, tried };
+        let stop = self.last_words(phase, cause, tried);
         self.stopped = Some(stop.clone());
         Action::Stop(stop)
+    }
+
+    fn last_words(&self, phase: Phase, cause: StopCause, tried: Vec<Tried>) -> Stop {
+        Stop { step: self.episode.step, phase, cause, measures: self.measures, tried }
     }
 }

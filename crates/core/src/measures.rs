@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::MicroBatch;
+use crate::{MicroBatch, Phase};
 
 /// Everything that a run does to stay under its line, as one value.
 ///
@@ -49,8 +49,18 @@ impl Measures {
     }
 }
 
-impl fmt::Display for Measures {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Measures {
+    /// Those that count in a phase, in words: evaluation has its own.
+    #[must_use]
+    pub fn in_phase(&self, phase: Phase) -> String {
+        let mut text = String::new();
+        let written =
+            if phase == Phase::Eval { self.write_evaluation(&mut text) } else { self.write_training(&mut text) };
+        written.expect("a string takes all text");
+        text
+    }
+
+    fn write_training(&self, formatter: &mut impl fmt::Write) -> fmt::Result {
         write!(formatter, "micro-batch {}", self.micro_batch)?;
         if self.loss_chunks.get() > 1 {
             write!(formatter, ", loss in {} chunks", self.loss_chunks)?;
@@ -64,11 +74,23 @@ impl fmt::Display for Measures {
         if self.narrow {
             write!(formatter, ", narrow precision")?;
         }
-        write!(formatter, "; evaluation micro-batch {}", self.eval_micro_batch)?;
+        Ok(())
+    }
+
+    fn write_evaluation(&self, formatter: &mut impl fmt::Write) -> fmt::Result {
+        write!(formatter, "evaluation micro-batch {}", self.eval_micro_batch)?;
         if self.eval_loss_chunks.get() > 1 {
             write!(formatter, ", loss in {} chunks", self.eval_loss_chunks)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Measures {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_training(formatter)?;
+        formatter.write_str("; ")?;
+        self.write_evaluation(formatter)
     }
 }
 
@@ -88,5 +110,7 @@ mod tests {
         let all = "micro-batch 16, loss in 4 chunks, recompute level 2, spill level 1, narrow precision; \
                    evaluation micro-batch 8, loss in 2 chunks";
         assert_eq!(measures.to_string(), all);
+        let parts = [measures.in_phase(Phase::Forward), measures.in_phase(Phase::Eval)];
+        assert_eq!(parts.join("; "), all);
     }
 }

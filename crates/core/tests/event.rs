@@ -144,8 +144,10 @@ fn the_endings() {
         stop.to_string(),
         "memory ran out in forward of step 10, and no progress: 128 failures while 3 steps were done"
     );
-    let expect = format!(
-        r#""event":"stopped","step":9,"reason":"line","stop":{{"step":10,"phase":"forward","cause":{{"why":"no_progress","failures":128,"committed":3}},{MEASURES},"tried":[{{"phase":"forward","rung":"clean",{MEASURES}}}]}}"#
+    let words = format!(
+        r#""stop":{{"step":10,"phase":"forward","cause":{{"why":"no_progress","failures":128,"committed":3}},{MEASURES},"tried":[{{"phase":"forward","rung":"clean",{MEASURES}}}]}}"#
     );
-    check(stopped(Ending::Line { stop }), &expect);
+    let event = Event::EvaluationFailed { step: Step(9), stop: stop.clone() };
+    check(event, &format!(r#""event":"evaluation_failed","step":9,{words}"#));
+    check(stopped(Ending::Line { stop }), &format!(r#""event":"stopped","step":9,"reason":"line",{words}"#));
 }

@@ -35,7 +35,7 @@ fn commit(guard: &mut Guard, step: u64, peak: u64) -> Action {
 fn rung(action: &Action) -> (Rung, u32) {
     match action {
         Action::Retry { rung, measures, .. } => (*rung, measures.micro_batch.get()),
-        Action::Stop(stop) => (Rung::Stop, stop.measures.micro_batch.get()),
+        Action::Stop(stop) | Action::GiveUp(stop) => (Rung::Stop, stop.measures.micro_batch.get()),
         other => panic!("no answer to a failure: {other:?}"),
     }
 }
@@ -77,6 +77,38 @@ fn evaluation_leaves_training_alone() {
     assert_eq!(after.eval_micro_batch, MicroBatch::ONE);
     let undone = Measures { eval_micro_batch: before.eval_micro_batch, eval_loss_chunks: NonZeroU32::MIN, ..after };
     assert_eq!(undone, before);
+}
+
+#[test]
+fn a_failing_evaluation_never_ends_training() {
+    let mut guard = guard(Offer::default(), Limits { failures_per_run: 3, ..Limits::default() });
+    let expect = [Rung::Clean, Rung::Split, Rung::Stop];
+    for wanted in expect {
+        assert_eq!(rung(&fail(&mut guard, 1, Phase::Eval)).0, wanted);
+    }
+    // From now on each evaluation is tried twice, with the smallest measures.
+    for step in 2..1000 {
+        assert_eq!(commit(&mut guard, step, 900), Action::Continue);
+        assert_eq!(rung(&fail(&mut guard, step, Phase::Eval)).0, Rung::Clean);
+        let Action::GiveUp(stop) = fail(&mut guard, step, Phase::Eval) else { panic!("nothing is left") };
+        assert_eq!(stop.tried.len(), 1);
+        assert_eq!(
+            stop.to_string(),
+            format!("memory ran out in eval of step {step}, and nothing that is allowed is left to try")
+        );
+    }
+    assert!(!guard.has_stopped());
+    assert_eq!(guard.failures(), 3 + 2 * 998);
+    assert_eq!(rung(&fail(&mut guard, 1000, Phase::Forward)), (Rung::Clean, 4));
+}
+
+#[test]
+fn a_guard_knows_its_ladder() {
+    let (ladder, ceiling) = (Ladder { offer: everything(), ..Ladder::default() }, micro_batch(4));
+    let guard = guard(everything(), Limits::default());
+    assert!(guard.follows(&ladder, ceiling));
+    assert!(!guard.follows(&ladder, micro_batch(8)));
+    assert!(!guard.follows(&Ladder::default(), ceiling));
 }
 
 #[test]

@@ -30,8 +30,16 @@ pub(crate) enum Command {
   lowtide train configs/gpt-tiny.yaml --set train.steps=50 --out runs/short
   lowtide train --resume --out runs/short                 go on where it stopped
 
-Exit codes: 0 finished, 2 bad input (nothing is written), 3 nothing fits under the line (the state is saved),
-130 interrupted (the state is saved), 1 anything else.")]
+Signals:
+  SIGINT (Ctrl-C), SIGTERM   finish the step, save and end; a second one ends at once
+  SIGUSR1                    save and go on
+
+Exit codes:
+  0    finished
+  1    anything not named here
+  2    bad input or a full disk; nothing is left half-written
+  3    nothing fits under the line; the state is saved
+  130  interrupted; the state is saved")]
 pub(crate) struct TrainArgs {
     /// The configuration, a YAML file. May be left out with --resume: the run's own is used.
     #[arg(value_name = "CONFIG", required_unless_present = "resume")]

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use lowtide_train::TrainError;
 
+use crate::outlook::to_stderr;
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -23,10 +25,12 @@ pub(crate) fn report(result: anyhow::Result<Ended>) -> ExitCode {
         Ok(Ended::Interrupted) => return ExitCode::from(130),
         Err(error) => error,
     };
-    eprintln!("error: {error:#}");
     let train = error.downcast_ref::<TrainError>();
+    // The text of a `TrainError` holds its causes already.
+    let text = train.map_or_else(|| format!("{error:#}"), ToString::to_string);
+    to_stderr(&format!("error: {text}"));
     if let Some(hint) = train.and_then(TrainError::hint) {
-        eprintln!("hint: {hint}");
+        to_stderr(&format!("hint: {hint}"));
     }
     match train {
         Some(TrainError::Line { .. }) => ExitCode::from(3),

@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use lowtide_settings::{Loaded, Override, RunSettings, read};
 use lowtide_torch::cuda::{self, Deterministic};
 use lowtide_torch::{MatmulPrecision, rng, set_deterministic, set_matmul_precision, start};
-use lowtide_train::{FolderChoice, FolderProblem, Plan, Run, Start, TrainError};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use lowtide_train::{FolderChoice, FolderProblem, Plan, Requests, Run, Start, TrainError};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 
 use crate::args::TrainArgs;
 use crate::exit::Ended;
+use crate::head::Head;
 use crate::outlook::Outlook;
 
 /// Where runs go when no folder is named.
@@ -25,23 +25,16 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Ended> {
 
     let deterministic = if args.deterministic { Deterministic::Yes } else { Deterministic::No };
     let allocator = cuda::set_environment(&loaded.settings.memory.allocator, deterministic);
-    let interrupt = interrupts()?;
+    let requests = signals()?;
     let facts = start(args.device).map_err(TrainError::from)?;
     set_deterministic(args.deterministic)?;
     set_matmul_precision(if args.deterministic { MatmulPrecision::Highest } else { MatmulPrecision::High })?;
     rng::seed(facts.device, loaded.settings.seed)?;
 
     let built = lowtide_workloads::build(&loaded, facts.device)?;
-    let mut outlook = Outlook::new(args.json, built.settings.train.steps);
-    outlook.begin(&facts, &built.settings, folder.path());
-    let plan = Plan {
-        settings: &built.settings,
-        facts: &facts,
-        allocator: &allocator,
-        folder,
-        start: begin,
-        interrupt: &interrupt,
-    };
+    let head = Head::new(&facts, &built.settings, folder.path());
+    let mut outlook = Outlook::new(args.json, built.settings.train.steps, head);
+    let plan = Plan { settings: &built.settings, facts: &facts, allocator: &allocator, folder, requests: &requests };
     let outcome = Run::prepare(plan, built.workload.as_ref(), |record| outlook.event(record))?.train()?;
     outlook.end(&outcome);
     Ok(match outcome.summary.stopped {
@@ -77,21 +70,23 @@ fn run_folder(args: &TrainArgs) -> anyhow::Result<PathBuf> {
         return Ok(out.clone());
     }
     let runs = Path::new(RUNS);
-    let Some(name) = args.config.as_ref().and_then(|path| path.file_stem()).map(|stem| stem.to_string_lossy()) else {
+    let Some(config) = &args.config else {
         let problem = FolderProblem::NothingToResume;
         return Err(TrainError::Folder { path: runs.to_owned(), problem }.into());
     };
+    let name = config.file_stem().map_or("run".into(), |stem| stem.to_string_lossy());
     let numbered = |number: u32| runs.join(format!("{name}-{number}"));
     let free = (1..).find(|number| !numbered(*number).exists()).expect("there are enough numbers");
     if args.resume && free > 1 { Ok(numbered(free - 1)) } else { Ok(numbered(free)) }
 }
 
-/// SIGINT and SIGTERM end the run after the step under way; a second one ends it at once.
-fn interrupts() -> std::io::Result<Arc<AtomicBool>> {
-    let asked = Arc::new(AtomicBool::new(false));
+/// SIGINT and SIGTERM end the run after the step under way, a second one at once; SIGUSR1 saves and goes on.
+fn signals() -> std::io::Result<Requests> {
+    let requests = Requests::default();
     for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
-        flag::register(signal, Arc::clone(&asked))?;
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&requests.stop))?;
+        flag::register(signal, Arc::clone(&requests.stop))?;
     }
-    Ok(asked)
+    flag::register(SIGUSR1, Arc::clone(&requests.save))?;
+    Ok(requests)
 }

@@ -9,13 +9,14 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use lowtide_core::{Bytes, Measures, SCHEMA, Step};
+use lowtide_core::{Bytes, SCHEMA};
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::Tensor;
 use lowtide_torch::{GradScaler, ScalerRule};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, TrainError};
+use crate::progress::Progress;
 use crate::step::State;
 use crate::tensor_file;
 
@@ -24,23 +25,6 @@ const TRAINING: &str = "training.safetensors";
 const STATE: &str = "state.json";
 const RNG_CPU: &str = "rng.cpu";
 const RNG_CUDA: &str = "rng.cuda";
-
-/// The numbers of a run between two steps.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Progress {
-    /// Steps committed.
-    pub(crate) step: Step,
-    /// Samples those steps were made on: the data cursor.
-    pub(crate) samples: u64,
-    /// What was done to stay under the line.
-    pub(crate) measures: Measures,
-    /// Losses of the last steps, for the summary.
-    pub(crate) recent_losses: Vec<f64>,
-    /// Out-of-memory errors met.
-    pub(crate) oom_errors: u64,
-    /// Seconds spent training, over all starts.
-    pub(crate) seconds: f64,
-}
 
 #[derive(Serialize, Deserialize)]
 struct StateFile {
@@ -85,7 +69,8 @@ pub(crate) fn load(path: &Path, state: &mut State<'_>) -> Result<Progress> {
     let file = path.join(STATE);
     let text = fs::read_to_string(&file).map_err(|error| at(&file, error))?;
     let wrong = |problem: String| TrainError::Checkpoint { path: file.clone(), problem };
-    let saved: StateFile = serde_json::from_str(&text).map_err(|error| wrong(format!("it is damaged: {error}")))?;
+    let saved: StateFile = serde_json::from_str(&text)
+        .map_err(|error| TrainError::Damaged { path: file.clone(), problem: format!("it is damaged: {error}") })?;
     if saved.schema != SCHEMA {
         return Err(wrong(format!("its schema is {}, and this program reads {SCHEMA}", saved.schema)));
     }
@@ -120,6 +105,18 @@ pub(crate) fn prune(folder: &Path, keep: u32) -> Result<()> {
         remove(&old)?;
         fs::rename(path, &old).map_err(|error| at(path, error))?;
         remove(&old)?;
+    }
+    Ok(())
+}
+
+/// Removes what a kill left half-written or half-removed.
+pub(crate) fn sweep(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).map_err(|error| at(folder, error))?.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with('.') && (name.ends_with(".partial") || name.ends_with(".old")) {
+            remove(&entry.path())?;
+        }
     }
     Ok(())
 }

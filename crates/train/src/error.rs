@@ -16,12 +16,14 @@ pub enum TrainError {
     /// A setting is wrong.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The line leaves no room for what the model holds at rest.
-    #[error("the model and its optimizer need {needed} before the first sample, and the line is {line}")]
+    /// A line leaves no room for what is held before the first sample.
+    #[error("{holder} {needed} before the first sample, and {} is {line}", holder.line())]
     LineTooSmall {
-        /// Parameters, gradients and moments.
+        /// Who holds it.
+        holder: Holder,
+        /// How much it holds.
         needed: Bytes,
-        /// The line.
+        /// What it may hold.
         line: Bytes,
     },
     /// The run folder cannot be used.
@@ -40,7 +42,35 @@ pub enum TrainError {
         /// What the system said.
         source: io::Error,
     },
-    /// A checkpoint does not hold what it should.
+    /// A file could not be written while the run was under way.
+    #[error("{}: {source}", path.display())]
+    Unwritten {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+        /// The run folder.
+        folder: PathBuf,
+        /// The newest checkpoint, which is whole.
+        checkpoint: Option<PathBuf>,
+    },
+    /// A file of a checkpoint is damaged.
+    #[error("{}: {problem}", path.display())]
+    Damaged {
+        /// The file, in the checkpoint's folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A checkpoint is of another model.
+    #[error("{}: it is of another model: {difference}", path.display())]
+    OtherModel {
+        /// The file.
+        path: PathBuf,
+        /// The first difference.
+        difference: String,
+    },
+    /// A checkpoint cannot be used.
     #[error("{}: {problem}", path.display())]
     Checkpoint {
         /// The checkpoint.
@@ -61,6 +91,30 @@ pub enum TrainError {
     },
 }
 
+/// Who holds memory before the first sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Holder {
+    /// Parameters, gradients and moments.
+    #[error("the model and its optimizer need")]
+    Model,
+    /// The CUDA context and the libraries in it.
+    #[error("CUDA and its libraries take")]
+    Context,
+    /// The process, tensors left out.
+    #[error("the program itself takes")]
+    Program,
+}
+
+impl Holder {
+    /// The line that is too small.
+    fn line(self) -> &'static str {
+        match self {
+            Holder::Model | Holder::Context => "the line",
+            Holder::Program => "the host line",
+        }
+    }
+}
+
 /// What can be wrong with a run folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FolderProblem {
@@ -73,9 +127,12 @@ pub enum FolderProblem {
     /// It holds something else.
     #[error("this folder is not empty and holds no run")]
     NotEmpty,
-    /// It cannot be written to.
-    #[error("the folder cannot be written to")]
-    NotWritable,
+    /// It cannot be made, or not be written to.
+    #[error("the folder cannot be written to: {}", why(*.0))]
+    NotWritable(io::ErrorKind),
+    /// Another process trains in it.
+    #[error("another run is training in this folder")]
+    InUse,
     /// There is nothing to go on from.
     #[error("there is no run to resume")]
     NothingToResume,
@@ -87,14 +144,30 @@ impl TrainError {
     pub fn hint(&self) -> Option<String> {
         match self {
             TrainError::Settings(error) => error.hint(),
-            TrainError::LineTooSmall { needed, .. } => {
+            TrainError::LineTooSmall { holder: Holder::Model, needed, .. } => {
                 Some(format!("draw the line well above {needed}, or choose a smaller model"))
             }
+            TrainError::LineTooSmall { holder, needed, .. } => {
+                Some(format!("draw {} well above {needed}", holder.line()))
+            }
             TrainError::Folder { problem, path } => folder_hint(*problem, path),
+            TrainError::Unwritten { folder, checkpoint, .. } => checkpoint.as_ref().map(|checkpoint| {
+                format!(
+                    "the checkpoint {} is whole: make room, then go on with --resume --out {}",
+                    checkpoint.display(),
+                    folder.display()
+                )
+            }),
             TrainError::Line { checkpoint, .. } => Some(format!(
                 "the last state is saved in {}: raise the line or make the model smaller, then use --resume",
                 checkpoint.display()
             )),
+            TrainError::Damaged { path, .. } => path
+                .parent()
+                .map(|checkpoint| format!("delete {} to go on from the checkpoint before it", checkpoint.display())),
+            TrainError::OtherModel { .. } => Some(
+                "go on with the model that the run was started with, or start a new run in another folder".to_owned(),
+            ),
             TrainError::Engine(TorchError::Device(_)) => {
                 Some("use --device cpu, or auto to take what is there".to_owned())
             }
@@ -110,11 +183,25 @@ impl TrainError {
             | TrainError::LineTooSmall { .. }
             | TrainError::Folder { .. }
             | TrainError::Checkpoint { .. }
-            | TrainError::File { .. } => true,
+            | TrainError::Damaged { .. }
+            | TrainError::OtherModel { .. }
+            | TrainError::File { .. }
+            | TrainError::Unwritten { .. } => true,
             TrainError::Engine(error) => matches!(error, TorchError::Device(_)),
             TrainError::Line { .. } => false,
         }
     }
+}
+
+fn why(kind: io::ErrorKind) -> String {
+    let text = match kind {
+        io::ErrorKind::NotFound => "no folder can be made there",
+        io::ErrorKind::NotADirectory => "a file is in the way",
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only",
+        io::ErrorKind::StorageFull => "the disk is full",
+        other => return other.to_string(),
+    };
+    text.to_owned()
 }
 
 fn folder_hint(problem: FolderProblem, path: &std::path::Path) -> Option<String> {
@@ -122,9 +209,11 @@ fn folder_hint(problem: FolderProblem, path: &std::path::Path) -> Option<String>
         FolderProblem::HasRun => {
             Some(format!("use --resume --out {} to go on with it, or another --out", path.display()))
         }
-        FolderProblem::IsFile | FolderProblem::NotEmpty | FolderProblem::NotWritable => {
+        FolderProblem::IsFile | FolderProblem::NotEmpty | FolderProblem::NotWritable(_) | FolderProblem::InUse => {
             Some("name another folder with --out".to_owned())
         }
-        FolderProblem::NothingToResume => Some("leave --resume out to start a new run".to_owned()),
+        FolderProblem::NothingToResume => {
+            Some("name the folder of a run with --out, or leave --resume out to start a new one".to_owned())
+        }
     }
 }

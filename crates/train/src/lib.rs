@@ -6,11 +6,20 @@
 //! The loop knows no model and no command line, and prints nothing: every event goes to the run folder and to the
 //! closure it was given.
 
+// The example's model, which unit tests use too, knows this crate by its name.
+#[cfg(test)]
+extern crate self as lowtide_train;
+
 mod checkpoint;
 mod error;
+mod evaluate;
+mod finish;
 mod learning_rate;
 mod memory;
 mod precision;
+mod prepare;
+mod progress;
+mod requests;
 mod run;
 mod run_folder;
 mod step;
@@ -18,7 +27,8 @@ mod summary;
 mod tensor_file;
 mod workload;
 
-pub use error::{FolderProblem, Result, TrainError};
+pub use error::{FolderProblem, Holder, Result, TrainError};
+pub use requests::Requests;
 pub use run::{Outcome, Plan, Run};
 pub use run_folder::{FolderChoice, Start};
 pub use summary::Summary;

@@ -8,7 +8,7 @@ use lowtide_torch::cuda::{self, AllocatorSettings, EXPANDABLE_SLACK};
 use lowtide_torch::tch::Device;
 use lowtide_torch::{DeviceFacts, host};
 
-use crate::error::{Result, TrainError};
+use crate::error::{Holder, Result, TrainError};
 
 /// What the device's allocator says at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct Reading {
 ///
 /// On the CPU the line bounds the memory of tensors. On a GPU it is what the driver sees, so the allocator gets what
 /// remains after the context. The host line bounds the resident memory of the process, so tensors on the host get what
-/// remains after what was resident at the start.
+/// remains after what else was resident at the start.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     device: Device,
@@ -51,11 +51,11 @@ impl DeviceMemory {
     ) -> Result<Self> {
         let line = resolved(settings.line, facts.total, "memory.line")?;
         let host_line = resolved(settings.host_line, host_total(facts), "memory.host_line")?;
-        let host_limit = below(host_line, resident())?;
+        let host_limit = below(host_line, Holder::Program, resident_without_tensors())?;
         let limit = match facts.device {
             Device::Cuda(_) => {
                 let slack = if allocator.expandable() { EXPANDABLE_SLACK } else { Bytes::ZERO };
-                below(line, facts.context.saturating_add(slack))?
+                below(line, Holder::Context, facts.context.saturating_add(slack))?
             }
             _ => least(line, host_limit),
         };
@@ -137,10 +137,10 @@ fn host_total(facts: &DeviceFacts) -> Bytes {
 }
 
 /// The line less what is taken already.
-fn below(line: Line, taken: Bytes) -> Result<Line> {
+fn below(line: Line, holder: Holder, taken: Bytes) -> Result<Line> {
     match line.limit() {
         None => Ok(Line::NONE),
-        Some(limit) if limit <= taken => Err(TrainError::LineTooSmall { needed: taken, line: limit }),
+        Some(line) if line <= taken => Err(TrainError::LineTooSmall { holder, needed: taken, line }),
         Some(limit) => Ok(Line::at(limit.saturating_sub(taken)).expect("there is something left")),
     }
 }
@@ -153,13 +153,13 @@ fn least(a: Line, b: Line) -> Line {
     }
 }
 
-/// Resident memory of this process.
-fn resident() -> Bytes {
+/// Resident memory of this process, less the tensors, which the allocator counts itself.
+fn resident_without_tensors() -> Bytes {
     let pages = fs::read_to_string("/proc/self/statm").ok().and_then(|text| {
         let field = text.split_ascii_whitespace().nth(1)?;
         field.parse::<u64>().ok()
     });
     // Linux on x86-64 and on most arm64 kernels.
     const PAGE: u64 = 4096;
-    Bytes(pages.unwrap_or(0).saturating_mul(PAGE))
+    Bytes(pages.unwrap_or(0).saturating_mul(PAGE)).saturating_sub(host::stats().allocated)
 }

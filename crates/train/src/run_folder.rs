@@ -3,26 +3,27 @@
 //! | file | what |
 //! | --- | --- |
 //! | `config.yaml` | the settings as resolved |
-//! | `events.jsonl` | one [`Record`] a line, as it happens |
+//! | `events.jsonl` | one [`Record`] a line, as it happens; locked while the run is under way |
 //! | `schedule.jsonl` | the micro-batches of each step |
 //! | `checkpoints/STEP/` | the state after that step |
 //! | `summary.json` | what came of it, written last |
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use lowtide_core::{MicroBatch, Record, SCHEMA, Step};
 use lowtide_settings::{RunSettings, to_yaml};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::write_synced;
+use crate::checkpoint::{self, write_synced};
 use crate::error::{FolderProblem, Result, TrainError};
 
 const CONFIG: &str = "config.yaml";
 const EVENTS: &str = "events.jsonl";
 const SCHEDULE: &str = "schedule.jsonl";
 const SUMMARY: &str = "summary.json";
+const CHECKPOINTS: &str = "checkpoints";
 
 /// Whether a run starts anew or goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,7 @@ pub enum Start {
 #[derive(Debug)]
 pub struct FolderChoice {
     path: PathBuf,
+    start: Start,
 }
 
 /// The open files of a run.
@@ -44,9 +46,11 @@ pub(crate) struct RunFolder {
     path: PathBuf,
     events: BufWriter<File>,
     schedule: BufWriter<File>,
+    /// Whether the folder was not there before.
+    made: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct ScheduleLine {
     schema: u32,
     step: Step,
@@ -55,7 +59,7 @@ struct ScheduleLine {
 }
 
 impl FolderChoice {
-    /// Looks whether `path` can be used, and writes nothing.
+    /// Looks whether `path` can be used, and leaves nothing behind.
     pub fn look(path: &Path, start: Start) -> Result<FolderChoice> {
         let refuse = |problem| Err(TrainError::Folder { path: path.to_owned(), problem });
         let has_run = path.join(CONFIG).is_file();
@@ -66,10 +70,10 @@ impl FolderChoice {
             Start::New if !is_empty(path) => return refuse(FolderProblem::NotEmpty),
             _ => {}
         }
-        if !writable(path) {
-            return refuse(FolderProblem::NotWritable);
+        if let Err(error) = try_writing(path) {
+            return refuse(FolderProblem::NotWritable(error.kind()));
         }
-        Ok(FolderChoice { path: path.to_owned() })
+        Ok(FolderChoice { path: path.to_owned(), start })
     }
 
     /// The folder.
@@ -78,24 +82,51 @@ impl FolderChoice {
         &self.path
     }
 
+    /// Whether the run starts anew or goes on.
+    #[must_use]
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
     /// The settings that a run in this folder was started with, as text.
     pub fn settings_text(&self) -> Result<String> {
         let path = self.path.join(CONFIG);
         fs::read_to_string(&path).map_err(|source| TrainError::File { path, source })
     }
 
-    /// Makes the folder and opens its files.
-    pub(crate) fn open(self, settings: &RunSettings) -> Result<RunFolder> {
-        let checkpoints = self.path.join("checkpoints");
-        fs::create_dir_all(&checkpoints).map_err(|source| TrainError::File { path: checkpoints, source })?;
-        let config = self.path.join(CONFIG);
-        write_synced(&config, to_yaml(settings).as_bytes())
-            .map_err(|source| TrainError::File { path: config, source })?;
-        Ok(RunFolder {
-            events: append(&self.path.join(EVENTS))?,
-            schedule: append(&self.path.join(SCHEDULE))?,
-            path: self.path,
-        })
+    /// Makes the folder and opens its files; the run goes on after `step`.
+    ///
+    /// Where that fails for a new run, what was made is removed again.
+    pub(crate) fn open(self, settings: &RunSettings, step: Step) -> Result<RunFolder> {
+        let made = !self.path.exists();
+        let opened = self.try_open(settings, step, made);
+        let is_anothers = matches!(opened, Err(TrainError::Folder { .. }));
+        if opened.is_err() && self.start == Start::New && !is_anothers {
+            remove_run(&self.path, made);
+        }
+        opened
+    }
+
+    fn try_open(&self, settings: &RunSettings, step: Step, made: bool) -> Result<RunFolder> {
+        let checkpoints = self.path.join(CHECKPOINTS);
+        fs::create_dir_all(&checkpoints).map_err(|source| TrainError::File { path: checkpoints.clone(), source })?;
+        let (events, schedule) = (self.path.join(EVENTS), self.path.join(SCHEDULE));
+        let events = append(&events)?;
+        self.lock(events.get_ref())?;
+        checkpoint::sweep(&checkpoints)?;
+        cut_schedule(&schedule, step).map_err(|source| TrainError::File { path: schedule.clone(), source })?;
+        replace(&self.path, CONFIG, to_yaml(settings).as_bytes())?;
+        Ok(RunFolder { events, schedule: append(&schedule)?, path: self.path.clone(), made })
+    }
+
+    /// Keeps other runs out until this process ends. Where a file system has no locks, nobody is kept out.
+    fn lock(&self, events: &File) -> Result<()> {
+        let refuse = |problem| Err(TrainError::Folder { path: self.path.clone(), problem });
+        match events.try_lock() {
+            Err(TryLockError::WouldBlock) => refuse(FolderProblem::InUse),
+            _ if self.start == Start::New && self.path.join(CONFIG).exists() => refuse(FolderProblem::HasRun),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -105,7 +136,7 @@ impl RunFolder {
     }
 
     pub(crate) fn checkpoints(&self) -> PathBuf {
-        self.path.join("checkpoints")
+        self.path.join(CHECKPOINTS)
     }
 
     pub(crate) fn event(&mut self, record: &Record) -> Result<()> {
@@ -119,40 +150,126 @@ impl RunFolder {
         json_line(&mut self.schedule, &line).map_err(|source| TrainError::File { path, source })
     }
 
-    pub(crate) fn summary(&mut self, summary: &impl Serialize) -> Result<()> {
-        let path = self.path.join(SUMMARY);
-        let partial = self.path.join(".summary.json.partial");
-        let text = serde_json::to_string_pretty(summary).expect("plain numbers and texts");
-        write_synced(&partial, text.as_bytes())
-            .and_then(|()| fs::rename(&partial, &path))
-            .map_err(|source| TrainError::File { path, source })
+    pub(crate) fn summary(&self, summary: &impl Serialize) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(summary).expect("plain numbers and texts");
+        text.push('\n');
+        replace(&self.path, SUMMARY, text.as_bytes())
+    }
+
+    /// Removes a run that could not begin.
+    pub(crate) fn abandon(&self) {
+        remove_run(&self.path, self.made);
     }
 }
 
+/// Removes a run's files, and its folder where that was `made` for it. Best effort: the error that led here is what the
+/// caller hears.
+fn remove_run(folder: &Path, made: bool) {
+    for name in [CONFIG, EVENTS, SCHEDULE] {
+        let _ = fs::remove_file(folder.join(name));
+    }
+    let _ = fs::remove_dir_all(folder.join(CHECKPOINTS));
+    if made {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
+/// Writes a file of the run folder as a whole: a kill leaves the old one or the new one.
+fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let path = folder.join(name);
+    let partial = folder.join(format!(".{name}.partial"));
+    let written = write_synced(&partial, bytes).and_then(|()| fs::rename(&partial, &path));
+    written.map_err(|source| {
+        // Best effort: what is left is named as partial and never read.
+        let _ = fs::remove_file(&partial);
+        TrainError::File { path, source }
+    })
+}
+
 /// Each line is handed to the system at once, so that someone who watches the file sees it.
-fn json_line(file: &mut BufWriter<File>, value: &impl Serialize) -> std::io::Result<()> {
+fn json_line(file: &mut BufWriter<File>, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *file, value)?;
     file.write_all(b"\n")?;
     file.flush()
 }
 
+/// Opens a file of lines at its end. A last line that a kill cut short is dropped.
 fn append(path: &Path) -> Result<BufWriter<File>> {
-    let file = OpenOptions::new().create(true).append(true).open(path);
-    file.map(BufWriter::new).map_err(|source| TrainError::File { path: path.to_owned(), source })
+    let open = || {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let bytes = fs::read(path)?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if whole < bytes.len() {
+            file.set_len(whole as u64)?;
+        }
+        Ok(BufWriter::new(file))
+    };
+    open().map_err(|source| TrainError::File { path: path.to_owned(), source })
+}
+
+/// Drops the lines of steps after `step`: they are made again.
+fn cut_schedule(path: &Path, step: Step) -> io::Result<()> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        text => text?,
+    };
+    let stays = |line: &&str| serde_json::from_str::<ScheduleLine>(line).is_ok_and(|line| line.step <= step);
+    let kept: String = text.split_inclusive('\n').filter(stays).collect();
+    if kept == text {
+        return Ok(());
+    }
+    let partial = path.with_extension("jsonl.partial");
+    write_synced(&partial, kept.as_bytes())?;
+    fs::rename(&partial, path)
 }
 
 fn is_empty(path: &Path) -> bool {
     fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
 }
 
-/// Whether files can be made in the folder, or in the nearest folder above it that is there.
-fn writable(path: &Path) -> bool {
-    let Some(there) = path.ancestors().find(|folder| !folder.as_os_str().is_empty() && folder.exists()) else {
-        return writable(Path::new("."));
-    };
-    let probe = there.join(format!(".lowtide-{}", std::process::id()));
-    let made = there.is_dir() && File::create(&probe).is_ok();
-    // It may never have been made.
-    let _ = fs::remove_file(&probe);
-    made
+/// Makes a nameless file in the folder, or in the nearest folder above it that is there.
+fn try_writing(path: &Path) -> io::Result<()> {
+    let there = path.ancestors().find(|folder| !folder.as_os_str().is_empty() && folder.exists());
+    let there = there.unwrap_or(Path::new("."));
+    if !there.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    tempfile::tempfile_in(there).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        FolderChoice::look(&path, Start::New).unwrap();
+        assert!(is_empty(folder.path()));
+    }
+
+    #[test]
+    fn a_torn_line_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(EVENTS);
+        for (before, after) in [("a\nb\nc", "a\nb\nd\n"), ("a\n", "a\nd\n"), ("a", "d\n"), ("", "d\n")] {
+            fs::write(&path, before).unwrap();
+            let mut file = append(&path).unwrap();
+            file.write_all(b"d\n").unwrap();
+            file.flush().unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), after);
+        }
+    }
+
+    #[test]
+    fn the_schedule_of_steps_that_are_made_again_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(SCHEDULE);
+        let line = |step| format!("{{\"schema\":1,\"step\":{step},\"samples\":8,\"micro_batch\":8}}\n");
+        let text: String = (1..=4).map(line).collect();
+        fs::write(&path, format!("{text}{{\"schema\":1,\"st")).unwrap();
+        cut_schedule(&path, Step(2)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), line(1) + &line(2));
+    }
 }

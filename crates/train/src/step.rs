@@ -24,6 +24,8 @@ pub(crate) struct State<'a> {
     pub(crate) kind: Kind,
     pub(crate) clip: Option<f64>,
     pub(crate) targets_per_sample: u64,
+    /// The step whose update has begun and is not finished.
+    pub(crate) begun: Option<Made>,
 }
 
 /// A step that was made.
@@ -31,11 +33,13 @@ pub(crate) struct State<'a> {
 pub(crate) struct Made {
     /// The mean loss over all targets.
     pub(crate) loss: f64,
+    /// Samples computed, counted piece by piece.
+    pub(crate) samples: u64,
     /// Whether the loss scale overflowed, so that the parameters were left alone.
     pub(crate) skipped: bool,
 }
 
-/// A step that failed and left nothing behind.
+/// A step that failed and left nothing behind, or an update to finish.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) phase: Phase,
@@ -49,6 +53,9 @@ impl State<'_> {
     }
 
     /// Makes one step on samples `first .. first + count`, or leaves everything as it was.
+    ///
+    /// Where the update has begun and failed, [`State::is_half_way`] says so, and the next call finishes the same update
+    /// and computes nothing anew.
     pub(crate) fn step(
         &mut self,
         first: u64,
@@ -56,27 +63,33 @@ impl State<'_> {
         measures: &Measures,
         learning_rate: f64,
     ) -> Result<Made, Failed> {
+        let made = match self.begun.take() {
+            Some(made) => made,
+            None => self.compute(first, count, measures)?,
+        };
+        self.update(made, learning_rate)
+    }
+
+    /// Whether an update has begun and is not finished: the parameters are neither as before the step nor as after it.
+    pub(crate) fn is_half_way(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Everything before the update: afterwards the gradients are complete and clipped. A failure leaves nothing behind.
+    fn compute(&mut self, first: u64, count: u32, measures: &Measures) -> Result<Made, Failed> {
         let before = attempt(|| Before::of(self.device, &self.buffers))
             .and_then(|before| before)
             .map_err(|error| Failed { phase: Phase::Forward, error })?;
         let mut phase = Phase::Forward;
-        let result = self.try_step(first, count, measures, learning_rate, &mut phase);
-        gradients::release(&self.parameters);
-        result.map_err(|error| {
+        self.gradients(first, count, measures, &mut phase).map_err(|error| {
+            gradients::release(&self.parameters);
             let error = before.restore(self.device, &self.buffers).err().unwrap_or(error);
             Failed { phase, error }
         })
     }
 
-    fn try_step(
-        &mut self,
-        first: u64,
-        count: u32,
-        measures: &Measures,
-        learning_rate: f64,
-        phase: &mut Phase,
-    ) -> Result<Made, TorchError> {
-        let loss = self.accumulate(first, count, measures, phase)?;
+    fn gradients(&self, first: u64, count: u32, measures: &Measures, phase: &mut Phase) -> Result<Made, TorchError> {
+        let (loss, samples) = self.accumulate(first, count, measures, phase)?;
         *phase = Phase::Optimizer;
         let all = gradients::of(&self.parameters);
         let outcome = match &self.scaler {
@@ -85,20 +98,35 @@ impl State<'_> {
         };
         // Read before the update, so that nothing can fail after it.
         let loss = attempt(|| loss.double_value(&[]))?;
-        if outcome == Unscaled::Finite {
-            if let Some(limit) = self.clip {
-                let _norm = gradients::clip(&all, limit)?;
-            }
-            self.optimizer.step(learning_rate)?;
+        if let (Some(limit), Unscaled::Finite) = (self.clip, outcome) {
+            let _norm = gradients::clip(&all, limit)?;
         }
-        if let Some(scaler) = &mut self.scaler {
-            scaler.update(outcome);
-        }
-        Ok(Made { loss, skipped: outcome == Unscaled::Overflow })
+        Ok(Made { loss, samples, skipped: outcome == Unscaled::Overflow })
     }
 
-    /// Forward and backward over all pieces of the batch; the mean loss, still on the device.
-    fn accumulate(&self, first: u64, count: u32, measures: &Measures, phase: &mut Phase) -> Result<Tensor, TorchError> {
+    /// The update, in place. It allocates nothing; should it fail all the same, the gradients stay for the next try.
+    fn update(&mut self, made: Made, learning_rate: f64) -> Result<Made, Failed> {
+        if !made.skipped
+            && let Err(error) = self.optimizer.step(learning_rate)
+        {
+            self.begun = Some(made);
+            return Err(Failed { phase: Phase::Optimizer, error });
+        }
+        if let Some(scaler) = &mut self.scaler {
+            scaler.update(if made.skipped { Unscaled::Overflow } else { Unscaled::Finite });
+        }
+        gradients::release(&self.parameters);
+        Ok(made)
+    }
+
+    /// Forward and backward over all pieces of the batch; the mean loss, still on the device, and the samples computed.
+    fn accumulate(
+        &self,
+        first: u64,
+        count: u32,
+        measures: &Measures,
+        phase: &mut Phase,
+    ) -> Result<(Tensor, u64), TorchError> {
         let batch = attempt(|| self.workload.train_batch(first, count))?;
         let targets = batch.target_count() as f64;
         let scale = self.scaler.as_ref().map_or(1.0, GradScaler::scale);
@@ -118,7 +146,7 @@ impl State<'_> {
             })?);
             start += size;
         }
-        Ok(total.expect("a batch has at least one piece"))
+        Ok((total.expect("a batch has at least one piece"), u64::from(start)))
     }
 
     /// The summed loss of a piece.
@@ -171,8 +199,62 @@ impl Before {
 }
 
 #[cfg(test)]
+#[path = "../examples/own_model/model.rs"]
+mod own_model;
+
+#[cfg(test)]
 mod tests {
+    use lowtide_core::MicroBatch;
+    use lowtide_settings::RunSettings;
+    use lowtide_torch::{DeviceAsked, start};
+
+    use super::own_model::Curve;
     use super::*;
+    use crate::prepare::new_state;
+
+    const RATE: f64 = 0.01;
+
+    fn measures() -> Measures {
+        let all = MicroBatch::new(8).unwrap();
+        Measures::new(all, all)
+    }
+
+    fn values(state: &State<'_>) -> Vec<Vec<f32>> {
+        state.parameters.iter().map(|tensor| Vec::try_from(tensor.detach().flatten(0, -1)).unwrap()).collect()
+    }
+
+    #[test]
+    fn an_update_that_failed_half_way_is_finished_and_not_begun_anew() {
+        let facts = start(DeviceAsked::Cpu).unwrap();
+        let settings = RunSettings::default();
+        let fresh = || {
+            rng::seed(facts.device, 1).unwrap();
+            Curve::new(4)
+        };
+        let curve = fresh();
+        let mut undisturbed = new_state(&settings, &facts, &curve);
+        undisturbed.step(0, 8, &measures(), RATE).unwrap();
+
+        let curve = fresh();
+        let mut state = new_state(&settings, &facts, &curve);
+        state.optimizer.allocate().unwrap();
+        let before = values(&state);
+        // The second group's first moment is of a kind that the kernel refuses.
+        let mut moment = state.optimizer.moments().nth(2).unwrap().0.shallow_clone();
+        moment.set_data(&moment.to_kind(Kind::Double));
+        let failed = state.step(0, 8, &measures(), RATE).unwrap_err();
+        assert_eq!(failed.phase, Phase::Optimizer);
+        assert!(state.is_half_way());
+        let half = values(&state);
+        assert_ne!(half[0], before[0], "the first group is updated");
+        assert_eq!(half[3], before[3], "the second is not");
+
+        moment.set_data(&moment.to_kind(Kind::Float));
+        state.step(u64::MAX, 0, &measures(), RATE).expect("no batch is asked for again");
+        assert!(!state.is_half_way());
+        assert_eq!(values(&state), values(&undisturbed));
+        assert_eq!(state.optimizer.steps(), 1);
+    }
 
     #[test]
     fn levels_recompute_more_and_never_the_last() {

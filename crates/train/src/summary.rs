@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lowtide_torch::tch::Tensor;
+use lowtide_torch::tch::{Device, Tensor};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -25,7 +25,7 @@ pub struct Summary {
     pub steps: u64,
     /// Samples in a step.
     pub effective_batch: u32,
-    /// Samples computed at once in the last step.
+    /// Samples computed at once at the end.
     pub micro_batch_final: u32,
     /// The line, where one was drawn.
     pub line_bytes: Option<u64>,
@@ -49,9 +49,9 @@ pub struct Summary {
     pub eval_loss: Option<f64>,
     /// The least loss that any model can reach on this data, where it is known.
     pub loss_floor: Option<f64>,
-    /// Samples trained on in a second of training.
+    /// Samples trained on in a second of training, since the last start.
     pub samples_per_second: f64,
-    /// Targets trained on in a second of training.
+    /// Targets trained on in a second of training, since the last start.
     pub targets_per_second: f64,
     /// SHA-256 over names and values of parameters and buffers.
     pub weights_sha256: String,
@@ -59,6 +59,14 @@ pub struct Summary {
     pub wall_seconds: f64,
     /// `finished`, `interrupted` or `line`.
     pub stopped: &'static str,
+}
+
+/// The name of a device in events and files.
+pub(crate) fn device_name(device: Device) -> String {
+    match device {
+        Device::Cuda(index) => format!("cuda:{index}"),
+        _ => "cpu".to_owned(),
+    }
 }
 
 /// SHA-256 over names, shapes and values, in the order of names.

@@ -1,14 +1,15 @@
 //! Named tensors in a safetensors file, written and read one tensor at a time.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{attempt, gradients};
-use safetensors::tensor::{Dtype, Metadata, SafeTensors, View, serialize_to_file};
+use safetensors::SafeTensorError;
+use safetensors::tensor::{Dtype, Metadata, TensorInfo, View, serialize_to_file};
 
 use crate::error::{Result, TrainError};
 
@@ -18,38 +19,24 @@ pub(crate) fn write(path: &Path, tensors: &BTreeMap<String, Tensor>) -> Result<(
     for (name, tensor) in tensors {
         views.push((name.clone(), TensorView::of(path, name, tensor)?));
     }
-    serialize_to_file(views, None, path).map_err(|error| file_error(path, io::Error::other(error)))?;
+    attempt(|| serialize_to_file(views, None, path))?.map_err(|error| write_error(path, error))?;
     File::open(path).and_then(|file| file.sync_all()).map_err(|error| file_error(path, error))
 }
 
 /// Copies every tensor of the file into the tensor of the same name. Names, shapes and kinds must agree exactly, and are
 /// compared before anything is changed.
 pub(crate) fn read_into(path: &Path, targets: &BTreeMap<String, Tensor>) -> Result<()> {
-    let wrong = |problem: String| TrainError::Checkpoint { path: path.to_owned(), problem };
+    let damaged = |problem: String| TrainError::Damaged { path: path.to_owned(), problem };
     let mut file = File::open(path).map_err(|error| file_error(path, error))?;
-    let (data_start, metadata) = read_metadata(&mut file).map_err(|problem| wrong(problem))?;
+    let (data_start, metadata) = read_metadata(&mut file).map_err(damaged)?;
     let entries = metadata.tensors();
-    if let Some(name) = entries.keys().find(|name| !targets.contains_key(*name)) {
-        return Err(wrong(format!("it holds `{name}`, which this model does not have")));
-    }
-    for (name, target) in targets {
-        let info = entries.get(name).ok_or_else(|| wrong(format!("`{name}` is missing")))?;
-        let shape: Vec<i64> = info.shape.iter().map(|size| *size as i64).collect();
-        if shape != target.size() || dtype(target.kind()) != Some(info.dtype) {
-            return Err(wrong(format!(
-                "`{name}` is {:?} {shape:?}, and the model has {:?} {:?}",
-                info.dtype,
-                target.kind(),
-                target.size()
-            )));
-        }
+    if let Some(difference) = difference(&entries, targets) {
+        return Err(TrainError::OtherModel { path: path.to_owned(), difference });
     }
     let length = file.metadata().map_err(|error| file_error(path, error))?.len();
-    if length != data_start + metadata.data_len() as u64 {
-        return Err(wrong(format!(
-            "it is {length} bytes long, and its header asks for {}",
-            data_start + metadata.data_len() as u64
-        )));
+    let wanted = data_start.saturating_add(metadata.data_len() as u64);
+    if length != wanted {
+        return Err(damaged(format!("it is {length} bytes long, and its header asks for {wanted}")));
     }
     for (name, target) in targets {
         let (start, end) = entries[name].data_offsets;
@@ -63,6 +50,24 @@ pub(crate) fn read_into(path: &Path, targets: &BTreeMap<String, Tensor>) -> Resu
     Ok(())
 }
 
+/// The first thing, by name, in which a file and the tensors it is for do not agree.
+fn difference(entries: &HashMap<String, &TensorInfo>, targets: &BTreeMap<String, Tensor>) -> Option<String> {
+    for (name, target) in targets {
+        let Some(info) = entries.get(name) else {
+            return Some(format!("it does not hold `{name}`"));
+        };
+        let shape: Vec<i64> = info.shape.iter().map(|size| *size as i64).collect();
+        let wanted = dtype(target.kind());
+        if shape != target.size() || wanted != Some(info.dtype) {
+            let wanted = wanted.map_or("unknown".to_owned(), |dtype| format!("{dtype:?}"));
+            let size = target.size();
+            return Some(format!("`{name}` is {:?} {shape:?}, and this model has {wanted} {size:?}", info.dtype));
+        }
+    }
+    let surplus = entries.keys().filter(|name| !targets.contains_key(*name)).min()?;
+    Some(format!("it holds `{surplus}`, which this model does not have"))
+}
+
 /// The header of a safetensors file: where the data starts, and what is in it.
 fn read_metadata(file: &mut File) -> std::result::Result<(u64, Metadata), String> {
     /// The format's own bound on a header.
@@ -73,11 +78,10 @@ fn read_metadata(file: &mut File) -> std::result::Result<(u64, Metadata), String
     if header > MOST {
         return Err("its header is damaged".to_owned());
     }
-    let mut bytes = length.to_vec();
-    bytes.resize(8 + header as usize, 0);
-    file.read_exact(&mut bytes[8..]).map_err(|_| "it is cut short".to_owned())?;
-    let (_, metadata) =
-        SafeTensors::read_metadata(&bytes).map_err(|error| format!("its header is damaged: {error}"))?;
+    let mut bytes = vec![0; header as usize];
+    file.read_exact(&mut bytes).map_err(|_| "it is cut short".to_owned())?;
+    // The library's own reader wants the whole file in memory; this checks the same and reads the header only.
+    let metadata = serde_json::from_slice(&bytes).map_err(|error| format!("its header is damaged: {error}"))?;
     Ok((8 + header, metadata))
 }
 
@@ -137,6 +141,13 @@ fn dtype(kind: Kind) -> Option<Dtype> {
         Kind::Uint8 => Some(Dtype::U8),
         Kind::Bool => Some(Dtype::BOOL),
         _ => None,
+    }
+}
+
+fn write_error(path: &Path, error: SafeTensorError) -> TrainError {
+    match error {
+        SafeTensorError::IoError(source) => file_error(path, source),
+        other => file_error(path, io::Error::other(other)),
     }
 }
 

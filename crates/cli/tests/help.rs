@@ -1,0 +1,179 @@
+//! What `lowtide` says about itself.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::process::{Command, Output};
+
+use insta::assert_snapshot;
+
+fn lowtide(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lowtide")).args(words).env_remove("COLUMNS").output().unwrap()
+}
+
+fn stdout(words: &[&str]) -> String {
+    let output = lowtide(words);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stderr.is_empty());
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[test]
+fn without_arguments_it_shows_its_commands() {
+    let output = lowtide(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    assert_snapshot!(String::from_utf8(output.stderr).unwrap(), @r"
+    Trains neural networks inside a memory line
+
+    Usage: lowtide <COMMAND>
+
+    Commands:
+      train  Train a model inside a memory line
+      help   Explain lowtide, or one of its commands
+
+    Options:
+      -h, --help     Print help (see more with '--help')
+      -V, --version  Print version
+    ");
+}
+
+#[test]
+fn help() {
+    assert_snapshot!(stdout(&["--help"]), @r#"
+    Trains neural networks inside a memory line.
+
+    For runs that died with "CUDA out of memory": draw a line, and the run stays under it. When memory
+    runs out the same batch is run again in smaller pieces, the effective batch stays, and nothing is
+    lost.
+
+    Usage: lowtide <COMMAND>
+
+    Commands:
+      train  Train a model inside a memory line
+      help   Explain lowtide, or one of its commands
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+      -V, --version
+              Print version
+    "#);
+    assert_eq!(stdout(&["help"]), stdout(&["--help"]));
+}
+
+#[test]
+fn help_on_training() {
+    assert_snapshot!(stdout(&["train", "--help"]), @r"
+    Train a model inside a memory line.
+
+    Reads a configuration, trains to its end and writes everything about the run into a folder. When
+    memory runs out the same batch is run again in smaller pieces: no sample is lost and the effective
+    batch stays as configured.
+
+    Usage: lowtide train [OPTIONS] [CONFIG]
+
+    Arguments:
+      [CONFIG]
+              The configuration, a YAML file. May be left out with --resume: the run's own is used
+
+    Options:
+          --set <KEY=VALUE>
+              Set one configuration key, such as train.steps=50. May be given several times
+
+          --line <SIZE>
+              The memory line of the device: a size (3.5GiB), a percentage of the device (90%), or none.
+
+              On a GPU it is what the driver sees, everything included; on the CPU it is the memory of
+              tensors.
+
+          --host-line <SIZE>
+              The memory line of the host: bounds the resident memory of the process. A size, a
+              percentage, or none
+
+          --out <DIR>
+              The run folder itself. Default: a new folder under runs/ named after the configuration
+
+          --device <DEVICE>
+              Where to train: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where
+              there is none
+
+              [default: auto]
+
+          --resume
+              Go on from the newest checkpoint of the run in --out (or of the newest run of this
+              configuration)
+
+          --deterministic
+              Fixed orders of adding, so that two runs on one machine give the same bits. May be slower
+              on a GPU
+
+          --json
+              Print every event as a line of JSON on standard output, and nothing else there
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Examples:
+      lowtide train configs/gpt-tiny.yaml                     train the small example
+      lowtide train configs/gpt-tiny.yaml --line 64MiB        ... inside 64 MiB of tensor memory
+      lowtide train configs/gpt-tiny.yaml --set train.steps=50 --out runs/short
+      lowtide train --resume --out runs/short                 go on where it stopped
+
+    Signals:
+      SIGINT (Ctrl-C), SIGTERM   finish the step, save and end; a second one ends at once
+      SIGUSR1                    save and go on
+
+    Exit codes:
+      0    finished
+      1    anything not named here
+      2    bad input or a full disk; nothing is left half-written
+      3    nothing fits under the line; the state is saved
+      130  interrupted; the state is saved
+    ");
+    assert_eq!(stdout(&["help", "train"]), stdout(&["train", "--help"]));
+}
+
+#[test]
+fn version() {
+    assert_eq!(stdout(&["--version"]), concat!("lowtide ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn a_misspelt_command() {
+    let output = lowtide(&["trian"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_snapshot!(String::from_utf8(output.stderr).unwrap(), @r"
+    error: unrecognized subcommand 'trian'
+
+      tip: a similar subcommand exists: 'train'
+
+    Usage: lowtide <COMMAND>
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn an_engine_that_is_not_there() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lowtide"));
+    let output = command.args(["train", "a.yaml"]).env("LOWTIDE_ENGINE", "/nowhere/engine").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_snapshot!(String::from_utf8(output.stderr).unwrap(), @r"
+    error: the engine is not there: /nowhere/engine
+    hint: LOWTIDE_ENGINE names it; without that variable the one beside lowtide is taken
+    ");
+
+    // One that stands alone has none beside it.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let alone = folder.path().join("lowtide");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_lowtide"), &alone).unwrap();
+    let output = Command::new(&alone).args(["train", "a.yaml"]).env_remove("LOWTIDE_ENGINE").output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    assert_snapshot!(text.replace(&folder.display().to_string(), "FOLDER"), @r"
+    error: the engine is not there: FOLDER/lowtide-engine
+    hint: `make build` builds both programs side by side
+    ");
+}

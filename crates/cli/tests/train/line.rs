@@ -1,0 +1,86 @@
+//! Runs under a memory line.
+
+use insta::assert_snapshot;
+use lowtide_core::{Event, Rung};
+
+use crate::kit::{Place, settled};
+
+fn rungs(place: &Place, out: &str) -> Vec<Rung> {
+    let rung = |event| match event {
+        Event::RungTaken { rung, .. } => Some(rung),
+        _ => None,
+    };
+    place.events(out).into_iter().filter_map(rung).collect()
+}
+
+fn figure(place: &Place, out: &str, key: &str) -> u64 {
+    place.summary(out)[key].as_u64().unwrap()
+}
+
+/// Parameters, gradients and two moments.
+fn at_rest(place: &Place, out: &str) -> u64 {
+    16 * figure(place, out, "parameters")
+}
+
+#[test]
+fn a_line_splits_the_batch_and_keeps_the_numbers() {
+    let place = Place::new();
+    // Dropout draws other numbers for other micro-batches.
+    place.train("free", "--set model.dropout=0");
+    let line = figure(&place, "free", "peak_allocated_bytes") * 3 / 4;
+    place.train("held", &format!("--set model.dropout=0 --line {line}"));
+
+    assert_eq!(rungs(&place, "held")[..2], [Rung::Clean, Rung::Split]);
+    assert!(figure(&place, "held", "micro_batch_final") < 8);
+    assert!(figure(&place, "held", "peak_allocated_bytes") <= line);
+    assert_eq!(figure(&place, "held", "oom_recovered"), figure(&place, "held", "oom_errors"));
+    assert_eq!((figure(&place, "held", "samples_seen"), figure(&place, "held", "samples_lost")), (32, 0));
+    let loss = |out| place.summary(out)["final_loss"].as_f64().unwrap();
+    assert!((loss("free") - loss("held")).abs() < 1e-4, "{} and {}", loss("free"), loss("held"));
+}
+
+#[test]
+fn where_a_batch_cannot_be_split_recompute_helps() {
+    let place = Place::new();
+    let one = "--set train.batch=1 --set model.n_layer=4 --set model.block_size=64 --set eval.every=null";
+    place.train("free", one);
+    place.train("recomputed", &format!("{one} --set train.recompute=on"));
+    let (most, least) =
+        (figure(&place, "free", "peak_allocated_bytes"), figure(&place, "recomputed", "peak_allocated_bytes"));
+    let line = least + (most - least) / 4;
+    place.train("held", &format!("{one} --line {line}"));
+    let rungs = rungs(&place, "held");
+    assert!(rungs.contains(&Rung::Recompute) && !rungs.contains(&Rung::Split), "{rungs:?}");
+    assert_eq!(place.hash("held"), place.hash("free"), "recompute draws the same dropout again");
+}
+
+#[test]
+fn where_nothing_fits_the_state_is_saved_and_a_larger_line_goes_on() {
+    let place = Place::new();
+    place.train("free", "");
+    let line = at_rest(&place, "free") + 16_384;
+    let ran = place.ends(3, &format!("train tiny.yaml --device cpu --out out --line {line}"));
+    let stop = ran.stderr.find("stopped at the line").unwrap();
+    assert_snapshot!(settled(&ran.stderr[stop..]).replace("backward", "PHASE").replace("forward", "PHASE"), @r"
+    stopped at the line
+      steps         0 (0 samples, none lost)
+      memory        peak SIZE (line SIZE)
+      out of memory 7 times, 0 recovered
+      time          # s
+    error: memory ran out in PHASE of step 1, and nothing that is allowed is left to try
+      tried: clean (micro-batch 8)
+      tried: split (micro-batch 4)
+      tried: split (micro-batch 2)
+      tried: split (micro-batch 1)
+      tried: recompute (micro-batch 1, recompute level 1)
+      tried: recompute (micro-batch 1, recompute level 2)
+    hint: go on with a larger line: lowtide train --resume --out out --line SIZE
+    everything about this run is in out
+    ");
+    assert_eq!(place.names("out/checkpoints"), ["00000000"].map(String::from).into());
+    assert_eq!(place.summary("out")["stopped"], "line");
+    assert_eq!(figure(&place, "out", "oom_recovered"), 0);
+
+    place.resume("out", "--line none");
+    assert_eq!(place.hash("out"), place.hash("free"), "with room, nothing is left of what was tried");
+}

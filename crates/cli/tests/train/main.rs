@@ -1,0 +1,12 @@
+//! `lowtide train` as a person meets it: what it prints, what it writes, how it ends.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod bad_input;
+mod disk;
+mod kit;
+mod line;
+mod readers;
+mod resume;
+mod run;
+mod signals;

@@ -1,0 +1,94 @@
+//! Signals to a run under way.
+
+use insta::assert_snapshot;
+use lowtide_core::Event;
+
+use crate::kit::{Place, Running, settled};
+
+const LONG: &str = "--set train.steps=300 --set model.n_layer=1 --set model.n_embd=16 --set train.batch=2 \
+                    --set save.every=null --set eval.every=null";
+
+fn start(place: &Place) -> Running {
+    place.start(&format!("train tiny.yaml --device cpu --out out --json {LONG}"))
+}
+
+#[test]
+fn an_interrupted_run_is_saved_and_ends_as_an_unbroken_one() {
+    let place = Place::new();
+    place.train("whole", LONG);
+    let running = start(&place);
+    running.signal("INT");
+    assert_eq!(running.wait(), Some(130));
+    let first = place.summary("out")["steps"].as_u64().unwrap();
+    assert!((1..300).contains(&first), "{first} steps");
+    assert_eq!(place.summary("out")["stopped"], "interrupted");
+    assert!(place.path(&format!("out/checkpoints/{first:08}/state.json")).is_file());
+
+    let running = place.start("train --resume --device cpu --out out --json");
+    running.signal("TERM");
+    assert_eq!(running.wait(), Some(130));
+    let second = place.summary("out")["steps"].as_u64().unwrap();
+    assert!((first + 1..300).contains(&second), "{second} steps");
+
+    place.resume("out", "");
+    assert_eq!(place.hash("out"), place.hash("whole"));
+}
+
+#[test]
+fn sigusr1_saves_and_goes_on() {
+    let place = Place::new();
+    let mut running = start(&place);
+    running.signal("USR1");
+    let saved = running.wait_for(|event| matches!(event, Event::Saved { .. }));
+    let Event::Saved { step, .. } = saved else { unreachable!() };
+    assert!((1..300).contains(&step.get()), "{step}");
+    assert_eq!(running.wait(), Some(0));
+    assert_eq!(place.summary("out")["steps"], 300);
+}
+
+#[test]
+fn a_killed_run_goes_on_from_its_last_checkpoint() {
+    let place = Place::new();
+    place.train("whole", LONG);
+    let mut running = place.start(&format!("train tiny.yaml --device cpu --out out --json {LONG} --set save.every=5"));
+    running.wait_for(|event| matches!(event, Event::Saved { .. }));
+    running.signal("KILL");
+    assert_eq!(running.wait(), None);
+    place.resume("out", "");
+    assert_eq!(place.hash("out"), place.hash("whole"));
+    assert_eq!(place.text("out/schedule.jsonl").lines().count(), 300);
+}
+
+#[test]
+fn an_interrupted_run_says_how_to_go_on() {
+    let place = Place::new();
+    let mut command = place.command(&format!("train tiny.yaml --device cpu --out out {LONG}"));
+    let command = command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+    let child = command.spawn().unwrap();
+    while !place.path("out/schedule.jsonl").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let kill = format!("kill -INT {}", child.id());
+    assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let text = String::from_utf8(output.stderr).unwrap();
+    let end = text.find("hint:").unwrap();
+    assert_snapshot!(settled(&text[end..]), @r"
+    hint: go on with lowtide train --resume --out out
+    everything about this run is in out
+    ");
+}
+
+#[test]
+fn two_runs_do_not_share_a_folder() {
+    let place = Place::new();
+    let running = start(&place);
+    let ran = place.ends(2, "train --resume --device cpu --out out");
+    assert_snapshot!(ran.stderr, @r"
+    error: out: another run is training in this folder
+    hint: name another folder with --out
+    ");
+    running.signal("INT");
+    assert_eq!(running.wait(), Some(130));
+}

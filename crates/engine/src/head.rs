@@ -1,0 +1,51 @@
+//! The first lines of a run: what is trained, on what, and where it is written.
+
+use std::path::{Path, PathBuf};
+
+use lowtide_core::{Bytes, Event, Line};
+use lowtide_settings::RunSettings;
+use lowtide_torch::DeviceFacts;
+use lowtide_torch::tch::Device;
+
+use crate::numbers::grouped;
+
+/// What the head says that no event carries.
+pub(crate) struct Head {
+    device: String,
+    total: Bytes,
+    free: Bytes,
+    notes: Vec<String>,
+    folder: PathBuf,
+}
+
+impl Head {
+    pub(crate) fn new(facts: &DeviceFacts, settings: &RunSettings, folder: &Path) -> Head {
+        let device = match facts.device {
+            Device::Cuda(index) => format!("cuda:{index} {}", facts.name),
+            _ => "the CPU".to_owned(),
+        };
+        let no_gpu = facts.note.as_ref().map(|note| format!("the GPU is not used: {note}"));
+        let above = settings.memory.line.exceeds(facts.total);
+        let above = above.then(|| format!("the line is above what there is, so it is drawn at {}", facts.total));
+        let notes = no_gpu.into_iter().chain(above).collect();
+        Head { device, total: facts.total, free: facts.free, notes, folder: folder.to_owned() }
+    }
+
+    /// The lines for a run that has started.
+    pub(crate) fn lines(&self, started: &Event) -> Vec<String> {
+        let Event::RunStarted { workload, line, parameters, resumed_at, batch, .. } = started else {
+            return Vec::new();
+        };
+        let mut lines =
+            vec![format!("training {workload} on {} ({} in all, {} free)", self.device, self.total, self.free)];
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines.push(format!("{} parameters, {batch} samples a step, {}", grouped(*parameters), drawn(*line)));
+        lines.push(format!("writing to {}", self.folder.display()));
+        lines.extend(resumed_at.map(|step| format!("resumed after step {step}")));
+        lines
+    }
+}
+
+fn drawn(line: Line) -> String {
+    line.limit().map_or("no line".to_owned(), |limit| format!("a line of {limit}"))
+}

@@ -1,0 +1,64 @@
+//! The end of a run in a few lines.
+
+use lowtide_core::Bytes;
+use lowtide_train::{Outcome, Summary};
+
+use crate::numbers::grouped;
+
+/// What a person reads when a run has ended, line by line.
+pub(crate) fn last_words(outcome: &Outcome) -> Vec<String> {
+    let title = match &outcome.stop {
+        Some(_) => "stopped at the line",
+        None => outcome.summary.stopped,
+    };
+    let mut lines = vec![title.to_owned()];
+    lines.extend(figures(&outcome.summary));
+    let folder = outcome.folder.display();
+    if let Some(stop) = &outcome.stop {
+        lines.push(format!("error: {stop}"));
+        lines.extend(
+            stop.tried
+                .iter()
+                .map(|tried| format!("  tried: {} ({})", tried.rung, tried.measures.in_phase(tried.phase))),
+        );
+        lines.push(format!("hint: go on with a larger line: lowtide train --resume --out {folder} --line SIZE"));
+    } else if outcome.summary.stopped == "interrupted" {
+        lines.push(format!("hint: go on with lowtide train --resume --out {folder}"));
+    }
+    lines.push(format!("everything about this run is in {folder}"));
+    lines
+}
+
+fn figures(summary: &Summary) -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push(format!("  {name:<13} {value}"));
+    let lost = match summary.samples_lost {
+        0 => "none lost".to_owned(),
+        lost => format!("{} lost", grouped(lost)),
+    };
+    row("steps", format!("{} ({} samples, {lost})", grouped(summary.steps), grouped(summary.samples_seen)));
+    if let Some(loss) = summary.final_loss {
+        row("loss", loss_text(loss, summary.loss_floor));
+    }
+    if summary.targets_per_second > 0.0 {
+        row("speed", format!("{} tokens/s", grouped(summary.targets_per_second as u64)));
+    }
+    let line = summary.line_bytes.map_or("no line".to_owned(), |line| format!("line {}", Bytes(line)));
+    row("memory", format!("peak {} ({line})", Bytes(summary.peak_allocated_bytes)));
+    if summary.oom_errors > 0 {
+        row("out of memory", format!("{} times, {} recovered", summary.oom_errors, summary.oom_recovered));
+    }
+    row("time", format!("{:.1} s", summary.wall_seconds));
+    rows
+}
+
+fn loss_text(loss: f64, floor: Option<f64>) -> String {
+    match floor {
+        _ if !loss.is_finite() => "not a finite number".to_owned(),
+        None => format!("{loss:.4}"),
+        Some(floor) => {
+            let above = 100.0 * (loss / floor - 1.0);
+            format!("{loss:.4} (the least possible is {floor:.4}, so {above:.1} % above it)")
+        }
+    }
+}

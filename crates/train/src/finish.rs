@@ -1,0 +1,92 @@
+//! The end of a run: the last evaluation, the last checkpoint, the summary.
+
+use lowtide_core::{Bytes, Ending, Event, SCHEMA, Stop};
+use lowtide_torch::{GradScaler, attempt};
+
+use crate::checkpoint;
+use crate::error::{Result, TrainError};
+use crate::precision;
+use crate::run::{Outcome, Run, due};
+use crate::summary::{Summary, device_name, weights_sha256};
+
+impl Run<'_> {
+    /// Saves the state and writes the summary. A last evaluation that fails costs neither.
+    pub(crate) fn finish(&mut self, ending: Ending) -> Result<Outcome> {
+        let (stopped, stop) = match &ending {
+            Ending::Finished => ("finished", None),
+            Ending::Interrupted => ("interrupted", None),
+            Ending::Line { stop } => ("line", Some(stop.clone())),
+            Ending::Error { .. } => ("error", None),
+        };
+        let step = self.progress.step;
+        let every = self.settings.eval.every;
+        let evaluated = if ending == Ending::Finished && every.is_some() && !due(every, step.get()) {
+            self.evaluate()
+        } else {
+            Ok(())
+        };
+        let checkpoint = self.save()?;
+        self.tell(Event::Stopped { step, ending })?;
+        let summary = self.summary(stopped)?;
+        self.folder.summary(&summary)?;
+        evaluated?;
+        Ok(Outcome { summary, folder: self.folder.path().to_owned(), checkpoint, stop })
+    }
+
+    /// Does what can still be done after an error, and says where the last good checkpoint is.
+    pub(crate) fn ended_by(&mut self, error: TrainError) -> TrainError {
+        // Best effort, here and below: the error itself is what the caller hears.
+        if matches!(error, TrainError::Engine(_)) && !self.state.is_half_way() {
+            let _ = self.save();
+        }
+        let message = error.to_string();
+        let _ = self.tell(Event::Stopped { step: self.progress.step, ending: Ending::Error { message } });
+        match error {
+            TrainError::File { path, source } => TrainError::Unwritten {
+                path,
+                source,
+                folder: self.folder.path().to_owned(),
+                checkpoint: checkpoint::newest(&self.folder.checkpoints()),
+            },
+            other => other,
+        }
+    }
+
+    /// The run ends inside an update: the parameters are not to be saved, and the checkpoint before them counts.
+    pub(crate) fn stopped_half_way(&self, stop: Stop) -> TrainError {
+        let checkpoint = checkpoint::newest(&self.folder.checkpoints()).unwrap_or_default();
+        TrainError::Line { stop: Box::new(stop), checkpoint }
+    }
+
+    fn summary(&self, stopped: &'static str) -> Result<Summary> {
+        let (progress, figures) = (&self.progress, &self.progress.figures);
+        let seconds = self.now.training_seconds.max(f64::MIN_POSITIVE);
+        let per_second = if self.now.samples == 0 { 0.0 } else { self.now.samples as f64 / seconds };
+        Ok(Summary {
+            schema: SCHEMA,
+            workload: self.state.workload.name().to_owned(),
+            device: device_name(self.facts.device),
+            precision: precision::name(self.state.kind).to_owned(),
+            parameters: self.state.parameter_count(),
+            steps: progress.step.get(),
+            effective_batch: self.settings.train.batch,
+            micro_batch_final: self.measures().micro_batch.get(),
+            line_bytes: self.memory.line.limit().map(Bytes::get),
+            peak_reserved_bytes: figures.reserved_peak.get(),
+            peak_allocated_bytes: figures.allocated_peak.get(),
+            oom_errors: figures.oom_errors,
+            oom_recovered: figures.oom_recovered,
+            skipped_steps: self.state.scaler.as_ref().map_or(0, GradScaler::skipped),
+            samples_seen: figures.samples_seen,
+            samples_lost: progress.next_sample.saturating_sub(figures.samples_seen),
+            final_loss: figures.final_loss(),
+            eval_loss: self.now.eval_loss,
+            loss_floor: self.state.workload.loss_floor(),
+            samples_per_second: per_second,
+            targets_per_second: per_second * self.state.targets_per_sample as f64,
+            weights_sha256: attempt(|| weights_sha256(&self.state.workload.state()))?,
+            wall_seconds: self.now.wall_seconds(),
+            stopped,
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! Checkpoints that are damaged, foreign or half-written.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod kit;
+
+use std::fs;
+use std::path::Path;
+
+use kit::{alone, curve, settings, train};
+use lowtide_train::{Start, TrainError};
+use tempfile::TempDir;
+
+/// A run of four steps, with checkpoints after the second and the fourth.
+fn finished() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let curve = curve(16);
+    train(&curve, &settings(), folder.path(), Start::New, || {}).0.unwrap();
+    folder
+}
+
+fn resume(folder: &Path, width: i64) -> lowtide_train::Result<lowtide_train::Outcome> {
+    let mut settings = settings();
+    settings.train.steps = 6;
+    let curve = curve(width);
+    train(&curve, &settings, folder, Start::Resume, || {}).0
+}
+
+/// Changes a file of the newest checkpoint and compares the refusal with `expect`.
+#[track_caller]
+fn check_damage(file: &str, change: impl FnOnce(&mut Vec<u8>), expect: &str) {
+    let _alone = alone();
+    let folder = finished();
+    let path = folder.path().join("checkpoints/00000004").join(file);
+    let mut bytes = fs::read(&path).unwrap();
+    change(&mut bytes);
+    fs::write(&path, bytes).unwrap();
+    let error = resume(folder.path(), 16).unwrap_err();
+    assert!(matches!(error, TrainError::Damaged { .. }), "{error:?}");
+    assert_eq!(error.to_string(), format!("{}: {expect}", path.display()));
+    let mend = format!("delete {} to go on from the checkpoint before it", path.parent().unwrap().display());
+    assert_eq!(error.hint(), Some(mend));
+
+    fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    assert_eq!(resume(folder.path(), 16).unwrap().summary.steps, 6);
+}
+
+#[test]
+fn a_file_that_is_cut_short() {
+    check_damage("model.safetensors", |bytes| bytes.truncate(4), "it is cut short");
+    check_damage("model.safetensors", |bytes| bytes.truncate(40), "it is cut short");
+    check_damage("training.safetensors", Vec::clear, "it is cut short");
+}
+
+#[test]
+fn a_header_with_flipped_bits() {
+    check_damage("model.safetensors", |bytes| bytes[7] ^= 1, "its header is damaged");
+    let expect = "its header is damaged: key must be a string at line 1 column 2";
+    check_damage("model.safetensors", |bytes| bytes[9] ^= 1, expect);
+}
+
+#[test]
+fn a_file_that_is_longer_than_it_says() {
+    let _alone = alone();
+    let folder = finished();
+    let path = folder.path().join("checkpoints/00000004/model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let length = bytes.len();
+    bytes.push(0);
+    fs::write(&path, bytes).unwrap();
+    let error = resume(folder.path(), 16).unwrap_err().to_string();
+    assert!(error.ends_with(&format!("it is {} bytes long, and its header asks for {length}", length + 1)), "{error}");
+}
+
+#[test]
+fn numbers_that_are_no_numbers() {
+    check_damage(
+        "state.json",
+        |bytes| bytes.truncate(1),
+        "it is damaged: EOF while parsing an object at line 1 column 1",
+    );
+}
+
+#[test]
+fn a_checkpoint_of_another_model() {
+    let _alone = alone();
+    let folder = finished();
+    let before = fs::read_to_string(folder.path().join("config.yaml")).unwrap();
+    let error = resume(folder.path(), 8).unwrap_err();
+    assert!(matches!(error, TrainError::OtherModel { .. }), "{error:?}");
+    let expect = "it is of another model: `in.bias` is F32 [16], and this model has F32 [8]";
+    assert!(error.to_string().ends_with(expect), "{error}");
+    assert_eq!(fs::read_to_string(folder.path().join("config.yaml")).unwrap(), before);
+}
+
+#[test]
+fn what_a_kill_left_half_written_is_ignored_and_removed() {
+    let _alone = alone();
+    let folder = finished();
+    let partial = folder.path().join("checkpoints/.00000009.partial");
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("model.safetensors"), "half").unwrap();
+    assert_eq!(resume(folder.path(), 16).unwrap().summary.steps, 6);
+    assert!(!partial.exists());
+}
+
+#[test]
+fn a_resumed_run_ends_with_the_same_bits() {
+    let _alone = alone();
+    let folder = finished();
+    let resumed = resume(folder.path(), 16).unwrap().summary;
+    let mut settings = settings();
+    settings.train.steps = 6;
+    let whole = tempfile::tempdir().unwrap();
+    let curve = curve(16);
+    let whole = train(&curve, &settings, whole.path(), Start::New, || {}).0.unwrap().summary;
+    assert_eq!(resumed.weights_sha256, whole.weights_sha256);
+    assert_eq!(resumed.final_loss, whole.final_loss);
+}

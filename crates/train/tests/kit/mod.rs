@@ -1,0 +1,65 @@
+//! Runs of the example's model in a folder that goes away.
+
+#[path = "../../examples/own_model/model.rs"]
+mod model;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lowtide_core::Event;
+use lowtide_settings::RunSettings;
+use lowtide_torch::cuda::{Deterministic, set_environment};
+use lowtide_torch::{DeviceAsked, host, rng, start};
+use lowtide_train::{FolderChoice, Outcome, Plan, Requests, Result, Run, Start, Workload};
+
+pub(crate) use model::Curve;
+
+/// The allocator is one for the process, so tests that disturb it take turns.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn settings() -> RunSettings {
+    let mut settings = RunSettings::default();
+    settings.train.steps = 4;
+    settings.train.batch = 8;
+    settings.optimizer.warmup_steps = 0;
+    settings.optimizer.min_learning_rate = settings.optimizer.learning_rate;
+    settings.eval.every = Some(2);
+    settings.eval.batches = 1;
+    settings.save.every = Some(2);
+    settings
+}
+
+/// A fresh model; the same one each time.
+pub(crate) fn curve(width: i64) -> Curve {
+    let facts = start(DeviceAsked::Cpu).unwrap();
+    host::set_line(lowtide_core::Line::NONE);
+    // Threads that wait for work would take the time of the tests beside this one.
+    lowtide_torch::tch::set_num_threads(1);
+    rng::seed(facts.device, 1).unwrap();
+    Curve::new(width)
+}
+
+/// Trains `workload` in `folder`; `disturb` is called when the run is ready.
+pub(crate) fn train(
+    workload: &dyn Workload,
+    settings: &RunSettings,
+    folder: &Path,
+    begin: Start,
+    disturb: impl FnOnce(),
+) -> (Result<Outcome>, Vec<Event>) {
+    let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
+    let facts = start(DeviceAsked::Cpu).unwrap();
+    let requests = Requests::default();
+    let mut events = Vec::new();
+    let outcome = FolderChoice::look(folder, begin).and_then(|folder| {
+        let plan = Plan { settings, facts: &facts, allocator: &allocator, folder, requests: &requests };
+        let run = Run::prepare(plan, workload, |record| events.push(record.event.clone()))?;
+        disturb();
+        run.train()
+    });
+    host::set_line(lowtide_core::Line::NONE);
+    (outcome, events)
+}
