@@ -8,6 +8,7 @@ use lowtide_torch::{TorchError, attempt, rng};
 
 use crate::error::Result;
 use crate::run::Run;
+use crate::step::Way;
 
 impl Run<'_> {
     /// Evaluates, trying again as the guard says. Training's state and random numbers stay as they are.
@@ -68,8 +69,9 @@ impl Run<'_> {
         let samples = self.state.workload.eval_batch(first, count);
         let mut start = 0;
         let mut sum = 0.0;
-        for size in pieces(count, self.measures().eval_micro_batch) {
-            sum += self.state.loss(&samples.piece(start, size), 0).double_value(&[]);
+        let measures = self.measures();
+        for size in pieces(count, measures.eval_micro_batch) {
+            sum += self.state.loss(&samples.piece(start, size), Way::evaluation(&measures)).double_value(&[]);
             start += size;
         }
         (sum, samples.target_count())

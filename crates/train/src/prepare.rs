@@ -103,7 +103,11 @@ fn first_measures(settings: &RunSettings) -> Measures {
 
 fn ladder(settings: &RunSettings, workload: &dyn Workload) -> Ladder {
     let recompute_levels = if settings.train.recompute == Recompute::Off { 0 } else { RECOMPUTE_LEVELS };
-    Ladder { offer: Offer { split: workload.splits(), recompute_levels, ..Offer::default() }, ..Ladder::default() }
+    let loss_chunks = workload.most_loss_chunks();
+    Ladder {
+        offer: Offer { split: workload.splits(), loss_chunks, recompute_levels, ..Offer::default() },
+        ..Ladder::default()
+    }
 }
 
 /// What training holds between two samples: parameters, a gradient each, two moments each, and buffers.

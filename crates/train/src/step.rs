@@ -4,6 +4,8 @@
 //! change only gradients, random state and buffers, and those are put back when they fail. The optimizer's update comes
 //! last, in place, without allocating; once it has begun, finishing it is all that is left.
 
+use std::num::NonZeroU32;
+
 use lowtide_core::{Measures, Phase, pieces};
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
@@ -134,7 +136,7 @@ impl State<'_> {
         let mut start = 0;
         for size in pieces(count, measures.micro_batch) {
             *phase = Phase::Forward;
-            let loss = attempt(|| self.loss(&batch.piece(start, size), measures.recompute) / targets)?;
+            let loss = attempt(|| self.loss(&batch.piece(start, size), Way::training(measures)) / targets)?;
             *phase = Phase::Backward;
             total = Some(attempt(|| {
                 (&loss * scale).backward();
@@ -150,14 +152,32 @@ impl State<'_> {
     }
 
     /// The summed loss of a piece.
-    pub(crate) fn loss(&self, batch: &Batch, recompute_level: u32) -> Tensor {
+    pub(crate) fn loss(&self, batch: &Batch, way: Way) -> Tensor {
         let _narrow = (self.kind != Kind::Float).then(|| Autocast::enter(self.device, self.kind));
         let segments = self.workload.segments();
         let mut values: Vec<Tensor> = batch.inputs.iter().map(Tensor::shallow_clone).collect();
         for (index, segment) in segments.iter().enumerate() {
-            values = run(segment, &values, recomputes(recompute_level, index, segments.len()));
+            values = run(segment, &values, recomputes(way.recompute, index, segments.len()));
         }
-        self.workload.loss_sum(&values, batch)
+        self.workload.loss_sum(&values, batch, way.loss_chunks)
+    }
+}
+
+/// How a piece is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    recompute: u32,
+    loss_chunks: NonZeroU32,
+}
+
+impl Way {
+    fn training(measures: &Measures) -> Way {
+        Way { recompute: measures.recompute, loss_chunks: measures.loss_chunks }
+    }
+
+    /// Without gradients nothing is kept, so there is nothing to recompute.
+    pub(crate) fn evaluation(measures: &Measures) -> Way {
+        Way { recompute: 0, loss_chunks: measures.eval_loss_chunks }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the loop asks of a model and its data.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,8 +27,15 @@ pub trait Workload {
     /// The model as a chain: the first segment takes a batch's inputs, each next one the outputs of the one before.
     fn segments(&self) -> &[Segment];
 
-    /// The loss summed over all targets of a batch, from the last segment's outputs.
-    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch) -> Tensor;
+    /// The loss summed over all targets of a batch, from the last segment's outputs, computed in `chunks` pieces.
+    ///
+    /// A workload that cannot cut its loss takes no notice of `chunks`; it is 1 then.
+    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, chunks: NonZeroU32) -> Tensor;
+
+    /// The most pieces in which the loss can be computed. 1 where it cannot be cut.
+    fn most_loss_chunks(&self) -> NonZeroU32 {
+        NonZeroU32::MIN
+    }
 
     /// The batch of training samples `first .. first + count`.
     fn train_batch(&self, first: u64, count: u32) -> Batch;

@@ -4,6 +4,7 @@
 
 mod kit;
 
+use std::num::NonZeroU32;
 use std::collections::BTreeMap;
 
 use kit::{Curve, alone, curve, settings, train};
@@ -73,8 +74,8 @@ impl Workload for HeavyEvaluation {
     fn segments(&self) -> &[Segment] {
         self.0.segments()
     }
-    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch) -> Tensor {
-        self.0.loss_sum(outputs, batch)
+    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, chunks: NonZeroU32) -> Tensor {
+        self.0.loss_sum(outputs, batch, chunks)
     }
     fn train_batch(&self, first: u64, count: u32) -> Batch {
         self.0.train_batch(first, count)

@@ -1,5 +1,6 @@
 //! How fast does GPT-2 124M train on this GPU? The same work as `lab/torch_gpt.py`, to be run beside it.
 
+use std::num::NonZeroU32;
 use std::time::Instant;
 
 use lowtide_torch::cuda::{self, Deterministic};
@@ -44,7 +45,7 @@ fn measure(batch: i64, device: Device) {
             for segment in model.segments() {
                 values = segment.run(&values);
             }
-            model.loss_sum(&values[0], &ids) / (batch * 1024) as f64
+            model.loss_sum(&values[0], &ids, NonZeroU32::MIN) / (batch * 1024) as f64
         };
         loss.backward();
         optimizer.step(1e-4).expect("an update allocates nothing");

@@ -1,6 +1,7 @@
 //! A model of one's own: a small network that learns a curve.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use lowtide_torch::tch::{Device, Kind, Reduction, Tensor, no_grad};
 use lowtide_torch::{Segment, Shared};
@@ -73,7 +74,7 @@ impl Workload for Curve {
         &self.segments
     }
 
-    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch) -> Tensor {
+    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, _chunks: NonZeroU32) -> Tensor {
         outputs[0].mse_loss(&batch.targets[0], Reduction::Sum)
     }
 

@@ -1,6 +1,7 @@
 //! The workload `gpt`: the model, its text, and how the loop sees them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use lowtide_settings::{Loaded, RunSettings, SettingsError, typed};
 use lowtide_torch::tch::{Device, Tensor};
@@ -85,8 +86,13 @@ impl Workload for Gpt {
         self.model.segments()
     }
 
-    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch) -> Tensor {
-        self.model.loss_sum(&outputs[0], &batch.targets[0])
+    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, chunks: NonZeroU32) -> Tensor {
+        self.model.loss_sum(&outputs[0], &batch.targets[0], chunks)
+    }
+
+    /// Below a few tokens a piece the pieces cost more than they save.
+    fn most_loss_chunks(&self) -> NonZeroU32 {
+        NonZeroU32::new(16).expect("16 is not 0")
     }
 
     fn train_batch(&self, first: u64, count: u32) -> Batch {
