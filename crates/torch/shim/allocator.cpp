@@ -255,7 +255,9 @@ void lt_host_record_take(HostEntry* out, size_t count) {
 }
 
 // One allocate/free pair through the allocator in force: what the benches time.
-void lt_host_touch_pair(size_t bytes) { c10::GetCPUAllocator()->allocate(bytes); }
+Status lt_host_touch_pair(size_t bytes) {
+  return lowtide::guarded([&] { c10::GetCPUAllocator()->allocate(bytes); });
+}
 
 void lt_text_free(char* text) { free(text); }
 }

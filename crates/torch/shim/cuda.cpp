@@ -63,8 +63,9 @@ Status lt_cuda_load() {
 
 Status lt_cuda_start(int32_t* count) {
   return lowtide::guarded([&] {
+    // First, because it says what is wrong; counting devices only warns and answers 0.
+    at::globalContext().lazyInitDevice(at::kCUDA);
     *count = static_cast<int32_t>(torch::cuda::device_count());
-    if (*count > 0) at::globalContext().lazyInitDevice(at::kCUDA);
   });
 }
 

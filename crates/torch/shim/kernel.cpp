@@ -7,6 +7,7 @@
 
 #include "lowtide.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dirent.h>
@@ -31,6 +32,8 @@ struct Bf16 {
   __device__ float wide() const { return __uint_as_float(u32(bits) << 16); }
   __device__ static Bf16 of(float x) {
     u32 u = __float_as_uint(x);
+    // Rounding would carry a NaN over into zero.
+    if ((u & 0x7fffffffu) > 0x7f800000u) return Bf16{0x7fff};
     return Bf16{u16((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
   }
 };
@@ -259,6 +262,8 @@ namespace lowtide {
 
 bool cross_entropy_in_place(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& losses, double gain) {
   if (!logits.is_cuda() || logits.size(0) == 0 || !packs_fit(logits)) return false;
+  // Loading and starting a kernel act on the current device.
+  const c10::DeviceGuard guard(logits.device());
   const auto& kernels = kernels_for(logits.device().index()).by_kind;
   const auto kernel = kernels.find(logits.scalar_type());
   if (kernel == kernels.end()) return false;
@@ -279,9 +284,12 @@ bool cross_entropy_in_place(const at::Tensor& logits, const at::Tensor& targets,
 
 extern "C" {
 
-// Why the kernel is not used on a device; null where it is. The text is freed by lt_text_free.
-char* lt_loss_kernel_problem(int32_t device) {
-  const auto& kernels = kernels_for(device);
-  return kernels.by_kind.empty() ? strdup(kernels.problem.c_str()) : nullptr;
+// Fails, with the reason, where the kernel is not used on a device.
+Status lt_loss_kernel_check(int32_t device) {
+  return lowtide::guarded([&] {
+    const c10::DeviceGuard guard(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)));
+    const auto& kernels = kernels_for(device);
+    TORCH_CHECK(!kernels.by_kind.empty(), kernels.problem);
+  });
 }
 }

@@ -16,8 +16,21 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// fp16 gradients of rare tokens would fall below its smallest number.
-double gain_for(at::ScalarType kind) { return kind == at::kHalf ? 256.0 : 1.0; }
+// A factor on the gradient while it is narrow. In fp16 the sum over rows would pass its largest number, and rare tokens
+// fall below its smallest: as for a mean over rows, lifted by 2^10.
+double gain_for(at::ScalarType kind, int64_t rows) {
+  return kind == at::kHalf ? 1024.0 / static_cast<double>(std::max<int64_t>(1, rows)) : 1.0;
+}
+
+void check_inputs(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets) {
+  TORCH_CHECK(hidden.dim() == 2 && weight.dim() == 2 && targets.dim() == 1 && hidden.size(1) == weight.size(1) &&
+                  hidden.size(0) == targets.size(0),
+              "the loss head takes hidden (rows, width), weight (vocabulary, width) and targets (rows), not ",
+              hidden.sizes(), ", ", weight.sizes(), " and ", targets.sizes());
+  TORCH_CHECK(targets.scalar_type() == at::kLong, "targets must be 64-bit whole numbers");
+  TORCH_CHECK(hidden.device() == weight.device() && hidden.device() == targets.device(),
+              "hidden, weight and targets must be on one device");
+}
 
 struct LossNode final : torch::autograd::Node {
   at::Tensor hidden_gradient;
@@ -25,15 +38,19 @@ struct LossNode final : torch::autograd::Node {
   at::ScalarType hidden_kind = at::kFloat;
   at::ScalarType weight_kind = at::kFloat;
   double gain = 1.0;
+  bool released = false;
 
   std::string name() const override { return "LowtideLoss"; }
 
   void release_variables() override {
+    released = true;
     hidden_gradient.reset();
     weight_gradient.reset();
   }
 
   variable_list apply(variable_list&& gradients) override {
+    TORCH_CHECK(!released, "the loss head was asked to run backward a second time after its graph was freed");
+    TORCH_CHECK(!at::GradMode::is_enabled(), "the loss head has no second derivative");
     const auto factor = gradients[0] / gain;
     return {scaled(hidden_gradient, hidden_kind, factor), scaled(weight_gradient, weight_kind, factor)};
   }
@@ -80,6 +97,7 @@ Status lt_linear_cross_entropy(at::Tensor* hidden_in, at::Tensor* weight_in, at:
                                at::Tensor** out) {
   return lowtide::guarded([&] {
     const auto &hidden = *hidden_in, &weight = *weight_in;
+    check_inputs(hidden, weight, *targets_in);
     const bool wanted = at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
     auto node = wanted ? std::make_shared<LossNode>() : nullptr;
     if (wanted) node->set_next_edges(torch::autograd::collect_next_edges(hidden, weight));
@@ -90,8 +108,8 @@ Status lt_linear_cross_entropy(at::Tensor* hidden_in, at::Tensor* weight_in, at:
     const auto rows = hidden.to(kind).contiguous();
     const auto columns = weight.to(kind);
     const auto targets = targets_in->contiguous();
-    const double gain = wanted ? gain_for(kind) : 0.0;
     const int64_t count = rows.size(0);
+    const double gain = wanted ? gain_for(kind, count) : 0.0;
     const int64_t step = std::max<int64_t>(1, (count + chunks - 1) / std::max<int64_t>(1, chunks));
 
     at::Tensor hidden_gradient, weight_gradient;

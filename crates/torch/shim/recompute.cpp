@@ -235,6 +235,7 @@ struct RecomputeNode final : torch::autograd::Node {
   }
 
   variable_list apply(variable_list&& gradients) override {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "a recomputed segment has no second derivative");
     variable_list fresh;
     for (const auto& input : inputs) fresh.push_back(input.bring());
     {

@@ -5,6 +5,7 @@
 use std::env;
 use std::ffi::{CStr, CString};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use lowtide_core::Bytes;
 
@@ -73,13 +74,18 @@ impl AllocatorSettings {
     }
 }
 
-/// Sets the allocator's environment, unless the user did.
+/// Sets the allocator's environment, unless the user did. Only the first call in a process does anything.
 ///
-/// To be called once, at the start of `main`: the allocator reads it when the CUDA libraries are loaded, and changing the
-/// environment is sound only while no other thread runs.
+/// To be called at the start of `main`: the allocator reads it when the CUDA libraries are loaded, and changing the
+/// environment is sound only while no other thread reads it.
 pub fn set_environment(settings: &str, deterministic: Deterministic) -> AllocatorSettings {
+    static CHOSEN: OnceLock<AllocatorSettings> = OnceLock::new();
+    CHOSEN.get_or_init(|| choose_environment(settings, deterministic)).clone()
+}
+
+fn choose_environment(settings: &str, deterministic: Deterministic) -> AllocatorSettings {
     if deterministic == Deterministic::Yes && env::var_os("CUBLAS_WORKSPACE_CONFIG").is_none() {
-        // SAFETY: the caller runs this before any other thread is started.
+        // SAFETY: done once, before the engine starts threads that read the environment.
         unsafe { env::set_var("CUBLAS_WORKSPACE_CONFIG", ":4096:8") };
     }
     for variable in ALLOCATOR_VARIABLES {

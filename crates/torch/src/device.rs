@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use lowtide_core::Bytes;
 use tch::{Device, Kind, Tensor};
 
+use crate::attempt::raise;
 use crate::error::{Result, TorchError};
-use crate::{attempt, cuda, ffi, host};
+use crate::{AdamW, AdamWRule, attempt, cuda, ffi, gradients, host, loss_kernel_problem};
 
 /// The device as typed: `auto`, `cpu`, `cuda` or `cuda:N`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub struct DeviceFacts {
     pub context: Bytes,
     /// Whether bf16 arithmetic is native.
     pub bf16: bool,
+    /// All the memory of the machine, or of the container where that is less.
+    pub host_total: Bytes,
     /// Why there is no CUDA, where `auto` was asked for and a driver is there.
     pub note: Option<String>,
 }
@@ -69,12 +73,12 @@ pub fn start(asked: DeviceAsked) -> Result<DeviceFacts> {
             if index >= count {
                 return Err(TorchError::Device(no_such_device(index, count)));
             }
-            cuda_facts(index)
+            cuda_facts(index).map_err(unusable)
         }
         DeviceAsked::Auto if !driver_present() => Ok(cpu_facts(None)),
         DeviceAsked::Auto => match load_cuda() {
             Ok(0) => Ok(cpu_facts(Some("the NVIDIA driver is there and shows no device".to_owned()))),
-            Ok(_) => cuda_facts(0),
+            Ok(_) => cuda_facts(0).or_else(|error| Ok(cpu_facts(Some(error.to_string())))),
             Err(error) => Ok(cpu_facts(Some(error.to_string()))),
         },
     }
@@ -98,7 +102,6 @@ fn load_cuda() -> Result<usize> {
     if !driver_present() {
         return Err(TorchError::Device("there is no CUDA device: no NVIDIA driver is installed".to_owned()));
     }
-    let unusable = |error: TorchError| TorchError::Device(format!("CUDA cannot be used: {error}"));
     let mut count = 0;
     // SAFETY: loads a library whose initialisers register themselves with LibTorch; `count` is valid for writing.
     unsafe {
@@ -108,8 +111,23 @@ fn load_cuda() -> Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
+/// A device that is there and refuses to work is, for the person who asked for it, no device.
+fn unusable(error: TorchError) -> TorchError {
+    TorchError::Device(format!("CUDA cannot be used: {error}"))
+}
+
+/// The index of the CUDA device that was opened.
+static STARTED: OnceLock<i32> = OnceLock::new();
+
+/// The CUDA device in use, in the shim's terms; the CPU where there is none.
+pub(crate) fn started_cuda() -> i32 {
+    STARTED.get().copied().unwrap_or(ffi::CPU)
+}
+
 fn cuda_facts(index: usize) -> Result<DeviceFacts> {
-    warm_up(Device::Cuda(index))?;
+    let bf16 = cuda::capability(index)?.0 >= 8;
+    warm_up(index, bf16)?;
+    let _ = STARTED.set(i32::try_from(index).unwrap_or(0));
     let memory = cuda::memory(index)?;
     Ok(DeviceFacts {
         device: Device::Cuda(index),
@@ -117,25 +135,34 @@ fn cuda_facts(index: usize) -> Result<DeviceFacts> {
         total: memory.total,
         free: memory.free,
         context: cuda::context(index)?,
-        bf16: cuda::capability(index)?.0 >= 8,
+        bf16,
+        host_total: host_memory().0,
         note: None,
     })
 }
 
 /// Runs one of each kind of kernel that training uses, so that the libraries are loaded when the context is measured.
-fn warm_up(device: Device) -> Result<()> {
+fn warm_up(index: usize, bf16: bool) -> Result<()> {
+    let device = Device::Cuda(index);
+    let kinds = if bf16 { &[Kind::Float, Kind::Half, Kind::BFloat16][..] } else { &[Kind::Float, Kind::Half] };
     attempt(|| {
-        let x = Tensor::randn([256, 256], (Kind::Float, device)).set_requires_grad(true);
-        let narrow = x.matmul(&x).to_kind(Kind::Half).view([1, 4, 64, 256]).narrow(3, 0, 64);
-        let attended =
-            Tensor::scaled_dot_product_attention::<Tensor>(&narrow, &narrow, &narrow, None, 0.0, true, None, false);
-        attended.matmul(&attended.transpose(2, 3)).to_kind(Kind::Float).sum(Kind::Float).backward();
-        let image = Tensor::randn([1, 8, 32, 32], (Kind::Float, device));
-        let kernel = Tensor::randn([8, 8, 3, 3], (Kind::Float, device));
-        let _ = image.conv2d::<Tensor>(&kernel, None, [1, 1], [1, 1], [1, 1], 1);
-        if let Device::Cuda(index) = device {
-            tch::Cuda::synchronize(index as i64);
+        let weight = Tensor::randn([256, 256], (Kind::Float, device)).set_requires_grad(true);
+        for kind in kinds {
+            let x = weight.layer_norm::<Tensor>([256], None, None, 1e-5, true).to_kind(*kind);
+            let y = x.matmul(&x).gelu("none").dropout(0.5, true).view([1, 4, 64, 256]).narrow(3, 0, 64);
+            let attended = Tensor::scaled_dot_product_attention::<Tensor>(&y, &y, &y, None, 0.0, true, None, false);
+            attended.to_kind(Kind::Float).sum(Kind::Float).backward();
         }
+        let image = Tensor::randn([1, 8, 32, 32], (Kind::Float, device));
+        let kernel = Tensor::randn([8, 8, 3, 3], (Kind::Float, device)).set_requires_grad(true);
+        image.conv2d::<Tensor>(&kernel, None, [1, 1], [1, 1], [1, 1], 1).sum(Kind::Float).backward();
+        let parameters = [weight, kernel];
+        let norm = gradients::clip(&gradients::of(&parameters), 1.0);
+        let mut optimizer = AdamW::new(AdamWRule::default(), vec![(0.0, parameters.into())]);
+        norm.and_then(|_| optimizer.step(0.0)).unwrap_or_else(|error| raise(error));
+        // Compiled now, so that it counts; where it cannot be, the loss goes LibTorch's way.
+        let _ = loss_kernel_problem(index);
+        tch::Cuda::synchronize(index as i64);
     })?;
     cuda::empty_cache()
 }
@@ -149,6 +176,7 @@ fn cpu_facts(note: Option<String>) -> DeviceFacts {
         free: memory.1,
         context: Bytes(0),
         bf16: false,
+        host_total: memory.0,
         note,
     }
 }

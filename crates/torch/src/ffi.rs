@@ -92,7 +92,7 @@ unsafe extern "C" {
     pub(crate) fn lt_host_record_start();
     pub(crate) fn lt_host_record_stop() -> usize;
     pub(crate) fn lt_host_record_take(out: *mut HostEntry, count: usize);
-    pub(crate) fn lt_host_touch_pair(bytes: usize);
+    pub(crate) fn lt_host_touch_pair(bytes: usize) -> Status;
 
     pub(crate) fn lt_cuda_driver_present() -> i32;
     pub(crate) fn lt_cuda_load() -> Status;
@@ -134,7 +134,7 @@ unsafe extern "C" {
         found: *const C_tensor,
         inverse_scale: *const C_tensor,
     ) -> Status;
-    pub(crate) fn lt_loss_kernel_problem(device: i32) -> *mut c_char;
+    pub(crate) fn lt_loss_kernel_check(device: i32) -> Status;
     pub(crate) fn lt_linear_cross_entropy(
         hidden: *const C_tensor,
         weight: *const C_tensor,
@@ -172,23 +172,16 @@ impl Status {
         if self.kind == OK {
             return Ok(());
         }
-        // SAFETY: the shim hands out a text with every status that is not OK.
-        let text = unsafe { take_text(self.message) };
+        if self.message.is_null() {
+            return Err(TorchError::Engine("the engine failed, and there was no memory left for its words".to_owned()));
+        }
+        // SAFETY: the shim hands out a NUL-terminated string from malloc with every status that is not OK.
+        let text = unsafe {
+            let text = CStr::from_ptr(self.message).to_string_lossy().into_owned();
+            lt_text_free(self.message);
+            text
+        };
         Err(TorchError::from_text(&text))
-    }
-}
-
-/// Takes over a text from the shim.
-///
-/// # Safety
-///
-/// `text` is a NUL-terminated string that the shim made with malloc and gave away.
-pub(crate) unsafe fn take_text(text: *mut c_char) -> String {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
-        lt_text_free(text);
-        owned
     }
 }
 

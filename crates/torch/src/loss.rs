@@ -13,7 +13,8 @@ use crate::ffi;
 /// `hidden` is (rows, width), `weight` (vocabulary, width), `targets` (rows); a target of -100 does not count. The logits
 /// are computed in `chunks` pieces of rows, and only one piece is held at a time: their gradient is turned into those of
 /// `hidden` and `weight` at once. Products are made in autocast's kind where that is on, the loss itself in fp32. On a
-/// GPU a kernel of our own reads a row of logits twice and writes its gradient over it.
+/// GPU a kernel of our own reads a row of logits twice and writes its gradient over it; a vocabulary that is no multiple
+/// of 8 (4 in fp32) goes LibTorch's way, through fp32.
 ///
 /// Panics on an engine error like `tch`'s own functions; [`crate::attempt`] turns that into a value.
 pub fn linear_cross_entropy(hidden: &Tensor, weight: &Tensor, targets: &Tensor, chunks: NonZeroU32) -> Tensor {
@@ -38,9 +39,6 @@ pub fn linear_cross_entropy(hidden: &Tensor, weight: &Tensor, targets: &Tensor, 
 /// The first call compiles the kernel, which takes some tenths of a second.
 #[must_use]
 pub fn loss_kernel_problem(device: usize) -> Option<String> {
-    // SAFETY: the shim gives a text away, or null.
-    unsafe {
-        let text = ffi::lt_loss_kernel_problem(i32::try_from(device).ok()?);
-        (!text.is_null()).then(|| ffi::take_text(text))
-    }
+    // SAFETY: no pointers cross.
+    unsafe { ffi::lt_loss_kernel_check(i32::try_from(device).ok()?) }.check().err().map(|error| error.to_string())
 }

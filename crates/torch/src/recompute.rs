@@ -9,13 +9,14 @@
 
 use std::ffi::c_void;
 use std::ops::Deref;
-use std::panic::{self, AssertUnwindSafe};
+use std::panic::{self, AssertUnwindSafe, RefUnwindSafe};
 use std::ptr;
 use std::sync::Arc;
 
 use tch::{Device, Tensor};
 
 use crate::attempt::{engine_error, inside, panic_text, raise};
+use crate::device::started_cuda;
 use crate::error::{PANIC_PREFIX, TorchError};
 use crate::ffi::{self, C_tensor};
 
@@ -25,7 +26,7 @@ pub enum Keep {
     /// On the device they are on.
     #[default]
     OnDevice,
-    /// In pinned host memory, copied there and back beside the computation. On the CPU the same as `OnDevice`.
+    /// In pinned host memory, copied there and back on the device's stream. On the CPU the same as `OnDevice`.
     OnHost,
 }
 
@@ -33,15 +34,17 @@ pub enum Keep {
 ///
 /// Tensors may be used from several threads as LibTorch sees it, but `tch` does not mark them so, because some of its
 /// methods change a tensor through a shared reference. Here they are reached by one thread at a time: the thread that
-/// calls backward waits while the engine's thread runs a segment.
+/// calls backward waits while the engine's thread runs a segment. Cells are refused (they are not `RefUnwindSafe`);
+/// atomics and locks are not.
 #[derive(Debug)]
 pub struct Shared<T>(Arc<T>);
 
-// SAFETY: `T` may move between threads, and segments are its only users from other threads: they run while the thread
-// that started backward waits for them, so no two threads use the value at once. Its reference count is atomic.
-unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: `T` may move between threads and has no cells that are not made for threads, which leaves tensors: reading them
+// from several threads is what LibTorch does itself. Segments are their only users from other threads and run while the
+// thread that started backward waits, so no two threads change a value at once. The reference count is atomic.
+unsafe impl<T: Send + RefUnwindSafe> Send for Shared<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Shared<T> {}
+unsafe impl<T: Send + RefUnwindSafe> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
     /// Takes the value over.
@@ -120,7 +123,8 @@ fn cuda_index(inputs: &[Tensor]) -> i32 {
         Device::Cuda(index) => i32::try_from(index).ok(),
         _ => None,
     });
-    index.unwrap_or(ffi::CPU)
+    // A segment may start on the CPU and work on the GPU.
+    index.unwrap_or_else(started_cuda)
 }
 
 /// The surroundings of a first run, given back to the shim in every case.

@@ -2,6 +2,7 @@
 
 use tch::{Device, Kind, Tensor};
 
+use crate::attempt::attempt;
 use crate::error::Result;
 use crate::ffi;
 
@@ -77,12 +78,15 @@ impl GradScaler {
     /// Divides the gradients by the scale in place and says whether all are finite. Waits for the device.
     pub fn unscale(&self, gradients: &[Tensor]) -> Result<Unscaled> {
         let device = gradients.first().map_or(Device::Cpu, Tensor::device);
-        let found = Tensor::zeros([], (Kind::Float, device));
-        let inverse = Tensor::full([], 1.0 / self.scale, (Kind::Float, device));
+        let (found, inverse) = attempt(|| {
+            let found = Tensor::zeros([], (Kind::Float, device));
+            (found, Tensor::full([], 1.0 / self.scale, (Kind::Float, device)))
+        })?;
         let list = ffi::pointers(gradients);
         // SAFETY: the lists and scalars live through the call.
         unsafe { ffi::lt_unscale(list.as_ptr(), list.len(), found.as_ptr(), inverse.as_ptr()) }.check()?;
-        Ok(if found.double_value(&[]) > 0.0 { Unscaled::Overflow } else { Unscaled::Finite })
+        let overflowed = attempt(|| found.double_value(&[]) > 0.0)?;
+        Ok(if overflowed { Unscaled::Overflow } else { Unscaled::Finite })
     }
 
     /// Moves the scale after a step that was made, or skipped.

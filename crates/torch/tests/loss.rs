@@ -119,3 +119,32 @@ fn chunks_hold_less_and_an_error_is_an_error() {
     let wrong = attempt(|| linear_cross_entropy(&case.hidden, &case.hidden.narrow(1, 0, 3), &case.targets, chunks(1)));
     assert!(wrong.is_err());
 }
+
+/// The sum over many rows passes fp16's largest number, and the head must not.
+#[test]
+fn many_rows_stay_finite_in_fp16() {
+    let case = case(4000, 32);
+    let targets = Tensor::zeros([4000], (Kind::Int64, Device::Cpu));
+    let case = Case { targets, hidden: (case.hidden.detach() + 3.0).set_requires_grad(true), ..case };
+    let wanted = case.run(|| case.plain());
+    let found = case.run(|| {
+        let _narrow = Autocast::enter(Device::Cpu, Kind::Half);
+        linear_cross_entropy(&case.hidden, &case.weight, &case.targets, chunks(1))
+    });
+    for (wanted, found) in wanted.iter().zip(&found) {
+        let error = ((wanted - found).norm() / wanted.norm()).double_value(&[]);
+        assert!(error < 0.01, "{error}");
+    }
+}
+
+#[test]
+fn wrong_inputs_and_a_second_backward_are_errors() {
+    let case = case(6, 8);
+    let narrow_targets = case.targets.to_kind(Kind::Int);
+    assert!(attempt(|| linear_cross_entropy(&case.hidden, &case.weight, &narrow_targets, chunks(1))).is_err());
+    let few = case.targets.narrow(0, 0, 5);
+    assert!(attempt(|| linear_cross_entropy(&case.hidden, &case.weight, &few, chunks(1))).is_err());
+    let loss = linear_cross_entropy(&case.hidden, &case.weight, &case.targets, chunks(1));
+    loss.backward();
+    assert!(attempt(|| loss.backward()).is_err());
+}

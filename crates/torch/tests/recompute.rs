@@ -40,6 +40,7 @@ fn run(model: &Model, ids: &Tensor, random: &rng::RngState, again: bool) -> (f64
 }
 
 fn assert_same(a: &[Tensor], b: &[Tensor]) {
+    assert!(!a.is_empty() && a.len() == b.len());
     for (index, (a, b)) in a.iter().zip(b).enumerate() {
         assert!(a.equal(b), "gradient {index} differs by {:?}", (a - b).abs().max());
     }
