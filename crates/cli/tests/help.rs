@@ -109,6 +109,20 @@ fn help_on_training() {
               Fixed orders of adding, so that two runs on one machine give the same bits. May be slower
               on a GPU
 
+          --schedule-from <DIR>
+              Compute each step as another run did: the same micro-batches, loss chunks and recompute
+              level.
+
+              The two then end with the same weights, bit for bit, on the same device and with as many
+              threads. When memory runs out, the schedule is left where cleaning is not enough.
+
+          --inject-oom <step=N,phase=PHASE>
+              Let memory run out on purpose, such as step=3,phase=backward. May be given several times.
+
+              Phases are forward, backward, optimizer, eval and save; the first one at or after that
+              step fails. times=N fails N tries in a row, alloc=N fails the N-th allocation of the phase
+              (on a GPU always the first).
+
           --json
               Print every event as a line of JSON on standard output, and nothing else there
 

@@ -113,6 +113,14 @@ impl Guard {
         self.ladder == *ladder && self.ceiling == ceiling
     }
 
+    /// Puts the measures of a schedule in force. What failed with other measures than its micro-batch is forgotten.
+    pub fn follow(&mut self, measures: Measures) {
+        if measures.with_micro_batch(self.measures.micro_batch) != self.measures {
+            self.strikes.measures_changed();
+        }
+        self.measures = measures;
+    }
+
     /// Hears what happened and says what to do next.
     pub fn on(&mut self, signal: Signal) -> Action {
         if let Some(stop) = &self.stopped {

@@ -252,3 +252,13 @@ fn a_guard_survives_a_checkpoint() {
     assert_eq!(restored, guard);
     assert_eq!(fail(&mut restored, 1, Phase::Forward), fail(&mut guard, 1, Phase::Forward));
 }
+
+#[test]
+fn measures_of_a_schedule_are_guarded_like_its_own() {
+    let mut guard = guard(everything(), Limits::default());
+    let other = Measures { recompute: 1, ..Measures::new(micro_batch(2), micro_batch(2)) };
+    guard.follow(other);
+    assert_eq!(guard.measures(), other);
+    assert_eq!(rung(&fail(&mut guard, 1, Phase::Forward)), (Rung::Clean, 2));
+    assert_eq!(rung(&fail(&mut guard, 1, Phase::Forward)), (Rung::Split, 1));
+}

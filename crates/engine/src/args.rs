@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use lowtide_core::LineSpec;
 use lowtide_torch::DeviceAsked;
+use lowtide_train::Injection;
 
 /// Trains neural networks inside a memory line.
 #[derive(Debug, Parser)]
@@ -74,6 +75,20 @@ pub(crate) struct TrainArgs {
     /// Fixed orders of adding, so that two runs on one machine give the same bits. May be slower on a GPU.
     #[arg(long)]
     pub(crate) deterministic: bool,
+
+    /// Compute each step as another run did: the same micro-batches, loss chunks and recompute level.
+    ///
+    /// The two then end with the same weights, bit for bit, on the same device and with as many threads. When memory runs
+    /// out, the schedule is left where cleaning is not enough.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) schedule_from: Option<PathBuf>,
+
+    /// Let memory run out on purpose, such as step=3,phase=backward. May be given several times.
+    ///
+    /// Phases are forward, backward, optimizer, eval and save; the first one at or after that step fails. times=N fails N
+    /// tries in a row, alloc=N fails the N-th allocation of the phase (on a GPU always the first).
+    #[arg(long, value_name = "step=N,phase=PHASE")]
+    pub(crate) inject_oom: Vec<Injection>,
 
     /// Print every event as a line of JSON on standard output, and nothing else there.
     #[arg(long)]

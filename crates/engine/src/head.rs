@@ -6,6 +6,7 @@ use lowtide_core::{Bytes, Event, Line};
 use lowtide_settings::RunSettings;
 use lowtide_torch::DeviceFacts;
 use lowtide_torch::tch::Device;
+use lowtide_train::Profile;
 
 use crate::numbers::grouped;
 
@@ -27,7 +28,8 @@ impl Head {
         let no_gpu = facts.note.as_ref().map(|note| format!("the GPU is not used: {note}"));
         let above = settings.memory.line.exceeds(facts.total);
         let above = above.then(|| format!("the line is above what there is, so it is drawn at {}", facts.total));
-        let notes = no_gpu.into_iter().chain(above).collect();
+        let profile = Profile::of(facts).map(|profile| format!("device memory is {profile}"));
+        let notes = no_gpu.into_iter().chain(above).chain(profile).collect();
         Head { device, total: facts.total, free: facts.free, notes, folder: folder.to_owned() }
     }
 

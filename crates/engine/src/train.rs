@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lowtide_settings::{Loaded, Override, RunSettings, read};
 use lowtide_torch::cuda::{self, Deterministic};
 use lowtide_torch::{MatmulPrecision, rng, set_deterministic, set_matmul_precision, start};
-use lowtide_train::{FolderChoice, FolderProblem, Plan, Requests, Run, Start, TrainError};
+use lowtide_train::{FolderChoice, FolderProblem, Plan, Requests, Run, Schedule, Start, TrainError};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 
@@ -22,6 +22,7 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Ended> {
     let begin = if args.resume { Start::Resume } else { Start::New };
     let folder = FolderChoice::look(&run_folder(args)?, begin)?;
     let loaded = settings(args, &folder)?;
+    let schedule = args.schedule_from.as_deref().map(Schedule::read).transpose()?;
 
     let deterministic = if args.deterministic { Deterministic::Yes } else { Deterministic::No };
     let allocator = cuda::set_environment(&loaded.settings.memory.allocator, deterministic);
@@ -34,7 +35,15 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Ended> {
     let built = lowtide_workloads::build(&loaded, facts.device)?;
     let head = Head::new(&facts, &built.settings, folder.path());
     let mut outlook = Outlook::new(args.json, built.settings.train.steps, head);
-    let plan = Plan { settings: &built.settings, facts: &facts, allocator: &allocator, folder, requests: &requests };
+    let plan = Plan {
+        settings: &built.settings,
+        facts: &facts,
+        allocator: &allocator,
+        folder,
+        requests: &requests,
+        injections: &args.inject_oom,
+        schedule,
+    };
     let outcome = Run::prepare(plan, built.workload.as_ref(), |record| outlook.event(record))?.train()?;
     outlook.end(&outcome);
     Ok(match outcome.summary.stopped {

@@ -128,6 +128,7 @@ optimizer:
   weight_decay: 0.1
 memory:
   allocator: \"expandable_segments:True\"
+  clean: auto
   host_line: none
   line: none
 eval:

@@ -12,6 +12,7 @@
 //! to settings, and [`to_yaml`] the way back.
 
 mod choice;
+mod clean;
 mod emit;
 mod error;
 mod eval;
@@ -36,6 +37,7 @@ mod typed;
 mod wrong;
 mod yaml;
 
+pub use clean::Clean;
 pub use emit::to_yaml;
 pub use error::SettingsError;
 pub use eval::EvalSettings;

@@ -3,6 +3,7 @@
 use lowtide_core::LineSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::clean::Clean;
 use crate::shown::shown;
 use crate::wrong::{Wrong, ensure};
 
@@ -17,11 +18,18 @@ pub struct MemorySettings {
     /// Settings of the CUDA allocator, used unless the user set the allocator's own variable. Default:
     /// `expandable_segments:True`.
     pub allocator: String,
+    /// When cached memory is given back although nothing failed. Default: auto.
+    pub clean: Clean,
 }
 
 impl Default for MemorySettings {
     fn default() -> Self {
-        Self { line: LineSpec::None, host_line: LineSpec::None, allocator: "expandable_segments:True".to_owned() }
+        Self {
+            line: LineSpec::None,
+            host_line: LineSpec::None,
+            allocator: "expandable_segments:True".to_owned(),
+            clean: Clean::Auto,
+        }
     }
 }
 

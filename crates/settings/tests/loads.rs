@@ -4,7 +4,7 @@ use std::path::Path;
 
 use lowtide_core::{Bytes, LineSpec, MicroBatch, Percent};
 use lowtide_settings::{
-    EvalSettings, Loaded, MemorySettings, MicroBatchChoice, OptimizerSettings, Override, Precision, Recompute,
+    Clean, EvalSettings, Loaded, MemorySettings, MicroBatchChoice, OptimizerSettings, Override, Precision, Recompute,
     RunSettings, SaveSettings, TrainSettings, to_yaml,
 };
 use proptest::prelude::*;
@@ -142,7 +142,7 @@ prop_compose! {
         (eval_every, batches, at_start) in (prop::option::of(1u64..), 1u64.., any::<bool>()),
         (save_every, keep) in (prop::option::of(1u64..), 1u32..),
     ) -> RunSettings {
-        let memory = MemorySettings { line, host_line, allocator };
+        let memory = MemorySettings { line, host_line, allocator, clean: Clean::Clock };
         let eval = EvalSettings { every: eval_every, batches, at_start };
         let save = SaveSettings { every: save_every, keep };
         RunSettings { workload, seed, model, data, train, optimizer, memory, eval, save }

@@ -44,7 +44,7 @@ fn pairs() {
     ];
     println!("a pair of allocate and free  LibTorch's own          ours       added   ratio   goal");
     for size in sizes {
-        pair("bare", size, || host::touch_pair(size)).expect("a small block");
+        pair("bare", size, || host::touch_pair(size).expect("a small block"));
     }
     for size in sizes {
         let elements = i64::try_from(size.get()).expect("sizes are small");

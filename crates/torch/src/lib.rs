@@ -2,8 +2,8 @@
 //!
 //! Start with [`start`], which opens the engine (and CUDA where there is a driver), then [`attempt`], through which every
 //! engine call goes that may run out of memory. [`host`] is the CPU allocator with its line, [`cuda`] the control of
-//! CUDA's allocator, [`recompute`] trades time for memory, [`linear_cross_entropy`] never holds all
-//! logits, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
+//! CUDA's allocator, [`recompute`] trades time for memory, [`linear_cross_entropy`] holds logits in
+//! pieces, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
 //! [`gradients`] are what a training step needs beside `tch`.
 //!
 //! This is the only crate with C++ and with `unsafe`. It knows nothing of training loops, configurations or files (but

@@ -9,12 +9,13 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use lowtide_core::{Bytes, SCHEMA};
+use lowtide_core::{Bytes, SCHEMA, Step};
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::Tensor;
 use lowtide_torch::{GradScaler, ScalerRule};
 use serde::{Deserialize, Serialize};
 
+use crate::best;
 use crate::error::{Result, TrainError};
 use crate::progress::Progress;
 use crate::step::State;
@@ -44,7 +45,7 @@ struct ScalerFile {
 
 /// Saves under `folder/STEP`, unless it is there already; returns its path and size.
 pub(crate) fn save(folder: &Path, state: &State<'_>, progress: &Progress) -> Result<(PathBuf, Bytes)> {
-    let path = folder.join(format!("{:08}", progress.step.get()));
+    let path = path_of(folder, progress.step);
     let partial = folder.join(format!(".{:08}.partial", progress.step.get()));
     if path.is_dir() {
         return Ok((path.clone(), size(&path)));
@@ -62,6 +63,11 @@ pub(crate) fn save(folder: &Path, state: &State<'_>, progress: &Progress) -> Res
         return Err(error);
     }
     Ok((path.clone(), size(&path)))
+}
+
+/// Where the checkpoint of a step is.
+pub(crate) fn path_of(folder: &Path, step: Step) -> PathBuf {
+    folder.join(format!("{:08}", step.get()))
 }
 
 /// Fills the state from the checkpoint at `path`.
@@ -94,11 +100,12 @@ pub(crate) fn newest(folder: &Path) -> Option<PathBuf> {
     complete(folder).pop()
 }
 
-/// Removes all but the newest `keep`.
+/// Removes all but the newest `keep` and the best.
 pub(crate) fn prune(folder: &Path, keep: u32) -> Result<()> {
     let all = complete(folder);
     let surplus = all.len().saturating_sub(keep as usize);
-    for path in &all[..surplus] {
+    let best = best::step(folder).map(|step| path_of(folder, step));
+    for path in all[..surplus].iter().filter(|path| Some(*path) != best.as_ref()) {
         // Renamed first, so that a kill in between leaves no half checkpoint under a good name.
         let name = path.file_name().and_then(|name| name.to_str()).expect("complete() gives plain names");
         let old = folder.join(format!(".{name}.old"));
@@ -175,12 +182,13 @@ pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-fn sync(folder: &Path) -> Result<()> {
+pub(crate) fn sync(folder: &Path) -> Result<()> {
     File::open(folder).and_then(|file| file.sync_all()).map_err(|error| at(folder, error))
 }
 
 fn remove(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
+    let removed = if folder.is_file() { fs::remove_file(folder) } else { fs::remove_dir_all(folder) };
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(folder, error)),
         _ => Ok(()),
     }
@@ -191,6 +199,6 @@ fn size(folder: &Path) -> Bytes {
     Bytes(entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum())
 }
 
-fn at(path: &Path, source: io::Error) -> TrainError {
+pub(crate) fn at(path: &Path, source: io::Error) -> TrainError {
     TrainError::File { path: path.to_owned(), source }
 }

@@ -7,8 +7,10 @@ use lowtide_core::{Bytes, Stop};
 use lowtide_settings::SettingsError;
 use lowtide_torch::TorchError;
 
+use crate::schedule::ScheduleProblem;
+
 /// The result of a part of a run.
-pub type Result<T> = std::result::Result<T, TrainError>;
+pub type Result<T, E = TrainError> = std::result::Result<T, E>;
 
 /// An error of a run; a variant for each thing a person does about it.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +80,14 @@ pub enum TrainError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A schedule cannot be followed.
+    #[error("{}: {problem}", path.display())]
+    Schedule {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: ScheduleProblem,
+    },
     /// The engine failed for a reason other than memory.
     #[error(transparent)]
     Engine(#[from] TorchError),
@@ -97,8 +107,8 @@ pub enum Holder {
     /// Parameters, gradients and moments.
     #[error("the model and its optimizer need")]
     Model,
-    /// The CUDA context and the libraries in it.
-    #[error("CUDA and its libraries take")]
+    /// The CUDA context, the libraries in it, and what other processes hold: the driver does not tell them apart.
+    #[error("CUDA, its libraries and other programs on the card take")]
     Context,
     /// The process, tensors left out.
     #[error("the program itself takes")]
@@ -168,6 +178,7 @@ impl TrainError {
             TrainError::OtherModel { .. } => Some(
                 "go on with the model that the run was started with, or start a new run in another folder".to_owned(),
             ),
+            TrainError::Schedule { problem, .. } => schedule_hint(problem),
             TrainError::Engine(TorchError::Device(_)) => {
                 Some("use --device cpu, or auto to take what is there".to_owned())
             }
@@ -185,6 +196,7 @@ impl TrainError {
             | TrainError::Checkpoint { .. }
             | TrainError::Damaged { .. }
             | TrainError::OtherModel { .. }
+            | TrainError::Schedule { .. }
             | TrainError::File { .. }
             | TrainError::Unwritten { .. } => true,
             TrainError::Engine(error) => matches!(error, TorchError::Device(_)),
@@ -215,5 +227,15 @@ fn folder_hint(problem: FolderProblem, path: &std::path::Path) -> Option<String>
         FolderProblem::NothingToResume => {
             Some("name the folder of a run with --out, or leave --resume out to start a new one".to_owned())
         }
+    }
+}
+
+fn schedule_hint(problem: &ScheduleProblem) -> Option<String> {
+    match problem {
+        ScheduleProblem::Missing => Some("name the folder of a run with --schedule-from".to_owned()),
+        ScheduleProblem::Line { .. } => None,
+        ScheduleProblem::Batch { there, .. } => Some(format!("use --set train.batch={there}")),
+        ScheduleProblem::TooShort { there: 0, .. } => None,
+        ScheduleProblem::TooShort { there, .. } => Some(format!("use --set train.steps={there}")),
     }
 }

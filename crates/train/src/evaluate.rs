@@ -6,6 +6,7 @@ use lowtide_core::{Event, Phase, Signal, pieces};
 use lowtide_torch::tch::no_grad_guard;
 use lowtide_torch::{TorchError, attempt, rng};
 
+use crate::cleaning::{Cleaned, Moment, is_due};
 use crate::error::Result;
 use crate::run::Run;
 use crate::step::Way;
@@ -17,12 +18,18 @@ impl Run<'_> {
     pub(crate) fn evaluate(&mut self) -> Result<()> {
         let step = self.progress.step;
         let begun = Instant::now();
-        self.now.eval_loss = None;
+        self.now.evaluated = None;
+        self.clean_if_due(step, Moment::BeforeEvaluation)?;
         loop {
-            match self.eval_loss() {
+            let mut cleanings = Vec::new();
+            let loss = self.state.injector.during(step, Phase::Eval, || self.eval_loss(&mut cleanings));
+            for cleaned in cleanings {
+                self.tell(cleaned.event(step))?;
+            }
+            match loss {
                 Ok(None) => return Ok(()),
                 Ok(Some(loss)) => {
-                    self.now.eval_loss = Some(loss);
+                    self.now.evaluated = Some((step, loss));
                     self.recovered();
                     self.progress.figures.memory(&self.memory.reading()?);
                     let answer = self.progress.guard.on(Signal::Evaluated);
@@ -40,14 +47,14 @@ impl Run<'_> {
     }
 
     /// The mean loss over all batches; `None` where the run was asked to end meanwhile.
-    fn eval_loss(&self) -> std::result::Result<Option<f64>, TorchError> {
+    fn eval_loss(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<f64>, TorchError> {
         let before = attempt(|| rng::state(self.state.device)).and_then(|state| state)?;
-        let loss = self.mean_loss();
+        let loss = self.mean_loss(cleanings);
         rng::set_state(self.state.device, &before)?;
         loss
     }
 
-    fn mean_loss(&self) -> std::result::Result<Option<f64>, TorchError> {
+    fn mean_loss(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<f64>, TorchError> {
         let batch = self.settings.train.batch;
         let mut sum = 0.0;
         let mut targets = 0;
@@ -58,6 +65,10 @@ impl Run<'_> {
             let (loss, count) = attempt(|| self.batch_loss(index * u64::from(batch), batch))?;
             sum += loss;
             targets += count;
+            let moment = Moment::InEvaluation { batches: index + 1 };
+            if is_due(self.settings.memory.clean, moment, self.progress.step, None) {
+                cleanings.push(self.memory.timed_clean()?);
+            }
         }
         Ok(Some(sum / targets as f64))
     }

@@ -39,8 +39,11 @@ impl Run<'_> {
         if matches!(error, TrainError::Engine(_)) && !self.state.is_half_way() {
             let _ = self.save();
         }
-        let message = error.to_string();
-        let _ = self.tell(Event::Stopped { step: self.progress.step, ending: Ending::Error { message } });
+        let ending = match &error {
+            TrainError::Line { stop, .. } => Ending::Line { stop: Stop::clone(stop) },
+            other => Ending::Error { message: other.to_string() },
+        };
+        let _ = self.tell(Event::Stopped { step: self.progress.step, ending });
         match error {
             TrainError::File { path, source } => TrainError::Unwritten {
                 path,
@@ -80,7 +83,7 @@ impl Run<'_> {
             samples_seen: figures.samples_seen,
             samples_lost: progress.next_sample.saturating_sub(figures.samples_seen),
             final_loss: figures.final_loss(),
-            eval_loss: self.now.eval_loss,
+            eval_loss: self.now.evaluated.map(|(_, loss)| loss),
             loss_floor: self.state.workload.loss_floor(),
             samples_per_second: per_second,
             targets_per_second: per_second * self.state.targets_per_sample as f64,

@@ -10,26 +10,34 @@
 #[cfg(test)]
 extern crate self as lowtide_train;
 
+mod best;
 mod checkpoint;
+mod cleaning;
 mod error;
 mod evaluate;
 mod finish;
+mod inject;
 mod learning_rate;
 mod memory;
 mod precision;
 mod prepare;
+mod profile;
 mod progress;
 mod requests;
 mod run;
 mod run_folder;
+mod schedule;
 mod step;
 mod summary;
 mod tensor_file;
 mod workload;
 
 pub use error::{FolderProblem, Holder, Result, TrainError};
+pub use inject::{Injection, InjectionError};
+pub use profile::Profile;
 pub use requests::Requests;
 pub use run::{Outcome, Plan, Run};
 pub use run_folder::{FolderChoice, Start};
+pub use schedule::{Schedule, ScheduleProblem};
 pub use summary::Summary;
 pub use workload::{Batch, Evaluating, Mode, Workload};

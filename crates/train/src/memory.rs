@@ -1,14 +1,19 @@
 //! The lines of a run, drawn under the allocators, and what the allocators say.
 
 use std::fs;
+use std::time::Instant;
 
 use lowtide_core::{Bytes, Line, LineSpec};
 use lowtide_settings::{MemorySettings, Origins, SettingsError};
 use lowtide_torch::cuda::{self, AllocatorSettings, EXPANDABLE_SLACK};
 use lowtide_torch::tch::Device;
-use lowtide_torch::{DeviceFacts, host};
+use lowtide_torch::{DeviceFacts, TorchError, host};
 
+use crate::cleaning::Cleaned;
 use crate::error::{Holder, Result, TrainError};
+
+/// Room for kernels that are loaded only when a run first uses them, after the context was measured.
+const LATE_KERNELS: Bytes = Bytes::from_mib(64);
 
 /// What the device's allocator says at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +55,12 @@ impl DeviceMemory {
         allocator: &AllocatorSettings,
     ) -> Result<Self> {
         let line = resolved(settings.line, facts.total, "memory.line")?;
-        let host_line = resolved(settings.host_line, host_total(facts), "memory.host_line")?;
+        let host_line = resolved(settings.host_line, facts.host_total, "memory.host_line")?;
         let host_limit = below(host_line, Holder::Program, resident_without_tensors())?;
         let limit = match facts.device {
             Device::Cuda(_) => {
                 let slack = if allocator.expandable() { EXPANDABLE_SLACK } else { Bytes::ZERO };
-                below(line, Holder::Context, facts.context.saturating_add(slack))?
+                below(line, Holder::Context, facts.context.saturating_add(slack).saturating_add(LATE_KERNELS))?
             }
             _ => least(line, host_limit),
         };
@@ -111,8 +116,15 @@ impl DeviceMemory {
         }
     }
 
+    /// Releases cached blocks and says what that gave and cost.
+    pub(crate) fn timed_clean(&self) -> Result<Cleaned, TorchError> {
+        let begun = Instant::now();
+        let freed = self.clean()?;
+        Ok(Cleaned { freed, seconds: begun.elapsed().as_secs_f64() })
+    }
+
     /// Releases cached blocks; how much came back. The CPU allocator caches nothing.
-    pub(crate) fn clean(&self) -> Result<Bytes> {
+    fn clean(&self) -> Result<Bytes, TorchError> {
         match self.device {
             Device::Cuda(index) => {
                 let before = cuda::stats(index)?.reserved;
@@ -127,13 +139,6 @@ impl DeviceMemory {
 fn resolved(spec: LineSpec, total: Bytes, key: &'static str) -> Result<Line> {
     spec.resolve(total)
         .map_err(|error| TrainError::Settings(SettingsError::refused(key, error.to_string(), &Origins::default())))
-}
-
-fn host_total(facts: &DeviceFacts) -> Bytes {
-    match facts.device {
-        Device::Cuda(_) => Bytes::MAX,
-        _ => facts.total,
-    }
 }
 
 /// The line less what is taken already.

@@ -1,5 +1,7 @@
 //! What a run starts from: the state to train, the first measures, and whether the model can fit at all.
 
+use std::num::NonZeroU32;
+
 use lowtide_core::{Bytes, Guard, Ladder, Line, Measures, MicroBatch, Offer, Step};
 use lowtide_settings::{MicroBatchChoice, Recompute, RunSettings};
 use lowtide_torch::tch::{Kind, Tensor};
@@ -7,15 +9,26 @@ use lowtide_torch::{AdamW, AdamWRule, DeviceFacts, GradScaler, ScalerRule};
 
 use crate::checkpoint;
 use crate::error::{Holder, Result, TrainError};
+use crate::inject::{Injection, Injector};
 use crate::memory::DeviceMemory;
 use crate::precision;
+use crate::profile::Profile;
 use crate::progress::{Figures, Progress};
 use crate::run_folder::{FolderChoice, Start};
+use crate::schedule::Schedule;
 use crate::step::{RECOMPUTE_LEVELS, State};
 use crate::workload::Workload;
 
+/// Pieces of the loss on a device that has little memory: an eighth of the logits is held at once.
+const FIRST_CHUNKS: NonZeroU32 = NonZeroU32::new(8).expect("it is not 0");
+
 /// The state before the first step; its moments are not allocated yet.
-pub(crate) fn new_state<'a>(settings: &RunSettings, facts: &DeviceFacts, workload: &'a dyn Workload) -> State<'a> {
+pub(crate) fn new_state<'a>(
+    settings: &RunSettings,
+    facts: &DeviceFacts,
+    workload: &'a dyn Workload,
+    injections: &[Injection],
+) -> State<'a> {
     let rule = AdamWRule { beta1: settings.optimizer.beta1, beta2: settings.optimizer.beta2, ..AdamWRule::default() };
     let mut names = Vec::new();
     let mut groups = Vec::new();
@@ -37,6 +50,7 @@ pub(crate) fn new_state<'a>(settings: &RunSettings, facts: &DeviceFacts, workloa
         kind,
         clip: settings.optimizer.clip,
         targets_per_sample: workload.targets_per_sample(),
+        injector: Injector::new(facts.device, injections),
         begun: None,
     }
 }
@@ -62,10 +76,13 @@ pub(crate) fn progress(
     settings: &RunSettings,
     memory: &DeviceMemory,
     state: &mut State<'_>,
+    schedule: Option<&Schedule>,
+    profile: Option<Profile>,
 ) -> Result<Progress> {
-    let fresh = fresh_guard(settings, state.workload);
+    let choices = Choices::of(settings, state.workload, schedule, profile);
+    let fresh = choices.fresh_guard();
     let (line, host_line) = (memory.line, memory.host_line);
-    if folder.start() == Start::New {
+    if folder.start() == Start::New || folder.has_done_nothing() {
         let figures = Figures::default();
         return Ok(Progress { step: Step::ZERO, next_sample: 0, guard: fresh, line, host_line, figures });
     }
@@ -75,30 +92,64 @@ pub(crate) fn progress(
         problem: "there is no checkpoint to resume from".to_owned(),
     })?;
     let saved = checkpoint::load(&newest, state)?;
-    let guard = if still_holds(&saved, settings, memory, state.workload) { saved.guard } else { fresh };
+    let guard = if choices.still_hold(&saved, memory) { saved.guard } else { fresh };
     Ok(Progress { guard, line, host_line, ..saved })
 }
 
-/// Whether what the guard learned is still true: the same lines, the same choices, and it had not given up.
-fn still_holds(saved: &Progress, settings: &RunSettings, memory: &DeviceMemory, workload: &dyn Workload) -> bool {
-    !saved.guard.has_stopped()
-        && saved.guard.follows(&ladder(settings, workload), first_measures(settings).micro_batch)
-        && (saved.line, saved.host_line) == (memory.line, memory.host_line)
+/// What the settings, the workload and a schedule to follow leave to the guard.
+struct Choices {
+    ladder: Ladder,
+    first: Measures,
 }
 
-fn fresh_guard(settings: &RunSettings, workload: &dyn Workload) -> Guard {
-    let first = first_measures(settings);
-    Guard::new(ladder(settings, workload), first, first.micro_batch)
+impl Choices {
+    fn of(
+        settings: &RunSettings,
+        workload: &dyn Workload,
+        schedule: Option<&Schedule>,
+        profile: Option<Profile>,
+    ) -> Choices {
+        let mut ladder = ladder(settings, workload);
+        let mut first = first_measures(settings, workload, profile);
+        if let Some(schedule) = schedule {
+            // Whoever follows a schedule does not climb out of it.
+            ladder.limits.climb_after = 0;
+            first = schedule.at(Step(1), first);
+        }
+        Choices { ladder, first }
+    }
+
+    fn fresh_guard(&self) -> Guard {
+        Guard::new(self.ladder, self.first, self.first.micro_batch)
+    }
+
+    /// Whether what the guard learned is still true: the same lines, the same choices, and it had not given up.
+    fn still_hold(&self, saved: &Progress, memory: &DeviceMemory) -> bool {
+        !saved.guard.has_stopped()
+            && saved.guard.follows(&self.ladder, self.first.micro_batch)
+            && (saved.line, saved.host_line) == (memory.line, memory.host_line)
+    }
 }
 
-fn first_measures(settings: &RunSettings) -> Measures {
+fn first_measures(settings: &RunSettings, workload: &dyn Workload, profile: Option<Profile>) -> Measures {
     let batch = MicroBatch::new(settings.train.batch).expect("the settings were checked: a batch has samples");
     let micro_batch = match settings.train.micro_batch {
         MicroBatchChoice::Auto => batch,
         MicroBatchChoice::Samples(size) => size,
     };
-    let recompute = if settings.train.recompute == Recompute::On { RECOMPUTE_LEVELS } else { 0 };
-    Measures { recompute, ..Measures::new(micro_batch, micro_batch) }
+    let recompute = match settings.train.recompute {
+        Recompute::On => true,
+        Recompute::Auto => profile.is_some_and(Profile::recomputes),
+        Recompute::Off => false,
+    };
+    let chunks_loss = profile.is_some_and(Profile::chunks_loss);
+    let loss_chunks = if chunks_loss { workload.most_loss_chunks().min(FIRST_CHUNKS) } else { NonZeroU32::MIN };
+    Measures {
+        recompute: if recompute { RECOMPUTE_LEVELS } else { 0 },
+        loss_chunks,
+        eval_loss_chunks: loss_chunks,
+        ..Measures::new(micro_batch, micro_batch)
+    }
 }
 
 fn ladder(settings: &RunSettings, workload: &dyn Workload) -> Ladder {

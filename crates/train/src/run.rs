@@ -4,20 +4,25 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use lowtide_core::{Action, Bytes, Ending, Event, Measures, Phase, Record, Signal, Step, Stop, Usage};
+use lowtide_core::{Action, Bytes, Ending, Event, Measures, Phase, Record, Rung, Signal, Step, Stop, Usage};
 use lowtide_settings::RunSettings;
 use lowtide_torch::cuda::AllocatorSettings;
 use lowtide_torch::{DeviceFacts, GradScaler, TorchError};
 
+use crate::best;
 use crate::checkpoint;
+use crate::cleaning::{Moment, is_due};
 use crate::error::{Result, TrainError};
+use crate::inject::Injection;
 use crate::learning_rate::learning_rate;
 use crate::memory::DeviceMemory;
 use crate::prepare::{make_room, new_state, progress, roof};
+use crate::profile::Profile;
 use crate::progress::Progress;
 use crate::requests::Requests;
 use crate::run_folder::{FolderChoice, RunFolder, Start};
-use crate::step::{Failed, Made, State};
+use crate::schedule::Schedule;
+use crate::step::{Asked, Failed, Made, State};
 use crate::summary::{Summary, device_name};
 use crate::workload::Workload;
 
@@ -33,6 +38,10 @@ pub struct Plan<'a> {
     pub folder: FolderChoice,
     /// What is asked of it while it trains.
     pub requests: &'a Requests,
+    /// Errors that it is to meet, for tests. Usually empty.
+    pub injections: &'a [Injection],
+    /// The schedule of another run, to be followed until memory asks for something else.
+    pub schedule: Option<Schedule>,
 }
 
 /// A run that is ready to train: the model fits, the folder is open, the first checkpoint is written.
@@ -44,6 +53,8 @@ pub struct Run<'a> {
     pub(crate) state: State<'a>,
     pub(crate) folder: RunFolder,
     pub(crate) progress: Progress,
+    /// Followed until the guard goes down a rung: from then on it decides alone.
+    schedule: Option<Schedule>,
     pub(crate) now: ThisStart,
     outlook: Outlook<'a>,
 }
@@ -60,8 +71,8 @@ pub(crate) struct ThisStart {
     pub(crate) training_seconds: f64,
     /// Samples of its steps.
     pub(crate) samples: u64,
-    /// The loss of the last evaluation.
-    pub(crate) eval_loss: Option<f64>,
+    /// The last evaluation: after which step, and its loss.
+    pub(crate) evaluated: Option<(Step, f64)>,
     /// Errors since work last went well.
     open_errors: u64,
     /// Times the allocator had to empty its cache.
@@ -84,17 +95,21 @@ pub struct Outcome {
 impl<'a> Run<'a> {
     /// Checks that the model can fit, then opens the folder. Nothing is written before all checks are passed.
     pub fn prepare(plan: Plan<'a>, workload: &'a dyn Workload, outlook: impl FnMut(&Record) + 'a) -> Result<Run<'a>> {
-        let Plan { settings, facts, allocator, folder, requests } = plan;
+        let Plan { settings, facts, allocator, folder, requests, injections, schedule } = plan;
+        if let Some(schedule) = &schedule {
+            schedule.fits(settings.train.steps, settings.train.batch)?;
+        }
         let memory = DeviceMemory::resolve(&settings.memory, facts, allocator)?;
-        let mut state = new_state(settings, facts, workload);
+        let mut state = new_state(settings, facts, workload, injections);
         make_room(&mut state, &memory)?;
         let start = folder.start();
-        let progress = progress(&folder, settings, &memory, &mut state)?;
+        let first = start == Start::New || folder.has_done_nothing();
+        let progress = progress(&folder, settings, &memory, &mut state, schedule.as_ref(), Profile::of(facts))?;
         let folder = folder.open(settings, progress.step)?;
         let now = ThisStart::new(progress.figures.wall_seconds);
         let outlook = Box::new(outlook);
-        let mut run = Run { settings, facts, requests, memory, state, folder, progress, now, outlook };
-        let begun = run.announce(start).and_then(|()| if start == Start::New { run.save().map(drop) } else { Ok(()) });
+        let mut run = Run { settings, facts, requests, memory, state, folder, progress, schedule, now, outlook };
+        let begun = run.announce(start).and_then(|()| if first { run.save().map(drop) } else { Ok(()) });
         if begun.is_err() && start == Start::New {
             run.folder.abandon();
         }
@@ -136,13 +151,18 @@ impl<'a> Run<'a> {
     /// Makes the next step, trying again as the guard says.
     fn step(&mut self) -> Result<Option<Stop>> {
         let step = self.progress.step.next();
-        let batch = self.settings.train.batch;
+        let asked = Asked { step, first: self.progress.next_sample, count: self.settings.train.batch };
         let rate = learning_rate(&self.settings.optimizer, step.get(), self.settings.train.steps);
+        if let Some(schedule) = &self.schedule {
+            let guard = &mut self.progress.guard;
+            guard.follow(schedule.at(step, guard.measures()));
+        }
         let begun = Instant::now();
+        self.clean_if_due(step, Moment::InStep)?;
         self.memory.reset_peaks()?;
         let resting = self.memory.reading()?.allocated;
         loop {
-            match self.state.step(self.progress.next_sample, batch, &self.measures(), rate) {
+            match self.state.step(asked, &self.measures(), rate) {
                 Ok(made) => {
                     self.commit(step, made, rate, resting, begun.elapsed().as_secs_f64())?;
                     return Ok(None);
@@ -157,7 +177,7 @@ impl<'a> Run<'a> {
 
     fn commit(&mut self, step: Step, made: Made, rate: f64, resting: Bytes, seconds: f64) -> Result<()> {
         let batch = self.settings.train.batch;
-        let micro_batch = self.measures().micro_batch;
+        let measures = self.measures();
         let reading = self.memory.reading()?;
         self.progress.step = step;
         self.progress.next_sample += u64::from(batch);
@@ -169,7 +189,7 @@ impl<'a> Run<'a> {
         figures.memory(&reading);
         self.recovered();
 
-        self.folder.schedule(step, batch, micro_batch)?;
+        self.folder.schedule(step, batch, &measures)?;
         if made.skipped {
             let scale = self.state.scaler.as_ref().map_or(1.0, GradScaler::scale);
             self.tell(Event::Skipped { step, scale })?;
@@ -184,7 +204,7 @@ impl<'a> Run<'a> {
             allocated: reading.allocated,
             peak: reading.allocated_peak,
             reserved: reading.reserved_peak,
-            micro_batch,
+            micro_batch: measures.micro_batch,
         })?;
         if reading.retries > self.now.retries {
             self.now.retries = reading.retries;
@@ -193,7 +213,8 @@ impl<'a> Run<'a> {
         }
         let usage = Usage { resting, peak: reading.allocated_peak, line: roof(&self.memory, self.facts) };
         let answer = self.progress.guard.on(Signal::Committed { step, usage });
-        self.carry_out(step, answer)
+        self.carry_out(step, answer)?;
+        self.clean_if_due(step, Moment::AfterStep { allocated: reading.allocated, reserved: reading.reserved })
     }
 
     /// Tells of a failure and does what the guard says; `Some` where there is to be no other try.
@@ -229,16 +250,24 @@ impl<'a> Run<'a> {
             Action::Clean { .. } => self.clean(step),
             Action::Retry { rung, measures, reason } => {
                 self.clean(step)?;
+                if rung != Rung::Clean && reason.phase() != Some(Phase::Eval) {
+                    self.schedule = None;
+                }
                 self.tell(Event::RungTaken { step, rung, measures, reason })
             }
             Action::Climb { measures, reason } => self.tell(Event::Climbed { step, measures, reason }),
         }
     }
 
-    fn clean(&mut self, step: Step) -> Result<()> {
-        let begun = Instant::now();
-        let freed = self.memory.clean()?;
-        self.tell(Event::Cleaned { step, freed, seconds: begun.elapsed().as_secs_f64() })
+    pub(crate) fn clean(&mut self, step: Step) -> Result<()> {
+        let cleaned = self.memory.timed_clean()?;
+        self.tell(cleaned.event(step))
+    }
+
+    /// Cleans where the settings ask for it at this moment.
+    pub(crate) fn clean_if_due(&mut self, step: Step, moment: Moment) -> Result<()> {
+        let room = roof(&self.memory, self.facts).limit().filter(|_| self.facts.device.is_cuda());
+        if is_due(self.settings.memory.clean, moment, step, room) { self.clean(step) } else { Ok(()) }
     }
 
     /// Saves the state as it is after the last committed step.
@@ -247,7 +276,8 @@ impl<'a> Run<'a> {
         let folder = self.folder.checkpoints();
         self.progress.figures.wall_seconds = self.now.wall_seconds();
         let (path, bytes) = loop {
-            match checkpoint::save(&folder, &self.state, &self.progress) {
+            let save = || checkpoint::save(&folder, &self.state, &self.progress);
+            match self.state.injector.during(self.progress.step, Phase::Save, save) {
                 Err(TrainError::Engine(error)) if error.is_oom() => {
                     if let Some(stop) = self.failed(self.progress.step, Phase::Save, error)? {
                         let checkpoint = checkpoint::newest(&folder).unwrap_or_default();
@@ -258,10 +288,16 @@ impl<'a> Run<'a> {
             }
         };
         self.recovered();
+        let step = self.progress.step;
+        if let Some((evaluated, loss)) = self.now.evaluated
+            && evaluated == step
+        {
+            best::note(&folder, step, loss)?;
+        }
         checkpoint::prune(&folder, self.settings.save.keep)?;
         let name = path.strip_prefix(self.folder.path()).unwrap_or(&path).display().to_string();
-        let step = self.progress.step;
         self.tell(Event::Saved { step, path: name, bytes, seconds: begun.elapsed().as_secs_f64() })?;
+        self.clean_if_due(step, Moment::AfterSave)?;
         Ok(path)
     }
 
@@ -299,7 +335,7 @@ impl ThisStart {
             earlier_seconds,
             training_seconds: 0.0,
             samples: 0,
-            eval_loss: None,
+            evaluated: None,
             open_errors: 0,
             retries: 0,
         }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `config.yaml` | the settings as resolved |
 //! | `events.jsonl` | one [`Record`] a line, as it happens; locked while the run is under way |
-//! | `schedule.jsonl` | the micro-batches of each step |
+//! | `schedule.jsonl` | how each step was computed |
 //! | `checkpoints/STEP/` | the state after that step |
 //! | `summary.json` | what came of it, written last |
 
@@ -12,16 +12,16 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use lowtide_core::{MicroBatch, Record, SCHEMA, Step};
+use lowtide_core::{Measures, Record, Step};
 use lowtide_settings::{RunSettings, to_yaml};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::checkpoint::{self, write_synced};
 use crate::error::{FolderProblem, Result, TrainError};
+use crate::schedule::{SCHEDULE, ScheduleLine};
 
 const CONFIG: &str = "config.yaml";
 const EVENTS: &str = "events.jsonl";
-const SCHEDULE: &str = "schedule.jsonl";
 const SUMMARY: &str = "summary.json";
 const CHECKPOINTS: &str = "checkpoints";
 
@@ -50,14 +50,6 @@ pub(crate) struct RunFolder {
     made: bool,
 }
 
-#[derive(Serialize, Deserialize)]
-struct ScheduleLine {
-    schema: u32,
-    step: Step,
-    samples: u32,
-    micro_batch: MicroBatch,
-}
-
 impl FolderChoice {
     /// Looks whether `path` can be used, and leaves nothing behind.
     pub fn look(path: &Path, start: Start) -> Result<FolderChoice> {
@@ -67,7 +59,7 @@ impl FolderChoice {
             _ if path.exists() && !path.is_dir() => return refuse(FolderProblem::IsFile),
             Start::Resume if !has_run => return refuse(FolderProblem::NothingToResume),
             Start::New if has_run => return refuse(FolderProblem::HasRun),
-            Start::New if !is_empty(path) => return refuse(FolderProblem::NotEmpty),
+            Start::New if !is_unused(path) => return refuse(FolderProblem::NotEmpty),
             _ => {}
         }
         if let Err(error) = try_writing(path) {
@@ -92,6 +84,12 @@ impl FolderChoice {
     pub fn settings_text(&self) -> Result<String> {
         let path = self.path.join(CONFIG);
         fs::read_to_string(&path).map_err(|source| TrainError::File { path, source })
+    }
+
+    /// Whether the run in this folder was ended before it had saved or done anything.
+    pub(crate) fn has_done_nothing(&self) -> bool {
+        let steps = fs::metadata(self.path.join(SCHEDULE)).map_or(0, |metadata| metadata.len());
+        steps == 0 && checkpoint::newest(&self.path.join(CHECKPOINTS)).is_none()
     }
 
     /// Makes the folder and opens its files; the run goes on after `step`.
@@ -144,9 +142,9 @@ impl RunFolder {
         json_line(&mut self.events, record).map_err(|source| TrainError::File { path, source })
     }
 
-    pub(crate) fn schedule(&mut self, step: Step, samples: u32, micro_batch: MicroBatch) -> Result<()> {
+    pub(crate) fn schedule(&mut self, step: Step, samples: u32, measures: &Measures) -> Result<()> {
         let path = self.path.join(SCHEDULE);
-        let line = ScheduleLine { schema: SCHEMA, step, samples, micro_batch };
+        let line = ScheduleLine::new(step, samples, measures);
         json_line(&mut self.schedule, &line).map_err(|source| TrainError::File { path, source })
     }
 
@@ -223,6 +221,16 @@ fn cut_schedule(path: &Path, step: Step) -> io::Result<()> {
     fs::rename(&partial, path)
 }
 
+/// Whether nothing is in the folder, or only what a run leaves that was killed while it opened its files.
+fn is_unused(path: &Path) -> bool {
+    let config = format!(".{CONFIG}.partial");
+    let ours = [EVENTS, SCHEDULE, CHECKPOINTS, &config];
+    let is_ours = |entry: &fs::DirEntry| ours.iter().any(|name| entry.file_name() == *name);
+    let entries: Vec<_> = fs::read_dir(path).into_iter().flatten().flatten().collect();
+    let is_blank = |name| fs::metadata(path.join(name)).map_or(true, |metadata| metadata.len() == 0);
+    entries.iter().all(is_ours) && is_blank(EVENTS) && is_blank(SCHEDULE) && is_empty(&path.join(CHECKPOINTS))
+}
+
 fn is_empty(path: &Path) -> bool {
     fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
 }
@@ -247,6 +255,19 @@ mod tests {
         let path = folder.path().join("a/b");
         FolderChoice::look(&path, Start::New).unwrap();
         assert!(is_empty(folder.path()));
+    }
+
+    #[test]
+    fn a_folder_is_unused_until_its_first_event() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join(CHECKPOINTS)).unwrap();
+        fs::write(folder.path().join(EVENTS), "").unwrap();
+        assert!(is_unused(folder.path()));
+        fs::write(folder.path().join(EVENTS), "{}\n").unwrap();
+        assert!(!is_unused(folder.path()));
+        fs::remove_file(folder.path().join(EVENTS)).unwrap();
+        fs::write(folder.path().join("notes.txt"), "").unwrap();
+        assert!(!is_unused(folder.path()));
     }
 
     #[test]

@@ -6,11 +6,12 @@
 
 use std::num::NonZeroU32;
 
-use lowtide_core::{Measures, Phase, pieces};
+use lowtide_core::{Measures, Phase, Step, pieces};
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{AdamW, Autocast, GradScaler, Keep, Segment, TorchError, Unscaled, attempt, gradients, recompute};
 
+use crate::inject::Injector;
 use crate::workload::{Batch, Workload};
 
 /// What a step trains: everything it may change.
@@ -26,8 +27,21 @@ pub(crate) struct State<'a> {
     pub(crate) kind: Kind,
     pub(crate) clip: Option<f64>,
     pub(crate) targets_per_sample: u64,
+    /// Fails what it was told to fail.
+    pub(crate) injector: Injector,
     /// The step whose update has begun and is not finished.
     pub(crate) begun: Option<Made>,
+}
+
+/// A step to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Its number.
+    pub(crate) step: Step,
+    /// The first of its samples.
+    pub(crate) first: u64,
+    /// How many samples it has.
+    pub(crate) count: u32,
 }
 
 /// A step that was made.
@@ -54,20 +68,14 @@ impl State<'_> {
         self.parameters.iter().map(|tensor| tensor.numel() as u64).sum()
     }
 
-    /// Makes one step on samples `first .. first + count`, or leaves everything as it was.
+    /// Makes one step, or leaves everything as it was.
     ///
     /// Where the update has begun and failed, [`State::is_half_way`] says so, and the next call finishes the same update
     /// and computes nothing anew.
-    pub(crate) fn step(
-        &mut self,
-        first: u64,
-        count: u32,
-        measures: &Measures,
-        learning_rate: f64,
-    ) -> Result<Made, Failed> {
+    pub(crate) fn step(&mut self, asked: Asked, measures: &Measures, learning_rate: f64) -> Result<Made, Failed> {
         let made = match self.begun.take() {
             Some(made) => made,
-            None => self.compute(first, count, measures)?,
+            None => self.compute(asked, measures)?,
         };
         self.update(made, learning_rate)
     }
@@ -78,21 +86,26 @@ impl State<'_> {
     }
 
     /// Everything before the update: afterwards the gradients are complete and clipped. A failure leaves nothing behind.
-    fn compute(&mut self, first: u64, count: u32, measures: &Measures) -> Result<Made, Failed> {
+    fn compute(&mut self, asked: Asked, measures: &Measures) -> Result<Made, Failed> {
         let before = attempt(|| Before::of(self.device, &self.buffers))
             .and_then(|before| before)
             .map_err(|error| Failed { phase: Phase::Forward, error })?;
         let mut phase = Phase::Forward;
-        self.gradients(first, count, measures, &mut phase).map_err(|error| {
+        self.gradients(asked, measures, &mut phase).map_err(|error| {
             gradients::release(&self.parameters);
             let error = before.restore(self.device, &self.buffers).err().unwrap_or(error);
             Failed { phase, error }
         })
     }
 
-    fn gradients(&self, first: u64, count: u32, measures: &Measures, phase: &mut Phase) -> Result<Made, TorchError> {
-        let (loss, samples) = self.accumulate(first, count, measures, phase)?;
+    fn gradients(&self, asked: Asked, measures: &Measures, phase: &mut Phase) -> Result<Made, TorchError> {
+        let (loss, samples) = self.accumulate(asked, measures, phase)?;
         *phase = Phase::Optimizer;
+        self.injector.during(asked.step, *phase, || self.complete(&loss, samples))
+    }
+
+    /// Unscales and clips the gradients.
+    fn complete(&self, loss: &Tensor, samples: u64) -> Result<Made, TorchError> {
         let all = gradients::of(&self.parameters);
         let outcome = match &self.scaler {
             Some(scaler) => attempt(|| scaler.unscale(&all)).and_then(|outcome| outcome)?,
@@ -122,13 +135,8 @@ impl State<'_> {
     }
 
     /// Forward and backward over all pieces of the batch; the mean loss, still on the device, and the samples computed.
-    fn accumulate(
-        &self,
-        first: u64,
-        count: u32,
-        measures: &Measures,
-        phase: &mut Phase,
-    ) -> Result<(Tensor, u64), TorchError> {
+    fn accumulate(&self, asked: Asked, measures: &Measures, phase: &mut Phase) -> Result<(Tensor, u64), TorchError> {
+        let Asked { step, first, count } = asked;
         let batch = attempt(|| self.workload.train_batch(first, count))?;
         let targets = batch.target_count() as f64;
         let scale = self.scaler.as_ref().map_or(1.0, GradScaler::scale);
@@ -136,16 +144,21 @@ impl State<'_> {
         let mut start = 0;
         for size in pieces(count, measures.micro_batch) {
             *phase = Phase::Forward;
-            let loss = attempt(|| self.loss(&batch.piece(start, size), Way::training(measures)) / targets)?;
+            let loss = self.injector.during(step, *phase, || {
+                attempt(|| self.loss(&batch.piece(start, size), Way::training(measures)) / targets)
+            })?;
             *phase = Phase::Backward;
-            total = Some(attempt(|| {
-                (&loss * scale).backward();
-                let part = loss.detach().to_kind(Kind::Float);
-                match &total {
-                    Some(sum) => sum + part,
-                    None => part,
-                }
-            })?);
+            let sum = self.injector.during(step, *phase, || {
+                attempt(|| {
+                    (&loss * scale).backward();
+                    let part = loss.detach().to_kind(Kind::Float);
+                    match &total {
+                        Some(sum) => sum + part,
+                        None => part,
+                    }
+                })
+            })?;
+            total = Some(sum);
             start += size;
         }
         Ok((total.expect("a batch has at least one piece"), u64::from(start)))
@@ -233,6 +246,7 @@ mod tests {
     use crate::prepare::new_state;
 
     const RATE: f64 = 0.01;
+    const ASKED: Asked = Asked { step: Step(1), first: 0, count: 8 };
 
     fn measures() -> Measures {
         let all = MicroBatch::new(8).unwrap();
@@ -252,17 +266,17 @@ mod tests {
             Curve::new(4)
         };
         let curve = fresh();
-        let mut undisturbed = new_state(&settings, &facts, &curve);
-        undisturbed.step(0, 8, &measures(), RATE).unwrap();
+        let mut undisturbed = new_state(&settings, &facts, &curve, &[]);
+        undisturbed.step(ASKED, &measures(), RATE).unwrap();
 
         let curve = fresh();
-        let mut state = new_state(&settings, &facts, &curve);
+        let mut state = new_state(&settings, &facts, &curve, &[]);
         state.optimizer.allocate().unwrap();
         let before = values(&state);
         // The second group's first moment is of a kind that the kernel refuses.
         let mut moment = state.optimizer.moments().nth(2).unwrap().0.shallow_clone();
         moment.set_data(&moment.to_kind(Kind::Double));
-        let failed = state.step(0, 8, &measures(), RATE).unwrap_err();
+        let failed = state.step(ASKED, &measures(), RATE).unwrap_err();
         assert_eq!(failed.phase, Phase::Optimizer);
         assert!(state.is_half_way());
         let half = values(&state);
@@ -270,7 +284,9 @@ mod tests {
         assert_eq!(half[3], before[3], "the second is not");
 
         moment.set_data(&moment.to_kind(Kind::Float));
-        state.step(u64::MAX, 0, &measures(), RATE).expect("no batch is asked for again");
+        state
+            .step(Asked { first: u64::MAX, count: 0, ..ASKED }, &measures(), RATE)
+            .expect("no batch is asked for again");
         assert!(!state.is_half_way());
         assert_eq!(values(&state), values(&undisturbed));
         assert_eq!(state.optimizer.steps(), 1);

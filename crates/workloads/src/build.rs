@@ -5,9 +5,10 @@ use lowtide_torch::tch::Device;
 use lowtide_train::{Result, Workload};
 
 use crate::gpt::Gpt;
+use crate::qca::Qca;
 
 /// The names of all workloads.
-const NAMES: [&str; 1] = ["gpt"];
+const NAMES: [&str; 2] = ["gpt", "qca"];
 
 /// A workload that is ready to train.
 pub struct Built {
@@ -25,6 +26,10 @@ pub fn build(loaded: &Loaded, device: Device) -> Result<Built> {
         "gpt" => {
             let (gpt, settings) = Gpt::build(loaded, device)?;
             Ok(Built { workload: Box::new(gpt), settings })
+        }
+        "qca" => {
+            let (qca, settings) = Qca::build(loaded, device)?;
+            Ok(Built { workload: Box::new(qca), settings })
         }
         other => {
             let problem = format!("there is no workload `{other}`: use {}", NAMES.join(" or "));

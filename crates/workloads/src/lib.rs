@@ -1,10 +1,12 @@
 //! The models and data that come with Lowtide: one folder each, and [`build`] to get one by name.
 //!
 //! A workload holds its settings beside what they set, and implements [`lowtide_train::Workload`]; the loop in
-//! `lowtide-train` does the rest. Start reading at `gpt/model.rs`.
+//! `lowtide-train` does the rest. Start reading at `gpt/model.rs` or `qca/operator.rs`.
 
 mod build;
 pub mod gpt;
+pub mod qca;
+mod random;
 mod text_source;
 
 pub use build::{Built, build};

@@ -9,6 +9,8 @@
 
 use std::collections::HashMap;
 
+use crate::random::Random;
+
 /// Letters and the blank.
 pub(crate) const VOCABULARY: i64 = 27;
 const BLANK: u8 = 0;
@@ -79,7 +81,7 @@ impl TextSource {
     }
 }
 
-/// Words of two or three syllables, all different.
+/// Words of one to three syllables, all different.
 fn lexicon(random: &mut Random) -> Vec<Vec<u8>> {
     const ONSETS: &[u8] = b"bdfgklmnprstvz";
     const VOWELS: &[u8] = b"aeiou";
@@ -87,8 +89,8 @@ fn lexicon(random: &mut Random) -> Vec<Vec<u8>> {
     while words.len() < WORDS {
         let mut word = Vec::new();
         for _ in 0..1 + random.below(3) {
-            word.push(ONSETS[random.below(ONSETS.len())]);
-            word.push(VOWELS[random.below(VOWELS.len())]);
+            word.push(pick(random, ONSETS));
+            word.push(pick(random, VOWELS));
         }
         let tokens: Vec<u8> = word.iter().map(|letter| letter - b'a' + 1).collect();
         if !words.contains(&tokens) {
@@ -96,6 +98,10 @@ fn lexicon(random: &mut Random) -> Vec<Vec<u8>> {
         }
     }
     words
+}
+
+fn pick(random: &mut Random, letters: &[u8]) -> u8 {
+    letters[random.below(letters.len() as u64) as usize]
 }
 
 /// All beginnings of words, with the chances of what follows. The blank leads back to the root.
@@ -157,34 +163,6 @@ impl PrefixTree {
             }
         }
         next
-    }
-}
-
-/// SplitMix64, started from a seed and a stream: enough for data that must only be repeatable and well mixed.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64, stream: u64) -> Random {
-        let mut random = Random(seed ^ stream.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        random.next();
-        random.0 = random.0.wrapping_add(random.next().wrapping_mul(stream | 1));
-        random
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.unit() * bound as f64) as usize
     }
 }
 

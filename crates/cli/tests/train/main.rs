@@ -4,6 +4,8 @@
 
 mod bad_input;
 mod disk;
+mod inject;
+mod kill;
 mod kit;
 mod line;
 mod readers;

@@ -114,5 +114,5 @@ fn what_a_kill_left_half_written_is_removed() {
     fs::create_dir(place.path("out/checkpoints/.00000099.partial")).unwrap();
     fs::write(place.path("out/checkpoints/.00000099.partial/model.safetensors"), "half").unwrap();
     place.resume("out", "--set train.steps=5");
-    assert_eq!(place.names("out/checkpoints"), ["00000004", "00000005"].map(String::from).into());
+    assert_eq!(place.names("out/checkpoints"), ["00000004", "00000005", "best"].map(String::from).into());
 }

@@ -39,7 +39,7 @@ fn the_run_folder_is_complete() {
     place.train("out", "");
     let expect = ["checkpoints", "config.yaml", "events.jsonl", "schedule.jsonl", "summary.json"];
     assert_eq!(place.names("out"), expect.map(String::from).into());
-    assert_eq!(place.names("out/checkpoints"), ["00000000", "00000004"].map(String::from).into());
+    assert_eq!(place.names("out/checkpoints"), ["00000000", "00000004", "best"].map(String::from).into());
     let expect = ["model.safetensors", "state.json", "training.safetensors"];
     assert_eq!(place.names("out/checkpoints/00000004"), expect.map(String::from).into());
 

@@ -29,7 +29,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::temp_dir().join(format!("own-model-{}", std::process::id()));
     let folder = FolderChoice::look(Path::new(&folder), Start::New)?;
     let requests = Requests::default();
-    let plan = Plan { settings: &settings, facts: &facts, allocator: &allocator, folder, requests: &requests };
+    let plan = Plan {
+        settings: &settings,
+        facts: &facts,
+        allocator: &allocator,
+        folder,
+        requests: &requests,
+        injections: &[],
+        schedule: None,
+    };
     let tell = |record: &lowtide_core::Record| match &record.event {
         Event::RungTaken { step, measures, .. } => println!("step {step}: memory ran out, so now {measures}"),
         Event::Evaluated { step, loss, .. } => println!("step {step}: loss {loss:.4}"),

@@ -1,17 +1,14 @@
 //! A step happens as a whole or not at all, whatever fails in it.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
-mod kit;
-
-use std::num::NonZeroU32;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
-use kit::{Curve, alone, curve, settings, train};
 use lowtide_core::{Event, Rung};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{Segment, host};
 use lowtide_train::{Batch, Mode, Start, Summary, Workload};
+
+use crate::kit::{Curve, alone, curve, settings, train};
 
 /// A whole run in which the allocations `nth .. nth + times` fail.
 fn run_with_failures(nth: u64, times: u64) -> Summary {

@@ -10,7 +10,7 @@ use lowtide_core::Event;
 use lowtide_settings::RunSettings;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::{DeviceAsked, host, rng, start};
-use lowtide_train::{FolderChoice, Outcome, Plan, Requests, Result, Run, Start, Workload};
+use lowtide_train::{FolderChoice, Injection, Outcome, Plan, Requests, Result, Run, Schedule, Start, Workload};
 
 pub(crate) use model::Curve;
 
@@ -42,6 +42,24 @@ pub(crate) fn curve(width: i64) -> Curve {
     Curve::new(width)
 }
 
+/// What a run is told beside its settings.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) injections: Vec<Injection>,
+    pub(crate) schedule: Option<Schedule>,
+}
+
+/// Trains `workload` in `folder` as told.
+pub(crate) fn train_as_told(
+    workload: &dyn Workload,
+    settings: &RunSettings,
+    folder: &Path,
+    begin: Start,
+    told: Told,
+) -> (Result<Outcome>, Vec<Event>) {
+    run(workload, settings, folder, begin, told, || {})
+}
+
 /// Trains `workload` in `folder`; `disturb` is called when the run is ready.
 pub(crate) fn train(
     workload: &dyn Workload,
@@ -50,12 +68,32 @@ pub(crate) fn train(
     begin: Start,
     disturb: impl FnOnce(),
 ) -> (Result<Outcome>, Vec<Event>) {
+    run(workload, settings, folder, begin, Told::default(), disturb)
+}
+
+fn run(
+    workload: &dyn Workload,
+    settings: &RunSettings,
+    folder: &Path,
+    begin: Start,
+    told: Told,
+    disturb: impl FnOnce(),
+) -> (Result<Outcome>, Vec<Event>) {
+    let Told { injections, schedule } = told;
     let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
     let facts = start(DeviceAsked::Cpu).unwrap();
     let requests = Requests::default();
     let mut events = Vec::new();
     let outcome = FolderChoice::look(folder, begin).and_then(|folder| {
-        let plan = Plan { settings, facts: &facts, allocator: &allocator, folder, requests: &requests };
+        let plan = Plan {
+            settings,
+            facts: &facts,
+            allocator: &allocator,
+            folder,
+            requests: &requests,
+            injections: &injections,
+            schedule,
+        };
         let run = Run::prepare(plan, workload, |record| events.push(record.event.clone()))?;
         disturb();
         run.train()

@@ -1,15 +1,13 @@
 //! Checkpoints that are damaged, foreign or half-written.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
-mod kit;
-
 use std::fs;
 use std::path::Path;
 
-use kit::{alone, curve, settings, train};
+use lowtide_core::Event;
 use lowtide_train::{Start, TrainError};
 use tempfile::TempDir;
+
+use crate::kit::{alone, curve, settings, train};
 
 /// A run of four steps, with checkpoints after the second and the fourth.
 fn finished() -> TempDir {
@@ -116,4 +114,30 @@ fn a_resumed_run_ends_with_the_same_bits() {
     let whole = train(&curve, &settings, whole.path(), Start::New, || {}).0.unwrap().summary;
     assert_eq!(resumed.weights_sha256, whole.weights_sha256);
     assert_eq!(resumed.final_loss, whole.final_loss);
+}
+
+#[test]
+fn the_best_checkpoint_is_kept_beside_the_last() {
+    let _alone = alone();
+    let mut settings = settings();
+    (settings.train.steps, settings.save.keep) = (8, 1);
+    (settings.eval.every, settings.save.every) = (Some(1), Some(1));
+    // Nothing is learned, so the first stays the best.
+    (settings.optimizer.learning_rate, settings.optimizer.min_learning_rate) = (0.0, 0.0);
+    let folder = tempfile::tempdir().unwrap();
+    let curve = curve(16);
+    let (_, events) = train(&curve, &settings, folder.path(), Start::New, || {});
+    let losses = events.iter().filter_map(|event| match event {
+        Event::Evaluated { step, loss, .. } => Some((*loss, step.get())),
+        _ => None,
+    });
+    let (loss, step) = losses.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
+    assert!(step < 8, "the last is not to be the best here");
+    let checkpoints = folder.path().join("checkpoints");
+    let best: serde_json::Value = serde_json::from_str(&fs::read_to_string(checkpoints.join("best")).unwrap()).unwrap();
+    assert_eq!(best, serde_json::json!({"schema": 1, "step": step, "eval_loss": loss}));
+    let mut names: Vec<_> =
+        fs::read_dir(&checkpoints).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, [format!("{step:08}"), "00000008".to_owned(), "best".to_owned()]);
 }

@@ -1,0 +1,9 @@
+//! Whole runs of a small model: what fails in them, what they leave, how they go on.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod checkpoints;
+mod cleaning;
+mod injected;
+mod kit;
+mod transaction;
