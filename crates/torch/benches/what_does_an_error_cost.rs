@@ -77,7 +77,7 @@ fn refused(nth: u64, failing: impl Fn() -> bool) -> f64 {
     let (failed, events) = host::record(|| {
         host::fail_nth(nth, 1);
         let failed = failing();
-        host::touch_pair(Bytes(64));
+        host::touch_pair(Bytes(64)).expect("a small block");
         failed
     });
     assert!(failed, "the allocation was refused");

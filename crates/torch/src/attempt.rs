@@ -8,6 +8,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::fmt::Display;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
@@ -45,6 +46,11 @@ pub fn attempt<T>(body: impl FnOnce() -> T) -> Result<T> {
 pub(crate) fn raise(error: TorchError) -> ! {
     prepare();
     panic::panic_any(error)
+}
+
+/// Ends the enclosing [`attempt`] with [`TorchError::Input`]: for data that turns out to be wrong while a batch is made.
+pub fn refuse_input(problem: impl Display) -> ! {
+    raise(TorchError::Input(problem.to_string()))
 }
 
 /// The engine error inside a panic, if it is one.

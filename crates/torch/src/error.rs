@@ -24,6 +24,9 @@ pub enum TorchError {
     /// A recomputed segment panicked in its second run; the panic itself cannot cross the engine.
     #[error("a recomputed segment panicked in backward: {0}")]
     Panic(String),
+    /// Data that was to be computed with is wrong: the person who brought it can mend it.
+    #[error("{0}")]
+    Input(String),
     /// There is no such device, or no way to use it.
     #[error("{0}")]
     Device(String),

@@ -25,7 +25,7 @@ mod scaler;
 mod settings;
 
 pub use adamw::{AdamW, AdamWRule};
-pub use attempt::attempt;
+pub use attempt::{attempt, refuse_input};
 pub use autocast::Autocast;
 pub use device::{DeviceAsked, DeviceFacts, start};
 pub use error::{Result, TorchError};

@@ -4,7 +4,7 @@
 
 mod model;
 
-use lowtide_torch::tch::{Device, Kind, Tensor};
+use lowtide_torch::tch::{Device, Kind, Tensor, set_num_threads};
 use lowtide_torch::{AdamW, AdamWRule, TorchError, attempt, gradients, host, rng};
 use model::{Model, Shape};
 
@@ -61,7 +61,7 @@ impl Setup {
 fn every_allocation_fails_once_and_nothing_is_left_behind() {
     host::install();
     // Threads that spin for work take minutes on a busy machine, and this step is tiny.
-    lowtide_torch::tch::set_num_threads(1);
+    set_num_threads(1);
     for recompute in [false, true] {
         check(recompute);
     }

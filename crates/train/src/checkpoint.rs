@@ -85,8 +85,9 @@ pub(crate) fn load(path: &Path, state: &mut State<'_>) -> Result<Progress> {
     }
     state.optimizer.allocate()?;
     let rng = rng::state(state.device)?;
-    tensor_file::read_into(&path.join(MODEL), &state.workload.state())?;
-    tensor_file::read_into(&path.join(TRAINING), &training_tensors(state, &rng))?;
+    tensor_file::read_into(&path.join(MODEL), &state.workload.state(), &[])?;
+    // A run may go on on another device: its generator then starts from the seed.
+    tensor_file::read_into(&path.join(TRAINING), &training_tensors(state, &rng), &[RNG_CUDA])?;
     rng::set_state(state.device, &rng)?;
     state.optimizer.restore_steps(saved.optimizer_steps);
     if let (Some(scaler), Some(saved)) = (&mut state.scaler, saved.scaler) {

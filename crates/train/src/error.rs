@@ -199,7 +199,7 @@ impl TrainError {
             | TrainError::Schedule { .. }
             | TrainError::File { .. }
             | TrainError::Unwritten { .. } => true,
-            TrainError::Engine(error) => matches!(error, TorchError::Device(_)),
+            TrainError::Engine(error) => matches!(error, TorchError::Device(_) | TorchError::Input(_)),
             TrainError::Line { .. } => false,
         }
     }

@@ -24,13 +24,13 @@ pub(crate) fn write(path: &Path, tensors: &BTreeMap<String, Tensor>) -> Result<(
 }
 
 /// Copies every tensor of the file into the tensor of the same name. Names, shapes and kinds must agree exactly, and are
-/// compared before anything is changed.
-pub(crate) fn read_into(path: &Path, targets: &BTreeMap<String, Tensor>) -> Result<()> {
+/// compared before anything is changed; only a name in `optional` may be missing on either side.
+pub(crate) fn read_into(path: &Path, targets: &BTreeMap<String, Tensor>, optional: &[&str]) -> Result<()> {
     let damaged = |problem: String| TrainError::Damaged { path: path.to_owned(), problem };
     let mut file = File::open(path).map_err(|error| file_error(path, error))?;
     let (data_start, metadata) = read_metadata(&mut file).map_err(damaged)?;
     let entries = metadata.tensors();
-    if let Some(difference) = difference(&entries, targets) {
+    if let Some(difference) = difference(&entries, targets, optional) {
         return Err(TrainError::OtherModel { path: path.to_owned(), difference });
     }
     let length = file.metadata().map_err(|error| file_error(path, error))?.len();
@@ -39,7 +39,8 @@ pub(crate) fn read_into(path: &Path, targets: &BTreeMap<String, Tensor>) -> Resu
         return Err(damaged(format!("it is {length} bytes long, and its header asks for {wanted}")));
     }
     for (name, target) in targets {
-        let (start, end) = entries[name].data_offsets;
+        let Some(entry) = entries.get(name) else { continue };
+        let (start, end) = entry.data_offsets;
         let mut bytes = vec![0; end - start];
         file.seek(SeekFrom::Start(data_start + start as u64))
             .and_then(|_| file.read_exact(&mut bytes))
@@ -51,9 +52,16 @@ pub(crate) fn read_into(path: &Path, targets: &BTreeMap<String, Tensor>) -> Resu
 }
 
 /// The first thing, by name, in which a file and the tensors it is for do not agree.
-fn difference(entries: &HashMap<String, &TensorInfo>, targets: &BTreeMap<String, Tensor>) -> Option<String> {
+fn difference(
+    entries: &HashMap<String, &TensorInfo>,
+    targets: &BTreeMap<String, Tensor>,
+    optional: &[&str],
+) -> Option<String> {
     for (name, target) in targets {
         let Some(info) = entries.get(name) else {
+            if optional.contains(&name.as_str()) {
+                continue;
+            }
             return Some(format!("it does not hold `{name}`"));
         };
         let shape: Vec<i64> = info.shape.iter().map(|size| *size as i64).collect();
@@ -64,7 +72,8 @@ fn difference(entries: &HashMap<String, &TensorInfo>, targets: &BTreeMap<String,
             return Some(format!("`{name}` is {:?} {shape:?}, and this model has {wanted} {size:?}", info.dtype));
         }
     }
-    let surplus = entries.keys().filter(|name| !targets.contains_key(*name)).min()?;
+    let surplus =
+        entries.keys().filter(|name| !targets.contains_key(*name) && !optional.contains(&name.as_str())).min()?;
     Some(format!("it holds `{surplus}`, which this model does not have"))
 }
 

@@ -37,7 +37,8 @@ pub trait Workload {
         NonZeroU32::MIN
     }
 
-    /// The batch of training samples `first .. first + count`.
+    /// The batch of training samples `first .. first + count`. Data that is wrong ends it with
+    /// [`lowtide_torch::refuse_input`].
     fn train_batch(&self, first: u64, count: u32) -> Batch;
 
     /// The batch of evaluation samples `first .. first + count`: other samples than those for training.

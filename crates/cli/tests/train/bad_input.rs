@@ -169,3 +169,30 @@ fn an_override_that_is_none() {
 fn a_batch_that_is_no_batch() {
     assert_snapshot!(refusal("tiny.yaml --set train.micro_batch=9"), @"error: --set train.micro_batch=9: train.micro_batch: expected auto or a whole number from 1 to train.batch (8), got 9");
 }
+
+#[test]
+fn files_of_tokens() {
+    let place = Place::new();
+    let tokens: Vec<u8> = (0..400u16).map(|number| number % 30).flat_map(u16::to_le_bytes).collect();
+    fs::write(place.path("good.bin"), &tokens).unwrap();
+    place.ends(0, "train tiny.yaml --out good --set data.source=tokens --set data.train=good.bin");
+
+    fs::write(place.path("odd.bin"), &tokens[1..]).unwrap();
+    fs::write(place.path("short.bin"), &tokens[..4]).unwrap();
+    let refused = |words: &str| refusal_in(&place, &format!("tiny.yaml --out bad --set data.source=tokens {words}"));
+    assert_snapshot!(refused(""), @"error: --set data.source=tokens: data.train: the source `tokens` needs a file of tokens to train on");
+    assert_snapshot!(refused("--set data.train=none.bin"), @"error: --set data.train=none.bin: data.train: none.bin: No such file or directory (os error 2)");
+    assert_snapshot!(refused("--set data.train=odd.bin"), @"error: --set data.train=odd.bin: data.train: odd.bin: 799 bytes are no whole number of 2-byte tokens");
+    assert!(refused("--set data.train=short.bin").contains("2 tokens are fewer than a sample's"));
+}
+
+/// Found while training: the run ends with the message, and what was trained before stays.
+#[test]
+fn a_token_outside_the_vocabulary() {
+    let place = Place::new();
+    let tokens: Vec<u8> = (0..400u16).map(|_| 60_000).flat_map(u16::to_le_bytes).collect();
+    fs::write(place.path("wild.bin"), &tokens).unwrap();
+    let ran = place.ends(2, "train tiny.yaml --out wild --set data.source=tokens --set data.train=wild.bin");
+    assert!(ran.stderr.contains("wild.bin: token 60000 at position"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("is outside the vocabulary of"), "{}", ran.stderr);
+}

@@ -2,6 +2,8 @@
 
 mod model;
 mod settings;
+mod text;
+mod token_file;
 mod workload;
 
 pub use model::Model;

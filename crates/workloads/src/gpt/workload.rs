@@ -10,16 +10,13 @@ use lowtide_train::{Batch, Mode, Result, Workload};
 
 use super::model::Model;
 use super::settings::{DataSettings, ModelSettings};
-use crate::text_source::TextSource;
-
-/// Evaluation samples are numbered from here, far above any training sample.
-const EVALUATION: u64 = 1 << 62;
+use super::text::{Part, Text};
 
 /// GPT-2 on text.
 pub struct Gpt {
     model: Model,
     mode: Mode,
-    text: TextSource,
+    text: Text,
     tokens: usize,
     device: Device,
 }
@@ -37,22 +34,19 @@ impl Gpt {
             data: serde_json::to_value(&data).expect("plain names"),
             ..loaded.settings.clone()
         };
-        Ok((Gpt::new(&model, settings.seed, device)?, settings))
-    }
-
-    /// A fresh model on the built-in text of `seed`.
-    pub fn new(settings: &ModelSettings, seed: u64, device: Device) -> Result<Gpt> {
+        let text = Text::open(&data, &model, settings.seed, &loaded.origins)?;
         let mode = Mode::default();
-        let model = attempt(|| Model::new(settings, &mode, device))?;
-        Ok(Gpt { model, mode, text: TextSource::new(seed), tokens: settings.block_size as usize, device })
+        let tokens = model.block_size as usize;
+        let model = attempt(|| Model::new(&model, &mode, device))?;
+        Ok((Gpt { model, mode, text, tokens, device }, settings))
     }
 
     /// Samples `first .. first + count` as inputs and the tokens that follow them.
-    fn batch(&self, first: u64, count: u32) -> Batch {
+    fn batch(&self, part: Part, first: u64, count: u32) -> Batch {
         let length = self.tokens + 1;
         let mut ids = Vec::with_capacity(length * count as usize);
         for number in first..first + u64::from(count) {
-            ids.extend(self.text.sample(number, length).into_iter().map(i64::from));
+            ids.extend(self.text.sample(part, number));
         }
         let ids = Tensor::from_slice(&ids).view([i64::from(count), length as i64]).to_device(self.device);
         Batch {
@@ -96,11 +90,11 @@ impl Workload for Gpt {
     }
 
     fn train_batch(&self, first: u64, count: u32) -> Batch {
-        self.batch(first, count)
+        self.batch(Part::Train, first, count)
     }
 
     fn eval_batch(&self, first: u64, count: u32) -> Batch {
-        self.batch(EVALUATION + first, count)
+        self.batch(Part::Eval, first, count)
     }
 
     fn targets_per_sample(&self) -> u64 {
@@ -108,6 +102,6 @@ impl Workload for Gpt {
     }
 
     fn loss_floor(&self) -> Option<f64> {
-        Some(self.text.entropy(self.tokens))
+        self.text.entropy()
     }
 }
