@@ -3,7 +3,7 @@
 use lowtide_core::Bytes;
 use lowtide_train::{Outcome, Summary};
 
-use crate::numbers::grouped;
+use crate::numbers::{grouped, speed};
 
 /// What a person reads when a run has ended, line by line.
 pub(crate) fn last_words(outcome: &Outcome) -> Vec<String> {
@@ -41,7 +41,7 @@ fn figures(summary: &Summary) -> Vec<String> {
         row("loss", loss_text(loss, summary.loss_floor));
     }
     if summary.targets_per_second > 0.0 {
-        row("speed", format!("{} tokens/s", grouped(summary.targets_per_second as u64)));
+        row("speed", speed(summary.samples_per_second, summary.targets_per_second));
     }
     let line = summary.line_bytes.map_or("no line".to_owned(), |line| format!("line {}", Bytes(line)));
     row("memory", format!("peak {} ({line})", Bytes(summary.peak_allocated_bytes)));

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::head::Head;
 use crate::last_words::last_words;
-use crate::numbers::grouped;
+use crate::numbers::speed;
 
 /// Lines of steps printed over a whole run where there is no terminal, about.
 const QUIET_LINES: u64 = 10;
@@ -57,12 +57,10 @@ impl Outlook {
                     self.set_position(step.get());
                 }
             }
-            Event::StepDone { step, loss, tokens, seconds, peak, .. } => {
-                let rate = tokens.unwrap_or(0) as f64 / seconds.max(f64::MIN_POSITIVE);
-                self.step(
-                    step.get(),
-                    &format!("loss {loss:.4}  {} tokens/s  {}", grouped(rate as u64), self.memory(*peak)),
-                );
+            Event::StepDone { step, loss, samples, tokens, seconds, peak, .. } => {
+                let seconds = seconds.max(f64::MIN_POSITIVE);
+                let speed = speed(*samples as f64 / seconds, tokens.unwrap_or(0) as f64 / seconds);
+                self.step(step.get(), &format!("loss {loss:.4}  {speed}  {}", self.memory(*peak)));
                 self.look_at(step.get(), *loss);
             }
             Event::OutOfMemory { step, phase, requested, .. } => {
