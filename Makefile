@@ -46,7 +46,7 @@ lint: setup ## check the format and run clippy
 bench: setup ## run the benches (BENCH=name for one of them)
 	@$(cargo) bench --profile release --workspace --bench '$(BENCH)'
 
-gpu-check: setup ## run the checks that need a GPU (SUITE=engine)
+gpu-check: setup ## run the checks that need a GPU (SUITE=engine, hold-gpt or hold-qca)
 	@scripts/gpu-check $(SUITE)
 
 clean: ## delete what was built; LibTorch in .venv stays
