@@ -11,17 +11,31 @@ use std::process::{Command, ExitCode};
 const ENGINE_VARIABLE: &str = "LOWTIDE_ENGINE";
 const ENGINE: &str = "lowtide-engine";
 
+/// How long threads of the engine spin for work before they sleep. The default of OpenMP's runtime is milliseconds, which
+/// makes two runs on the same cores wait for each other; alone, this is as fast. Read when the engine is loaded.
+const SPIN: (&str, &str) = ("GOMP_SPINCOUNT", "20000");
+/// Variables by which a person chooses that for themselves.
+const SPIN_CHOSEN: [&str; 2] = ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"];
+
 /// Replaces this process by the engine. Returns only where that fails.
 pub(crate) fn become_engine(command: &str, args: &[OsString]) -> ExitCode {
     let engine = match find() {
         Ok(engine) => engine,
         Err(error) => return failed(&format!("cannot tell where this program is: {error}"), None),
     };
-    let error = Command::new(&engine).arg(command).args(args).exec();
+    let error = engine_command(&engine).arg(command).args(args).exec();
     match error.kind() {
         io::ErrorKind::NotFound => failed(&format!("the engine is not there: {}", engine.display()), Some(mend())),
         _ => failed(&format!("{}: {error}", engine.display()), None),
     }
+}
+
+fn engine_command(engine: &Path) -> Command {
+    let mut command = Command::new(engine);
+    if SPIN_CHOSEN.iter().all(|variable| env::var_os(variable).is_none()) {
+        command.env(SPIN.0, SPIN.1);
+    }
+    command
 }
 
 fn find() -> io::Result<PathBuf> {
