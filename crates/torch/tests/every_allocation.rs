@@ -4,6 +4,8 @@
 
 mod model;
 
+use lowtide_core::Bytes;
+use lowtide_torch::host::HostAction;
 use lowtide_torch::tch::{Device, Kind, Tensor, set_num_threads};
 use lowtide_torch::{AdamW, AdamWRule, TorchError, attempt, gradients, host, rng};
 use model::{Model, Shape};
@@ -73,9 +75,11 @@ fn check(recompute: bool) {
     let wanted = setup.clean_gradients(&random);
 
     rng::set_state(Device::Cpu, &random).unwrap();
-    let before = host::stats().allocations;
-    setup.step(&mut Phase::Forward.clone()).unwrap();
-    let allocations = host::stats().allocations - before;
+    let (stepped, events) = host::record(|| setup.step(&mut Phase::Forward.clone()));
+    stepped.unwrap();
+    let sizes: Vec<Bytes> =
+        events.iter().filter(|event| event.action == HostAction::Allocate).map(|event| event.bytes).collect();
+    let allocations = sizes.len() as u64;
     gradients::release(&setup.model.parameters);
     assert!(allocations >= 200, "the step makes only {allocations} allocations");
 
@@ -91,7 +95,7 @@ fn check(recompute: bool) {
         let TorchError::Oom { oom, .. } = &error else {
             panic!("allocation {nth} in {phase:?} is not an out-of-memory error: {error:?}");
         };
-        assert_eq!(oom.requested, Some(host::last_refusal().unwrap().requested));
+        assert_eq!(oom.requested, Some(sizes[nth as usize - 1]), "another allocation than the recorded one failed");
         assert!(host::last_refusal().unwrap().injected);
         assert_eq!(host::stats().allocated, level, "allocation {nth} in {phase:?} left memory behind");
         failed[phase as usize] += 1;

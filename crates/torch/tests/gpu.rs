@@ -188,6 +188,28 @@ fn the_loss_head_is_that_of_the_plain_way() {
     }
 }
 
+/// A value that is not finite must reach the gradients, where the loss scale and the person can see it.
+#[test]
+#[ignore = "needs a GPU"]
+fn the_loss_head_hides_no_nan() {
+    let _turn = gpu();
+    for kind in [Kind::Float, Kind::BFloat16, Kind::Half] {
+        let start = Tensor::ones([4, 64], (Kind::Float, GPU));
+        let _ = start.get(2).fill_(f64::NAN);
+        let hidden = start.set_requires_grad(true);
+        let weight = Tensor::randn([1000, 64], (Kind::Float, GPU));
+        let targets = Tensor::zeros([4], (Kind::Int64, GPU));
+        let loss = {
+            let _narrow = (kind != Kind::Float).then(|| Autocast::enter(GPU, kind));
+            linear_cross_entropy(&hidden, &weight, &targets, NonZeroU32::MIN)
+        };
+        loss.backward();
+        let finite = hidden.grad().isfinite().all_dim(1, false);
+        assert!(finite.equal(&Tensor::from_slice(&[true, true, false, true]).to_device(GPU)), "{kind:?}: {finite:?}");
+        assert!(!loss.double_value(&[]).is_finite());
+    }
+}
+
 /// The largest relative error of loss and gradients against fp32 in LibTorch's own way.
 fn loss_head_error(vocabulary: i64, kind: Kind, chunks: u32) -> f64 {
     let hidden = Tensor::randn([300, 64], (Kind::Float, GPU)).set_requires_grad(true);

@@ -51,6 +51,7 @@ impl Setup {
 
 /// The length of the difference as a share of the length of `wanted`, over all tensors together.
 fn relative_error(found: &[Tensor], wanted: &[Tensor]) -> f64 {
+    assert!(!wanted.is_empty() && found.len() == wanted.len());
     let length = |tensors: &mut dyn Iterator<Item = Tensor>| {
         tensors.map(|tensor| tensor.to_kind(Kind::Double).square().sum(Kind::Double).double_value(&[])).sum::<f64>()
     };
