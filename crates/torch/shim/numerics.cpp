@@ -5,6 +5,26 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
+namespace {
+
+at::Tensor in_memory_order(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "a parameter with gaps in memory cannot be updated in slices");
+  return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
+}
+
+// Without allocating: filling a tensor on the CPU makes another one first.
+void set_step(at::Tensor& step, double value) {
+  if (step.is_cpu()) {
+    *step.mutable_data_ptr<float>() = static_cast<float>(value);
+  } else {
+    step.fill_(value);
+  }
+}
+
+}  // namespace
+
 extern "C" {
 
 struct AdamwRule {
@@ -21,15 +41,53 @@ Status lt_adamw(at::Tensor* const* params, at::Tensor* const* grads, at::Tensor*
                 size_t count, at::Tensor* step, double step_value, AdamwRule rule) {
   return lowtide::guarded([&] {
     at::NoGradGuard no_grad;
-    if (step->is_cpu()) {
-      *step->mutable_data_ptr<float>() = static_cast<float>(step_value);
-    } else {
-      step->fill_(step_value);
-    }
+    set_step(*step, step_value);
     const std::vector<at::Tensor> steps(count, *step);
     at::_fused_adamw_(lowtide::list(params, count), lowtide::list(grads, count), lowtide::list(first, count),
                       lowtide::list(second, count), {}, steps, rule.learning_rate, rule.beta1, rule.beta2,
                       rule.weight_decay, rule.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+  });
+}
+
+// Bytes of host memory that the device copies from and to without waiting; plain memory where there is no GPU.
+Status lt_host_bytes(int64_t bytes, int32_t pinned, at::Tensor** out) {
+  return lowtide::guarded([&] {
+    *out = new at::Tensor(at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned != 0)));
+  });
+}
+
+// The update of one parameter whose moments are on the host: they pass through the halves of `stage` slice by slice, so
+// that no more than `stage` is needed on the device. `done` counts elements and is where a call that failed goes on.
+//
+// Nothing waits: copies and kernels are ordered by the stream. The caller waits before anybody reads the moments.
+Status lt_adamw_staged(at::Tensor* parameter, at::Tensor* gradient, at::Tensor* first, at::Tensor* second,
+                       at::Tensor* stage, at::Tensor* step, double step_value, AdamwRule rule, int64_t* done) {
+  return lowtide::guarded([&] {
+    at::NoGradGuard no_grad;
+    set_step(*step, step_value);
+    const auto values = in_memory_order(parameter->detach());
+    // The engine keeps gradients in their parameter's layout; one that was set by hand is copied into it.
+    const bool alike = gradient->strides() == parameter->strides();
+    const auto slopes = in_memory_order(alike ? *gradient : at::empty_like(*parameter).copy_(*gradient));
+    const auto kind = first->scalar_type();
+    const auto half = stage->numel() / 2;
+    const auto slice = half / static_cast<int64_t>(first->element_size());
+    const auto staged = [&](int64_t start, int64_t count) {
+      return stage->narrow(0, start, count * static_cast<int64_t>(first->element_size())).view(kind);
+    };
+    while (*done < values.numel()) {
+      const auto count = std::min(slice, values.numel() - *done);
+      const auto here = [&](const at::Tensor& whole) { return in_memory_order(whole).narrow(0, *done, count); };
+      auto mean = staged(0, count), square = staged(half, count);
+      auto mean_at_home = here(*first), square_at_home = here(*second);
+      mean.copy_(mean_at_home, /*non_blocking=*/true);
+      square.copy_(square_at_home, /*non_blocking=*/true);
+      at::_fused_adamw_({here(values)}, {here(slopes)}, {mean}, {square}, {}, {*step}, rule.learning_rate, rule.beta1,
+                        rule.beta2, rule.weight_decay, rule.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+      mean_at_home.copy_(mean, /*non_blocking=*/true);
+      square_at_home.copy_(square, /*non_blocking=*/true);
+      *done += count;
+    }
   });
 }
 

@@ -1,14 +1,18 @@
 //! AdamW with the engine's fused kernel.
 //!
 //! The moments are allocated once, before the first step; a step then updates everything in place and allocates no tensor
-//! memory, so it cannot run out half-way. Should the engine fail in it all the same, the groups that were updated are
-//! remembered and calling [`AdamW::step`] again finishes the same step.
+//! memory, so it cannot run out half-way. Should the engine fail in it all the same, what was updated is remembered and
+//! calling [`AdamW::step`] again finishes the same step.
+//!
+//! [`AdamW::spill`] moves the moments to the host. A step then takes them through a small stage on the device, slice by
+//! slice, which gives the same numbers: the update of an element looks at no other.
 
-use tch::{Device, Kind, Tensor};
+use tch::{Cuda, Device, Kind, Tensor};
 
 use crate::attempt::attempt;
 use crate::error::Result;
 use crate::ffi;
+use crate::spilled::{moments_on_host, stage, stage_bytes};
 
 /// The constants of the update.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,8 +45,20 @@ pub struct AdamW {
     groups: Vec<Group>,
     steps: u64,
     step_tensor: Option<Tensor>,
-    /// Groups already updated in a step that did not finish.
-    updated: usize,
+    on_host: bool,
+    /// What the moments pass through on their way from the host and back.
+    stage: Option<Tensor>,
+    updated: Updated,
+}
+
+/// How far a step that did not finish has come.
+#[derive(Clone, Copy, Default)]
+struct Updated {
+    groups: usize,
+    /// Parameters of the next group, where it is updated one by one.
+    parameters: usize,
+    /// Elements of the next of those.
+    elements: i64,
 }
 
 impl AdamW {
@@ -53,7 +69,7 @@ impl AdamW {
             .into_iter()
             .map(|(weight_decay, parameters)| Group { weight_decay, parameters, first: Vec::new(), second: Vec::new() })
             .collect();
-        AdamW { rule, groups, steps: 0, step_tensor: None, updated: 0 }
+        AdamW { rule, groups, steps: 0, step_tensor: None, on_host: false, stage: None, updated: Updated::default() }
     }
 
     /// Allocates the moments, all zero. A failure leaves the optimizer as it was; a second call changes nothing.
@@ -75,15 +91,63 @@ impl AdamW {
         Ok(())
     }
 
+    /// Moves the moments to the host, or allocates them there. A failure leaves them where they are; a call after a
+    /// success changes nothing.
+    pub fn spill(&mut self) -> Result<()> {
+        let device = self.device();
+        if !self.on_host {
+            let step = match &self.step_tensor {
+                Some(step) => step.shallow_clone(),
+                None => attempt(|| Tensor::zeros([], (Kind::Float, device)))?,
+            };
+            let parameters: Vec<&Tensor> = self.groups.iter().flat_map(|group| &group.parameters).collect();
+            let now: Vec<(&Tensor, &Tensor)> = self.moments().collect();
+            let mut moved = moments_on_host(&parameters, &now, device)?.into_iter();
+            for group in &mut self.groups {
+                (group.first, group.second) = moved.by_ref().take(group.parameters.len()).unzip();
+            }
+            self.step_tensor = Some(step);
+            self.on_host = true;
+        }
+        if self.stage.is_none() {
+            self.stage = Some(stage(self.largest(), device)?);
+        }
+        Ok(())
+    }
+
+    /// Whether the moments are on the host.
+    #[must_use]
+    pub fn is_spilled(&self) -> bool {
+        self.on_host
+    }
+
+    /// What the device holds for the update once the moments are on the host.
+    #[must_use]
+    pub fn stage_bytes(&self) -> u64 {
+        stage_bytes(self.largest())
+    }
+
     /// Updates every parameter that has a gradient.
     pub fn step(&mut self, learning_rate: f64) -> Result<()> {
-        self.allocate()?;
-        let number = self.steps + 1;
-        while self.updated < self.groups.len() {
-            self.update(&self.groups[self.updated], learning_rate, number)?;
-            self.updated += 1;
+        if self.on_host {
+            self.spill()?
+        } else {
+            self.allocate()?
         }
-        self.updated = 0;
+        let number = self.steps + 1;
+        while self.updated.groups < self.groups.len() {
+            if self.on_host {
+                self.update_staged(learning_rate, number)?;
+            } else {
+                self.update(&self.groups[self.updated.groups], learning_rate, number)?;
+            }
+            self.updated = Updated { groups: self.updated.groups + 1, ..Updated::default() };
+        }
+        if let (true, Device::Cuda(index)) = (self.on_host, self.device()) {
+            // The copies back to the host do not wait by themselves, and the moments may be read from now on.
+            attempt(|| Cuda::synchronize(index as i64))?;
+        }
+        self.updated = Updated::default();
         self.steps = number;
         Ok(())
     }
@@ -107,7 +171,7 @@ impl AdamW {
     fn update(&self, group: &Group, learning_rate: f64, number: u64) -> Result<()> {
         let mut lists = [const { Vec::new() }; 4];
         let mut gradients = Vec::new();
-        for (index, parameter) in group.parameters.iter().enumerate() {
+        for (index, parameter) in group.parameters.iter().enumerate().skip(self.updated.parameters) {
             let gradient = parameter.grad();
             if !gradient.defined() {
                 continue;
@@ -121,14 +185,6 @@ impl AdamW {
         if gradients.is_empty() {
             return Ok(());
         }
-        let step = self.step_tensor.as_ref().expect("allocate ran before");
-        let rule = ffi::AdamwRule {
-            learning_rate,
-            beta1: self.rule.beta1,
-            beta2: self.rule.beta2,
-            weight_decay: group.weight_decay,
-            epsilon: self.rule.epsilon,
-        };
         // SAFETY: the four lists have the same length; their tensors live in `group` and `gradients` through the call.
         let status = unsafe {
             ffi::lt_adamw(
@@ -137,12 +193,59 @@ impl AdamW {
                 lists[2].as_ptr(),
                 lists[3].as_ptr(),
                 gradients.len(),
-                step.as_ptr(),
+                self.step_tensor.as_ref().expect("step() allocates first").as_ptr(),
                 number as f64,
-                rule,
+                self.shim_rule(group, learning_rate),
             )
         };
         status.check()
+    }
+
+    /// Updates the next group from where it stands, one parameter after the other.
+    fn update_staged(&mut self, learning_rate: f64, number: u64) -> Result<()> {
+        let group = &self.groups[self.updated.groups];
+        let rule = self.shim_rule(group, learning_rate);
+        let stage = self.stage.as_ref().expect("step() spills first");
+        let step = self.step_tensor.as_ref().expect("step() spills first");
+        while let Some(parameter) = group.parameters.get(self.updated.parameters) {
+            let index = self.updated.parameters;
+            let gradient = parameter.grad();
+            if gradient.defined() {
+                // SAFETY: every tensor lives in `self` or in `gradient` through the call; `elements` is written to.
+                let status = unsafe {
+                    ffi::lt_adamw_staged(
+                        parameter.as_ptr(),
+                        gradient.as_ptr(),
+                        group.first[index].as_ptr(),
+                        group.second[index].as_ptr(),
+                        stage.as_ptr(),
+                        step.as_ptr(),
+                        number as f64,
+                        rule,
+                        &mut self.updated.elements,
+                    )
+                };
+                status.check()?;
+            }
+            self.updated = Updated { parameters: index + 1, elements: 0, ..self.updated };
+        }
+        Ok(())
+    }
+
+    fn shim_rule(&self, group: &Group, learning_rate: f64) -> ffi::AdamwRule {
+        ffi::AdamwRule {
+            learning_rate,
+            beta1: self.rule.beta1,
+            beta2: self.rule.beta2,
+            weight_decay: group.weight_decay,
+            epsilon: self.rule.epsilon,
+        }
+    }
+
+    /// Bytes of the largest moment.
+    fn largest(&self) -> u64 {
+        let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
+        self.groups.iter().flat_map(|group| &group.parameters).map(bytes).max().unwrap_or(0)
     }
 
     fn device(&self) -> Device {

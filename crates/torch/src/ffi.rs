@@ -125,6 +125,18 @@ unsafe extern "C" {
         step_value: f64,
         rule: AdamwRule,
     ) -> Status;
+    pub(crate) fn lt_host_bytes(bytes: i64, pinned: i32, out: *mut *mut C_tensor) -> Status;
+    pub(crate) fn lt_adamw_staged(
+        parameter: *const C_tensor,
+        gradient: *const C_tensor,
+        first: *const C_tensor,
+        second: *const C_tensor,
+        stage: *const C_tensor,
+        step: *const C_tensor,
+        step_value: f64,
+        rule: AdamwRule,
+        done: *mut i64,
+    ) -> Status;
     pub(crate) fn lt_grad_norm(grads: *const *const C_tensor, count: usize, out: *mut *mut C_tensor) -> Status;
     pub(crate) fn lt_release_grads(parameters: *const *const C_tensor, count: usize);
     pub(crate) fn lt_clip(grads: *const *const C_tensor, count: usize, norm: *const C_tensor, limit: f64) -> Status;

@@ -23,6 +23,7 @@ mod recompute;
 pub mod rng;
 mod scaler;
 mod settings;
+mod spilled;
 
 pub use adamw::{AdamW, AdamWRule};
 pub use attempt::{attempt, refuse_input};

@@ -273,6 +273,38 @@ fn an_update_allocates_nothing() {
 
 #[test]
 #[ignore = "needs a GPU"]
+fn spilled_moments_leave_the_device_and_change_no_number() {
+    let _turn = gpu();
+    set_deterministic(true).unwrap();
+    // Larger than a slice, so that it passes through the stage in pieces.
+    let start = Tensor::randn([5000, 5000], (Kind::Float, GPU));
+    let slope = Tensor::randn([5000, 5000], (Kind::Float, GPU));
+    let run = |spilled: bool| {
+        let weight = start.copy().set_requires_grad(true);
+        let mut optimizer = AdamW::new(AdamWRule::default(), vec![(0.1, vec![weight.shallow_clone()])]);
+        let rest = cuda::stats(0).unwrap().allocated;
+        for number in 1..=4 {
+            if spilled && number == 2 {
+                optimizer.spill().unwrap();
+                let held = cuda::stats(0).unwrap().allocated.saturating_sub(rest);
+                assert!(held.get() < optimizer.stage_bytes() + 4096, "{held} stay on the device");
+            }
+            (&weight * &slope).sum(Kind::Float).backward();
+            cuda::reset_peaks(0).unwrap();
+            let before = cuda::stats(0).unwrap().allocated_peak;
+            optimizer.step(0.01).unwrap();
+            assert!(number == 1 || cuda::stats(0).unwrap().allocated_peak == before, "step {number} allocates");
+            gradients::release(std::slice::from_ref(&weight));
+        }
+        let (mean, square) = optimizer.moments().next().map(|(a, b)| (a.to_device(GPU), b.to_device(GPU))).unwrap();
+        [weight.detach(), mean, square]
+    };
+    assert_eq!(run(true), run(false));
+    set_deterministic(false).unwrap();
+}
+
+#[test]
+#[ignore = "needs a GPU"]
 fn recompute_gives_the_same_gradients_on_device_and_from_host() {
     let _turn = gpu();
     set_deterministic(true).unwrap();

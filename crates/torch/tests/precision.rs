@@ -261,3 +261,56 @@ fn adamw_follows_the_formula_and_allocates_nothing() {
 fn values(tensor: &Tensor) -> Vec<f64> {
     no_grad(|| Vec::try_from(tensor.to_kind(Kind::Double)).expect("a list of numbers"))
 }
+
+/// Two parameters, one of several slices, updated three times; spilled before the step that is named.
+fn updated(spilled_before: Option<u64>) -> (Vec<Tensor>, AdamW) {
+    rng::seed(Device::Cpu, 3).unwrap();
+    let large = Tensor::randn([3000, 3000], CPU);
+    // Laid out in memory column by column.
+    let turned = Tensor::randn([40, 30], CPU).transpose(0, 1).detach();
+    let parameters = [large, turned].map(|tensor| tensor.set_requires_grad(true));
+    let groups = vec![(0.1, vec![parameters[0].shallow_clone()]), (0.0, vec![parameters[1].shallow_clone()])];
+    let mut optimizer = AdamW::new(AdamWRule::default(), groups);
+    for number in 1..=3 {
+        if spilled_before == Some(number) {
+            optimizer.spill().unwrap();
+        }
+        for parameter in &parameters {
+            (parameter * parameter.randn_like()).sum(Kind::Float).backward();
+        }
+        optimizer.step(0.01).unwrap();
+        gradients::release(&parameters);
+    }
+    (parameters.map(|tensor| tensor.detach()).into(), optimizer)
+}
+
+#[test]
+fn spilled_moments_give_the_same_numbers() {
+    let _alone = alone();
+    let (plain, plain_optimizer) = updated(None);
+    for spilled_before in [1, 2, 3] {
+        let (spilled, optimizer) = updated(Some(spilled_before));
+        assert!(optimizer.is_spilled() && !plain_optimizer.is_spilled());
+        assert_eq!(spilled, plain, "spilled before step {spilled_before}");
+        for (plain, spilled) in plain_optimizer.moments().zip(optimizer.moments()) {
+            assert_eq!(plain, spilled);
+        }
+        assert_eq!(optimizer.steps(), 3);
+    }
+}
+
+#[test]
+fn a_spill_that_fails_changes_nothing() {
+    let _alone = alone();
+    let parameter = Tensor::randn([64], CPU).set_requires_grad(true);
+    let mut optimizer = AdamW::new(AdamWRule::default(), vec![(0.0, vec![parameter.shallow_clone()])]);
+    (&parameter * 2.0).sum(Kind::Float).backward();
+    optimizer.step(0.01).unwrap();
+    let mean = optimizer.moments().next().unwrap().0.copy();
+    host::fail_nth(1, 1);
+    assert!(optimizer.spill().unwrap_err().is_oom());
+    assert!(!optimizer.is_spilled());
+    optimizer.spill().unwrap();
+    assert_eq!(*optimizer.moments().next().unwrap().0, mean);
+    assert_eq!(optimizer.stage_bytes(), 512);
+}
