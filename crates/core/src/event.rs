@@ -43,7 +43,7 @@ pub enum Event {
         seed: u64,
         /// The effective batch in samples.
         batch: u32,
-        /// The first micro-batch.
+        /// The largest micro-batch it may take.
         micro_batch: MicroBatch,
         /// The line on the device.
         line: Line,
@@ -53,6 +53,20 @@ pub enum Event {
         parameters: u64,
         /// The step of the checkpoint that the run goes on from.
         resumed_at: Option<Step>,
+    },
+    /// A micro-batch was tried out before training, to find the first one; nothing else came of it.
+    Probed {
+        /// Samples computed at once.
+        micro_batch: MicroBatch,
+        /// The most bytes in use; `null` where memory ran out.
+        peak: Option<Bytes>,
+        /// How long it took.
+        seconds: f64,
+    },
+    /// The first micro-batch was chosen.
+    Sized {
+        /// The measures that training starts with.
+        measures: Measures,
     },
     /// A step was committed.
     #[serde(rename = "step")]

@@ -34,6 +34,7 @@ pub(crate) fn report(result: anyhow::Result<Ended>) -> ExitCode {
     }
     match train {
         Some(TrainError::Line { .. }) => ExitCode::from(3),
+        Some(TrainError::Engine(error)) if error.is_oom() => ExitCode::from(3),
         Some(error) if error.is_users() => ExitCode::from(2),
         _ => ExitCode::FAILURE,
     }

@@ -28,7 +28,8 @@ impl Head {
         let no_gpu = facts.note.as_ref().map(|note| format!("the GPU is not used: {note}"));
         let above = settings.memory.line.exceeds(facts.total);
         let above = above.then(|| format!("the line is above what there is, so it is drawn at {}", facts.total));
-        let profile = Profile::of(facts).map(|profile| format!("device memory is {profile}"));
+        let line = settings.memory.line.resolve(facts.total).unwrap_or(Line::NONE);
+        let profile = Profile::of(facts, line).map(|profile| format!("the memory to use is {profile}"));
         let notes = no_gpu.into_iter().chain(above).chain(profile).collect();
         Head { device, total: facts.total, free: facts.free, notes, folder: folder.to_owned() }
     }

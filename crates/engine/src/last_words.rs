@@ -21,6 +21,9 @@ pub(crate) fn last_words(outcome: &Outcome) -> Vec<String> {
                 .iter()
                 .map(|tried| format!("  tried: {} ({})", tried.rung, tried.measures.in_phase(tried.phase))),
         );
+        if let Some(least) = outcome.least_line {
+            lines.push(format!("  the last try would have needed {least} or more"));
+        }
         lines.push(format!("hint: go on with a larger line: lowtide train --resume --out {folder} --line SIZE"));
     } else if outcome.summary.stopped == "interrupted" {
         lines.push(format!("hint: go on with lowtide train --resume --out {folder}"));

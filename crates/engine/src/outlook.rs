@@ -7,7 +7,7 @@
 use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lowtide_core::{Bytes, Event, Line, Phase, Record, Rung, SCHEMA};
+use lowtide_core::{Bytes, Event, Line, MicroBatch, Phase, Record, Rung, SCHEMA};
 use lowtide_train::Outcome;
 use serde::Serialize;
 
@@ -23,6 +23,8 @@ pub(crate) struct Outlook {
     steps: u64,
     head: Head,
     line: Line,
+    /// Samples in a step.
+    batch: u32,
     /// Whether a loss that is no finite number was told of.
     warned: bool,
 }
@@ -42,7 +44,7 @@ impl Outlook {
         } else {
             View::Lines
         };
-        Outlook { view, steps, head, line: Line::NONE, warned: false }
+        Outlook { view, steps, head, line: Line::NONE, batch: 0, warned: false }
     }
 
     pub(crate) fn event(&mut self, record: &Record) {
@@ -50,12 +52,23 @@ impl Outlook {
             return print_json(record);
         }
         match &record.event {
-            event @ Event::RunStarted { line, resumed_at, .. } => {
+            event @ Event::RunStarted { line, resumed_at, batch, .. } => {
                 self.line = *line;
+                self.batch = *batch;
                 self.head.lines(event).iter().for_each(|text| self.say(text));
                 if let Some(step) = resumed_at {
                     self.set_position(step.get());
                 }
+            }
+            // The first one is always tried, and mostly shows that there is nothing to tell.
+            Event::Probed { micro_batch, peak: Some(_), .. } if *micro_batch == MicroBatch::ONE => {}
+            Event::Probed { micro_batch, peak, seconds } => {
+                let found = peak.map_or("does not fit".to_owned(), |peak| format!("{peak} in use"));
+                self.say(&format!("tried micro-batch {micro_batch}: {found}, {seconds:.1} s"));
+            }
+            Event::Sized { measures } if measures.micro_batch.get() == self.batch => {}
+            Event::Sized { measures } => {
+                self.say(&format!("starting with {} of {}", measures.in_phase(Phase::Forward), self.batch));
             }
             Event::StepDone { step, loss, samples, tokens, seconds, peak, .. } => {
                 let seconds = seconds.max(f64::MIN_POSITIVE);

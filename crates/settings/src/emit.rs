@@ -131,6 +131,8 @@ memory:
   clean: auto
   host_line: none
   line: none
+  narrow: false
+  spill: auto
 eval:
   at_start: false
   batches: 4

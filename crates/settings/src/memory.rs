@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clean::Clean;
 use crate::shown::shown;
+use crate::spill::Spill;
 use crate::wrong::{Wrong, ensure};
 
 /// The memory that a run may use: the keys under `memory`.
@@ -20,6 +21,11 @@ pub struct MemorySettings {
     pub allocator: String,
     /// When cached memory is given back although nothing failed. Default: auto.
     pub clean: Clean,
+    /// Whether host memory is used for what a GPU has no room for. Never under a host line. Default: auto.
+    pub spill: Spill,
+    /// Whether fp32 may become bf16 (fp16 where the card has no bf16) when nothing else is enough: it changes more than
+    /// rounding. Default: false.
+    pub narrow: bool,
 }
 
 impl Default for MemorySettings {
@@ -29,6 +35,8 @@ impl Default for MemorySettings {
             host_line: LineSpec::None,
             allocator: "expandable_segments:True".to_owned(),
             clean: Clean::Auto,
+            spill: Spill::Auto,
+            narrow: false,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use lowtide_core::{Bytes, LineSpec, MicroBatch, Percent};
 use lowtide_settings::{
     Clean, EvalSettings, Loaded, MemorySettings, MicroBatchChoice, OptimizerSettings, Override, Precision, Recompute,
-    RunSettings, SaveSettings, TrainSettings, to_yaml,
+    RunSettings, SaveSettings, Spill, TrainSettings, to_yaml,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -142,7 +142,7 @@ prop_compose! {
         (eval_every, batches, at_start) in (prop::option::of(1u64..), 1u64.., any::<bool>()),
         (save_every, keep) in (prop::option::of(1u64..), 1u32..),
     ) -> RunSettings {
-        let memory = MemorySettings { line, host_line, allocator, clean: Clean::Clock };
+        let memory = MemorySettings { line, host_line, allocator, clean: Clean::Clock, spill: Spill::Off, narrow: true };
         let eval = EvalSettings { every: eval_every, batches, at_start };
         let save = SaveSettings { every: save_every, keep };
         RunSettings { workload, seed, model, data, train, optimizer, memory, eval, save }

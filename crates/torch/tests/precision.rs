@@ -1,5 +1,7 @@
 //! Numbers: narrower kinds against fp32, loss scaling, random state, determinism, clipping and AdamW, on the CPU.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod model;
 
 use std::env;

@@ -70,6 +70,11 @@ pub(crate) fn path_of(folder: &Path, step: Step) -> PathBuf {
     folder.join(format!("{:08}", step.get()))
 }
 
+/// The step that a checkpoint's name says.
+pub(crate) fn step_of(path: &Path) -> Step {
+    Step(path.file_name().and_then(|name| name.to_str()?.parse().ok()).unwrap_or(0))
+}
+
 /// Fills the state from the checkpoint at `path`.
 pub(crate) fn load(path: &Path, state: &mut State<'_>) -> Result<Progress> {
     let file = path.join(STATE);

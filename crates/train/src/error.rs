@@ -182,6 +182,9 @@ impl TrainError {
             TrainError::Engine(TorchError::Device(_)) => {
                 Some("use --device cpu, or auto to take what is there".to_owned())
             }
+            TrainError::Engine(error) if error.is_oom() => {
+                Some("the model itself does not fit: free the device, take a larger one or a smaller model".to_owned())
+            }
             TrainError::File { .. } | TrainError::Checkpoint { .. } | TrainError::Engine(_) => None,
         }
     }

@@ -9,7 +9,6 @@ use lowtide_torch::{TorchError, attempt, rng};
 use crate::cleaning::{Cleaned, Moment, is_due};
 use crate::error::Result;
 use crate::run::Run;
-use crate::step::Way;
 
 impl Run<'_> {
     /// Evaluates, trying again as the guard says. Training's state and random numbers stay as they are.
@@ -81,8 +80,9 @@ impl Run<'_> {
         let mut start = 0;
         let mut sum = 0.0;
         let measures = self.measures();
+        let way = self.state.evaluation_way(&measures);
         for size in pieces(count, measures.eval_micro_batch) {
-            sum += self.state.loss(&samples.piece(start, size), Way::evaluation(&measures)).double_value(&[]);
+            sum += self.state.loss(&samples.piece(start, size), way).double_value(&[]);
             start += size;
         }
         (sum, samples.target_count())

@@ -30,7 +30,8 @@ impl Run<'_> {
         let summary = self.summary(stopped)?;
         self.folder.summary(&summary)?;
         evaluated?;
-        Ok(Outcome { summary, folder: self.folder.path().to_owned(), checkpoint, stop })
+        let least_line = stop.as_ref().and_then(|_| self.least_line());
+        Ok(Outcome { summary, folder: self.folder.path().to_owned(), checkpoint, stop, least_line })
     }
 
     /// Does what can still be done after an error, and says where the last good checkpoint is.
@@ -69,7 +70,7 @@ impl Run<'_> {
             schema: SCHEMA,
             workload: self.state.workload.name().to_owned(),
             device: device_name(self.facts.device),
-            precision: precision::name(self.state.kind).to_owned(),
+            precision: precision::name(self.state.kind_in(&self.measures())).to_owned(),
             parameters: self.state.parameter_count(),
             steps: progress.step.get(),
             effective_batch: self.settings.train.batch,

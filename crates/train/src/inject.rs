@@ -12,7 +12,7 @@ use lowtide_torch::{TorchError, host};
 pub struct Injection {
     /// The first step that may fail, counted from 1. Evaluations and checkpoints belong to the step before them.
     pub step: Step,
-    /// What fails: forward, backward, optimizer, eval or save.
+    /// What fails: forward, backward, optimizer, eval, save, or load, which comes before a resumed run's first step.
     pub phase: Phase,
     /// Tries that fail, one after the other. Default 1.
     pub times: u64,
@@ -41,7 +41,7 @@ pub enum InjectionError {
         text: String,
     },
     /// A phase that cannot be made to fail.
-    #[error("`{0}` is not a phase that can fail on demand: write forward, backward, optimizer, eval or save")]
+    #[error("`{0}` is not a phase: write forward, backward, optimizer, eval, save or load")]
     Phase(String),
     /// What cannot be left out.
     #[error("{0} is missing: write for example step=3,phase=backward")]
@@ -82,8 +82,7 @@ fn number(key: &'static str, text: &str) -> Result<u64, InjectionError> {
 }
 
 fn injectable(text: &str) -> Result<Phase, InjectionError> {
-    let phase = text.parse().ok().filter(|phase| *phase != Phase::Load);
-    phase.ok_or_else(|| InjectionError::Phase(text.to_owned()))
+    text.parse().map_err(|_| InjectionError::Phase(text.to_owned()))
 }
 
 /// Makes the phases of a run fail as it was told.
@@ -105,6 +104,13 @@ impl Injector {
     pub(crate) fn new(device: Device, injections: &[Injection]) -> Injector {
         let pending = |told: &Injection| Pending { told: *told, times_left: told.times, allocations_left: told.alloc };
         Injector { device, pending: RefCell::new(injections.iter().map(pending).collect()) }
+    }
+
+    /// The error to meet before a phase of `step`, where one was asked for; for work that hands out no closure.
+    pub(crate) fn fails(&self, step: Step, phase: Phase) -> Option<TorchError> {
+        self.due(step, phase)?;
+        self.failed(step, phase);
+        Some(injected(self.device))
     }
 
     /// Does the work of one phase of `step`, or fails it where that was asked for.
@@ -201,8 +207,8 @@ mod tests {
         refused("step=1,step=2,phase=save", "`step` is given twice");
         refused("step=1", "phase is missing: write for example step=3,phase=backward");
         refused("phase=save", "step is missing: write for example step=3,phase=backward");
-        let load = "`load` is not a phase that can fail on demand: write forward, backward, optimizer, eval or save";
-        refused("step=1,phase=load", load);
+        let mend = "write forward, backward, optimizer, eval, save or load";
+        refused("step=1,phase=lunch", &format!("`lunch` is not a phase: {mend}"));
     }
 
     #[test]

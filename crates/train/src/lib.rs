@@ -27,6 +27,7 @@ mod requests;
 mod run;
 mod run_folder;
 mod schedule;
+mod sizing;
 mod step;
 mod summary;
 mod tensor_file;

@@ -45,6 +45,8 @@ pub(crate) struct DeviceMemory {
     /// What the device's allocator may hold.
     pub(crate) limit: Line,
     host_limit: Line,
+    /// What the device has, less the context.
+    whole: Line,
 }
 
 impl DeviceMemory {
@@ -64,7 +66,13 @@ impl DeviceMemory {
             }
             _ => least(line, host_limit),
         };
-        Ok(DeviceMemory { device: facts.device, line, host_line, limit, host_limit })
+        let whole = Line::at(facts.total.saturating_sub(facts.context)).unwrap_or(Line::NONE);
+        Ok(DeviceMemory { device: facts.device, line, host_line, limit, host_limit, whole })
+    }
+
+    /// The limit, or the whole device where there is none.
+    pub(crate) fn roof(&self) -> Line {
+        if self.limit.limit().is_some() { self.limit } else { self.whole }
     }
 
     /// Draws the lines under the allocators.

@@ -17,6 +17,15 @@ pub(crate) fn kind(asked: Precision, facts: &DeviceFacts) -> Kind {
     }
 }
 
+/// The kind that fp32 may become when memory asks for it; `None` where it is narrow already.
+pub(crate) fn narrower(kind: Kind, facts: &DeviceFacts) -> Option<Kind> {
+    match (kind, facts.device) {
+        (Kind::Float, Device::Cuda(_)) if !facts.bf16 => Some(Kind::Half),
+        (Kind::Float, _) => Some(Kind::BFloat16),
+        _ => None,
+    }
+}
+
 /// The name of a kind in settings and files.
 pub(crate) fn name(kind: Kind) -> &'static str {
     match kind {

@@ -1,9 +1,10 @@
 //! What a run starts from: the state to train, the first measures, and whether the model can fit at all.
 
 use std::num::NonZeroU32;
+use std::path::Path;
 
-use lowtide_core::{Bytes, Guard, Ladder, Line, Measures, MicroBatch, Offer, Step};
-use lowtide_settings::{MicroBatchChoice, Recompute, RunSettings};
+use lowtide_core::{Action, Bytes, Guard, Ladder, LineSpec, Measures, MicroBatch, Offer, Phase, Signal, Step};
+use lowtide_settings::{MicroBatchChoice, Recompute, RunSettings, Spill};
 use lowtide_torch::tch::{Kind, Tensor};
 use lowtide_torch::{AdamW, AdamWRule, DeviceFacts, GradScaler, ScalerRule};
 
@@ -18,9 +19,6 @@ use crate::run_folder::{FolderChoice, Start};
 use crate::schedule::Schedule;
 use crate::step::{RECOMPUTE_LEVELS, State};
 use crate::workload::Workload;
-
-/// Pieces of the loss on a device that has little memory: an eighth of the logits is held at once.
-const FIRST_CHUNKS: NonZeroU32 = NonZeroU32::new(8).expect("it is not 0");
 
 /// The state before the first step; its moments are not allocated yet.
 pub(crate) fn new_state<'a>(
@@ -39,6 +37,7 @@ pub(crate) fn new_state<'a>(
     }
     let parameters = groups.iter().flat_map(|(_, tensors)| tensors).map(Tensor::shallow_clone).collect();
     let kind = precision::kind(settings.train.precision, facts);
+    let narrow_kind = precision::narrower(kind, facts).filter(|_| settings.memory.narrow);
     State {
         workload,
         device: facts.device,
@@ -46,8 +45,10 @@ pub(crate) fn new_state<'a>(
         parameter_names: names,
         buffers: workload.state().into_values().filter(|tensor| !tensor.requires_grad()).collect(),
         optimizer: AdamW::new(rule, groups),
-        scaler: (kind == Kind::Half).then(|| GradScaler::new(ScalerRule::default())),
+        scaler: [Some(kind), narrow_kind].contains(&Some(Kind::Half)).then(|| GradScaler::new(ScalerRule::default())),
         kind,
+        narrow_kind,
+        spill_levels: spill_levels(settings, facts),
         clip: settings.optimizer.clip,
         targets_per_sample: workload.targets_per_sample(),
         injector: Injector::new(facts.device, injections),
@@ -55,62 +56,117 @@ pub(crate) fn new_state<'a>(
     }
 }
 
-/// Refuses a line that is smaller than what the model holds between two samples, then allocates the moments.
-pub(crate) fn make_room(state: &mut State<'_>, memory: &DeviceMemory) -> Result<()> {
-    let needed = resting_need(state);
-    let too_small = |line: Bytes| TrainError::LineTooSmall { holder: Holder::Model, needed, line };
-    let limit = memory.limit.limit();
-    if let Some(line) = limit.filter(|line| needed > *line) {
-        return Err(too_small(line));
+/// Levels of spilling. The CPU has no other memory to spill to; pinned memory does not pass through the host line's
+/// allocator, so under a host line there is none either; and only recomputed segments have inputs to spill.
+fn spill_levels(settings: &RunSettings, facts: &DeviceFacts) -> u32 {
+    let memory = &settings.memory;
+    if !facts.device.is_cuda() || memory.spill == Spill::Off || memory.host_line != LineSpec::None {
+        return 0;
     }
-    memory.draw()?;
-    state.optimizer.allocate().map_err(|error| match limit {
-        Some(line) if error.is_oom() => too_small(line),
-        _ => error.into(),
-    })
+    if settings.train.recompute == Recompute::Off { 1 } else { 2 }
 }
 
-/// Where the run stands: at its beginning, or where the folder's newest checkpoint is, which is then in `state`.
-pub(crate) fn progress(
+/// Refuses a line that is smaller than what the model holds between two samples, then allocates the moments: on the host
+/// where the device has no room for them and they may be there.
+pub(crate) fn make_room(state: &mut State<'_>, memory: &DeviceMemory, choices: &mut Choices) -> Result<()> {
+    let roof = memory.roof().limit();
+    let lacks = |needed: Bytes| roof.is_some_and(|roof| needed > roof);
+    let most = state.spill_levels;
+    if most > 0 && lacks(resting_need(state, Moments::OnDevice)) {
+        choices.first.spill = most;
+    }
+    memory.draw()?;
+    let moments = if state.spills_moments(&choices.first) { Moments::OnHost } else { Moments::OnDevice };
+    let needed = resting_need(state, moments);
+    let too_small = || TrainError::LineTooSmall { holder: Holder::Model, needed, line: roof.unwrap_or_default() };
+    if lacks(needed) {
+        return Err(too_small());
+    }
+    let placed = match moments {
+        Moments::OnDevice => state.optimizer.allocate(),
+        Moments::OnHost => state.optimizer.spill(),
+    };
+    match placed {
+        Err(error) if error.is_oom() && moments == Moments::OnDevice && most > 0 => {
+            choices.first.spill = most;
+            state.optimizer.spill().map_err(|error| if error.is_oom() { too_small() } else { error.into() })
+        }
+        Err(error) if error.is_oom() => Err(too_small()),
+        placed => Ok(placed?),
+    }
+}
+
+/// Where a run stands, and whether its guard has yet to choose the first micro-batch.
+pub(crate) struct Standing {
+    pub(crate) progress: Progress,
+    pub(crate) is_fresh: bool,
+}
+
+/// At its beginning, or where the folder's newest checkpoint is, which is then in `state`.
+pub(crate) fn standing(
     folder: &FolderChoice,
-    settings: &RunSettings,
+    choices: &Choices,
     memory: &DeviceMemory,
     state: &mut State<'_>,
-    schedule: Option<&Schedule>,
-    profile: Option<Profile>,
-) -> Result<Progress> {
-    let choices = Choices::of(settings, state.workload, schedule, profile);
-    let fresh = choices.fresh_guard();
+) -> Result<Standing> {
+    let guard = choices.fresh_guard();
     let (line, host_line) = (memory.line, memory.host_line);
     if folder.start() == Start::New || folder.has_done_nothing() {
         let figures = Figures::default();
-        return Ok(Progress { step: Step::ZERO, next_sample: 0, guard: fresh, line, host_line, figures });
+        let progress = Progress { step: Step::ZERO, next_sample: 0, guard, line, host_line, figures };
+        return Ok(Standing { progress, is_fresh: true });
     }
     let checkpoints = folder.path().join("checkpoints");
     let newest = checkpoint::newest(&checkpoints).ok_or_else(|| TrainError::Checkpoint {
         path: checkpoints,
         problem: "there is no checkpoint to resume from".to_owned(),
     })?;
-    let saved = checkpoint::load(&newest, state)?;
-    let guard = if choices.still_hold(&saved, memory) { saved.guard } else { fresh };
-    Ok(Progress { guard, line, host_line, ..saved })
+    let saved = load(&newest, memory, state, guard.clone())?;
+    let is_fresh = !choices.still_hold(&saved, memory);
+    let guard = if is_fresh { guard } else { saved.guard };
+    Ok(Standing { progress: Progress { guard, line, host_line, ..saved }, is_fresh })
+}
+
+/// Loads a checkpoint, trying again as the guard says where memory runs out.
+fn load(path: &Path, memory: &DeviceMemory, state: &mut State<'_>, mut guard: Guard) -> Result<Progress> {
+    let mut errors = 0;
+    // Which step it is of is known once it is loaded; as in evaluation, an injected error belongs to the one before.
+    let step = checkpoint::step_of(path);
+    loop {
+        let fails = state.injector.fails(step, Phase::Load);
+        match fails.map_or_else(|| checkpoint::load(path, state), |error| Err(error.into())) {
+            Err(TrainError::Engine(error)) if error.is_oom() => {
+                errors += 1;
+                if let Action::Stop(stop) = guard.on(Signal::Failed { step, phase: Phase::Load }) {
+                    return Err(TrainError::Line { stop: Box::new(stop), checkpoint: path.to_owned() });
+                }
+                memory.timed_clean()?;
+            }
+            loaded => {
+                let mut progress = loaded?;
+                progress.figures.oom_errors += errors;
+                progress.figures.oom_recovered += errors;
+                return Ok(progress);
+            }
+        }
+    }
 }
 
 /// What the settings, the workload and a schedule to follow leave to the guard.
-struct Choices {
+pub(crate) struct Choices {
     ladder: Ladder,
-    first: Measures,
+    pub(crate) first: Measures,
 }
 
 impl Choices {
-    fn of(
+    pub(crate) fn of(
         settings: &RunSettings,
-        workload: &dyn Workload,
+        state: &State<'_>,
         schedule: Option<&Schedule>,
         profile: Option<Profile>,
     ) -> Choices {
-        let mut ladder = ladder(settings, workload);
-        let mut first = first_measures(settings, workload, profile);
+        let mut ladder = ladder(settings, state);
+        let mut first = first_measures(settings, state, profile);
         if let Some(schedule) = schedule {
             // Whoever follows a schedule does not climb out of it.
             ladder.limits.climb_after = 0;
@@ -131,7 +187,7 @@ impl Choices {
     }
 }
 
-fn first_measures(settings: &RunSettings, workload: &dyn Workload, profile: Option<Profile>) -> Measures {
+fn first_measures(settings: &RunSettings, state: &State<'_>, profile: Option<Profile>) -> Measures {
     let batch = MicroBatch::new(settings.train.batch).expect("the settings were checked: a batch has samples");
     let micro_batch = match settings.train.micro_batch {
         MicroBatchChoice::Auto => batch,
@@ -142,37 +198,45 @@ fn first_measures(settings: &RunSettings, workload: &dyn Workload, profile: Opti
         Recompute::Auto => profile.is_some_and(Profile::recomputes),
         Recompute::Off => false,
     };
-    let chunks_loss = profile.is_some_and(Profile::chunks_loss);
-    let loss_chunks = if chunks_loss { workload.most_loss_chunks().min(FIRST_CHUNKS) } else { NonZeroU32::MIN };
+    let wanted_chunks = profile.map_or(NonZeroU32::MIN, Profile::loss_chunks);
+    let loss_chunks = state.workload.most_loss_chunks().min(wanted_chunks);
     Measures {
         recompute: if recompute { RECOMPUTE_LEVELS } else { 0 },
+        spill: if settings.memory.spill == Spill::On { state.spill_levels } else { 0 },
         loss_chunks,
         eval_loss_chunks: loss_chunks,
         ..Measures::new(micro_batch, micro_batch)
     }
 }
 
-fn ladder(settings: &RunSettings, workload: &dyn Workload) -> Ladder {
+fn ladder(settings: &RunSettings, state: &State<'_>) -> Ladder {
     let recompute_levels = if settings.train.recompute == Recompute::Off { 0 } else { RECOMPUTE_LEVELS };
-    let loss_chunks = workload.most_loss_chunks();
-    Ladder {
-        offer: Offer { split: workload.splits(), loss_chunks, recompute_levels, ..Offer::default() },
-        ..Ladder::default()
-    }
+    let offer = Offer {
+        split: state.workload.splits(),
+        loss_chunks: state.workload.most_loss_chunks(),
+        recompute_levels,
+        spill_levels: state.spill_levels,
+        narrow: state.narrow_kind.is_some(),
+    };
+    Ladder { offer, ..Ladder::default() }
 }
 
-/// What training holds between two samples: parameters, a gradient each, two moments each, and buffers.
-fn resting_need(state: &State<'_>) -> Bytes {
+/// Where the optimizer's moments are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moments {
+    OnDevice,
+    OnHost,
+}
+
+/// What the device holds between two samples: parameters, a gradient each, buffers, and two moments each or what stands
+/// in for them.
+fn resting_need(state: &State<'_>, moments: Moments) -> Bytes {
     let size = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
     let parameters: u64 = state.parameters.iter().map(size).sum();
     let buffers: u64 = state.buffers.iter().map(size).sum();
-    Bytes(4 * parameters + buffers)
-}
-
-/// The line, or the whole device where there is none.
-pub(crate) fn roof(memory: &DeviceMemory, facts: &DeviceFacts) -> Line {
-    if memory.limit.limit().is_some() {
-        return memory.limit;
-    }
-    Line::at(facts.total.saturating_sub(facts.context)).unwrap_or(Line::NONE)
+    let moments = match moments {
+        Moments::OnDevice => 2 * parameters,
+        Moments::OnHost => state.optimizer.stage_bytes(),
+    };
+    Bytes(2 * parameters + buffers + moments)
 }

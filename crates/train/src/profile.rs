@@ -1,28 +1,30 @@
-//! What kind of device a run has, and what is done from the start because of it.
+//! How much memory a run has, and what is done from the start because of it.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, Line};
 use lowtide_torch::DeviceFacts;
 
 const GIB: u64 = 1 << 30;
 
-/// A GPU by its memory. Each profile only does what keeps the numbers.
+/// A GPU by the memory that may be used of it. Each profile only does what keeps the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Below 4 GiB: activations are recomputed and the loss is computed in pieces from the start.
+    /// Below 4 GiB: activations are recomputed, and an eighth of the loss is computed at once.
     Small,
-    /// Below 12 GiB: the loss is computed in pieces from the start.
+    /// Below 12 GiB: half of the loss is computed at once.
     Middle,
     /// 12 GiB or more: nothing is done before memory asks for it.
     Large,
 }
 
 impl Profile {
-    /// The profile of a device; `None` on the CPU, where nothing is done ahead.
+    /// The profile of a device under a line; `None` on the CPU, where nothing is done ahead.
     #[must_use]
-    pub fn of(facts: &DeviceFacts) -> Option<Profile> {
-        facts.device.is_cuda().then(|| Profile::with(facts.total))
+    pub fn of(facts: &DeviceFacts, line: Line) -> Option<Profile> {
+        let total = line.limit().map_or(facts.total, |line| line.min(facts.total));
+        facts.device.is_cuda().then(|| Profile::with(total))
     }
 
     fn with(total: Bytes) -> Profile {
@@ -38,16 +40,21 @@ impl Profile {
         self == Profile::Small
     }
 
-    /// Whether the loss is computed in pieces from the start, where the workload can.
-    pub(crate) fn chunks_loss(self) -> bool {
-        self != Profile::Large
+    /// Pieces in which the loss is computed from the start, where the workload can.
+    pub(crate) fn loss_chunks(self) -> NonZeroU32 {
+        let chunks = match self {
+            Profile::Small => 8,
+            Profile::Middle => 2,
+            Profile::Large => 1,
+        };
+        NonZeroU32::new(chunks).expect("none of them is 0")
     }
 }
 
 impl fmt::Display for Profile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Profile::Small => "below 4 GiB: recompute and a loss in pieces from the start, unless set otherwise",
+            Profile::Small => "below 4 GiB: recompute and a loss in small pieces from the start, unless set otherwise",
             Profile::Middle => "below 12 GiB: a loss in pieces from the start where the workload can",
             Profile::Large => "12 GiB or more: nothing is done before memory asks for it",
         })

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use lowtide_core::{Action, Bytes, Ending, Event, Measures, Phase, Record, Rung, Signal, Step, Stop, Usage};
-use lowtide_settings::RunSettings;
+use lowtide_settings::{MicroBatchChoice, RunSettings};
 use lowtide_torch::cuda::AllocatorSettings;
 use lowtide_torch::{DeviceFacts, GradScaler, TorchError};
 
@@ -16,7 +16,7 @@ use crate::error::{Result, TrainError};
 use crate::inject::Injection;
 use crate::learning_rate::learning_rate;
 use crate::memory::DeviceMemory;
-use crate::prepare::{make_room, new_state, progress, roof};
+use crate::prepare::{Choices, Standing, make_room, new_state, standing};
 use crate::profile::Profile;
 use crate::progress::Progress;
 use crate::requests::Requests;
@@ -75,8 +75,10 @@ pub(crate) struct ThisStart {
     pub(crate) evaluated: Option<(Step, f64)>,
     /// Errors since work last went well.
     open_errors: u64,
+    /// What was in use and what was asked for when memory last ran out, where the error said so.
+    last_need: Option<Bytes>,
     /// Times the allocator had to empty its cache.
-    retries: u64,
+    pub(crate) retries: u64,
 }
 
 /// How a run came to its end.
@@ -90,6 +92,8 @@ pub struct Outcome {
     pub checkpoint: PathBuf,
     /// Why it stopped early, where memory was the reason.
     pub stop: Option<Stop>,
+    /// The line that the last try would have needed at the least, where it stopped early and that is known.
+    pub least_line: Option<Bytes>,
 }
 
 impl<'a> Run<'a> {
@@ -101,15 +105,16 @@ impl<'a> Run<'a> {
         }
         let memory = DeviceMemory::resolve(&settings.memory, facts, allocator)?;
         let mut state = new_state(settings, facts, workload, injections);
-        make_room(&mut state, &memory)?;
+        let mut choices = Choices::of(settings, &state, schedule.as_ref(), Profile::of(facts, memory.line));
+        make_room(&mut state, &memory, &mut choices)?;
         let start = folder.start();
         let first = start == Start::New || folder.has_done_nothing();
-        let progress = progress(&folder, settings, &memory, &mut state, schedule.as_ref(), Profile::of(facts))?;
+        let Standing { progress, is_fresh } = standing(&folder, &choices, &memory, &mut state)?;
         let folder = folder.open(settings, progress.step)?;
         let now = ThisStart::new(progress.figures.wall_seconds);
         let outlook = Box::new(outlook);
         let mut run = Run { settings, facts, requests, memory, state, folder, progress, schedule, now, outlook };
-        let begun = run.announce(start).and_then(|()| if first { run.save().map(drop) } else { Ok(()) });
+        let begun = run.begin(start, is_fresh).and_then(|()| if first { run.save().map(drop) } else { Ok(()) });
         if begun.is_err() && start == Start::New {
             run.folder.abandon();
         }
@@ -211,7 +216,7 @@ impl<'a> Run<'a> {
             let warning = self.progress.guard.on(Signal::RetriesRose);
             self.carry_out(step, warning)?;
         }
-        let usage = Usage { resting, peak: reading.allocated_peak, line: roof(&self.memory, self.facts) };
+        let usage = Usage { resting, peak: reading.allocated_peak, line: self.memory.roof() };
         let answer = self.progress.guard.on(Signal::Committed { step, usage });
         self.carry_out(step, answer)?;
         self.clean_if_due(step, Moment::AfterStep { allocated: reading.allocated, reserved: reading.reserved })
@@ -225,6 +230,7 @@ impl<'a> Run<'a> {
         self.progress.figures.oom_errors += 1;
         self.progress.figures.memory(&self.memory.reading()?);
         self.now.open_errors += 1;
+        self.now.last_need = oom.requested.zip(oom.allocated).map(|(asked, held)| held.saturating_add(asked));
         let (requested, limit, allocated) = (oom.requested, oom.limit, oom.allocated);
         self.tell(Event::OutOfMemory { step, phase, requested, limit, allocated, message })?;
         match self.progress.guard.on(Signal::Failed { step, phase }) {
@@ -259,6 +265,12 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The line under which the last failed try would have come one request further: the least that can be enough.
+    pub(crate) fn least_line(&self) -> Option<Bytes> {
+        let beside = self.memory.line.limit()?.saturating_sub(self.memory.limit.limit()?);
+        Some(self.now.last_need?.saturating_add(beside))
+    }
+
     pub(crate) fn clean(&mut self, step: Step) -> Result<()> {
         let cleaned = self.memory.timed_clean()?;
         self.tell(cleaned.event(step))
@@ -266,7 +278,7 @@ impl<'a> Run<'a> {
 
     /// Cleans where the settings ask for it at this moment.
     pub(crate) fn clean_if_due(&mut self, step: Step, moment: Moment) -> Result<()> {
-        let room = roof(&self.memory, self.facts).limit().filter(|_| self.facts.device.is_cuda());
+        let room = self.memory.roof().limit().filter(|_| self.facts.device.is_cuda());
         if is_due(self.settings.memory.clean, moment, step, room) { self.clean(step) } else { Ok(()) }
     }
 
@@ -306,6 +318,13 @@ impl<'a> Run<'a> {
         self.progress.guard.measures()
     }
 
+    /// Tells of the run, and chooses its first micro-batch where that is left to it.
+    fn begin(&mut self, start: Start, is_fresh: bool) -> Result<()> {
+        self.announce(start)?;
+        let is_open = self.settings.train.micro_batch == MicroBatchChoice::Auto && self.state.workload.splits();
+        if is_fresh && is_open && self.schedule.is_none() { self.choose_micro_batch() } else { Ok(()) }
+    }
+
     fn announce(&mut self, start: Start) -> Result<()> {
         self.tell(Event::RunStarted {
             workload: self.state.workload.name().to_owned(),
@@ -337,6 +356,7 @@ impl ThisStart {
             samples: 0,
             evaluated: None,
             open_errors: 0,
+            last_need: None,
             retries: 0,
         }
     }

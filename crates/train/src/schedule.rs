@@ -24,6 +24,8 @@ pub(crate) struct ScheduleLine {
     loss_chunks: NonZeroU32,
     #[serde(default)]
     recompute: u32,
+    #[serde(default)]
+    narrow: bool,
 }
 
 /// The steps of a run that another one follows.
@@ -67,8 +69,8 @@ pub enum ScheduleProblem {
 
 impl ScheduleLine {
     pub(crate) fn new(step: Step, samples: u32, measures: &Measures) -> ScheduleLine {
-        let Measures { micro_batch, loss_chunks, recompute, .. } = *measures;
-        ScheduleLine { schema: SCHEMA, step, samples, micro_batch, loss_chunks, recompute }
+        let Measures { micro_batch, loss_chunks, recompute, narrow, .. } = *measures;
+        ScheduleLine { schema: SCHEMA, step, samples, micro_batch, loss_chunks, recompute, narrow }
     }
 }
 
@@ -116,8 +118,8 @@ impl Schedule {
         let Some(line) = index.and_then(|index| self.lines.get(index)) else {
             return now;
         };
-        let ScheduleLine { micro_batch, loss_chunks, recompute, .. } = *line;
-        Measures { micro_batch, loss_chunks, recompute, ..now }
+        let ScheduleLine { micro_batch, loss_chunks, recompute, narrow, .. } = *line;
+        Measures { micro_batch, loss_chunks, recompute, narrow, ..now }
     }
 }
 

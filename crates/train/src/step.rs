@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use lowtide_core::{Measures, Phase, Step, pieces};
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{AdamW, Autocast, GradScaler, Keep, Segment, TorchError, Unscaled, attempt, gradients, recompute};
+use lowtide_torch::{AdamW, Autocast, GradScaler, Keep, TorchError, Unscaled, attempt, gradients, recompute};
 
 use crate::inject::Injector;
 use crate::workload::{Batch, Workload};
@@ -23,8 +23,13 @@ pub(crate) struct State<'a> {
     pub(crate) parameter_names: Vec<String>,
     pub(crate) buffers: Vec<Tensor>,
     pub(crate) optimizer: AdamW,
+    /// There where fp16 is used, or may be.
     pub(crate) scaler: Option<GradScaler>,
     pub(crate) kind: Kind,
+    /// What `kind` becomes where the measures say so; `None` where they may not.
+    pub(crate) narrow_kind: Option<Kind>,
+    /// Levels of spilling: the last one is the moments, one before it the inputs of recomputed segments.
+    pub(crate) spill_levels: u32,
     pub(crate) clip: Option<f64>,
     pub(crate) targets_per_sample: u64,
     /// Fails what it was told to fail.
@@ -73,11 +78,54 @@ impl State<'_> {
     /// Where the update has begun and failed, [`State::is_half_way`] says so, and the next call finishes the same update
     /// and computes nothing anew.
     pub(crate) fn step(&mut self, asked: Asked, measures: &Measures, learning_rate: f64) -> Result<Made, Failed> {
+        if self.spills_moments(measures) {
+            self.optimizer.spill().map_err(|error| Failed { phase: Phase::Optimizer, error })?;
+        }
         let made = match self.begun.take() {
             Some(made) => made,
             None => self.compute(asked, measures)?,
         };
-        self.update(made, learning_rate)
+        self.update(made, measures, learning_rate)
+    }
+
+    /// Computes the gradients of some samples to see what that needs, and leaves everything as it was.
+    pub(crate) fn probe(&mut self, first: u64, count: u32, measures: &Measures) -> Result<(), TorchError> {
+        // No step has this number, so no error is injected.
+        let asked = Asked { step: Step::ZERO, first, count };
+        let before = self.note()?;
+        let mut phase = Phase::Forward;
+        let probed = self.gradients(asked, measures, &mut phase);
+        gradients::release(&self.parameters);
+        before.restore(self.device, &self.buffers)?;
+        probed.map(drop)
+    }
+
+    /// The kind of numbers that these measures compute in.
+    pub(crate) fn kind_in(&self, measures: &Measures) -> Kind {
+        self.narrow_kind.filter(|_| measures.narrow).unwrap_or(self.kind)
+    }
+
+    /// Whether these measures keep the moments on the host.
+    pub(crate) fn spills_moments(&self, measures: &Measures) -> bool {
+        self.spill_levels > 0 && measures.spill >= self.spill_levels
+    }
+
+    /// How training computes a piece with these measures.
+    fn training_way(&self, measures: &Measures) -> Way {
+        let keep = if self.spill_levels > 0 && measures.spill > 0 { Keep::OnHost } else { Keep::OnDevice };
+        let Measures { recompute, loss_chunks, .. } = *measures;
+        Way { recompute, keep, loss_chunks, kind: self.kind_in(measures) }
+    }
+
+    /// How evaluation does. Without gradients nothing is kept, so there is nothing to recompute.
+    pub(crate) fn evaluation_way(&self, measures: &Measures) -> Way {
+        let (loss_chunks, kind) = (measures.eval_loss_chunks, self.kind_in(measures));
+        Way { recompute: 0, keep: Keep::OnDevice, loss_chunks, kind }
+    }
+
+    /// The scaler, where these measures compute in fp16.
+    fn scaler_in(&self, measures: &Measures) -> Option<&GradScaler> {
+        self.scaler.as_ref().filter(|_| self.kind_in(measures) == Kind::Half)
     }
 
     /// Whether an update has begun and is not finished: the parameters are neither as before the step nor as after it.
@@ -87,9 +135,7 @@ impl State<'_> {
 
     /// Everything before the update: afterwards the gradients are complete and clipped. A failure leaves nothing behind.
     fn compute(&mut self, asked: Asked, measures: &Measures) -> Result<Made, Failed> {
-        let before = attempt(|| Before::of(self.device, &self.buffers))
-            .and_then(|before| before)
-            .map_err(|error| Failed { phase: Phase::Forward, error })?;
+        let before = self.note().map_err(|error| Failed { phase: Phase::Forward, error })?;
         let mut phase = Phase::Forward;
         self.gradients(asked, measures, &mut phase).map_err(|error| {
             gradients::release(&self.parameters);
@@ -98,16 +144,20 @@ impl State<'_> {
         })
     }
 
+    fn note(&self) -> Result<Before, TorchError> {
+        attempt(|| Before::of(self.device, &self.buffers)).and_then(|before| before)
+    }
+
     fn gradients(&self, asked: Asked, measures: &Measures, phase: &mut Phase) -> Result<Made, TorchError> {
         let (loss, samples) = self.accumulate(asked, measures, phase)?;
         *phase = Phase::Optimizer;
-        self.injector.during(asked.step, *phase, || self.complete(&loss, samples))
+        self.injector.during(asked.step, *phase, || self.complete(&loss, samples, measures))
     }
 
     /// Unscales and clips the gradients.
-    fn complete(&self, loss: &Tensor, samples: u64) -> Result<Made, TorchError> {
+    fn complete(&self, loss: &Tensor, samples: u64, measures: &Measures) -> Result<Made, TorchError> {
         let all = gradients::of(&self.parameters);
-        let outcome = match &self.scaler {
+        let outcome = match self.scaler_in(measures) {
             Some(scaler) => attempt(|| scaler.unscale(&all)).and_then(|outcome| outcome)?,
             None => Unscaled::Finite,
         };
@@ -120,14 +170,15 @@ impl State<'_> {
     }
 
     /// The update, in place. It allocates nothing; should it fail all the same, the gradients stay for the next try.
-    fn update(&mut self, made: Made, learning_rate: f64) -> Result<Made, Failed> {
+    fn update(&mut self, made: Made, measures: &Measures, learning_rate: f64) -> Result<Made, Failed> {
         if !made.skipped
             && let Err(error) = self.optimizer.step(learning_rate)
         {
             self.begun = Some(made);
             return Err(Failed { phase: Phase::Optimizer, error });
         }
-        if let Some(scaler) = &mut self.scaler {
+        let scales = self.scaler_in(measures).is_some();
+        if let Some(scaler) = self.scaler.as_mut().filter(|_| scales) {
             scaler.update(if made.skipped { Unscaled::Overflow } else { Unscaled::Finite });
         }
         gradients::release(&self.parameters);
@@ -139,14 +190,15 @@ impl State<'_> {
         let Asked { step, first, count } = asked;
         let batch = attempt(|| self.workload.train_batch(first, count))?;
         let targets = batch.target_count() as f64;
-        let scale = self.scaler.as_ref().map_or(1.0, GradScaler::scale);
+        let scale = self.scaler_in(measures).map_or(1.0, GradScaler::scale);
+        let way = self.training_way(measures);
         let mut total: Option<Tensor> = None;
         let mut start = 0;
         for size in pieces(count, measures.micro_batch) {
             *phase = Phase::Forward;
-            let loss = self.injector.during(step, *phase, || {
-                attempt(|| self.loss(&batch.piece(start, size), Way::training(measures)) / targets)
-            })?;
+            let loss = self
+                .injector
+                .during(step, *phase, || attempt(|| self.loss(&batch.piece(start, size), way) / targets))?;
             *phase = Phase::Backward;
             let sum = self.injector.during(step, *phase, || {
                 attempt(|| {
@@ -166,11 +218,15 @@ impl State<'_> {
 
     /// The summed loss of a piece.
     pub(crate) fn loss(&self, batch: &Batch, way: Way) -> Tensor {
-        let _narrow = (self.kind != Kind::Float).then(|| Autocast::enter(self.device, self.kind));
+        let _narrow = (way.kind != Kind::Float).then(|| Autocast::enter(self.device, way.kind));
         let segments = self.workload.segments();
         let mut values: Vec<Tensor> = batch.inputs.iter().map(Tensor::shallow_clone).collect();
         for (index, segment) in segments.iter().enumerate() {
-            values = run(segment, &values, recomputes(way.recompute, index, segments.len()));
+            values = if recomputes(way.recompute, index, segments.len()) {
+                recompute(segment, &values, way.keep)
+            } else {
+                segment.run(&values)
+            };
         }
         self.workload.loss_sum(&values, batch, way.loss_chunks)
     }
@@ -180,22 +236,10 @@ impl State<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     recompute: u32,
+    /// Where the inputs of recomputed segments wait.
+    keep: Keep,
     loss_chunks: NonZeroU32,
-}
-
-impl Way {
-    fn training(measures: &Measures) -> Way {
-        Way { recompute: measures.recompute, loss_chunks: measures.loss_chunks }
-    }
-
-    /// Without gradients nothing is kept, so there is nothing to recompute.
-    pub(crate) fn evaluation(measures: &Measures) -> Way {
-        Way { recompute: 0, loss_chunks: measures.eval_loss_chunks }
-    }
-}
-
-fn run(segment: &Segment, values: &[Tensor], again: bool) -> Vec<Tensor> {
-    if again { recompute(segment, values, Keep::OnDevice) } else { segment.run(values) }
+    kind: Kind,
 }
 
 /// Levels of recomputing: 1 is every second segment, 2 is all of them.

@@ -28,15 +28,19 @@ fn a_line_splits_the_batch_and_keeps_the_numbers() {
     // Dropout draws other numbers for other micro-batches.
     place.train("free", "--set model.dropout=0");
     let line = figure(&place, "free", "peak_allocated_bytes") * 3 / 4;
-    place.train("held", &format!("--set model.dropout=0 --line {line}"));
+    place.train("held", &format!("--set model.dropout=0 --line {line} --set train.micro_batch=8"));
+    place.train("chosen", &format!("--set model.dropout=0 --line {line}"));
 
     assert_eq!(rungs(&place, "held")[..2], [Rung::Clean, Rung::Split]);
-    assert!(figure(&place, "held", "micro_batch_final") < 8);
-    assert!(figure(&place, "held", "peak_allocated_bytes") <= line);
-    assert_eq!(figure(&place, "held", "oom_recovered"), figure(&place, "held", "oom_errors"));
-    assert_eq!((figure(&place, "held", "samples_seen"), figure(&place, "held", "samples_lost")), (32, 0));
-    let loss = |out| place.summary(out)["final_loss"].as_f64().unwrap();
-    assert!((loss("free") - loss("held")).abs() < 1e-4, "{} and {}", loss("free"), loss("held"));
+    assert_eq!(rungs(&place, "chosen"), [], "the micro-batch was foreseen to fit");
+    for out in ["held", "chosen"] {
+        assert!(figure(&place, out, "micro_batch_final") < 8);
+        assert!(figure(&place, out, "peak_allocated_bytes") <= line);
+        assert_eq!(figure(&place, out, "oom_recovered"), figure(&place, out, "oom_errors"));
+        assert_eq!((figure(&place, out, "samples_seen"), figure(&place, out, "samples_lost")), (32, 0));
+        let loss = |out| place.summary(out)["final_loss"].as_f64().unwrap();
+        assert!((loss("free") - loss(out)).abs() < 1e-4, "{} and {}", loss("free"), loss(out));
+    }
 }
 
 #[test]
@@ -61,7 +65,8 @@ fn where_nothing_fits_the_state_is_saved_and_a_larger_line_goes_on() {
     let place = Place::new();
     place.train("free", "");
     let line = at_rest(&place, "free") + 16_384;
-    let ran = place.ends(3, &format!("train tiny.yaml --device cpu --out out --line {line}"));
+    let whole = "--set train.micro_batch=8";
+    let ran = place.ends(3, &format!("train tiny.yaml --device cpu --out out --line {line} {whole}"));
     let stop = ran.stderr.find("stopped at the line").unwrap();
     assert_snapshot!(settled(&ran.stderr[stop..]).replace("backward", "PHASE").replace("forward", "PHASE"), @r"
     stopped at the line
@@ -80,6 +85,7 @@ fn where_nothing_fits_the_state_is_saved_and_a_larger_line_goes_on() {
       tried: chunk the loss (micro-batch 1, loss in 16 chunks)
       tried: recompute (micro-batch 1, loss in 16 chunks, recompute level 1)
       tried: recompute (micro-batch 1, loss in 16 chunks, recompute level 2)
+      the last try would have needed SIZE or more
     hint: go on with a larger line: lowtide train --resume --out out --line SIZE
     everything about this run is in out
     ");

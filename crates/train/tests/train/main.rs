@@ -6,4 +6,5 @@ mod checkpoints;
 mod cleaning;
 mod injected;
 mod kit;
+mod measures;
 mod transaction;

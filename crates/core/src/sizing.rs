@@ -1,0 +1,110 @@
+//! How the first micro-batch is found: a small one is measured, then doubled while it fits.
+
+use crate::{Bytes, MicroBatch, Percent, Usage};
+
+/// A micro-batch that was tried out, and what it needed; `None` where memory ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Probe {
+    /// Samples computed at once.
+    pub micro_batch: MicroBatch,
+    /// What it needed.
+    pub usage: Option<Usage>,
+}
+
+/// What to do after some probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sizing {
+    /// Try this one out.
+    Measure(MicroBatch),
+    /// Start with this one.
+    Take(MicroBatch),
+}
+
+impl Sizing {
+    /// The next thing to do. `probes` are those made so far, in order; `margin` is the share of the line that must stay free
+    /// by the forecast.
+    ///
+    /// One sample is measured first. Where the whole `ceiling` is foreseen to fit it is taken at once; otherwise the
+    /// micro-batch doubles as long as the next one is foreseen to fit, each one measured. Nothing is measured where one
+    /// sample is all there is to choose.
+    #[must_use]
+    pub fn after(probes: &[Probe], ceiling: MicroBatch, margin: Percent) -> Sizing {
+        let Some((last, before)) = probes.split_last() else {
+            return if ceiling == MicroBatch::ONE { Sizing::Take(ceiling) } else { Sizing::Measure(MicroBatch::ONE) };
+        };
+        let Some(usage) = last.usage else {
+            return Sizing::Take(before.last().map_or(MicroBatch::ONE, |probe| probe.micro_batch));
+        };
+        let fits = |micro_batch| {
+            let forecast = forecast(before.last(), last.micro_batch, usage, micro_batch);
+            usage.line.admits(forecast, usage.line.limit().unwrap_or_default().of_percent(margin))
+        };
+        match last.micro_batch.doubled(ceiling) {
+            None => Sizing::Take(last.micro_batch),
+            Some(_) if fits(ceiling) => Sizing::Take(ceiling),
+            Some(next) if fits(next) => Sizing::Measure(next),
+            Some(_) => Sizing::Take(last.micro_batch),
+        }
+    }
+}
+
+/// The peak to expect: on the line through the last two probes, or in proportion where there is one.
+fn forecast(before: Option<&Probe>, now: MicroBatch, usage: Usage, next: MicroBatch) -> Bytes {
+    let Some((earlier, before)) = before.and_then(|probe| Some((probe.micro_batch, probe.usage?))) else {
+        return usage.forecast(now, next);
+    };
+    let grown = usage.peak.saturating_sub(before.peak);
+    let (samples, more) = (now.get() - earlier.get(), next.get() - now.get());
+    usage.peak.saturating_add(grown.scaled(more.into(), samples.into())).saturating_add(Bytes(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Line;
+
+    const MARGIN: Percent = Percent::from_hundredths(500).expect("5 % is in range");
+
+    /// Sizes that are measured, then the one taken, for a model that holds `fixed` and needs `each` for a sample.
+    #[track_caller]
+    fn check(ceiling: u32, line: u64, (fixed, each): (u64, u64), expect: (&[u32], u32)) {
+        let ceiling = MicroBatch::new(ceiling).unwrap();
+        let line = Line::at(Bytes(line)).unwrap();
+        let mut probes = Vec::new();
+        let taken = loop {
+            match Sizing::after(&probes, ceiling, MARGIN) {
+                Sizing::Take(micro_batch) => break micro_batch,
+                Sizing::Measure(micro_batch) => {
+                    let peak = Bytes(fixed + each * u64::from(micro_batch.get()));
+                    let usage = Usage { resting: Bytes(fixed / 2), peak, line };
+                    probes.push(Probe { micro_batch, usage: line.admits(peak, Bytes::ZERO).then_some(usage) });
+                }
+            }
+        };
+        let measured: Vec<u32> = probes.iter().map(|probe| probe.micro_batch.get()).collect();
+        assert_eq!((measured.as_slice(), taken.get()), expect);
+    }
+
+    #[test]
+    fn doubles_while_it_fits() {
+        check(64, 1000, (100, 100), (&[1, 2, 4, 8], 8));
+        check(64, 1000, (100, 10), (&[1, 2], 64));
+        check(6, 1000, (0, 150), (&[1], 6));
+        check(6, 1000, (100, 140), (&[1, 2], 6));
+    }
+
+    #[test]
+    fn with_much_room_one_sample_is_enough_and_with_none_one_is_left_to_the_guard() {
+        check(64, 1_000_000, (100, 10), (&[1], 64));
+        check(64, 100, (100, 10), (&[1], 1));
+        check(1, 100, (100, 10), (&[], 1));
+    }
+
+    #[test]
+    fn a_probe_that_fails_is_not_taken() {
+        let usage = Usage { resting: Bytes(0), peak: Bytes(10), line: Line::at(Bytes(100)).unwrap() };
+        let probe = |samples, usage| Probe { micro_batch: MicroBatch::new(samples).unwrap(), usage };
+        let probes = [probe(1, Some(usage)), probe(2, Some(usage)), probe(4, None)];
+        assert_eq!(Sizing::after(&probes, MicroBatch::new(64).unwrap(), MARGIN), Sizing::Take(probes[1].micro_batch));
+    }
+}

@@ -1,0 +1,60 @@
+//! The first micro-batch of a run that leaves it to us: tried out before training, which it does not touch.
+
+use std::time::Instant;
+
+use lowtide_core::{Bytes, Event, Limits, Measures, MicroBatch, Probe, Sizing, Usage};
+
+use crate::error::Result;
+use crate::run::Run;
+
+impl Run<'_> {
+    /// Measures small micro-batches and takes the largest that is foreseen to fit, for training and evaluation.
+    pub(crate) fn choose_micro_batch(&mut self) -> Result<()> {
+        let now = self.measures();
+        let margin = Limits::default().climb_margin;
+        let mut probes = Vec::new();
+        let micro_batch = loop {
+            match Sizing::after(&probes, now.micro_batch, margin) {
+                Sizing::Take(micro_batch) => break micro_batch,
+                // The run ends before its first step, so it needs none.
+                Sizing::Measure(_) if self.requests.stop_asked() => return Ok(()),
+                Sizing::Measure(micro_batch) => probes.push(self.probe(micro_batch, now)?),
+            }
+        };
+        let measures = Measures { eval_micro_batch: micro_batch, ..now.with_micro_batch(micro_batch) };
+        self.progress.guard.follow(measures);
+        if probes.is_empty() {
+            return Ok(());
+        }
+        self.give_back()?;
+        self.now.retries = self.memory.reading()?.retries;
+        self.tell(Event::Sized { measures })
+    }
+
+    /// Blocks of the sizes that were tried are of little use to training.
+    fn give_back(&mut self) -> Result<()> {
+        if self.facts.device.is_cuda() { self.clean(self.progress.step) } else { Ok(()) }
+    }
+
+    fn probe(&mut self, micro_batch: MicroBatch, now: Measures) -> Result<Probe> {
+        let begun = Instant::now();
+        self.memory.reset_peaks()?;
+        let resting = self.memory.reading()?.allocated;
+        // Two pieces: the second one finds the gradients of the first already there.
+        let samples = micro_batch.get().saturating_mul(2).min(self.settings.train.batch);
+        let probed = self.state.probe(self.progress.next_sample, samples, &now.with_micro_batch(micro_batch));
+        let reading = self.memory.reading()?;
+        self.progress.figures.memory(&reading);
+        let usage = match probed {
+            Ok(()) => Some(Usage { resting, peak: reading.allocated_peak, line: self.memory.roof() }),
+            Err(error) if error.is_oom() => None,
+            Err(error) => return Err(error.into()),
+        };
+        let peak: Option<Bytes> = usage.map(|usage| usage.peak);
+        self.tell(Event::Probed { micro_batch, peak, seconds: begun.elapsed().as_secs_f64() })?;
+        if usage.is_none() {
+            self.give_back()?;
+        }
+        Ok(Probe { micro_batch, usage })
+    }
+}

@@ -1,0 +1,115 @@
+//! What a run chooses before its first step, what it may do when all else fails, and errors while it loads.
+
+use std::path::Path;
+
+use lowtide_core::{Bytes, Event, LineSpec, MicroBatch, Rung};
+use lowtide_settings::{MicroBatchChoice, RunSettings};
+use lowtide_train::{Injection, Outcome, Result, Schedule, Start, Summary, TrainError};
+
+use crate::kit::{Told, alone, curve, settings, train_as_told};
+
+fn run(settings: &RunSettings, folder: &Path, begin: Start, told: Told) -> (Result<Outcome>, Vec<Event>) {
+    train_as_told(&curve(64), settings, folder, begin, told)
+}
+
+fn told(injection: &str) -> Told {
+    Told { injections: vec![injection.parse::<Injection>().unwrap()], schedule: None }
+}
+
+/// A run in a folder of its own.
+fn whole(settings: &RunSettings, told: Told) -> (Summary, Vec<Event>) {
+    let folder = tempfile::tempdir().unwrap();
+    let (outcome, events) = run(settings, folder.path(), Start::New, told);
+    (outcome.unwrap().summary, events)
+}
+
+/// The micro-batches that were tried out, and the one that was taken.
+fn sized(events: &[Event]) -> (Vec<u32>, Option<u32>) {
+    let probed = events.iter().filter_map(|event| match event {
+        Event::Probed { micro_batch, .. } => Some(micro_batch.get()),
+        _ => None,
+    });
+    let taken = events.iter().find_map(|event| match event {
+        Event::Sized { measures } => Some(measures.micro_batch.get()),
+        _ => None,
+    });
+    (probed.collect(), taken)
+}
+
+#[test]
+fn trying_out_leaves_no_trace() {
+    let _alone = alone();
+    let mut named = settings();
+    named.train.micro_batch = MicroBatchChoice::Samples(MicroBatch::new(8).unwrap());
+    let (expect, events) = whole(&named, Told::default());
+    assert_eq!(sized(&events), (vec![], None));
+
+    let (found, events) = whole(&settings(), Told::default());
+    assert_eq!(sized(&events), (vec![1], Some(8)));
+    assert_eq!(found.weights_sha256, expect.weights_sha256);
+    assert_eq!((found.final_loss, found.eval_loss), (expect.final_loss, expect.eval_loss));
+}
+
+#[test]
+fn under_a_line_the_largest_that_fits_is_taken_and_nothing_fails() {
+    let _alone = alone();
+    let mut settings = settings();
+    settings.train.batch = 4096;
+    let (roomy, _) = whole(&settings, Told::default());
+    settings.memory.line = LineSpec::Size(Bytes(roomy.peak_allocated_bytes / 4));
+    let (summary, events) = whole(&settings, Told::default());
+    let (probed, taken) = sized(&events);
+    let taken = taken.unwrap();
+    assert!(probed.ends_with(&[taken]) && (256..2048).contains(&taken), "{probed:?}, then {taken}");
+    assert_eq!((summary.oom_errors, summary.samples_lost, summary.micro_batch_final), (0, 0, taken));
+    assert!(summary.peak_allocated_bytes <= summary.line_bytes.unwrap());
+}
+
+#[test]
+fn fp32_becomes_bf16_where_that_is_allowed_and_nothing_else_is_left() {
+    let _alone = alone();
+    // One cleaning, three splits, two levels of recompute.
+    let persistent = "step=2,phase=backward,times=7";
+    let mut settings = settings();
+    let folder = tempfile::tempdir().unwrap();
+    let (outcome, _) = run(&settings, folder.path(), Start::New, told(persistent));
+    assert_eq!(outcome.unwrap().summary.stopped, "line", "it is not allowed unless it is asked for");
+
+    settings.memory.narrow = true;
+    let folder = tempfile::tempdir().unwrap();
+    let (outcome, events) = run(&settings, folder.path(), Start::New, told(persistent));
+    let narrow = outcome.unwrap().summary;
+    assert_eq!((narrow.stopped, narrow.precision.as_str(), narrow.samples_lost), ("finished", "bf16", 0));
+    let rungs: Vec<Rung> = events
+        .iter()
+        .filter_map(|event| if let Event::RungTaken { rung, .. } = event { Some(*rung) } else { None })
+        .collect();
+    use Rung::{Clean, Narrow, Recompute, Split};
+    assert_eq!(rungs, [Clean, Split, Split, Split, Recompute, Recompute, Narrow]);
+
+    let schedule = Some(Schedule::read(folder.path()).unwrap());
+    let (followed, _) = whole(&settings, Told { injections: Vec::new(), schedule });
+    assert_eq!(followed.weights_sha256, narrow.weights_sha256);
+    assert_eq!((followed.precision.as_str(), followed.oom_errors), ("bf16", 0));
+}
+
+#[test]
+fn memory_that_runs_out_while_loading_is_answered() {
+    let _alone = alone();
+    let settings = settings();
+    let (expect, _) = whole(&settings, Told::default());
+    let folder = tempfile::tempdir().unwrap();
+    let (outcome, _) = run(&settings, folder.path(), Start::New, told("step=3,phase=forward,times=1000"));
+    assert_eq!(outcome.unwrap().summary.steps, 2);
+
+    let (stopped, _) = run(&settings, folder.path(), Start::Resume, told("step=1,phase=load,times=1000"));
+    let error = stopped.unwrap_err();
+    assert!(matches!(error, TrainError::Line { .. }), "{error:?}");
+    let words = "memory ran out in load of step 2, and nothing that is allowed is left to try";
+    assert_eq!(error.to_string(), words);
+
+    let (outcome, _) = run(&settings, folder.path(), Start::Resume, told("step=1,phase=load,times=2"));
+    let summary = outcome.unwrap().summary;
+    assert_eq!(summary.weights_sha256, expect.weights_sha256);
+    assert_eq!((summary.samples_seen, summary.samples_lost), (32, 0));
+}
