@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Bytes, Line, Measures, MicroBatch, Phase, Reason, Rung, Step, Stop};
+use crate::{Bytes, Line, Measures, Metrics, MicroBatch, Phase, Reason, Rung, Step, Stop};
 
 /// The version of the form of [`Record`]; it grows when a reader of the old form would misread the new one.
 pub const SCHEMA: u32 = 1;
@@ -144,6 +144,9 @@ pub enum Event {
         /// The mean loss.
         #[serde(deserialize_with = "null_as_nan")]
         loss: f64,
+        /// The workload's own figures; left out of the line where it has none.
+        #[serde(default, skip_serializing_if = "Metrics::is_empty")]
+        metrics: Metrics,
         /// The number of batches.
         batches: u64,
         /// How long it took.

@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use lowtide_core::{
-    Bytes, Ending, Event, Line, Measures, MicroBatch, Phase, Reason, Record, Rung, Step, Stop, StopCause, Tried,
+    Bytes, Ending, Event, Line, Measures, Metrics, MicroBatch, Phase, Reason, Record, Rung, Step, Stop, StopCause,
+    Tried,
 };
 
 fn measures() -> Measures {
@@ -114,14 +115,46 @@ fn the_small_events() {
         r#""event":"cleaned","step":1,"freed":2,"seconds":0.5"#,
     );
     check(
-        Event::Evaluated { step: Step(1), loss: 2.5, batches: 4, seconds: 0.5 },
-        r#""event":"evaluated","step":1,"loss":2.5,"batches":4,"seconds":0.5"#,
-    );
-    check(
         Event::Saved { step: Step(1), path: "checkpoints/1".into(), bytes: Bytes(9), seconds: 0.5 },
         r#""event":"saved","step":1,"path":"checkpoints/1","bytes":9,"seconds":0.5"#,
     );
     check(Event::Skipped { step: Step(1), scale: 32_768.0 }, r#""event":"skipped","step":1,"scale":32768.0"#);
+}
+
+fn metrics(pairs: &[(&str, f64)]) -> Metrics {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+}
+
+fn evaluated(metrics: Metrics) -> Event {
+    Event::Evaluated { step: Step(1), loss: 2.5, metrics, batches: 4, seconds: 0.5 }
+}
+
+#[test]
+fn an_evaluation() {
+    // Read too where it was written by a version that knew no metrics.
+    check(evaluated(Metrics::default()), r#""event":"evaluated","step":1,"loss":2.5,"batches":4,"seconds":0.5"#);
+    check(
+        evaluated(metrics(&[("survival", 0.5), ("activity", 0.25)])),
+        r#""event":"evaluated","step":1,"loss":2.5,"metrics":{"survival":0.5,"activity":0.25},"batches":4,"seconds":0.5"#,
+    );
+}
+
+#[test]
+fn a_metric_that_is_no_number_can_be_read_back() {
+    let event = evaluated(metrics(&[("survival", f64::INFINITY), ("activity", 0.25)]));
+    let line = serde_json::to_string(&Record::new(0.0, event)).expect("an event can be written");
+    assert!(line.contains(r#""metrics":{"survival":null,"activity":0.25}"#), "{line}");
+    let Event::Evaluated { metrics, .. } = serde_json::from_str::<Record>(&line).expect("its own line").event else {
+        panic!("{line}")
+    };
+    assert!(metrics.get("survival").expect("it is there").is_nan());
+    assert_eq!((metrics.get("activity"), metrics.get("symmetry")), (Some(0.25), None));
+}
+
+#[test]
+fn metrics_in_words() {
+    assert_eq!(metrics(&[("survival", 0.051), ("activity", f64::NAN)]).to_string(), "survival 0.0510, activity NaN");
+    assert_eq!(Metrics::default().to_string(), "");
 }
 
 #[test]

@@ -43,6 +43,9 @@ fn figures(summary: &Summary) -> Vec<String> {
     if let Some(loss) = summary.final_loss {
         row("loss", loss_text(loss, summary.loss_floor));
     }
+    if !summary.metrics.is_empty() {
+        row("evaluation", summary.metrics.to_string());
+    }
     if summary.targets_per_second > 0.0 {
         row("speed", speed(summary.samples_per_second, summary.targets_per_second));
     }

@@ -90,7 +90,10 @@ impl Outlook {
             Event::Climbed { step, measures, reason } => {
                 self.say(&format!("[step {step}] {reason}: {}", measures.in_phase(Phase::Forward)));
             }
-            Event::Evaluated { step, loss, .. } => self.say(&format!("[step {step}] evaluation: loss {loss:.4}")),
+            Event::Evaluated { step, loss, metrics, .. } => {
+                let comma = if metrics.is_empty() { "" } else { ", " };
+                self.say(&format!("[step {step}] evaluation: loss {loss:.4}{comma}{metrics}"));
+            }
             Event::EvaluationFailed { step, stop } => {
                 self.say(&format!("[step {step}] evaluation left out, training goes on: {stop}"));
             }

@@ -1,14 +1,25 @@
-//! Evaluation: the loss on other samples, without touching what training holds.
+//! Evaluation: the loss and the workload's own figures on other samples, without touching what training holds.
 
 use std::time::Instant;
 
-use lowtide_core::{Event, Phase, Signal, pieces};
+use lowtide_core::{Event, Metrics, Phase, Signal, Step, pieces};
 use lowtide_torch::tch::no_grad_guard;
 use lowtide_torch::{TorchError, attempt, rng};
 
 use crate::cleaning::{Cleaned, Moment, is_due};
 use crate::error::Result;
 use crate::run::Run;
+
+/// What an evaluation found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Evaluated {
+    /// The last committed step.
+    pub(crate) step: Step,
+    /// The mean loss.
+    pub(crate) loss: f64,
+    /// The workload's own figures.
+    pub(crate) metrics: Metrics,
+}
 
 impl Run<'_> {
     /// Evaluates, trying again as the guard says. Training's state and random numbers stay as they are.
@@ -21,20 +32,22 @@ impl Run<'_> {
         self.clean_if_due(step, Moment::BeforeEvaluation)?;
         loop {
             let mut cleanings = Vec::new();
-            let loss = self.state.injector.during(step, Phase::Eval, || self.eval_loss(&mut cleanings));
+            let means = self.state.injector.during(step, Phase::Eval, || self.means(&mut cleanings));
             for cleaned in cleanings {
                 self.tell(cleaned.event(step))?;
             }
-            match loss {
+            match means {
                 Ok(None) => return Ok(()),
-                Ok(Some(loss)) => {
-                    self.now.evaluated = Some((step, loss));
+                Ok(Some(evaluated)) => {
+                    let Evaluated { loss, metrics, .. } = evaluated.clone();
+                    self.now.evaluated = Some(evaluated);
                     self.recovered();
                     self.progress.figures.memory(&self.memory.reading()?);
                     let answer = self.progress.guard.on(Signal::Evaluated);
                     self.carry_out(step, answer)?;
                     let batches = self.settings.eval.batches;
-                    return self.tell(Event::Evaluated { step, loss, batches, seconds: begun.elapsed().as_secs_f64() });
+                    let seconds = begun.elapsed().as_secs_f64();
+                    return self.tell(Event::Evaluated { step, loss, metrics, batches, seconds });
                 }
                 Err(error) => {
                     if let Some(stop) = self.failed(step, Phase::Eval, error)? {
@@ -45,46 +58,72 @@ impl Run<'_> {
         }
     }
 
-    /// The mean loss over all batches; `None` where the run was asked to end meanwhile.
-    fn eval_loss(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<f64>, TorchError> {
+    /// The means over all batches; `None` where the run was asked to end meanwhile.
+    fn means(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<Evaluated>, TorchError> {
         let before = attempt(|| rng::state(self.state.device)).and_then(|state| state)?;
-        let loss = self.mean_loss(cleanings);
+        let sums = self.sums(cleanings);
         rng::set_state(self.state.device, &before)?;
-        loss
+        Ok(sums?.map(|sums| sums.means(self.progress.step)))
     }
 
-    fn mean_loss(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<f64>, TorchError> {
+    fn sums(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<Sums>, TorchError> {
         let batch = self.settings.train.batch;
-        let mut sum = 0.0;
-        let mut targets = 0;
+        let mut sums = Sums::default();
         for index in 0..self.settings.eval.batches {
             if self.requests.stop_asked() {
                 return Ok(None);
             }
-            let (loss, count) = attempt(|| self.batch_loss(index * u64::from(batch), batch))?;
-            sum += loss;
-            targets += count;
+            attempt(|| self.add_batch(&mut sums, index * u64::from(batch), batch))?;
             let moment = Moment::InEvaluation { batches: index + 1 };
             if is_due(self.settings.memory.clean, moment, self.progress.step, None) {
                 cleanings.push(self.memory.timed_clean()?);
             }
         }
-        Ok(Some(sum / targets as f64))
+        Ok(Some(sums))
     }
 
-    /// The summed loss of one batch, and its targets.
-    fn batch_loss(&self, first: u64, count: u32) -> (f64, u64) {
+    fn add_batch(&self, sums: &mut Sums, first: u64, count: u32) {
         let _no_grad = no_grad_guard();
         let _evaluating = self.state.workload.mode().evaluate();
         let samples = self.state.workload.eval_batch(first, count);
+        let way = self.state.evaluation_way(&self.measures());
         let mut start = 0;
-        let mut sum = 0.0;
-        let measures = self.measures();
-        let way = self.state.evaluation_way(&measures);
-        for size in pieces(count, measures.eval_micro_batch) {
-            sum += self.state.loss(&samples.piece(start, size), way).double_value(&[]);
+        for size in pieces(count, self.measures().eval_micro_batch) {
+            let piece = samples.piece(start, size);
+            self.state.with_outputs(&piece, way, |outputs| {
+                sums.loss += self.state.workload.loss_sum(outputs, &piece, way.loss_chunks).double_value(&[]);
+                for (name, sum) in self.state.workload.metrics(outputs, &piece) {
+                    sums.add(name, sum.double_value(&[]));
+                }
+            });
             start += size;
         }
-        (sum, samples.target_count())
+        sums.targets += samples.target_count();
+        sums.samples += u64::from(count);
+    }
+}
+
+/// What an evaluation adds up. Plain numbers, so that no tensor of one piece is there when the next is computed.
+#[derive(Default)]
+struct Sums {
+    loss: f64,
+    targets: u64,
+    metrics: Vec<(&'static str, f64)>,
+    samples: u64,
+}
+
+impl Sums {
+    fn add(&mut self, name: &'static str, value: f64) {
+        match self.metrics.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, sum)) => *sum += value,
+            None => self.metrics.push((name, value)),
+        }
+    }
+
+    /// The loss is a mean over targets, a metric one over samples.
+    fn means(self, step: Step) -> Evaluated {
+        let mean = |(name, sum): (&str, f64)| (name.to_owned(), sum / self.samples as f64);
+        let metrics = self.metrics.into_iter().map(mean).collect();
+        Evaluated { step, loss: self.loss / self.targets as f64, metrics }
     }
 }

@@ -1,6 +1,6 @@
 //! The end of a run: the last evaluation, the last checkpoint, the summary.
 
-use lowtide_core::{Bytes, Ending, Event, SCHEMA, Stop};
+use lowtide_core::{Bytes, Ending, Event, Metrics, SCHEMA, Stop};
 use lowtide_torch::{GradScaler, attempt};
 
 use crate::checkpoint;
@@ -64,6 +64,7 @@ impl Run<'_> {
 
     fn summary(&self, stopped: &'static str) -> Result<Summary> {
         let (progress, figures) = (&self.progress, &self.progress.figures);
+        let evaluated = self.now.evaluated.as_ref();
         let seconds = self.now.training_seconds.max(f64::MIN_POSITIVE);
         let per_second = if self.now.samples == 0 { 0.0 } else { self.now.samples as f64 / seconds };
         Ok(Summary {
@@ -84,7 +85,8 @@ impl Run<'_> {
             samples_seen: figures.samples_seen,
             samples_lost: progress.next_sample.saturating_sub(figures.samples_seen),
             final_loss: figures.final_loss(),
-            eval_loss: self.now.evaluated.map(|(_, loss)| loss),
+            eval_loss: evaluated.map(|evaluated| evaluated.loss),
+            metrics: evaluated.map_or_else(Metrics::default, |evaluated| evaluated.metrics.clone()),
             loss_floor: self.state.workload.loss_floor(),
             samples_per_second: per_second,
             targets_per_second: per_second * self.state.targets_per_sample as f64,

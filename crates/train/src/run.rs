@@ -13,6 +13,7 @@ use crate::best;
 use crate::checkpoint;
 use crate::cleaning::{Moment, is_due};
 use crate::error::{Result, TrainError};
+use crate::evaluate::Evaluated;
 use crate::inject::Injection;
 use crate::learning_rate::learning_rate;
 use crate::memory::DeviceMemory;
@@ -71,8 +72,8 @@ pub(crate) struct ThisStart {
     pub(crate) training_seconds: f64,
     /// Samples of its steps.
     pub(crate) samples: u64,
-    /// The last evaluation: after which step, and its loss.
-    pub(crate) evaluated: Option<(Step, f64)>,
+    /// The last evaluation.
+    pub(crate) evaluated: Option<Evaluated>,
     /// Errors since work last went well.
     open_errors: u64,
     /// What was in use and what was asked for when memory last ran out, where the error said so.
@@ -301,10 +302,10 @@ impl<'a> Run<'a> {
         };
         self.recovered();
         let step = self.progress.step;
-        if let Some((evaluated, loss)) = self.now.evaluated
-            && evaluated == step
+        if let Some(evaluated) = &self.now.evaluated
+            && evaluated.step == step
         {
-            best::note(&folder, step, loss)?;
+            best::note(&folder, step, evaluated.loss)?;
         }
         checkpoint::prune(&folder, self.settings.save.keep)?;
         let name = path.strip_prefix(self.folder.path()).unwrap_or(&path).display().to_string();

@@ -217,7 +217,12 @@ impl State<'_> {
     }
 
     /// The summed loss of a piece.
-    pub(crate) fn loss(&self, batch: &Batch, way: Way) -> Tensor {
+    fn loss(&self, batch: &Batch, way: Way) -> Tensor {
+        self.with_outputs(batch, way, |outputs| self.workload.loss_sum(outputs, batch, way.loss_chunks))
+    }
+
+    /// What `compute` makes of a piece's outputs, in the run's precision. The outputs are gone afterwards.
+    pub(crate) fn with_outputs<T>(&self, batch: &Batch, way: Way, compute: impl FnOnce(&[Tensor]) -> T) -> T {
         let _narrow = (way.kind != Kind::Float).then(|| Autocast::enter(self.device, way.kind));
         let segments = self.workload.segments();
         let mut values: Vec<Tensor> = batch.inputs.iter().map(Tensor::shallow_clone).collect();
@@ -228,7 +233,7 @@ impl State<'_> {
                 segment.run(&values)
             };
         }
-        self.workload.loss_sum(&values, batch, way.loss_chunks)
+        compute(&values)
     }
 }
 
@@ -238,7 +243,7 @@ pub(crate) struct Way {
     recompute: u32,
     /// Where the inputs of recomputed segments wait.
     keep: Keep,
-    loss_chunks: NonZeroU32,
+    pub(crate) loss_chunks: NonZeroU32,
     kind: Kind,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lowtide_core::Metrics;
 use lowtide_torch::tch::{Device, Tensor};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -47,6 +48,8 @@ pub struct Summary {
     pub final_loss: Option<f64>,
     /// The loss of the last evaluation.
     pub eval_loss: Option<f64>,
+    /// The workload's own figures of the last evaluation.
+    pub metrics: Metrics,
     /// The least loss that any model can reach on this data, where it is known.
     pub loss_floor: Option<f64>,
     /// Samples trained on in a second of training, since the last start.

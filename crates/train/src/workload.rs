@@ -32,6 +32,14 @@ pub trait Workload {
     /// A workload that cannot cut its loss takes no notice of `chunks`; it is 1 then.
     fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, chunks: NonZeroU32) -> Tensor;
 
+    /// Figures beyond the loss, by name, each summed over the samples of a batch: the same names for every batch.
+    ///
+    /// Asked for in evaluation only, with the outputs that the loss was computed from; what is told of them is the mean
+    /// over all samples.
+    fn metrics(&self, _outputs: &[Tensor], _batch: &Batch) -> Vec<(&'static str, Tensor)> {
+        Vec::new()
+    }
+
     /// The most pieces in which the loss can be computed. 1 where it cannot be cut.
     fn most_loss_chunks(&self) -> NonZeroU32 {
         NonZeroU32::MIN

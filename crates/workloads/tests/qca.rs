@@ -276,7 +276,8 @@ fn without_symmetry_there_is_one_episode_and_two_terms() {
 #[test]
 fn a_batch_may_be_cut() {
     let qca = moving(&tiny(OperatorName::UnetUnitary));
-    let loss = |first, count| {
+    // The loss, then the metrics.
+    let figures = |first, count| {
         let batch = qca.train_batch(first, count);
         let end = qca
             .segments()
@@ -284,10 +285,17 @@ fn a_batch_may_be_cut() {
             .fold(batch.inputs.iter().map(Tensor::shallow_clone).collect(), |values: Vec<_>, segment| {
                 no_grad(|| segment.run(&values))
             });
-        qca.loss_sum(&end, &batch, NonZeroU32::MIN).double_value(&[])
+        let mut figures = vec![qca.loss_sum(&end, &batch, NonZeroU32::MIN).double_value(&[])];
+        figures.extend(qca.metrics(&end, &batch).iter().map(|(_, sum)| sum.double_value(&[])));
+        figures
     };
-    let (whole, parts) = (loss(0, 2), loss(0, 1) + loss(1, 1));
-    assert!((whole - parts).abs() < 1e-3 * whole.abs(), "{whole} and {parts}");
+    let (whole, first, second) = (figures(0, 2), figures(0, 1), figures(1, 1));
+    assert_eq!(whole.len(), 4);
+    assert!((whole[0] - whole[1..].iter().sum::<f64>()).abs() < 1e-6 * whole[0].abs(), "{whole:?}");
+    for ((whole, first), second) in whole.iter().zip(first).zip(second) {
+        let parts = first + second;
+        assert!((whole - parts).abs() < 1e-3 * whole.abs(), "{whole} and {parts}");
+    }
 }
 
 fn load(text: &str) -> lowtide_settings::Loaded {

@@ -161,7 +161,7 @@ pub(crate) fn lowtide() -> &'static Path {
 
 /// The text with every measured figure replaced, so that it is the same on every machine.
 ///
-/// A size becomes `SIZE`; a number with a fraction, or in front of `tokens/s`, becomes `#`.
+/// A size becomes `SIZE`; a number with a fraction, or in front of `tokens/s` or `samples/s`, becomes `#`.
 pub(crate) fn settled(text: &str) -> String {
     text.split_inclusive('\n').map(settled_line).collect()
 }
@@ -172,7 +172,7 @@ fn settled_line(line: &str) -> String {
     while let Some(word) = words.next() {
         let number = word.trim_matches(['(', ',', ')', '\n']);
         let is_number = number.contains(|letter: char| letter.is_ascii_digit())
-            && number.chars().all(|letter| letter.is_ascii_digit() || ".,".contains(letter));
+            && number.chars().all(|letter| letter.is_ascii_digit() || ".,-".contains(letter));
         let next = *words.peek().unwrap_or(&"");
         let unit = ["bytes", "KiB", "MiB", "GiB"].into_iter().find(|unit| next.starts_with(unit));
         match unit {
@@ -181,15 +181,19 @@ fn settled_line(line: &str) -> String {
                 let after = words.next().expect("it was seen").replace(unit, "");
                 settled.push(word.replace(number, "SIZE") + &after);
             }
-            None if number.contains('.') || next.starts_with("tokens/s") => settled.push(word.replace(number, "#")),
+            None if number.contains('.') || is_speed(next) => settled.push(word.replace(number, "#")),
             None => settled.push(word.to_owned()),
         }
     }
     settled.join(" ")
 }
 
+fn is_speed(word: &str) -> bool {
+    word.starts_with("tokens/s") || word.starts_with("samples/s")
+}
+
 #[test]
 fn figures_are_settled() {
-    let text = "loss 3.4  1,742 tokens/s  memory 942.89 KiB of 1.00 MiB\n(line 3 bytes, step 4), 0.1 s\n";
+    let text = "loss -3.4  1,742 tokens/s  memory 942.89 KiB of 1.00 MiB\n(line 3 bytes, step 4), 0.1 s\n";
     assert_eq!(settled(text), "loss #  # tokens/s  memory SIZE of SIZE\n(line SIZE, step 4), # s\n");
 }

@@ -1,6 +1,7 @@
 //! A run from start to end.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use insta::assert_snapshot;
 use lowtide_core::{Event, Record};
@@ -31,6 +32,52 @@ fn a_short_run_says_what_it_does() {
       time          # s
     everything about this run is in out
     ");
+}
+
+/// Trains in well under a second.
+const TINY_QCA: &str = "\
+workload: qca
+model: {d_state: 1, hidden_channels: 2, grid_size: 8, qca_steps: 2, segment_steps: 1}
+train: {steps: 2, batch: 2}
+eval: {every: 1, batches: 2}
+";
+
+#[test]
+fn a_run_with_metrics_names_them() {
+    let place = Place::new();
+    fs::write(place.path("qca.yaml"), TINY_QCA).unwrap();
+    let ran = place.ends(0, "train qca.yaml --device cpu --out out");
+    assert_snapshot!(settled(&ran.stderr), @r"
+    training qca on the CPU (SIZE in all, SIZE free)
+    6,886 parameters, 2 samples a step, no line
+    writing to out
+    [step 1] loss #  # samples/s  memory SIZE
+    [step 1] evaluation: loss #, survival #, symmetry #, activity #
+    [step 2] loss #  # samples/s  memory SIZE
+    [step 2] evaluation: loss #, survival #, symmetry #, activity #
+    finished
+      steps         2 (4 samples, none lost)
+      loss          #
+      evaluation    survival #, symmetry #, activity #
+      speed         # samples/s
+      memory        peak SIZE (no line)
+      time          # s
+    everything about this run is in out
+    ");
+    let summary = place.summary("out");
+    let metrics = summary["metrics"].as_object().unwrap();
+    assert_eq!(
+        metrics.keys().collect::<BTreeSet<_>>(),
+        ["activity", "survival", "symmetry"].map(String::from).iter().collect()
+    );
+    let sum: f64 = metrics.values().map(|value| value.as_f64().unwrap()).sum();
+    assert!((sum - summary["eval_loss"].as_f64().unwrap()).abs() < 1e-5, "{summary}");
+    let Some(Event::Evaluated { metrics: told, .. }) =
+        place.events("out").into_iter().rfind(|event| matches!(event, Event::Evaluated { .. }))
+    else {
+        panic!("it was evaluated")
+    };
+    assert_eq!(serde_json::to_value(told).unwrap(), summary["metrics"]);
 }
 
 #[test]
@@ -71,6 +118,7 @@ fn the_summary_has_its_keys() {
         "final_loss",
         "line_bytes",
         "loss_floor",
+        "metrics",
         "micro_batch_final",
         "oom_errors",
         "oom_recovered",
@@ -96,6 +144,7 @@ fn the_summary_has_its_keys() {
     assert_eq!(figure("line_bytes"), 1 << 30);
     assert!(figure("peak_allocated_bytes") > 16 * figure("parameters"));
     assert_eq!(summary["stopped"], "finished");
+    assert_eq!(summary["metrics"], serde_json::json!({}));
 }
 
 #[test]

@@ -3,14 +3,19 @@
 #[path = "../../examples/own_model/model.rs"]
 mod model;
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lowtide_core::Event;
 use lowtide_settings::RunSettings;
 use lowtide_torch::cuda::{Deterministic, set_environment};
-use lowtide_torch::{DeviceAsked, host, rng, start};
-use lowtide_train::{FolderChoice, Injection, Outcome, Plan, Requests, Result, Run, Schedule, Start, Workload};
+use lowtide_torch::tch::{Device, Kind, Tensor};
+use lowtide_torch::{DeviceAsked, Segment, host, rng, start};
+use lowtide_train::{
+    Batch, FolderChoice, Injection, Mode, Outcome, Plan, Requests, Result, Run, Schedule, Start, Workload,
+};
 
 pub(crate) use model::Curve;
 
@@ -40,6 +45,62 @@ pub(crate) fn curve(width: i64) -> Curve {
     lowtide_torch::tch::set_num_threads(1);
     rng::seed(facts.device, 1).unwrap();
     Curve::new(width)
+}
+
+/// Kind and device of the tensors that tests make.
+pub(crate) const FLOATS: (Kind, Device) = (Kind::Float, Device::Cpu);
+
+/// The example's model, with something of a test's own in its evaluation.
+pub(crate) struct Hooked<'a> {
+    pub(crate) curve: Curve,
+    /// Called before a batch for evaluation is made.
+    pub(crate) before_eval_batch: &'a dyn Fn(),
+    /// The model's metrics.
+    pub(crate) metrics: &'a MetricsOf<'a>,
+}
+
+/// As [`Workload::metrics`].
+type MetricsOf<'a> = dyn Fn(&[Tensor], &Batch) -> Vec<(&'static str, Tensor)> + 'a;
+
+impl Hooked<'_> {
+    /// Nothing of its own yet.
+    pub(crate) fn new(curve: Curve) -> Self {
+        Hooked { curve, before_eval_batch: &|| {}, metrics: &|_, _| Vec::new() }
+    }
+}
+
+impl Workload for Hooked<'_> {
+    fn name(&self) -> &str {
+        self.curve.name()
+    }
+    fn state(&self) -> BTreeMap<String, Tensor> {
+        self.curve.state()
+    }
+    fn parameter_groups(&self) -> Vec<(f64, Vec<(String, Tensor)>)> {
+        self.curve.parameter_groups()
+    }
+    fn mode(&self) -> &Mode {
+        self.curve.mode()
+    }
+    fn segments(&self) -> &[Segment] {
+        self.curve.segments()
+    }
+    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, chunks: NonZeroU32) -> Tensor {
+        self.curve.loss_sum(outputs, batch, chunks)
+    }
+    fn metrics(&self, outputs: &[Tensor], batch: &Batch) -> Vec<(&'static str, Tensor)> {
+        (self.metrics)(outputs, batch)
+    }
+    fn train_batch(&self, first: u64, count: u32) -> Batch {
+        self.curve.train_batch(first, count)
+    }
+    fn eval_batch(&self, first: u64, count: u32) -> Batch {
+        (self.before_eval_batch)();
+        self.curve.eval_batch(first, count)
+    }
+    fn targets_per_sample(&self) -> u64 {
+        self.curve.targets_per_sample()
+    }
 }
 
 /// What a run is told beside its settings.

@@ -4,6 +4,7 @@
 
 mod checkpoints;
 mod cleaning;
+mod evaluation;
 mod injected;
 mod kit;
 mod measures;

@@ -1,14 +1,11 @@
 //! A step happens as a whole or not at all, whatever fails in it.
 
-use std::collections::BTreeMap;
-use std::num::NonZeroU32;
-
 use lowtide_core::{Event, Rung};
-use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{Segment, host};
-use lowtide_train::{Batch, Mode, Start, Summary, Workload};
+use lowtide_torch::host;
+use lowtide_torch::tch::Tensor;
+use lowtide_train::{Start, Summary};
 
-use crate::kit::{Curve, alone, curve, settings, train};
+use crate::kit::{FLOATS, Hooked, alone, curve, settings, train};
 
 /// A whole run in which the allocations `nth .. nth + times` fail.
 fn run_with_failures(nth: u64, times: u64) -> Summary {
@@ -52,47 +49,13 @@ fn failures_that_stay_a_while_split_the_batch_and_keep_the_numbers() {
     }
 }
 
-/// A model whose evaluation needs far more than its training.
-struct HeavyEvaluation(Curve);
-
-impl Workload for HeavyEvaluation {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn state(&self) -> BTreeMap<String, Tensor> {
-        self.0.state()
-    }
-    fn parameter_groups(&self) -> Vec<(f64, Vec<(String, Tensor)>)> {
-        self.0.parameter_groups()
-    }
-    fn mode(&self) -> &Mode {
-        self.0.mode()
-    }
-    fn segments(&self) -> &[Segment] {
-        self.0.segments()
-    }
-    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, chunks: NonZeroU32) -> Tensor {
-        self.0.loss_sum(outputs, batch, chunks)
-    }
-    fn train_batch(&self, first: u64, count: u32) -> Batch {
-        self.0.train_batch(first, count)
-    }
-    fn eval_batch(&self, first: u64, count: u32) -> Batch {
-        let _ballast = Tensor::zeros([1 << 20], (Kind::Float, Device::Cpu));
-        self.0.eval_batch(first, count)
-    }
-    fn targets_per_sample(&self) -> u64 {
-        self.0.targets_per_sample()
-    }
-}
-
 #[test]
 fn an_evaluation_that_does_not_fit_costs_its_figure_only() {
     let _alone = alone();
     let mut settings = settings();
     settings.memory.line = "1MiB".parse().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let heavy = HeavyEvaluation(curve(16));
+    let heavy = Hooked { before_eval_batch: &|| drop(Tensor::zeros([1 << 20], FLOATS)), ..Hooked::new(curve(16)) };
     let (outcome, events) = train(&heavy, &settings, folder.path(), Start::New, || {});
     let summary = outcome.unwrap().summary;
     assert_eq!((summary.stopped, summary.steps, summary.eval_loss), ("finished", 4, None));

@@ -84,6 +84,24 @@ impl Qca {
         let [end, turned_end] = <[Tensor; 2]>::try_from(states.chunk(2, 0)).expect("both episodes are there");
         (end, Some(turned_end))
     }
+
+    fn terms(&self, outputs: &[Tensor], batch: &Batch) -> Terms {
+        let (start, disc) = (&batch.targets[0], &batch.targets[1]);
+        let (end, turned_end) = self.ends(&outputs[0]);
+        Terms {
+            survival: survival(start, &end, disc),
+            activity: activity(start, &end),
+            symmetry: turned_end.map(|turned_end| symmetry(start, &end, &turned_end)),
+        }
+    }
+}
+
+/// The terms of the loss, one value an episode.
+struct Terms {
+    survival: Tensor,
+    activity: Tensor,
+    /// None where no turned episode was run.
+    symmetry: Option<Tensor>,
 }
 
 impl Workload for Qca {
@@ -110,13 +128,19 @@ impl Workload for Qca {
 
     /// The three figures of every episode, added up; without a turned episode the other two.
     fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, _chunks: NonZeroU32) -> Tensor {
-        let (start, disc) = (&batch.targets[0], &batch.targets[1]);
-        let (end, turned_end) = self.ends(&outputs[0]);
-        let loss = survival(start, &end, disc) + activity(start, &end);
-        match turned_end {
-            Some(turned_end) => (loss + symmetry(start, &end, &turned_end)).sum(None),
+        let Terms { survival, activity, symmetry } = self.terms(outputs, batch);
+        let loss = survival + activity;
+        match symmetry {
+            Some(symmetry) => (loss + symmetry).sum(None),
             None => loss.sum(None),
         }
+    }
+
+    /// The terms of the loss.
+    fn metrics(&self, outputs: &[Tensor], batch: &Batch) -> Vec<(&'static str, Tensor)> {
+        let Terms { survival, activity, symmetry } = self.terms(outputs, batch);
+        let named = [("survival", Some(survival)), ("symmetry", symmetry), ("activity", Some(activity))];
+        named.into_iter().filter_map(|(name, values)| Some((name, values?.sum(None)))).collect()
     }
 
     fn train_batch(&self, first: u64, count: u32) -> Batch {

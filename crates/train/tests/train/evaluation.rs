@@ -1,0 +1,96 @@
+//! What an evaluation finds, and what it holds meanwhile.
+
+use lowtide_core::{Event, Metrics, MicroBatch};
+use lowtide_settings::{MicroBatchChoice, RunSettings};
+use lowtide_torch::tch::{Kind, Reduction, Tensor};
+use lowtide_train::{Batch, Outcome, Start};
+
+use crate::kit::{FLOATS, Hooked, alone, curve, settings, train};
+
+/// The loss again, and the sum of the outputs, in this order.
+fn figures(outputs: &[Tensor], batch: &Batch) -> Vec<(&'static str, Tensor)> {
+    let error = outputs[0].mse_loss(&batch.targets[0], Reduction::Sum);
+    vec![("error", error), ("bias", outputs[0].sum(Kind::Float))]
+}
+
+fn run(hooked: &Hooked<'_>, settings: &RunSettings) -> (Outcome, Vec<Event>) {
+    let folder = tempfile::tempdir().unwrap();
+    let (outcome, events) = train(hooked, settings, folder.path(), Start::New, || {});
+    (outcome.unwrap(), events)
+}
+
+fn pieces_of(samples: u32) -> RunSettings {
+    let mut settings = settings();
+    settings.train.micro_batch = MicroBatchChoice::Samples(MicroBatch::new(samples).unwrap());
+    settings.eval.batches = 3;
+    settings
+}
+
+#[test]
+fn metrics_are_means_over_all_samples_and_in_the_summary() {
+    let _alone = alone();
+    let hooked = Hooked { metrics: &figures, ..Hooked::new(curve(16)) };
+    let (outcome, events) = run(&hooked, &pieces_of(8));
+    let summary = outcome.summary;
+    let names: Vec<&str> = summary.metrics.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["error", "bias"], "as the workload orders them");
+    // This model has one target a sample, so the loss is a mean over samples too.
+    assert_eq!(summary.metrics.get("error"), summary.eval_loss);
+    let told: Vec<&Metrics> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Evaluated { metrics, .. } => Some(metrics),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told.len(), 2);
+    assert_eq!(told[1], &summary.metrics, "those of the last evaluation");
+    assert_ne!(told[0], told[1]);
+}
+
+#[test]
+fn metrics_are_the_same_in_smaller_pieces() {
+    let _alone = alone();
+    // Nothing is learned, so that only the pieces of the evaluation differ.
+    let metrics = |samples| {
+        let hooked = Hooked { metrics: &figures, ..Hooked::new(curve(16)) };
+        let mut settings = pieces_of(samples);
+        (settings.optimizer.learning_rate, settings.optimizer.min_learning_rate) = (0.0, 0.0);
+        run(&hooked, &settings).0.summary.metrics
+    };
+    let whole = metrics(8);
+    for samples in [1, 3, 4] {
+        for ((name, value), (_, expect)) in metrics(samples).iter().zip(whole.iter()) {
+            assert!((value - expect).abs() < 1e-5, "{name} in pieces of {samples}: {value}, not {expect}");
+        }
+    }
+}
+
+#[test]
+fn a_workload_without_metrics_has_none() {
+    let _alone = alone();
+    let summary = run(&Hooked::new(curve(16)), &settings()).0.summary;
+    assert!(summary.eval_loss.is_some() && summary.metrics.is_empty());
+    assert_eq!(serde_json::to_value(&summary).unwrap()["metrics"], serde_json::json!({}));
+}
+
+#[test]
+fn a_metric_that_is_no_number_is_null_in_the_summary() {
+    let _alone = alone();
+    let endless = |_: &[Tensor], _: &Batch| vec![("endless", Tensor::full([1], f64::INFINITY, FLOATS))];
+    let summary = run(&Hooked { metrics: &endless, ..Hooked::new(curve(16)) }, &settings()).0.summary;
+    assert_eq!(serde_json::to_value(&summary).unwrap()["metrics"], serde_json::json!({"endless": null}));
+}
+
+#[test]
+fn metrics_that_do_not_fit_cost_the_evaluation_only() {
+    let _alone = alone();
+    let mut settings = settings();
+    settings.memory.line = "1MiB".parse().unwrap();
+    let heavy = |_: &[Tensor], _: &Batch| vec![("heavy", Tensor::zeros([1 << 20], FLOATS).sum(Kind::Float))];
+    let (outcome, events) = run(&Hooked { metrics: &heavy, ..Hooked::new(curve(16)) }, &settings);
+    let summary = outcome.summary;
+    assert_eq!((summary.stopped, summary.steps, summary.eval_loss), ("finished", 4, None));
+    assert_eq!((summary.metrics.is_empty(), summary.micro_batch_final), (true, 8));
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::EvaluationFailed { .. })).count(), 2);
+}
