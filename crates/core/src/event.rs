@@ -151,6 +151,10 @@ pub enum Event {
         batches: u64,
         /// How long it took.
         seconds: f64,
+        /// Bytes in use right after it. Lines of older runs do not tell.
+        allocated: Option<Bytes>,
+        /// Bytes held from the device right after it, cached blocks included. Lines of older runs do not tell.
+        reserved: Option<Bytes>,
     },
     /// An evaluation was given up; training goes on without its figure.
     EvaluationFailed {

@@ -126,17 +126,42 @@ fn metrics(pairs: &[(&str, f64)]) -> Metrics {
 }
 
 fn evaluated(metrics: Metrics) -> Event {
-    Event::Evaluated { step: Step(1), loss: 2.5, metrics, batches: 4, seconds: 0.5 }
+    Event::Evaluated {
+        step: Step(1),
+        loss: 2.5,
+        metrics,
+        batches: 4,
+        seconds: 0.5,
+        allocated: Some(Bytes(10)),
+        reserved: Some(Bytes(40)),
+    }
 }
 
 #[test]
 fn an_evaluation() {
-    // Read too where it was written by a version that knew no metrics.
-    check(evaluated(Metrics::default()), r#""event":"evaluated","step":1,"loss":2.5,"batches":4,"seconds":0.5"#);
+    check(
+        evaluated(Metrics::default()),
+        r#""event":"evaluated","step":1,"loss":2.5,"batches":4,"seconds":0.5,"allocated":10,"reserved":40"#,
+    );
     check(
         evaluated(metrics(&[("survival", 0.5), ("activity", 0.25)])),
-        r#""event":"evaluated","step":1,"loss":2.5,"metrics":{"survival":0.5,"activity":0.25},"batches":4,"seconds":0.5"#,
+        r#""event":"evaluated","step":1,"loss":2.5,"metrics":{"survival":0.5,"activity":0.25},"batches":4,"seconds":0.5,"allocated":10,"reserved":40"#,
     );
+}
+
+#[test]
+fn an_evaluation_of_an_older_run_can_be_read() {
+    let line = r#"{"schema":1,"time":1.5,"event":"evaluated","step":1,"loss":2.5,"batches":4,"seconds":0.5}"#;
+    let expect = Event::Evaluated {
+        step: Step(1),
+        loss: 2.5,
+        metrics: Metrics::default(),
+        batches: 4,
+        seconds: 0.5,
+        allocated: None,
+        reserved: None,
+    };
+    assert_eq!(serde_json::from_str::<Record>(line).expect("an older line"), Record::new(1.5, expect));
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(crate) enum Moment {
     BeforeEvaluation,
     /// So many batches of an evaluation are done.
     InEvaluation { batches: u64 },
+    /// An evaluation ended, with so much memory in use and so much taken from the device.
+    AfterEvaluation { allocated: Bytes, reserved: Bytes },
 }
 
 /// Steps between two cleanings by the clock in the step, in the loop, and batches in an evaluation.
@@ -37,6 +39,11 @@ const CLOCK: (u64, u64, u64) = (10, 20, 5);
 const IDLE: Percent = Percent::from_hundredths(20_00).expect("20 % is in range");
 /// ... and more than this of it is taken.
 const TAKEN: Percent = Percent::from_hundredths(80_00).expect("80 % is in range");
+
+/// Cleaning pays after an evaluation that leaves more than this taken and not in use, however much room there is:
+/// evaluation leaves blocks of other sizes than those that training asks for, and on a shared card they belong to
+/// others.
+const LEFT_BY_EVALUATION: Bytes = Bytes::from_gib(1);
 
 /// Whether to clean at this moment. `room` is what may be taken from a device that caches blocks, where there is one.
 pub(crate) fn is_due(clean: Clean, moment: Moment, step: Step, room: Option<Bytes>) -> bool {
@@ -48,10 +55,13 @@ pub(crate) fn is_due(clean: Clean, moment: Moment, step: Step, room: Option<Byte
 }
 
 fn pays(moment: Moment, room: Bytes) -> bool {
-    let Moment::AfterStep { allocated, reserved } = moment else {
-        return false;
-    };
-    reserved.saturating_sub(allocated) > room.of_percent(IDLE) && reserved > room.of_percent(TAKEN)
+    match moment {
+        Moment::AfterStep { allocated, reserved } => {
+            reserved.saturating_sub(allocated) > room.of_percent(IDLE) && reserved > room.of_percent(TAKEN)
+        }
+        Moment::AfterEvaluation { allocated, reserved } => reserved.saturating_sub(allocated) > LEFT_BY_EVALUATION,
+        Moment::InStep | Moment::AfterSave | Moment::BeforeEvaluation | Moment::InEvaluation { .. } => false,
+    }
 }
 
 fn by_clock(moment: Moment, step: Step) -> bool {
@@ -60,6 +70,7 @@ fn by_clock(moment: Moment, step: Step) -> bool {
         Moment::AfterStep { .. } => step.get().is_multiple_of(CLOCK.1),
         Moment::AfterSave | Moment::BeforeEvaluation => true,
         Moment::InEvaluation { batches } => batches.is_multiple_of(CLOCK.2),
+        Moment::AfterEvaluation { .. } => false,
     }
 }
 
@@ -80,6 +91,22 @@ mod tests {
         assert!(!due(Moment::AfterSave));
         assert!(!is_due(Clean::Auto, after(600, 900), Step(10), None), "nothing is cached");
         assert!(!is_due(Clean::Never, after(600, 900), Step(10), Some(Bytes(1000))));
+    }
+
+    #[test]
+    fn it_pays_after_an_evaluation_that_leaves_much() {
+        let left = |bytes: Bytes| Moment::AfterEvaluation {
+            allocated: Bytes::from_gib(2),
+            reserved: Bytes::from_gib(2).saturating_add(bytes),
+        };
+        let much = left(Bytes::from_gib(1).saturating_add(Bytes(1)));
+        let room = Some(Bytes::from_gib(100));
+        let due = |clean, moment, room| is_due(clean, moment, Step(20), room);
+        assert!(due(Clean::Auto, much, room), "there is room, and it is for others");
+        assert!(!due(Clean::Auto, left(Bytes::from_gib(1)), room), "little is left");
+        assert!(!due(Clean::Auto, much, None), "nothing is cached");
+        assert!(!due(Clean::Never, much, room));
+        assert!(!due(Clean::Clock, much, room), "the clock has its own times");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use lowtide_torch::{TorchError, attempt, rng};
 
 use crate::cleaning::{Cleaned, Moment, is_due};
 use crate::error::Result;
+use crate::memory::Reading;
 use crate::run::Run;
 
 /// What an evaluation found.
@@ -45,17 +46,35 @@ impl Run<'_> {
                     self.progress.figures.memory(&self.memory.reading()?);
                     let answer = self.progress.guard.on(Signal::Evaluated);
                     self.carry_out(step, answer)?;
-                    let batches = self.settings.eval.batches;
-                    let seconds = begun.elapsed().as_secs_f64();
-                    return self.tell(Event::Evaluated { step, loss, metrics, batches, seconds });
+                    let left = self.after_evaluation(step)?;
+                    return self.tell(Event::Evaluated {
+                        step,
+                        loss,
+                        metrics,
+                        batches: self.settings.eval.batches,
+                        seconds: begun.elapsed().as_secs_f64(),
+                        allocated: Some(left.allocated),
+                        reserved: Some(left.reserved),
+                    });
                 }
                 Err(error) => {
                     if let Some(stop) = self.failed(step, Phase::Eval, error)? {
+                        self.after_evaluation(step)?;
                         return self.tell(Event::EvaluationFailed { step, stop });
                     }
                 }
             }
         }
+    }
+
+    /// Cleans where that is due after an evaluation, and notes what is left then.
+    fn after_evaluation(&mut self, step: Step) -> Result<Reading> {
+        let Reading { allocated, reserved, .. } = self.memory.reading()?;
+        self.clean_if_due(step, Moment::AfterEvaluation { allocated, reserved })?;
+        let left = self.memory.reading()?;
+        let idle = left.reserved.saturating_sub(left.allocated);
+        self.now.idle_after_eval = self.now.idle_after_eval.max(Some(idle));
+        Ok(left)
     }
 
     /// The means over all batches; `None` where the run was asked to end meanwhile.

@@ -79,6 +79,7 @@ impl Run<'_> {
             line_bytes: self.memory.line.limit().map(Bytes::get),
             peak_reserved_bytes: figures.reserved_peak.get(),
             peak_allocated_bytes: figures.allocated_peak.get(),
+            idle_after_eval_bytes: self.now.idle_after_eval.map(Bytes::get),
             oom_errors: figures.oom_errors,
             oom_recovered: figures.oom_recovered,
             skipped_steps: self.state.scaler.as_ref().map_or(0, GradScaler::skipped),

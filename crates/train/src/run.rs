@@ -74,6 +74,8 @@ pub(crate) struct ThisStart {
     pub(crate) samples: u64,
     /// The last evaluation.
     pub(crate) evaluated: Option<Evaluated>,
+    /// The most that was taken from the device and not in use after an evaluation.
+    pub(crate) idle_after_eval: Option<Bytes>,
     /// Errors since work last went well.
     open_errors: u64,
     /// What was in use and what was asked for when memory last ran out, where the error said so.
@@ -356,6 +358,7 @@ impl ThisStart {
             training_seconds: 0.0,
             samples: 0,
             evaluated: None,
+            idle_after_eval: None,
             open_errors: 0,
             last_need: None,
             retries: 0,

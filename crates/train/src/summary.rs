@@ -34,6 +34,8 @@ pub struct Summary {
     pub peak_reserved_bytes: u64,
     /// The most memory held by tensors.
     pub peak_allocated_bytes: u64,
+    /// The most memory taken from the device and not held by tensors after an evaluation, since the last start.
+    pub idle_after_eval_bytes: Option<u64>,
     /// Out-of-memory errors met.
     pub oom_errors: u64,
     /// Out-of-memory errors after which the same work was done.

@@ -116,6 +116,7 @@ fn the_summary_has_its_keys() {
         "effective_batch",
         "eval_loss",
         "final_loss",
+        "idle_after_eval_bytes",
         "line_bytes",
         "loss_floor",
         "metrics",

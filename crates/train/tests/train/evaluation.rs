@@ -49,6 +49,26 @@ fn metrics_are_means_over_all_samples_and_in_the_summary() {
 }
 
 #[test]
+fn memory_after_an_evaluation_is_told() {
+    let _alone = alone();
+    let (outcome, events) = run(&Hooked::new(curve(16)), &settings());
+    let resting = events.iter().find_map(|event| match event {
+        Event::StepDone { allocated, .. } => Some(*allocated),
+        _ => None,
+    });
+    let evaluations = events.iter().filter_map(|event| match event {
+        Event::Evaluated { allocated, reserved, .. } => Some((*allocated, *reserved)),
+        _ => None,
+    });
+    assert_eq!(evaluations.collect::<Vec<_>>(), [(resting, resting); 2], "as after a step: nothing stays");
+    assert_eq!(outcome.summary.idle_after_eval_bytes, Some(0), "the CPU caches nothing");
+
+    let mut settings = settings();
+    settings.eval.every = None;
+    assert_eq!(run(&Hooked::new(curve(16)), &settings).0.summary.idle_after_eval_bytes, None);
+}
+
+#[test]
 fn metrics_are_the_same_in_smaller_pieces() {
     let _alone = alone();
     // Nothing is learned, so that only the pieces of the evaluation differ.
