@@ -1,7 +1,10 @@
 //! What an evaluation finds, and what it holds meanwhile.
 
-use lowtide_core::{Event, Metrics, MicroBatch};
+use std::cell::RefCell;
+
+use lowtide_core::{Bytes, Event, Metrics, MicroBatch};
 use lowtide_settings::{MicroBatchChoice, RunSettings};
+use lowtide_torch::host;
 use lowtide_torch::tch::{Kind, Reduction, Tensor};
 use lowtide_train::{Batch, Outcome, Start};
 
@@ -113,4 +116,40 @@ fn metrics_that_do_not_fit_cost_the_evaluation_only() {
     assert_eq!((summary.stopped, summary.steps, summary.eval_loss), ("finished", 4, None));
     assert_eq!((summary.metrics.is_empty(), summary.micro_batch_final), (true, 8));
     assert_eq!(events.iter().filter(|event| matches!(event, Event::EvaluationFailed { .. })).count(), 2);
+}
+
+/// What the allocator says at each piece of the first evaluation, when its loss was computed: bytes in use, and the
+/// most since the evaluation began.
+fn held_in_evaluation(batches: u64, pieces: u32) -> Vec<(Bytes, Bytes)> {
+    let seen = RefCell::new(Vec::new());
+    let hooked = Hooked {
+        before_eval_batch: &|| {
+            if seen.borrow().is_empty() {
+                host::reset_peak();
+            }
+        },
+        metrics: &|_, _| {
+            seen.borrow_mut().push((host::stats().allocated, host::stats().peak));
+            Vec::new()
+        },
+        // Wide, so that what the layers make is far more than what the samples are.
+        ..Hooked::new(curve(4096))
+    };
+    let mut settings = pieces_of(8 / pieces);
+    (settings.train.steps, settings.eval.every, settings.eval.batches) = (1, Some(1), batches);
+    run(&hooked, &settings);
+    seen.take()
+}
+
+#[test]
+fn no_tensor_of_one_piece_lives_into_the_next() {
+    let _alone = alone();
+    for pieces in [1, 4] {
+        let one = held_in_evaluation(1, pieces);
+        let eight = held_in_evaluation(8, pieces);
+        assert_eq!((one.len(), eight.len()), (pieces as usize, 8 * pieces as usize));
+        assert_eq!(eight.last().unwrap().1, one.last().unwrap().1, "the peak of eight batches is that of one");
+        assert!(eight.iter().all(|(allocated, _)| *allocated == one[0].0), "{eight:?}");
+        assert_eq!(one.last().unwrap().1, one[0].1, "the peak of all pieces is that of the first");
+    }
 }
