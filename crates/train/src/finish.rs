@@ -20,11 +20,9 @@ impl Run<'_> {
         };
         let step = self.progress.step;
         let every = self.settings.eval.every;
-        let evaluated = if ending == Ending::Finished && every.is_some() && !due(every, step.get()) {
-            self.evaluate()
-        } else {
-            Ok(())
-        };
+        // A start that made no step goes on with a finished run, whose last evaluation it has not seen.
+        let is_open = !due(every, step.get()) || self.now.samples == 0;
+        let evaluated = if ending == Ending::Finished && every.is_some() && is_open { self.evaluate() } else { Ok(()) };
         let checkpoint = self.save()?;
         self.tell(Event::Stopped { step, ending })?;
         let summary = self.summary(stopped)?;

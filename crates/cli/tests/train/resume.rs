@@ -51,13 +51,16 @@ fn under_a_line_what_was_learned_is_remembered() {
 
 #[test]
 fn a_finished_run_stays_as_it_is() {
-    let place = Place::new();
-    place.train("out", "");
-    let before = place.summary("out");
-    place.resume("out", "");
-    let after = place.summary("out");
-    for key in ["steps", "weights_sha256", "peak_allocated_bytes", "final_loss", "eval_loss"] {
-        assert_eq!(after[key], before[key], "{key}");
+    // With an evaluation for the end alone, and with one that was due after the last step anyway.
+    for words in ["", "--set eval.every=2"] {
+        let place = Place::new();
+        place.train("out", words);
+        let before = place.summary("out");
+        place.resume("out", "");
+        let after = place.summary("out");
+        for key in ["steps", "weights_sha256", "peak_allocated_bytes", "final_loss", "eval_loss", "metrics"] {
+            assert_eq!(after[key], before[key], "{key}");
+        }
     }
 }
 
