@@ -8,6 +8,7 @@ mod inject;
 mod kill;
 mod kit;
 mod line;
+mod moments;
 mod readers;
 mod resume;
 mod run;

@@ -1,9 +1,13 @@
 //! Signals to a run under way.
 
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
 use insta::assert_snapshot;
 use lowtide_core::Event;
 
 use crate::kit::{Place, Running, settled};
+use crate::moments::Moments;
 
 const LONG: &str = "--set train.steps=300 --set model.n_layer=1 --set model.n_embd=16 --set train.batch=2 \
                     --set save.every=null --set eval.every=null";
@@ -35,6 +39,38 @@ fn an_interrupted_run_is_saved_and_ends_as_an_unbroken_one() {
 }
 
 #[test]
+fn a_run_that_is_told_to_end_at_any_moment_ends_as_an_unbroken_one() {
+    let place = Place::new();
+    let begun = Instant::now();
+    place.train("whole", LONG);
+    let mut moments = Moments::new(0x2545_F491_4F6C_DD1D, begun.elapsed());
+    let mut ended_early = 0;
+    for run in 0.. {
+        assert!(run < 24, "only {ended_early} signals came in time");
+        let out = format!("run-{run}");
+        let fresh = format!("train tiny.yaml --device cpu --out {out} {LONG}");
+        let mut command = place.command(&fresh);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        moments.next().wait(&mut child, &place, &out);
+        let term = format!("kill -TERM {}", child.id());
+        assert!(Command::new("sh").args(["-c", &term]).status().unwrap().success());
+        // A run that does not hear signals yet has nothing to save, and is ended by the system.
+        let code = child.wait().unwrap().code();
+        assert!([None, Some(0), Some(130)].contains(&code), "{out}: {code:?}");
+        ended_early += u32::from(code == Some(130));
+
+        let resume = format!("train --resume --device cpu --out {out}");
+        place.ends(0, if place.path(&format!("{out}/config.yaml")).exists() { &resume } else { &fresh });
+        assert_eq!(place.hash(&out), place.hash("whole"), "{out}");
+        assert_eq!(place.summary(&out)["samples_lost"], 0, "{out}");
+        assert_eq!(place.text(&format!("{out}/schedule.jsonl")), place.text("whole/schedule.jsonl"), "{out}");
+        if ended_early == 8 {
+            return;
+        }
+    }
+}
+
+#[test]
 fn sigusr1_saves_and_goes_on() {
     let place = Place::new();
     let mut running = start(&place);
@@ -63,13 +99,13 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
 fn an_interrupted_run_says_how_to_go_on() {
     let place = Place::new();
     let mut command = place.command(&format!("train tiny.yaml --device cpu --out out {LONG}"));
-    let command = command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+    let command = command.stderr(Stdio::piped()).stdout(Stdio::null());
     let child = command.spawn().unwrap();
     while !place.path("out/schedule.jsonl").exists() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let kill = format!("kill -INT {}", child.id());
-    assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let text = String::from_utf8(output.stderr).unwrap();
