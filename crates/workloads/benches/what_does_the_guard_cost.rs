@@ -8,7 +8,7 @@
 //! What is added to a step does not grow with the model, so on the CPU a step of next to nothing shows it best; the
 //! goal is held against the small default model. Run with `make bench BENCH=what_does_the_guard_cost`.
 //! `LOWTIDE_BENCH_DEVICE=cuda` takes GPT-2 124M in bf16 on the GPU, where one more bare loop reads its loss only at the
-//! end of a block and so never waits for the device.
+//! end of a block. It still waits for the device when it copies a batch there, as all of them do.
 
 use std::num::NonZeroU32;
 use std::path::Path;
