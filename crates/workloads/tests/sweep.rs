@@ -61,18 +61,32 @@ fn alone() -> MutexGuard<'static, ()> {
 struct Told {
     injections: Vec<Injection>,
     schedule: Option<Schedule>,
+    save: Save,
+}
+
+/// When a run saves.
+#[derive(Clone, Copy, Default)]
+enum Save {
+    #[default]
+    EveryStep,
+    /// Where it starts and ends, so that an end at the line has to write its own checkpoint.
+    AtItsEnds,
 }
 
 impl Told {
     fn to_fail(injections: Vec<Injection>) -> Told {
-        Told { injections, schedule: None }
+        Told { injections, ..Told::default() }
     }
 }
 
 impl Tiny {
-    /// Trains in `folder`, with an evaluation and a checkpoint after every step.
+    /// Trains in `folder`, with an evaluation after every step.
     fn train(&self, folder: &Path, begin: Start, told: Told) -> (Result<Outcome>, Vec<Event>) {
-        let Told { injections, schedule } = told;
+        let Told { injections, schedule, save } = told;
+        let save = match save {
+            Save::EveryStep => "1",
+            Save::AtItsEnds => "null",
+        };
         let facts = start(DeviceAsked::Cpu).unwrap();
         // Threads that wait for work would take the time of the tests beside this one.
         lowtide_torch::tch::set_num_threads(1);
@@ -80,7 +94,7 @@ impl Tiny {
         let text = format!(
             "{text}\ntrain: {{steps: {STEPS}, batch: {batch}, micro_batch: {batch}}}\n\
              optimizer: {{learning_rate: 0.01, min_learning_rate: 0.01, warmup_steps: 0}}\n\
-             eval: {{every: 1, batches: 1}}\nsave: {{every: 1}}\n"
+             eval: {{every: 1, batches: 1}}\nsave: {{every: {save}}}\n"
         );
         let loaded = RunSettings::load(Some((Path::new("tiny.yaml"), &text)), &[]).unwrap();
         rng::seed(facts.device, loaded.settings.seed).unwrap();
@@ -216,7 +230,9 @@ fn a_thousand_passing_failures_leave_no_trace() {
 fn fails_for_good(tiny: &Tiny, told: Injection, undisturbed: &Summary) {
     let place = format!("{}: allocation {} in {} of step {}", tiny.name, told.alloc, told.phase, told.step);
     let folder = tempfile::tempdir().unwrap();
-    let (outcome, events) = tiny.train(folder.path(), Start::New, Told::to_fail(vec![told]));
+    let save = if told.phase == Phase::Save { Save::EveryStep } else { Save::AtItsEnds };
+    let failing = Told { save, ..Told::to_fail(vec![told]) };
+    let (outcome, events) = tiny.train(folder.path(), Start::New, failing);
     if told.phase == Phase::Eval {
         // Figures are missing, and the run is none the worse for it.
         let summary = outcome.unwrap().summary;
@@ -227,7 +243,7 @@ fn fails_for_good(tiny: &Tiny, told: Injection, undisturbed: &Summary) {
         assert!(at_line, "{place}: {:?}", events.last());
         assert!(failures(&events).iter().all(|failure| *failure == (told.phase, told.step)), "{place}");
     }
-    let (resumed, _) = tiny.train(folder.path(), Start::Resume, Told::default());
+    let (resumed, _) = tiny.train(folder.path(), Start::Resume, Told { save, ..Told::default() });
     let resumed = resumed.unwrap().summary;
     same_numbers(&resumed, undisturbed, &place);
 }
@@ -263,7 +279,7 @@ fn a_run_that_had_to_split_is_made_again_from_its_schedule() {
             assert_eq!(failures(&events), vec![(phase, Step(step)); usize::try_from(times).unwrap()], "{place}");
 
             let again = tempfile::tempdir().unwrap();
-            let told = Told { injections: Vec::new(), schedule: Some(Schedule::read(split.path()).unwrap()) };
+            let told = Told { schedule: Some(Schedule::read(split.path()).unwrap()), ..Told::default() };
             let followed = tiny.train(again.path(), Start::New, told).0.unwrap().summary;
             same_numbers(&followed, &outcome, &place);
             assert_eq!(followed.oom_errors, 0, "{place}");
