@@ -28,7 +28,7 @@ pub enum Signal {
 /// What a committed step needed, as measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes in use between steps: parameters, gradients if they are kept, optimizer state.
+    /// Bytes in use whatever the micro-batch is: parameters, gradients, optimizer state.
     pub resting: Bytes,
     /// The most bytes in use during this step, including `resting`.
     pub peak: Bytes,

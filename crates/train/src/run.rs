@@ -168,7 +168,7 @@ impl<'a> Run<'a> {
         let begun = Instant::now();
         self.clean_if_due(step, Moment::InStep)?;
         self.memory.reset_peaks()?;
-        let resting = self.memory.reading()?.allocated;
+        let resting = self.resting()?;
         loop {
             match self.state.step(asked, &self.measures(), rate) {
                 Ok(made) => {
@@ -314,6 +314,12 @@ impl<'a> Run<'a> {
         self.tell(Event::Saved { step, path: name, bytes, seconds: begun.elapsed().as_secs_f64() })?;
         self.clean_if_due(step, Moment::AfterSave)?;
         Ok(path)
+    }
+
+    /// What a step holds whatever its micro-batch is: what is held now, and the gradients, which are there from its
+    /// second piece on.
+    pub(crate) fn resting(&self) -> Result<Bytes> {
+        Ok(self.memory.reading()?.allocated.saturating_add(self.state.gradient_bytes()))
     }
 
     /// The measures in force.

@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU32;
 
-use lowtide_core::{Measures, Phase, Step, pieces};
+use lowtide_core::{Bytes, Measures, Phase, Step, pieces};
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{AdamW, Autocast, GradScaler, Keep, TorchError, Unscaled, attempt, gradients, recompute};
@@ -71,6 +71,12 @@ impl State<'_> {
     /// Numbers trained.
     pub(crate) fn parameter_count(&self) -> u64 {
         self.parameters.iter().map(|tensor| tensor.numel() as u64).sum()
+    }
+
+    /// What the gradients take once they are complete.
+    pub(crate) fn gradient_bytes(&self) -> Bytes {
+        let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
+        Bytes(self.parameters.iter().map(bytes).sum())
     }
 
     /// Makes one step, or leaves everything as it was.
