@@ -8,7 +8,7 @@ use crate::kit::Place;
 use crate::moments::{Moment, Moments};
 
 /// A checkpoint after every step of a model that takes no time.
-const BUSY: &str = "--set train.steps=60 --set model.n_layer=1 --set model.n_embd=16 --set train.batch=2 \
+const BUSY: &str = "--set train.steps=40 --set model.n_layer=1 --set model.n_embd=16 --set train.batch=2 \
                     --set save.every=1 --set eval.every=7 --set eval.batches=1";
 const KILLS: u32 = 50;
 
@@ -34,7 +34,7 @@ fn each_of_fifty_kills_at_random_moments_leaves_no_trace() {
     let place = Place::new();
     let begun = Instant::now();
     place.train("whole", BUSY);
-    let mut moments = Moments::new(88_172_645_463_325_252, begun.elapsed());
+    let mut moments = Moments::new(88_172_645_463_325_252, &place, "whole", begun.elapsed());
     let (hash, schedule) = (place.hash("whole"), place.text("whole/schedule.jsonl"));
     let mut kills = 0;
     for run in 0.. {

@@ -7,12 +7,19 @@ use std::time::{Duration, Instant};
 
 use crate::kit::Place;
 
-/// A row of random moments.
+/// A step of the runs here takes no longer, unless the machine is busy.
+const STEP: Duration = Duration::from_millis(15);
+
+/// How a line of `events.jsonl` that tells of a step is known.
+const STEP_EVENT: &str = r#""event":"step""#;
+
+/// A row of random moments in runs that are alike.
 pub(crate) struct Moments {
     random: u64,
     turn: u32,
-    /// What a whole run takes.
-    whole: Duration,
+    steps: usize,
+    /// What a run takes beside its steps, most of it before them.
+    start: Duration,
 }
 
 /// A moment in the life of a run.
@@ -20,31 +27,35 @@ pub(crate) struct Moments {
 pub(crate) enum Moment {
     /// So long after it was started.
     SinceStart(Duration),
-    /// So long after its first step.
-    SinceFirstStep(Duration),
+    /// So long after a step. Counted in steps, since time alone says little of a run on a busy machine.
+    SinceStep(usize, Duration),
 }
 
 impl Moments {
-    /// Moments in runs that take so long. The seed is not 0.
-    pub(crate) fn new(seed: u64, whole: Duration) -> Moments {
-        Moments { random: seed, turn: 0, whole }
+    /// Moments in runs like the one in `whole`, which took so long from its start to its end. The seed is not 0.
+    pub(crate) fn new(seed: u64, place: &Place, whole: &str, took: Duration) -> Moments {
+        let summary = place.summary(whole);
+        let steps = summary["steps"].as_u64().unwrap() as usize;
+        let training = Duration::from_secs_f64(summary["wall_seconds"].as_f64().unwrap());
+        Moments { random: seed, turn: 0, steps, start: took.saturating_sub(training) }
     }
 
-    fn below(&mut self, most: Duration) -> Duration {
+    /// Every fourth one is before the first step or soon after it; the others are anywhere from the first to the last.
+    pub(crate) fn next(&mut self) -> Moment {
+        self.turn += 1;
+        if self.turn.is_multiple_of(4) {
+            Moment::SinceStart(self.start.mul_f64(1.5 * self.unit()))
+        } else {
+            let step = 1 + (self.unit() * (self.steps - 1) as f64) as usize;
+            Moment::SinceStep(step, STEP.mul_f64(self.unit()))
+        }
+    }
+
+    fn unit(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        most.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)
-    }
-
-    /// Every third one is anywhere from the start on; the others are in the steps, which are a part of the whole.
-    pub(crate) fn next(&mut self) -> Moment {
-        self.turn += 1;
-        if self.turn.is_multiple_of(3) {
-            Moment::SinceStart(self.below(self.whole))
-        } else {
-            Moment::SinceFirstStep(self.below(self.whole / 3))
-        }
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -53,11 +64,11 @@ impl Moment {
     pub(crate) fn wait(self, child: &mut Child, place: &Place, out: &str) {
         match self {
             Moment::SinceStart(time) => sleep(time),
-            Moment::SinceFirstStep(time) => {
-                let schedule = place.path(&format!("{out}/schedule.jsonl"));
-                let has_step = || fs::metadata(&schedule).is_ok_and(|file| file.len() > 0);
+            Moment::SinceStep(step, time) => {
+                let events = place.path(&format!("{out}/events.jsonl"));
+                let is_made = || fs::read_to_string(&events).is_ok_and(|text| text.matches(STEP_EVENT).count() >= step);
                 let begun = Instant::now();
-                while !has_step() && child.try_wait().unwrap().is_none() && begun.elapsed().as_secs() < 20 {
+                while !is_made() && child.try_wait().unwrap().is_none() && begun.elapsed().as_secs() < 60 {
                     sleep(Duration::from_micros(200));
                 }
                 sleep(time);

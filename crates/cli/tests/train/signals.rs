@@ -43,7 +43,7 @@ fn a_run_that_is_told_to_end_at_any_moment_ends_as_an_unbroken_one() {
     let place = Place::new();
     let begun = Instant::now();
     place.train("whole", LONG);
-    let mut moments = Moments::new(0x2545_F491_4F6C_DD1D, begun.elapsed());
+    let mut moments = Moments::new(0x2545_F491_4F6C_DD1D, &place, "whole", begun.elapsed());
     let mut ended_early = 0;
     for run in 0.. {
         assert!(run < 24, "only {ended_early} signals came in time");
