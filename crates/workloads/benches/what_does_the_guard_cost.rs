@@ -59,7 +59,7 @@ const GPU: Case = Case {
     config: "gpt2-124m",
     overrides: &["train.batch=4", "train.micro_batch=4", "train.precision=bf16"],
     block: 10,
-    rounds: 30,
+    rounds: 100,
 };
 
 /// The same in all cases: a plain step, nothing between two steps, and one learning rate.
