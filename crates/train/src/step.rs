@@ -196,7 +196,7 @@ impl State<'_> {
         let Asked { step, first, count } = asked;
         let batch = attempt(|| self.workload.train_batch(first, count))?;
         let targets = batch.target_count() as f64;
-        let scale = self.scaler_in(measures).map_or(1.0, GradScaler::scale);
+        let scale = self.scaler_in(measures).map(GradScaler::scale);
         let way = self.training_way(measures);
         let mut total: Option<Tensor> = None;
         let mut start = 0;
@@ -208,7 +208,10 @@ impl State<'_> {
             *phase = Phase::Backward;
             let sum = self.injector.during(step, *phase, || {
                 attempt(|| {
-                    (&loss * scale).backward();
+                    match scale {
+                        Some(scale) => (&loss * scale).backward(),
+                        None => loss.backward(),
+                    }
                     let part = loss.detach().to_kind(Kind::Float);
                     match &total {
                         Some(sum) => sum + part,

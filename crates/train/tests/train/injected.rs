@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lowtide_core::{Ending, Event};
-use lowtide_settings::RunSettings;
+use lowtide_settings::{RunSettings, SaveSettings};
 use lowtide_train::{Injection, Outcome, Result, Schedule, Start, Summary};
 
 use crate::kit::{Told, alone, curve, settings, train_as_told};
@@ -17,8 +17,11 @@ fn busy() -> RunSettings {
 }
 
 fn run(folder: &Path, begin: Start, told: Told) -> (Result<Outcome>, Vec<Event>) {
-    let curve = curve(16);
-    train_as_told(&curve, &busy(), folder, begin, told)
+    run_with(&busy(), folder, begin, told)
+}
+
+fn run_with(settings: &RunSettings, folder: &Path, begin: Start, told: Told) -> (Result<Outcome>, Vec<Event>) {
+    train_as_told(&curve(16), settings, folder, begin, told)
 }
 
 /// A run in a folder of its own.
@@ -86,6 +89,23 @@ fn an_error_that_stays_ends_the_run_and_a_resume_ends_it_well() {
             assert_eq!(resumed.weights_sha256, undisturbed.weights_sha256, "{phase} of step {step}");
             assert_eq!((resumed.samples_seen, resumed.samples_lost), (32, 0));
         }
+    }
+}
+
+#[test]
+fn the_checkpoint_that_is_written_at_the_line_holds_the_last_committed_state() {
+    let _alone = alone();
+    let undisturbed = summary(&[]);
+    let settings = RunSettings { save: SaveSettings { every: None, ..busy().save }, ..busy() };
+    for phase in ["forward", "backward", "optimizer"] {
+        let folder = tempfile::tempdir().unwrap();
+        let injections = vec![injection(&format!("step=3,phase={phase},times=1000"))];
+        let (outcome, _) = run_with(&settings, folder.path(), Start::New, Told { injections, schedule: None });
+        let outcome = outcome.unwrap();
+        assert!(outcome.checkpoint.ends_with("00000002"), "{}", outcome.checkpoint.display());
+        let resumed = run_with(&settings, folder.path(), Start::Resume, Told::default()).0.unwrap().summary;
+        assert_eq!(resumed.weights_sha256, undisturbed.weights_sha256, "{phase}");
+        assert_eq!((resumed.samples_seen, resumed.samples_lost), (32, 0));
     }
 }
 
