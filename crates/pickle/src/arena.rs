@@ -1,0 +1,343 @@
+//! The table in which the values of a pickle stand.
+
+use std::collections::HashMap;
+
+use lowtide_core::Bytes;
+
+use crate::allow::key;
+use crate::value::Made;
+use crate::{Call, Limited, Limits, NodeId};
+
+/// A value in 16 bytes; whatever has no fixed size stands in a table of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Node {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    BigInt(Span),
+    Str(Span),
+    Surrogates(Span),
+    Bytes(Span),
+    ByteArray(Span),
+    Far(u32),
+    Container(Kind, u32),
+    Global(u32),
+    Object(u32),
+}
+
+const _: () = assert!(size_of::<Node>() == 16);
+
+/// A piece of the text or of the bytes.
+#[derive(Debug, Clone, Copy)]
+#[repr(Rust, packed(4))]
+pub(crate) struct Span {
+    start: u64,
+    length: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    List,
+    Tuple,
+    Dict,
+    Set,
+    FrozenSet,
+    /// One item: the id.
+    Persistent,
+}
+
+/// Where the items of a container stand in the pool of all items.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Container {
+    start: u32,
+    length: u32,
+    capacity: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct GlobalName {
+    pub(crate) module: String,
+    pub(crate) name: String,
+    pub(crate) call: Call,
+}
+
+#[derive(Debug)]
+pub(crate) struct ObjectParts {
+    pub(crate) global: u32,
+    pub(crate) made: Made,
+    pub(crate) args: Container,
+    pub(crate) kwargs: Option<NodeId>,
+    pub(crate) state: Option<NodeId>,
+    pub(crate) items: Container,
+    pub(crate) pairs: Container,
+}
+
+/// Bytes that were left in the input.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Far {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+/// More than a limit allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Over {
+    pub(crate) what: Limited,
+    pub(crate) limit: u64,
+}
+
+/// All tables; grows while the pickle is read and stays as it is afterwards.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    limits: Limits,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) containers: Vec<Container>,
+    pub(crate) objects: Vec<ObjectParts>,
+    globals: Vec<GlobalName>,
+    far: Vec<Far>,
+    items: Vec<NodeId>,
+    text: String,
+    bytes: Vec<u8>,
+}
+
+/// Which nodes stand for a value that needs no more than one; only wanted while the pickle is read.
+pub(crate) struct Shared {
+    small_ints: [Option<NodeId>; 256],
+    globals: HashMap<String, NodeId>,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self { small_ints: [None; 256], globals: HashMap::new() }
+    }
+}
+
+/// `None`, `False` and `True` are the first nodes of every table.
+pub(crate) const NONE: NodeId = NodeId(0);
+pub(crate) const FALSE: NodeId = NodeId(1);
+pub(crate) const TRUE: NodeId = NodeId(2);
+
+impl Arena {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            nodes: vec![Node::None, Node::Bool(false), Node::Bool(true)],
+            containers: Vec::new(),
+            objects: Vec::new(),
+            globals: Vec::new(),
+            far: Vec::new(),
+            items: Vec::new(),
+            text: String::new(),
+            bytes: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, node: Node) -> Result<NodeId, Over> {
+        // The three that are always there do not count.
+        if self.nodes.len() >= self.limits.nodes as usize + 3 {
+            return Err(Over { what: Limited::Nodes, limit: u64::from(self.limits.nodes) });
+        }
+        let id = u32::try_from(self.nodes.len());
+        self.nodes.push(node);
+        id.map(NodeId).map_err(|_| Over { what: Limited::Nodes, limit: u64::from(u32::MAX) })
+    }
+
+    #[inline]
+    pub(crate) fn small_int(&mut self, shared: &mut Shared, value: u8) -> Result<NodeId, Over> {
+        if let Some(node) = shared.small_ints[usize::from(value)] {
+            return Ok(node);
+        }
+        let node = self.push(Node::Int(i64::from(value)))?;
+        shared.small_ints[usize::from(value)] = Some(node);
+        Ok(node)
+    }
+
+    /// How much more text there may be.
+    pub(crate) fn text_left(&self) -> u64 {
+        self.limits.text_bytes.saturating_sub(self.text.len() as u64 + self.bytes.len() as u64)
+    }
+
+    /// Refuses text that is too long, before any of it is read.
+    #[inline]
+    pub(crate) fn check_text(&self, length: u64) -> Result<(), Over> {
+        if length > self.text_left() {
+            return Err(Over { what: Limited::TextBytes, limit: self.limits.text_bytes });
+        }
+        if length > u64::from(u32::MAX) {
+            return Err(Over { what: Limited::TextBytes, limit: u64::from(u32::MAX) });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn push_str(&mut self, text: &str) -> Result<NodeId, Over> {
+        self.check_text(text.len() as u64)?;
+        let span = Span { start: self.text.len() as u64, length: text.len() as u32 };
+        self.text.push_str(text);
+        self.push(Node::Str(span))
+    }
+
+    /// Adds bytes as the node that `kind` makes of their place.
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8], kind: fn(Span) -> Node) -> Result<NodeId, Over> {
+        self.check_text(bytes.len() as u64)?;
+        let span = Span { start: self.bytes.len() as u64, length: bytes.len() as u32 };
+        self.bytes.extend_from_slice(bytes);
+        self.push(kind(span))
+    }
+
+    pub(crate) fn push_far(&mut self, far: Far) -> Result<NodeId, Over> {
+        let index = self.far.len() as u32;
+        let node = self.push(Node::Far(index))?;
+        self.far.push(far);
+        Ok(node)
+    }
+
+    #[inline]
+    pub(crate) fn push_container(&mut self, kind: Kind, items: &[NodeId]) -> Result<NodeId, Over> {
+        // No more containers than nodes, whose number fits.
+        let index = self.containers.len() as u32;
+        let node = self.push(Node::Container(kind, index))?;
+        let mut container = Container::default();
+        self.extend(&mut container, items)?;
+        self.containers.push(container);
+        Ok(node)
+    }
+
+    pub(crate) fn push_object(&mut self, parts: ObjectParts) -> Result<NodeId, Over> {
+        let index = self.objects.len() as u32;
+        let node = self.push(Node::Object(index))?;
+        self.objects.push(parts);
+        Ok(node)
+    }
+
+    /// The node of a name that may be used; one for each name, however often it is used.
+    pub(crate) fn global(
+        &mut self,
+        shared: &mut Shared,
+        module: &str,
+        name: &str,
+        look_up: impl FnOnce() -> Option<Call>,
+    ) -> Result<Option<NodeId>, Over> {
+        let key = key(module, name);
+        if let Some(node) = shared.globals.get(&key) {
+            return Ok(Some(*node));
+        }
+        let Some(call) = look_up() else { return Ok(None) };
+        self.check_text(key.len() as u64)?;
+        let index = self.globals.len() as u32;
+        let node = self.push(Node::Global(index))?;
+        self.globals.push(GlobalName { module: module.to_owned(), name: name.to_owned(), call });
+        shared.globals.insert(key, node);
+        Ok(Some(node))
+    }
+
+    /// Adds items to a container of the table.
+    #[inline]
+    pub(crate) fn append(&mut self, container: u32, items: &[NodeId]) -> Result<(), Over> {
+        let mut grown = self.containers[container as usize];
+        self.extend(&mut grown, items)?;
+        self.containers[container as usize] = grown;
+        Ok(())
+    }
+
+    pub(crate) fn append_to_object(&mut self, object: u32, items: &[NodeId]) -> Result<(), Over> {
+        let mut grown = self.objects[object as usize].items;
+        self.extend(&mut grown, items)?;
+        self.objects[object as usize].items = grown;
+        Ok(())
+    }
+
+    pub(crate) fn set_in_object(&mut self, object: u32, pairs: &[NodeId]) -> Result<(), Over> {
+        let mut grown = self.objects[object as usize].pairs;
+        self.extend(&mut grown, pairs)?;
+        self.objects[object as usize].pairs = grown;
+        Ok(())
+    }
+
+    /// Adds items to a container: in place where there is room or nothing stands behind it, else at a new place of
+    /// twice the size.
+    #[inline]
+    fn extend(&mut self, container: &mut Container, more: &[NodeId]) -> Result<(), Over> {
+        if more.is_empty() {
+            return Ok(());
+        }
+        let over = Over { what: Limited::Items, limit: u64::from(self.limits.items) };
+        let length = container.length as usize + more.len();
+        let start = container.start as usize;
+        if length <= container.capacity as usize {
+            let old_end = start + container.length as usize;
+            self.items[old_end..start + length].copy_from_slice(more);
+            container.length = length as u32;
+            return Ok(());
+        }
+        if self.items.len().saturating_add(length) > self.limits.items as usize {
+            return Err(over);
+        }
+        if start + container.capacity as usize == self.items.len() && container.length == container.capacity {
+            self.items.extend_from_slice(more);
+            container.capacity = length as u32;
+        } else if container.length == 0 {
+            container.start = u32::try_from(self.items.len()).map_err(|_| over)?;
+            container.capacity = length as u32;
+            self.items.extend_from_slice(more);
+        } else {
+            let new_start = self.items.len();
+            let capacity = length.next_power_of_two();
+            container.start = u32::try_from(new_start).map_err(|_| over)?;
+            container.capacity = u32::try_from(capacity).map_err(|_| over)?;
+            self.items.extend_from_within(start..start + container.length as usize);
+            self.items.extend_from_slice(more);
+            self.items.resize(new_start + capacity, NONE);
+        }
+        container.length = length as u32;
+        Ok(())
+    }
+
+    /// Gives back the room that the tables took to grow.
+    pub(crate) fn shrink(&mut self) {
+        self.nodes.shrink_to_fit();
+        self.containers.shrink_to_fit();
+        self.items.shrink_to_fit();
+        self.text.shrink_to_fit();
+        self.bytes.shrink_to_fit();
+    }
+
+    pub(crate) fn memory(&self) -> Bytes {
+        fn of<T>(table: &Vec<T>) -> usize {
+            table.capacity() * size_of::<T>()
+        }
+        let names: usize = self.globals.iter().map(|global| global.module.capacity() + global.name.capacity()).sum();
+        let tables = of(&self.nodes) + of(&self.containers) + of(&self.objects) + of(&self.globals) + of(&self.far);
+        Bytes((tables + of(&self.items) + self.text.capacity() + of(&self.bytes) + names) as u64)
+    }
+
+    #[inline]
+    pub(crate) fn node(&self, id: NodeId) -> Node {
+        self.nodes[id.index()]
+    }
+
+    #[inline]
+    pub(crate) fn items_of(&self, container: Container) -> &[NodeId] {
+        &self.items[container.start as usize..][..container.length as usize]
+    }
+
+    pub(crate) fn str_at(&self, span: Span) -> &str {
+        let start = span.start as usize;
+        &self.text[start..start + span.length as usize]
+    }
+
+    pub(crate) fn bytes_at(&self, span: Span) -> &[u8] {
+        let start = span.start as usize;
+        &self.bytes[start..start + span.length as usize]
+    }
+
+    pub(crate) fn far_at(&self, index: u32) -> Far {
+        self.far[index as usize]
+    }
+
+    pub(crate) fn global_at(&self, index: u32) -> &GlobalName {
+        &self.globals[index as usize]
+    }
+}
