@@ -9,6 +9,8 @@ pub enum Call {
     Object,
     /// A new instance without a call of the class (`cls.__new__`) becomes an object; a call is refused.
     New,
+    /// As [`Call::Object`], and a call of such an instance becomes an object of the same class again.
+    Factory,
     /// May be named, as `torch.float32` is, but neither called nor made.
     Name,
     /// `set(list)`: a [`Value::Set`](crate::Value::Set).

@@ -104,6 +104,13 @@ impl<R: BufRead> Reader<'_, R> {
     fn callee(&self, node: NodeId) -> Result<Callee, PickleError> {
         match self.arena.node(node) {
             Node::Global(global) => Ok(Callee { global, call: self.arena.global_at(global).call }),
+            Node::Object(index) => {
+                let global = self.arena.objects[index as usize].global;
+                match self.arena.global_at(global).call {
+                    Call::Factory => Ok(Callee { global, call: Call::Factory }),
+                    _ => Err(self.malformed("calls an instance of a class, and not the class".to_owned())),
+                }
+            }
             _ => Err(self.malformed("calls a value that is no class or function".to_owned())),
         }
     }
@@ -126,7 +133,7 @@ impl<R: BufRead> Reader<'_, R> {
 
     fn call(&mut self, callee: Callee, args: Container) -> Result<(), PickleError> {
         match callee.call {
-            Call::Object => self.object(callee.global, Made::Called, args, None),
+            Call::Object | Call::Factory => self.object(callee.global, Made::Called, args, None),
             Call::New | Call::Name => Err(self.not_callable(callee)),
             Call::Set => self.collected(Kind::Set, args),
             Call::FrozenSet => self.collected(Kind::FrozenSet, args),
@@ -141,7 +148,7 @@ impl<R: BufRead> Reader<'_, R> {
     fn make(&mut self, class: NodeId, args: Container, kwargs: Option<NodeId>) -> Result<(), PickleError> {
         let class = self.callee(class)?;
         match class.call {
-            Call::Object | Call::New => self.object(class.global, Made::New, args, kwargs),
+            Call::Object | Call::Factory | Call::New => self.object(class.global, Made::New, args, kwargs),
             _ => Err(self.not_callable(class)),
         }
     }

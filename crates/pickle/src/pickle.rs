@@ -35,6 +35,12 @@ impl Pickle {
         self.arena.nodes.len()
     }
 
+    /// Every value of the table, also those that do not hang on the root, in the order in which they were made.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        // As many as there are, and their number fits.
+        (0..self.arena.nodes.len() as u32).map(NodeId)
+    }
+
     /// Memory that the table takes, with room it has and does not use.
     #[must_use]
     pub fn memory(&self) -> Bytes {

@@ -111,6 +111,10 @@ fn names_in_messages_are_short_and_on_one_line() {
 #[test]
 fn calls_of_what_is_no_function() {
     check(b"K\x01)R.", "byte 3: REDUCE calls a value that is no class or function");
+    assert_eq!(
+        refusal(b"cmodels\nPlain\n)\x81)R.", &lenient(), &Limits::default()),
+        "byte 17: REDUCE calls an instance of a class, and not the class"
+    );
     check(b"cbuiltins\nset\nK\x01R.", "byte 16: REDUCE wants a tuple of arguments");
     check(b"cbuiltins\nset\n)K\x01\x92.", "byte 17: NEWOBJ_EX wants a dict of keyword arguments");
     check(b"cbuiltins\nset\nK\x01\x85R.", "byte 17: REDUCE makes a set of a value that is no list");

@@ -147,6 +147,14 @@ fn instances_of_old_protocols() {
 }
 
 #[test]
+fn instances_of_factories_may_be_called() {
+    let mut allow = Allow::plain();
+    allow.add(&[("models", "Maker", Call::Factory)]);
+    let pickle = read(&b"cmodels\nMaker\n)\x81K\x01\x85R."[..], &allow, &Limits::default()).expect("a pickle");
+    assert_eq!(written(&pickle, pickle.root()), json!({ "object": "models.Maker", "args": [1] }));
+}
+
+#[test]
 fn a_value_referenced_twice_is_one_node() {
     let pickle = read(&b"]\x94]\x94(h\0h\0h\x01e."[..], &allow(), &keep_cycles()).expect("a pickle");
     let Value::List(items) = pickle.get(pickle.root()) else { panic!("no list") };
