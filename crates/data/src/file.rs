@@ -1,0 +1,114 @@
+//! A file that is read by offset.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{DataError, Place};
+
+/// An open file and how long it was when it was opened.
+#[derive(Debug)]
+pub(crate) struct DataFile {
+    file: File,
+    path: PathBuf,
+    length: u64,
+}
+
+impl DataFile {
+    pub(crate) fn open(path: &Path) -> Result<Arc<Self>, DataError> {
+        let failed = |source| DataError::Io { file: path.to_owned(), place: Place::Whole, source };
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(failed(io::Error::other("not a regular file")));
+        }
+        Ok(Arc::new(Self { file, path: path.to_owned(), length: metadata.len() }))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Fills `buffer` from `offset` on; `place` is what an error is about.
+    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64, place: &Place) -> Result<(), DataError> {
+        self.check_range(offset, buffer.len() as u64, place)?;
+        self.file.read_exact_at(buffer, offset).map_err(|source| self.failed(source, offset, buffer.len(), place))
+    }
+
+    /// The bytes of a range that was checked to lie within the file.
+    pub(crate) fn bytes_at(&self, offset: u64, length: u64, place: &Place) -> Result<Vec<u8>, DataError> {
+        self.check_range(offset, length, place)?;
+        let mut bytes = vec![0; length as usize];
+        self.read_at(&mut bytes, offset, place)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn check_range(&self, offset: u64, length: u64, place: &Place) -> Result<(), DataError> {
+        let end = offset.saturating_add(length);
+        if end > self.length {
+            let (file, place) = (self.path.clone(), place.clone());
+            return Err(DataError::CutShort { file, place, end, length: self.length });
+        }
+        Ok(())
+    }
+
+    /// A range of the file as a stream.
+    pub(crate) fn range(self: &Arc<Self>, offset: u64, length: u64) -> FileRange {
+        FileRange { file: Arc::clone(self), start: offset, length, position: 0 }
+    }
+
+    pub(crate) fn malformed(&self, place: Place, problem: impl Into<String>) -> DataError {
+        DataError::Malformed { file: self.path.clone(), place, problem: problem.into() }
+    }
+
+    pub(crate) fn unsupported(&self, place: Place, what: impl Into<String>, hint: Option<&'static str>) -> DataError {
+        DataError::Unsupported { file: self.path.clone(), place, what: what.into(), hint }
+    }
+
+    fn failed(&self, source: io::Error, offset: u64, wanted: usize, place: &Place) -> DataError {
+        let (file, place) = (self.path.clone(), place.clone());
+        if source.kind() != ErrorKind::UnexpectedEof {
+            return DataError::Io { file, place, source };
+        }
+        let length = self.file.metadata().map_or(self.length, |metadata| metadata.len());
+        DataError::CutShort { file, place, end: offset.saturating_add(wanted as u64), length }
+    }
+}
+
+/// A range of a file as a stream; many may be read at once.
+#[derive(Debug)]
+pub(crate) struct FileRange {
+    file: Arc<DataFile>,
+    start: u64,
+    length: u64,
+    position: u64,
+}
+
+impl Read for FileRange {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.length.saturating_sub(self.position);
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let offset = self.start.checked_add(self.position).ok_or(ErrorKind::UnexpectedEof)?;
+        let read = self.file.file.read_at(&mut buffer[..wanted], offset)?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for FileRange {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
+            SeekFrom::End(distance) => self.length.checked_add_signed(distance),
+        };
+        self.position = position.ok_or(ErrorKind::InvalidInput)?;
+        Ok(self.position)
+    }
+}

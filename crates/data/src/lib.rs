@@ -1,0 +1,58 @@
+//! The files that training data comes in, one at a time.
+//!
+//! [`open`] reads what a file says about itself and gives a [`Tree`]: the dicts, lists and scalars that were saved,
+//! with every tensor as a view of bytes that are still in the file. A tensor is read when somebody asks for it, by
+//! offset, into memory of the caller's; listing a file of 100 GB reads some megabytes.
+//!
+//! | format | how it is told | module |
+//! | --- | --- | --- |
+//! | `torch.save`, zip and older | a zip archive with `data.pkl`, or the magic number | `pt` |
+//! | `numpy.save`, `numpy.savez` | `\x93NUMPY`, or a zip archive of `.npy` | `npy` |
+//! | safetensors | a header of JSON | `safetensors` |
+//! | `pickle.dump`, also gzipped | the first byte | `raw_pickle` |
+//!
+//! ```no_run
+//! use lowtide_data::{Sums, open, rows};
+//!
+//! let contents = open("batch_0000.pt".as_ref())?;
+//! for row in rows(&contents.tree, Sums::Compute)? {
+//!     println!("{} {} {:?}", row.path, row.dtype, row.shape);
+//! }
+//! # Ok::<(), lowtide_data::DataError>(())
+//! ```
+//!
+//! Nothing in a file is executed: pickles are read as data by `lowtide-pickle`, and what they may name is a list
+//! (`pickled/allow.rs`). Sizes and offsets are checked against the file before they are used, and a file that is cut
+//! short while it is read is an error, not a crash, which is why nothing is mapped. The checksum of an entry is
+//! verified whenever all of it is read.
+//!
+//! What it leaves out: writing, and turning tensors into those of an engine.
+//!
+//! Where to start: `open.rs` tells the formats apart, `pickled/build.rs` turns a pickle into a tree, `tensor.rs` is
+//! the view, `loader.rs` reads it.
+
+mod dtype;
+mod error;
+mod file;
+mod loader;
+mod npy;
+mod open;
+mod pickled;
+mod pt;
+mod raw_pickle;
+mod rows;
+mod safetensors;
+mod storage;
+mod sum;
+mod tensor;
+mod tree;
+mod zip;
+
+pub use dtype::Dtype;
+pub use error::{DataError, Place};
+pub use loader::Loader;
+pub use open::{Contents, Format, open};
+pub use rows::{Row, Sums, rows};
+pub use storage::Storage;
+pub use tensor::{Quantizer, Tensor};
+pub use tree::{Fields, Tree};

@@ -1,0 +1,78 @@
+//! A file as a table: one row a tensor.
+
+use lowtide_core::Bytes;
+use serde::Serialize;
+
+use crate::sum::sum;
+use crate::{DataError, Dtype, Loader, Tree};
+
+/// Storages up to this size are held while the tensors that share them are summed.
+const KEEP: Bytes = Bytes::from_mib(64);
+
+/// A tensor of a file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Where it stands, such as `graphs.0.edge_index`.
+    pub path: String,
+    /// The type of its values.
+    pub dtype: Dtype,
+    /// How many values there are along each dimension.
+    pub shape: Vec<u64>,
+    /// How far apart neighbours along each dimension are, in values.
+    pub stride: Vec<u64>,
+    /// Bytes of its values.
+    pub bytes: Bytes,
+    /// The sum of its values; none for complex numbers, for types without numbers, and where it was not asked for.
+    pub sum: Option<f64>,
+}
+
+/// Whether to read the values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sums {
+    /// Leave the values in the file.
+    Skip,
+    /// Read every value and add them up, which also verifies the checksums.
+    Compute,
+}
+
+/// Every tensor of a tree, in order, with its path.
+///
+/// # Errors
+///
+/// Where values are to be read and cannot be.
+pub fn rows(tree: &Tree, sums: Sums) -> Result<Vec<Row>, DataError> {
+    let mut rows = Vec::new();
+    let mut loader = Loader::new(KEEP);
+    add_rows(tree, &mut String::new(), sums, &mut loader, &mut rows)?;
+    Ok(rows)
+}
+
+fn add_rows(
+    tree: &Tree,
+    path: &mut String,
+    sums: Sums,
+    loader: &mut Loader,
+    rows: &mut Vec<Row>,
+) -> Result<(), DataError> {
+    if let Tree::Tensor(tensor) = tree {
+        rows.push(Row {
+            path: path.clone(),
+            dtype: tensor.dtype(),
+            shape: tensor.shape().to_vec(),
+            stride: tensor.stride().to_vec(),
+            bytes: Bytes(tensor.bytes()),
+            sum: if sums == Sums::Compute { sum(loader, tensor)? } else { None },
+        });
+        return Ok(());
+    }
+    for (name, child) in tree.children() {
+        let length = path.len();
+        if length > 0 {
+            path.push('.');
+        }
+        path.push_str(&name);
+        add_rows(child, path, sums, loader, rows)?;
+        path.truncate(length);
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Bytes that tensors are views of.
+
+use std::io::{self, BufReader, Read};
+use std::sync::Arc;
+
+use crc32fast::Hasher;
+use flate2::read::{DeflateDecoder, MultiGzDecoder};
+
+use crate::file::DataFile;
+use crate::{DataError, Place};
+
+/// Bytes in a file, or in memory where they had to be decoded with the pickle around them.
+///
+/// Tensors that share a storage hold the same one (`Arc::ptr_eq`).
+#[derive(Debug)]
+pub struct Storage {
+    pub(crate) file: Arc<DataFile>,
+    pub(crate) place: Place,
+    pub(crate) source: Source,
+    pub(crate) length: u64,
+    pub(crate) order: Order,
+    pub(crate) checksum: Option<Checksum>,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// In the file, from this offset on.
+    File {
+        offset: u64,
+    },
+    /// In a deflated entry of the file; `before` bytes of the inflated entry come first.
+    Deflated {
+        offset: u64,
+        packed: u64,
+        before: u64,
+    },
+    /// In a gzipped file; `before` bytes of the inflated file come first.
+    Gzip {
+        before: u64,
+    },
+    Memory(Vec<u8>),
+    /// Nowhere: a tensor without values.
+    Nowhere,
+}
+
+/// The order of the bytes of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Little,
+    Big,
+}
+
+/// The CRC-32 of bytes that come just before and of the storage, together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Checksum {
+    pub(crate) before: u32,
+    pub(crate) expect: u32,
+}
+
+impl Storage {
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.length
+    }
+
+    /// Where its bytes begin in the file, unless they are packed or were decoded.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        match self.source {
+            Source::File { offset } => Some(offset),
+            _ => None,
+        }
+    }
+
+    /// The file that it came from.
+    #[must_use]
+    pub fn file(&self) -> &std::path::Path {
+        self.file.path()
+    }
+
+    /// Fills `buffer` with the bytes from `offset` on, in the order of the file.
+    ///
+    /// The checksum is verified where there is one and the buffer takes the whole storage.
+    ///
+    /// # Errors
+    ///
+    /// Where the range is not within the storage, the file cannot be read or was cut short, or the checksum differs.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DataError> {
+        if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.length) {
+            let wanted = format!("bytes from {offset} on are asked for, and there are {}", self.length);
+            return Err(self.file.malformed(self.place.clone(), wanted));
+        }
+        match &self.source {
+            Source::File { offset: start } => self.file.read_at(buffer, start.saturating_add(offset), &self.place)?,
+            Source::Memory(bytes) => buffer.copy_from_slice(&bytes[offset as usize..][..buffer.len()]),
+            Source::Nowhere => {
+                return Err(self.file.unsupported(self.place.clone(), "the values of a meta tensor", None));
+            }
+            Source::Deflated { .. } | Source::Gzip { .. } => self.inflate(offset, buffer)?,
+        }
+        if let Some(checksum) = self.checksum.filter(|_| buffer.len() as u64 == self.length) {
+            let mut hasher = Hasher::new_with_initial(checksum.before);
+            hasher.update(buffer);
+            self.check(checksum, hasher.finalize())?;
+        }
+        Ok(())
+    }
+
+    /// Hands the bytes of a range to `take`, in order and in pieces of up to 1 MiB, each a multiple of 16 bytes but
+    /// the last.
+    pub(crate) fn stream(
+        &self,
+        offset: u64,
+        length: u64,
+        mut take: impl FnMut(&[u8]) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        const PIECE: u64 = 1 << 20;
+        if let Source::Deflated { .. } | Source::Gzip { .. } | Source::Memory(_) = self.source {
+            // Each piece would inflate what is before it again.
+            let mut bytes = zeroed(length);
+            self.read_at(offset, &mut bytes)?;
+            return take(&bytes);
+        }
+        let checksum = self.checksum.filter(|_| offset == 0 && length == self.length);
+        let mut hasher = Hasher::new_with_initial(checksum.map_or(0, |checksum| checksum.before));
+        let mut buffer = zeroed(length.min(PIECE));
+        let mut done = 0;
+        while done < length {
+            let piece = &mut buffer[..(length - done).min(PIECE) as usize];
+            match self.source {
+                Source::File { offset: start } => self.file.read_at(piece, start + offset + done, &self.place)?,
+                _ => self.read_at(offset + done, piece)?,
+            }
+            if checksum.is_some() {
+                hasher.update(piece);
+            }
+            take(piece)?;
+            done += piece.len() as u64;
+        }
+        checksum.map_or(Ok(()), |checksum| self.check(checksum, hasher.finalize()))
+    }
+
+    fn check(&self, checksum: Checksum, found: u32) -> Result<(), DataError> {
+        let expect = checksum.expect;
+        if found == expect {
+            return Ok(());
+        }
+        let (file, place) = (self.file.path().to_owned(), self.place.clone());
+        Err(DataError::Checksum { file, place, expect, found })
+    }
+
+    fn inflate(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DataError> {
+        let failed = |source| DataError::Io { file: self.file.path().to_owned(), place: self.place.clone(), source };
+        match self.source {
+            Source::Deflated { offset: start, packed, before } => {
+                let range = BufReader::new(self.file.range(start, packed));
+                fill(DeflateDecoder::new(range), before + offset, buffer).map_err(failed)
+            }
+            _ => {
+                let Source::Gzip { before } = self.source else { return Ok(()) };
+                let range = BufReader::new(self.file.range(0, self.file.len()));
+                fill(MultiGzDecoder::new(range), before + offset, buffer).map_err(failed)
+            }
+        }
+    }
+}
+
+/// Passes over `before` bytes and fills `buffer` with those that follow.
+fn fill(mut stream: impl Read, before: u64, buffer: &mut [u8]) -> io::Result<()> {
+    if io::copy(&mut (&mut stream).take(before), &mut io::sink())? < before {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    stream.read_exact(buffer)
+}
+
+/// Memory for bytes whose number was checked against the file.
+fn zeroed(length: u64) -> Vec<u8> {
+    vec![0; length as usize]
+}

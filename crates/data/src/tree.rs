@@ -1,0 +1,160 @@
+//! What a file holds.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use crate::{Dtype, Storage, Tensor};
+
+/// Keys and values, in the order of the file.
+pub type Fields = Vec<(Tree, Tree)>;
+
+/// A value that was saved, with all that hangs on it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Tree {
+    /// `None`.
+    None,
+    /// `True` or `False`.
+    Bool(bool),
+    /// An integer of 64 bits.
+    Int(i64),
+    /// A larger integer: decimal up to 128 bits, `0x...` in two's complement beyond.
+    BigInt(Arc<str>),
+    /// A float.
+    Float(f64),
+    /// A complex number.
+    Complex {
+        /// The real part.
+        real: f64,
+        /// The imaginary part.
+        imaginary: f64,
+    },
+    /// A string; lone surrogates are replaced by U+FFFD.
+    Str(Arc<str>),
+    /// A byte string.
+    Bytes(Arc<[u8]>),
+    /// A byte string that is still in the file.
+    Blob(Arc<Storage>),
+    /// A list, or a deque.
+    List(Vec<Tree>),
+    /// A tuple.
+    Tuple(Vec<Tree>),
+    /// An instance of a subclass of tuple; the names of its fields are not in the file.
+    NamedTuple {
+        /// The class, with its module.
+        class: Arc<str>,
+        /// The fields.
+        items: Vec<Tree>,
+    },
+    /// A set, or a frozen set.
+    Set(Vec<Tree>),
+    /// A dict, a defaultdict or a Counter.
+    Dict(Fields),
+    /// An `OrderedDict`.
+    OrderedDict(Fields),
+    /// An instance of another class, by its attributes.
+    Object {
+        /// The class, with its module.
+        class: Arc<str>,
+        /// Its attributes; those of a torch_geometric `Data` are what its stores hold.
+        fields: Fields,
+    },
+    /// A tensor, a parameter, a numpy array or a storage.
+    Tensor(Arc<Tensor>),
+    /// A sparse tensor.
+    Sparse {
+        /// The layout, such as `sparse_coo`.
+        layout: Arc<str>,
+        /// The shape of the whole.
+        shape: Vec<u64>,
+        /// The tensors it is made of, such as `indices` and `values`.
+        parts: Fields,
+    },
+    /// A `torch.Size`.
+    Size(Vec<u64>),
+    /// A `torch.device`, such as `cuda:1`.
+    Device(Arc<str>),
+    /// A type of values: a `torch.dtype`, or a numpy one that has a name in torch.
+    Dtype(Dtype),
+    /// A class or function that is only named.
+    Class(Arc<str>),
+}
+
+impl Tree {
+    /// The value under a key or an index, written as in a path.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Option<&Self> {
+        self.children().into_iter().rev().find(|(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    /// The value at a path such as `graphs.0.edge_index`; keys may have dots in them.
+    #[must_use]
+    pub fn at(&self, path: &str) -> Option<&Self> {
+        if path.is_empty() {
+            return Some(self);
+        }
+        self.children().into_iter().rev().find_map(|(key, value)| match path.strip_prefix(key.as_str())? {
+            "" => Some(value),
+            rest => value.at(rest.strip_prefix('.')?),
+        })
+    }
+
+    /// The tensor, where it is one.
+    #[must_use]
+    pub fn tensor(&self) -> Option<&Tensor> {
+        match self {
+            Self::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// The text, where it is a string.
+    #[must_use]
+    pub fn str(&self) -> Option<&str> {
+        match self {
+            Self::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What it holds, each with the name it has in a path.
+    #[must_use]
+    pub fn children(&self) -> Vec<(String, &Self)> {
+        match self {
+            Self::List(items) | Self::Tuple(items) | Self::Set(items) | Self::NamedTuple { items, .. } => {
+                items.iter().enumerate().map(|(index, item)| (index.to_string(), item)).collect()
+            }
+            Self::Dict(fields)
+            | Self::OrderedDict(fields)
+            | Self::Object { fields, .. }
+            | Self::Sparse { parts: fields, .. } => fields.iter().map(|(key, value)| (key.name(), value)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// How a key is written in a path.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Str(text) => text.to_string(),
+            Self::None => "None".to_owned(),
+            Self::Bool(true) => "True".to_owned(),
+            Self::Bool(false) => "False".to_owned(),
+            Self::Int(value) => value.to_string(),
+            Self::BigInt(text) | Self::Device(text) | Self::Class(text) => text.to_string(),
+            Self::Float(value) => format!("{value:?}"),
+            Self::Dtype(dtype) => dtype.name().to_owned(),
+            Self::Bytes(bytes) => bytes.escape_ascii().to_string(),
+            Self::Tuple(items) | Self::NamedTuple { items, .. } => {
+                let mut name = "(".to_owned();
+                for (index, item) in items.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    // Writing to a string does not fail.
+                    let _ = write!(name, "{comma}{}", item.name());
+                }
+                name + ")"
+            }
+            _ => "?".to_owned(),
+        }
+    }
+}
