@@ -1,5 +1,6 @@
 //! What a file holds.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -84,7 +85,7 @@ impl Tree {
     /// The value under a key or an index, written as in a path.
     #[must_use]
     pub fn child(&self, name: &str) -> Option<&Self> {
-        self.children().into_iter().rev().find(|(key, _)| key == name).map(|(_, value)| value)
+        self.children().rev().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
     /// The value at a path such as `graphs.0.edge_index`; keys may have dots in them.
@@ -93,7 +94,7 @@ impl Tree {
         if path.is_empty() {
             return Some(self);
         }
-        self.children().into_iter().rev().find_map(|(key, value)| match path.strip_prefix(key.as_str())? {
+        self.children().rev().find_map(|(key, value)| match path.strip_prefix(&*key)? {
             "" => Some(value),
             rest => value.at(rest.strip_prefix('.')?),
         })
@@ -119,32 +120,31 @@ impl Tree {
 
     /// What it holds, each with the name it has in a path.
     #[must_use]
-    pub fn children(&self) -> Vec<(String, &Self)> {
-        match self {
-            Self::List(items) | Self::Tuple(items) | Self::Set(items) | Self::NamedTuple { items, .. } => {
-                items.iter().enumerate().map(|(index, item)| (index.to_string(), item)).collect()
-            }
+    pub fn children(&self) -> impl DoubleEndedIterator<Item = (Cow<'_, str>, &Self)> {
+        let (items, fields): (&[Self], &[(Self, Self)]) = match self {
+            Self::List(items) | Self::Tuple(items) | Self::Set(items) | Self::NamedTuple { items, .. } => (items, &[]),
             Self::Dict(fields)
             | Self::OrderedDict(fields)
             | Self::Object { fields, .. }
-            | Self::Sparse { parts: fields, .. } => fields.iter().map(|(key, value)| (key.name(), value)).collect(),
-            _ => Vec::new(),
-        }
+            | Self::Sparse { parts: fields, .. } => (&[], fields),
+            _ => (&[], &[]),
+        };
+        let items = items.iter().enumerate().map(|(index, item)| (Cow::Owned(index.to_string()), item));
+        items.chain(fields.iter().map(|(key, value)| (key.name(), value)))
     }
 
     /// How a key is written in a path.
     #[must_use]
-    pub fn name(&self) -> String {
+    pub fn name(&self) -> Cow<'_, str> {
         match self {
-            Self::Str(text) => text.to_string(),
-            Self::None => "None".to_owned(),
-            Self::Bool(true) => "True".to_owned(),
-            Self::Bool(false) => "False".to_owned(),
-            Self::Int(value) => value.to_string(),
-            Self::BigInt(text) | Self::Device(text) | Self::Class(text) => text.to_string(),
-            Self::Float(value) => format!("{value:?}"),
-            Self::Dtype(dtype) => dtype.name().to_owned(),
-            Self::Bytes(bytes) => bytes.escape_ascii().to_string(),
+            Self::Str(text) | Self::BigInt(text) | Self::Device(text) | Self::Class(text) => Cow::Borrowed(text),
+            Self::None => Cow::Borrowed("None"),
+            Self::Bool(true) => Cow::Borrowed("True"),
+            Self::Bool(false) => Cow::Borrowed("False"),
+            Self::Dtype(dtype) => Cow::Borrowed(dtype.name()),
+            Self::Int(value) => Cow::Owned(value.to_string()),
+            Self::Float(value) => Cow::Owned(format!("{value:?}")),
+            Self::Bytes(bytes) => Cow::Owned(bytes.escape_ascii().to_string()),
             Self::Tuple(items) | Self::NamedTuple { items, .. } => {
                 let mut name = "(".to_owned();
                 for (index, item) in items.iter().enumerate() {
@@ -152,9 +152,9 @@ impl Tree {
                     // Writing to a string does not fail.
                     let _ = write!(name, "{comma}{}", item.name());
                 }
-                name + ")"
+                Cow::Owned(name + ")")
             }
-            _ => "?".to_owned(),
+            _ => Cow::Borrowed("?"),
         }
     }
 }

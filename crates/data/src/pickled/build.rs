@@ -109,7 +109,7 @@ impl<'a> Builder<'a> {
         let pickle = self.pickle;
         for (key, value) in pairs.iter() {
             let key_tree = self.build(key)?;
-            let value = self.child(key_tree.name(), value)?;
+            let value = self.child(key_tree.name().into_owned(), value)?;
             match pickle.str(key).and_then(|text| places.insert(text, fields.len()).map(|place| (text, place))) {
                 Some((text, place)) => {
                     places.insert(text, place);
@@ -223,7 +223,7 @@ impl<'a> Builder<'a> {
             let (Value::List(pair) | Value::Tuple(pair)) = self.pickle.get(*pair) else { continue };
             if let [key, value] = pair {
                 let key = self.build(*key)?;
-                let value = self.child(key.name(), *value)?;
+                let value = self.child(key.name().into_owned(), *value)?;
                 fields.push((key, value));
             }
         }
@@ -291,7 +291,7 @@ impl<'a> Builder<'a> {
                 },
                 _ => {
                     let key = self.build(key)?;
-                    let value = self.child(key.name(), value)?;
+                    let value = self.child(key.name().into_owned(), value)?;
                     fields.push((key, value));
                 }
             }
