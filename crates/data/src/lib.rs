@@ -55,4 +55,4 @@ pub use open::{Contents, Format, open};
 pub use rows::{Row, Sums, rows};
 pub use storage::Storage;
 pub use tensor::{Quantizer, Tensor};
-pub use tree::{Fields, Tree};
+pub use tree::{Fields, Sparse, Tree};

@@ -60,7 +60,7 @@ pub(crate) fn read_zip(file: &Arc<DataFile>, entries: &[Entry], root: &str) -> R
         Some((key.to_owned(), Arc::new(storage_of(file, entry, order))))
     });
     let storages: HashMap<String, Arc<Storage>> = storages.collect();
-    Builder::new(&pickle, file, &storages, Far::File { start: entry.offset }).build(pickle.root())
+    Builder::new(&pickle, file, &storages, Far::File { start: entry.offset }).build_root()
 }
 
 fn storage_of(file: &Arc<DataFile>, entry: &Entry, order: Order) -> Storage {
@@ -103,7 +103,7 @@ pub(crate) fn read_legacy(file: &Arc<DataFile>) -> Result<Tree, DataError> {
     let (pickle, start) = next()?;
     let (keys, _) = next()?;
     let storages = legacy_storages(file, &pickle, &keys, position)?;
-    Builder::new(&pickle, file, &storages, Far::File { start }).build(pickle.root())
+    Builder::new(&pickle, file, &storages, Far::File { start }).build_root()
 }
 
 fn pickle_at(file: &Arc<DataFile>, start: u64) -> Result<Pickle, DataError> {

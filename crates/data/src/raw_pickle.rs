@@ -33,5 +33,5 @@ pub(crate) fn read_gzip(file: &Arc<DataFile>) -> Result<Tree, DataError> {
 }
 
 fn tree(file: &Arc<DataFile>, pickle: &Pickle, far: Far) -> Result<Tree, DataError> {
-    Builder::new(pickle, file, &HashMap::new(), far).build(pickle.root())
+    Builder::new(pickle, file, &HashMap::new(), far).build_root()
 }

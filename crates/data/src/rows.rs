@@ -4,10 +4,13 @@ use lowtide_core::Bytes;
 use serde::Serialize;
 
 use crate::sum::sum;
-use crate::{DataError, Dtype, Loader, Tree};
+use crate::{DataError, Dtype, Loader, Place, Tree};
 
 /// Storages up to this size are held while the tensors that share them are summed.
 const KEEP: Bytes = Bytes::from_mib(64);
+
+/// Keys can be shared and paths cannot, so a small file could have paths without end.
+const MOST_PATHS: Bytes = Bytes::from_mib(256);
 
 /// A tensor of a file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -43,7 +46,7 @@ pub enum Sums {
 pub fn rows(tree: &Tree, sums: Sums) -> Result<Vec<Row>, DataError> {
     let mut rows = Vec::new();
     let mut loader = Loader::new(KEEP);
-    add_rows(tree, &mut String::new(), sums, &mut loader, &mut rows)?;
+    add_rows(tree, &mut String::new(), sums, &mut loader, &mut rows, &mut MOST_PATHS.get())?;
     Ok(rows)
 }
 
@@ -53,8 +56,13 @@ fn add_rows(
     sums: Sums,
     loader: &mut Loader,
     rows: &mut Vec<Row>,
+    room: &mut u64,
 ) -> Result<(), DataError> {
     if let Tree::Tensor(tensor) = tree {
+        *room = room.checked_sub(path.len() as u64 + 1).ok_or_else(|| {
+            let place = Place::Value(path.chars().take(200).collect());
+            tensor.storage().file.malformed(place, format!("the paths of all tensors take more than {MOST_PATHS}"))
+        })?;
         rows.push(Row {
             path: path.clone(),
             dtype: tensor.dtype(),
@@ -71,7 +79,7 @@ fn add_rows(
             path.push('.');
         }
         path.push_str(&name);
-        add_rows(child, path, sums, loader, rows)?;
+        add_rows(child, path, sums, loader, rows, room)?;
         path.truncate(length);
     }
     Ok(())

@@ -98,7 +98,11 @@ impl Storage {
             Source::Nowhere => {
                 return Err(self.file.unsupported(self.place.clone(), "the values of a meta tensor", None));
             }
-            Source::Deflated { .. } | Source::Gzip { .. } => self.inflate(offset, buffer)?,
+            Source::Deflated { .. } | Source::Gzip { .. } => {
+                if let Some(mut stream) = self.inflated(offset)? {
+                    stream.read_exact(buffer).map_err(|source| self.failed(source))?;
+                }
+            }
         }
         if let Some(checksum) = self.checksum.filter(|_| buffer.len() as u64 == self.length) {
             let mut hasher = Hasher::new_with_initial(checksum.before);
@@ -117,21 +121,20 @@ impl Storage {
         mut take: impl FnMut(&[u8]) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
         const PIECE: u64 = 1 << 20;
-        if let Source::Deflated { .. } | Source::Gzip { .. } | Source::Memory(_) = self.source {
-            // Each piece would inflate what is before it again.
-            let mut bytes = zeroed(length);
-            self.read_at(offset, &mut bytes)?;
-            return take(&bytes);
-        }
         let checksum = self.checksum.filter(|_| offset == 0 && length == self.length);
         let mut hasher = Hasher::new_with_initial(checksum.map_or(0, |checksum| checksum.before));
-        let mut buffer = zeroed(length.min(PIECE));
+        let mut buffer = vec![0; length.min(PIECE) as usize];
+        // One stream for all pieces: each would inflate what is before it again.
+        let mut inflated = self.inflated(offset)?;
         let mut done = 0;
         while done < length {
             let piece = &mut buffer[..(length - done).min(PIECE) as usize];
-            match self.source {
-                Source::File { offset: start } => self.file.read_at(piece, start + offset + done, &self.place)?,
-                _ => self.read_at(offset + done, piece)?,
+            match (&mut inflated, &self.source) {
+                (Some(stream), _) => stream.read_exact(piece).map_err(|source| self.failed(source))?,
+                (None, Source::File { offset: start }) => {
+                    self.file.read_at(piece, start.saturating_add(offset + done), &self.place)?;
+                }
+                (None, _) => self.read_at(offset + done, piece)?,
             }
             if checksum.is_some() {
                 hasher.update(piece);
@@ -151,31 +154,29 @@ impl Storage {
         Err(DataError::Checksum { file, place, expect, found })
     }
 
-    fn inflate(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DataError> {
-        let failed = |source| DataError::Io { file: self.file.path().to_owned(), place: self.place.clone(), source };
-        match self.source {
+    /// The bytes from `offset` on as a stream, where they are packed.
+    fn inflated(&self, offset: u64) -> Result<Option<Box<dyn Read + '_>>, DataError> {
+        let (mut stream, before): (Box<dyn Read>, u64) = match self.source {
             Source::Deflated { offset: start, packed, before } => {
                 let range = BufReader::new(self.file.range(start, packed));
-                fill(DeflateDecoder::new(range), before + offset, buffer).map_err(failed)
+                (Box::new(DeflateDecoder::new(range)), before)
             }
-            _ => {
-                let Source::Gzip { before } = self.source else { return Ok(()) };
+            Source::Gzip { before } => {
                 let range = BufReader::new(self.file.range(0, self.file.len()));
-                fill(MultiGzDecoder::new(range), before + offset, buffer).map_err(failed)
+                (Box::new(MultiGzDecoder::new(range)), before)
             }
+            _ => return Ok(None),
+        };
+        let before = before.saturating_add(offset);
+        let passed =
+            io::copy(&mut (&mut stream).take(before), &mut io::sink()).map_err(|source| self.failed(source))?;
+        if passed < before {
+            return Err(self.failed(io::ErrorKind::UnexpectedEof.into()));
         }
+        Ok(Some(stream))
     }
-}
 
-/// Passes over `before` bytes and fills `buffer` with those that follow.
-fn fill(mut stream: impl Read, before: u64, buffer: &mut [u8]) -> io::Result<()> {
-    if io::copy(&mut (&mut stream).take(before), &mut io::sink())? < before {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    fn failed(&self, source: io::Error) -> DataError {
+        DataError::Io { file: self.file.path().to_owned(), place: self.place.clone(), source }
     }
-    stream.read_exact(buffer)
-}
-
-/// Memory for bytes whose number was checked against the file.
-fn zeroed(length: u64) -> Vec<u8> {
-    vec![0; length as usize]
 }

@@ -9,6 +9,23 @@ use crate::{Dtype, Storage, Tensor};
 /// Keys and values, in the order of the file.
 pub type Fields = Vec<(Tree, Tree)>;
 
+/// Names of keys that are tuples end here: their parts can be shared, and then they are longer than the file.
+const LONGEST_TUPLE_NAME: usize = 256;
+
+// There may be millions of them.
+const _: () = assert!(size_of::<Tree>() <= 48);
+
+/// A sparse tensor, by the tensors it is made of.
+#[derive(Debug, Clone)]
+pub struct Sparse {
+    /// The layout, such as `sparse_coo`.
+    pub layout: Arc<str>,
+    /// The shape of the whole.
+    pub shape: Vec<u64>,
+    /// The parts, such as `indices` and `values`.
+    pub parts: Fields,
+}
+
 /// A value that was saved, with all that hangs on it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -63,14 +80,7 @@ pub enum Tree {
     /// A tensor, a parameter, a numpy array or a storage.
     Tensor(Arc<Tensor>),
     /// A sparse tensor.
-    Sparse {
-        /// The layout, such as `sparse_coo`.
-        layout: Arc<str>,
-        /// The shape of the whole.
-        shape: Vec<u64>,
-        /// The tensors it is made of, such as `indices` and `values`.
-        parts: Fields,
-    },
+    Sparse(Box<Sparse>),
     /// A `torch.Size`.
     Size(Vec<u64>),
     /// A `torch.device`, such as `cuda:1`.
@@ -123,10 +133,8 @@ impl Tree {
     pub fn children(&self) -> impl DoubleEndedIterator<Item = (Cow<'_, str>, &Self)> {
         let (items, fields): (&[Self], &[(Self, Self)]) = match self {
             Self::List(items) | Self::Tuple(items) | Self::Set(items) | Self::NamedTuple { items, .. } => (items, &[]),
-            Self::Dict(fields)
-            | Self::OrderedDict(fields)
-            | Self::Object { fields, .. }
-            | Self::Sparse { parts: fields, .. } => (&[], fields),
+            Self::Dict(fields) | Self::OrderedDict(fields) | Self::Object { fields, .. } => (&[], fields),
+            Self::Sparse(sparse) => (&[], &sparse.parts),
             _ => (&[], &[]),
         };
         let items = items.iter().enumerate().map(|(index, item)| (Cow::Owned(index.to_string()), item));
@@ -148,9 +156,13 @@ impl Tree {
             Self::Tuple(items) | Self::NamedTuple { items, .. } => {
                 let mut name = "(".to_owned();
                 for (index, item) in items.iter().enumerate() {
+                    if name.len() > LONGEST_TUPLE_NAME {
+                        name.push_str(", ...");
+                        break;
+                    }
                     let comma = if index == 0 { "" } else { ", " };
                     // Writing to a string does not fail.
-                    let _ = write!(name, "{comma}{}", item.name());
+                    let _ = write!(name, "{comma}{:.256}", item.name());
                 }
                 Cow::Owned(name + ")")
             }

@@ -191,6 +191,30 @@ fn tensors_that_reach_out_of_their_storage() {
 }
 
 #[test]
+fn trees_that_are_larger_than_the_file() {
+    // Each tuple holds the one before twice; the second is under the limit of the pickle reader and over that of a
+    // tree.
+    let laughs = |levels: usize| [b"K\x01\x85".to_vec(), b"2\x86".repeat(levels), b".".to_vec()].concat();
+    check_pickle(
+        &laughs(100),
+        "x.pt: `r/data.pkl` at byte 64: byte 203: STOP asks for more than 33554432 values on a walk along all paths",
+    );
+    check_pickle(&laughs(22), "x.pt: the root value: unfolds to 12582911 values, and at most 4194736 are expected");
+    let deep = |levels: usize| [b"]".repeat(levels), b"a".repeat(levels - 1), b".".to_vec()].concat();
+    check_pickle(&deep(201), "x.pt: `r/data.pkl` at byte 64: byte 401: STOP asks for more than 200 levels of nesting");
+    let file = TempFile::new("x.pt", &archive(&[entry("r/data.pkl", &deep(200))]));
+    assert!(open(&file.path()).is_ok());
+    // One key of 60 KB over each of many tensors: only the paths are large.
+    let key = [b"X\x60\xea\0\0".to_vec(), vec![b'k'; 60_000], b"q\0".to_vec()].concat();
+    let tensor = tensor_pickle(&[2], &[1], 0, 2);
+    let tensor = &tensor[2..tensor.len() - 1];
+    let shared = [&key[..], b"0", tensor, b"q\x010](", &b"}h\0h\x01s".repeat(5000), b"e."].concat();
+    let expect =
+        format!("x.pt: the value `4473.{}`: the paths of all tensors take more than 256.00 MiB", "k".repeat(195));
+    check_pickle(&shared, &expect);
+}
+
+#[test]
 fn views_without_end_cost_nothing() {
     // 255^7 values, all of them the same one.
     let file = TempFile::new(

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use lowtide_pickle::{Made, NodeId, Object, Pairs, Pickle, Value};
+use lowtide_pickle::{Global, Made, NodeId, Object, Pairs, Pickle, Value};
 
 use crate::file::DataFile;
 use crate::storage::{Order, Source};
@@ -17,6 +17,12 @@ pub(crate) enum Far {
     /// In the file once it is inflated.
     Gzip,
 }
+
+/// The longest key or name of a class that is kept in a path or in an object.
+const LONGEST_NAME: usize = 200;
+/// How many values a tree may have, and how many more for each value in the pickle: a bomb of shared lists has many
+/// more.
+const VALUES: (u64, u64) = (4 << 20, 16);
 
 /// Turns the nodes of a pickle into a tree.
 ///
@@ -56,19 +62,28 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// The tree of the whole pickle.
+    pub(crate) fn build_root(&mut self) -> Result<Tree, DataError> {
+        let (values, most) = (self.pickle.walk(), VALUES.0 + VALUES.1 * self.pickle.node_count() as u64);
+        if values > most {
+            return Err(self.malformed(format!("unfolds to {values} values, and at most {most} are expected")));
+        }
+        self.build(self.pickle.root())
+    }
+
     /// The tree of a node.
     pub(crate) fn build(&mut self, node: NodeId) -> Result<Tree, DataError> {
         Ok(match self.pickle.get(node) {
             Value::None => Tree::None,
             Value::Bool(value) => Tree::Bool(value),
             Value::Int(value) => Tree::Int(value),
-            Value::BigInt(value) => Tree::BigInt(value.to_string().into()),
+            Value::BigInt(_) => Tree::BigInt(self.text(node)),
             Value::Float(value) => Tree::Float(value),
             Value::Str(_) | Value::Surrogates(_) => Tree::Str(self.text(node)),
             Value::Bytes(_) | Value::ByteArray(_) | Value::FarBytes { .. } => self.byte_string(node),
             Value::Global(global) => match (global.module, Dtype::from_name(global.name)) {
                 ("torch", Some(dtype)) => Tree::Dtype(dtype),
-                _ => Tree::Class(format!("{}.{}", global.module, global.name).into()),
+                _ => Tree::Class(class_name(global)),
             },
             Value::List(items) => Tree::List(self.enter(node, |builder| builder.items(items))?),
             Value::Tuple(items) => Tree::Tuple(self.enter(node, |builder| builder.items(items))?),
@@ -123,7 +138,8 @@ impl<'a> Builder<'a> {
 
     /// The tree of a node that stands under a name.
     pub(crate) fn child(&mut self, name: String, node: NodeId) -> Result<Tree, DataError> {
-        self.path.push(name);
+        // Long keys are cut, for each storage keeps its path.
+        self.path.push(if name.len() > LONGEST_NAME { format!("{name:.LONGEST_NAME$}...") } else { name });
         let tree = self.build(node);
         self.path.pop();
         tree
@@ -136,6 +152,7 @@ impl<'a> Builder<'a> {
         let text: Arc<str> = match self.pickle.get(node) {
             Value::Str(text) => text.into(),
             Value::Surrogates(bytes) => String::from_utf8_lossy(bytes).into(),
+            Value::BigInt(value) => value.to_string().into(),
             _ => "".into(),
         };
         self.texts.insert(node, Arc::clone(&text));
@@ -232,7 +249,7 @@ impl<'a> Builder<'a> {
 
     /// An instance of a class that is known by nothing but its shape.
     fn instance(&mut self, object: &Object<'_>) -> Result<Tree, DataError> {
-        let class: Arc<str> = format!("{}.{}", object.class.module, object.class.name).into();
+        let class = class_name(object.class);
         let is_tuple = object.made == Made::New
             && !object.args.is_empty()
             && object.state.is_none()
@@ -272,7 +289,7 @@ impl<'a> Builder<'a> {
 
     /// Graphs of torch_geometric: what their stores hold, without the stores.
     fn geometric(&mut self, object: &Object<'_>) -> Result<Tree, DataError> {
-        let class: Arc<str> = format!("{}.{}", object.class.module, object.class.name).into();
+        let class = class_name(object.class);
         let Some(Value::Dict(state)) = object.state.map(|state| self.pickle.get(state)) else {
             return self.instance(object);
         };
@@ -306,4 +323,9 @@ impl<'a> Builder<'a> {
     pub(crate) fn malformed(&self, problem: impl Into<String>) -> DataError {
         self.file.malformed(self.place(), problem)
     }
+}
+
+/// A class with its module; names of any length are shared in the pickle, and not in the tree.
+fn class_name(class: Global<'_>) -> Arc<str> {
+    format!("{:.LONGEST_NAME$}.{:.LONGEST_NAME$}", class.module, class.name).into()
 }

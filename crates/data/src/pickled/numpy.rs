@@ -172,8 +172,12 @@ impl<'a> Builder<'a> {
         if size == 0 || count.checked_mul(size as u64) != Some(storage.bytes()) {
             return Err(self.malformed("is an array of strings whose size does not fit its bytes"));
         }
-        if storage.bytes() > LARGEST_TEXTS {
-            return Err(self.file.unsupported(self.place(), "an array of strings of more than 256 MiB", None));
+        if count > MOST_TEXTS || storage.bytes() > LARGEST_TEXTS {
+            return Err(self.file.unsupported(
+                self.place(),
+                "an array of more than a million strings or 256 MiB",
+                None,
+            ));
         }
         let mut bytes = vec![0; storage.bytes() as usize];
         storage.read_at(0, &mut bytes)?;
@@ -203,6 +207,7 @@ impl<'a> Builder<'a> {
 
 /// Arrays of strings become lists, so there is an end to their size.
 const LARGEST_TEXTS: u64 = 256 << 20;
+const MOST_TEXTS: u64 = 1 << 20;
 
 enum Layout {
     Rows,

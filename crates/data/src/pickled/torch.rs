@@ -7,7 +7,7 @@ use lowtide_pickle::{Global, NodeId, Pickle, Value};
 use super::Builder;
 use crate::storage::{Order, Source};
 use crate::tensor::{Flags, MOST_DIMENSIONS};
-use crate::{DataError, Dtype, Fields, Quantizer, Storage, Tensor, Tree};
+use crate::{DataError, Dtype, Fields, Quantizer, Sparse, Storage, Tensor, Tree};
 
 /// What a persistent id says of a storage.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl<'a> Builder<'a> {
     fn first_tensor(&mut self, args: &[NodeId]) -> Result<Tree, DataError> {
         let Some(data) = args.first() else { return Err(self.wrong_arguments()) };
         match self.build(*data)? {
-            tensor @ (Tree::Tensor(_) | Tree::Sparse { .. }) => Ok(tensor),
+            tensor @ (Tree::Tensor(_) | Tree::Sparse(_)) => Ok(tensor),
             _ => Err(self.malformed("wraps a value that is no tensor")),
         }
     }
@@ -166,7 +166,8 @@ impl<'a> Builder<'a> {
         };
         let Some(shape) = parts.get(names.len()) else { return Err(self.wrong_arguments()) };
         let shape = self.sizes(*shape)?;
-        Ok(Tree::Sparse { layout: layout.into(), shape, parts: self.named(names, parts)? })
+        let parts = self.named(names, parts)?;
+        Ok(Tree::Sparse(Box::new(Sparse { layout: layout.into(), shape, parts })))
     }
 
     /// A tensor that has a shape and no values.
