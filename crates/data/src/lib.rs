@@ -1,6 +1,10 @@
-//! The files that training data comes in, one at a time.
+//! Reads training data that is larger than memory.
 //!
-//! [`open`] reads what a file says about itself and gives a [`Tree`]: the dicts, lists and scalars that were saved,
+//! **The order.** [`order`] says in which order the samples of an epoch come, as a pure function of a seed; [`policy`] decides
+//! from it what to keep, [`simulation`] tells what that reads, and [`budget`] shares one number of bytes among all that
+//! hold data.
+//!
+//! **The files.** [`open`] reads what a file says about itself and gives a [`Tree`]: the dicts, lists and scalars that were saved,
 //! with every tensor as a view of bytes that are still in the file. A tensor is read when somebody asks for it, by
 //! offset, into memory of the caller's; listing a file of 100 GB reads some megabytes.
 //!
@@ -31,17 +35,22 @@
 //! Where to start: `open.rs` tells the formats apart, `pickled/build.rs` turns a pickle into a tree, `tensor.rs` is
 //! the view, `loader.rs` reads it.
 
+pub mod budget;
 mod dtype;
 mod error;
 mod file;
 mod loader;
 mod npy;
 mod open;
+pub mod order;
+pub mod permutation;
 mod pickled;
+pub mod policy;
 mod pt;
 mod raw_pickle;
 mod rows;
 mod safetensors;
+pub mod simulation;
 mod storage;
 mod sum;
 mod tensor;

@@ -1,0 +1,316 @@
+//! One budget of bytes for everything that is held of the data: cached, being read, decoded and queued.
+//!
+//! Separate limits for each of them either add up to more than the line or leave room unused. Here whoever wants to hold bytes
+//! reserves them first, and gives them back by dropping the [`Reservation`].
+//!
+//! Those who wait are served in the order in which they came, also where a later one asks for less: a large request is
+//! never starved by small ones. A thread that waits while it holds bytes can wait for ever, as with any lock; reserve the most
+//! that a piece of work will need at once, then [`Reservation::shrink_to`] what is left of it, or [`Reservation::split`] it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use lowtide_core::Bytes;
+use thiserror::Error as ThisError;
+
+/// Why no bytes were reserved.
+#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
+pub enum Error {
+    /// The request is larger than the whole budget: waiting would never end.
+    #[error("{asked} are needed at once, and the data budget is {budget}: give it at least {asked}")]
+    TooLarge {
+        /// What was asked for, which is the least budget that works.
+        asked: Bytes,
+        /// The whole budget.
+        budget: Bytes,
+    },
+    /// The wait was ended by [`Stop::raise`].
+    #[error("stopped while waiting for {asked} of the data budget")]
+    Stopped {
+        /// What was asked for.
+        asked: Bytes,
+    },
+}
+
+/// A number of bytes that may be held at once, shared by all that hold some. Cloning gives another handle on the same budget.
+#[derive(Clone)]
+pub struct Budget {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    limit: Bytes,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    used: Bytes,
+    peak: Bytes,
+    /// Tickets of those who wait, first come first.
+    waiting: VecDeque<u64>,
+    next_ticket: u64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes, none of them reserved.
+    pub fn new(limit: Bytes) -> Self {
+        let state = State { used: Bytes::ZERO, peak: Bytes::ZERO, waiting: VecDeque::new(), next_ticket: 0 };
+        Self { shared: Arc::new(Shared { limit, state: Mutex::new(state), changed: Condvar::new() }) }
+    }
+
+    /// Reserves `bytes` now, or not at all. Does not overtake those who wait.
+    pub fn try_reserve(&self, bytes: Bytes) -> Option<Reservation> {
+        let mut state = self.shared.lock();
+        if !state.waiting.is_empty() || !state.take(bytes, self.shared.limit) {
+            return None;
+        }
+        Some(self.reservation(bytes))
+    }
+
+    /// Reserves `bytes`, waiting for room and for those who came before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] at once where the whole budget is smaller; [`Error::Stopped`] where `stop` is raised before or while waiting.
+    pub fn reserve(&self, bytes: Bytes, stop: &Stop) -> Result<Reservation, Error> {
+        if bytes > self.shared.limit {
+            return Err(Error::TooLarge { asked: bytes, budget: self.shared.limit });
+        }
+        // Before the lock: whoever raises the stop from here on finds this budget in its list and wakes us.
+        let _listed = stop.list(&self.shared);
+        let mut state = self.shared.lock();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        state.waiting.push_back(ticket);
+        loop {
+            if stop.is_raised() {
+                state.waiting.retain(|waiting| *waiting != ticket);
+                // Whoever is first now may have been waiting for us only.
+                self.shared.changed.notify_all();
+                return Err(Error::Stopped { asked: bytes });
+            }
+            if state.waiting.front() == Some(&ticket) && state.take(bytes, self.shared.limit) {
+                state.waiting.pop_front();
+                // There may be room for the next one too.
+                self.shared.changed.notify_all();
+                return Ok(self.reservation(bytes));
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The whole budget.
+    pub fn limit(&self) -> Bytes {
+        self.shared.limit
+    }
+
+    /// What is reserved now.
+    pub fn used(&self) -> Bytes {
+        self.shared.lock().used
+    }
+
+    /// The most that was reserved at any time; never more than the limit.
+    pub fn peak(&self) -> Bytes {
+        self.shared.lock().peak
+    }
+
+    fn reservation(&self, bytes: Bytes) -> Reservation {
+        Reservation { bytes, shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Budget({} of {})", self.used(), self.limit())
+    }
+}
+
+impl Shared {
+    /// No code panics while it holds the lock, so a poisoned one is whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, bytes: Bytes) {
+        if bytes.is_zero() {
+            return;
+        }
+        let mut state = self.lock();
+        state.used = state.used.saturating_sub(bytes);
+        if !state.waiting.is_empty() {
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl State {
+    fn take(&mut self, bytes: Bytes, limit: Bytes) -> bool {
+        let Some(used) = self.used.checked_add(bytes).filter(|used| *used <= limit) else {
+            return false;
+        };
+        self.used = used;
+        self.peak = self.peak.max(used);
+        true
+    }
+}
+
+/// Bytes of a [`Budget`] that are held; dropping it gives them back.
+#[must_use = "dropped at once, it reserves nothing"]
+pub struct Reservation {
+    bytes: Bytes,
+    shared: Arc<Shared>,
+}
+
+impl Reservation {
+    /// How many bytes are held.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    /// Gives back all but `bytes`; nothing where fewer are held.
+    pub fn shrink_to(&mut self, bytes: Bytes) {
+        let rest = self.bytes.saturating_sub(bytes);
+        self.bytes = self.bytes.min(bytes);
+        self.shared.give_back(rest);
+    }
+
+    /// Cuts off `bytes` into a reservation of its own, or `None` where fewer are held.
+    pub fn split(&mut self, bytes: Bytes) -> Option<Self> {
+        self.bytes = self.bytes.checked_sub(bytes)?;
+        Some(Self { bytes, shared: Arc::clone(&self.shared) })
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Reservation({})", self.bytes)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.shared.give_back(self.bytes);
+    }
+}
+
+/// Ends every wait that was given it, for good. Cloning gives another handle on the same stop.
+#[derive(Clone, Default)]
+pub struct Stop {
+    inner: Arc<StopInner>,
+}
+
+#[derive(Default)]
+struct StopInner {
+    raised: AtomicBool,
+    /// One entry for each wait under way.
+    waits: Mutex<Vec<Arc<Shared>>>,
+}
+
+impl Stop {
+    /// A stop that is not raised.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends all waits with this stop, those under way and those to come.
+    pub fn raise(&self) {
+        self.inner.raised.store(true, Ordering::SeqCst);
+        let waits = self.waits().clone();
+        for shared in waits {
+            // Under the lock, so that it does not fall between somebody's look at the flag and their sleep.
+            let _state = shared.lock();
+            shared.changed.notify_all();
+        }
+    }
+
+    /// Whether it was raised.
+    pub fn is_raised(&self) -> bool {
+        self.inner.raised.load(Ordering::SeqCst)
+    }
+
+    fn list(&self, shared: &Arc<Shared>) -> Listed<'_> {
+        self.waits().push(Arc::clone(shared));
+        Listed { stop: self, shared: Arc::clone(shared) }
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Vec<Arc<Shared>>> {
+        self.inner.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Stop({})", if self.is_raised() { "raised" } else { "not raised" })
+    }
+}
+
+/// A wait that is in the list of its stop.
+struct Listed<'a> {
+    stop: &'a Stop,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        let mut waits = self.stop.waits();
+        if let Some(place) = waits.iter().position(|shared| Arc::ptr_eq(shared, &self.shared)) {
+            waits.swap_remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_when_dropped_shrunk_or_split() {
+        let budget = Budget::new(Bytes(100));
+        let mut one = budget.try_reserve(Bytes(60)).unwrap();
+        assert!(budget.try_reserve(Bytes(41)).is_none());
+        one.shrink_to(Bytes(50));
+        one.shrink_to(Bytes(70));
+        assert_eq!((one.bytes(), budget.used(), budget.peak()), (Bytes(50), Bytes(50), Bytes(60)));
+        let part = one.split(Bytes(20)).unwrap();
+        assert!(one.split(Bytes(31)).is_none());
+        drop(one);
+        assert_eq!(budget.used(), Bytes(20));
+        drop(part);
+        assert_eq!((budget.used(), budget.peak()), (Bytes::ZERO, Bytes(60)));
+    }
+
+    #[test]
+    fn what_never_fits_is_refused_with_the_least_that_works() {
+        let budget = Budget::new(Bytes::from_mib(1));
+        let error = budget.reserve(Bytes::from_mib(3), &Stop::new()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "3.00 MiB are needed at once, and the data budget is 1.00 MiB: give it at least 3.00 MiB"
+        );
+        assert!(budget.try_reserve(Bytes::MAX).is_none());
+    }
+
+    #[test]
+    fn nothing_is_always_free_and_the_whole_can_be_had() {
+        let budget = Budget::new(Bytes(10));
+        let whole = budget.reserve(Bytes(10), &Stop::new()).unwrap();
+        let nothing = budget.try_reserve(Bytes::ZERO).unwrap();
+        assert_eq!(
+            format!("{budget:?} {whole:?} {nothing:?}"),
+            "Budget(10 bytes of 10 bytes) Reservation(10 bytes) Reservation(0 bytes)"
+        );
+    }
+
+    #[test]
+    fn a_raised_stop_ends_waits_before_they_begin() {
+        let budget = Budget::new(Bytes(10));
+        let stop = Stop::new();
+        stop.raise();
+        assert_eq!(budget.reserve(Bytes(1), &stop).unwrap_err(), Error::Stopped { asked: Bytes(1) });
+        assert!(stop.waits().is_empty());
+        assert!(budget.try_reserve(Bytes(10)).is_some());
+    }
+}
