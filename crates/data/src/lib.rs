@@ -38,6 +38,7 @@
 pub mod budget;
 mod dtype;
 mod error;
+pub mod feed;
 mod file;
 mod loader;
 mod npy;

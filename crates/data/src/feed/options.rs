@@ -1,0 +1,69 @@
+//! What a feed is told, and why it may end.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use lowtide_core::Bytes;
+use thiserror::Error;
+
+use crate::error::DataError;
+use crate::order::{Cursor, SampleId};
+use crate::policy::Policy;
+
+/// How samples are read ahead.
+#[derive(Debug, Clone, Copy)]
+pub struct FeedOptions {
+    /// All bytes that may be held of the data: cached, being read, and in use.
+    pub budget: Bytes,
+    /// What leaves when room is needed. Default: what is needed latest.
+    pub policy: Policy,
+    /// Threads that read. Default 2.
+    pub threads: NonZeroUsize,
+    /// The first place that is not needed any more, so that nothing is read for it. Default: none.
+    pub end: Option<Cursor>,
+    /// What to do about a shard that cannot be read. Default: stop.
+    pub on_damage: OnDamage,
+}
+
+impl FeedOptions {
+    /// The defaults under a budget.
+    #[must_use]
+    pub fn new(budget: Bytes) -> FeedOptions {
+        let threads = NonZeroUsize::new(2).expect("2 is not 0");
+        FeedOptions { budget, policy: Policy::default(), threads, end: None, on_damage: OnDamage::default() }
+    }
+}
+
+/// What to do about a shard that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDamage {
+    /// End with its error.
+    #[default]
+    Stop,
+    /// Leave its samples out and count them.
+    Skip,
+}
+
+/// Why there is no next sample.
+#[derive(Debug, Clone, Error)]
+pub enum FeedError {
+    /// It cannot be read.
+    #[error("{0}")]
+    Data(Arc<DataError>),
+    /// A sample alone is larger than the budget.
+    #[error(
+        "sample {} of shard {} takes {needed}, and the data may hold {budget}: it needs {needed} at the least",
+        sample.index, sample.shard
+    )]
+    TooLarge {
+        /// Which one.
+        sample: SampleId,
+        /// What it takes, which is the least budget that works.
+        needed: Bytes,
+        /// The budget.
+        budget: Bytes,
+    },
+    /// A thread that reads has panicked.
+    #[error("a thread that reads data ended by itself")]
+    ThreadLost,
+}

@@ -1,0 +1,118 @@
+//! What will be read, kept and let go of, decided ahead of the consumer.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use lowtide_core::Bytes;
+
+use crate::feed::held::{Promise, Slot};
+use crate::feed::store::Store;
+use crate::order::{Cursor, Order, SampleId, Samples};
+use crate::policy::{Cache, Decision, Policy, Unit, Units};
+
+/// Samples planned ahead at the most: a few megabytes of plan. A window of shards has to fit, or nothing is read ahead of it.
+const AHEAD: usize = 1 << 16;
+
+/// Walks the order ahead of the consumer.
+pub(super) struct Plan<S: Store> {
+    order: Order,
+    samples: Samples,
+    end: Option<Cursor>,
+    units: Units,
+    cache: Cache,
+    capacity: Bytes,
+    /// Units that the cache keeps, as of the last planned sample.
+    kept: HashMap<Unit, Arc<Slot<S::Sample>>>,
+    /// Samples that were planned and not consumed, in order.
+    pub(super) upcoming: VecDeque<Planned<S::Sample>>,
+    /// Reads that no thread has taken yet, in order.
+    pub(super) tasks: VecDeque<Task<S::Sample>>,
+    pub(super) hits: u64,
+    is_done: bool,
+}
+
+/// A sample, and where it will be found.
+pub(super) struct Planned<T> {
+    pub(super) at: Cursor,
+    pub(super) sample: SampleId,
+    pub(super) slot: Arc<Slot<T>>,
+}
+
+/// Something to read.
+pub(super) struct Task<T> {
+    pub(super) what: What,
+    pub(super) promise: Promise<T>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Shard(u32),
+    Sample(SampleId),
+}
+
+impl<S: Store> Plan<S> {
+    pub(super) fn new(order: &Order, from: Cursor, end: Option<Cursor>, policy: Policy, capacity: Bytes) -> Plan<S> {
+        Plan {
+            order: order.clone(),
+            samples: order.samples_from(from),
+            end,
+            units: Units::of(order.shuffle()),
+            cache: Cache::new(order, policy, capacity),
+            capacity,
+            kept: HashMap::new(),
+            upcoming: VecDeque::new(),
+            tasks: VecDeque::new(),
+            hits: 0,
+            is_done: false,
+        }
+    }
+
+    /// Plans on until `tasks` reads wait for a thread, or far enough ahead; whether anything was added to read.
+    pub(super) fn go_on(&mut self, store: &S, tasks: usize) -> bool {
+        let before = self.tasks.len();
+        while !self.is_done && self.tasks.len() < tasks && self.upcoming.len() < AHEAD {
+            let next = self.samples.next().filter(|(at, _)| self.end.is_none_or(|end| *at < end));
+            match next {
+                Some((at, sample)) => self.plan(store, at, sample),
+                None => self.is_done = true,
+            }
+        }
+        self.tasks.len() > before
+    }
+
+    fn plan(&mut self, store: &S, at: Cursor, sample: SampleId) {
+        let unit = self.units.unit_of(self.order.layout(), sample);
+        let bytes = match self.units {
+            Units::Shards => store.shard_bytes(sample.shard),
+            Units::Samples => store.sample_bytes(sample),
+        };
+        let slot = match self.cache.need(unit, bytes, at) {
+            Decision::Hit => {
+                self.hits += 1;
+                Arc::clone(&self.kept[&unit])
+            }
+            Decision::Load { evict, keep } => {
+                for unit in evict {
+                    self.kept.remove(&unit);
+                }
+                // What is not kept is read for this one use, so the sample is enough.
+                let what = match self.units {
+                    Units::Shards if keep => What::Shard(sample.shard),
+                    _ => What::Sample(sample),
+                };
+                let (slot, promise) = Slot::promised();
+                if keep {
+                    self.kept.insert(unit, Arc::clone(&slot));
+                }
+                self.tasks.push_back(Task { what, promise });
+                slot
+            }
+        };
+        self.upcoming.push_back(Planned { at, sample, slot });
+    }
+
+    /// Bytes that the cache may keep.
+    pub(super) fn capacity(&self) -> Bytes {
+        self.capacity
+    }
+}

@@ -1,0 +1,32 @@
+//! Where samples come from.
+
+use lowtide_core::Bytes;
+
+use crate::error::DataError;
+use crate::order::{Layout, SampleId};
+
+/// Shards of samples on a disk, all of whose sizes are known before they are read.
+pub trait Store: Send + Sync + 'static {
+    /// What a sample is in memory.
+    type Sample: Send + Sync + 'static;
+
+    /// How many samples each shard holds.
+    fn layout(&self) -> &Layout;
+
+    /// What a whole shard takes once it is read.
+    fn shard_bytes(&self, shard: u32) -> Bytes;
+
+    /// What one sample takes once it is read.
+    fn sample_bytes(&self, sample: SampleId) -> Bytes;
+
+    /// What reading a shard takes at its peak, the result included.
+    fn shard_cost(&self, shard: u32) -> Bytes {
+        self.shard_bytes(shard)
+    }
+
+    /// Reads all samples of a shard.
+    fn read_shard(&self, shard: u32) -> Result<Vec<Self::Sample>, DataError>;
+
+    /// Reads some samples of a shard, given in rising order; those that lie side by side with one read.
+    fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<Self::Sample>, DataError>;
+}

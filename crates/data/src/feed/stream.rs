@@ -1,0 +1,310 @@
+//! The feed itself: threads that read, and the consumer's side.
+
+use std::ops::Deref;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use lowtide_core::Bytes;
+
+use super::held::{Block, FeedStats, Promise};
+use super::options::{FeedError, FeedOptions, OnDamage};
+use super::plan::{Plan, Task, What};
+use super::store::Store;
+use crate::budget::{Budget, Error as BudgetError, Reservation, Stop};
+use crate::error::DataError;
+use crate::order::{Cursor, Order, SampleId};
+
+/// Samples that one read takes together under a full shuffle, at the most.
+const TOGETHER: usize = 64;
+
+/// Samples in order, from some place on.
+pub struct Feed<S: Store> {
+    shared: Arc<Shared<S>>,
+    threads: Vec<JoinHandle<()>>,
+    on_damage: OnDamage,
+    skipped: u64,
+    waited: Duration,
+}
+
+struct Shared<S: Store> {
+    store: Arc<S>,
+    budget: Budget,
+    stop: Stop,
+    plan: Mutex<Plan<S>>,
+    /// Told when there is something to read, or nothing any more.
+    changed: Condvar,
+    /// Held while bytes are reserved, so that this happens in the order of the plan.
+    turn: Mutex<()>,
+    /// Reads that wait for a thread at the most.
+    backlog: usize,
+    loads: AtomicU64,
+    bytes_read: AtomicU64,
+}
+
+/// A sample that is in memory until the next one is asked for.
+pub struct Fed<'a, T> {
+    /// Its place in the run.
+    pub at: Cursor,
+    /// Which one it is.
+    pub sample: SampleId,
+    block: Arc<Block<T>>,
+    /// Whoever kept it while the feed goes on would hold memory that the feed waits for.
+    _until_next: std::marker::PhantomData<&'a mut ()>,
+}
+
+impl<T> Deref for Fed<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.block.samples[(self.sample.index - self.block.first) as usize]
+    }
+}
+
+impl<S: Store> Feed<S> {
+    /// Starts reading `order` from a place on.
+    ///
+    /// # Errors
+    ///
+    /// [`FeedError::TooLarge`] where a sample alone does not fit into the budget. A shard that does not is read sample by
+    /// sample.
+    pub fn start(store: Arc<S>, order: &Order, from: Cursor, options: FeedOptions) -> Result<Feed<S>, FeedError> {
+        let largest = largest_sample(&*store);
+        if let Some((sample, needed)) = largest.filter(|(_, bytes)| *bytes > options.budget) {
+            return Err(FeedError::TooLarge { sample, needed, budget: options.budget });
+        }
+        // Beside what is kept there is room for one sample that is not, and for what reading takes for the moment.
+        let layout = store.layout();
+        let passing = (0..layout.shards())
+            .map(|shard| store.shard_cost(shard).saturating_sub(store.shard_bytes(shard)))
+            .chain(largest.map(|(_, bytes)| bytes))
+            .max()
+            .unwrap_or_default();
+        let capacity = options.budget.saturating_sub(passing);
+        let shared = Arc::new(Shared {
+            plan: Mutex::new(Plan::new(order, from, options.end, options.policy, capacity)),
+            store,
+            budget: Budget::new(options.budget),
+            stop: Stop::new(),
+            changed: Condvar::new(),
+            turn: Mutex::new(()),
+            backlog: TOGETHER * 4 * options.threads.get(),
+            loads: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+        });
+        shared.plan_on();
+        let threads = (0..options.threads.get()).map(|_| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.read_on())
+        });
+        let threads = threads.collect();
+        Ok(Feed { shared, threads, on_damage: options.on_damage, skipped: 0, waited: Duration::ZERO })
+    }
+
+    /// The next sample; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read; the one behind it may be asked for.
+    pub fn take(&mut self) -> Result<Option<Fed<'_, S::Sample>>, FeedError> {
+        loop {
+            self.shared.plan_on();
+            let Some(planned) = self.shared.plan().upcoming.pop_front() else {
+                return Ok(None);
+            };
+            let (read, waited) = planned.slot.wait();
+            self.waited += waited;
+            match read {
+                Ok(block) => {
+                    let (at, sample) = (planned.at, planned.sample);
+                    return Ok(Some(Fed { at, sample, block, _until_next: std::marker::PhantomData }));
+                }
+                Err(FeedError::Data(_)) if self.on_damage == OnDamage::Skip => self.skipped += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> FeedStats {
+        FeedStats {
+            hits: self.shared.plan().hits,
+            loads: self.shared.loads.load(Ordering::Relaxed),
+            bytes_read: Bytes(self.shared.bytes_read.load(Ordering::Relaxed)),
+            skipped: self.skipped,
+            waited: self.waited,
+            peak: self.shared.budget.peak(),
+        }
+    }
+
+    /// Shards that are larger than what may be kept: they are read sample by sample.
+    #[must_use]
+    pub fn oversize(&self) -> u32 {
+        let (store, capacity) = (&self.shared.store, self.capacity());
+        (0..store.layout().shards()).filter(|shard| store.shard_bytes(*shard) > capacity).count() as u32
+    }
+
+    /// Bytes that may be kept: the budget less what passes through.
+    #[must_use]
+    pub fn capacity(&self) -> Bytes {
+        self.shared.plan().capacity()
+    }
+}
+
+impl<S: Store> Drop for Feed<S> {
+    fn drop(&mut self) {
+        self.shared.stop.raise();
+        {
+            let _plan = self.shared.plan();
+            self.shared.changed.notify_all();
+        }
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<S: Store> Shared<S> {
+    fn plan(&self) -> MutexGuard<'_, Plan<S>> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn plan_on(&self) {
+        if self.plan().go_on(&self.store, self.backlog) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// What a thread does all its life.
+    fn read_on(&self) {
+        while let Some(work) = self.next_work() {
+            // A panic has said its words already, and what it did not read is filled with an error.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| self.carry_out(work)));
+            self.plan_on();
+        }
+    }
+
+    /// The next reads with their bytes reserved, in the order of the plan; `None` where the feed has ended.
+    fn next_work(&self) -> Option<Work<S::Sample>> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = {
+            let mut plan = self.plan();
+            loop {
+                if self.stop.is_raised() {
+                    return None;
+                }
+                if let Some(task) = plan.tasks.pop_front() {
+                    break task;
+                }
+                plan = self.changed.wait(plan).unwrap_or_else(PoisonError::into_inner);
+            }
+        };
+        let cost = self.cost(task.what);
+        match (self.budget.reserve(cost, &self.stop), task.what) {
+            (Ok(bytes), What::Shard(shard)) => Some(Work::Shard { shard, promise: task.promise, bytes }),
+            (Ok(bytes), What::Sample(sample)) => {
+                Some(Work::Samples(self.with_those_behind((sample, task.promise, bytes))))
+            }
+            (Err(BudgetError::Stopped { .. }), _) => None,
+            (Err(BudgetError::TooLarge { asked, budget }), what) => {
+                let sample = match what {
+                    What::Shard(shard) => SampleId { shard, index: 0 },
+                    What::Sample(sample) => sample,
+                };
+                task.promise.keep(Err(FeedError::TooLarge { sample, needed: asked, budget }));
+                Some(Work::Samples(Vec::new()))
+            }
+        }
+    }
+
+    /// More samples that wait to be read, as far as there is room for them now.
+    fn with_those_behind(&self, first: Wanted<S::Sample>) -> Vec<Wanted<S::Sample>> {
+        let mut wanted = vec![first];
+        let mut plan = self.plan();
+        while wanted.len() < TOGETHER {
+            let Some(What::Sample(sample)) = plan.tasks.front().map(|task| task.what) else { break };
+            let Some(bytes) = self.budget.try_reserve(self.store.sample_bytes(sample)) else { break };
+            let task: Task<S::Sample> = plan.tasks.pop_front().expect("it was looked at");
+            wanted.push((sample, task.promise, bytes));
+        }
+        wanted
+    }
+
+    fn cost(&self, what: What) -> Bytes {
+        match what {
+            What::Shard(shard) => self.store.shard_cost(shard),
+            What::Sample(sample) => self.store.sample_bytes(sample),
+        }
+    }
+
+    fn carry_out(&self, work: Work<S::Sample>) {
+        match work {
+            Work::Shard { shard, promise, mut bytes } => {
+                let read = self.store.read_shard(shard);
+                let held = self.store.shard_bytes(shard);
+                self.count(1, held);
+                bytes.shrink_to(held);
+                promise.keep(read.map(|samples| Block { samples, first: 0, _bytes: bytes }).map_err(data));
+            }
+            Work::Samples(mut wanted) => {
+                wanted.sort_by_key(|(sample, ..)| *sample);
+                let mut rest = wanted.into_iter().peekable();
+                while let Some(first) = rest.next() {
+                    let shard = first.0.shard;
+                    let mut together = vec![first];
+                    while let Some(next) = rest.next_if(|(sample, ..)| sample.shard == shard) {
+                        together.push(next);
+                    }
+                    self.read_samples(shard, together);
+                }
+            }
+        }
+    }
+
+    fn read_samples(&self, shard: u32, wanted: Vec<Wanted<S::Sample>>) {
+        let places: Vec<u64> = wanted.iter().map(|(sample, ..)| sample.index).collect();
+        let held = wanted.iter().fold(Bytes::ZERO, |sum, (_, _, bytes)| sum.saturating_add(bytes.bytes()));
+        self.count(wanted.len() as u64, held);
+        match self.store.read_samples(shard, &places) {
+            Ok(samples) => {
+                for ((id, promise, bytes), sample) in wanted.into_iter().zip(samples) {
+                    promise.keep(Ok(Block { samples: vec![sample], first: id.index, _bytes: bytes }));
+                }
+            }
+            Err(error) => {
+                let error = data(error);
+                for (_, promise, _) in wanted {
+                    promise.keep(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    fn count(&self, loads: u64, bytes: Bytes) {
+        self.loads.fetch_add(loads, Ordering::Relaxed);
+        self.bytes_read.fetch_add(bytes.get(), Ordering::Relaxed);
+    }
+}
+
+/// A sample to read, who waits for it, and its bytes.
+type Wanted<T> = (SampleId, Promise<T>, Reservation);
+
+enum Work<T> {
+    Shard { shard: u32, promise: Promise<T>, bytes: Reservation },
+    Samples(Vec<Wanted<T>>),
+}
+
+fn data(error: DataError) -> FeedError {
+    FeedError::Data(Arc::new(error))
+}
+
+fn largest_sample<S: Store>(store: &S) -> Option<(SampleId, Bytes)> {
+    let layout = store.layout();
+    let samples = (0..layout.shards())
+        .flat_map(|shard| (0..layout.samples_of(shard)).map(move |index| SampleId { shard, index }));
+    samples.map(|sample| (sample, store.sample_bytes(sample))).max_by_key(|(_, bytes)| *bytes)
+}
