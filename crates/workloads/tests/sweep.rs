@@ -245,7 +245,11 @@ fn fails_for_good(tiny: &Tiny, told: Injection, undisturbed: &Summary) {
     }
     let (resumed, _) = tiny.train(folder.path(), Start::Resume, Told { save, ..Told::default() });
     let resumed = resumed.unwrap().summary;
-    same_numbers(&resumed, undisturbed, &place);
+    // An evaluation that failed is computed in smaller pieces from then on, which only changes rounding.
+    let (found, expect) = (resumed.eval_loss.unwrap(), undisturbed.eval_loss.unwrap());
+    assert!((found - expect).abs() < 1e-5 * expect.abs(), "{place}: {found} is not {expect}");
+    assert!(told.phase == Phase::Eval || found == expect, "{place}: {found} is not {expect}");
+    same_numbers(&Summary { eval_loss: undisturbed.eval_loss, ..resumed }, undisturbed, &place);
 }
 
 #[test]
