@@ -1,7 +1,7 @@
 //! How long does it take to compute one place of a shuffled epoch, against reading it from a shuffled list?
 //!
-//! The list is what anyone would make first; it takes 8 bytes a sample and has to be shuffled before the first sample. Both
-//! are read at random places, as a loader with several threads does.
+//! The list is what anyone would make first; it takes 8 bytes a sample and has to be shuffled before the first
+//! sample. Both are read at random places, as a loader with several threads does.
 //!
 //! Run with `make bench BENCH=how_long_is_one_place_of_a_permutation`.
 
@@ -22,7 +22,8 @@ fn main() {
         let made = start.elapsed().as_secs_f64();
         let read = nanoseconds(len, |index| list[index as usize]);
         println!(
-            "{len:>10} values: at {at:>5.1} ns, position_of {inverse:>5.1} ns, 24 bytes; list {read:>5.1} ns, {} bytes, {:.0} ms to shuffle",
+            "{len:>10} values: at {at:>5.1} ns, position_of {inverse:>5.1} ns, 24 bytes; \
+             list {read:>5.1} ns, {} bytes, {:.0} ms to shuffle",
             len * 8,
             made * 1e3
         );

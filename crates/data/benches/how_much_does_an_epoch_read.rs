@@ -1,7 +1,8 @@
 //! How much of the data set does an epoch read with a cache of some size, and what does a decision cost?
 //!
-//! Belady, which asks the order of the run, against LRU, which is what other loaders use; both in this process, over the same orders.
-//! No policy can read less than 1 - c of the set where a share c of it is cached and all of it is used once an epoch.
+//! Belady, which asks the order of the run, against LRU, which is what other loaders use; both in this process, over
+//! the same orders. No policy can read less than 1 - c of the set where a share c of it is cached and all of it is
+//! used once an epoch.
 //!
 //! Run with `make bench BENCH=how_much_does_an_epoch_read`.
 

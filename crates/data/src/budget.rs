@@ -1,11 +1,12 @@
 //! One budget of bytes for everything that is held of the data: cached, being read, decoded and queued.
 //!
-//! Separate limits for each of them either add up to more than the line or leave room unused. Here whoever wants to hold bytes
-//! reserves them first, and gives them back by dropping the [`Reservation`].
+//! Separate limits for each of them either add up to more than the line or leave room unused. Here whoever wants to
+//! hold bytes reserves them first, and gives them back by dropping the [`Reservation`].
 //!
-//! Those who wait are served in the order in which they came, also where a later one asks for less: a large request is
-//! never starved by small ones. A thread that waits while it holds bytes can wait for ever, as with any lock; reserve the most
-//! that a piece of work will need at once, then [`Reservation::shrink_to`] what is left of it, or [`Reservation::split`] it.
+//! Those who wait are served in the order in which they came, also where a later one asks for less: a large request
+//! is never starved by small ones. A thread that waits while it holds bytes can wait for ever, as with any lock;
+//! reserve the most that a piece of work will need at once, then [`Reservation::shrink_to`] what is left of it, or
+//! [`Reservation::split`] it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,7 +35,8 @@ pub enum Error {
     },
 }
 
-/// A number of bytes that may be held at once, shared by all that hold some. Cloning gives another handle on the same budget.
+/// A number of bytes that may be held at once, shared by all that hold some. Cloning gives another handle on the same
+/// budget.
 #[derive(Clone)]
 pub struct Budget {
     shared: Arc<Shared>,
@@ -74,7 +76,8 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] at once where the whole budget is smaller; [`Error::Stopped`] where `stop` is raised before or while waiting.
+    /// [`Error::TooLarge`] at once where the whole budget is smaller; [`Error::Stopped`] where `stop` is raised
+    /// before or while waiting.
     pub fn reserve(&self, bytes: Bytes, stop: &Stop) -> Result<Reservation, Error> {
         if bytes > self.shared.limit {
             return Err(Error::TooLarge { asked: bytes, budget: self.shared.limit });

@@ -2,7 +2,8 @@
 //!
 //! **The order.** [`order`] says in which order the samples of an epoch come, as a pure function of a seed; [`policy`] decides
 //! from it what to keep, [`simulation`] tells what that reads, and [`budget`] shares one number of bytes among all that
-//! hold data.
+//! hold data. [`feed`] puts them together: samples in their order, read ahead by threads under one budget. [`shard`] is
+//! Lowtide's own file, [`index`](mod@index) says where each sample of a folder of them lies.
 //!
 //! **The files.** [`open`] reads what a file says about itself and gives a [`Tree`]: the dicts, lists and scalars that were saved,
 //! with every tensor as a view of bytes that are still in the file. A tensor is read when somebody asks for it, by
@@ -37,9 +38,11 @@
 
 pub mod budget;
 mod dtype;
+mod durable;
 mod error;
 pub mod feed;
 mod file;
+pub mod index;
 mod loader;
 mod npy;
 mod open;
@@ -51,6 +54,7 @@ mod pt;
 mod raw_pickle;
 mod rows;
 mod safetensors;
+pub mod shard;
 pub mod simulation;
 mod storage;
 mod sum;

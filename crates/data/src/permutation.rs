@@ -1,14 +1,16 @@
 //! A shuffle of any number of values that takes no memory.
 //!
-//! A shuffled list of a billion samples is 8 GB, and has to be made anew for each epoch before the first sample is read. Here
-//! each place of the list is computed when it is asked for: a Feistel network, which is a bijection whatever its round
-//! function does, over the smallest power of two that holds all values. Places that fall outside are sent through again
-//! until one falls inside ("cycle walking"), which keeps it a bijection and takes fewer than 2 turns on average. Where that
-//! power of two is an odd one, the halves differ by a bit: an even one would take up to 4 turns.
+//! A shuffled list of a billion samples is 8 GB, and has to be made anew for each epoch before the first sample is
+//! read. Here each place of the list is computed when it is asked for: a Feistel network, which is a bijection
+//! whatever its round function does, over the smallest power of two that holds all values. Places that fall outside
+//! are sent through again until one falls inside ("cycle walking"), which keeps it a bijection and takes fewer than 2
+//! turns on average. Where that power of two is an odd one, the halves differ by a bit: an even one would take up to
+//! 4 turns.
 
 /// How many times both halves change.
 const TURNS: u64 = 4;
-/// Halves of few bits know few round functions: over millions of keys, 4 turns do not bring every order of 6 values equally often.
+/// Halves of few bits know few round functions: over millions of keys, 4 turns do not bring every order of 6 values
+/// equally often.
 const TURNS_OF_FEW_VALUES: u64 = 8;
 /// The bits up to which values are few.
 const FEW_BITS: u32 = 10;
@@ -19,8 +21,8 @@ const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A bijection of `0..len` onto itself, chosen by a key.
 ///
-/// Takes 24 bytes for any length, and is the same on every platform and in every version: an order that was stored as a key
-/// can be walked again. It shuffles well and hides nothing: it is no cipher.
+/// Takes 24 bytes for any length, and is the same on every platform and in every version: an order that was stored as
+/// a key can be walked again. It shuffles well and hides nothing: it is no cipher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permutation {
     len: u64,

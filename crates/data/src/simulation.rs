@@ -62,14 +62,16 @@ fn simulate_epoch(
 
 /// The epochs of which [`curve`] takes the mean; the one before them fills the cache.
 const EPOCHS: u64 = 3;
-/// Few samples stand for all: what is read depends on the order of shards, and on samples only in that they are well mixed.
+/// Few samples stand for all: what is read depends on the order of shards, and on samples only in that they are well
+/// mixed.
 const SAMPLES_OF_A_SHARD: u64 = 64;
 const SAMPLES_OF_A_FULL_SHUFFLE: u64 = 1 << 16;
 
 /// What an epoch reads with caches of different sizes: would a larger one help, would a smaller one do?
 ///
-/// The samples of a large data set are thinned out, so that the answer takes milliseconds for a thousand shards. `shard_bytes` gives the
-/// size of every shard; under a full shuffle its samples count as equally large.
+/// The samples of a large data set are thinned out, so that the answer takes a tenth of a second for a thousand
+/// shards and each size. `shard_bytes` gives the size of every shard; under a full shuffle its samples count as
+/// equally large.
 ///
 /// # Panics
 ///

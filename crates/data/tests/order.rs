@@ -68,7 +68,9 @@ proptest! {
     }
 
     #[test]
-    fn the_next_use_of_a_shard_is_found(counts in layouts(), shuffle in shuffles(), seed in any::<u64>(), from in 0_u64..300) {
+    fn the_next_use_of_a_shard_is_found(
+        counts in layouts(), shuffle in shuffles(), seed in any::<u64>(), from in 0_u64..300,
+    ) {
         let order = Order::new(Layout::new(counts.clone()), shuffle, seed).epoch(1);
         let shards: Vec<_> = order.samples_from(0).map(|sample| sample.shard).collect();
         for shard in 0..counts.len() as u32 {

@@ -46,13 +46,12 @@ fn every_order_of_few_values_comes_equally_often() {
         let orders: u64 = (1..=len).product();
         let mut counts = vec![0; orders as usize];
         for key in 0..orders * 200 {
-            let permutation = Permutation::new(len, key);
-            let mut rank = 0;
-            for index in 0..len {
-                let smaller = (index + 1..len).filter(|later| permutation.at(*later) < permutation.at(index)).count();
-                rank = rank * (len - index) + smaller as u64;
-            }
-            counts[rank as usize] += 1;
+            let order: Vec<_> = (0..len).map(|index| Permutation::new(len, key).at(index)).collect();
+            let rank = order.iter().enumerate().fold(0, |rank, (index, value)| {
+                let smaller = order[index..].iter().filter(|later| *later < value).count();
+                rank * (order.len() - index) + smaller
+            });
+            counts[rank] += 1;
         }
         check_fair(&format!("orders of {len}"), &counts);
     }

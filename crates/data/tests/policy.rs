@@ -74,7 +74,10 @@ proptest! {
 
     #[test]
     fn loads_are_those_of_the_written_down_future(
-        counts in prop::collection::vec(0_u64..12, 1..20), shuffle in shuffles(), seed in any::<u64>(), slots in 0_u64..24,
+        counts in prop::collection::vec(0_u64..12, 1..20),
+        shuffle in shuffles(),
+        seed in any::<u64>(),
+        slots in 0_u64..24,
     ) {
         let order = Order::new(Layout::new(counts), shuffle, seed);
         let list = accesses(&order, 5);

@@ -12,8 +12,8 @@ const SAMPLES: u64 = 2;
 
 /// The order of the samples of one epoch.
 ///
-/// Made in time linear in the number of shards, of which it keeps 12 to 40 bytes each where they are shuffled; each place is
-/// then found in time logarithmic in the number of shards.
+/// Made in time linear in the number of shards, of which it keeps 12 to 40 bytes each where they are shuffled; each
+/// place is then found in time logarithmic in the number of shards.
 #[derive(Debug, Clone)]
 pub struct EpochOrder {
     layout: Arc<Layout>,
@@ -33,7 +33,8 @@ struct Windows {
     ranks: Permutation,
     /// The shard of each rank: looked up for every sample, and a look-up takes a tenth of the time of `ranks`.
     shards: Vec<u32>,
-    /// The position of the first sample of each rank, as if only shards were shuffled; behind them the number of all samples.
+    /// The position of the first sample of each rank, as if only shards were shuffled; behind them the number of all
+    /// samples.
     starts: Vec<u64>,
     /// How many shards a window takes.
     width: u32,
@@ -101,8 +102,8 @@ impl EpochOrder {
 
     /// The first position at or behind `from` at which `shard` is used in this epoch, if there is one.
     ///
-    /// In a window of n shards this looks at about n positions, because the samples of its shards are well mixed. It never
-    /// looks at more than twice as many as the shard has samples.
+    /// In a window of n shards this looks at about n positions, because the samples of its shards are well mixed. It
+    /// never looks at more than twice as many as the shard has samples.
     pub fn next_use_of_shard(&self, shard: u32, from: u64) -> Option<u64> {
         let range = self.range_of_shard(shard);
         let positions = range.start.max(from)..range.end;

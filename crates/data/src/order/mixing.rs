@@ -14,8 +14,8 @@ use super::{EpochOrder, SampleId};
 pub struct Mixing {
     /// The mean distance between where a sample lies in the data set and where it comes in the epoch.
     pub displacement: f64,
-    /// The mean distance in the epoch between two samples that lie side by side in a shard: how far samples that were stored
-    /// together, and may well be alike, are pulled apart.
+    /// The mean distance in the epoch between two samples that lie side by side in a shard: how far samples that were
+    /// stored together, and may well be alike, are pulled apart.
     pub separation: f64,
 }
 

@@ -46,7 +46,8 @@ impl Order {
         Self { layout, ..*self }
     }
 
-    /// The order of one epoch. Costs time linear in the number of shards; whoever looks up more than one place keeps it.
+    /// The order of one epoch. Costs time linear in the number of shards; whoever looks up more than one place keeps
+    /// it.
     pub fn epoch(&self, epoch: u64) -> EpochOrder {
         EpochOrder::new(Arc::clone(&self.layout), self.shuffle, self.seed, epoch)
     }

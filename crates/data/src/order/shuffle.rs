@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Shuffle {
     /// Not at all: every epoch is the order in which the samples lie.
     Sequential,
-    /// Shards are shuffled, taken a few at a time, and the samples of these few are shuffled together. Whole shards are read.
+    /// Shards are shuffled, taken a few at a time, and the samples of these few are shuffled together. Whole shards
+    /// are read.
     Window {
         /// How many shards are taken at a time. 0 counts as 1, and more than there are as all of them.
         shards: u32,
@@ -22,10 +23,10 @@ pub enum Shuffle {
 
 /// The largest window that costs no reading, or `None` where the cache cannot hold a shard.
 ///
-/// All shards of a window are in use until its end, so a window larger than the cache throws out what it needs again a moment
-/// later: with two thirds of the window cached, an epoch read the data set 45 times over with the best policy there is. Up
-/// to that size the window takes its room from the shards that wait for the next epoch. Measured with 256 shards of which
-/// 128 fit, where at least half has to be read:
+/// All shards of a window are in use until its end, so a window larger than the cache throws out what it needs again
+/// a moment later: with two thirds of the window cached, an epoch read the data set 45 times over with the best
+/// policy there is. Up to that size the window takes its room from the shards that wait for the next epoch. Measured
+/// with 256 shards of which 128 fit, where at least half has to be read:
 ///
 /// | window | share of the data set read in an epoch |
 /// | --- | --- |
@@ -34,9 +35,9 @@ pub enum Shuffle {
 /// | 128 | 0.768 |
 /// | 160 | 18 |
 ///
-/// So the window is half of what fits: it costs nothing, and the other half takes in the next window while this one is used up.
-/// Which shards meet in a window is left to chance, so it is the largest that have to fit. A cache that holds the whole
-/// data set never reads again, and the window is all of it.
+/// So the window is half of what fits: it costs nothing, and the other half takes in the next window while this one
+/// is used up. Which shards meet in a window is left to chance, so it is the largest that have to fit. A cache that
+/// holds the whole data set never reads again, and the window is all of it.
 ///
 /// The answer is to be stored with the run: with another line it would be another, and so would the order.
 pub fn window_for(cache: Bytes, shards: &[Bytes]) -> Option<u32> {

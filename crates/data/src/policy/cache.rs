@@ -37,8 +37,8 @@ pub enum Decision {
 
 /// Decides what is kept under a limit in bytes.
 ///
-/// Takes about 100 bytes for each unit it keeps, and time logarithmic in their number for each decision. The same calls get the
-/// same answers on every platform.
+/// Takes about 110 bytes for each unit it keeps, and time logarithmic in their number for each decision. The same
+/// calls get the same answers on every platform.
 #[derive(Debug, Clone)]
 pub struct Cache {
     policy: Policy,
@@ -49,8 +49,8 @@ pub struct Cache {
     kept: HashMap<Unit, Kept>,
     /// What may leave, the next to leave last.
     ///
-    /// For Belady a rank is the next use as it was foreseen. A use that has come leaves its rank in the past, where it is found and
-    /// foreseen anew when room is needed: a hit costs nothing.
+    /// For Belady a rank is the next use as it was foreseen. A use that has come leaves its rank in the past, where
+    /// it is found and foreseen anew when room is needed: a hit costs nothing.
     ranked: BTreeSet<(Rank, Unit)>,
 }
 
@@ -80,8 +80,8 @@ impl Cache {
 
     /// What to do about `unit`, of `bytes` bytes, which is needed at `at`.
     ///
-    /// To be called in the order of the run; places may be left out. Once it has answered, the cache counts what it said to evict as gone
-    /// and what it said to keep as there.
+    /// To be called in the order of the run; places may be left out. Once it has answered, the cache counts what it
+    /// said to evict as gone and what it said to keep as there.
     pub fn need(&mut self, unit: Unit, bytes: Bytes, at: Cursor) -> Decision {
         self.calls += 1;
         if self.kept.contains_key(&unit) {
@@ -101,7 +101,8 @@ impl Cache {
         Decision::Load { evict, keep: true }
     }
 
-    /// Holds a kept unit until as many calls of [`Cache::unpin`]: what is in use is not evicted. Says whether it is kept.
+    /// Holds a kept unit until as many calls of [`Cache::unpin`]: what is in use is not evicted. Says whether it is
+    /// kept.
     pub fn pin(&mut self, unit: Unit) -> bool {
         let Some(kept) = self.kept.get_mut(&unit) else {
             return false;

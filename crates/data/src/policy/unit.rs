@@ -11,8 +11,8 @@ pub struct Unit(pub u64);
 pub enum Units {
     /// Whole shards: where the samples of a shard are needed near each other.
     Shards,
-    /// Single samples: under a full shuffle each sample of a shard is needed at a time of its own, and reading whole shards
-    /// would read the data set tens of times an epoch.
+    /// Single samples: under a full shuffle each sample of a shard is needed at a time of its own, and reading whole
+    /// shards would read the data set tens of times an epoch.
     Samples,
 }
 

@@ -1,0 +1,308 @@
+//! Reading a shard.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use lowtide_core::Bytes;
+
+use super::format::{self, ALIGNMENT, Encoding, Entry, FOOTER, Footer, HEADER, Index};
+use super::{Error, Part, Record, page_cache};
+
+/// A shard that is open for reading, by any number of threads at once.
+///
+/// Holds a file handle, the names and 32 bytes a record; the samples stay in the file.
+#[derive(Debug)]
+pub struct Reader {
+    file: File,
+    path: PathBuf,
+    names: Vec<String>,
+    entries: Vec<Entry>,
+    fingerprint: u32,
+    opened: Stamp,
+}
+
+/// What changes when a file is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self { bytes: metadata.len(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
+    }
+}
+
+/// The bytes of some neighbouring records, read and checked.
+#[derive(Debug, Clone)]
+pub struct Loaded<'a> {
+    reader: &'a Reader,
+    records: Range<u64>,
+    bytes: &'a [u8],
+}
+
+/// What a thread needs to unpack compressed records, kept between them.
+#[derive(Default)]
+pub struct Scratch {
+    bytes: Vec<u8>,
+    decompressor: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl Reader {
+    /// Opens a shard: reads its header, footer and index, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be read, or is not a whole and undamaged shard.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = path.into();
+        let file = File::open(&path).map_err(Error::io(&path, "open"))?;
+        let opened = Stamp::of(&file.metadata().map_err(Error::io(&path, "look at"))?);
+        page_cache::expect_random_reads(&file);
+        let footer = check_ends(&file, &path, opened.bytes)?;
+        let mut index = vec![0; footer.index_len as usize];
+        file.read_exact_at(&mut index, footer.index_offset).map_err(Error::io(&path, "read"))?;
+        page_cache::let_go(&file, footer.index_offset, opened.bytes - footer.index_offset);
+        let found = crc32c::crc32c(&index);
+        if found != footer.index_checksum {
+            let (offset, expected) = (footer.index_offset, footer.index_checksum);
+            return Err(Error::Damaged { file: path, part: Part::Index, offset, expected, found });
+        }
+        let malformed = |reason| Error::Malformed { file: path.clone(), offset: footer.index_offset, reason };
+        let Index { names, entries } = Index::decode(&index, footer.index_offset).map_err(malformed)?;
+        if entries.len() as u64 != footer.records {
+            return Err(malformed("index and footer disagree about the number of records"));
+        }
+        Ok(Self { file, path, names, entries, fingerprint: footer.index_checksum, opened })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// Whether there are no records.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The names of all tensors in the shard.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The size of the file.
+    pub fn file_bytes(&self) -> Bytes {
+        Bytes(self.opened.bytes)
+    }
+
+    /// A checksum of all sizes and checksums in the file: another file of the same name has another.
+    pub fn fingerprint(&self) -> u32 {
+        self.fingerprint
+    }
+
+    /// Where a record begins in the file, and how many bytes it takes there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRecord`].
+    pub fn place_of(&self, record: u64) -> Result<(u64, Bytes), Error> {
+        self.entry(record).map(|entry| (entry.offset, Bytes(entry.stored)))
+    }
+
+    /// How many bytes a record takes once it is unpacked; the same as in the file where it is not compressed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRecord`].
+    pub fn unpacked_bytes_of(&self, record: u64) -> Result<Bytes, Error> {
+        self.entry(record).map(|entry| Bytes(entry.raw))
+    }
+
+    /// How large a buffer has to be to read these neighbouring records.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRecord`].
+    pub fn bytes_of(&self, records: Range<u64>) -> Result<Bytes, Error> {
+        self.span(&records).map(|span| Bytes(span.end - span.start))
+    }
+
+    /// Reads neighbouring records into `buffer`, in one call of the system, and checks each against its checksum.
+    ///
+    /// Where `buffer` begins at a multiple of 64, so does every tensor in it of a record that is not compressed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Buffer`] where `buffer` is not as large as [`Reader::bytes_of`] says; [`Error::DamagedRecord`],
+    /// [`Error::WrongSize`] or [`Error::Changed`] where the file is not what it was.
+    pub fn read<'a>(&'a self, records: Range<u64>, buffer: &'a mut [u8]) -> Result<Loaded<'a>, Error> {
+        let span = self.span(&records)?;
+        self.check_buffer(&span, buffer)?;
+        self.file.read_exact_at(buffer, span.start).map_err(|source| self.why_not_read(source, span.end))?;
+        page_cache::let_go(&self.file, span.start, span.end - span.start);
+        for record in records.clone() {
+            let entry = &self.entries[record as usize];
+            let start = (entry.offset - span.start) as usize;
+            let found = crc32c::crc32c(&buffer[start..start + entry.stored as usize]);
+            if found != entry.checksum {
+                let (offset, expected) = (entry.offset, entry.checksum);
+                let damaged = Error::DamagedRecord { file: self.path.clone(), record, offset, expected, found };
+                return Err(self.unless_changed(damaged));
+            }
+        }
+        Ok(Loaded { reader: self, records, bytes: buffer })
+    }
+
+    /// Bytes that [`Reader::read`] checked before, such as those of a cache; they are not checked again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRecord`] and [`Error::Buffer`] where they cannot be the bytes of these records.
+    pub fn view<'a>(&'a self, records: Range<u64>, bytes: &'a [u8]) -> Result<Loaded<'a>, Error> {
+        self.check_buffer(&self.span(&records)?, bytes)?;
+        Ok(Loaded { reader: self, records, bytes })
+    }
+
+    fn entry(&self, record: u64) -> Result<&Entry, Error> {
+        let entry = usize::try_from(record).ok().and_then(|record| self.entries.get(record));
+        entry.ok_or_else(|| Error::NoSuchRecord { file: self.path.clone(), record, records: self.len() })
+    }
+
+    fn span(&self, records: &Range<u64>) -> Result<Range<u64>, Error> {
+        if records.is_empty() {
+            return Ok(0..0);
+        }
+        Ok(self.entry(records.start)?.offset..self.entry(records.end - 1)?.end())
+    }
+
+    fn check_buffer(&self, span: &Range<u64>, buffer: &[u8]) -> Result<(), Error> {
+        let (needed, given) = (span.end - span.start, buffer.len() as u64);
+        if needed == given { Ok(()) } else { Err(Error::Buffer { file: self.path.clone(), needed, given }) }
+    }
+
+    fn why_not_read(&self, source: io::Error, end: u64) -> Error {
+        if source.kind() == io::ErrorKind::UnexpectedEof {
+            let found = self.file.metadata().map_or(0, |metadata| metadata.len());
+            return self.unless_changed(Error::WrongSize { file: self.path.clone(), expected: end, found });
+        }
+        Error::Io { file: self.path.clone(), action: "read", source }
+    }
+
+    /// A file that somebody wrote to is no damaged disk.
+    fn unless_changed(&self, error: Error) -> Error {
+        let Ok(metadata) = self.file.metadata() else {
+            return error;
+        };
+        if Stamp::of(&metadata) == self.opened {
+            return error;
+        }
+        Error::Changed { file: self.path.clone(), expected: self.opened.bytes, found: metadata.len() }
+    }
+}
+
+impl<'a> Loaded<'a> {
+    /// Which records were read.
+    pub fn records(&self) -> Range<u64> {
+        self.records.clone()
+    }
+
+    /// One of the records. Borrows what was read, or `scratch` where the record is compressed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRecord`] where it is not among those read; [`Error::Malformed`] where it was not written by
+    /// Lowtide.
+    pub fn record<'s>(&'s self, record: u64, scratch: &'s mut Scratch) -> Result<Record<'s>, Error> {
+        let file = || self.reader.path.clone();
+        if !self.records.contains(&record) {
+            return Err(Error::NoSuchRecord { file: file(), record, records: self.reader.len() });
+        }
+        let first = self.reader.entries[self.records.start as usize].offset;
+        let entry = &self.reader.entries[record as usize];
+        let start = (entry.offset - first) as usize;
+        let stored = &self.bytes[start..start + entry.stored as usize];
+        let malformed = |reason| Error::Malformed { file: file(), offset: entry.offset, reason };
+        let raw = match entry.encoding {
+            Encoding::Plain => stored,
+            Encoding::Zstd => scratch.unpack(stored, entry.raw).map_err(malformed)?,
+        };
+        Record::parse(raw, &self.reader.names).map_err(malformed)
+    }
+}
+
+impl Scratch {
+    /// Room for unpacking, made at the first record that needs it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn unpack(&mut self, stored: &[u8], raw: u64) -> Result<&[u8], &'static str> {
+        let decompressor = match &mut self.decompressor {
+            Some(decompressor) => decompressor,
+            none => none.insert(zstd::bulk::Decompressor::new().map_err(|_| "zstd cannot be started")?),
+        };
+        self.bytes.clear();
+        self.bytes.reserve_exact(raw as usize);
+        // What is reserved may be more than what was asked for, and zstd fills all of it.
+        let len =
+            decompressor.decompress_to_buffer(stored, &mut self.bytes).map_err(|_| "a record cannot be unpacked")?;
+        if len as u64 == raw { Ok(&self.bytes) } else { Err("a record unpacks to another size") }
+    }
+}
+
+/// Checks header and footer, and that the file has the size that the footer gives.
+fn check_ends(file: &File, path: &Path, file_len: u64) -> Result<Footer, Error> {
+    let read = |buffer: &mut [u8], offset| file.read_exact_at(buffer, offset).map_err(Error::io(path, "read"));
+    let path = || path.to_path_buf();
+    let mut header = [0; HEADER];
+    let there = &mut header[..file_len.min(HEADER as u64) as usize];
+    read(there, 0)?;
+    let magic = there.len().min(format::MAGIC.len());
+    if there.is_empty() || there[..magic] != format::MAGIC[..magic] {
+        return Err(Error::NotAShard { file: path(), found: there[..magic].to_vec() });
+    }
+    let least = (HEADER + FOOTER) as u64;
+    if file_len < least {
+        return Err(Error::WrongSize { file: path(), expected: least, found: file_len });
+    }
+    let (expected, found) = format::header_checksums(&header);
+    if expected != found {
+        return Err(Error::Damaged { file: path(), part: Part::Header, offset: 0, expected, found });
+    }
+    if format::version(&header) != format::VERSION {
+        return Err(Error::Version { file: path(), found: format::version(&header), known: format::VERSION });
+    }
+    let mut footer = [0; FOOTER];
+    let footer_offset = file_len - FOOTER as u64;
+    read(&mut footer, footer_offset)?;
+    if footer[FOOTER - 4..] != format::END {
+        return Err(Error::NoEnd { file: path(), found: file_len });
+    }
+    let (expected, found) = Footer::checksums(&footer);
+    if expected != found {
+        return Err(Error::Damaged { file: path(), part: Part::Footer, offset: footer_offset, expected, found });
+    }
+    let footer = Footer::decode(&footer);
+    if footer.file_len != file_len {
+        return Err(Error::WrongSize { file: path(), expected: footer.file_len, found: file_len });
+    }
+    let index_end = footer.index_offset.checked_add(footer.index_len);
+    if index_end != Some(footer_offset) || !footer.index_offset.is_multiple_of(ALIGNMENT) {
+        return Err(Error::Malformed {
+            file: path(),
+            offset: footer_offset,
+            reason: "the index is not before the footer",
+        });
+    }
+    Ok(footer)
+}

@@ -1,0 +1,91 @@
+//! One record: the tensors of a sample.
+
+use std::borrow::Cow;
+
+use super::Dtype;
+use super::format::{ALIGNMENT, aligned, take};
+
+/// A tensor of a sample: a name, a type, a shape and its bytes, little-endian and in row-major order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor<'a> {
+    /// The name, which no other tensor of the sample has.
+    pub name: &'a str,
+    /// The type of the elements.
+    pub dtype: Dtype,
+    /// The size of each dimension; none for a single element.
+    pub shape: Cow<'a, [u64]>,
+    /// The elements.
+    pub bytes: &'a [u8],
+}
+
+/// A record that was read: the tensors of one sample, as views of the bytes that were read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record<'a> {
+    tensors: Vec<Tensor<'a>>,
+}
+
+impl<'a> Record<'a> {
+    /// The tensors, in the order in which they were written.
+    pub fn tensors(&self) -> &[Tensor<'a>] {
+        &self.tensors
+    }
+
+    /// The tensor of that name.
+    pub fn get(&self, name: &str) -> Option<&Tensor<'a>> {
+        self.tensors.iter().find(|tensor| tensor.name == name)
+    }
+
+    /// Reads the bytes of a record, given the names of the shard; the error says what is wrong with them. Never panics.
+    ///
+    /// # Errors
+    ///
+    /// Where the bytes are no record.
+    pub fn parse(bytes: &'a [u8], names: &'a [String]) -> Result<Self, &'static str> {
+        let mut head = bytes;
+        let count = u32::from_le_bytes(take(&mut head).ok_or("a record is too short")?);
+        let mut tensors = Vec::new();
+        for _ in 0..count {
+            let tensor = parse_tensor(&mut head, bytes, names)?;
+            tensors.push(tensor);
+        }
+        Ok(Self { tensors })
+    }
+}
+
+fn parse_tensor<'a>(head: &mut &[u8], record: &'a [u8], names: &'a [String]) -> Result<Tensor<'a>, &'static str> {
+    const SHORT: &str = "the head of a record is too short";
+    let name = u32::from_le_bytes(take(head).ok_or(SHORT)?);
+    let [dtype, rank] = take(head).ok_or(SHORT)?;
+    let start = u64::from_le_bytes(take(head).ok_or(SHORT)?);
+    let shape: Option<Vec<u64>> = (0..rank).map(|_| take(head).map(u64::from_le_bytes)).collect();
+    let shape = shape.ok_or(SHORT)?;
+    let name = names.get(name as usize).ok_or("a tensor has no name")?;
+    let dtype = Dtype::from_number(dtype).ok_or("a tensor has an unknown type")?;
+    let end = dtype.bytes_of(&shape).and_then(|bytes| start.checked_add(bytes)).ok_or("a tensor is too large")?;
+    if !start.is_multiple_of(ALIGNMENT) {
+        return Err("a tensor is not aligned");
+    }
+    let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+    let bytes = range.and_then(|(start, end)| record.get(start..end)).ok_or("a tensor reaches out of its record")?;
+    Ok(Tensor { name, dtype, shape: Cow::Owned(shape), bytes })
+}
+
+/// Writes a record over `record`; `name_of` gives the number of each name.
+pub(super) fn encode(tensors: &[Tensor<'_>], mut name_of: impl FnMut(&str) -> u32, record: &mut Vec<u8>) {
+    let align = |bytes: u64| aligned(bytes).expect("a sample in memory is smaller than 2^64");
+    let head: usize = tensors.iter().map(|tensor| 14 + 8 * tensor.shape.len()).sum();
+    let mut start = align(4 + head as u64);
+    record.clear();
+    record.extend((tensors.len() as u32).to_le_bytes());
+    for tensor in tensors {
+        record.extend(name_of(tensor.name).to_le_bytes());
+        record.extend([tensor.dtype.number(), tensor.shape.len() as u8]);
+        record.extend(start.to_le_bytes());
+        record.extend(tensor.shape.iter().flat_map(|size| size.to_le_bytes()));
+        start = align(start + tensor.bytes.len() as u64);
+    }
+    for tensor in tensors {
+        record.resize(align(record.len() as u64) as usize, 0);
+        record.extend(tensor.bytes);
+    }
+}
