@@ -110,8 +110,8 @@ fn help_on_training() {
               on a GPU
 
           --schedule-from <DIR>
-              Compute each step as another run did: the same micro-batches, loss chunks and recompute
-              level.
+              Compute each step as another run did: the same micro-batches, loss chunks, recompute level
+              and precision.
 
               The two then end with the same weights, bit for bit, on the same device and with as many
               threads. When memory runs out, the schedule is left where cleaning is not enough.
@@ -119,9 +119,9 @@ fn help_on_training() {
           --inject-oom <step=N,phase=PHASE>
               Let memory run out on purpose, such as step=3,phase=backward. May be given several times.
 
-              Phases are forward, backward, optimizer, eval and save; the first one at or after that
-              step fails. times=N fails N tries in a row, alloc=N fails the N-th allocation of the phase
-              (on a GPU always the first).
+              Phases are forward, backward, optimizer, eval, save and load; the first one at or after
+              that step fails. times=N fails N tries in a row, alloc=N fails the N-th allocation of the
+              phase (on a GPU always the first).
 
           --json
               Print every event as a line of JSON on standard output, and nothing else there

@@ -43,7 +43,7 @@ pub enum Event {
         seed: u64,
         /// The effective batch in samples.
         batch: u32,
-        /// The largest micro-batch it may take.
+        /// The largest micro-batch it may take; after a resume the one it goes on with.
         micro_batch: MicroBatch,
         /// The line on the device.
         line: Line,

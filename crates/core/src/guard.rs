@@ -252,8 +252,7 @@ impl Guard {
             return None;
         }
         let forecast = usage.forecast(now, next);
-        let margin = usage.line.limit().unwrap_or_default().of_percent(self.ladder.limits.climb_margin);
-        usage.line.admits(forecast, margin).then_some((next, forecast))
+        usage.admits(forecast, self.ladder.limits.climb_margin).then_some((next, forecast))
     }
 
     fn evaluated(&mut self) -> Action {

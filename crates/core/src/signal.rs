@@ -1,6 +1,6 @@
 //! What the guard hears.
 
-use crate::{Bytes, Line, MicroBatch, Phase, Step};
+use crate::{Bytes, Line, MicroBatch, Percent, Phase, Step};
 
 /// Something that happened in a run and that the guard must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,12 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Whether `peak` stays under the line and leaves this share of it free.
+    #[must_use]
+    pub fn admits(&self, peak: Bytes, margin: Percent) -> bool {
+        self.line.admits(peak, self.line.limit().unwrap_or_default().of_percent(margin))
+    }
+
     /// The peak to expect with another micro-batch: what is above rest grows in proportion. Rounded up.
     pub(crate) fn forecast(&self, now: MicroBatch, next: MicroBatch) -> Bytes {
         let above_rest = self.peak.saturating_sub(self.resting);

@@ -24,9 +24,10 @@ impl Sizing {
     /// The next thing to do. `probes` are those made so far, in order; `margin` is the share of the line that must stay free
     /// by the forecast.
     ///
-    /// One sample is measured first. Where the whole `ceiling` is foreseen to fit it is taken at once; otherwise the
-    /// micro-batch doubles as long as the next one is foreseen to fit, each one measured. Nothing is measured where one
-    /// sample is all there is to choose.
+    /// One sample is measured first. Where the whole `ceiling` fits even if all that a probe needed above rest grows with it,
+    /// it is taken at once: that forecast errs to the high side. Otherwise the micro-batch doubles as long as the next one
+    /// is foreseen to fit by the last two probes, which may err to the low side, so each one is measured. Nothing is
+    /// measured where one sample is all there is to choose.
     #[must_use]
     pub fn after(probes: &[Probe], ceiling: MicroBatch, margin: Percent) -> Sizing {
         let Some((last, before)) = probes.split_last() else {
@@ -35,14 +36,12 @@ impl Sizing {
         let Some(usage) = last.usage else {
             return Sizing::Take(before.last().map_or(MicroBatch::ONE, |probe| probe.micro_batch));
         };
-        let fits = |micro_batch| {
-            let forecast = forecast(before.last(), last.micro_batch, usage, micro_batch);
-            usage.line.admits(forecast, usage.line.limit().unwrap_or_default().of_percent(margin))
-        };
         match last.micro_batch.doubled(ceiling) {
             None => Sizing::Take(last.micro_batch),
-            Some(_) if fits(ceiling) => Sizing::Take(ceiling),
-            Some(next) if fits(next) => Sizing::Measure(next),
+            Some(_) if usage.admits(usage.forecast(last.micro_batch, ceiling), margin) => Sizing::Take(ceiling),
+            Some(next) if usage.admits(forecast(before.last(), last.micro_batch, usage, next), margin) => {
+                Sizing::Measure(next)
+            }
             Some(_) => Sizing::Take(last.micro_batch),
         }
     }
@@ -88,9 +87,21 @@ mod tests {
     #[test]
     fn doubles_while_it_fits() {
         check(64, 1000, (100, 100), (&[1, 2, 4, 8], 8));
-        check(64, 1000, (100, 10), (&[1, 2], 64));
+        check(64, 1000, (100, 10), (&[1, 2, 4, 8, 16], 64));
         check(6, 1000, (0, 150), (&[1], 6));
-        check(6, 1000, (100, 140), (&[1, 2], 6));
+        check(6, 1000, (100, 140), (&[1, 2, 4, 6], 6));
+    }
+
+    #[test]
+    fn a_peak_that_is_flat_at_first_does_not_mislead() {
+        let line = Line::at(Bytes(1000)).unwrap();
+        let probe = |samples: u32| {
+            let usage = Usage { resting: Bytes(50), peak: Bytes(500.max(100 * u64::from(samples))), line };
+            Probe { micro_batch: MicroBatch::new(samples).unwrap(), usage: Some(usage) }
+        };
+        let next = |probes: &[Probe]| Sizing::after(probes, MicroBatch::new(64).unwrap(), MARGIN);
+        assert_eq!(next(&[probe(1), probe(2)]), Sizing::Measure(MicroBatch::new(4).unwrap()));
+        assert_eq!(next(&[probe(1), probe(2), probe(4), probe(8)]), Sizing::Take(MicroBatch::new(8).unwrap()));
     }
 
     #[test]

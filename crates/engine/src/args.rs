@@ -76,7 +76,7 @@ pub(crate) struct TrainArgs {
     #[arg(long)]
     pub(crate) deterministic: bool,
 
-    /// Compute each step as another run did: the same micro-batches, loss chunks and recompute level.
+    /// Compute each step as another run did: the same micro-batches, loss chunks, recompute level and precision.
     ///
     /// The two then end with the same weights, bit for bit, on the same device and with as many threads. When memory runs
     /// out, the schedule is left where cleaning is not enough.
@@ -85,7 +85,7 @@ pub(crate) struct TrainArgs {
 
     /// Let memory run out on purpose, such as step=3,phase=backward. May be given several times.
     ///
-    /// Phases are forward, backward, optimizer, eval and save; the first one at or after that step fails. times=N fails N
+    /// Phases are forward, backward, optimizer, eval, save and load; the first one at or after that step fails. times=N fails N
     /// tries in a row, alloc=N fails the N-th allocation of the phase (on a GPU always the first).
     #[arg(long, value_name = "step=N,phase=PHASE")]
     pub(crate) inject_oom: Vec<Injection>,

@@ -68,7 +68,9 @@ impl Outlook {
             }
             Event::Sized { measures } if measures.micro_batch.get() == self.batch => {}
             Event::Sized { measures } => {
-                self.say(&format!("starting with {} of {}", measures.in_phase(Phase::Forward), self.batch));
+                let of_batch = format!("{} of {}", measures.micro_batch, self.batch);
+                let words = measures.in_phase(Phase::Forward).replacen(&measures.micro_batch.to_string(), &of_batch, 1);
+                self.say(&format!("starting with {words}"));
             }
             Event::StepDone { step, loss, samples, tokens, seconds, peak, .. } => {
                 let seconds = seconds.max(f64::MIN_POSITIVE);

@@ -14,6 +14,14 @@ at::Tensor in_memory_order(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }
 
+// Whether both lay out their elements alike. Strides of dimensions of size 1 say nothing.
+bool same_layout(const at::Tensor& a, const at::Tensor& b) {
+  for (int64_t i = 0; i < a.dim(); i++) {
+    if (a.size(i) != 1 && a.stride(i) != b.stride(i)) return false;
+  }
+  return true;
+}
+
 // Without allocating: filling a tensor on the CPU makes another one first.
 void set_step(at::Tensor& step, double value) {
   if (step.is_cpu()) {
@@ -49,6 +57,11 @@ Status lt_adamw(at::Tensor* const* params, at::Tensor* const* grads, at::Tensor*
   });
 }
 
+// Refuses a tensor that cannot be updated in slices.
+Status lt_check_dense(at::Tensor* tensor) {
+  return lowtide::guarded([&] { in_memory_order(tensor->detach()); });
+}
+
 // Bytes of host memory that the device copies from and to without waiting; plain memory where there is no GPU.
 Status lt_host_bytes(int64_t bytes, int32_t pinned, at::Tensor** out) {
   return lowtide::guarded([&] {
@@ -67,8 +80,7 @@ Status lt_adamw_staged(at::Tensor* parameter, at::Tensor* gradient, at::Tensor* 
     set_step(*step, step_value);
     const auto values = in_memory_order(parameter->detach());
     // The engine keeps gradients in their parameter's layout; one that was set by hand is copied into it.
-    const bool alike = gradient->strides() == parameter->strides();
-    const auto slopes = in_memory_order(alike ? *gradient : at::empty_like(*parameter).copy_(*gradient));
+    const auto slopes = in_memory_order(same_layout(*gradient, *parameter) ? *gradient : at::empty_like(*parameter).copy_(*gradient));
     const auto kind = first->scalar_type();
     const auto half = stage->numel() / 2;
     const auto slice = half / static_cast<int64_t>(first->element_size());

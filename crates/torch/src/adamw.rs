@@ -91,8 +91,8 @@ impl AdamW {
         Ok(())
     }
 
-    /// Moves the moments to the host, or allocates them there. A failure leaves them where they are; a call after a
-    /// success changes nothing.
+    /// Moves the moments to the host, or allocates them there. A failure leaves their values as they are, wherever they
+    /// are then, and the next call goes on; a call after a success changes nothing.
     pub fn spill(&mut self) -> Result<()> {
         let device = self.device();
         if !self.on_host {
@@ -171,7 +171,7 @@ impl AdamW {
     fn update(&self, group: &Group, learning_rate: f64, number: u64) -> Result<()> {
         let mut lists = [const { Vec::new() }; 4];
         let mut gradients = Vec::new();
-        for (index, parameter) in group.parameters.iter().enumerate().skip(self.updated.parameters) {
+        for (index, parameter) in group.parameters.iter().enumerate() {
             let gradient = parameter.grad();
             if !gradient.defined() {
                 continue;

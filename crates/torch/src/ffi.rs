@@ -125,6 +125,7 @@ unsafe extern "C" {
         step_value: f64,
         rule: AdamwRule,
     ) -> Status;
+    pub(crate) fn lt_check_dense(tensor: *const C_tensor) -> Status;
     pub(crate) fn lt_host_bytes(bytes: i64, pinned: i32, out: *mut *mut C_tensor) -> Status;
     pub(crate) fn lt_adamw_staged(
         parameter: *const C_tensor,

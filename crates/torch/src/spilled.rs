@@ -24,6 +24,10 @@ pub(crate) fn moments_on_host(
         let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
         bytes.next_multiple_of(ALIGNMENT) as i64
     };
+    for parameter in parameters {
+        // SAFETY: the tensor lives through the call, which only looks at it.
+        unsafe { ffi::lt_check_dense(parameter.as_ptr()) }.check()?;
+    }
     let slab = host_bytes(2 * parameters.iter().map(|tensor| room(tensor)).sum::<i64>(), device)?;
     attempt(|| {
         let mut start = 0;

@@ -238,6 +238,10 @@ fn schedule_hint(problem: &ScheduleProblem) -> Option<String> {
         ScheduleProblem::Missing => Some("name the folder of a run with --schedule-from".to_owned()),
         ScheduleProblem::Line { .. } => None,
         ScheduleProblem::Batch { there, .. } => Some(format!("use --set train.batch={there}")),
+        ScheduleProblem::Precision { narrowed: true, .. } => {
+            Some("use --set memory.narrow=true, as the other run did".to_owned())
+        }
+        ScheduleProblem::Precision { there, .. } => Some(format!("use --set train.precision={there}")),
         ScheduleProblem::TooShort { there: 0, .. } => None,
         ScheduleProblem::TooShort { there, .. } => Some(format!("use --set train.steps={there}")),
     }

@@ -5,31 +5,58 @@ use std::time::Instant;
 use lowtide_core::{Event, Metrics, Phase, Signal, Step, pieces};
 use lowtide_torch::tch::no_grad_guard;
 use lowtide_torch::{TorchError, attempt, rng};
+use serde::{Deserialize, Serialize};
 
 use crate::cleaning::{Cleaned, Moment, is_due};
 use crate::error::Result;
 use crate::memory::Reading;
-use crate::run::Run;
+use crate::progress::null_as_nan;
+use crate::run::{Run, due};
 
 /// What an evaluation found.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Evaluated {
     /// The last committed step.
     pub(crate) step: Step,
-    /// The mean loss.
+    /// The mean loss; one that is no finite number is `null` in a file.
+    #[serde(deserialize_with = "null_as_nan")]
     pub(crate) loss: f64,
     /// The workload's own figures.
     pub(crate) metrics: Metrics,
 }
 
+/// How an evaluation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an evaluation that was cut ends the run"]
+pub(crate) enum Ended {
+    /// With its figures, or given up.
+    Done,
+    /// The run was asked to end meanwhile; it is made again when the run goes on.
+    Cut,
+}
+
 impl Run<'_> {
+    /// Evaluates where the settings ask for it after the last committed step and that was not done yet.
+    pub(crate) fn evaluate_if_due(&mut self) -> Result<Ended> {
+        let step = self.progress.step;
+        let is_due =
+            if step == Step::ZERO { self.settings.eval.at_start } else { due(self.settings.eval.every, step.get()) };
+        if is_due && !self.has_evaluated() { self.evaluate() } else { Ok(Ended::Done) }
+    }
+
+    /// Whether there was an evaluation after the last committed step: by any start, or one that this start gave up.
+    pub(crate) fn has_evaluated(&self) -> bool {
+        let step = Some(self.progress.step);
+        self.progress.evaluated.as_ref().map(|evaluated| evaluated.step) == step
+            || self.now.gave_up_evaluation_at == step
+    }
+
     /// Evaluates, trying again as the guard says. Training's state and random numbers stay as they are.
     ///
     /// An evaluation that cannot be done under the line is left out: its figure is missing and training goes on.
-    pub(crate) fn evaluate(&mut self) -> Result<()> {
+    pub(crate) fn evaluate(&mut self) -> Result<Ended> {
         let step = self.progress.step;
         let begun = Instant::now();
-        self.now.evaluated = None;
         self.clean_if_due(step, Moment::BeforeEvaluation)?;
         loop {
             let mut cleanings = Vec::new();
@@ -38,16 +65,16 @@ impl Run<'_> {
                 self.tell(cleaned.event(step))?;
             }
             match means {
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(Ended::Cut),
                 Ok(Some(evaluated)) => {
                     let Evaluated { loss, metrics, .. } = evaluated.clone();
-                    self.now.evaluated = Some(evaluated);
+                    self.progress.evaluated = Some(evaluated);
                     self.recovered();
                     self.progress.figures.memory(&self.memory.reading()?);
                     let answer = self.progress.guard.on(Signal::Evaluated);
                     self.carry_out(step, answer)?;
                     let left = self.after_evaluation(step)?;
-                    return self.tell(Event::Evaluated {
+                    self.tell(Event::Evaluated {
                         step,
                         loss,
                         metrics,
@@ -55,12 +82,16 @@ impl Run<'_> {
                         seconds: begun.elapsed().as_secs_f64(),
                         allocated: Some(left.allocated),
                         reserved: Some(left.reserved),
-                    });
+                    })?;
+                    return Ok(Ended::Done);
                 }
                 Err(error) => {
                     if let Some(stop) = self.failed(step, Phase::Eval, error)? {
                         self.after_evaluation(step)?;
-                        return self.tell(Event::EvaluationFailed { step, stop });
+                        self.progress.evaluated = None;
+                        self.now.gave_up_evaluation_at = Some(step);
+                        self.tell(Event::EvaluationFailed { step, stop })?;
+                        return Ok(Ended::Done);
                     }
                 }
             }

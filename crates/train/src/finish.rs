@@ -5,29 +5,31 @@ use lowtide_torch::{GradScaler, attempt};
 
 use crate::checkpoint;
 use crate::error::{Result, TrainError};
+use crate::evaluate::Ended;
 use crate::precision;
-use crate::run::{Outcome, Run, due};
+use crate::run::{Outcome, Run};
 use crate::summary::{Summary, device_name, weights_sha256};
 
 impl Run<'_> {
     /// Saves the state and writes the summary. A last evaluation that fails costs neither.
-    pub(crate) fn finish(&mut self, ending: Ending) -> Result<Outcome> {
+    pub(crate) fn finish(&mut self, mut ending: Ending) -> Result<Outcome> {
+        let step = self.progress.step;
+        let is_open = ending == Ending::Finished && self.settings.eval.every.is_some() && !self.has_evaluated();
+        let evaluated = if is_open { self.evaluate() } else { Ok(Ended::Done) };
+        if matches!(evaluated, Ok(Ended::Cut)) {
+            ending = Ending::Interrupted;
+        }
         let (stopped, stop) = match &ending {
             Ending::Finished => ("finished", None),
             Ending::Interrupted => ("interrupted", None),
             Ending::Line { stop } => ("line", Some(stop.clone())),
             Ending::Error { .. } => ("error", None),
         };
-        let step = self.progress.step;
-        let every = self.settings.eval.every;
-        // A start that made no step goes on with a finished run, whose last evaluation it has not seen.
-        let is_open = !due(every, step.get()) || self.now.samples == 0;
-        let evaluated = if ending == Ending::Finished && every.is_some() && is_open { self.evaluate() } else { Ok(()) };
         let checkpoint = self.save()?;
         self.tell(Event::Stopped { step, ending })?;
         let summary = self.summary(stopped)?;
         self.folder.summary(&summary)?;
-        evaluated?;
+        let _ = evaluated?;
         let least_line = stop.as_ref().and_then(|_| self.least_line());
         Ok(Outcome { summary, folder: self.folder.path().to_owned(), checkpoint, stop, least_line })
     }
@@ -62,7 +64,7 @@ impl Run<'_> {
 
     fn summary(&self, stopped: &'static str) -> Result<Summary> {
         let (progress, figures) = (&self.progress, &self.progress.figures);
-        let evaluated = self.now.evaluated.as_ref();
+        let evaluated = self.progress.evaluated.as_ref();
         let seconds = self.now.training_seconds.max(f64::MIN_POSITIVE);
         let per_second = if self.now.samples == 0 { 0.0 } else { self.now.samples as f64 / seconds };
         Ok(Summary {

@@ -106,13 +106,6 @@ impl Injector {
         Injector { device, pending: RefCell::new(injections.iter().map(pending).collect()) }
     }
 
-    /// The error to meet before a phase of `step`, where one was asked for; for work that hands out no closure.
-    pub(crate) fn fails(&self, step: Step, phase: Phase) -> Option<TorchError> {
-        self.due(step, phase)?;
-        self.failed(step, phase);
-        Some(injected(self.device))
-    }
-
     /// Does the work of one phase of `step`, or fails it where that was asked for.
     pub(crate) fn during<T, E: From<TorchError>>(
         &self,

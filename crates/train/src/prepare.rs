@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use lowtide_core::{Action, Bytes, Guard, Ladder, LineSpec, Measures, MicroBatch, Offer, Phase, Signal, Step};
+use lowtide_core::{Action, Bytes, Event, Guard, Ladder, LineSpec, Measures, MicroBatch, Offer, Phase, Signal, Step};
 use lowtide_settings::{MicroBatchChoice, Recompute, RunSettings, Spill};
 use lowtide_torch::tch::{Kind, Tensor};
-use lowtide_torch::{AdamW, AdamWRule, DeviceFacts, GradScaler, ScalerRule};
+use lowtide_torch::{AdamW, AdamWRule, DeviceFacts, GradScaler, ScalerRule, TorchError};
 
 use crate::checkpoint;
 use crate::error::{Holder, Result, TrainError};
@@ -15,9 +15,10 @@ use crate::memory::DeviceMemory;
 use crate::precision;
 use crate::profile::Profile;
 use crate::progress::{Figures, Progress};
+use crate::run::out_of_memory;
 use crate::run_folder::{FolderChoice, Start};
 use crate::schedule::Schedule;
-use crate::step::{RECOMPUTE_LEVELS, State};
+use crate::step::{RECOMPUTE_LEVELS, State, bytes_of};
 use crate::workload::Workload;
 
 /// The state before the first step; its moments are not allocated yet.
@@ -35,7 +36,8 @@ pub(crate) fn new_state<'a>(
         names.extend(group_names);
         groups.push((decay * settings.optimizer.weight_decay, tensors));
     }
-    let parameters = groups.iter().flat_map(|(_, tensors)| tensors).map(Tensor::shallow_clone).collect();
+    let parameters: Vec<Tensor> = groups.iter().flat_map(|(_, tensors)| tensors).map(Tensor::shallow_clone).collect();
+    let moments = 2 * bytes_of(&parameters);
     let kind = precision::kind(settings.train.precision, facts);
     let narrow_kind = precision::narrower(kind, facts).filter(|_| settings.memory.narrow);
     State {
@@ -48,7 +50,7 @@ pub(crate) fn new_state<'a>(
         scaler: [Some(kind), narrow_kind].contains(&Some(Kind::Half)).then(|| GradScaler::new(ScalerRule::default())),
         kind,
         narrow_kind,
-        spill_levels: spill_levels(settings, facts),
+        spill_levels: spill_levels(settings, facts, moments),
         clip: settings.optimizer.clip,
         targets_per_sample: workload.targets_per_sample(),
         injector: Injector::new(facts.device, injections),
@@ -57,10 +59,12 @@ pub(crate) fn new_state<'a>(
 }
 
 /// Levels of spilling. The CPU has no other memory to spill to; pinned memory does not pass through the host line's
-/// allocator, so under a host line there is none either; and only recomputed segments have inputs to spill.
-fn spill_levels(settings: &RunSettings, facts: &DeviceFacts) -> u32 {
+/// allocator, so under a host line there is none either; and only recomputed segments have inputs to spill. The engine
+/// rounds pinned memory up to a power of two; where that is more than half of the machine, nothing is spilled.
+fn spill_levels(settings: &RunSettings, facts: &DeviceFacts, moments: u64) -> u32 {
     let memory = &settings.memory;
-    if !facts.device.is_cuda() || memory.spill == Spill::Off || memory.host_line != LineSpec::None {
+    let has_room = moments.next_power_of_two() <= facts.host_total.get() / 2;
+    if !facts.device.is_cuda() || memory.spill == Spill::Off || memory.host_line != LineSpec::None || !has_room {
         return 0;
     }
     if settings.train.recompute == Recompute::Off { 1 } else { 2 }
@@ -78,10 +82,14 @@ pub(crate) fn make_room(state: &mut State<'_>, memory: &DeviceMemory, choices: &
     memory.draw()?;
     let moments = if state.spills_moments(&choices.first) { Moments::OnHost } else { Moments::OnDevice };
     let needed = resting_need(state, moments);
-    let too_small = || TrainError::LineTooSmall { holder: Holder::Model, needed, line: roof.unwrap_or_default() };
     if lacks(needed) {
-        return Err(too_small());
+        return Err(TrainError::LineTooSmall { holder: Holder::Model, needed, line: roof.unwrap_or_default() });
     }
+    // Only a line that was drawn is to blame; without one, others hold the device, and the engine's own words say it best.
+    let refused = |error: TorchError| match memory.limit.limit() {
+        Some(line) if error.is_oom() => TrainError::LineTooSmall { holder: Holder::Model, needed, line },
+        _ => error.into(),
+    };
     let placed = match moments {
         Moments::OnDevice => state.optimizer.allocate(),
         Moments::OnHost => state.optimizer.spill(),
@@ -89,17 +97,19 @@ pub(crate) fn make_room(state: &mut State<'_>, memory: &DeviceMemory, choices: &
     match placed {
         Err(error) if error.is_oom() && moments == Moments::OnDevice && most > 0 => {
             choices.first.spill = most;
-            state.optimizer.spill().map_err(|error| if error.is_oom() { too_small() } else { error.into() })
+            state.optimizer.spill().map_err(refused)
         }
-        Err(error) if error.is_oom() => Err(too_small()),
-        placed => Ok(placed?),
+        placed => placed.map_err(refused),
     }
 }
 
-/// Where a run stands, and whether its guard has yet to choose the first micro-batch.
+/// Where a run stands.
 pub(crate) struct Standing {
     pub(crate) progress: Progress,
+    /// Whether its guard has yet to choose the first micro-batch.
     pub(crate) is_fresh: bool,
+    /// What happened while the checkpoint was loaded, to be told once the run is.
+    pub(crate) load_events: Vec<Event>,
 }
 
 /// At its beginning, or where the folder's newest checkpoint is, which is then in `state`.
@@ -112,42 +122,62 @@ pub(crate) fn standing(
     let guard = choices.fresh_guard();
     let (line, host_line) = (memory.line, memory.host_line);
     if folder.start() == Start::New || folder.has_done_nothing() {
-        let figures = Figures::default();
-        let progress = Progress { step: Step::ZERO, next_sample: 0, guard, line, host_line, figures };
-        return Ok(Standing { progress, is_fresh: true });
+        let progress = Progress {
+            step: Step::ZERO,
+            next_sample: 0,
+            guard,
+            line,
+            host_line,
+            figures: Figures::default(),
+            evaluated: None,
+            is_sized: false,
+        };
+        return Ok(Standing { progress, is_fresh: true, load_events: Vec::new() });
     }
     let checkpoints = folder.path().join("checkpoints");
     let newest = checkpoint::newest(&checkpoints).ok_or_else(|| TrainError::Checkpoint {
         path: checkpoints,
         problem: "there is no checkpoint to resume from".to_owned(),
     })?;
-    let saved = load(&newest, memory, state, guard.clone())?;
-    let is_fresh = !choices.still_hold(&saved, memory);
+    let (mut saved, load_events) = load(&newest, memory, state, guard.clone())?;
+    let is_fresh = !saved.is_sized || !choices.still_hold(&saved, memory);
+    if (saved.line, saved.host_line) != (line, host_line) {
+        // Peaks under another line say nothing about this one.
+        saved.figures.forget_peaks();
+    }
     let guard = if is_fresh { guard } else { saved.guard };
-    Ok(Standing { progress: Progress { guard, line, host_line, ..saved }, is_fresh })
+    let progress = Progress { guard, line, host_line, is_sized: !is_fresh, ..saved };
+    Ok(Standing { progress, is_fresh, load_events })
 }
 
-/// Loads a checkpoint, trying again as the guard says where memory runs out.
-fn load(path: &Path, memory: &DeviceMemory, state: &mut State<'_>, mut guard: Guard) -> Result<Progress> {
-    let mut errors = 0;
-    // Which step it is of is known once it is loaded; as in evaluation, an injected error belongs to the one before.
+/// Loads a checkpoint, trying again as the guard says where memory runs out; with what happened meanwhile.
+fn load(path: &Path, memory: &DeviceMemory, state: &mut State<'_>, mut guard: Guard) -> Result<(Progress, Vec<Event>)> {
     let step = checkpoint::step_of(path);
+    let mut events = Vec::new();
     loop {
-        let fails = state.injector.fails(step, Phase::Load);
-        match fails.map_or_else(|| checkpoint::load(path, state), |error| Err(error.into())) {
-            Err(TrainError::Engine(error)) if error.is_oom() => {
-                errors += 1;
-                if let Action::Stop(stop) = guard.on(Signal::Failed { step, phase: Phase::Load }) {
-                    return Err(TrainError::Line { stop: Box::new(stop), checkpoint: path.to_owned() });
-                }
-                memory.timed_clean()?;
-            }
+        let injector = std::mem::replace(&mut state.injector, Injector::new(state.device, &[]));
+        let loaded = injector.during(step, Phase::Load, || checkpoint::load(path, state));
+        state.injector = injector;
+        let error = match loaded {
+            Err(TrainError::Engine(error)) if error.is_oom() => error,
             loaded => {
                 let mut progress = loaded?;
+                let errors = events.iter().filter(|event| matches!(event, Event::OutOfMemory { .. })).count() as u64;
                 progress.figures.oom_errors += errors;
                 progress.figures.oom_recovered += errors;
-                return Ok(progress);
+                return Ok((progress, events));
             }
+        };
+        events.push(out_of_memory(step, Phase::Load, &error));
+        match guard.on(Signal::Failed { step, phase: Phase::Load }) {
+            Action::Stop(stop) => {
+                return Err(TrainError::Line { stop: Box::new(stop), checkpoint: path.to_owned() });
+            }
+            Action::Retry { rung, measures, reason } => {
+                events.push(memory.timed_clean()?.event(step));
+                events.push(Event::RungTaken { step, rung, measures, reason });
+            }
+            _ => {}
         }
     }
 }
@@ -231,9 +261,7 @@ enum Moments {
 /// What the device holds between two samples: parameters, a gradient each, buffers, and two moments each or what stands
 /// in for them.
 fn resting_need(state: &State<'_>, moments: Moments) -> Bytes {
-    let size = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
-    let parameters: u64 = state.parameters.iter().map(size).sum();
-    let buffers: u64 = state.buffers.iter().map(size).sum();
+    let (parameters, buffers) = (bytes_of(&state.parameters), bytes_of(&state.buffers));
     let moments = match moments {
         Moments::OnDevice => 2 * parameters,
         Moments::OnHost => state.optimizer.stage_bytes(),

@@ -54,8 +54,8 @@ impl Profile {
 impl fmt::Display for Profile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Profile::Small => "below 4 GiB: recompute and a loss in small pieces from the start, unless set otherwise",
-            Profile::Middle => "below 12 GiB: a loss in pieces from the start where the workload can",
+            Profile::Small => "below 4 GiB: recompute, and a loss in small pieces where it does not fit as a whole",
+            Profile::Middle => "below 12 GiB: a loss in pieces where it does not fit as a whole",
             Profile::Large => "12 GiB or more: nothing is done before memory asks for it",
         })
     }

@@ -3,6 +3,7 @@
 use lowtide_core::{Bytes, Guard, Line, Step};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::evaluate::Evaluated;
 use crate::memory::Reading;
 
 /// Steps whose losses the summary's final loss is the mean of.
@@ -23,6 +24,12 @@ pub(crate) struct Progress {
     pub(crate) host_line: Line,
     /// Figures for the summary.
     pub(crate) figures: Figures,
+    /// The last evaluation, where it was not given up.
+    #[serde(default)]
+    pub(crate) evaluated: Option<Evaluated>,
+    /// Whether the guard has its first micro-batch. Not so where the run was ended while it was looking for one.
+    #[serde(default)]
+    pub(crate) is_sized: bool,
 }
 
 /// What the summary tells of the steps so far.
@@ -59,11 +66,19 @@ impl Figures {
         self.allocated_peak = self.allocated_peak.max(reading.allocated_peak);
     }
 
+    pub(crate) fn forget_peaks(&mut self) {
+        (self.reserved_peak, self.allocated_peak) = (Bytes::ZERO, Bytes::ZERO);
+    }
+
     /// The mean of the last losses.
     pub(crate) fn final_loss(&self) -> Option<f64> {
         let count = self.recent_losses.len();
         (count > 0).then(|| self.recent_losses.iter().sum::<f64>() / count as f64)
     }
+}
+
+pub(crate) fn null_as_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 fn nulls_as_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {

@@ -13,7 +13,7 @@ use crate::best;
 use crate::checkpoint;
 use crate::cleaning::{Moment, is_due};
 use crate::error::{Result, TrainError};
-use crate::evaluate::Evaluated;
+use crate::evaluate::Ended;
 use crate::inject::Injection;
 use crate::learning_rate::learning_rate;
 use crate::memory::DeviceMemory;
@@ -22,7 +22,7 @@ use crate::profile::Profile;
 use crate::progress::Progress;
 use crate::requests::Requests;
 use crate::run_folder::{FolderChoice, RunFolder, Start};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, ScheduleLine};
 use crate::step::{Asked, Failed, Made, State};
 use crate::summary::{Summary, device_name};
 use crate::workload::Workload;
@@ -73,7 +73,7 @@ pub(crate) struct ThisStart {
     /// Samples of its steps.
     pub(crate) samples: u64,
     /// The last evaluation.
-    pub(crate) evaluated: Option<Evaluated>,
+    pub(crate) gave_up_evaluation_at: Option<Step>,
     /// The most that was taken from the device and not in use after an evaluation.
     pub(crate) idle_after_eval: Option<Bytes>,
     /// Errors since work last went well.
@@ -108,16 +108,20 @@ impl<'a> Run<'a> {
         }
         let memory = DeviceMemory::resolve(&settings.memory, facts, allocator)?;
         let mut state = new_state(settings, facts, workload, injections);
+        if let Some(schedule) = &schedule {
+            schedule.agrees(|measures| state.kind_in(measures))?;
+        }
         let mut choices = Choices::of(settings, &state, schedule.as_ref(), Profile::of(facts, memory.line));
         make_room(&mut state, &memory, &mut choices)?;
         let start = folder.start();
         let first = start == Start::New || folder.has_done_nothing();
-        let Standing { progress, is_fresh } = standing(&folder, &choices, &memory, &mut state)?;
+        let Standing { progress, is_fresh, load_events } = standing(&folder, &choices, &memory, &mut state)?;
         let folder = folder.open(settings, progress.step)?;
         let now = ThisStart::new(progress.figures.wall_seconds);
         let outlook = Box::new(outlook);
         let mut run = Run { settings, facts, requests, memory, state, folder, progress, schedule, now, outlook };
-        let begun = run.begin(start, is_fresh).and_then(|()| if first { run.save().map(drop) } else { Ok(()) });
+        let begun =
+            run.begin(start, is_fresh, load_events).and_then(|()| if first { run.save().map(drop) } else { Ok(()) });
         if begun.is_err() && start == Start::New {
             run.folder.abandon();
         }
@@ -132,8 +136,9 @@ impl<'a> Run<'a> {
 
     /// Steps, evaluations and checkpoints, until something ends them.
     fn steps(&mut self) -> Result<Ending> {
-        if self.settings.eval.at_start && self.progress.step == Step::ZERO {
-            self.evaluate()?;
+        // Before the first step, or one that an earlier start was ended in.
+        if self.evaluate_if_due()? == Ended::Cut {
+            return Ok(Ending::Interrupted);
         }
         loop {
             let step = self.progress.step.get();
@@ -146,11 +151,10 @@ impl<'a> Run<'a> {
             if let Some(stop) = self.step()? {
                 return Ok(Ending::Line { stop });
             }
-            let step = step + 1;
-            if due(self.settings.eval.every, step) {
-                self.evaluate()?;
+            if self.evaluate_if_due()? == Ended::Cut {
+                return Ok(Ending::Interrupted);
             }
-            if self.requests.take_save() || due(self.settings.save.every, step) {
+            if self.requests.take_save() || due(self.settings.save.every, step + 1) {
                 self.save()?;
             }
         }
@@ -197,7 +201,7 @@ impl<'a> Run<'a> {
         figures.memory(&reading);
         self.recovered();
 
-        self.folder.schedule(step, batch, &measures)?;
+        self.folder.schedule(&ScheduleLine::new(step, batch, &measures, self.state.kind_in(&measures)))?;
         if made.skipped {
             let scale = self.state.scaler.as_ref().map_or(1.0, GradScaler::scale);
             self.tell(Event::Skipped { step, scale })?;
@@ -227,15 +231,14 @@ impl<'a> Run<'a> {
 
     /// Tells of a failure and does what the guard says; `Some` where there is to be no other try.
     pub(crate) fn failed(&mut self, step: Step, phase: Phase, error: TorchError) -> Result<Option<Stop>> {
-        let TorchError::Oom { oom, message } = error else {
+        let TorchError::Oom { oom, .. } = &error else {
             return Err(error.into());
         };
         self.progress.figures.oom_errors += 1;
         self.progress.figures.memory(&self.memory.reading()?);
         self.now.open_errors += 1;
         self.now.last_need = oom.requested.zip(oom.allocated).map(|(asked, held)| held.saturating_add(asked));
-        let (requested, limit, allocated) = (oom.requested, oom.limit, oom.allocated);
-        self.tell(Event::OutOfMemory { step, phase, requested, limit, allocated, message })?;
+        self.tell(out_of_memory(step, phase, &error))?;
         match self.progress.guard.on(Signal::Failed { step, phase }) {
             Action::Stop(stop) | Action::GiveUp(stop) => {
                 self.now.open_errors = 0;
@@ -304,7 +307,7 @@ impl<'a> Run<'a> {
         };
         self.recovered();
         let step = self.progress.step;
-        if let Some(evaluated) = &self.now.evaluated
+        if let Some(evaluated) = &self.progress.evaluated
             && evaluated.step == step
         {
             best::note(&folder, step, evaluated.loss)?;
@@ -328,10 +331,15 @@ impl<'a> Run<'a> {
     }
 
     /// Tells of the run, and chooses its first micro-batch where that is left to it.
-    fn begin(&mut self, start: Start, is_fresh: bool) -> Result<()> {
+    fn begin(&mut self, start: Start, is_fresh: bool, load_events: Vec<Event>) -> Result<()> {
         self.announce(start)?;
+        load_events.into_iter().try_for_each(|event| self.tell(event))?;
         let is_open = self.settings.train.micro_batch == MicroBatchChoice::Auto && self.state.workload.splits();
-        if is_fresh && is_open && self.schedule.is_none() { self.choose_micro_batch() } else { Ok(()) }
+        if is_fresh && is_open && self.schedule.is_none() {
+            return self.choose_micro_batch();
+        }
+        self.progress.is_sized = true;
+        Ok(())
     }
 
     fn announce(&mut self, start: Start) -> Result<()> {
@@ -363,7 +371,7 @@ impl ThisStart {
             earlier_seconds,
             training_seconds: 0.0,
             samples: 0,
-            evaluated: None,
+            gave_up_evaluation_at: None,
             idle_after_eval: None,
             open_errors: 0,
             last_need: None,
@@ -374,6 +382,22 @@ impl ThisStart {
     /// Seconds of all starts.
     pub(crate) fn wall_seconds(&self) -> f64 {
         self.earlier_seconds + self.clock.elapsed().as_secs_f64()
+    }
+}
+
+/// What is told of memory that ran out.
+pub(crate) fn out_of_memory(step: Step, phase: Phase, error: &TorchError) -> Event {
+    let oom = match error {
+        TorchError::Oom { oom, .. } => Some(oom),
+        _ => None,
+    };
+    Event::OutOfMemory {
+        step,
+        phase,
+        requested: oom.and_then(|oom| oom.requested),
+        limit: oom.and_then(|oom| oom.limit),
+        allocated: oom.and_then(|oom| oom.allocated),
+        message: error.to_string(),
     }
 }
 

@@ -12,7 +12,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use lowtide_core::{Measures, Record, Step};
+use lowtide_core::{Record, Step};
 use lowtide_settings::{RunSettings, to_yaml};
 use serde::Serialize;
 
@@ -142,10 +142,9 @@ impl RunFolder {
         json_line(&mut self.events, record).map_err(|source| TrainError::File { path, source })
     }
 
-    pub(crate) fn schedule(&mut self, step: Step, samples: u32, measures: &Measures) -> Result<()> {
+    pub(crate) fn schedule(&mut self, line: &ScheduleLine) -> Result<()> {
         let path = self.path.join(SCHEDULE);
-        let line = ScheduleLine::new(step, samples, measures);
-        json_line(&mut self.schedule, &line).map_err(|source| TrainError::File { path, source })
+        json_line(&mut self.schedule, line).map_err(|source| TrainError::File { path, source })
     }
 
     pub(crate) fn summary(&self, summary: &impl Serialize) -> Result<()> {

@@ -6,15 +6,17 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::{Measures, MicroBatch, SCHEMA, Step};
+use lowtide_torch::tch::Kind;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, TrainError};
+use crate::precision;
 
 /// The schedule's name in a run folder.
 pub(crate) const SCHEDULE: &str = "schedule.jsonl";
 
 /// One line of `schedule.jsonl`: the measures of a committed step that change its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ScheduleLine {
     schema: u32,
     pub(crate) step: Step,
@@ -26,6 +28,9 @@ pub(crate) struct ScheduleLine {
     recompute: u32,
     #[serde(default)]
     narrow: bool,
+    /// The kind of numbers that it was computed in.
+    #[serde(default)]
+    precision: Option<String>,
 }
 
 /// The steps of a run that another one follows.
@@ -57,6 +62,18 @@ pub enum ScheduleProblem {
         /// Samples in the steps of this run.
         here: u32,
     },
+    /// A step of it was computed in another kind of numbers.
+    #[error("its step {step} was computed in {there}, and this run computes in {here}")]
+    Precision {
+        /// The first such step.
+        step: Step,
+        /// The kind there.
+        there: String,
+        /// The kind here.
+        here: &'static str,
+        /// Whether it became narrow on the way.
+        narrowed: bool,
+    },
     /// It ends too early.
     #[error("it has {there} steps, and this run has {here}")]
     TooShort {
@@ -68,9 +85,10 @@ pub enum ScheduleProblem {
 }
 
 impl ScheduleLine {
-    pub(crate) fn new(step: Step, samples: u32, measures: &Measures) -> ScheduleLine {
+    pub(crate) fn new(step: Step, samples: u32, measures: &Measures, kind: Kind) -> ScheduleLine {
         let Measures { micro_batch, loss_chunks, recompute, narrow, .. } = *measures;
-        ScheduleLine { schema: SCHEMA, step, samples, micro_batch, loss_chunks, recompute, narrow }
+        let precision = Some(precision::name(kind).to_owned());
+        ScheduleLine { schema: SCHEMA, step, samples, micro_batch, loss_chunks, recompute, narrow, precision }
     }
 }
 
@@ -108,6 +126,18 @@ impl Schedule {
         let there = self.lines.len() as u64;
         if there < steps {
             return refuse(ScheduleProblem::TooShort { there, here: steps });
+        }
+        Ok(())
+    }
+
+    /// Refuses to be followed by a run that would compute a step in another kind of numbers.
+    pub(crate) fn agrees(&self, kind_in: impl Fn(&Measures) -> Kind) -> Result<()> {
+        for line in &self.lines {
+            let now = Measures::new(line.micro_batch, line.micro_batch);
+            let here = precision::name(kind_in(&Measures { narrow: line.narrow, ..now }));
+            let Some(there) = line.precision.clone().filter(|there| there != here) else { continue };
+            let problem = ScheduleProblem::Precision { step: line.step, there, here, narrowed: line.narrow };
+            return Err(TrainError::Schedule { path: self.path.clone(), problem });
         }
         Ok(())
     }

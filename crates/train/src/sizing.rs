@@ -26,10 +26,14 @@ impl Run<'_> {
             }
         };
         let mut measures = Measures { eval_micro_batch: micro_batch, ..now.with_micro_batch(micro_batch) };
+        if self.requests.stop_asked() {
+            return Ok(());
+        }
         if self.has_room_for_whole_loss(measures)? {
             measures = Measures { loss_chunks: WHOLE, eval_loss_chunks: WHOLE, ..measures };
         }
         self.progress.guard.follow(measures);
+        self.progress.is_sized = true;
         if probes.is_empty() && measures == now {
             return Ok(());
         }
@@ -40,13 +44,11 @@ impl Run<'_> {
 
     /// Whether the pieces of the loss, which a small device starts with, are not needed. They cost time.
     fn has_room_for_whole_loss(&mut self, measures: Measures) -> Result<bool> {
-        if measures.loss_chunks == WHOLE || self.requests.stop_asked() {
+        if measures.loss_chunks == WHOLE {
             return Ok(false);
         }
         let probe = self.probe(Measures { loss_chunks: WHOLE, ..measures })?;
-        let fits =
-            |usage: Usage| usage.line.admits(usage.peak, usage.line.limit().unwrap_or_default().of_percent(MARGIN));
-        Ok(probe.usage.is_some_and(fits))
+        Ok(probe.usage.is_some_and(|usage| usage.admits(usage.peak, MARGIN)))
     }
 
     /// Blocks of the sizes that were tried are of little use to training.

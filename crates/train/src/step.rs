@@ -75,8 +75,7 @@ impl State<'_> {
 
     /// What the gradients take once they are complete.
     pub(crate) fn gradient_bytes(&self) -> Bytes {
-        let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
-        Bytes(self.parameters.iter().map(bytes).sum())
+        Bytes(bytes_of(&self.parameters))
     }
 
     /// Makes one step, or leaves everything as it was.
@@ -246,6 +245,11 @@ impl State<'_> {
     }
 }
 
+/// What the tensors take.
+pub(crate) fn bytes_of(tensors: &[Tensor]) -> u64 {
+    tensors.iter().map(|tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64).sum()
+}
+
 /// How a piece is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
@@ -348,6 +352,35 @@ mod tests {
         assert!(!state.is_half_way());
         assert_eq!(values(&state), values(&undisturbed));
         assert_eq!(state.optimizer.steps(), 1);
+    }
+
+    #[test]
+    fn an_update_that_failed_half_way_is_finished_after_spilling() {
+        let facts = start(DeviceAsked::Cpu).unwrap();
+        let settings = RunSettings::default();
+        let run = |fails: bool| {
+            rng::seed(facts.device, 1).unwrap();
+            let curve = Curve::new(4);
+            let mut state = new_state(&settings, &facts, &curve, &[]);
+            state.spill_levels = 1;
+            state.optimizer.allocate().unwrap();
+            if fails {
+                let mut moment = state.optimizer.moments().nth(2).unwrap().0.shallow_clone();
+                moment.set_data(&moment.to_kind(Kind::Double));
+                state.step(ASKED, &measures(), RATE).unwrap_err();
+                assert!(state.is_half_way());
+                moment.set_data(&moment.to_kind(Kind::Float));
+                let spilled = Measures { spill: 1, ..measures() };
+                state.step(ASKED, &spilled, RATE).unwrap();
+                assert!(state.optimizer.is_spilled());
+                state.step(Asked { step: Step(2), first: 8, ..ASKED }, &spilled, RATE).unwrap();
+            } else {
+                state.step(ASKED, &measures(), RATE).unwrap();
+                state.step(Asked { step: Step(2), first: 8, ..ASKED }, &measures(), RATE).unwrap();
+            }
+            (values(&state), state.optimizer.steps())
+        };
+        assert_eq!(run(true), run(false));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Runs under a memory line.
 
 use insta::assert_snapshot;
-use lowtide_core::{Event, Rung};
+use lowtide_core::{Event, Phase, Rung};
 
 use crate::kit::{Place, settled};
 
@@ -41,6 +41,29 @@ fn a_line_splits_the_batch_and_keeps_the_numbers() {
         let loss = |out| place.summary(out)["final_loss"].as_f64().unwrap();
         assert!((loss("free") - loss(out)).abs() < 1e-4, "{} and {}", loss("free"), loss(out));
     }
+}
+
+#[test]
+fn an_evaluation_before_the_first_step_that_does_not_fit_is_cut_into_pieces() {
+    let place = Place::new();
+    let settings = "--set eval.at_start=true --set train.micro_batch=64 --set train.batch=64 --set train.steps=2";
+    place.train("free", settings);
+    let at_start = place.events("free").into_iter().find_map(|event| match event {
+        Event::Evaluated { loss, .. } => Some(loss),
+        _ => None,
+    });
+    let line = at_rest(&place, "free") + 350_000;
+    place.train("held", &format!("{settings} --line {line}"));
+    let failed =
+        |event: &Event| matches!(event, Event::OutOfMemory { step, phase: Phase::Eval, .. } if step.get() == 0);
+    let events = place.events("held");
+    assert!(events.iter().any(failed), "the whole batch does not fit");
+    let held = events.iter().find_map(|event| match event {
+        Event::Evaluated { loss, .. } => Some(*loss),
+        _ => None,
+    });
+    assert!((held.unwrap() - at_start.unwrap()).abs() < 1e-5);
+    assert_eq!(figure(&place, "held", "samples_lost"), 0);
 }
 
 #[test]
@@ -85,7 +108,7 @@ fn where_nothing_fits_the_state_is_saved_and_a_larger_line_goes_on() {
       tried: chunk the loss (micro-batch 1, loss in 16 chunks)
       tried: recompute (micro-batch 1, loss in 16 chunks, recompute level 1)
       tried: recompute (micro-batch 1, loss in 16 chunks, recompute level 2)
-      the last try would have needed SIZE or more
+      the last try came SIZE past the line, and may have needed more after that
     hint: go on with a larger line: lowtide train --resume --out out --line SIZE
     everything about this run is in out
     ");

@@ -1,7 +1,9 @@
 //! Signals to a run under way.
 
+use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use insta::assert_snapshot;
 use lowtide_core::Event;
@@ -127,4 +129,63 @@ fn two_runs_do_not_share_a_folder() {
     ");
     running.signal("INT");
     assert_eq!(running.wait(), Some(130));
+}
+
+/// Starts a run, sends it a signal once `file` in its folder holds `text`, and gives its exit code.
+fn ended_once(place: &Place, words: &str, signal: &str, file: &str, text: &str) -> Option<i32> {
+    let mut child = place.command(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    let path = place.path(file);
+    while !fs::read_to_string(&path).is_ok_and(|found| found.contains(text)) {
+        assert!(child.try_wait().unwrap().is_none() && begun.elapsed().as_secs() < 60, "{text} never came");
+        sleep(Duration::from_millis(1));
+    }
+    let kill = format!("kill -{signal} {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn a_run_that_is_ended_while_it_tries_out_micro_batches_tries_them_out_again() {
+    let place = Place::new();
+    let large = "--set model.n_embd=128 --set model.block_size=64 --set train.batch=128 --set train.steps=1 \
+                 --set eval.every=null";
+    place.train("free", large);
+    let line = place.summary("free")["peak_allocated_bytes"].as_u64().unwrap() / 2;
+    place.train("whole", &format!("{large} --line {line}"));
+    for turn in 0.. {
+        assert!(turn < 10, "no signal came in time");
+        let out = format!("run-{turn}");
+        let words = format!("train tiny.yaml --device cpu --out {out} {large} --line {line}");
+        let code = ended_once(&place, &words, "TERM", &format!("{out}/events.jsonl"), "\"probed\"");
+        let was_sized = place.text(&format!("{out}/events.jsonl")).contains("\"sized\"");
+        place.resume(&out, "");
+        assert_eq!(place.hash(&out), place.hash("whole"));
+        assert_eq!(place.summary(&out)["oom_errors"], 0);
+        if code == Some(130) && !was_sized {
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_evaluation_that_is_cut_is_made_when_the_run_goes_on() {
+    let place = Place::new();
+    let settings = "--set train.steps=4 --set eval.every=2 --set eval.batches=200";
+    place.train("whole", settings);
+    let losses = |out: &str| {
+        let loss = |event| if let Event::Evaluated { step, loss, .. } = event { Some((step, loss)) } else { None };
+        place.events(out).into_iter().filter_map(loss).collect::<Vec<_>>()
+    };
+    for (out, step) in [("middle", 2), ("end", 4)] {
+        let words = format!("train tiny.yaml --device cpu --out {out} {settings}");
+        let last_step = format!("\"step\":{step},");
+        let code = ended_once(&place, &words, "INT", &format!("{out}/schedule.jsonl"), &last_step);
+        assert_eq!(code, Some(130), "{out}");
+        assert_eq!(place.summary(out)["stopped"], "interrupted");
+        place.resume(out, "");
+        assert_eq!(losses(out), losses("whole"), "{out}");
+        assert_eq!(place.summary(out)["eval_loss"], place.summary("whole")["eval_loss"]);
+        assert_eq!(place.hash(out), place.hash("whole"));
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use lowtide_core::{Bytes, Event, LineSpec, MicroBatch, Rung};
-use lowtide_settings::{MicroBatchChoice, RunSettings};
+use lowtide_core::{Bytes, Event, LineSpec, MicroBatch, Phase, Rung};
+use lowtide_settings::{MicroBatchChoice, Precision, RunSettings};
 use lowtide_train::{Injection, Outcome, Result, Schedule, Start, Summary, TrainError};
 
 use crate::kit::{Told, alone, curve, settings, train_as_told};
@@ -108,8 +108,55 @@ fn memory_that_runs_out_while_loading_is_answered() {
     let words = "memory ran out in load of step 2, and nothing that is allowed is left to try";
     assert_eq!(error.to_string(), words);
 
-    let (outcome, _) = run(&settings, folder.path(), Start::Resume, told("step=1,phase=load,times=2"));
+    let (outcome, events) = run(&settings, folder.path(), Start::Resume, told("step=1,phase=load,times=2"));
     let summary = outcome.unwrap().summary;
     assert_eq!(summary.weights_sha256, expect.weights_sha256);
     assert_eq!((summary.samples_seen, summary.samples_lost), (32, 0));
+    let of_loading = |event: &&Event| matches!(event, Event::OutOfMemory { phase: Phase::Load, .. });
+    assert_eq!(events.iter().filter(of_loading).count(), 2);
+}
+
+#[test]
+fn any_allocation_of_loading_may_fail() {
+    let _alone = alone();
+    let settings = settings();
+    let (expect, _) = whole(&settings, Told::default());
+    let mut met = 0;
+    for alloc in 1.. {
+        let folder = tempfile::tempdir().unwrap();
+        run(&settings, folder.path(), Start::New, told("step=3,phase=forward,times=1000")).0.unwrap();
+        let load = told(&format!("step=1,phase=load,alloc={alloc}"));
+        let (outcome, events) = run(&settings, folder.path(), Start::Resume, load);
+        assert_eq!(outcome.unwrap().summary.weights_sha256, expect.weights_sha256, "allocation {alloc}");
+        if !events.iter().any(|event| matches!(event, Event::OutOfMemory { .. })) {
+            break;
+        }
+        met += 1;
+    }
+    assert!(met > 10, "only {met}");
+}
+
+#[test]
+fn a_schedule_in_another_precision_is_refused() {
+    let _alone = alone();
+    let mut narrow = settings();
+    narrow.memory.narrow = true;
+    let folder = tempfile::tempdir().unwrap();
+    run(&narrow, folder.path(), Start::New, told("step=2,phase=backward,times=7")).0.unwrap();
+    let refused = |settings: &RunSettings| {
+        let schedule = Some(Schedule::read(folder.path()).unwrap());
+        let again = tempfile::tempdir().unwrap();
+        let (outcome, _) = run(settings, again.path(), Start::New, Told { injections: Vec::new(), schedule });
+        let error = outcome.unwrap_err();
+        let text = error.to_string();
+        (text[text.find("schedule.jsonl").unwrap()..].to_owned(), error.hint().unwrap())
+    };
+    let (text, hint) = refused(&settings());
+    assert_eq!(text, "schedule.jsonl: its step 2 was computed in bf16, and this run computes in fp32");
+    assert_eq!(hint, "use --set memory.narrow=true, as the other run did");
+    let mut base = settings();
+    base.train.precision = Precision::Bf16;
+    let (text, hint) = refused(&base);
+    assert_eq!(text, "schedule.jsonl: its step 1 was computed in fp32, and this run computes in bf16");
+    assert_eq!(hint, "use --set train.precision=fp32");
 }
