@@ -66,6 +66,16 @@ pub enum DataError {
         /// What to do about it.
         hint: Option<&'static str>,
     },
+    /// A value that was to be written and cannot be.
+    #[error("{}: {place}: cannot be written: {problem}", file.display())]
+    Unwritable {
+        /// The file to be; it was not touched.
+        file: PathBuf,
+        /// Where in the value.
+        place: Place,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// Bytes that are not those that were written.
     #[error("{}: {place}: damaged: its checksum is {found:08x}, and {expect:08x} was written", file.display())]
     Checksum {

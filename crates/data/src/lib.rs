@@ -31,10 +31,12 @@
 //! short while it is read is an error, not a crash, which is why nothing is mapped. The checksum of an entry is
 //! verified whenever all of it is read.
 //!
-//! What it leaves out: writing, and turning tensors into those of an engine.
+//! [`write_pt`] writes what `torch.load` reads.
+//!
+//! What it leaves out: the other formats when writing, and turning tensors into those of an engine.
 //!
 //! Where to start: `open.rs` tells the formats apart, `pickled/build.rs` turns a pickle into a tree, `tensor.rs` is
-//! the view, `loader.rs` reads it.
+//! the view, `loader.rs` reads it; `pt_writer.rs` writes.
 
 pub mod budget;
 mod dtype;
@@ -48,9 +50,11 @@ mod npy;
 mod open;
 pub mod order;
 pub mod permutation;
+mod pickle_writer;
 mod pickled;
 pub mod policy;
 mod pt;
+mod pt_writer;
 mod raw_pickle;
 mod rows;
 mod safetensors;
@@ -60,12 +64,15 @@ mod storage;
 mod sum;
 mod tensor;
 mod tree;
+mod whole_file;
 mod zip;
+mod zip_writer;
 
 pub use dtype::Dtype;
 pub use error::{DataError, Place};
 pub use loader::Loader;
 pub use open::{Contents, Format, open};
+pub use pt_writer::{PtTensor, PtValue, write_pt};
 pub use rows::{Row, Sums, rows};
 pub use storage::Storage;
 pub use tensor::{Quantizer, Tensor};
