@@ -66,6 +66,26 @@ pub enum DataError {
         /// What to do about it.
         hint: Option<&'static str>,
     },
+    /// The columns of a batch file do not belong to the same samples.
+    #[error("{}: {problem}", file.display())]
+    Columns {
+        /// The file.
+        file: PathBuf,
+        /// Which columns disagree, and how.
+        problem: String,
+    },
+    /// A table is not as it must be.
+    #[error("{}: line {line}, column `{}`: {problem}", file.display(), column.escape_debug())]
+    Table {
+        /// The file.
+        file: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// The column, by its name.
+        column: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// A value that was to be written and cannot be.
     #[error("{}: {place}: cannot be written: {problem}", file.display())]
     Unwritable {
@@ -96,7 +116,15 @@ impl DataError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Unsupported { hint, .. } => *hint,
-            Self::CutShort { .. } | Self::Checksum { .. } => Some("copy or write the file again"),
+            Self::CutShort { .. } | Self::Checksum { .. } | Self::Malformed { .. } => {
+                Some("copy or write the file again")
+            }
+            Self::Columns { .. } => Some("each list of a batch file holds one element for each sample"),
+            Self::Io { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => Some("is the path right?"),
+                io::ErrorKind::PermissionDenied => Some("the file must be readable for you: chmod +r"),
+                _ => None,
+            },
             Self::Pickle { source, .. } => match **source {
                 PickleError::NotAllowed { .. } | PickleError::NotCallable { .. } => {
                     Some("nothing was executed; save plain containers and tensors, such as a state_dict")

@@ -31,20 +31,27 @@
 //! short while it is read is an error, not a crash, which is why nothing is mapped. The checksum of an entry is
 //! verified whenever all of it is read.
 //!
+//! [`BatchFile`] says what a file means in samples and reads them; [`Scores`] joins a table of scores to them.
 //! [`write_pt`] writes what `torch.load` reads.
 //!
 //! What it leaves out: the other formats when writing, and turning tensors into those of an engine.
 //!
 //! Where to start: `open.rs` tells the formats apart, `pickled/build.rs` turns a pickle into a tree, `tensor.rs` is
-//! the view, `loader.rs` reads it; `pt_writer.rs` writes.
+//! the view, `loader.rs` reads it; `batch_file.rs` tells what a sample is; `pt_writer.rs` writes.
 
 pub mod budget;
+mod batch_file;
 mod dtype;
 mod durable;
 mod error;
 pub mod feed;
 mod file;
 pub mod index;
+mod field_summary;
+mod file;
+mod in_order;
+mod layout;
+mod leaf;
 mod loader;
 mod npy;
 mod open;
@@ -60,6 +67,8 @@ mod rows;
 mod safetensors;
 pub mod shard;
 pub mod simulation;
+mod sample;
+mod scores;
 mod storage;
 mod sum;
 mod tensor;
@@ -68,12 +77,16 @@ mod whole_file;
 mod zip;
 mod zip_writer;
 
+pub use batch_file::BatchFile;
 pub use dtype::Dtype;
 pub use error::{DataError, Place};
+pub use field_summary::{FieldKind, FieldSummaries, FieldSummary, Shapes};
 pub use loader::Loader;
 pub use open::{Contents, Format, open};
 pub use pt_writer::{PtTensor, PtValue, write_pt};
 pub use rows::{Row, Sums, rows};
+pub use sample::{Field, FieldValue, Sample};
+pub use scores::Scores;
 pub use storage::Storage;
 pub use tensor::{Quantizer, Tensor};
 pub use tree::{Fields, Sparse, Tree};

@@ -34,13 +34,7 @@ impl Loader {
     ///
     /// Where there is no memory for them, and as for [`Loader::read_into`].
     pub fn read(&mut self, tensor: &Tensor) -> Result<Vec<u8>, DataError> {
-        let mut bytes = Vec::new();
-        let length = usize::try_from(tensor.bytes()).unwrap_or(usize::MAX);
-        if bytes.try_reserve_exact(length).is_err() {
-            let problem = format!("there is no memory for {length} bytes");
-            return Err(tensor.storage.file.malformed(tensor.storage.place.clone(), problem));
-        }
-        bytes.resize(length, 0);
+        let mut bytes = zeros(&tensor.storage, tensor.bytes())?;
         self.read_into(tensor, &mut bytes)?;
         Ok(bytes)
     }
@@ -58,10 +52,7 @@ impl Loader {
         if buffer.is_empty() {
             return Ok(());
         }
-        if tensor.dtype.per_byte() > 1 && (tensor.offset != 0 || !tensor.is_contiguous()) {
-            let what = format!("a view of {} that begins or goes on within a byte", tensor.dtype);
-            return Err(tensor.storage.file.unsupported(tensor.storage.place.clone(), what, None));
-        }
+        check_whole_bytes(tensor)?;
         let covers_storage = tensor.bytes() == tensor.storage.bytes();
         if tensor.is_contiguous() && (covers_storage || tensor.storage.bytes() > self.keep.get()) {
             tensor.storage.read_at(byte_offset(tensor), buffer)?;
@@ -80,7 +71,7 @@ impl Loader {
         if !is_last {
             // What was kept goes first, so that there are never two of them.
             self.last = None;
-            let mut bytes = vec![0; usize::try_from(storage.bytes()).unwrap_or(usize::MAX)];
+            let mut bytes = zeros(storage, storage.bytes())?;
             storage.read_at(0, &mut bytes)?;
             self.last = Some((Arc::clone(storage), bytes));
         }
@@ -91,6 +82,43 @@ impl Loader {
     pub(crate) fn keeps(&self, storage: &Storage) -> bool {
         storage.bytes() <= self.keep.get()
     }
+}
+
+/// Room for bytes that come from a storage.
+pub(crate) fn zeros(storage: &Storage, length: u64) -> Result<Vec<u8>, DataError> {
+    let mut bytes = Vec::new();
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if bytes.try_reserve_exact(length).is_err() {
+        let problem = format!("there is no memory for {length} bytes");
+        return Err(storage.file.malformed(storage.place.clone(), problem));
+    }
+    bytes.resize(length, 0);
+    Ok(bytes)
+}
+
+/// The values of a tensor, as [`Loader::read`] gives them, out of all bytes of its storage.
+pub(crate) fn copy_out(tensor: &Tensor, storage: &[u8]) -> Result<Vec<u8>, DataError> {
+    check_whole_bytes(tensor)?;
+    let mut bytes = zeros(&tensor.storage, tensor.bytes())?;
+    if bytes.is_empty() {
+        return Ok(bytes);
+    }
+    if tensor.is_contiguous() {
+        let start = byte_offset(tensor) as usize;
+        bytes.copy_from_slice(&storage[start..start + tensor.bytes() as usize]);
+    } else {
+        gather(tensor, storage, &mut bytes);
+    }
+    to_this_machine(tensor, &mut bytes);
+    Ok(bytes)
+}
+
+fn check_whole_bytes(tensor: &Tensor) -> Result<(), DataError> {
+    if tensor.dtype.per_byte() > 1 && (tensor.offset != 0 || !tensor.is_contiguous()) {
+        let what = format!("a view of {} that begins or goes on within a byte", tensor.dtype);
+        return Err(tensor.storage.file.unsupported(tensor.storage.place.clone(), what, None));
+    }
+    Ok(())
 }
 
 pub(crate) fn byte_offset(tensor: &Tensor) -> u64 {
@@ -175,7 +203,7 @@ pub(crate) fn last_dimension(tensor: &Tensor) -> (u64, u64) {
 }
 
 /// Turns bytes as they stand in the file into values as they are meant.
-fn to_this_machine(tensor: &Tensor, buffer: &mut [u8]) {
+pub(crate) fn to_this_machine(tensor: &Tensor, buffer: &mut [u8]) {
     let part = tensor.dtype.part();
     let is_foreign = (tensor.storage.order == Order::Big) != cfg!(target_endian = "big");
     if is_foreign && part > 1 {

@@ -77,6 +77,19 @@ impl Tensor {
         Self::new(storage, dtype, 0, shape, stride)
     }
 
+    /// What stands at an index of the first dimension, where there is one and it is that long.
+    #[must_use]
+    pub fn row(&self, index: u64) -> Option<Self> {
+        let (size, shape) = self.shape.split_first()?;
+        let (stride, strides) = self.stride.split_first()?;
+        if index >= *size {
+            return None;
+        }
+        let offset = if shape.contains(&0) { self.offset } else { self.offset + index * stride };
+        let (shape, stride) = (shape.to_vec(), strides.to_vec());
+        Some(Self { shape, stride, offset, storage: Arc::clone(&self.storage), ..*self })
+    }
+
     /// The type of its values.
     #[must_use]
     pub fn dtype(&self) -> Dtype {

@@ -35,7 +35,8 @@ def random_value(rng, depth):
     if kind == 10:
         key = lambda: rng.choice(["x", "edge_index", "ünï", "", 3, -1, 2**40, 1.5, True, None, ("a", 1)])
         return {key(): random_value(rng, depth - 1) for _ in range(rng.randrange(6))}
-    plain = [None, rng.random() < 0.5, rng.randrange(-(2**63), 2**63), rng.randrange(300), rng.gauss(0, 1), "tëxt" * rng.randrange(9)]
+    numbers = [rng.randrange(-(2**63), 2**63), rng.randrange(300), rng.gauss(0, 1)]
+    plain = [None, rng.random() < 0.5, *numbers, "tëxt" * rng.randrange(9)]
     return random_tensor(rng) if kind > 5 else plain[kind]
 
 

@@ -1,0 +1,338 @@
+//! A file of samples, as preprocessing scripts leave them.
+//!
+//! | the file holds | a sample is |
+//! | --- | --- |
+//! | a dict with lists | element i of each list, and row i of each tensor that has as many rows |
+//! | a dict of tensors with as many rows each, or a tuple of such | row i of each |
+//! | a list of dicts or of objects | an element |
+//! | one array | a row |
+//! | anything else | the whole: a dict with one `id`, a dict of `pickle.dump`, a graph, tensors of other lengths |
+//!
+//! A dict within a sample gives fields such as `graphs.x`. What a batch file holds beside its columns is the file's and
+//! no sample's, and is left out: [`BatchFile::left_out`] names it.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lowtide_core::Bytes;
+
+use crate::field_summary::FieldSummaries;
+use crate::in_order::{InOrder, position};
+use crate::layout::{Layout, child, id_of};
+use crate::leaf::{Leaf, NAMELESS, each_leaf};
+use crate::loader::{copy_out, to_this_machine};
+use crate::sample::{SAMPLE_BYTES, field_bytes};
+use crate::storage::Source;
+use crate::{DataError, Field, FieldKind, FieldSummary, FieldValue, Format, Loader, Place, Sample, Tensor, Tree, open};
+
+/// A file whose samples are known and not yet read.
+#[derive(Debug)]
+pub struct BatchFile {
+    path: PathBuf,
+    format: Format,
+    tree: Tree,
+    layout: Layout,
+    samples: u64,
+    fields: FieldSummaries,
+    bytes: Bytes,
+    reading_bytes: Bytes,
+}
+
+/// An array of a sample that is still in the file.
+struct Wanted {
+    sample: usize,
+    field: usize,
+    view: Tensor,
+}
+
+impl BatchFile {
+    /// Finds the samples of a file; no value of a tensor is read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`], and where columns of a batch differ in length.
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let contents = open(path)?;
+        let (layout, samples) = Layout::find(&contents.tree, contents.format, path)?;
+        let mut file = Self {
+            path: path.to_owned(),
+            format: contents.format,
+            tree: contents.tree,
+            layout,
+            samples,
+            fields: FieldSummaries::default(),
+            bytes: Bytes::ZERO,
+            reading_bytes: Bytes::ZERO,
+        };
+        file.survey();
+        Ok(file)
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How it was written.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// How many samples there are.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// The fields of the samples, with the types and shapes that they have.
+    #[must_use]
+    pub fn fields(&self) -> &[FieldSummary] {
+        self.fields.all()
+    }
+
+    /// What the file holds beside its samples, by name.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<Cow<'_, str>> {
+        self.layout.left_out(&self.tree)
+    }
+
+    /// Memory that all samples take once they are read: the sum of [`Sample::bytes`].
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    /// Memory that [`BatchFile::read_all`] needs on the way, besides that of the samples: at most this.
+    #[must_use]
+    pub fn reading_bytes(&self) -> Bytes {
+        self.reading_bytes
+    }
+
+    /// Memory that one sample takes; nothing where there is no such sample.
+    #[must_use]
+    pub fn sample_bytes(&self, index: u64) -> Bytes {
+        if index >= self.samples {
+            return Bytes::ZERO;
+        }
+        let mut bytes = SAMPLE_BYTES;
+        let Ok(()) = self.each_field(index, &mut |_, leaf| {
+            bytes = bytes.saturating_add(field_bytes(leaf.bytes(), leaf.shape().len()));
+            Ok::<_, Infallible>(())
+        });
+        bytes
+    }
+
+    /// The ids of the samples, where each has one: a string or an integer under `id`, `question_id`, `sample_id` or
+    /// the plural of these.
+    #[must_use]
+    pub fn ids(&self) -> Option<Vec<Cow<'_, str>>> {
+        let id = |tree: &'_ Tree| matches!(tree, Tree::Str(_) | Tree::Int(_) | Tree::BigInt(_));
+        let ids: Vec<&Tree> = match (&self.layout, &self.tree) {
+            (Layout::Columns(_), tree) => match id_of(tree)? {
+                Tree::List(items) => items.iter().collect(),
+                _ => return None,
+            },
+            (Layout::Items, Tree::List(items) | Tree::Tuple(items)) => {
+                items.iter().map(id_of).collect::<Option<_>>()?
+            }
+            (Layout::One, tree) => vec![id_of(tree)?],
+            _ => return None,
+        };
+        ids.into_iter().map(|tree| id(tree).then(|| tree.name())).collect()
+    }
+
+    /// Reads every sample: each storage once, as a whole and in the order of the file, its checksum verified.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no memory for them, or the file cannot be read, was cut short or is damaged.
+    pub fn read_all(&self) -> Result<Vec<Sample>, DataError> {
+        let mut samples = Vec::new();
+        if samples.try_reserve_exact(usize::try_from(self.samples).unwrap_or(usize::MAX)).is_err() {
+            return Err(self.malformed(format!("there is no memory for {} samples", self.samples)));
+        }
+        let mut wanted = Vec::new();
+        for index in 0..self.samples {
+            let fields = self.fields_of(index, |field, view| {
+                wanted.push(Wanted { sample: samples.len(), field, view: view.into_owned() });
+                Ok(Vec::new())
+            })?;
+            samples.push(Sample { fields });
+        }
+        fill(&mut samples, wanted)?;
+        Ok(samples)
+    }
+
+    /// Reads one sample by offset. The checksum of a storage is verified only where the sample takes all of it.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such sample, and as for [`BatchFile::read_all`].
+    pub fn read(&self, index: u64) -> Result<Sample, DataError> {
+        if index >= self.samples {
+            return Err(self.malformed(format!("sample {index} is asked for, and there are {}", self.samples)));
+        }
+        let mut loader = Loader::new(Bytes::ZERO);
+        Ok(Sample { fields: self.fields_of(index, |_, view| loader.read(&view))? })
+    }
+
+    /// The fields of a sample; `read` is given the index of a field and the view of the file that it is.
+    fn fields_of(
+        &self,
+        index: u64,
+        mut read: impl FnMut(usize, Cow<'_, Tensor>) -> Result<Vec<u8>, DataError>,
+    ) -> Result<Vec<Field>, DataError> {
+        let mut fields = Vec::new();
+        self.each_field(index, &mut |name, leaf| {
+            let value = match leaf {
+                Leaf::Text(text) => FieldValue::Text(text.into_owned()),
+                Leaf::Array { dtype, shape, bytes } => FieldValue::Array { dtype, shape, bytes },
+                Leaf::View(view) => {
+                    let (dtype, shape) = (view.dtype, view.shape.clone());
+                    FieldValue::Array { dtype, shape, bytes: read(fields.len(), view)? }
+                }
+            };
+            fields.push(Field { name: self.fields.name(name).unwrap_or_else(|| name.into()), value });
+            Ok::<_, DataError>(())
+        })?;
+        Ok(fields)
+    }
+
+    /// Looks at every field of every sample, and at the rows of a tensor all at once.
+    fn survey(&mut self) {
+        let mut survey = Survey {
+            fields: FieldSummaries::default(),
+            bytes: SAMPLE_BYTES.saturating_mul(self.samples),
+            largest_storage: 0,
+            views: Bytes::ZERO,
+        };
+        match (&self.layout, &self.tree) {
+            (Layout::Columns(columns), tree) => {
+                for (name, column) in columns.iter().filter_map(|index| child(tree, *index)) {
+                    match column {
+                        Tree::Tensor(tensor) => survey.rows(&name, tensor),
+                        Tree::List(items) => items.iter().for_each(|item| survey.value(&name, item)),
+                        _ => {}
+                    }
+                }
+            }
+            (Layout::Items, Tree::List(items) | Tree::Tuple(items)) => {
+                items.iter().for_each(|item| survey.value("", item));
+            }
+            (Layout::Rows, Tree::Tensor(tensor)) => survey.rows(NAMELESS, tensor),
+            (_, tree) => survey.value("", tree),
+        }
+        self.bytes = survey.bytes;
+        self.reading_bytes = survey.views.saturating_add(Bytes(survey.largest_storage));
+        self.fields = survey.fields;
+    }
+
+    /// Hands each field of a sample to `take`.
+    fn each_field<'t, E>(
+        &'t self,
+        index: u64,
+        take: &mut impl FnMut(&str, Leaf<'t>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let at = index as usize;
+        match (&self.layout, &self.tree) {
+            (Layout::Columns(columns), tree) => {
+                for (name, column) in columns.iter().filter_map(|column| child(tree, *column)) {
+                    match column {
+                        Tree::Tensor(tensor) => take_row(&name, tensor, index, take)?,
+                        Tree::List(items) if at < items.len() => {
+                            each_leaf(&items[at], &mut name.into_owned(), take)?;
+                        }
+                        _ => {}
+                    }
+                }
+                Ok(())
+            }
+            (Layout::Items, Tree::List(items) | Tree::Tuple(items)) => match items.get(at) {
+                Some(item) => each_leaf(item, &mut String::new(), take),
+                None => Ok(()),
+            },
+            (Layout::Rows, Tree::Tensor(tensor)) => take_row(NAMELESS, tensor, index, take),
+            (_, tree) => each_leaf(tree, &mut String::new(), take),
+        }
+    }
+
+    fn malformed(&self, problem: String) -> DataError {
+        DataError::Malformed { file: self.path.clone(), place: Place::Whole, problem }
+    }
+}
+
+/// What all samples of a file add up to.
+struct Survey {
+    fields: FieldSummaries,
+    bytes: Bytes,
+    largest_storage: u64,
+    /// Memory of the list of what is to be read.
+    views: Bytes,
+}
+
+impl Survey {
+    fn value(&mut self, name: &str, tree: &Tree) {
+        let Ok(()) = each_leaf(tree, &mut name.to_owned(), &mut |name, leaf| {
+            self.fields.see(name, leaf.kind(), leaf.shape(), 1);
+            self.bytes = self.bytes.saturating_add(field_bytes(leaf.bytes(), leaf.shape().len()));
+            if let Leaf::View(view) = leaf {
+                self.views(&view, view.shape.len(), 1);
+            }
+            Ok::<_, Infallible>(())
+        });
+    }
+
+    fn rows(&mut self, name: &str, tensor: &Tensor) {
+        let Some((rows, shape)) = tensor.shape.split_first() else { return };
+        self.fields.see(name, FieldKind::Array(tensor.dtype), shape, *rows);
+        let held = field_bytes(0, shape.len()).saturating_mul(*rows);
+        self.bytes = self.bytes.saturating_add(held).saturating_add(Bytes(tensor.bytes()));
+        self.views(tensor, shape.len(), *rows);
+    }
+
+    fn views(&mut self, tensor: &Tensor, dimensions: usize, count: u64) {
+        if !matches!(tensor.storage.source, Source::Nowhere) {
+            self.largest_storage = self.largest_storage.max(tensor.storage.length);
+        }
+        let held = size_of::<Wanted>() + 2 * dimensions * size_of::<u64>();
+        self.views = self.views.saturating_add(Bytes(held as u64).saturating_mul(count));
+    }
+}
+
+fn take_row<'t, E>(
+    name: &str,
+    tensor: &Tensor,
+    index: u64,
+    take: &mut impl FnMut(&str, Leaf<'t>) -> Result<(), E>,
+) -> Result<(), E> {
+    match tensor.row(index) {
+        Some(row) => take(name, Leaf::View(Cow::Owned(row))),
+        None => Ok(()),
+    }
+}
+
+/// Reads the storages, one at a time, and gives each sample its part.
+fn fill(samples: &mut [Sample], mut wanted: Vec<Wanted>) -> Result<(), DataError> {
+    wanted.sort_by_key(|wanted| (position(&wanted.view.storage), Arc::as_ptr(&wanted.view.storage)));
+    let mut reader = InOrder::default();
+    for group in wanted.chunk_by(|one, other| Arc::ptr_eq(&one.view.storage, &other.view.storage)) {
+        let mut storage = reader.read(&group[0].view.storage)?;
+        for one in group {
+            let covers = group.len() == 1 && one.view.is_contiguous() && one.view.bytes() == storage.len() as u64;
+            let read = if covers {
+                to_this_machine(&one.view, &mut storage);
+                std::mem::take(&mut storage)
+            } else {
+                copy_out(&one.view, &storage)?
+            };
+            if let FieldValue::Array { bytes, .. } = &mut samples[one.sample].fields[one.field].value {
+                *bytes = read;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Reading whole storages of one file, one after another.
+
+use std::io::{self, BufReader, Read};
+
+use flate2::read::MultiGzDecoder;
+
+use crate::file::FileRange;
+use crate::loader::zeros;
+use crate::storage::Source;
+use crate::{DataError, Storage};
+
+type Gzip = MultiGzDecoder<BufReader<FileRange>>;
+
+/// Reads storages of a file; cheapest in the order of [`position`].
+///
+/// Those of a gzipped file come out of one stream, which would else be inflated from its start for each of them.
+#[derive(Default)]
+pub(crate) struct InOrder {
+    gzip: Option<(Gzip, u64)>,
+}
+
+impl InOrder {
+    /// All bytes of a storage; its checksum is verified where it has one.
+    pub(crate) fn read(&mut self, storage: &Storage) -> Result<Vec<u8>, DataError> {
+        if matches!(storage.source, Source::Nowhere) {
+            // It claims any length; asking for nothing gives the error.
+            storage.read_at(0, &mut [])?;
+        }
+        let mut bytes = zeros(storage, storage.length)?;
+        match storage.source {
+            Source::Gzip { before } => self.read_gzip(storage, before, &mut bytes).map_err(|source| DataError::Io {
+                file: storage.file.path().to_owned(),
+                place: storage.place.clone(),
+                source,
+            })?,
+            _ => storage.read_at(0, &mut bytes)?,
+        }
+        Ok(bytes)
+    }
+
+    fn read_gzip(&mut self, storage: &Storage, before: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let (mut stream, position) = match self.gzip.take().filter(|(_, position)| *position <= before) {
+            Some(open) => open,
+            None => (MultiGzDecoder::new(BufReader::new(storage.file.range(0, storage.file.len()))), 0),
+        };
+        let skipped = io::copy(&mut (&mut stream).take(before - position), &mut io::sink())?;
+        if skipped < before - position {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        stream.read_exact(bytes)?;
+        self.gzip = Some((stream, before + bytes.len() as u64));
+        Ok(())
+    }
+}
+
+/// Where a storage stands among those of its file.
+pub(crate) fn position(storage: &Storage) -> u64 {
+    match storage.source {
+        Source::File { offset } | Source::Deflated { offset, .. } => offset,
+        Source::Gzip { before } => before,
+        Source::Memory(_) | Source::Nowhere => 0,
+    }
+}
