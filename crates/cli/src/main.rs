@@ -3,12 +3,16 @@
 //! It does not link LibTorch, so help and errors come at once. Commands that train are carried out by `lowtide-engine`,
 //! by which this process replaces itself: signals, exit codes and the terminal behave as one program.
 
+mod data;
 mod engine;
+mod output;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::data::DataArgs;
 
 /// Trains neural networks inside a memory line.
 ///
@@ -30,6 +34,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    Data(DataArgs),
     /// Explain lowtide, or one of its commands.
     Help {
         /// The command to explain.
@@ -40,15 +45,30 @@ enum Command {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Explained {
     Train,
+    Data,
 }
 
 fn main() -> ExitCode {
     match Lowtide::parse().command {
         Command::Train { args } => engine::become_engine("train", &args),
         Command::Help { command: Some(Explained::Train) } => engine::become_engine("train", &["--help".into()]),
-        Command::Help { command: None } => match Lowtide::command().print_long_help() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        },
+        Command::Data(args) => data::run(&args),
+        Command::Help { command: Some(Explained::Data) } => explain(Some("data")),
+        Command::Help { command: None } => explain(None),
+    }
+}
+
+/// Prints the help of a command, or of the whole program.
+fn explain(name: Option<&str>) -> ExitCode {
+    let mut command = Lowtide::command();
+    // Else a command would not know that it is one of lowtide's.
+    command.build();
+    let explained = match name {
+        Some(name) => command.find_subcommand_mut(name).expect("the command is one of ours"),
+        None => &mut command,
+    };
+    match explained.print_long_help() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }

@@ -30,6 +30,7 @@ fn without_arguments_it_shows_its_commands() {
 
     Commands:
       train  Train a model inside a memory line
+      data   Look into data files: a file's tensors, or the samples of a folder
       help   Explain lowtide, or one of its commands
 
     Options:
@@ -51,6 +52,7 @@ fn help() {
 
     Commands:
       train  Train a model inside a memory line
+      data   Look into data files: a file's tensors, or the samples of a folder
       help   Explain lowtide, or one of its commands
 
     Options:

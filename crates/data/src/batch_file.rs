@@ -82,6 +82,12 @@ impl BatchFile {
         self.format
     }
 
+    /// All that is in it.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
     /// How many samples there are.
     #[must_use]
     pub fn samples(&self) -> u64 {

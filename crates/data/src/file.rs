@@ -19,11 +19,12 @@ pub(crate) struct DataFile {
 impl DataFile {
     pub(crate) fn open(path: &Path) -> Result<Arc<Self>, DataError> {
         let failed = |source| DataError::Io { file: path.to_owned(), place: Place::Whole, source };
-        let file = File::open(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        if !metadata.is_file() {
+        // Asked first by its name: opening a pipe waits for somebody who writes.
+        if !path.metadata().map_err(failed)?.is_file() {
             return Err(failed(io::Error::other("not a regular file")));
         }
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
         Ok(Arc::new(Self { file, path: path.to_owned(), length: metadata.len() }))
     }
 

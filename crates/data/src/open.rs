@@ -1,5 +1,6 @@
 //! Telling the formats apart.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ const PROTOCOL: u8 = 0x80;
 const TAR: (u64, &[u8]) = (257, b"ustar");
 
 /// The format of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// `torch.save`, as a zip archive.
     Torch,
@@ -34,6 +35,20 @@ pub enum Format {
     Pickle,
     /// The same, gzipped.
     PickleGzip,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Torch => "torch.save",
+            Self::TorchLegacy => "torch.save, older format",
+            Self::Npy => "numpy.save",
+            Self::Npz => "numpy.savez",
+            Self::Safetensors => "safetensors",
+            Self::Pickle => "pickle",
+            Self::PickleGzip => "pickle, gzipped",
+        })
+    }
 }
 
 /// What a file holds.

@@ -1,0 +1,43 @@
+//! The tensors of one file.
+
+use lowtide_core::Bytes;
+use lowtide_data::{Row, Shapes, Sums, open, rows};
+
+use crate::data::DataArgs;
+use crate::output::{Failure, Side, aligned, count, print, printable};
+
+pub(crate) fn list(args: &DataArgs) -> Result<(), Failure> {
+    let contents = open(&args.path)?;
+    let sums = if args.sums || args.json { Sums::Compute } else { Sums::Skip };
+    let rows = rows(&contents.tree, sums)?;
+    if args.json {
+        return print(&json(&rows));
+    }
+    let on_disk = args.path.metadata().map_or(Bytes::ZERO, |metadata| Bytes(metadata.len()));
+    let values = rows.iter().fold(Bytes::ZERO, |sum, row| sum.saturating_add(row.bytes));
+    let table = if rows.is_empty() { String::new() } else { table(&rows, sums) };
+    let tensors = count(rows.len() as u64, "tensor");
+    print(&format!("{table}{tensors}, {values}; the file is {on_disk} ({})\n", contents.format))
+}
+
+fn table(rows: &[Row], sums: Sums) -> String {
+    let line = |row: &Row| {
+        let path = if row.path.is_empty() { "(the whole)".to_owned() } else { printable(&row.path) };
+        let sum = match sums {
+            Sums::Skip => String::new(),
+            Sums::Compute => row.sum.map_or("-".to_owned(), |sum| sum.to_string()),
+        };
+        [path, row.dtype.to_string(), Shapes::of(&row.shape).to_string(), row.bytes.to_string(), sum]
+    };
+    let sum = if sums == Sums::Compute { "sum" } else { "" };
+    let mut lines = vec![["path", "dtype", "shape", "bytes", sum].map(str::to_owned)];
+    lines.extend(rows.iter().map(line));
+    aligned([Side::Left, Side::Left, Side::Left, Side::Right, Side::Left], &lines)
+}
+
+/// A JSON list with a tensor a line.
+fn json(rows: &[Row]) -> String {
+    let lines: Vec<String> =
+        rows.iter().map(|row| serde_json::to_string(row).expect("plain numbers and texts")).collect();
+    if lines.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", lines.join(",\n")) }
+}

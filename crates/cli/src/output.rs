@@ -1,0 +1,107 @@
+//! What the commands print, and how they end.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use lowtide_data::DataError;
+
+/// Bad input, or output that nobody can take.
+const BAD_INPUT: u8 = 2;
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) text: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        Self { text: error.to_string(), hint: error.hint().map(str::to_owned) }
+    }
+}
+
+/// Prints an error once, with its hint, and gives the exit code.
+pub(crate) fn report(result: Result<(), Failure>) -> ExitCode {
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    let hint = failure.hint.map_or(String::new(), |hint| format!("\nhint: {}", printable(&hint)));
+    // Unlike `eprintln!`, does not panic where nobody reads any more.
+    let _ = writeln!(io::stderr().lock(), "error: {}{hint}", printable(&failure.text));
+    ExitCode::from(BAD_INPUT)
+}
+
+/// Writes to standard output. A reader that went away has seen enough, which is no error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure { text: format!("cannot write to standard output: {error}"), hint: None })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A text out of a file without what would steer a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let shown = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
+/// Digits in groups of three.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
+    groups.join(",")
+}
+
+/// So many of a thing: `1 file`, `2,000 files`.
+pub(crate) fn count(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", grouped(number))
+}
+
+/// Which side of its column a cell stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// Rows of cells as lines with aligned columns; the last column is not padded.
+pub(crate) fn aligned<const N: usize>(sides: [Side; N], rows: &[[String; N]]) -> String {
+    let widths: [usize; N] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = (0..N)
+            .map(|column| match sides[column] {
+                Side::Left => format!("{:width$}", row[column], width = widths[column]),
+                Side::Right => format!("{:>width$}", row[column], width = widths[column]),
+            })
+            .collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_in_groups() {
+        let cases = [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")];
+        for (number, text) in cases {
+            assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        assert_eq!(printable("ünï\u{1b}[2Jx\n\u{85}"), "ünï\\u{1b}[2Jx\\n\\u{85}");
+    }
+}

@@ -1,0 +1,66 @@
+//! The data files of a folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{DataError, Place};
+
+/// How the names of data files end; other files of a folder are passed over.
+pub const KNOWN_ENDINGS: [&str; 10] =
+    [".pt", ".pth", ".ckpt", ".npy", ".npz", ".safetensors", ".pkl", ".pickle", ".pkl.gz", ".pickle.gz"];
+
+/// What is in a folder; folders within it are not looked into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder {
+    /// The data files, by name.
+    pub files: Vec<PathBuf>,
+    /// How many other things there are; hidden ones are not counted.
+    pub others: u64,
+}
+
+impl Folder {
+    /// Lists a folder without opening any file.
+    ///
+    /// # Errors
+    ///
+    /// Where the folder cannot be read.
+    pub fn list(path: &Path) -> Result<Self, DataError> {
+        let failed = |source| DataError::Io { file: path.to_owned(), place: Place::Whole, source };
+        let mut folder = Self { files: Vec::new(), others: 0 };
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            if name.as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            // A link to a file that is gone stays: whoever opens it hears of it.
+            if is_data_file(&name.to_string_lossy()) && !entry.path().is_dir() {
+                folder.files.push(entry.path());
+            } else {
+                folder.others += 1;
+            }
+        }
+        folder.files.sort();
+        Ok(folder)
+    }
+}
+
+fn is_data_file(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    KNOWN_ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for name in ["a.pt", "a.PT", "b.pkl.gz", "ünï.npz", "x.safetensors"] {
+            assert!(is_data_file(name), "{name}");
+        }
+        for name in ["pt", "a.gz", "a.csv", "train.bin", "a.pt.partial"] {
+            assert!(!is_data_file(name), "{name}");
+        }
+    }
+}
