@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::Bytes;
-use lowtide_data::{BatchFile, DataError, Dtype, FieldValue, PtTensor, PtValue, Sample, Scores, write_pt};
+use lowtide_data::{BatchFile, DataError, Dtype, FieldValue, PtTensor, PtValue, Sample, Scores, Sums, rows, write_pt};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -269,6 +269,19 @@ fn a_flipped_byte_is_found_when_samples_are_read() {
     assert!((0..file.samples()).any(|index| file.read(index).is_err()));
     let error = file.read(file.samples()).expect_err("there is no such sample");
     assert!(error.to_string().ends_with("the file: sample 7 is asked for, and there are 7"), "{error}");
+}
+
+#[test]
+fn a_flipped_byte_is_found_in_complex_numbers_too() {
+    let tensor = PtTensor { dtype: Dtype::Complex64, shape: vec![2], bytes: Cow::Owned(vec![7; 16]) };
+    let made = pt(&PtValue::Tensor(tensor));
+    let mut bytes = fs::read(&made.path).expect("bytes");
+    let at = bytes.windows(16).position(|window| window == [7; 16]).expect("the values");
+    assert!(rows(open(&made.path).tree(), Sums::Compute).is_ok_and(|rows| rows[0].sum.is_none()));
+    bytes[at] = 8;
+    fs::write(&made.path, bytes).expect("written");
+    let found = rows(open(&made.path).tree(), Sums::Compute);
+    assert!(matches!(found, Err(DataError::Checksum { .. })), "{found:?}");
 }
 
 /// A pickle of `[{"id": ..., "x": bytes of 5000}, ...]`, in protocol 3.
