@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use kit::{TempFile, archive, entry, fixture, small_archive, text_of};
 use lowtide_core::Bytes;
-use lowtide_data::{Loader, Sums, Tree, open, rows};
+use lowtide_data::{BatchFile, Loader, Sums, Tree, open, rows};
 use proptest::prelude::*;
 
 /// How files of each format begin.
@@ -29,9 +29,24 @@ fn exercise(path: &Path) -> String {
             let _ = loader.read(tensor);
         }
     }
+    exercise_samples(path);
     match rows(&contents.tree, Sums::Compute) {
         Ok(rows) => format!("{} tensors", rows.len()),
         Err(error) => text_of(&error, path),
+    }
+}
+
+/// The same for samples: what was foretold of their size holds wherever they can be read.
+fn exercise_samples(path: &Path) {
+    let Ok(file) = BatchFile::open(path) else { return };
+    let _ = (file.ids(), file.left_out(), file.sample_bytes(0), file.read(file.samples()));
+    if file.bytes().saturating_add(file.reading_bytes()) > Bytes::from_mib(4) {
+        return;
+    }
+    if let Ok(samples) = file.read_all() {
+        let found = samples.iter().fold(Bytes::ZERO, |sum, sample| sum.saturating_add(sample.bytes()));
+        assert_eq!(found, file.bytes());
+        assert_eq!(samples.len() as u64, file.samples());
     }
 }
 
