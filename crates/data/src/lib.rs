@@ -39,18 +39,17 @@
 //! Where to start: `open.rs` tells the formats apart, `pickled/build.rs` turns a pickle into a tree, `tensor.rs` is
 //! the view, `loader.rs` reads it; `batch_file.rs` tells what a sample is; `pt_writer.rs` writes.
 
-pub mod budget;
 mod batch_file;
+pub mod budget;
 mod dtype;
 mod durable;
 mod error;
 pub mod feed;
-mod file;
-pub mod index;
 mod field_summary;
 mod file;
 mod folder;
 mod in_order;
+pub mod index;
 mod layout;
 mod leaf;
 mod loader;
@@ -66,10 +65,10 @@ mod pt_writer;
 mod raw_pickle;
 mod rows;
 mod safetensors;
-pub mod shard;
-pub mod simulation;
 mod sample;
 mod scores;
+pub mod shard;
+pub mod simulation;
 mod storage;
 mod sum;
 mod tensor;

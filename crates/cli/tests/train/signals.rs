@@ -104,7 +104,7 @@ fn an_interrupted_run_says_how_to_go_on() {
     let command = command.stderr(Stdio::piped()).stdout(Stdio::null());
     let child = command.spawn().unwrap();
     while !place.path("out/schedule.jsonl").exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        sleep(Duration::from_millis(5));
     }
     let kill = format!("kill -INT {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
