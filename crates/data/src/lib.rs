@@ -40,6 +40,7 @@
 //! the view, `loader.rs` reads it; `batch_file.rs` tells what a sample is; `pt_writer.rs` writes.
 
 mod batch_file;
+mod batch_store;
 pub mod budget;
 mod dtype;
 mod durable;
@@ -78,6 +79,7 @@ mod zip;
 mod zip_writer;
 
 pub use batch_file::BatchFile;
+pub use batch_store::{BatchStore, OpenedBatches};
 pub use dtype::Dtype;
 pub use error::{DataError, Place};
 pub use field_summary::{FieldKind, FieldSummaries, FieldSummary, Shapes};
