@@ -21,21 +21,14 @@ pub(crate) fn last_words(outcome: &Outcome) -> Vec<String> {
                 .iter()
                 .map(|tried| format!("  tried: {} ({})", tried.rung, tried.measures.in_phase(tried.phase))),
         );
-        match (outcome.least_line, outcome.summary.line_bytes) {
-            (Some(least), Some(line)) => {
-                let past = least.saturating_sub(Bytes(line));
-                lines.push(format!("  the last try came {past} past the line, and may have needed more after that"));
-                lines
-                    .push(format!("hint: go on with a larger line: lowtide train --resume --out {folder} --line SIZE"));
-            }
-            (_, Some(_)) => {
-                lines
-                    .push(format!("hint: go on with a larger line: lowtide train --resume --out {folder} --line SIZE"));
-            }
-            (_, None) => {
-                lines.push(format!("hint: free the device, then go on: lowtide train --resume --out {folder}"))
-            }
+        if let (Some(least), Some(line)) = (outcome.least_line, outcome.summary.line_bytes) {
+            let past = least.saturating_sub(Bytes(line));
+            lines.push(format!("  the last try came {past} past the line, and may have needed more after that"));
         }
+        lines.push(match outcome.summary.line_bytes {
+            Some(_) => format!("hint: go on with a larger line: lowtide train --resume --out {folder} --line SIZE"),
+            None => format!("hint: free the device, then go on: lowtide train --resume --out {folder}"),
+        });
     } else if outcome.summary.stopped == "interrupted" {
         lines.push(format!("hint: go on with lowtide train --resume --out {folder}"));
     }
