@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Means over the samples of an evaluation, by name, in the order in which the workload names them.
+/// Figures over all samples of an evaluation, by name, in the order in which the workload names them.
 ///
 /// In JSON it is a map. A figure that is not a finite number is written as `null` and read as NaN.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::memory::Reading;
 use crate::progress::null_as_nan;
 use crate::run::{Run, due};
+use crate::tally::Tally;
 
 /// What an evaluation found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,11 +61,11 @@ impl Run<'_> {
         self.clean_if_due(step, Moment::BeforeEvaluation)?;
         loop {
             let mut cleanings = Vec::new();
-            let means = self.state.injector.during(step, Phase::Eval, || self.means(&mut cleanings));
+            let figures = self.state.injector.during(step, Phase::Eval, || self.figures(&mut cleanings));
             for cleaned in cleanings {
                 self.tell(cleaned.event(step))?;
             }
-            match means {
+            match figures {
                 Ok(None) => return Ok(Ended::Cut),
                 Ok(Some(evaluated)) => {
                     let Evaluated { loss, metrics, .. } = evaluated.clone();
@@ -108,17 +109,17 @@ impl Run<'_> {
         Ok(left)
     }
 
-    /// The means over all batches; `None` where the run was asked to end meanwhile.
-    fn means(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<Evaluated>, TorchError> {
+    /// The figures over all batches; `None` where the run was asked to end meanwhile.
+    fn figures(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<Evaluated>, TorchError> {
         let before = attempt(|| rng::state(self.state.device)).and_then(|state| state)?;
         let sums = self.sums(cleanings);
         rng::set_state(self.state.device, &before)?;
-        Ok(sums?.map(|sums| sums.means(self.progress.step)))
+        Ok(sums?.map(|sums| sums.finish(self.progress.step)))
     }
 
-    fn sums(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<Sums>, TorchError> {
+    fn sums(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<Sums<'_>>, TorchError> {
         let batch = self.settings.train.batch;
-        let mut sums = Sums::default();
+        let mut sums = Sums { loss: 0.0, targets: 0, tally: self.state.workload.tally() };
         for index in 0..self.settings.eval.batches {
             if self.requests.stop_asked() {
                 return Ok(None);
@@ -132,7 +133,7 @@ impl Run<'_> {
         Ok(Some(sums))
     }
 
-    fn add_batch(&self, sums: &mut Sums, first: u64, count: u32) {
+    fn add_batch(&self, sums: &mut Sums<'_>, first: u64, count: u32) {
         let _no_grad = no_grad_guard();
         let _evaluating = self.state.workload.mode().evaluate();
         let samples = self.state.workload.eval_batch(first, count);
@@ -142,38 +143,24 @@ impl Run<'_> {
             let piece = samples.piece(start, size);
             self.state.with_outputs(&piece, way, |outputs| {
                 sums.loss += self.state.workload.loss_sum(outputs, &piece, way.loss_chunks).double_value(&[]);
-                for (name, sum) in self.state.workload.metrics(outputs, &piece) {
-                    sums.add(name, sum.double_value(&[]));
-                }
+                sums.tally.add(outputs, &piece);
             });
             start += size;
         }
         sums.targets += samples.target_count();
-        sums.samples += u64::from(count);
     }
 }
 
 /// What an evaluation adds up. Plain numbers, so that no tensor of one piece is there when the next is computed.
-#[derive(Default)]
-struct Sums {
+struct Sums<'a> {
     loss: f64,
     targets: u64,
-    metrics: Vec<(&'static str, f64)>,
-    samples: u64,
+    tally: Box<dyn Tally + 'a>,
 }
 
-impl Sums {
-    fn add(&mut self, name: &'static str, value: f64) {
-        match self.metrics.iter_mut().find(|(other, _)| *other == name) {
-            Some((_, sum)) => *sum += value,
-            None => self.metrics.push((name, value)),
-        }
-    }
-
-    /// The loss is a mean over targets, a metric one over samples.
-    fn means(self, step: Step) -> Evaluated {
-        let mean = |(name, sum): (&str, f64)| (name.to_owned(), sum / self.samples as f64);
-        let metrics = self.metrics.into_iter().map(mean).collect();
-        Evaluated { step, loss: self.loss / self.targets as f64, metrics }
+impl Sums<'_> {
+    /// The loss is a mean over targets.
+    fn finish(self, step: Step) -> Evaluated {
+        Evaluated { step, loss: self.loss / self.targets as f64, metrics: self.tally.finish() }
     }
 }

@@ -30,6 +30,7 @@ mod schedule;
 mod sizing;
 mod step;
 mod summary;
+mod tally;
 mod tensor_file;
 mod workload;
 
@@ -41,4 +42,5 @@ pub use run::{Outcome, Plan, Run};
 pub use run_folder::{FolderChoice, Start};
 pub use schedule::{Schedule, ScheduleProblem};
 pub use summary::Summary;
+pub use tally::{Means, Tally};
 pub use workload::{Batch, Evaluating, Mode, Workload};

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lowtide_torch::Segment;
 use lowtide_torch::tch::Tensor;
 
+use crate::tally::{Means, Tally};
+
 /// A model with its data, as the loop sees it: a chain of segments, a loss, and batches that can be cut.
 ///
 /// Batches are pure functions of their position, so that a run can be resumed and a step repeated exactly.
@@ -35,9 +37,15 @@ pub trait Workload {
     /// Figures beyond the loss, by name, each summed over the samples of a batch: the same names for every batch.
     ///
     /// Asked for in evaluation only, with the outputs that the loss was computed from; what is told of them is the mean
-    /// over all samples.
+    /// over all samples. For figures that are no such means there is [`Workload::tally`].
     fn metrics(&self, _outputs: &[Tensor], _batch: &Batch) -> Vec<(&'static str, Tensor)> {
         Vec::new()
+    }
+
+    /// A fresh tally of an evaluation, which makes the figures beyond the loss. Without one of its own a workload's figures
+    /// are the means of its [`Workload::metrics`].
+    fn tally(&self) -> Box<dyn Tally + '_> {
+        Box::new(Means::new(|outputs: &[Tensor], batch: &Batch| self.metrics(outputs, batch)))
     }
 
     /// The most pieces in which the loss can be computed. 1 where it cannot be cut.

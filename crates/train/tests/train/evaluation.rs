@@ -6,9 +6,9 @@ use lowtide_core::{Bytes, Event, Metrics, MicroBatch};
 use lowtide_settings::{MicroBatchChoice, RunSettings};
 use lowtide_torch::host;
 use lowtide_torch::tch::{Kind, Reduction, Tensor};
-use lowtide_train::{Batch, Outcome, Start};
+use lowtide_train::{Batch, Outcome, Start, Tally};
 
-use crate::kit::{FLOATS, Hooked, alone, curve, settings, train};
+use crate::kit::{FLOATS, Hooked, Told, alone, curve, settings, train, train_as_told};
 
 /// The loss again, and the sum of the outputs, in this order.
 fn figures(outputs: &[Tensor], batch: &Batch) -> Vec<(&'static str, Tensor)> {
@@ -87,6 +87,39 @@ fn metrics_are_the_same_in_smaller_pieces() {
             assert!((value - expect).abs() < 1e-5, "{name} in pieces of {samples}: {value}, not {expect}");
         }
     }
+}
+
+/// The median of the targets, which no sum over a piece tells, and how many there were.
+#[derive(Default)]
+struct Median(Vec<f64>);
+
+impl Tally for Median {
+    fn add(&mut self, _outputs: &[Tensor], batch: &Batch) {
+        self.0.extend(Vec::<f64>::try_from(batch.targets[0].to_kind(Kind::Double).view([-1])).unwrap());
+    }
+
+    fn finish(mut self: Box<Self>) -> Metrics {
+        self.0.sort_by(f64::total_cmp);
+        let median = self.0[self.0.len() / 2];
+        [("median".to_owned(), median), ("count".to_owned(), self.0.len() as f64)].into_iter().collect()
+    }
+}
+
+#[test]
+fn a_tally_sees_every_sample_once() {
+    let _alone = alone();
+    let new = || Box::<Median>::default() as Box<dyn Tally>;
+    let hooked = || Hooked { tally: Some(&new), ..Hooked::new(curve(16)) };
+    let whole = run(&hooked(), &pieces_of(8)).0.summary.metrics;
+    assert_eq!(whole.get("count"), Some(24.0), "three batches, anew in each evaluation");
+    assert_eq!(run(&hooked(), &pieces_of(3)).0.summary.metrics, whole);
+
+    // The try that fails has taken in some pieces; the next one begins with nothing.
+    let folder = tempfile::tempdir().unwrap();
+    let told = Told { injections: vec!["step=4,phase=eval,alloc=40".parse().unwrap()], ..Told::default() };
+    let (outcome, events) = train_as_told(&hooked(), &pieces_of(3), folder.path(), Start::New, told);
+    assert!(events.iter().any(|event| matches!(event, Event::OutOfMemory { .. })));
+    assert_eq!(outcome.unwrap().summary.metrics, whole);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{DeviceAsked, Segment, host, rng, start};
 use lowtide_train::{
-    Batch, FolderChoice, Injection, Mode, Outcome, Plan, Requests, Result, Run, Schedule, Start, Workload,
+    Batch, FolderChoice, Injection, Means, Mode, Outcome, Plan, Requests, Result, Run, Schedule, Start, Tally, Workload,
 };
 
 pub(crate) use model::Curve;
@@ -57,15 +57,20 @@ pub(crate) struct Hooked<'a> {
     pub(crate) before_eval_batch: &'a dyn Fn(),
     /// The model's metrics.
     pub(crate) metrics: &'a MetricsOf<'a>,
+    /// The model's tally, in place of the means of its metrics.
+    pub(crate) tally: Option<&'a TallyOf<'a>>,
 }
 
 /// As [`Workload::metrics`].
 type MetricsOf<'a> = dyn Fn(&[Tensor], &Batch) -> Vec<(&'static str, Tensor)> + 'a;
 
+/// As [`Workload::tally`].
+type TallyOf<'a> = dyn Fn() -> Box<dyn Tally> + 'a;
+
 impl Hooked<'_> {
     /// Nothing of its own yet.
     pub(crate) fn new(curve: Curve) -> Self {
-        Hooked { curve, before_eval_batch: &|| {}, metrics: &|_, _| Vec::new() }
+        Hooked { curve, before_eval_batch: &|| {}, metrics: &|_, _| Vec::new(), tally: None }
     }
 }
 
@@ -90,6 +95,12 @@ impl Workload for Hooked<'_> {
     }
     fn metrics(&self, outputs: &[Tensor], batch: &Batch) -> Vec<(&'static str, Tensor)> {
         (self.metrics)(outputs, batch)
+    }
+    fn tally(&self) -> Box<dyn Tally + '_> {
+        match self.tally {
+            Some(tally) => tally(),
+            None => Box::new(Means::new(self.metrics)),
+        }
     }
     fn train_batch(&self, first: u64, count: u32) -> Batch {
         self.curve.train_batch(first, count)
