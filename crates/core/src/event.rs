@@ -156,6 +156,15 @@ pub enum Event {
         /// Bytes held from the device right after it, cached blocks included. Lines of older runs do not tell.
         reserved: Option<Bytes>,
     },
+    /// The run ends before its last step, because its evaluations do not get better.
+    StoppedEarly {
+        /// The last committed step.
+        step: Step,
+        /// Evaluations in a row that were not better than the best.
+        evaluations: u64,
+        /// The lowest loss of an evaluation, where one was a finite number.
+        best: Option<f64>,
+    },
     /// An evaluation was given up; training goes on without its figure.
     EvaluationFailed {
         /// The last committed step.

@@ -150,6 +150,13 @@ fn an_evaluation() {
 }
 
 #[test]
+fn an_early_end() {
+    let event = |best| Event::StoppedEarly { step: Step(9), evaluations: 3, best };
+    check(event(Some(0.5)), r#""event":"stopped_early","step":9,"evaluations":3,"best":0.5"#);
+    check(event(None), r#""event":"stopped_early","step":9,"evaluations":3,"best":null"#);
+}
+
+#[test]
 fn an_evaluation_of_an_older_run_can_be_read() {
     let line = r#"{"schema":1,"time":1.5,"event":"evaluated","step":1,"loss":2.5,"batches":4,"seconds":0.5}"#;
     let expect = Event::Evaluated {

@@ -9,6 +9,7 @@ use crate::numbers::{grouped, speed};
 pub(crate) fn last_words(outcome: &Outcome) -> Vec<String> {
     let title = match &outcome.stop {
         Some(_) => "stopped at the line",
+        None if outcome.summary.stopped_early_at.is_some() => "finished early",
         None => outcome.summary.stopped,
     };
     let mut lines = vec![title.to_owned()];

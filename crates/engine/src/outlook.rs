@@ -96,6 +96,11 @@ impl Outlook {
                 let comma = if metrics.is_empty() { "" } else { ", " };
                 self.say(&format!("[step {step}] evaluation: loss {loss:.4}{comma}{metrics}"));
             }
+            Event::StoppedEarly { step, evaluations, best } => {
+                let best = best.map_or(String::new(), |best| format!(" than {best:.4}"));
+                let text = format!("{evaluations} evaluations in a row were not better{best}, so training ends early");
+                self.say(&format!("[step {step}] {text}"));
+            }
             Event::EvaluationFailed { step, stop } => {
                 self.say(&format!("[step {step}] evaluation left out, training goes on: {stop}"));
             }

@@ -137,6 +137,7 @@ eval:
   at_start: false
   batches: 4
   every: 100
+  patience: null
 save:
   every: 100
   keep: 2

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wrong::{Wrong, at_least_one, every};
+use crate::wrong::{Wrong, at_least_one, ensure, every};
 
 /// When and on how much a run is evaluated: the keys under `eval`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -14,17 +14,23 @@ pub struct EvalSettings {
     pub batches: u64,
     /// Whether the run is evaluated before its first step too. Default: false.
     pub at_start: bool,
+    /// Evaluations in a row, 1 or more, without a lower loss after which the run ends early; null is never. Default: null.
+    pub patience: Option<u64>,
 }
 
 impl Default for EvalSettings {
     fn default() -> Self {
-        Self { every: Some(100), batches: 4, at_start: false }
+        Self { every: Some(100), batches: 4, at_start: false, patience: None }
     }
 }
 
 impl EvalSettings {
     pub(crate) fn check(&self) -> Result<(), Wrong> {
         every("every", self.every)?;
-        at_least_one("batches", self.batches)
+        at_least_one("batches", self.batches)?;
+        every("patience", self.patience)?;
+        let has_something_to_wait_for = self.patience.is_none() || self.every.is_some();
+        let got = self.patience.unwrap_or_default();
+        ensure(has_something_to_wait_for, "patience", "null, because eval.every is null", got)
     }
 }

@@ -140,10 +140,12 @@ prop_compose! {
         optimizer in any_optimizer(),
         (line, host_line, allocator) in (any_line(), any_line(), "\\PC*"),
         (eval_every, batches, at_start) in (prop::option::of(1u64..), 1u64.., any::<bool>()),
+        patience in prop::option::of(1u64..),
         (save_every, keep) in (prop::option::of(1u64..), 1u32..),
     ) -> RunSettings {
         let memory = MemorySettings { line, host_line, allocator, clean: Clean::Clock, spill: Spill::Off, narrow: true };
-        let eval = EvalSettings { every: eval_every, batches, at_start };
+        let patience = patience.filter(|_| eval_every.is_some());
+        let eval = EvalSettings { every: eval_every, batches, at_start, patience };
         let save = SaveSettings { every: save_every, keep };
         RunSettings { workload, seed, model, data, train, optimizer, memory, eval, save }
     }

@@ -92,6 +92,12 @@ fn values_that_make_no_sense() {
     check("eval: {batches: 0}", &[], &format!("a.yaml:1: eval.batches: {one}"));
     let never = "expected a whole number of 1 or more, or null for never, got 0";
     check("eval: {every: 0}", &[], &format!("a.yaml:1: eval.every: {never}"));
+    check("eval: {patience: 0}", &[], &format!("a.yaml:1: eval.patience: {never}"));
+    check(
+        "eval: {every: null, patience: 3}",
+        &[],
+        "a.yaml:1: eval.patience: expected null, because eval.every is null, got 3",
+    );
     check("save: {every: 0}", &[], &format!("a.yaml:1: save.every: {never}"));
     let samples = "train.micro_batch: expected auto or a whole number from 1 to train.batch";
     for wrong in ["0", "-1", "2.5", "5000000000"] {

@@ -42,7 +42,14 @@ impl Run<'_> {
         let step = self.progress.step;
         let is_due =
             if step == Step::ZERO { self.settings.eval.at_start } else { due(self.settings.eval.every, step.get()) };
-        if is_due && !self.has_evaluated() { self.evaluate() } else { Ok(Ended::Done) }
+        if !is_due || self.has_evaluated() {
+            return Ok(Ended::Done);
+        }
+        let ended = self.evaluate()?;
+        if let Some(evaluated) = self.progress.evaluated.as_ref().filter(|evaluated| evaluated.step == step) {
+            self.progress.trend.note(evaluated.loss);
+        }
+        Ok(ended)
     }
 
     /// Whether there was an evaluation after the last committed step: by any start, or one that this start gave up.

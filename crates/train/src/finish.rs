@@ -65,6 +65,7 @@ impl Run<'_> {
     fn summary(&self, stopped: &'static str) -> Result<Summary> {
         let (progress, figures) = (&self.progress, &self.progress.figures);
         let evaluated = self.progress.evaluated.as_ref();
+        let is_early = stopped == "finished" && progress.step.get() < self.settings.train.steps;
         let seconds = self.now.training_seconds.max(f64::MIN_POSITIVE);
         let per_second = if self.now.samples == 0 { 0.0 } else { self.now.samples as f64 / seconds };
         Ok(Summary {
@@ -74,6 +75,7 @@ impl Run<'_> {
             precision: precision::name(self.state.kind_in(&self.measures())).to_owned(),
             parameters: self.state.parameter_count(),
             steps: progress.step.get(),
+            stopped_early_at: is_early.then_some(progress.step.get()),
             effective_batch: self.settings.train.batch,
             micro_batch_final: self.measures().micro_batch.get(),
             line_bytes: self.memory.line.limit().map(Bytes::get),

@@ -32,6 +32,7 @@ mod step;
 mod summary;
 mod tally;
 mod tensor_file;
+mod trend;
 mod workload;
 
 pub use error::{FolderProblem, Holder, Result, TrainError};

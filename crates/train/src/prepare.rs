@@ -19,6 +19,7 @@ use crate::run::out_of_memory;
 use crate::run_folder::{FolderChoice, Start};
 use crate::schedule::Schedule;
 use crate::step::{RECOMPUTE_LEVELS, State, bytes_of};
+use crate::trend::Trend;
 use crate::workload::Workload;
 
 /// The state before the first step; its moments are not allocated yet.
@@ -129,6 +130,7 @@ pub(crate) fn standing(
             line,
             host_line,
             figures: Figures::default(),
+            trend: Trend::default(),
             evaluated: None,
             is_sized: false,
         };

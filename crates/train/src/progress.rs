@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::evaluate::Evaluated;
 use crate::memory::Reading;
+use crate::trend::Trend;
 
 /// Steps whose losses the summary's final loss is the mean of.
 const RECENT: usize = 20;
@@ -24,6 +25,9 @@ pub(crate) struct Progress {
     pub(crate) host_line: Line,
     /// Figures for the summary.
     pub(crate) figures: Figures,
+    /// How its evaluations went. Checkpoints of older runs do not tell.
+    #[serde(default)]
+    pub(crate) trend: Trend,
     /// The last evaluation, where it was not given up.
     #[serde(default)]
     pub(crate) evaluated: Option<Evaluated>,

@@ -25,6 +25,7 @@ use crate::run_folder::{FolderChoice, RunFolder, Start};
 use crate::schedule::{Schedule, ScheduleLine};
 use crate::step::{Asked, Failed, Made, State};
 use crate::summary::{Summary, device_name};
+use crate::trend::Trend;
 use crate::workload::Workload;
 
 /// What a run is told.
@@ -137,12 +138,21 @@ impl<'a> Run<'a> {
     /// Steps, evaluations and checkpoints, until something ends them.
     fn steps(&mut self) -> Result<Ending> {
         // Before the first step, or one that an earlier start was ended in.
+        let was_open = !self.has_evaluated();
         if self.evaluate_if_due()? == Ended::Cut {
             return Ok(Ending::Interrupted);
+        }
+        if was_open && self.has_evaluated() {
+            // Its checkpoint is there; now it may be the best.
+            self.save()?;
         }
         loop {
             let step = self.progress.step.get();
             if step >= self.settings.train.steps {
+                return Ok(Ending::Finished);
+            }
+            if self.progress.trend.outlasts(self.settings.eval.patience) {
+                self.tell_of_early_stop()?;
                 return Ok(Ending::Finished);
             }
             if self.requests.stop_asked() {
@@ -158,6 +168,11 @@ impl<'a> Run<'a> {
                 self.save()?;
             }
         }
+    }
+
+    fn tell_of_early_stop(&mut self) -> Result<()> {
+        let Trend { best, not_better, .. } = self.progress.trend;
+        self.tell(Event::StoppedEarly { step: self.progress.step, evaluations: not_better, best })
     }
 
     /// Makes the next step, trying again as the guard says.

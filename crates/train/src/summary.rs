@@ -24,6 +24,8 @@ pub struct Summary {
     pub parameters: u64,
     /// Steps committed, over all starts of the run.
     pub steps: u64,
+    /// The last step, where the run finished before all of its steps because its evaluations got no better.
+    pub stopped_early_at: Option<u64>,
     /// Samples in a step.
     pub effective_batch: u32,
     /// Samples computed at once at the end.

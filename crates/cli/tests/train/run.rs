@@ -134,6 +134,7 @@ fn the_summary_has_its_keys() {
         "skipped_steps",
         "steps",
         "stopped",
+        "stopped_early_at",
         "targets_per_second",
         "wall_seconds",
         "weights_sha256",

@@ -160,7 +160,7 @@ fn run(settings: &RunSettings, injections: &[Injection]) -> Came {
     drop(curve(1));
     rng::seed(Device::Cpu, 1).unwrap();
     let normed = Normed::new();
-    let told = Told { injections: injections.to_vec(), schedule: None };
+    let told = Told { injections: injections.to_vec(), ..Told::default() };
     let (outcome, events) = train_as_told(&normed, settings, folder.path(), Start::New, told);
     let buffers = normed.tensors.values().filter(|tensor| !tensor.requires_grad());
     let buffers = buffers.map(|tensor| Vec::try_from(tensor).unwrap()).collect();

@@ -27,7 +27,7 @@ fn run_with(settings: &RunSettings, folder: &Path, begin: Start, told: Told) -> 
 /// A run in a folder of its own.
 fn summary(injections: &[Injection]) -> Summary {
     let folder = tempfile::tempdir().unwrap();
-    let told = Told { injections: injections.to_vec(), schedule: None };
+    let told = Told { injections: injections.to_vec(), ..Told::default() };
     run(folder.path(), Start::New, told).0.unwrap().summary
 }
 
@@ -77,7 +77,7 @@ fn an_error_that_stays_ends_the_run_and_a_resume_ends_it_well() {
         for step in 1..=4 {
             let folder = tempfile::tempdir().unwrap();
             let injections = vec![injection(&format!("step={step},phase={phase},times=1000"))];
-            let (outcome, events) = run(folder.path(), Start::New, Told { injections, schedule: None });
+            let (outcome, events) = run(folder.path(), Start::New, Told { injections, ..Told::default() });
             let at_line = matches!(events.last(), Some(Event::Stopped { ending: Ending::Line { .. }, .. }));
             assert!(at_line, "{phase} of step {step}: {:?}", events.last());
             if phase == "save" {
@@ -100,7 +100,7 @@ fn the_checkpoint_that_is_written_at_the_line_holds_the_last_committed_state() {
     for phase in ["forward", "backward", "optimizer"] {
         let folder = tempfile::tempdir().unwrap();
         let injections = vec![injection(&format!("step=3,phase={phase},times=1000"))];
-        let (outcome, _) = run_with(&settings, folder.path(), Start::New, Told { injections, schedule: None });
+        let (outcome, _) = run_with(&settings, folder.path(), Start::New, Told { injections, ..Told::default() });
         let outcome = outcome.unwrap();
         assert!(outcome.checkpoint.ends_with("00000002"), "{}", outcome.checkpoint.display());
         let resumed = run_with(&settings, folder.path(), Start::Resume, Told::default()).0.unwrap().summary;
@@ -124,13 +124,13 @@ fn a_run_that_had_to_split_is_made_again_from_its_schedule() {
         for phase in ["forward", "backward"] {
             let split = tempfile::tempdir().unwrap();
             let injections = vec![injection(&format!("step={step},phase={phase},times={times}"))];
-            let (outcome, _) = run(split.path(), Start::New, Told { injections, schedule: None });
+            let (outcome, _) = run(split.path(), Start::New, Told { injections, ..Told::default() });
             let outcome = outcome.unwrap().summary;
             assert!(outcome.micro_batch_final < 8);
             assert_eq!(outcome.samples_lost, 0);
 
             let again = tempfile::tempdir().unwrap();
-            let told = Told { injections: Vec::new(), schedule: Some(Schedule::read(split.path()).unwrap()) };
+            let told = Told { schedule: Some(Schedule::read(split.path()).unwrap()), ..Told::default() };
             let followed = run(again.path(), Start::New, told).0.unwrap().summary;
             assert_eq!((followed.oom_errors, followed.samples_lost), (0, 0));
             assert_eq!(followed.weights_sha256, outcome.weights_sha256, "{times} times in {phase} of step {step}");
@@ -149,7 +149,10 @@ fn whoever_follows_a_schedule_is_still_guarded() {
     for (times, micro_batch) in [(1, 8), (2, 4)] {
         let again = tempfile::tempdir().unwrap();
         let injections = vec![injection(&format!("step=2,phase=backward,times={times}"))];
-        let summary = run(again.path(), Start::New, Told { injections, schedule: schedule.clone() }).0.unwrap().summary;
+        let summary = run(again.path(), Start::New, Told { injections, schedule: schedule.clone(), ..Told::default() })
+            .0
+            .unwrap()
+            .summary;
         assert_eq!((summary.micro_batch_final, summary.samples_lost), (micro_batch, 0));
     }
 }

@@ -119,6 +119,7 @@ impl Workload for Hooked<'_> {
 pub(crate) struct Told {
     pub(crate) injections: Vec<Injection>,
     pub(crate) schedule: Option<Schedule>,
+    pub(crate) requests: Requests,
 }
 
 /// Trains `workload` in `folder` as told.
@@ -151,10 +152,9 @@ fn run(
     told: Told,
     disturb: impl FnOnce(),
 ) -> (Result<Outcome>, Vec<Event>) {
-    let Told { injections, schedule } = told;
+    let Told { injections, schedule, requests } = told;
     let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
     let facts = start(DeviceAsked::Cpu).unwrap();
-    let requests = Requests::default();
     let mut events = Vec::new();
     let outcome = FolderChoice::look(folder, begin).and_then(|folder| {
         let plan = Plan {

@@ -5,6 +5,7 @@
 mod batch_norm;
 mod checkpoints;
 mod cleaning;
+mod early_stop;
 mod evaluation;
 mod injected;
 mod kit;

@@ -13,7 +13,7 @@ fn run(settings: &RunSettings, folder: &Path, begin: Start, told: Told) -> (Resu
 }
 
 fn told(injection: &str) -> Told {
-    Told { injections: vec![injection.parse::<Injection>().unwrap()], schedule: None }
+    Told { injections: vec![injection.parse::<Injection>().unwrap()], ..Told::default() }
 }
 
 /// A run in a folder of its own.
@@ -88,7 +88,7 @@ fn fp32_becomes_bf16_where_that_is_allowed_and_nothing_else_is_left() {
     assert_eq!(rungs, [Clean, Split, Split, Split, Recompute, Recompute, Narrow]);
 
     let schedule = Some(Schedule::read(folder.path()).unwrap());
-    let (followed, _) = whole(&settings, Told { injections: Vec::new(), schedule });
+    let (followed, _) = whole(&settings, Told { schedule, ..Told::default() });
     assert_eq!(followed.weights_sha256, narrow.weights_sha256);
     assert_eq!((followed.precision.as_str(), followed.oom_errors), ("bf16", 0));
 }
