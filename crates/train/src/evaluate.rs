@@ -86,7 +86,7 @@ impl Run<'_> {
                         step,
                         loss,
                         metrics,
-                        batches: self.settings.eval.batches,
+                        batches: self.eval_batches(),
                         seconds: begun.elapsed().as_secs_f64(),
                         allocated: Some(left.allocated),
                         reserved: Some(left.reserved),
@@ -124,14 +124,24 @@ impl Run<'_> {
         Ok(sums?.map(|sums| sums.finish(self.progress.step)))
     }
 
+    /// Batches in an evaluation; the last one is smaller where the samples come to an end in it.
+    fn eval_batches(&self) -> u64 {
+        let asked = self.settings.eval.batches;
+        let samples = self.state.workload.eval_samples();
+        samples.map_or(asked, |samples| asked.min(samples.div_ceil(self.settings.train.batch.into())))
+    }
+
     fn sums(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<Sums<'_>>, TorchError> {
-        let batch = self.settings.train.batch;
+        let batch = u64::from(self.settings.train.batch);
         let mut sums = Sums { loss: 0.0, targets: 0, tally: self.state.workload.tally() };
-        for index in 0..self.settings.eval.batches {
+        for index in 0..self.eval_batches() {
             if self.requests.stop_asked() {
                 return Ok(None);
             }
-            attempt(|| self.add_batch(&mut sums, index * u64::from(batch), batch))?;
+            let first = index * batch;
+            let left = self.state.workload.eval_samples().map_or(batch, |samples| samples - first);
+            let count = u32::try_from(left.min(batch)).expect("a batch has fewer than 2^32 samples");
+            attempt(|| self.add_batch(&mut sums, first, count))?;
             let moment = Moment::InEvaluation { batches: index + 1 };
             if is_due(self.settings.memory.clean, moment, self.progress.step, None) {
                 cleanings.push(self.memory.timed_clean()?);

@@ -60,6 +60,11 @@ pub trait Workload {
     /// The batch of evaluation samples `first .. first + count`: other samples than those for training.
     fn eval_batch(&self, first: u64, count: u32) -> Batch;
 
+    /// Samples that there are to evaluate on, at least 1; `None` where there are always more. No other is asked for.
+    fn eval_samples(&self) -> Option<u64> {
+        None
+    }
+
     /// Targets in one sample: what micro-batches are weighted by.
     fn targets_per_sample(&self) -> u64;
 

@@ -123,6 +123,22 @@ fn a_tally_sees_every_sample_once() {
 }
 
 #[test]
+fn no_sample_is_evaluated_twice() {
+    let _alone = alone();
+    let new = || Box::<Median>::default() as Box<dyn Tally>;
+    for (there_are, batches) in [(1, 1), (8, 1), (9, 2), (24, 3), (100, 3)] {
+        let hooked = Hooked { tally: Some(&new), eval_samples: Some(there_are), ..Hooked::new(curve(16)) };
+        let (outcome, events) = run(&hooked, &pieces_of(3));
+        assert_eq!(outcome.summary.metrics.get("count"), Some(there_are.min(24) as f64));
+        let told = events.iter().find_map(|event| match event {
+            Event::Evaluated { batches, .. } => Some(*batches),
+            _ => None,
+        });
+        assert_eq!(told, Some(batches), "of {there_are}");
+    }
+}
+
+#[test]
 fn a_workload_without_metrics_has_none() {
     let _alone = alone();
     let summary = run(&Hooked::new(curve(16)), &settings()).0.summary;

@@ -59,6 +59,7 @@ pub(crate) struct Hooked<'a> {
     pub(crate) metrics: &'a MetricsOf<'a>,
     /// The model's tally, in place of the means of its metrics.
     pub(crate) tally: Option<&'a TallyOf<'a>>,
+    pub(crate) eval_samples: Option<u64>,
 }
 
 /// As [`Workload::metrics`].
@@ -70,7 +71,7 @@ type TallyOf<'a> = dyn Fn() -> Box<dyn Tally> + 'a;
 impl Hooked<'_> {
     /// Nothing of its own yet.
     pub(crate) fn new(curve: Curve) -> Self {
-        Hooked { curve, before_eval_batch: &|| {}, metrics: &|_, _| Vec::new(), tally: None }
+        Hooked { curve, before_eval_batch: &|| {}, metrics: &|_, _| Vec::new(), tally: None, eval_samples: None }
     }
 }
 
@@ -108,6 +109,9 @@ impl Workload for Hooked<'_> {
     fn eval_batch(&self, first: u64, count: u32) -> Batch {
         (self.before_eval_batch)();
         self.curve.eval_batch(first, count)
+    }
+    fn eval_samples(&self) -> Option<u64> {
+        self.eval_samples
     }
     fn targets_per_sample(&self) -> u64 {
         self.curve.targets_per_sample()
