@@ -31,3 +31,27 @@ impl Random {
         (self.unit() * bound as f64) as u64
     }
 }
+
+/// Normal numbers, by Box and Muller's method: two at a time.
+pub(crate) struct Normal {
+    random: Random,
+    spare: Option<f64>,
+}
+
+impl Normal {
+    /// As [`Random::new`].
+    pub(crate) fn new(seed: u64, stream: u64) -> Normal {
+        Normal { random: Random::new(seed, stream), spare: None }
+    }
+
+    /// The next number, with mean 0 and deviation 1.
+    pub(crate) fn next(&mut self) -> f64 {
+        if let Some(spare) = self.spare.take() {
+            return spare;
+        }
+        let length = (-2.0 * (1.0 - self.random.unit()).ln()).sqrt();
+        let angle = std::f64::consts::TAU * self.random.unit();
+        self.spare = Some(length * angle.sin());
+        length * angle.cos()
+    }
+}

@@ -12,6 +12,7 @@ use lowtide_torch::{Segment, Shared, linear_cross_entropy};
 use lowtide_train::Mode;
 
 use super::settings::ModelSettings;
+use crate::dropout::Dropout;
 
 /// Logits held at once, counted at two bytes each. Smaller pieces cost time: each adds to the gradient of the whole
 /// vocabulary. At GPT-2's vocabulary this is 5,336 tokens, and the additions are one percent of a step.
@@ -61,7 +62,7 @@ impl Model {
     /// A model with fresh parameters, drawn as GPT-2's were from the engine's generator.
     #[must_use]
     pub fn new(settings: &ModelSettings, mode: &Mode, device: Device) -> Model {
-        let dropout = Dropout { share: settings.dropout, mode: mode.clone() };
+        let dropout = Dropout::new(settings.dropout, mode);
         let mut store = Store { device, parameters: BTreeMap::new() };
         let width = i64::from(settings.n_embd);
         let tokens_vc = store.normal("transformer.wte.weight", &[i64::from(settings.vocab_size), width], 0.02);
@@ -159,23 +160,6 @@ impl Block {
             false,
         );
         self.dropout.apply(self.attention_out.apply(&y_bhtd.transpose(1, 2).reshape([b, t, c])))
-    }
-}
-
-/// Drops values in training and nothing in evaluation.
-#[derive(Clone)]
-struct Dropout {
-    share: f64,
-    mode: Mode,
-}
-
-impl Dropout {
-    fn rate(&self) -> f64 {
-        if self.mode.is_training() { self.share } else { 0.0 }
-    }
-
-    fn apply(&self, x: Tensor) -> Tensor {
-        if self.rate() == 0.0 { x } else { x.dropout(self.share, true) }
     }
 }
 

@@ -5,7 +5,7 @@
 //! alone.
 
 use super::settings::ModelSettings;
-use crate::random::Random;
+use crate::random::Normal;
 
 /// The window's deviation as a share of the grid: 5 cells of 64.
 const DEVIATION: f64 = 5.0 / 64.0;
@@ -44,28 +44,6 @@ fn window(grid_size: u32) -> Vec<f64> {
     let from_middle = || (0..grid_size).map(move |cell| f64::from(cell) - (cells - 1.0) / 2.0);
     let spread = 2.0 * (DEVIATION * cells).powi(2);
     from_middle().flat_map(|y| from_middle().map(move |x| (-(y * y + x * x) / spread).exp())).collect()
-}
-
-/// Normal numbers, by Box and Muller's method: two at a time.
-struct Normal {
-    random: Random,
-    spare: Option<f64>,
-}
-
-impl Normal {
-    fn new(seed: u64, stream: u64) -> Normal {
-        Normal { random: Random::new(seed, stream), spare: None }
-    }
-
-    fn next(&mut self) -> f64 {
-        if let Some(spare) = self.spare.take() {
-            return spare;
-        }
-        let length = (-2.0 * (1.0 - self.random.unit()).ln()).sqrt();
-        let angle = std::f64::consts::TAU * self.random.unit();
-        self.spare = Some(length * angle.sin());
-        length * angle.cos()
-    }
 }
 
 #[cfg(test)]
