@@ -6,9 +6,10 @@ use lowtide_train::{Result, Workload};
 
 use crate::gpt::Gpt;
 use crate::qca::Qca;
+use crate::scoring::Scoring;
 
 /// The names of all workloads.
-const NAMES: [&str; 2] = ["gpt", "qca"];
+const NAMES: [&str; 3] = ["gpt", "qca", "scoring"];
 
 /// A workload that is ready to train.
 pub struct Built {
@@ -31,8 +32,12 @@ pub fn build(loaded: &Loaded, device: Device) -> Result<Built> {
             let (qca, settings) = Qca::build(loaded, device)?;
             Ok(Built { workload: Box::new(qca), settings })
         }
+        "scoring" => {
+            let (scoring, settings) = Scoring::build(loaded, device)?;
+            Ok(Built { workload: Box::new(scoring), settings })
+        }
         other => {
-            let problem = format!("there is no workload `{other}`: use {}", NAMES.join(" or "));
+            let problem = format!("there is no workload `{other}`: use one of {}", NAMES.join(", "));
             Err(SettingsError::refused("workload", problem, &loaded.origins).into())
         }
     }

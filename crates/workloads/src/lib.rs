@@ -8,6 +8,7 @@ mod dropout;
 pub mod gpt;
 pub mod qca;
 mod random;
+pub mod scoring;
 mod text_source;
 
 pub use build::{Built, build};

@@ -1,4 +1,4 @@
-//! Failures on demand in both workloads, at many allocations of every phase: nothing of them is left in the numbers.
+//! Failures on demand in all workloads, at many allocations of every phase: nothing of them is left in the numbers.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -48,7 +48,16 @@ const QCA_WITH_MEMORY: Tiny = Tiny {
     allocations: [270, 880, 34, 285, 1],
 };
 
-const WORKLOADS: [Tiny; 3] = [GPT, QCA, QCA_WITH_MEMORY];
+/// The model of the three that has all the layers of the others and draws random numbers of its own.
+const SCORING: Tiny = Tiny {
+    name: "scoring, gvae",
+    text: "workload: scoring\ndata: {count: 40}\nmodel: {run: [gvae], lstm_hidden: 4, lstm_layers: 2, graph_hidden: 4, \
+           head_hidden: 4, dropout: 0.2, gvae: {latent: 3}}",
+    batch: 4,
+    allocations: [90, 90, 25, 60, 1],
+};
+
+const WORKLOADS: [Tiny; 4] = [GPT, QCA, QCA_WITH_MEMORY, SCORING];
 
 /// The allocator is one for the process, so tests that disturb it take turns.
 fn alone() -> MutexGuard<'static, ()> {

@@ -1,0 +1,106 @@
+//! The layers of the models, and the store that makes and names their parameters.
+//!
+//! Shapes: b samples, t steps, n nodes, f features in, h features out.
+
+use std::collections::BTreeMap;
+
+use lowtide_torch::tch::{Device, Kind, Tensor};
+
+/// A linear layer.
+pub(crate) struct Linear {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+/// One layer of an LSTM.
+pub(crate) struct Lstm {
+    weight_input: Tensor,
+    weight_hidden: Tensor,
+    bias_input: Tensor,
+    bias_hidden: Tensor,
+}
+
+/// A graph convolution as Kipf and Welling's: each node becomes a weighted sum of itself and its neighbours.
+pub(crate) struct GraphConvolution {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Linear {
+    pub(crate) fn apply(&self, x: &Tensor) -> Tensor {
+        x.linear(&self.weight, Some(&self.bias))
+    }
+}
+
+impl Lstm {
+    /// What it shows after each step.
+    pub(crate) fn apply(&self, x_btf: &Tensor) -> Tensor {
+        let hidden = self.weight_hidden.size()[1];
+        let start = Tensor::zeros([1, x_btf.size()[0], hidden], (x_btf.kind(), x_btf.device()));
+        let weights = [&self.weight_input, &self.weight_hidden, &self.bias_input, &self.bias_hidden];
+        // Always as in training, which keeps what backward needs where there is one. No dropout between layers here:
+        // cuDNN would draw it from a state of its own, which no checkpoint holds.
+        let (shown_bth, _, _) = x_btf.lstm(&[&start, &start], &weights, true, 1, 0.0, true, false, true);
+        shown_bth
+    }
+}
+
+impl GraphConvolution {
+    /// A padded node comes out as the bias, and no other node sees it.
+    pub(crate) fn apply(&self, x_bnf: &Tensor, adjacency_bnn: &Tensor) -> Tensor {
+        adjacency_bnn.matmul(&x_bnf.linear::<Tensor>(&self.weight, None)) + &self.bias
+    }
+}
+
+/// Makes parameters and remembers them by name. Fresh values are drawn as PyTorch's layers draw theirs.
+pub(crate) struct Store {
+    device: Device,
+    parameters: BTreeMap<String, Tensor>,
+}
+
+impl Store {
+    pub(crate) fn new(device: Device) -> Store {
+        Store { device, parameters: BTreeMap::new() }
+    }
+
+    pub(crate) fn into_parameters(self) -> BTreeMap<String, Tensor> {
+        self.parameters
+    }
+
+    pub(crate) fn linear(&mut self, name: &str, input: i64, output: i64) -> Linear {
+        let bound = 1.0 / (input as f64).sqrt();
+        let weight = self.uniform(format!("{name}.weight"), &[output, input], bound);
+        Linear { weight, bias: self.uniform(format!("{name}.bias"), &[output], bound) }
+    }
+
+    /// Layer `index` of an LSTM.
+    pub(crate) fn lstm(&mut self, name: &str, index: u32, input: i64, hidden: i64) -> Lstm {
+        let bound = 1.0 / (hidden as f64).sqrt();
+        let mut draw = |part: &str, shape: &[i64]| self.uniform(format!("{name}.{part}_l{index}"), shape, bound);
+        Lstm {
+            weight_input: draw("weight_ih", &[4 * hidden, input]),
+            weight_hidden: draw("weight_hh", &[4 * hidden, hidden]),
+            bias_input: draw("bias_ih", &[4 * hidden]),
+            bias_hidden: draw("bias_hh", &[4 * hidden]),
+        }
+    }
+
+    pub(crate) fn graph_convolution(&mut self, name: &str, input: i64, output: i64) -> GraphConvolution {
+        // Glorot's bound, as torch_geometric draws it; the bias starts at zero there too.
+        let bound = (6.0 / (input + output) as f64).sqrt();
+        let weight = self.uniform(format!("{name}.lin.weight"), &[output, input], bound);
+        let bias = self.keep(format!("{name}.bias"), Tensor::zeros([output], (Kind::Float, self.device)));
+        GraphConvolution { weight, bias }
+    }
+
+    fn uniform(&mut self, name: String, shape: &[i64], bound: f64) -> Tensor {
+        let value = (Tensor::rand(shape, (Kind::Float, self.device)) * 2.0 - 1.0) * bound;
+        self.keep(name, value)
+    }
+
+    fn keep(&mut self, name: String, value: Tensor) -> Tensor {
+        let value = value.set_requires_grad(true);
+        self.parameters.insert(name, value.shallow_clone());
+        value
+    }
+}

@@ -1,0 +1,156 @@
+//! The settings of `model.*` and `data.*` for the workload `scoring`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Which models are trained, and their sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelSettings {
+    /// The models, one run after the other. Default: `[lstm, gnn_det, gvae]`.
+    pub run: Vec<ModelName>,
+    /// Width of the sequence encoder. Default 32.
+    pub lstm_hidden: u32,
+    /// Layers of the sequence encoder. Default 1.
+    pub lstm_layers: u32,
+    /// Width of the graph encoders. Default 32.
+    pub graph_hidden: u32,
+    /// Width of the layer before the score. Default 32.
+    pub head_hidden: u32,
+    /// Share of values dropped in training. Default 0.
+    pub dropout: f64,
+    /// What only `gvae` has.
+    pub gvae: GvaeSettings,
+}
+
+/// The variational part of `gvae`: the keys under `model.gvae`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GvaeSettings {
+    /// Width of a node's latent vector. Default 16.
+    pub latent: u32,
+    /// Weight of the reconstructed edges in the loss. Default 0.1.
+    pub reconstruction_weight: f64,
+    /// Weight in the loss of the distance from a normal distribution. Default 0.001.
+    pub kl_weight: f64,
+}
+
+/// A model by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelName {
+    /// An LSTM over the sequence, and no graph.
+    Lstm,
+    /// The LSTM and a graph network.
+    GnnDet,
+    /// The LSTM and a variational graph encoder that also learns to tell which nodes are joined.
+    Gvae,
+}
+
+impl Default for ModelSettings {
+    fn default() -> ModelSettings {
+        ModelSettings {
+            run: vec![ModelName::Lstm, ModelName::GnnDet, ModelName::Gvae],
+            lstm_hidden: 32,
+            lstm_layers: 1,
+            graph_hidden: 32,
+            head_hidden: 32,
+            dropout: 0.0,
+            gvae: GvaeSettings::default(),
+        }
+    }
+}
+
+impl Default for GvaeSettings {
+    fn default() -> GvaeSettings {
+        GvaeSettings { latent: 16, reconstruction_weight: 0.1, kl_weight: 0.001 }
+    }
+}
+
+impl ModelSettings {
+    /// What is wrong with them, as (key, problem).
+    pub(crate) fn problem(&self) -> Option<(&'static str, String)> {
+        if self.run.is_empty() {
+            return Some(("model.run", "name at least one model".to_owned()));
+        }
+        if let Some(twice) = (1..self.run.len()).find(|at| self.run[..*at].contains(&self.run[*at])) {
+            return Some(("model.run", format!("`{}` is named twice", self.run[twice])));
+        }
+        let counts = [
+            ("model.lstm_hidden", self.lstm_hidden),
+            ("model.lstm_layers", self.lstm_layers),
+            ("model.graph_hidden", self.graph_hidden),
+            ("model.head_hidden", self.head_hidden),
+            ("model.gvae.latent", self.gvae.latent),
+        ];
+        if let Some((key, _)) = counts.iter().find(|(_, value)| *value == 0) {
+            return Some((key, "must be at least 1".to_owned()));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Some(("model.dropout", "must be at least 0 and less than 1".to_owned()));
+        }
+        let weights = [
+            ("model.gvae.reconstruction_weight", self.gvae.reconstruction_weight),
+            ("model.gvae.kl_weight", self.gvae.kl_weight),
+        ];
+        let wrong = weights.iter().find(|(_, weight)| !(weight.is_finite() && *weight >= 0.0));
+        wrong.map(|(key, _)| (*key, "must be 0 or more".to_owned()))
+    }
+}
+
+impl fmt::Display for ModelName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            ModelName::Lstm => "lstm",
+            ModelName::GnnDet => "gnn_det",
+            ModelName::Gvae => "gvae",
+        })
+    }
+}
+
+/// Where the items come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataSettings {
+    /// The source. Default `generated`: made-up items whose score depends on sequence and graph in a known way.
+    pub source: Source,
+    /// For `generated`: how many items there are, a fifth of them to evaluate on. Default 2000.
+    pub count: u64,
+}
+
+/// A source of items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Built in.
+    #[default]
+    Generated,
+}
+
+impl Default for DataSettings {
+    fn default() -> DataSettings {
+        DataSettings { source: Source::Generated, count: 2000 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_fine_and_wrong_values_are_named() {
+        let good = ModelSettings::default();
+        assert_eq!(good.problem(), None);
+        let problem = |change: &dyn Fn(&mut ModelSettings)| {
+            let mut settings = good.clone();
+            change(&mut settings);
+            settings.problem().map(|(key, problem)| format!("{key}: {problem}")).unwrap()
+        };
+        assert_eq!(problem(&|settings| settings.run.clear()), "model.run: name at least one model");
+        assert_eq!(problem(&|settings| settings.run[2] = ModelName::Lstm), "model.run: `lstm` is named twice");
+        assert_eq!(problem(&|settings| settings.gvae.latent = 0), "model.gvae.latent: must be at least 1");
+        assert_eq!(problem(&|settings| settings.gvae.kl_weight = -1.0), "model.gvae.kl_weight: must be 0 or more");
+        assert_eq!(problem(&|settings| settings.dropout = 1.0), "model.dropout: must be at least 0 and less than 1");
+    }
+}
