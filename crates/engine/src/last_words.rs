@@ -1,16 +1,17 @@
 //! The end of a run in a few lines.
 
 use lowtide_core::Bytes;
-use lowtide_train::{Outcome, Summary};
+use lowtide_train::{Outcome, Stopped, Summary};
 
 use crate::numbers::{grouped, speed};
 
 /// What a person reads when a run has ended, line by line.
 pub(crate) fn last_words(outcome: &Outcome) -> Vec<String> {
-    let title = match &outcome.stop {
-        Some(_) => "stopped at the line",
-        None if outcome.summary.stopped_early_at.is_some() => "finished early",
-        None => outcome.summary.stopped,
+    let title = match outcome.summary.stopped {
+        Stopped::Finished if outcome.summary.stopped_early_at.is_some() => "finished early",
+        Stopped::Finished => "finished",
+        Stopped::Interrupted => "interrupted",
+        Stopped::Line => "stopped at the line",
     };
     let mut lines = vec![title.to_owned()];
     lines.extend(figures(&outcome.summary));
@@ -30,7 +31,7 @@ pub(crate) fn last_words(outcome: &Outcome) -> Vec<String> {
             Some(_) => format!("hint: go on with a larger line: lowtide train --resume --out {folder} --line SIZE"),
             None => format!("hint: free the device, then go on: lowtide train --resume --out {folder}"),
         });
-    } else if outcome.summary.stopped == "interrupted" {
+    } else if outcome.summary.stopped == Stopped::Interrupted {
         lines.push(format!("hint: go on with lowtide train --resume --out {folder}"));
     }
     lines.push(format!("everything about this run is in {folder}"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lowtide_settings::{Loaded, Override, RunSettings, read};
 use lowtide_torch::cuda::{self, Deterministic};
 use lowtide_torch::{MatmulPrecision, rng, set_deterministic, set_matmul_precision, start};
-use lowtide_train::{FolderChoice, FolderProblem, Plan, Requests, Run, Schedule, Start, TrainError};
+use lowtide_train::{FolderChoice, FolderProblem, Plan, Requests, Run, Schedule, Start, Stopped, TrainError};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 
@@ -47,9 +47,9 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Ended> {
     let outcome = Run::prepare(plan, built.workload.as_ref(), |record| outlook.event(record))?.train()?;
     outlook.end(&outcome);
     Ok(match outcome.summary.stopped {
-        "finished" => Ended::Finished,
-        "line" => Ended::Line,
-        _ => Ended::Interrupted,
+        Stopped::Finished => Ended::Finished,
+        Stopped::Line => Ended::Line,
+        Stopped::Interrupted => Ended::Interrupted,
     })
 }
 

@@ -8,7 +8,7 @@ use crate::error::{Result, TrainError};
 use crate::evaluate::Ended;
 use crate::precision;
 use crate::run::{Outcome, Run};
-use crate::summary::{Summary, device_name, weights_sha256};
+use crate::summary::{Stopped, Summary, device_name, weights_sha256};
 
 impl Run<'_> {
     /// Saves the state and writes the summary. A last evaluation that fails costs neither.
@@ -20,10 +20,10 @@ impl Run<'_> {
             ending = Ending::Interrupted;
         }
         let (stopped, stop) = match &ending {
-            Ending::Finished => ("finished", None),
-            Ending::Interrupted => ("interrupted", None),
-            Ending::Line { stop } => ("line", Some(stop.clone())),
-            Ending::Error { .. } => ("error", None),
+            Ending::Finished => (Stopped::Finished, None),
+            Ending::Line { stop } => (Stopped::Line, Some(stop.clone())),
+            Ending::Interrupted => (Stopped::Interrupted, None),
+            Ending::Error { .. } => unreachable!("a run that ends by an error has no summary"),
         };
         let checkpoint = self.save()?;
         self.tell(Event::Stopped { step, ending })?;
@@ -62,10 +62,10 @@ impl Run<'_> {
         TrainError::Line { stop: Box::new(stop), checkpoint }
     }
 
-    fn summary(&self, stopped: &'static str) -> Result<Summary> {
+    fn summary(&self, stopped: Stopped) -> Result<Summary> {
         let (progress, figures) = (&self.progress, &self.progress.figures);
         let evaluated = self.progress.evaluated.as_ref();
-        let is_early = stopped == "finished" && progress.step.get() < self.settings.train.steps;
+        let is_early = stopped == Stopped::Finished && progress.step.get() < self.settings.train.steps;
         let seconds = self.now.training_seconds.max(f64::MIN_POSITIVE);
         let per_second = if self.now.samples == 0 { 0.0 } else { self.now.samples as f64 / seconds };
         Ok(Summary {

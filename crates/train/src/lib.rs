@@ -42,6 +42,6 @@ pub use requests::Requests;
 pub use run::{Outcome, Plan, Run};
 pub use run_folder::{FolderChoice, Start};
 pub use schedule::{Schedule, ScheduleProblem};
-pub use summary::Summary;
+pub use summary::{Stopped, Summary};
 pub use tally::{Means, Tally};
 pub use workload::{Batch, Evaluating, Mode, Workload};

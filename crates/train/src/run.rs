@@ -142,7 +142,7 @@ impl<'a> Run<'a> {
         if self.evaluate_if_due()? == Ended::Cut {
             return Ok(Ending::Interrupted);
         }
-        if was_open && self.has_evaluated() {
+        if was_open && self.has_evaluated() && self.progress.step != Step::ZERO {
             // Its checkpoint is there; now it may be the best.
             self.save()?;
         }

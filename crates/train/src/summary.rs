@@ -1,16 +1,17 @@
 //! What came of a run.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use lowtide_core::Metrics;
 use lowtide_torch::tch::{Device, Tensor};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::tensor_file::bytes_of;
 
 /// The contents of `summary.json`. Sizes are bytes, times are seconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Version of the fields.
     pub schema: u32,
@@ -64,8 +65,30 @@ pub struct Summary {
     pub weights_sha256: String,
     /// Time from start to end, over all starts of the run.
     pub wall_seconds: f64,
-    /// `finished`, `interrupted` or `line`.
-    pub stopped: &'static str,
+    /// How it ended.
+    pub stopped: Stopped,
+}
+
+/// How a run ended that could write its summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stopped {
+    /// All steps were done, or its evaluations got no better.
+    Finished,
+    /// Somebody asked it to end.
+    Interrupted,
+    /// Nothing fits under the line.
+    Line,
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Stopped::Finished => "finished",
+            Stopped::Interrupted => "interrupted",
+            Stopped::Line => "line",
+        })
+    }
 }
 
 /// The name of a device in events and files.

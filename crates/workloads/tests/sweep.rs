@@ -9,7 +9,7 @@ use lowtide_core::{Ending, Event, Line, Phase, Step};
 use lowtide_settings::RunSettings;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::{DeviceAsked, host, rng, start};
-use lowtide_train::{FolderChoice, Injection, Outcome, Plan, Requests, Result, Run, Schedule, Start, Summary};
+use lowtide_train::{FolderChoice, Injection, Outcome, Plan, Requests, Result, Run, Schedule, Start, Stopped, Summary};
 use lowtide_workloads::build;
 
 const PHASES: [Phase; 5] = [Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Eval, Phase::Save];
@@ -245,7 +245,7 @@ fn fails_for_good(tiny: &Tiny, told: Injection, undisturbed: &Summary) {
     if told.phase == Phase::Eval {
         // Figures are missing, and the run is none the worse for it.
         let summary = outcome.unwrap().summary;
-        assert_eq!((summary.stopped, summary.eval_loss), ("finished", None), "{place}");
+        assert_eq!((summary.stopped, summary.eval_loss), (Stopped::Finished, None), "{place}");
         assert_eq!(summary.weights_sha256, undisturbed.weights_sha256, "{place}");
     } else {
         let at_line = matches!(events.last(), Some(Event::Stopped { ending: Ending::Line { .. }, .. }));

@@ -6,7 +6,7 @@ use lowtide_core::{Bytes, Event, Metrics, MicroBatch};
 use lowtide_settings::{MicroBatchChoice, RunSettings};
 use lowtide_torch::host;
 use lowtide_torch::tch::{Kind, Reduction, Tensor};
-use lowtide_train::{Batch, Outcome, Start, Tally};
+use lowtide_train::{Batch, Outcome, Start, Stopped, Tally};
 
 use crate::kit::{FLOATS, Hooked, Told, alone, curve, settings, train, train_as_told};
 
@@ -162,7 +162,7 @@ fn metrics_that_do_not_fit_cost_the_evaluation_only() {
     let heavy = |_: &[Tensor], _: &Batch| vec![("heavy", Tensor::zeros([1 << 20], FLOATS).sum(Kind::Float))];
     let (outcome, events) = run(&Hooked { metrics: &heavy, ..Hooked::new(curve(16)) }, &settings);
     let summary = outcome.summary;
-    assert_eq!((summary.stopped, summary.steps, summary.eval_loss), ("finished", 4, None));
+    assert_eq!((summary.stopped, summary.steps, summary.eval_loss), (Stopped::Finished, 4, None));
     assert_eq!((summary.metrics.is_empty(), summary.micro_batch_final), (true, 8));
     assert_eq!(events.iter().filter(|event| matches!(event, Event::EvaluationFailed { .. })).count(), 2);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use lowtide_core::{Ending, Event};
 use lowtide_settings::{RunSettings, SaveSettings};
-use lowtide_train::{Injection, Outcome, Result, Schedule, Start, Summary};
+use lowtide_train::{Injection, Outcome, Result, Schedule, Start, Stopped, Summary};
 
 use crate::kit::{Told, alone, curve, settings, train_as_told};
 
@@ -113,7 +113,7 @@ fn the_checkpoint_that_is_written_at_the_line_holds_the_last_committed_state() {
 fn an_evaluation_that_always_fails_costs_its_figures_only() {
     let _alone = alone();
     let disturbed = summary(&[injection("step=1,phase=eval,times=1000")]);
-    assert_eq!((disturbed.stopped, disturbed.eval_loss), ("finished", None));
+    assert_eq!((disturbed.stopped, disturbed.eval_loss), (Stopped::Finished, None));
     assert_eq!(disturbed.weights_sha256, summary(&[]).weights_sha256);
 }
 

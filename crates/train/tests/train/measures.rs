@@ -4,7 +4,7 @@ use std::path::Path;
 
 use lowtide_core::{Bytes, Event, LineSpec, MicroBatch, Phase, Rung};
 use lowtide_settings::{MicroBatchChoice, Precision, RunSettings};
-use lowtide_train::{Injection, Outcome, Result, Schedule, Start, Summary, TrainError};
+use lowtide_train::{Injection, Outcome, Result, Schedule, Start, Stopped, Summary, TrainError};
 
 use crate::kit::{Told, alone, curve, settings, train_as_told};
 
@@ -73,13 +73,13 @@ fn fp32_becomes_bf16_where_that_is_allowed_and_nothing_else_is_left() {
     let mut settings = settings();
     let folder = tempfile::tempdir().unwrap();
     let (outcome, _) = run(&settings, folder.path(), Start::New, told(persistent));
-    assert_eq!(outcome.unwrap().summary.stopped, "line", "it is not allowed unless it is asked for");
+    assert_eq!(outcome.unwrap().summary.stopped, Stopped::Line, "it is not allowed unless it is asked for");
 
     settings.memory.narrow = true;
     let folder = tempfile::tempdir().unwrap();
     let (outcome, events) = run(&settings, folder.path(), Start::New, told(persistent));
     let narrow = outcome.unwrap().summary;
-    assert_eq!((narrow.stopped, narrow.precision.as_str(), narrow.samples_lost), ("finished", "bf16", 0));
+    assert_eq!((narrow.stopped, narrow.precision.as_str(), narrow.samples_lost), (Stopped::Finished, "bf16", 0));
     let rungs: Vec<Rung> = events
         .iter()
         .filter_map(|event| if let Event::RungTaken { rung, .. } = event { Some(*rung) } else { None })
