@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use lowtide_train::TrainError;
+use lowtide_train::{Stopped, TrainError};
 
 use crate::outlook::to_stderr;
 
@@ -15,6 +15,16 @@ pub(crate) enum Ended {
     Line,
     /// The user stopped it; the state is saved.
     Interrupted,
+}
+
+impl From<Stopped> for Ended {
+    fn from(stopped: Stopped) -> Ended {
+        match stopped {
+            Stopped::Finished => Ended::Finished,
+            Stopped::Interrupted => Ended::Interrupted,
+            Stopped::Line => Ended::Line,
+        }
+    }
 }
 
 /// Prints an error once, with its hint, and gives the exit code.

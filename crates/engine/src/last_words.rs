@@ -1,12 +1,14 @@
 //! The end of a run in a few lines.
 
+use std::path::Path;
+
 use lowtide_core::Bytes;
 use lowtide_train::{Outcome, Stopped, Summary};
 
 use crate::numbers::{grouped, speed};
 
 /// What a person reads when a run has ended, line by line.
-pub(crate) fn last_words(outcome: &Outcome) -> Vec<String> {
+pub(crate) fn last_words(outcome: &Outcome, resumed_in: &Path) -> Vec<String> {
     let title = match outcome.summary.stopped {
         Stopped::Finished if outcome.summary.stopped_early_at.is_some() => "finished early",
         Stopped::Finished => "finished",
@@ -15,7 +17,7 @@ pub(crate) fn last_words(outcome: &Outcome) -> Vec<String> {
     };
     let mut lines = vec![title.to_owned()];
     lines.extend(figures(&outcome.summary));
-    let folder = outcome.folder.display();
+    let (folder, resumed_in) = (outcome.folder.display(), resumed_in.display());
     if let Some(stop) = &outcome.stop {
         lines.push(format!("error: {stop}"));
         lines.extend(
@@ -28,11 +30,11 @@ pub(crate) fn last_words(outcome: &Outcome) -> Vec<String> {
             lines.push(format!("  the last try came {past} past the line, and may have needed more after that"));
         }
         lines.push(match outcome.summary.line_bytes {
-            Some(_) => format!("hint: go on with a larger line: lowtide train --resume --out {folder} --line SIZE"),
-            None => format!("hint: free the device, then go on: lowtide train --resume --out {folder}"),
+            Some(_) => format!("hint: go on with a larger line: lowtide train --resume --out {resumed_in} --line SIZE"),
+            None => format!("hint: free the device, then go on: lowtide train --resume --out {resumed_in}"),
         });
     } else if outcome.summary.stopped == Stopped::Interrupted {
-        lines.push(format!("hint: go on with lowtide train --resume --out {folder}"));
+        lines.push(format!("hint: go on with lowtide train --resume --out {resumed_in}"));
     }
     lines.push(format!("everything about this run is in {folder}"));
     lines

@@ -1,7 +1,7 @@
 //! `lowtide-engine`: the half of Lowtide that links LibTorch. People start it through `lowtide`.
 //!
-//! `args.rs` is what was typed, `train.rs` carries it out, `outlook.rs` is what a person sees meanwhile (`head.rs` first,
-//! `last_words.rs` at the end).
+//! `args.rs` is what was typed, `train.rs` carries it out, `session.rs` is the started engine with one run on it,
+//! `outlook.rs` is what a person sees meanwhile (`head.rs` first, `last_words.rs` at the end).
 
 mod args;
 mod exit;
@@ -9,6 +9,7 @@ mod head;
 mod last_words;
 mod numbers;
 mod outlook;
+mod session;
 mod train;
 
 use clap::Parser;

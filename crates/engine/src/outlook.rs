@@ -5,6 +5,7 @@
 //! fail the run, so nothing here fails.
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lowtide_core::{Bytes, Event, Line, MicroBatch, Phase, Record, Rung, SCHEMA};
@@ -111,7 +112,8 @@ impl Outlook {
         }
     }
 
-    pub(crate) fn end(&self, outcome: &Outcome) {
+    /// Tells what came of the run. `resumed_in` is the folder that `--resume` wants to go on from there.
+    pub(crate) fn end(&self, outcome: &Outcome, resumed_in: &Path) {
         match &self.view {
             View::Json => {
                 let (summary, folder) = (&outcome.summary, &outcome.folder);
@@ -123,7 +125,7 @@ impl Outlook {
             View::Bar(bar) => bar.finish_and_clear(),
             View::Lines => {}
         }
-        last_words(outcome).iter().for_each(|line| to_stderr(line));
+        last_words(outcome, resumed_in).iter().for_each(|line| to_stderr(line));
     }
 
     /// Warns of the first loss that is no finite number. The run goes on: what to do about it is the user's decision.

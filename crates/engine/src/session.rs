@@ -1,0 +1,84 @@
+//! The started engine, and one run on it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lowtide_settings::{Loaded, RunSettings};
+use lowtide_torch::cuda::{self, AllocatorSettings, Deterministic};
+use lowtide_torch::{DeviceFacts, MatmulPrecision, rng, set_deterministic, set_matmul_precision, start};
+use lowtide_train::{FolderChoice, Outcome, Plan, Requests, Result, Run, Schedule, TrainError};
+use lowtide_workloads::Built;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::flag;
+
+use crate::args::TrainArgs;
+use crate::head::Head;
+use crate::outlook::Outlook;
+
+/// What all runs of a command share.
+pub(crate) struct Session<'a> {
+    args: &'a TrainArgs,
+    facts: DeviceFacts,
+    allocator: AllocatorSettings,
+    requests: Requests,
+}
+
+impl<'a> Session<'a> {
+    /// Starts the engine as the settings and the arguments say.
+    pub(crate) fn start(args: &'a TrainArgs, settings: &RunSettings) -> anyhow::Result<Session<'a>> {
+        let deterministic = if args.deterministic { Deterministic::Yes } else { Deterministic::No };
+        let allocator = cuda::set_environment(&settings.memory.allocator, deterministic);
+        let requests = signals()?;
+        let facts = start(args.device).map_err(TrainError::from)?;
+        set_deterministic(args.deterministic)?;
+        set_matmul_precision(if args.deterministic { MatmulPrecision::Highest } else { MatmulPrecision::High })?;
+        Ok(Session { args, facts, allocator, requests })
+    }
+
+    /// Builds a workload whose random numbers start from its seed, whatever ran before.
+    pub(crate) fn build(&self, loaded: &Loaded) -> Result<Built> {
+        rng::seed(self.facts.device, loaded.settings.seed)?;
+        lowtide_workloads::build(loaded, self.facts.device)
+    }
+
+    /// Trains it to the end and tells of it. `resumed_in` is the folder that `--resume` wants to go on from there.
+    pub(crate) fn run(
+        &self,
+        built: &Built,
+        folder: FolderChoice,
+        schedule: Option<Schedule>,
+        resumed_in: &Path,
+    ) -> Result<Outcome> {
+        let head = Head::new(&self.facts, &built.settings, folder.path());
+        let mut outlook = Outlook::new(self.args.json, built.settings.train.steps, head);
+        let plan = Plan {
+            settings: &built.settings,
+            facts: &self.facts,
+            allocator: &self.allocator,
+            folder,
+            requests: &self.requests,
+            injections: &self.args.inject_oom,
+            schedule,
+        };
+        let outcome = Run::prepare(plan, built.workload.as_ref(), |record| outlook.event(record))?.train()?;
+        outlook.end(&outcome, resumed_in);
+        Ok(outcome)
+    }
+
+    /// Whether somebody asked the command to end.
+    pub(crate) fn is_to_end(&self) -> bool {
+        self.requests.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// SIGINT and SIGTERM end the run after the step under way, a second one at once; SIGUSR1 saves and goes on.
+fn signals() -> std::io::Result<Requests> {
+    let requests = Requests::default();
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&requests.stop))?;
+        flag::register(signal, Arc::clone(&requests.stop))?;
+    }
+    flag::register(SIGUSR1, Arc::clone(&requests.save))?;
+    Ok(requests)
+}
