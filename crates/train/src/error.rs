@@ -134,6 +134,9 @@ pub enum FolderProblem {
     /// It holds a run.
     #[error("a run is already there")]
     HasRun,
+    /// It holds one run, and several are to be there.
+    #[error("there is one run in this folder, and this configuration is several")]
+    HasOneRun,
     /// It holds something else.
     #[error("this folder is not empty and holds no run")]
     NotEmpty,
@@ -224,9 +227,11 @@ fn folder_hint(problem: FolderProblem, path: &std::path::Path) -> Option<String>
         FolderProblem::HasRun => {
             Some(format!("use --resume --out {} to go on with it, or another --out", path.display()))
         }
-        FolderProblem::IsFile | FolderProblem::NotEmpty | FolderProblem::NotWritable(_) | FolderProblem::InUse => {
-            Some("name another folder with --out".to_owned())
-        }
+        FolderProblem::IsFile
+        | FolderProblem::HasOneRun
+        | FolderProblem::NotEmpty
+        | FolderProblem::NotWritable(_)
+        | FolderProblem::InUse => Some("name another folder with --out".to_owned()),
         FolderProblem::NothingToResume => {
             Some("name the folder of a run with --out, or leave --resume out to start a new one".to_owned())
         }

@@ -6,7 +6,7 @@
 //! | `events.jsonl` | one [`Record`] a line, as it happens; locked while the run is under way |
 //! | `schedule.jsonl` | how each step was computed |
 //! | `checkpoints/STEP/` | the state after that step |
-//! | `summary.json` | what came of it, written last |
+//! | `summary.json` | what came of it, written last; not there while the run is under way |
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write};
@@ -19,11 +19,14 @@ use serde::Serialize;
 use crate::checkpoint::{self, write_synced};
 use crate::error::{FolderProblem, Result, TrainError};
 use crate::schedule::{SCHEDULE, ScheduleLine};
+use crate::summary::Summary;
 
-const CONFIG: &str = "config.yaml";
+pub(crate) const CONFIG: &str = "config.yaml";
 const EVENTS: &str = "events.jsonl";
-const SUMMARY: &str = "summary.json";
-const CHECKPOINTS: &str = "checkpoints";
+pub(crate) const SUMMARY: &str = "summary.json";
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
+/// Marks the folder of several runs.
+pub(crate) const SERIES: &str = ".series";
 
 /// Whether a run starts anew or goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,13 @@ impl FolderChoice {
         fs::read_to_string(&path).map_err(|source| TrainError::File { path, source })
     }
 
+    /// What came of the run in this folder, where it has ended.
+    #[must_use]
+    pub fn summary(&self) -> Option<Summary> {
+        let text = fs::read_to_string(self.path.join(SUMMARY)).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
     /// Whether the run in this folder was ended before it had saved or done anything.
     pub(crate) fn has_done_nothing(&self) -> bool {
         let steps = fs::metadata(self.path.join(SCHEDULE)).map_or(0, |metadata| metadata.len());
@@ -113,6 +123,7 @@ impl FolderChoice {
         self.lock(events.get_ref())?;
         checkpoint::sweep(&checkpoints)?;
         cut_schedule(&schedule, step).map_err(|source| TrainError::File { path: schedule.clone(), source })?;
+        remove_file(&self.path.join(SUMMARY))?;
         replace(&self.path, CONFIG, to_yaml(settings).as_bytes())?;
         Ok(RunFolder { events, schedule: append(&schedule)?, path: self.path.clone(), made })
     }
@@ -171,8 +182,18 @@ fn remove_run(folder: &Path, made: bool) {
     }
 }
 
+/// Removes a file that may not be there.
+pub(crate) fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(TrainError::File { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Writes a file of the run folder as a whole: a kill leaves the old one or the new one.
-fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+pub(crate) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = folder.join(name);
     let partial = folder.join(format!(".{name}.partial"));
     let written = write_synced(&partial, bytes).and_then(|()| fs::rename(&partial, &path));
@@ -223,7 +244,7 @@ fn cut_schedule(path: &Path, step: Step) -> io::Result<()> {
 /// Whether nothing is in the folder, or only what a run leaves that was killed while it opened its files.
 fn is_unused(path: &Path) -> bool {
     let config = format!(".{CONFIG}.partial");
-    let ours = [EVENTS, SCHEDULE, CHECKPOINTS, &config];
+    let ours = [EVENTS, SCHEDULE, CHECKPOINTS, SERIES, &config];
     let is_ours = |entry: &fs::DirEntry| ours.iter().any(|name| entry.file_name() == *name);
     let entries: Vec<_> = fs::read_dir(path).into_iter().flatten().flatten().collect();
     let is_blank = |name| fs::metadata(path.join(name)).map_or(true, |metadata| metadata.len() == 0);

@@ -14,7 +14,7 @@ use crate::tally::{Means, Tally};
 ///
 /// Batches are pure functions of their position, so that a run can be resumed and a step repeated exactly.
 pub trait Workload {
-    /// The name in settings and files.
+    /// The name in files: that in settings, and which of its models it is where it has several.
     fn name(&self) -> &str;
 
     /// Every tensor a checkpoint must hold, by name: parameters and buffers.
