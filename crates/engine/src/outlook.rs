@@ -116,11 +116,7 @@ impl Outlook {
     pub(crate) fn end(&self, outcome: &Outcome, resumed_in: &Path) {
         match &self.view {
             View::Json => {
-                let (summary, folder) = (&outcome.summary, &outcome.folder);
-                print_json(&serde_json::json!({
-                    "schema": SCHEMA, "event": "summary", "summary": summary, "folder": folder
-                }));
-                return;
+                return print_summary(&outcome.summary, &outcome.folder);
             }
             View::Bar(bar) => bar.finish_and_clear(),
             View::Lines => {}
@@ -179,6 +175,11 @@ impl Outlook {
 fn bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {eta} left").expect("the template is right");
     ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr_with_hz(10)).with_style(style)
+}
+
+/// The last line of a run, or of several, with `--json`.
+pub(crate) fn print_summary(summary: &impl Serialize, folder: &Path) {
+    print_json(&serde_json::json!({"schema": SCHEMA, "event": "summary", "summary": summary, "folder": folder}));
 }
 
 fn print_json(value: &impl Serialize) {

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use lowtide_core::Line;
 use lowtide_settings::{Loaded, RunSettings};
 use lowtide_torch::cuda::{self, AllocatorSettings, Deterministic};
-use lowtide_torch::{DeviceFacts, MatmulPrecision, rng, set_deterministic, set_matmul_precision, start};
+use lowtide_torch::tch::Device;
+use lowtide_torch::{DeviceFacts, MatmulPrecision, host, rng, set_deterministic, set_matmul_precision, start};
 use lowtide_train::{FolderChoice, Outcome, Plan, Requests, Result, Run, Schedule, TrainError};
 use lowtide_workloads::Built;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
@@ -14,7 +16,7 @@ use signal_hook::flag;
 
 use crate::args::TrainArgs;
 use crate::head::Head;
-use crate::outlook::Outlook;
+use crate::outlook::{Outlook, to_stderr};
 
 /// What all runs of a command share.
 pub(crate) struct Session<'a> {
@@ -64,6 +66,28 @@ impl<'a> Session<'a> {
         let outcome = Run::prepare(plan, built.workload.as_ref(), |record| outlook.event(record))?.train()?;
         outlook.end(&outcome, resumed_in);
         Ok(outcome)
+    }
+
+    /// Takes away the line of the last run and what it left cached: a next one begins as if it were the first.
+    pub(crate) fn clear(&self) -> Result<()> {
+        host::set_line(Line::NONE);
+        if let Device::Cuda(index) = self.facts.device {
+            cuda::set_memory_fraction(index, 1.0)?;
+            cuda::empty_cache()?;
+        }
+        Ok(())
+    }
+
+    /// Says something to people; with `--json` nobody is there to hear it.
+    pub(crate) fn say(&self, text: &str) {
+        if !self.is_json() {
+            to_stderr(text);
+        }
+    }
+
+    /// Whether every event is a line on standard output, and nothing else is said.
+    pub(crate) fn is_json(&self) -> bool {
+        self.args.json
     }
 
     /// Whether somebody asked the command to end.

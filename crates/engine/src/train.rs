@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use lowtide_settings::{Loaded, Override, RunSettings, read};
-use lowtide_train::{FolderChoice, FolderProblem, Schedule, Start, TrainError};
+use lowtide_train::{FolderChoice, FolderProblem, Schedule, SeriesFolder, Start, TrainError};
+use lowtide_workloads::{Series, SeriesRun};
 
 use crate::args::TrainArgs;
 use crate::exit::Ended;
+use crate::series;
 use crate::session::Session;
 
 /// Where runs go when no folder is named.
@@ -16,11 +18,24 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Ended> {
     let begin = if args.resume { Start::Resume } else { Start::New };
     let folder = FolderChoice::look(&run_folder(args)?, begin)?;
     let loaded = settings(args, &folder)?;
+    if let Some(series) = lowtide_workloads::series(&loaded)?
+        && (series.runs.len() > 1 || SeriesFolder::is_at(folder.path()))
+    {
+        return train_series(args, &series, &folder);
+    }
     let schedule = args.schedule_from.as_deref().map(Schedule::read).transpose()?;
     let session = Session::start(args, &loaded.settings)?;
     let built = session.build(&loaded)?;
     let path = folder.path().to_owned();
     Ok(session.run(&built, folder, schedule, &path)?.summary.stopped.into())
+}
+
+/// Each run of a series follows the schedule of the run of its name.
+fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice) -> anyhow::Result<Ended> {
+    let schedule = |run: &SeriesRun| args.schedule_from.as_ref().map(|path| Schedule::read(&path.join(&run.name)));
+    let schedules = series.runs.iter().map(|run| schedule(run).transpose()).collect::<Result<Vec<_>, _>>()?;
+    let session = Session::start(args, &series.settings)?;
+    series::train(&session, series, schedules, folder)
 }
 
 /// The settings: the file, or on resume the run's own, then what was typed.

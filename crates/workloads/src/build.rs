@@ -6,7 +6,7 @@ use lowtide_train::{Result, Workload};
 
 use crate::gpt::Gpt;
 use crate::qca::Qca;
-use crate::scoring::Scoring;
+use crate::scoring::{self, Scoring};
 
 /// The names of all workloads.
 const NAMES: [&str; 3] = ["gpt", "qca", "scoring"];
@@ -17,6 +17,30 @@ pub struct Built {
     pub workload: Box<dyn Workload>,
     /// The settings with the workload's own defaults filled in.
     pub settings: RunSettings,
+}
+
+/// Several runs that one configuration asks for, one after the other.
+pub struct Series {
+    /// The settings of all of them, with the workload's own defaults filled in.
+    pub settings: RunSettings,
+    /// The runs.
+    pub runs: Vec<SeriesRun>,
+}
+
+/// One of several runs.
+pub struct SeriesRun {
+    /// Its name, which can be that of a folder.
+    pub name: String,
+    /// Its settings, which ask for it alone.
+    pub loaded: Loaded,
+}
+
+/// The runs that the settings ask for, where their workload can be several; there may be only one.
+pub fn series(loaded: &Loaded) -> Result<Option<Series>> {
+    match loaded.settings.workload.as_str() {
+        "scoring" => Ok(Some(scoring::series(loaded)?)),
+        _ => Ok(None),
+    }
 }
 
 /// Builds the workload that the settings name, with its model on `device`.

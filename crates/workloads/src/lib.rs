@@ -11,5 +11,5 @@ mod random;
 pub mod scoring;
 mod text_source;
 
-pub use build::{Built, build};
+pub use build::{Built, Series, SeriesRun, build, series};
 pub use text_source::TextSource;

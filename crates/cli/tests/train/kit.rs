@@ -130,7 +130,8 @@ impl Running {
         loop {
             let mut line = String::new();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "the run ended before");
-            let record: Record = serde_json::from_str(&line).unwrap();
+            // The summary of a run is no event.
+            let Ok(record) = serde_json::from_str::<Record>(&line) else { continue };
             if wanted(&record.event) {
                 return record.event;
             }

@@ -12,4 +12,5 @@ mod moments;
 mod readers;
 mod resume;
 mod run;
+mod series;
 mod signals;

@@ -9,11 +9,13 @@ mod item;
 mod layers;
 mod metrics;
 mod model;
+mod series;
 mod settings;
 mod split;
 mod workload;
 
 pub use generated::Generated;
 pub use item::{Item, Items};
+pub(crate) use series::series;
 pub use settings::{DataSettings, GvaeSettings, ModelName, ModelSettings, Source};
 pub use workload::Scoring;

@@ -30,16 +30,11 @@ pub struct Scoring {
 impl Scoring {
     /// Builds the one model that the settings name; returns them with its own defaults filled in.
     pub fn build(loaded: &Loaded, device: Device) -> Result<(Scoring, RunSettings)> {
-        let model = model_settings(loaded)?;
-        let data: DataSettings = typed(&loaded.settings.data, "data", &loaded.origins)?;
+        let (model, settings) = checked_settings(loaded)?;
+        let data: DataSettings = typed(&settings.data, "data", &loaded.origins)?;
         let [name] = model.run[..] else {
             let problem = "several models are several runs, and this is one".to_owned();
             return Err(SettingsError::refused("model.run", problem, &loaded.origins).into());
-        };
-        let settings = RunSettings {
-            model: serde_json::to_value(&model).expect("plain numbers and names"),
-            data: serde_json::to_value(data).expect("plain numbers and names"),
-            ..loaded.settings.clone()
         };
         let items = match data.source {
             Source::Generated => Box::new(Generated { seed: settings.seed, count: data.count }),
@@ -84,18 +79,28 @@ impl Scoring {
     }
 }
 
-/// The settings of `model.*`, checked.
-pub(crate) fn model_settings(loaded: &Loaded) -> Result<ModelSettings, SettingsError> {
+/// The settings of `model.*`, and all settings with the workload's own defaults filled in.
+pub(crate) fn checked_settings(loaded: &Loaded) -> Result<(ModelSettings, RunSettings), SettingsError> {
     let model: ModelSettings = typed(&loaded.settings.model, "model", &loaded.origins)?;
-    match model.problem() {
-        Some((key, problem)) => Err(SettingsError::refused(key, problem, &loaded.origins)),
-        None => Ok(model),
+    let data: DataSettings = typed(&loaded.settings.data, "data", &loaded.origins)?;
+    if let Some((key, problem)) = model.problem() {
+        return Err(SettingsError::refused(key, problem, &loaded.origins));
     }
+    let settings = RunSettings {
+        model: serde_json::to_value(&model).expect("plain numbers and names"),
+        data: serde_json::to_value(data).expect("plain numbers and names"),
+        ..loaded.settings.clone()
+    };
+    Ok((model, settings))
 }
 
 impl Workload for Scoring {
     fn name(&self) -> &str {
-        "scoring"
+        match self.name {
+            ModelName::Lstm => "scoring/lstm",
+            ModelName::GnnDet => "scoring/gnn_det",
+            ModelName::Gvae => "scoring/gvae",
+        }
     }
 
     fn state(&self) -> BTreeMap<String, Tensor> {

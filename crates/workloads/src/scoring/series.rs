@@ -1,0 +1,22 @@
+//! The models that the settings name, each as a run of its own.
+
+use lowtide_settings::{Loaded, RunSettings, SettingsError};
+
+use super::settings::{ModelName, ModelSettings};
+use super::workload::checked_settings;
+use crate::build::{Series, SeriesRun};
+
+/// A run for each model. Random numbers start from the same seed in all of them.
+pub(crate) fn series(loaded: &Loaded) -> Result<Series, SettingsError> {
+    let (model, settings) = checked_settings(loaded)?;
+    let runs = model.run.iter().map(|name| SeriesRun { name: name.to_string(), loaded: alone(*name, &model, loaded) });
+    Ok(Series { runs: runs.collect(), settings })
+}
+
+/// The settings for one of the models.
+fn alone(name: ModelName, model: &ModelSettings, loaded: &Loaded) -> Loaded {
+    let model = ModelSettings { run: vec![name], ..model.clone() };
+    let model = serde_json::to_value(model).expect("plain numbers and names");
+    let settings = RunSettings { model, ..loaded.settings.clone() };
+    Loaded { settings, origins: loaded.origins.clone() }
+}
