@@ -1,7 +1,8 @@
 //! `lowtide-engine`: the half of Lowtide that links LibTorch. People start it through `lowtide`.
 //!
-//! `args.rs` is what was typed, `train.rs` carries it out, `session.rs` is the started engine with one run on it, `series.rs`
-//! is several of them, `outlook.rs` is what a person sees meanwhile (`head.rs` first, `last_words.rs` at the end).
+//! `args.rs` is what was typed, `train.rs` carries it out, `session.rs` is the started engine with one run on it,
+//! `series.rs` is several of them, `outlook.rs` is what a person sees meanwhile (`head.rs` first, `last_words.rs` at
+//! the end).
 
 mod args;
 mod comparison;

@@ -14,7 +14,8 @@ pub struct EvalSettings {
     pub batches: u64,
     /// Whether the run is evaluated before its first step too. Default: false.
     pub at_start: bool,
-    /// Evaluations in a row, 1 or more, without a lower loss after which the run ends early; null is never. Default: null.
+    /// Evaluations in a row, 1 or more, without a lower loss after which the run ends early; null is never. Default:
+    /// null.
     pub patience: Option<u64>,
 }
 

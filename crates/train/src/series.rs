@@ -1,8 +1,8 @@
 //! Several runs, one after the other, in one folder.
 //!
-//! Each run has a whole folder of its own under it, named after the run, and can be resumed there too. The folder itself
-//! holds `config.yaml` (the settings of all of them), `summary.json`, and `.series`, which marks it and is locked while a
-//! process trains in it.
+//! Each run has a whole folder of its own under it, named after the run, and can be resumed there too. The folder
+//! itself holds `config.yaml` (the settings of all of them), `summary.json`, and `.series`, which marks it and is
+//! locked while a process trains in it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// The evaluations that the settings ask for between steps, over all starts of a run.
 ///
-/// The one that a finished run is given at its last step is left out where no other falls on that step: a run that was to be
-/// longer from the start would not have had it.
+/// The one that a finished run is given at its last step is left out where no other falls on that step: a run that was
+/// to be longer from the start would not have had it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trend {
     /// The lowest loss.

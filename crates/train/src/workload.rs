@@ -42,8 +42,8 @@ pub trait Workload {
         Vec::new()
     }
 
-    /// A fresh tally of an evaluation, which makes the figures beyond the loss. Without one of its own a workload's figures
-    /// are the means of its [`Workload::metrics`].
+    /// A fresh tally of an evaluation, which makes the figures beyond the loss. Without one of its own a workload's
+    /// figures are the means of its [`Workload::metrics`].
     fn tally(&self) -> Box<dyn Tally + '_> {
         Box::new(Means::new(|outputs: &[Tensor], batch: &Batch| self.metrics(outputs, batch)))
     }

@@ -1,5 +1,5 @@
-//! The models of scores: that padding does not matter, that recompute does not, that bad data is refused, and that seeing
-//! the graph pays.
+//! The models of scores: that padding does not matter, that recompute does not, that bad data is refused, and that
+//! seeing the graph pays.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -174,8 +174,8 @@ fn bad_items_are_refused_by_name() {
             item.sequence.truncate(23 * item.steps);
         }
     };
-    let expect = "item `generated-1`: it has 23 features a step and 12 a node, and the first item has 24 features a step \
-                  and 12 a node";
+    let expect = "item `generated-1`: it has 23 features a step and 12 a node, and the first item has 24 features a \
+                  step and 12 a node";
     check_refusal(narrow, expect);
 }
 

@@ -1,6 +1,7 @@
 //! Items as padded tensors.
 //!
-//! Shapes: b samples, t steps of the longest sequence, n nodes of the largest graph, f features. Padding is zero everywhere.
+//! Shapes: b samples, t steps of the longest sequence, n nodes of the largest graph, f features. Padding is zero
+//! everywhere.
 
 use lowtide_torch::tch::{Device, Tensor};
 use lowtide_train::Batch;

@@ -1,9 +1,9 @@
 //! Made-up items whose score depends on the sequence and on the graph in a known way.
 //!
 //! The sequence's part is the mean of its first feature and the last value of its second. The graph's part is how much
-//! neighbours agree: take the mean of the first feature over a node and its neighbours, and of that the mean size over all
-//! nodes. Nodes without edges do not tell it, nor edges without nodes, so a model that does not see the graph can explain no
-//! more than the sequence's share, which is about half.
+//! neighbours agree: take the mean of the first feature over a node and its neighbours, and of that the mean size over
+//! all nodes. Nodes without edges do not tell it, nor edges without nodes, so a model that does not see the graph can
+//! explain no more than the sequence's share, which is about half.
 
 use super::item::{Item, Items};
 use crate::random::{Normal, Random};
@@ -81,8 +81,8 @@ struct Graph {
 }
 
 impl Graph {
-    /// As many nodes of one kind as of the other, told by the sign of their first feature. The graph's own leaning says how
-    /// much they keep to their kind.
+    /// As many nodes of one kind as of the other, told by the sign of their first feature. The graph's own leaning says
+    /// how much they keep to their kind.
     fn draw(random: &mut Random, normal: &mut Normal) -> Graph {
         let count = NODES.0 + random.below(NODES.1 + 1);
         let leaning = random.unit();

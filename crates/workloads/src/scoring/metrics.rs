@@ -95,7 +95,8 @@ mod tests {
     fn figures_worked_out_by_hand() {
         check(&[1.0, 2.0, 3.0, 4.0], &[1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 1.0, 1.0]);
         check(&[4.0, 3.0, 2.0, 1.0], &[1.0, 2.0, 3.0, 4.0], [2.0, 5.0f64.sqrt(), -3.0, -1.0]);
-        // Errors 1, -1, 0, 2 with squares of 6 against a total of 8. Ranks 1.5 1.5 3 4 against 1 2.5 2.5 4: 3.75 of 4.5.
+        // Errors 1, -1, 0, 2 with squares of 6 against a total of 8. Ranks 1.5 1.5 3 4 against 1 2.5 2.5 4: 3.75 of
+        // 4.5.
         check(&[2.0, 2.0, 3.0, 7.0], &[1.0, 3.0, 3.0, 5.0], [1.0, 1.5f64.sqrt(), 0.25, 3.75 / 4.5]);
     }
 

@@ -1,7 +1,7 @@
 //! The three models, from a batch's inputs to the score and what else the loss is made of.
 //!
-//! A sequence encoder, then a graph encoder where the model has one, then the head: a segment each. Shapes: b samples, t steps,
-//! n nodes, f features, h width, l latent width.
+//! A sequence encoder, then a graph encoder where the model has one, then the head: a segment each. Shapes: b samples,
+//! t steps, n nodes, f features, h width, l latent width.
 
 use std::collections::BTreeMap;
 
@@ -62,8 +62,8 @@ impl Model {
     }
 }
 
-/// LSTM layers; a sequence becomes what the last one shows after the sequence's own last step. Later steps are padding, which
-/// an LSTM that runs forward has not seen by then.
+/// LSTM layers; a sequence becomes what the last one shows after the sequence's own last step. Later steps are padding,
+/// which an LSTM that runs forward has not seen by then.
 struct SequenceEncoder {
     layers: Vec<Lstm>,
     dropout: Dropout,
@@ -201,8 +201,9 @@ impl Head {
     }
 }
 
-/// How badly the products of nodes' latent vectors tell which nodes are joined, one value a sample: binary cross-entropy,
-/// a mean over all pairs of nodes. Graphs are sparse, so joined pairs weigh as much as all others together.
+/// How badly the products of nodes' latent vectors tell which nodes are joined, one value a sample: binary
+/// cross-entropy, a mean over all pairs of nodes. Graphs are sparse, so joined pairs weigh as much as all others
+/// together.
 fn reconstruction(latent_bnl: &Tensor, mask_bn: &Tensor, adjacency_bnn: &Tensor) -> Tensor {
     let logits_bnn = latent_bnl.matmul(&latent_bnl.transpose(1, 2)).to_kind(Kind::Float);
     let joined_bnn = adjacency_bnn.gt(0.0).to_kind(Kind::Float);
@@ -218,8 +219,8 @@ fn reconstruction(latent_bnl: &Tensor, mask_bn: &Tensor, adjacency_bnn: &Tensor)
     (sum_of_pairs(&entropy_bnn) / (apart * 2.0)).view([-1])
 }
 
-/// How far the nodes' distributions are from normal ones (Kullback and Leibler's divergence), one value a sample: a mean
-/// over its nodes.
+/// How far the nodes' distributions are from normal ones (Kullback and Leibler's divergence), one value a sample: a
+/// mean over its nodes.
 fn divergence(mean_bnl: &Tensor, log_variance_bnl: &Tensor, mask_bn: &Tensor) -> Tensor {
     let terms_bnl = (mean_bnl.square() + log_variance_bnl.exp() - log_variance_bnl - 1.0) * 0.5;
     mean_of_nodes(&terms_bnl.sum_dim_intlist([2i64].as_slice(), true, Kind::Float), mask_bn).view([-1])
