@@ -146,7 +146,7 @@ fn a_schedule_in_another_precision_is_refused() {
     let refused = |settings: &RunSettings| {
         let schedule = Some(Schedule::read(folder.path()).unwrap());
         let again = tempfile::tempdir().unwrap();
-        let (outcome, _) = run(settings, again.path(), Start::New, Told { injections: Vec::new(), schedule });
+        let (outcome, _) = run(settings, again.path(), Start::New, Told { schedule, ..Told::default() });
         let error = outcome.unwrap_err();
         let text = error.to_string();
         (text[text.find("schedule.jsonl").unwrap()..].to_owned(), error.hint().unwrap())
