@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{DataError, Place};
+use crate::{DataError, Place, durable};
 
 const BUFFER: usize = 1 << 20;
 
@@ -20,13 +20,11 @@ pub(crate) fn write_whole(
 ) -> Result<(), DataError> {
     let failed = |source| DataError::Io { file: path.to_owned(), place: Place::Whole, source };
     let partial = partial_name(path).ok_or_else(|| failed(io::Error::other("not the name of a file")))?;
-    write_synced(&partial, write).and_then(|()| fs::rename(&partial, path)).map_err(|error| {
+    write_synced(&partial, write).and_then(|()| durable::name(&partial, path)).map_err(|error| {
         // Best effort: the error that led here is what the caller hears.
         let _ = fs::remove_file(&partial);
         failed(error)
-    })?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+    })
 }
 
 fn write_synced(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {

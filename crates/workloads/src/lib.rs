@@ -9,6 +9,7 @@ pub mod gpt;
 pub mod qca;
 mod random;
 pub mod scoring;
+mod store;
 mod text_source;
 
 pub use build::{Built, Series, SeriesRun, build, series};

@@ -13,6 +13,7 @@ use lowtide_train::Mode;
 
 use super::settings::ModelSettings;
 use crate::dropout::Dropout;
+use crate::store::Store;
 
 /// Logits held at once, counted at two bytes each. Smaller pieces cost time: each adds to the gradient of the whole
 /// vocabulary. At GPT-2's vocabulary this is 5,336 tokens, and the additions are one percent of a step.
@@ -63,7 +64,7 @@ impl Model {
     #[must_use]
     pub fn new(settings: &ModelSettings, mode: &Mode, device: Device) -> Model {
         let dropout = Dropout::new(settings.dropout, mode);
-        let mut store = Store { device, parameters: BTreeMap::new() };
+        let mut store = Store::new(device);
         let width = i64::from(settings.n_embd);
         let tokens_vc = store.normal("transformer.wte.weight", &[i64::from(settings.vocab_size), width], 0.02);
         let positions_tc = store.normal("transformer.wpe.weight", &[i64::from(settings.block_size), width], 0.02);
@@ -73,7 +74,7 @@ impl Model {
             segments.push(Block::new(&mut store, index, settings, &dropout).segment());
         }
         let head = Head { norm: store.norm("transformer.ln_f", width), embedding_vc: tokens_vc };
-        Model { parameters: store.parameters, segments, head }
+        Model { parameters: store.into_parameters(), segments, head }
     }
 
     /// Every parameter by its name.
@@ -123,11 +124,11 @@ impl Block {
         let narrow = 0.02 / (2.0 * f64::from(settings.n_layer)).sqrt();
         Block {
             attention_norm: store.norm(&name("ln_1"), width),
-            attention_in: store.linear(&name("attn.c_attn"), width, 3 * width, 0.02),
-            attention_out: store.linear(&name("attn.c_proj"), width, width, narrow),
+            attention_in: store.normal_linear(&name("attn.c_attn"), width, 3 * width, 0.02),
+            attention_out: store.normal_linear(&name("attn.c_proj"), width, width, narrow),
             mlp_norm: store.norm(&name("ln_2"), width),
-            mlp_in: store.linear(&name("mlp.c_fc"), width, 4 * width, 0.02),
-            mlp_out: store.linear(&name("mlp.c_proj"), 4 * width, width, narrow),
+            mlp_in: store.normal_linear(&name("mlp.c_fc"), width, 4 * width, 0.02),
+            mlp_out: store.normal_linear(&name("mlp.c_proj"), 4 * width, width, narrow),
             heads: i64::from(settings.n_head),
             dropout: dropout.clone(),
         }
@@ -176,33 +177,22 @@ impl Linear {
     }
 }
 
-/// Makes parameters and remembers them by name.
-struct Store {
-    device: Device,
-    parameters: BTreeMap<String, Tensor>,
-}
-
+/// Fresh values are drawn as GPT-2's were.
 impl Store {
-    fn keep(&mut self, name: &str, value: Tensor) -> Tensor {
-        let value = value.set_requires_grad(true);
-        self.parameters.insert(name.to_owned(), value.shallow_clone());
-        value
-    }
-
     fn normal(&mut self, name: &str, shape: &[i64], deviation: f64) -> Tensor {
         let value = Tensor::randn(shape, (Kind::Float, self.device)) * deviation;
-        self.keep(name, value)
+        self.keep(name.to_owned(), value)
     }
 
-    fn linear(&mut self, name: &str, input: i64, output: i64, deviation: f64) -> Linear {
+    fn normal_linear(&mut self, name: &str, input: i64, output: i64, deviation: f64) -> Linear {
         let weight = self.normal(&format!("{name}.weight"), &[output, input], deviation);
-        let bias = self.keep(&format!("{name}.bias"), Tensor::zeros([output], (Kind::Float, self.device)));
+        let bias = self.keep(format!("{name}.bias"), Tensor::zeros([output], (Kind::Float, self.device)));
         Linear { weight, bias }
     }
 
     fn norm(&mut self, name: &str, width: i64) -> Norm {
-        let weight = self.keep(&format!("{name}.weight"), Tensor::ones([width], (Kind::Float, self.device)));
-        let bias = self.keep(&format!("{name}.bias"), Tensor::zeros([width], (Kind::Float, self.device)));
+        let weight = self.keep(format!("{name}.weight"), Tensor::ones([width], (Kind::Float, self.device)));
+        let bias = self.keep(format!("{name}.bias"), Tensor::zeros([width], (Kind::Float, self.device)));
         Norm { weight, bias }
     }
 }

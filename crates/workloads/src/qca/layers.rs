@@ -1,8 +1,8 @@
-//! The layers of an operator, and the store that makes and names their parameters.
+//! The layers of an operator.
 
-use std::collections::BTreeMap;
+use lowtide_torch::tch::{Kind, Tensor};
 
-use lowtide_torch::tch::{Device, Kind, Tensor};
+use crate::store::Store;
 
 /// A 3 x 3 convolution on the torus.
 pub(crate) struct Conv {
@@ -40,28 +40,15 @@ impl Output {
     }
 }
 
-/// Makes parameters and remembers them by name. Fresh values are drawn as PyTorch's layers draw theirs.
-pub(crate) struct Store {
-    device: Device,
-    parameters: BTreeMap<String, Tensor>,
-}
-
+/// Fresh values are drawn as PyTorch's layers draw theirs.
 impl Store {
-    pub(crate) fn new(device: Device) -> Store {
-        Store { device, parameters: BTreeMap::new() }
-    }
-
-    pub(crate) fn into_parameters(self) -> BTreeMap<String, Tensor> {
-        self.parameters
-    }
-
     pub(crate) fn conv(&mut self, name: &str, input: i64, output: i64) -> Conv {
-        let (weight, bias) = self.uniform(name, &[output, input, 3, 3], output);
+        let (weight, bias) = self.weight_and_bias(name, &[output, input, 3, 3], output);
         Conv { weight, bias }
     }
 
     pub(crate) fn double(&mut self, name: &str, input: i64, output: i64) -> Double {
-        let (weight, bias) = self.uniform(name, &[input, output, 2, 2], output);
+        let (weight, bias) = self.weight_and_bias(name, &[input, output, 2, 2], output);
         Double { weight, bias }
     }
 
@@ -73,16 +60,9 @@ impl Store {
     }
 
     /// Weight and bias, even between plus and minus 1 / sqrt(values that a dimension past the first holds).
-    fn uniform(&mut self, name: &str, shape: &[i64], biases: i64) -> (Tensor, Tensor) {
+    fn weight_and_bias(&mut self, name: &str, shape: &[i64], biases: i64) -> (Tensor, Tensor) {
         let bound = 1.0 / (shape[1..].iter().product::<i64>() as f64).sqrt();
-        let draw = |shape: &[i64]| (Tensor::rand(shape, (Kind::Float, self.device)) * 2.0 - 1.0) * bound;
-        let (weight, bias) = (draw(shape), draw(&[biases]));
-        (self.keep(format!("{name}.weight"), weight), self.keep(format!("{name}.bias"), bias))
-    }
-
-    fn keep(&mut self, name: String, value: Tensor) -> Tensor {
-        let value = value.set_requires_grad(true);
-        self.parameters.insert(name, value.shallow_clone());
-        value
+        let weight = self.uniform(format!("{name}.weight"), shape, bound);
+        (weight, self.uniform(format!("{name}.bias"), &[biases], bound))
     }
 }

@@ -1,10 +1,10 @@
-//! The layers of the models, and the store that makes and names their parameters.
+//! The layers of the models.
 //!
 //! Shapes: b samples, t steps, n nodes, f features in, h features out.
 
-use std::collections::BTreeMap;
+use lowtide_torch::tch::{Kind, Tensor};
 
-use lowtide_torch::tch::{Device, Kind, Tensor};
+use crate::store::Store;
 
 /// A linear layer.
 pub(crate) struct Linear {
@@ -52,21 +52,8 @@ impl GraphConvolution {
     }
 }
 
-/// Makes parameters and remembers them by name. Fresh values are drawn as PyTorch's layers draw theirs.
-pub(crate) struct Store {
-    device: Device,
-    parameters: BTreeMap<String, Tensor>,
-}
-
+/// Fresh values are drawn as PyTorch's layers draw theirs.
 impl Store {
-    pub(crate) fn new(device: Device) -> Store {
-        Store { device, parameters: BTreeMap::new() }
-    }
-
-    pub(crate) fn into_parameters(self) -> BTreeMap<String, Tensor> {
-        self.parameters
-    }
-
     pub(crate) fn linear(&mut self, name: &str, input: i64, output: i64) -> Linear {
         let bound = 1.0 / (input as f64).sqrt();
         let weight = self.uniform(format!("{name}.weight"), &[output, input], bound);
@@ -91,16 +78,5 @@ impl Store {
         let weight = self.uniform(format!("{name}.lin.weight"), &[output, input], bound);
         let bias = self.keep(format!("{name}.bias"), Tensor::zeros([output], (Kind::Float, self.device)));
         GraphConvolution { weight, bias }
-    }
-
-    fn uniform(&mut self, name: String, shape: &[i64], bound: f64) -> Tensor {
-        let value = (Tensor::rand(shape, (Kind::Float, self.device)) * 2.0 - 1.0) * bound;
-        self.keep(name, value)
-    }
-
-    fn keep(&mut self, name: String, value: Tensor) -> Tensor {
-        let value = value.set_requires_grad(true);
-        self.parameters.insert(name, value.shallow_clone());
-        value
     }
 }

@@ -11,9 +11,10 @@ use lowtide_train::Mode;
 
 use super::batch::{input, target};
 use super::item::Widths;
-use super::layers::{GraphConvolution, Linear, Lstm, Store};
+use super::layers::{GraphConvolution, Linear, Lstm};
 use super::settings::{GvaeSettings, ModelName, ModelSettings};
 use crate::dropout::Dropout;
+use crate::store::Store;
 
 /// A model: its parameters by name, and the chain of segments that computes with them.
 pub(crate) struct Model {
