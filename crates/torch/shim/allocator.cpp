@@ -10,6 +10,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -217,6 +218,23 @@ void lt_host_counts(HostCounts* out) {
 }
 
 void lt_host_reset_peak() { counters.peak.store(counters.allocated.load()); }
+
+// Makes the C library give large blocks back to the system as soon as they are freed. Without a fixed threshold it
+// raises its own with every large block that is freed, and keeps the next ones.
+void lt_host_keep_little() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+  mallopt(M_TRIM_THRESHOLD, 1024 * 1024);
+  mallopt(M_ARENA_MAX, 2);
+#endif
+}
+
+// Gives back to the system what the C library holds and nobody uses.
+void lt_host_trim() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 // A negative value takes the line away.
 void lt_host_set_line(int64_t bytes) { controls.line.store(bytes < 0 ? kNoLine : bytes); }

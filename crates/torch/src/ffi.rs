@@ -86,6 +86,8 @@ unsafe extern "C" {
     pub(crate) fn lt_host_installed() -> i32;
     pub(crate) fn lt_host_counts(out: *mut HostCounts);
     pub(crate) fn lt_host_reset_peak();
+    pub(crate) fn lt_host_keep_little();
+    pub(crate) fn lt_host_trim();
     pub(crate) fn lt_host_set_line(bytes: i64);
     pub(crate) fn lt_host_inject(skip: u64, times: u64);
     pub(crate) fn lt_host_last_refusal(out: *mut HostRefusal) -> i32;

@@ -4,6 +4,7 @@
 //! are freed by the allocator they came from. Scratch memory of MKL and oneDNN and pinned memory do not pass through it.
 //! A pair of allocate and free costs less than with LibTorch's own (`make bench`).
 
+use std::fs;
 use std::sync::{Mutex, MutexGuard};
 
 use lowtide_core::{Bytes, Line};
@@ -98,6 +99,45 @@ pub fn stats() -> HostStats {
 pub fn reset_peak() {
     // SAFETY: touches atomics only.
     unsafe { ffi::lt_host_reset_peak() }
+}
+
+/// Resident memory of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Resident {
+    /// At this moment.
+    pub now: Bytes,
+    /// The most there ever was.
+    pub peak: Bytes,
+}
+
+/// What the system counts as this process's own: tensors, data, libraries; zero where it does not say.
+#[must_use]
+pub fn resident() -> Resident {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().strip_suffix("kB")?.trim().parse().ok().map(|kib: u64| Bytes(kib.saturating_mul(1024)))
+    };
+    Resident { now: field("VmRSS:").unwrap_or_default(), peak: field("VmHWM:").unwrap_or_default() }
+}
+
+/// Resident memory less the tensors, which the allocator counts itself.
+#[must_use]
+pub fn resident_without_tensors() -> Bytes {
+    resident().now.saturating_sub(stats().allocated)
+}
+
+/// Makes every large block go back to the system as soon as it is freed, for processes whose resident memory is bounded.
+/// Costs page faults where large tensors come and go.
+pub fn keep_little() {
+    // SAFETY: sets parameters of the C library, which locks them itself.
+    unsafe { ffi::lt_host_keep_little() }
+}
+
+/// Gives back to the system what was freed and is still held.
+pub fn trim() {
+    // SAFETY: the C library locks its own lists.
+    unsafe { ffi::lt_host_trim() }
 }
 
 /// Draws the line, or takes it away. What is already held stays, even above the new line.

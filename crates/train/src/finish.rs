@@ -1,7 +1,7 @@
 //! The end of a run: the last evaluation, the last checkpoint, the summary.
 
 use lowtide_core::{Bytes, Ending, Event, Metrics, SCHEMA, Stop};
-use lowtide_torch::{GradScaler, attempt};
+use lowtide_torch::{GradScaler, attempt, host};
 
 use crate::checkpoint;
 use crate::error::{Result, TrainError};
@@ -79,6 +79,8 @@ impl Run<'_> {
             effective_batch: self.settings.train.batch,
             micro_batch_final: self.measures().micro_batch.get(),
             line_bytes: self.memory.line.limit().map(Bytes::get),
+            host_line_bytes: self.memory.host_line.limit().map(Bytes::get),
+            peak_rss_bytes: host::resident().peak.get(),
             peak_reserved_bytes: figures.reserved_peak.get(),
             peak_allocated_bytes: figures.allocated_peak.get(),
             idle_after_eval_bytes: self.now.idle_after_eval.map(Bytes::get),
@@ -94,6 +96,7 @@ impl Run<'_> {
             samples_per_second: per_second,
             targets_per_second: per_second * self.state.targets_per_sample as f64,
             weights_sha256: attempt(|| weights_sha256(&self.state.workload.state()))?,
+            cache: self.state.workload.feeding(),
             wall_seconds: self.now.wall_seconds(),
             stopped,
         })

@@ -15,6 +15,7 @@ mod checkpoint;
 mod cleaning;
 mod error;
 mod evaluate;
+mod feeding;
 mod finish;
 mod inject;
 mod learning_rate;
@@ -37,6 +38,7 @@ mod trend;
 mod workload;
 
 pub use error::{FolderProblem, Holder, Result, TrainError};
+pub use feeding::{Feeding, FeedingPoint, Fetched};
 pub use inject::{Injection, InjectionError};
 pub use profile::Profile;
 pub use requests::Requests;

@@ -1,6 +1,5 @@
 //! The lines of a run, drawn under the allocators, and what the allocators say.
 
-use std::fs;
 use std::time::Instant;
 
 use lowtide_core::{Bytes, Line, LineSpec};
@@ -34,7 +33,7 @@ pub(crate) struct Reading {
 ///
 /// On the CPU the line bounds the memory of tensors. On a GPU it is what the driver sees, so the allocator gets what
 /// remains after the context. The host line bounds the resident memory of the process, so tensors on the host get what
-/// remains after what else was resident at the start.
+/// remains after what else was resident at the start and what data may take.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     device: Device,
@@ -50,15 +49,16 @@ pub(crate) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Resolves the lines, without drawing them yet.
+    /// Resolves the lines, without drawing them yet; `data` is what the workload's data may take on the host.
     pub(crate) fn resolve(
         settings: &MemorySettings,
         facts: &DeviceFacts,
         allocator: &AllocatorSettings,
+        data: Bytes,
     ) -> Result<Self> {
         let line = resolved(settings.line, facts.total, "memory.line")?;
         let host_line = resolved(settings.host_line, facts.host_total, "memory.host_line")?;
-        let host_limit = below(host_line, Holder::Program, resident_without_tensors())?;
+        let host_limit = below(host_line, Holder::Program, host::resident_without_tensors().saturating_add(data))?;
         let limit = match facts.device {
             Device::Cuda(_) => {
                 let slack = if allocator.expandable() { EXPANDABLE_SLACK } else { Bytes::ZERO };
@@ -164,15 +164,4 @@ fn least(a: Line, b: Line) -> Line {
         (None, Some(_)) => b,
         _ => a,
     }
-}
-
-/// Resident memory of this process, less the tensors, which the allocator counts itself.
-fn resident_without_tensors() -> Bytes {
-    let pages = fs::read_to_string("/proc/self/statm").ok().and_then(|text| {
-        let field = text.split_ascii_whitespace().nth(1)?;
-        field.parse::<u64>().ok()
-    });
-    // Linux on x86-64 and on most arm64 kernels.
-    const PAGE: u64 = 4096;
-    Bytes(pages.unwrap_or(0).saturating_mul(PAGE)).saturating_sub(host::stats().allocated)
 }

@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
         if let Some(schedule) = &schedule {
             schedule.fits(settings.train.steps, settings.train.batch)?;
         }
-        let memory = DeviceMemory::resolve(&settings.memory, facts, allocator)?;
+        let memory = DeviceMemory::resolve(&settings.memory, facts, allocator, workload.data_reserve())?;
         let mut state = new_state(settings, facts, workload, injections);
         if let Some(schedule) = &schedule {
             schedule.agrees(|measures| state.kind_in(measures))?;

@@ -100,6 +100,8 @@ fn summary(workload: &str, runs: &[RunResult]) -> Value {
         whole["samples_lost"] = sum(|run| run.samples_lost);
         whole["peak_reserved_bytes"] = highest(|run| run.peak_reserved_bytes);
         whole["peak_allocated_bytes"] = highest(|run| run.peak_allocated_bytes);
+        whole["peak_rss_bytes"] = highest(|run| run.peak_rss_bytes);
+        whole["cache"] = json!(figures.iter().filter_map(|run| run.cache.clone()).reduce(|all, next| next.after(&all)));
         whole["wall_seconds"] = json!(figures.iter().map(|run| run.wall_seconds).sum::<f64>());
     }
     whole["workload"] = json!(workload);
@@ -132,6 +134,7 @@ fn told(run: &RunResult) -> Value {
             "eval_loss": run.eval_loss,
             "metrics": run.metrics,
             "weights_sha256": run.weights_sha256,
+            "cache": run.cache,
             "wall_seconds": run.wall_seconds,
         }),
         Err(error) => json!({ "error": error }),

@@ -8,6 +8,7 @@ use lowtide_torch::tch::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::feeding::Feeding;
 use crate::tensor_file::bytes_of;
 
 /// The contents of `summary.json`. Sizes are bytes, times are seconds.
@@ -33,6 +34,11 @@ pub struct Summary {
     pub micro_batch_final: u32,
     /// The line, where one was drawn.
     pub line_bytes: Option<u64>,
+    /// The line of the host, where one was drawn.
+    pub host_line_bytes: Option<u64>,
+    /// The most memory of the host that the process ever took, all its runs together.
+    #[serde(default)]
+    pub peak_rss_bytes: u64,
     /// The most memory taken from the device.
     pub peak_reserved_bytes: u64,
     /// The most memory held by tensors.
@@ -63,6 +69,8 @@ pub struct Summary {
     pub targets_per_second: f64,
     /// SHA-256 over names and values of parameters and buffers.
     pub weights_sha256: String,
+    /// What feeding it with data came to, where it was fed.
+    pub cache: Option<Feeding>,
     /// Time from start to end, over all starts of the run.
     pub wall_seconds: f64,
     /// How it ended.

@@ -5,9 +5,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lowtide_core::Bytes;
 use lowtide_torch::Segment;
 use lowtide_torch::tch::Tensor;
 
+use crate::feeding::Feeding;
 use crate::tally::{Means, Tally};
 
 /// A model with its data, as the loop sees it: a chain of segments, a loss, and batches that can be cut.
@@ -67,6 +69,16 @@ pub trait Workload {
 
     /// Targets in one sample: what micro-batches are weighted by.
     fn targets_per_sample(&self) -> u64;
+
+    /// Memory on the host that data may come to take besides tensors, where the workload bounds it.
+    fn data_reserve(&self) -> Bytes {
+        Bytes::ZERO
+    }
+
+    /// What feeding the run with data came to since the workload was built; `None` where nothing is fed.
+    fn feeding(&self) -> Option<Feeding> {
+        None
+    }
 
     /// The least loss that any model can reach on this data, where it is known.
     fn loss_floor(&self) -> Option<f64> {
