@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::micro_batch::MicroBatchChoice;
 use crate::precision::Precision;
 use crate::recompute::Recompute;
-use crate::wrong::{Wrong, at_least_one, ensure};
+use crate::wrong::{Wrong, at_least_one, ensure, every};
 
 /// How long and in what pieces a run trains: the keys under `train`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,9 @@ use crate::wrong::{Wrong, at_least_one, ensure};
 pub struct TrainSettings {
     /// Optimizer steps, 1 or more. Default: 300.
     pub steps: u64,
+    /// Passes over the training data, 1 or more, for workloads that know how much that is: `steps` follows from it, and
+    /// so do evaluations and checkpoints, once a pass, where nothing is said of them. Default: null.
+    pub epochs: Option<u64>,
     /// Samples per step, 1 or more, whatever the micro-batch is. Default: 32.
     pub batch: u32,
     /// Samples computed at once, up to `batch`. Default: auto.
@@ -27,6 +30,7 @@ impl Default for TrainSettings {
     fn default() -> Self {
         Self {
             steps: 300,
+            epochs: None,
             batch: 32,
             micro_batch: MicroBatchChoice::Auto,
             precision: Precision::Auto,
@@ -38,6 +42,7 @@ impl Default for TrainSettings {
 impl TrainSettings {
     pub(crate) fn check(&self) -> Result<(), Wrong> {
         at_least_one("steps", self.steps)?;
+        every("epochs", self.epochs)?;
         at_least_one("batch", self.batch.into())?;
         let MicroBatchChoice::Samples(samples) = self.micro_batch else {
             return Ok(());
