@@ -77,7 +77,9 @@ fn write(path: &Path, sample: usize, compression: Compression) {
             token.copy_from_slice(&((state >> 40) as u32 % 50_000).to_le_bytes());
         }
         let shape = Cow::Owned(vec![sample as u64 / 4]);
-        writer.append(&[Tensor { name: "tokens", dtype: Dtype::U32, shape, bytes: &bytes }]).expect("a good sample");
+        writer
+            .append(&[Tensor { name: "tokens", dtype: Dtype::U32, shape, bytes: &bytes }], None)
+            .expect("a good sample");
     }
     writer.finish().expect("room on the disk");
 }

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use lowtide_pickle::PickleError;
 use thiserror::Error;
 
+use crate::shard;
+
 /// A file that is broken, cut short, or holds what this crate does not read; each text names the file, the place and
 /// the problem.
 #[derive(Debug, Error)]
@@ -108,6 +110,9 @@ pub enum DataError {
         /// That of the bytes.
         found: u32,
     },
+    /// A shard of Lowtide's own cannot be read.
+    #[error(transparent)]
+    Shard(#[from] shard::Error),
 }
 
 impl DataError {
@@ -119,6 +124,8 @@ impl DataError {
             Self::CutShort { .. } | Self::Checksum { .. } | Self::Malformed { .. } => {
                 Some("copy or write the file again")
             }
+            Self::Shard(shard::Error::Version { .. }) => Some("pack the data again"),
+            Self::Shard(_) => Some("copy or pack the file again"),
             Self::Columns { .. } => Some("each list of a batch file holds one element for each sample"),
             Self::Io { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => Some("is the path right?"),

@@ -14,6 +14,8 @@ pub const KNOWN_ENDINGS: [&str; 10] =
 pub struct Folder {
     /// The data files, by name.
     pub files: Vec<PathBuf>,
+    /// Lowtide's own shards, by name.
+    pub shards: Vec<PathBuf>,
     /// How many other things there are; hidden ones are not counted.
     pub others: u64,
 }
@@ -26,7 +28,7 @@ impl Folder {
     /// Where the folder cannot be read.
     pub fn list(path: &Path) -> Result<Self, DataError> {
         let failed = |source| DataError::Io { file: path.to_owned(), place: Place::Whole, source };
-        let mut folder = Self { files: Vec::new(), others: 0 };
+        let mut folder = Self { files: Vec::new(), shards: Vec::new(), others: 0 };
         for entry in fs::read_dir(path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
@@ -36,11 +38,14 @@ impl Folder {
             // A link to a file that is gone stays: whoever opens it hears of it.
             if is_data_file(&name.to_string_lossy()) && !entry.path().is_dir() {
                 folder.files.push(entry.path());
+            } else if name.as_encoded_bytes().ends_with(b".shard") {
+                folder.shards.push(entry.path());
             } else {
                 folder.others += 1;
             }
         }
         folder.files.sort();
+        folder.shards.sort();
         Ok(folder)
     }
 }

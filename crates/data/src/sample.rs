@@ -1,10 +1,13 @@
 //! What a model is shown at a time.
 
+use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 
 use lowtide_core::Bytes;
+use thiserror::Error;
 
-use crate::Dtype;
+use crate::{DataError, Dtype, Place, shard};
 
 /// One sample: its fields in the order of the file.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +59,49 @@ impl Sample {
             sum.saturating_add(field_bytes(values as u64, dimensions))
         })
     }
+}
+
+/// A field of a type that a shard does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("field `{}` has values of {dtype}, which a shard does not hold", field.escape_debug())]
+pub struct Unpackable {
+    /// The field.
+    pub field: Arc<str>,
+    /// The type.
+    pub dtype: Dtype,
+}
+
+impl Unpackable {
+    /// The same, as an error of the file that the sample came from.
+    #[must_use]
+    pub fn in_file(self, file: &Path) -> DataError {
+        DataError::Unsupported {
+            file: file.to_owned(),
+            place: Place::Value(self.field.to_string()),
+            what: format!("a sample with values of {}", self.dtype),
+            hint: Some("save it as plain numbers, such as float32 or int64"),
+        }
+    }
+}
+
+/// The sample as the tensors of a [record](shard::Record): what [`shard::Writer::append`] takes.
+///
+/// # Errors
+///
+/// Where a field has a type that a shard does not hold.
+pub fn tensors_of(sample: &Sample) -> Result<Vec<shard::Tensor<'_>>, Unpackable> {
+    const { assert!(cfg!(target_endian = "little"), "samples are in the byte order of the machine, shards little-endian") };
+    let tensors = sample.fields.iter().map(|field| {
+        let (dtype, shape, bytes) = match &field.value {
+            FieldValue::Text(text) => (shard::Dtype::Text, Cow::Owned(vec![text.len() as u64]), text.as_bytes()),
+            FieldValue::Array { dtype, shape, bytes } => {
+                let unpackable = || Unpackable { field: Arc::clone(&field.name), dtype: *dtype };
+                (shard::Dtype::of(*dtype).ok_or_else(unpackable)?, Cow::Borrowed(&shape[..]), &bytes[..])
+            }
+        };
+        Ok(shard::Tensor { name: &field.name, dtype, shape, bytes })
+    });
+    tensors.collect()
 }
 
 /// Memory of a sample without fields.

@@ -96,8 +96,9 @@ fn without_repeats(tensor: &Tensor) -> (Tensor, u64) {
     (view, repeats)
 }
 
+/// A number of any type.
 #[derive(Clone, Copy)]
-enum Number {
+pub(crate) enum Number {
     Integer(i128),
     Float(f64),
 }
@@ -137,9 +138,9 @@ impl Total {
     }
 }
 
-type Decode = fn(&[u8], Order) -> Number;
+pub(crate) type Decode = fn(&[u8], Order) -> Number;
 
-fn decoder(dtype: Dtype) -> Option<Decode> {
+pub(crate) fn decoder(dtype: Dtype) -> Option<Decode> {
     Some(match dtype {
         Dtype::Bool => |bytes, _| Number::Integer(i128::from(bytes[0] != 0)),
         Dtype::Uint8

@@ -24,9 +24,20 @@ pub trait Store: Send + Sync + 'static {
         self.shard_bytes(shard)
     }
 
+    /// What reading some samples of a shard takes for the moment, besides the samples.
+    fn samples_cost(&self, _shard: u32) -> Bytes {
+        Bytes::ZERO
+    }
+
     /// Reads all samples of a shard.
     fn read_shard(&self, shard: u32) -> Result<Vec<Self::Sample>, DataError>;
 
-    /// Reads some samples of a shard, given in rising order; those that lie side by side with one read.
+    /// Reads some samples of a shard, given in rising order, that are held and let go of together.
+    fn read_together(&self, shard: u32, places: &[u64]) -> Result<Vec<Self::Sample>, DataError> {
+        self.read_samples(shard, places)
+    }
+
+    /// Reads some samples of a shard, given in rising order; those that lie side by side with one read. Each is given back by
+    /// itself.
     fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<Self::Sample>, DataError>;
 }

@@ -1,14 +1,17 @@
-//! Where each sample of a data set lies, without reading any.
+//! What is known of every sample of a data set, without reading any.
 //!
-//! An [`Index`] holds 16 bytes a sample and about 40 a file besides its name. It is made by opening every file once,
-//! and saved, so that the next run opens one file instead of thousands. With it are saved size and time of change of
-//! every file: an index that no longer fits its files is noticed and made anew.
+//! An [`Index`] holds 16 bytes a sample and about 60 a file besides its name: what each takes in memory, and the hash of its id. It
+//! is made by looking at every file once, and saved, so that the next run opens one file instead of thousands. With it are
+//! saved size and time of change of every file: those that have changed since are looked at again.
 
-mod error;
+mod look;
 mod open;
 mod saved;
 mod table;
 
-pub use error::Error;
-pub use open::{Opened, Rebuilt, open_or_build};
-pub use table::{Builder, FileStamp, Index, Place};
+pub(crate) use look::Looked;
+pub use look::SetKind;
+pub use open::Rebuilt;
+pub(crate) use open::{Opened, open_or_build};
+pub use saved::Unusable;
+pub use table::{Builder, FileCost, FileStamp, Index, SampleFacts};

@@ -1,22 +1,29 @@
-//! Opening the index of a folder, making it where there is none that fits.
+//! Opening the index of a folder, looking at those files that it does not know.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
-use super::{Builder, Error, FileStamp, Index};
-use crate::shard::Reader;
+use super::{Builder, FileStamp, Index, Looked, SetKind, Unusable};
+use crate::feed::OnDamage;
+use crate::{DataError, Place};
+
+/// Threads that look at files, at the most.
+const MOST_THREADS: usize = 8;
+/// Files for which another thread is worth its start.
+const FILES_A_THREAD: usize = 64;
 
 /// An index that fits the files of its folder.
 #[derive(Debug)]
-pub struct Opened {
-    /// The index.
-    pub index: Index,
+pub(crate) struct Opened {
+    pub(crate) index: Index,
     /// Why it was made anew; `None` where the saved one was used.
-    pub rebuilt: Option<Rebuilt>,
-    /// Why a new one could not be saved, such as in a folder that may only be read. The index is good all the same.
-    pub unsaved: Option<Error>,
+    pub(crate) rebuilt: Option<Rebuilt>,
+    /// Files that cannot be read, where these are to be skipped.
+    pub(crate) left_out: Vec<DataError>,
 }
 
 /// Why an index was made anew.
@@ -27,15 +34,10 @@ pub enum Rebuilt {
     /// The saved one could not be used.
     Unusable {
         /// What was wrong with it.
-        reason: String,
+        reason: &'static str,
     },
-    /// A file was changed since.
+    /// A file was added or changed since.
     Changed {
-        /// The file.
-        name: String,
-    },
-    /// A file was added since.
-    Added {
         /// The file.
         name: String,
     },
@@ -50,97 +52,157 @@ impl fmt::Display for Rebuilt {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => write!(formatter, "there was no index"),
-            Self::Unusable { reason } => write!(formatter, "{reason}"),
-            Self::Changed { name } => write!(formatter, "{name} was changed since the index was made"),
-            Self::Added { name } => write!(formatter, "{name} was added since the index was made"),
+            Self::Unusable { reason } => write!(formatter, "the saved index is not usable: {reason}"),
+            Self::Changed { name } => write!(formatter, "{name} was added or changed since the index was made"),
             Self::Removed { name } => write!(formatter, "{name} was removed since the index was made"),
         }
     }
 }
 
-/// Opens the index of the shards in `folder` that is saved at `path`, or makes it and saves it there.
+/// Opens the index of the files `names` in `folder`: takes from the one saved at `saved` what still fits, looks at the other
+/// files, and saves what is new.
 ///
-/// Looks at size and time of every file, and opens none where the saved index fits.
-///
-/// # Errors
-///
-/// Where the folder cannot be listed or has no shards, or one of them cannot be opened.
-pub fn open_or_build(folder: &Path, path: &Path) -> Result<Opened, Error> {
-    let names = shard_names(folder)?;
-    let rebuilt = match Index::load(path) {
-        Ok(index) => match index.misfit(folder, &names)? {
-            None => return Ok(Opened { index, rebuilt: None, unsaved: None }),
-            Some(misfit) => misfit,
-        },
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Rebuilt::Missing,
-        Err(error) => Rebuilt::Unusable { reason: error.to_string() },
+/// An index that cannot be saved, in a folder that may only be read for instance, is good all the same.
+pub(crate) fn open_or_build(
+    folder: &Path,
+    (kind, names): (SetKind, &[String]),
+    saved: Option<&Path>,
+    on_damage: OnDamage,
+) -> Result<Opened, DataError> {
+    let (known, mut rebuilt) = match saved.map(|path| Index::load(path, kind)) {
+        Some(Ok(index)) => (Some(index), None),
+        None | Some(Err(Unusable::Missing)) => (None, Some(Rebuilt::Missing)),
+        Some(Err(Unusable::Because(reason))) => (None, Some(Rebuilt::Unusable { reason })),
     };
-    let index = Index::build_of(folder, &names)?;
-    let unsaved = index.save(path).err();
-    Ok(Opened { index, rebuilt: Some(rebuilt), unsaved })
+    let mut fates = fates(folder, names, known.as_ref());
+    let unknown: Vec<usize> = (0..names.len()).filter(|at| fates[*at].is_none()).collect();
+    let mut left_out = Vec::new();
+    let looked = look_at_all(folder, kind, names, &unknown, on_damage);
+    for (at, looked) in unknown.into_iter().zip(looked) {
+        match (looked, on_damage) {
+            (Ok(looked), _) => {
+                rebuilt.get_or_insert_with(|| Rebuilt::Changed { name: names[at].clone() });
+                fates[at] = Some(Fate::Looked(looked));
+            }
+            (Err(error), OnDamage::Skip) => left_out.push(error),
+            (Err(error), OnDamage::Stop) => return Err(error),
+        }
+    }
+    if let Some(index) = known {
+        let kept = fates.iter().flatten().filter_map(|fate| match fate {
+            Fate::Known(file) => Some(*file),
+            Fate::Looked(_) => None,
+        });
+        let gone = first_gone(&index, kept);
+        if let Some(name) = gone.filter(|_| rebuilt.is_none()) {
+            rebuilt = Some(Rebuilt::Removed { name });
+        }
+        if rebuilt.is_none() {
+            return Ok(Opened { index, rebuilt, left_out });
+        }
+        return Ok(finish(build(names, fates, Some(&index)), kind, saved, rebuilt, left_out));
+    }
+    Ok(finish(build(names, fates, None), kind, saved, rebuilt, left_out))
 }
 
-impl Index {
-    /// Makes the index of all files `*.shard` in `folder`, in the order of their names.
-    ///
-    /// # Errors
-    ///
-    /// Where the folder cannot be listed or has no shards, or one of them cannot be opened.
-    pub fn build(folder: &Path) -> Result<Self, Error> {
-        Self::build_of(folder, &shard_names(folder)?)
-    }
-
-    fn build_of(folder: &Path, names: &[String]) -> Result<Self, Error> {
-        let mut builder = Builder::new();
-        for name in names {
-            let path = folder.join(name);
-            let metadata = fs::metadata(&path).map_err(Error::io(&path, "look at"))?;
-            let reader = Reader::open(path)?;
-            let places: Result<Vec<_>, _> = (0..reader.len()).map(|record| reader.place_of(record)).collect();
-            builder.add(name, FileStamp::new(&metadata, reader.fingerprint()), places?);
-        }
-        Ok(builder.finish())
-    }
-
-    /// The first thing in which the files differ from those of the index.
-    fn misfit(&self, folder: &Path, names: &[String]) -> Result<Option<Rebuilt>, Error> {
-        let known: HashSet<&str> = (0..self.files()).map(|file| self.name_of(file)).collect();
-        if let Some(name) = names.iter().find(|name| !known.contains(name.as_str())) {
-            return Ok(Some(Rebuilt::Added { name: name.clone() }));
-        }
-        let there: HashSet<&str> = names.iter().map(String::as_str).collect();
-        for file in 0..self.files() {
-            let name = self.name_of(file);
-            if !there.contains(name) {
-                return Ok(Some(Rebuilt::Removed { name: name.to_owned() }));
-            }
-            let path = folder.join(name);
-            let metadata = fs::metadata(&path).map_err(Error::io(&path, "look at"))?;
-            let stamp = self.stamp_of(file);
-            if FileStamp::new(&metadata, stamp.fingerprint) != stamp {
-                return Ok(Some(Rebuilt::Changed { name: name.to_owned() }));
-            }
-        }
-        Ok(None)
-    }
+/// What becomes of a file in the new index.
+enum Fate {
+    /// It is as the saved index has it, under this number.
+    Known(u32),
+    Looked(Looked),
 }
 
-/// The names of all shards in the folder, sorted: the order of a folder is left to chance.
-fn shard_names(folder: &Path) -> Result<Vec<String>, Error> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
-        let path = entry.map_err(Error::io(folder, "list"))?.path();
-        if path.extension().is_none_or(|extension| extension != "shard") {
-            continue;
+/// Those files that are as the index has them.
+fn fates(folder: &Path, names: &[String], known: Option<&Index>) -> Vec<Option<Fate>> {
+    let Some(index) = known else { return names.iter().map(|_| None).collect() };
+    let files: HashMap<&str, u32> = (0..index.files()).map(|file| (index.name_of(file), file)).collect();
+    let same = |name: &String| {
+        let file = *files.get(name.as_str())?;
+        let metadata = fs::metadata(folder.join(name)).ok()?;
+        let stamp = index.stamp_of(file);
+        (FileStamp::new(&metadata, stamp.fingerprint) == stamp).then_some(Fate::Known(file))
+    };
+    names.iter().map(same).collect()
+}
+
+/// The first file of the index that is not among those kept.
+fn first_gone(index: &Index, kept: impl Iterator<Item = u32>) -> Option<String> {
+    let mut is_there = vec![false; index.files() as usize];
+    kept.for_each(|file| is_there[file as usize] = true);
+    let gone = is_there.iter().position(|there| !there)?;
+    Some(index.name_of(gone as u32).to_owned())
+}
+
+/// Looks at these of the files, with some threads; after an error at which to stop, the rest may be missing.
+fn look_at_all(
+    folder: &Path,
+    kind: SetKind,
+    names: &[String],
+    wanted: &[usize],
+    on_damage: OnDamage,
+) -> Vec<Result<Looked, DataError>> {
+    let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let threads = cores.min(wanted.len() / FILES_A_THREAD).max(1);
+    let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let look = || {
+        let mut looked = Vec::new();
+        while !is_over.load(Ordering::Relaxed) {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(at) = wanted.get(place) else { break };
+            let found = kind.look_at(&folder.join(&names[*at]));
+            if found.is_err() && on_damage == OnDamage::Stop {
+                is_over.store(true, Ordering::Relaxed);
+            }
+            looked.push((place, found));
         }
-        match path.file_name().and_then(|name| name.to_str()) {
-            Some(name) => names.push(name.to_owned()),
-            None => return Err(Error::Name { file: path }),
+        looked
+    };
+    let mut all: Vec<_> = thread::scope(|scope| {
+        let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(look)).collect();
+        let mut all = look();
+        for helper in helpers {
+            all.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        all
+    });
+    all.sort_by_key(|(place, _)| *place);
+    // Files are taken in order, so those before the first error were all looked at.
+    all.into_iter().map(|(_, looked)| looked).collect()
+}
+
+fn build(names: &[String], fates: Vec<Option<Fate>>, known: Option<&Index>) -> Index {
+    let mut builder = Builder::new();
+    for (name, fate) in names.iter().zip(fates) {
+        match (fate, known) {
+            (Some(Fate::Looked(looked)), _) => builder.add(name, looked.stamp, looked.cost, looked.samples),
+            (Some(Fate::Known(file)), Some(index)) => {
+                let samples = index.samples_of(file).iter().copied();
+                builder.add(name, index.stamp_of(file), index.cost_of(file), samples);
+            }
+            _ => {}
         }
     }
-    if names.is_empty() {
-        return Err(Error::Empty { folder: folder.to_path_buf() });
+    builder.finish()
+}
+
+fn finish(
+    index: Index,
+    kind: SetKind,
+    saved: Option<&Path>,
+    rebuilt: Option<Rebuilt>,
+    left_out: Vec<DataError>,
+) -> Opened {
+    if let Some(path) = saved {
+        // Without it the next run looks at the files again, which costs time and nothing else.
+        let _ = index.save(path, kind);
     }
-    names.sort_unstable();
-    Ok(names)
+    Opened { index, rebuilt, left_out }
+}
+
+impl FileStamp {
+    /// The stamp of a file, where the system gives it.
+    pub(crate) fn of(path: &Path, fingerprint: u32) -> Result<Self, DataError> {
+        let failed = |source| DataError::Io { file: path.to_owned(), place: Place::Whole, source };
+        Ok(Self::new(&fs::metadata(path).map_err(failed)?, fingerprint))
+    }
 }

@@ -1,25 +1,26 @@
 //! An index as a file.
 //!
-//! Little-endian: magic, version, the numbers of files, samples and bytes of names; then column by column the samples
-//! of each file, sizes, times, fingerprints, ends of names, the names, offsets and bytes of each sample; a CRC-32C of
-//! all before it at the end.
+//! Little-endian: magic, version, the kind of files, the numbers of files, samples and bytes of names; then column by column the
+//! samples of each file, sizes, times, fingerprints, memory, memory of reading, ends of names, the names, memory and hash of id
+//! of each sample; a CRC-32C of all before it at the end.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use lowtide_core::Bytes;
 
-use super::{Error, FileStamp, Index};
-use crate::durable;
+use super::{FileCost, FileStamp, Index, SampleFacts, SetKind};
+use crate::DataError;
 use crate::order::Layout;
+use crate::whole_file::write_whole;
 
 const MAGIC: [u8; 8] = *b"\x89LTI\r\n\x1a\n";
-const VERSION: u64 = 1;
-/// Magic, version, and three numbers.
-const HEAD: u64 = 5 * 8;
-const FILE: u64 = 5 * 8;
+const VERSION: u64 = 2;
+/// Magic, version, kind, and three numbers.
+const HEAD: u64 = 6 * 8;
+const FILE: u64 = 7 * 8;
 const SAMPLE: u64 = 2 * 8;
 const CHECKSUM: u64 = 4;
 const BUFFER: usize = 1 << 18;
@@ -29,53 +30,62 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where the disk refuses.
-    pub fn save(&self, path: &Path) -> Result<(), Error> {
-        let partial = durable::partial_of(path);
-        let saved = self.write(&partial).and_then(|()| durable::name(&partial, path));
-        saved.map_err(Error::io(path, "save"))
+    /// Where the disk refuses.
+    pub fn save(&self, path: &Path, kind: SetKind) -> Result<(), DataError> {
+        write_whole(path, |file| self.write(file, kind))
     }
 
     /// Reads a saved index; whether it still fits its files is not looked at.
     ///
     /// # Errors
     ///
-    /// [`Error::Unusable`] where it is damaged or of another version.
-    pub fn load(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
-        let len = file.metadata().map_err(Error::io(path, "look at"))?.len();
+    /// Where it is missing, damaged, of another version or of other files.
+    pub fn load(path: &Path, kind: SetKind) -> Result<Self, Unusable> {
+        let file = File::open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Unusable::Missing,
+            _ => Unusable::Because("it cannot be opened"),
+        })?;
+        let len = file.metadata().map_err(|_| Unusable::Because("it cannot be read"))?.len();
         let mut source = Source { reader: BufReader::with_capacity(BUFFER, file), checksum: 0 };
-        match source.index(len) {
-            Ok(Ok(index)) => Ok(index),
-            Ok(Err(reason)) => Err(Error::Unusable { file: path.to_path_buf(), reason }),
-            Err(source) => Err(Error::io(path, "read")(source)),
-        }
+        let read = source.index(len, kind).unwrap_or(Err("it cannot be read"));
+        read.map_err(Unusable::Because)
     }
 
-    fn write(&self, path: &Path) -> io::Result<()> {
-        let mut sink = Sink { writer: BufWriter::with_capacity(BUFFER, File::create(path)?), checksum: 0 };
+    fn write(&self, file: &mut impl Write, kind: SetKind) -> io::Result<()> {
+        let mut sink = Sink { writer: file, checksum: 0 };
         let files = 0..self.files();
         sink.bytes(&MAGIC)?;
-        sink.numbers([VERSION, u64::from(self.files()), self.samples(), self.names.len() as u64])?;
+        let kind = kind as u64;
+        sink.numbers([VERSION, kind, u64::from(self.files()), self.samples(), self.names.len() as u64])?;
         sink.numbers(files.map(|file| self.layout.samples_of(file)))?;
         sink.numbers(self.stamps.iter().map(|stamp| stamp.bytes.get()))?;
         sink.numbers(self.stamps.iter().map(|stamp| stamp.modified as u64))?;
         sink.numbers(self.stamps.iter().map(|stamp| u64::from(stamp.fingerprint)))?;
+        sink.numbers(self.costs.iter().map(|cost| cost.memory.get()))?;
+        sink.numbers(self.costs.iter().map(|cost| cost.reading.get()))?;
         sink.numbers(self.name_ends.iter().copied())?;
         sink.bytes(self.names.as_bytes())?;
-        sink.numbers(self.extents.iter().flat_map(|(offset, bytes)| [*offset, *bytes]))?;
+        sink.numbers(self.samples.iter().flat_map(|sample| [sample.memory.get(), sample.id_hash]))?;
         let checksum = sink.checksum;
-        sink.bytes(&checksum.to_le_bytes())?;
-        sink.writer.into_inner()?.sync_all()
+        sink.bytes(&checksum.to_le_bytes())
     }
 }
 
-struct Sink {
-    writer: BufWriter<File>,
+/// Why a saved index is of no use; making a new one mends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unusable {
+    /// There is none.
+    Missing,
+    /// What is wrong with it.
+    Because(&'static str),
+}
+
+struct Sink<'a, W: Write> {
+    writer: &'a mut W,
     checksum: u32,
 }
 
-impl Sink {
+impl<W: Write> Sink<'_, W> {
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.checksum = crc32c::crc32c_append(self.checksum, bytes);
         self.writer.write_all(bytes)
@@ -93,16 +103,20 @@ struct Source {
 
 impl Source {
     /// The index, or what is wrong with it.
-    fn index(&mut self, len: u64) -> io::Result<Result<Index, &'static str>> {
+    fn index(&mut self, len: u64, kind: SetKind) -> io::Result<Result<Index, &'static str>> {
         if len < HEAD + CHECKSUM {
             return Ok(Err("it is too short"));
         }
         if self.bytes(8)? != MAGIC {
             return Ok(Err("it begins with something else"));
         }
-        let [version, files, samples, name_bytes] = [self.number()?, self.number()?, self.number()?, self.number()?];
+        let head = self.numbers(5)?;
+        let [version, found, files, samples, name_bytes] = head[..] else { return Ok(Err("it is too short")) };
         if version != VERSION {
             return Ok(Err("it has another version"));
+        }
+        if found != kind as u64 {
+            return Ok(Err("it is of files of another kind"));
         }
         // Before anything is allocated: a damaged number must not ask for all the memory there is.
         let sizes = [files.checked_mul(FILE), samples.checked_mul(SAMPLE), Some(name_bytes), Some(HEAD + CHECKSUM)];
@@ -112,11 +126,12 @@ impl Source {
         }
         let counts = self.numbers(files)?;
         let stamps = self.stamps(files)?;
+        let (memory, reading) = (self.numbers(files)?, self.numbers(files)?);
         let name_ends = self.numbers(files)?;
         let names = String::from_utf8(self.bytes(name_bytes)?);
-        let mut extents = Vec::with_capacity(samples as usize);
+        let mut facts = Vec::with_capacity(samples as usize);
         for _ in 0..samples {
-            extents.push((self.number()?, self.number()?));
+            facts.push(SampleFacts { memory: Bytes(self.number()?), id_hash: self.number()? });
         }
         let checksum = self.checksum;
         if self.bytes(CHECKSUM)? != checksum.to_le_bytes() {
@@ -126,7 +141,9 @@ impl Source {
         let Some(names) = names.ok().filter(|names| ends_fit(names, &name_ends) && counted == Some(samples)) else {
             return Ok(Err("its parts do not fit together"));
         };
-        Ok(Ok(Index { layout: Arc::new(Layout::new(counts)), stamps, names, name_ends, extents }))
+        let cost = |(memory, reading)| FileCost { memory: Bytes(memory), reading: Bytes(reading) };
+        let costs = memory.into_iter().zip(reading).map(cost).collect();
+        Ok(Ok(Index { layout: Arc::new(Layout::new(counts)), stamps, costs, names, name_ends, samples: facts }))
     }
 
     fn stamps(&mut self, files: u64) -> io::Result<Vec<FileStamp>> {

@@ -27,33 +27,38 @@ impl FileStamp {
     }
 }
 
-/// Where a sample lies.
+/// What the samples of a file take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The number of the file.
-    pub file: u32,
-    /// The number of the sample in the file.
-    pub position: u64,
-    /// Where its bytes begin in the file.
-    pub offset: u64,
-    /// How many bytes it takes there.
-    pub bytes: Bytes,
+pub struct FileCost {
+    /// Memory of all of them once they are read together.
+    pub memory: Bytes,
+    /// Memory that reading any of them takes besides, for the moment.
+    pub reading: Bytes,
 }
 
-/// Where each sample of a data set lies.
+/// What is known of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleFacts {
+    /// Memory that it takes once it is read by itself.
+    pub memory: Bytes,
+    /// The [hash](crate::shard::hash_of_id) of its id, 0 where it has none.
+    pub id_hash: u64,
+}
+
+/// The files and samples of a data set.
 ///
 /// A shard of the [`Layout`] is a file here. Everything is kept in columns: a million files with one sample each take
-/// less than 100 bytes a sample with names of up to 30 letters.
+/// less than 100 bytes a sample with names of up to 24 letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
     pub(super) layout: Arc<Layout>,
     pub(super) stamps: Vec<FileStamp>,
+    pub(super) costs: Vec<FileCost>,
     /// All names, one behind the other.
     pub(super) names: String,
     /// Where each name ends.
     pub(super) name_ends: Vec<u64>,
-    /// Offset and bytes of each sample.
-    pub(super) extents: Vec<(u64, u64)>,
+    pub(super) samples: Vec<SampleFacts>,
 }
 
 impl Index {
@@ -92,40 +97,60 @@ impl Index {
         self.stamps[file as usize]
     }
 
-    /// The size of every file, for [`window_for`](crate::order::window_for) and [`curve`](crate::simulation::curve).
-    pub fn file_bytes(&self) -> Vec<Bytes> {
-        self.stamps.iter().map(|stamp| stamp.bytes).collect()
+    /// What the samples of a file take.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such file.
+    pub fn cost_of(&self, file: u32) -> FileCost {
+        self.costs[file as usize]
     }
 
-    /// Where a sample lies.
+    /// What is known of a sample.
     ///
     /// # Panics
     ///
     /// Where there is no such sample.
-    pub fn place_of(&self, sample: SampleId) -> Place {
-        let (offset, bytes) = self.extents[self.layout.number_of(sample) as usize];
-        Place { file: sample.shard, position: sample.index, offset, bytes: Bytes(bytes) }
+    pub fn sample(&self, sample: SampleId) -> SampleFacts {
+        self.samples[self.layout.number_of(sample) as usize]
+    }
+
+    /// What is known of the samples of a file.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such file.
+    pub fn samples_of(&self, file: u32) -> &[SampleFacts] {
+        let start = self.layout.start_of(file) as usize;
+        &self.samples[start..start + self.layout.samples_of(file) as usize]
+    }
+
+    /// All samples, in the order of their numbers.
+    pub(crate) fn all(&self) -> &[SampleFacts] {
+        &self.samples
     }
 
     /// The memory that the index takes.
     pub fn memory(&self) -> Bytes {
         let columns = self.stamps.capacity() * size_of::<FileStamp>()
+            + self.costs.capacity() * size_of::<FileCost>()
             + self.names.capacity()
             + self.name_ends.capacity() * size_of::<u64>()
-            + self.extents.capacity() * size_of::<(u64, u64)>()
+            + self.samples.capacity() * size_of::<SampleFacts>()
             + (self.layout.shards() as usize + 1) * size_of::<u64>();
         Bytes((size_of::<Self>() + columns) as u64)
     }
 }
 
-/// Makes an [`Index`] of files of any kind, in the order in which they are added.
+/// Makes an [`Index`] of files, in the order in which they are added.
 #[derive(Debug, Default)]
 pub struct Builder {
     counts: Vec<u64>,
     stamps: Vec<FileStamp>,
+    costs: Vec<FileCost>,
     names: String,
     name_ends: Vec<u64>,
-    extents: Vec<(u64, u64)>,
+    samples: Vec<SampleFacts>,
 }
 
 impl Builder {
@@ -134,12 +159,19 @@ impl Builder {
         Self::default()
     }
 
-    /// Adds a file, with offset and bytes of each of its samples.
-    pub fn add(&mut self, name: &str, stamp: FileStamp, samples: impl IntoIterator<Item = (u64, Bytes)>) {
-        let before = self.extents.len();
-        self.extents.extend(samples.into_iter().map(|(offset, bytes)| (offset, bytes.get())));
-        self.counts.push((self.extents.len() - before) as u64);
+    /// Adds a file.
+    pub fn add(
+        &mut self,
+        name: &str,
+        stamp: FileStamp,
+        cost: FileCost,
+        samples: impl IntoIterator<Item = SampleFacts>,
+    ) {
+        let before = self.samples.len();
+        self.samples.extend(samples);
+        self.counts.push((self.samples.len() - before) as u64);
         self.stamps.push(stamp);
+        self.costs.push(cost);
         self.names.push_str(name);
         self.name_ends.push(self.names.len() as u64);
     }
@@ -147,10 +179,11 @@ impl Builder {
     /// The index of what was added.
     pub fn finish(mut self) -> Index {
         self.stamps.shrink_to_fit();
+        self.costs.shrink_to_fit();
         self.names.shrink_to_fit();
         self.name_ends.shrink_to_fit();
-        self.extents.shrink_to_fit();
-        let layout = Arc::new(Layout::new(self.counts));
-        Index { layout, stamps: self.stamps, names: self.names, name_ends: self.name_ends, extents: self.extents }
+        self.samples.shrink_to_fit();
+        let Self { counts, stamps, costs, names, name_ends, samples } = self;
+        Index { layout: Arc::new(Layout::new(counts)), stamps, costs, names, name_ends, samples }
     }
 }

@@ -49,13 +49,13 @@ pub enum Error {
         found: Vec<u8>,
     },
     /// The file is of a version that this program does not know.
-    #[error("{file} has version {found} of the shard format, this program reads up to {known}", file = file.display())]
+    #[error("{file} has version {found} of the shard format, and this program reads version {known}", file = file.display())]
     Version {
         /// The file.
         file: PathBuf,
         /// The version it has.
         found: u32,
-        /// The newest version that can be read.
+        /// The version that can be read.
         known: u32,
     },
     /// The file does not end as a shard does.

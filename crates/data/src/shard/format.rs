@@ -4,12 +4,12 @@
 pub(super) const MAGIC: [u8; 8] = *b"\x89LTS\r\n\x1a\n";
 /// What a file ends with.
 pub(super) const END: [u8; 4] = *b"LTSE";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// The size of header and footer, and what records and tensors are aligned to: a cache line, and the widest vector.
 pub(super) const ALIGNMENT: u64 = 64;
 pub(super) const HEADER: usize = 64;
 pub(super) const FOOTER: usize = 64;
-const ENTRY: usize = 32;
+const ENTRY: usize = 40;
 /// The most that zstd can expand a byte to is below this: a block of 128 KiB that repeats one byte takes 4 bytes.
 const MOST_EXPANSION: u64 = 1 << 16;
 
@@ -31,6 +31,8 @@ pub(super) struct Entry {
     /// Of the bytes in the file.
     pub(super) checksum: u32,
     pub(super) encoding: Encoding,
+    /// The hash of the sample's id, 0 where it has none.
+    pub(super) id: u64,
 }
 
 impl Entry {
@@ -124,6 +126,7 @@ impl Index {
             bytes.extend(entry.raw.to_le_bytes());
             bytes.extend(entry.checksum.to_le_bytes());
             bytes.extend((entry.encoding as u32).to_le_bytes());
+            bytes.extend(entry.id.to_le_bytes());
         }
         bytes
     }
@@ -171,7 +174,7 @@ fn decode_entry(bytes: &[u8]) -> Result<Entry, &'static str> {
         1 => return Err("a compressed record cannot be so large"),
         _ => return Err("a record has an unknown encoding"),
     };
-    Ok(Entry { offset: u64_at(bytes, 0), stored, raw, checksum: u32_at(bytes, 24), encoding })
+    Ok(Entry { offset: u64_at(bytes, 0), stored, raw, checksum: u32_at(bytes, 24), encoding, id: u64_at(bytes, 32) })
 }
 
 /// The next bytes of a fixed number, or `None` where there are fewer.

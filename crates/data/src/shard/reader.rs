@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use lowtide_core::Bytes;
 
 use super::format::{self, ALIGNMENT, Encoding, Entry, FOOTER, Footer, HEADER, Index};
-use super::{Error, Part, Record, page_cache};
+use super::{Error, Part, Record};
+use crate::page_cache::{self, PageCache};
 
 /// A shard that is open for reading, by any number of threads at once.
 ///
-/// Holds a file handle, the names and 32 bytes a record; the samples stay in the file.
+/// Holds a file handle, the names and 40 bytes a record; the samples stay in the file.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
@@ -22,6 +23,7 @@ pub struct Reader {
     entries: Vec<Entry>,
     fingerprint: u32,
     opened: Stamp,
+    pages: PageCache,
 }
 
 /// What changes when a file is written to.
@@ -59,6 +61,15 @@ impl Reader {
     ///
     /// Where the file cannot be read, or is not a whole and undamaged shard.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        Self::open_with(path, PageCache::default())
+    }
+
+    /// The same, with a choice of what becomes of the pages that are read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reader::open`].
+    pub fn open_with(path: impl Into<PathBuf>, pages: PageCache) -> Result<Self, Error> {
         let path = path.into();
         let file = File::open(&path).map_err(Error::io(&path, "open"))?;
         let opened = Stamp::of(&file.metadata().map_err(Error::io(&path, "look at"))?);
@@ -66,7 +77,7 @@ impl Reader {
         let footer = check_ends(&file, &path, opened.bytes)?;
         let mut index = vec![0; footer.index_len as usize];
         file.read_exact_at(&mut index, footer.index_offset).map_err(Error::io(&path, "read"))?;
-        page_cache::let_go(&file, footer.index_offset, opened.bytes - footer.index_offset);
+        pages.after_reading(&file, footer.index_offset, opened.bytes - footer.index_offset);
         let found = crc32c::crc32c(&index);
         if found != footer.index_checksum {
             let (offset, expected) = (footer.index_offset, footer.index_checksum);
@@ -77,7 +88,7 @@ impl Reader {
         if entries.len() as u64 != footer.records {
             return Err(malformed("index and footer disagree about the number of records"));
         }
-        Ok(Self { file, path, names, entries, fingerprint: footer.index_checksum, opened })
+        Ok(Self { file, path, names, entries, fingerprint: footer.index_checksum, opened, pages })
     }
 
     /// The file.
@@ -128,6 +139,20 @@ impl Reader {
         self.entry(record).map(|entry| Bytes(entry.raw))
     }
 
+    /// Whether a record is read as it is.
+    pub(crate) fn is_plain(&self, record: u64) -> Result<bool, Error> {
+        self.entry(record).map(|entry| entry.encoding == Encoding::Plain)
+    }
+
+    /// The [hash](super::hash_of_id) of the id that a record was written with; `None` where it was written without.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRecord`].
+    pub fn id_hash_of(&self, record: u64) -> Result<Option<u64>, Error> {
+        self.entry(record).map(|entry| Some(entry.id).filter(|hash| *hash != 0))
+    }
+
     /// How large a buffer has to be to read these neighbouring records.
     ///
     /// # Errors
@@ -149,7 +174,7 @@ impl Reader {
         let span = self.span(&records)?;
         self.check_buffer(&span, buffer)?;
         self.file.read_exact_at(buffer, span.start).map_err(|source| self.why_not_read(source, span.end))?;
-        page_cache::let_go(&self.file, span.start, span.end - span.start);
+        self.pages.after_reading(&self.file, span.start, span.end - span.start);
         for record in records.clone() {
             let entry = &self.entries[record as usize];
             let start = (entry.offset - span.start) as usize;
@@ -216,6 +241,28 @@ impl<'a> Loaded<'a> {
         self.records.clone()
     }
 
+    /// The bytes of one of the records, as [`Record::parse`] takes them, into a buffer of their size.
+    pub(crate) fn unpack(&self, record: u64, scratch: &mut Scratch, into: &mut [u8]) -> Result<(), Error> {
+        let (entry, stored) = self.stored(record)?;
+        let malformed = |reason| Error::Malformed { file: self.reader.path.clone(), offset: entry.offset, reason };
+        match entry.encoding {
+            Encoding::Plain => into.copy_from_slice(stored),
+            Encoding::Zstd => scratch.unpack_into(stored, into).map_err(malformed)?,
+        }
+        Ok(())
+    }
+
+    fn stored(&self, record: u64) -> Result<(&'a Entry, &'a [u8]), Error> {
+        if !self.records.contains(&record) {
+            let (file, records) = (self.reader.path.clone(), self.reader.len());
+            return Err(Error::NoSuchRecord { file, record, records });
+        }
+        let first = self.reader.entries[self.records.start as usize].offset;
+        let entry = &self.reader.entries[record as usize];
+        let start = (entry.offset - first) as usize;
+        Ok((entry, &self.bytes[start..start + entry.stored as usize]))
+    }
+
     /// One of the records. Borrows what was read, or `scratch` where the record is compressed.
     ///
     /// # Errors
@@ -223,15 +270,8 @@ impl<'a> Loaded<'a> {
     /// [`Error::NoSuchRecord`] where it is not among those read; [`Error::Malformed`] where it was not written by
     /// Lowtide.
     pub fn record<'s>(&'s self, record: u64, scratch: &'s mut Scratch) -> Result<Record<'s>, Error> {
-        let file = || self.reader.path.clone();
-        if !self.records.contains(&record) {
-            return Err(Error::NoSuchRecord { file: file(), record, records: self.reader.len() });
-        }
-        let first = self.reader.entries[self.records.start as usize].offset;
-        let entry = &self.reader.entries[record as usize];
-        let start = (entry.offset - first) as usize;
-        let stored = &self.bytes[start..start + entry.stored as usize];
-        let malformed = |reason| Error::Malformed { file: file(), offset: entry.offset, reason };
+        let (entry, stored) = self.stored(record)?;
+        let malformed = |reason| Error::Malformed { file: self.reader.path.clone(), offset: entry.offset, reason };
         let raw = match entry.encoding {
             Encoding::Plain => stored,
             Encoding::Zstd => scratch.unpack(stored, entry.raw).map_err(malformed)?,
@@ -247,16 +287,20 @@ impl Scratch {
     }
 
     fn unpack(&mut self, stored: &[u8], raw: u64) -> Result<&[u8], &'static str> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.resize(raw as usize, 0);
+        let unpacked = self.unpack_into(stored, &mut bytes);
+        self.bytes = bytes;
+        unpacked.map(|()| &self.bytes[..])
+    }
+
+    fn unpack_into(&mut self, stored: &[u8], raw: &mut [u8]) -> Result<(), &'static str> {
         let decompressor = match &mut self.decompressor {
             Some(decompressor) => decompressor,
             none => none.insert(zstd::bulk::Decompressor::new().map_err(|_| "zstd cannot be started")?),
         };
-        self.bytes.clear();
-        self.bytes.reserve_exact(raw as usize);
-        // What is reserved may be more than what was asked for, and zstd fills all of it.
-        let len =
-            decompressor.decompress_to_buffer(stored, &mut self.bytes).map_err(|_| "a record cannot be unpacked")?;
-        if len as u64 == raw { Ok(&self.bytes) } else { Err("a record unpacks to another size") }
+        let len = decompressor.decompress_to_buffer(stored, raw).map_err(|_| "a record cannot be unpacked")?;
+        if len == raw.len() { Ok(()) } else { Err("a record unpacks to another size") }
     }
 }
 

@@ -41,14 +41,42 @@ impl<'a> Record<'a> {
     ///
     /// Where the bytes are no record.
     pub fn parse(bytes: &'a [u8], names: &'a [String]) -> Result<Self, &'static str> {
-        let mut head = bytes;
-        let count = u32::from_le_bytes(take(&mut head).ok_or("a record is too short")?);
-        let mut tensors = Vec::new();
-        for _ in 0..count {
-            let tensor = parse_tensor(&mut head, bytes, names)?;
-            tensors.push(tensor);
+        let tensors = Fields::of(bytes, names).collect::<Result<Vec<_>, _>>()?;
+        let is_text = |tensor: &Tensor<'_>| tensor.shape.len() == 1 && str::from_utf8(tensor.bytes).is_ok();
+        match tensors.iter().find(|tensor| tensor.dtype == Dtype::Text && !is_text(tensor)) {
+            None => Ok(Self { tensors }),
+            Some(_) => Err("a text is not UTF-8"),
         }
-        Ok(Self { tensors })
+    }
+}
+
+/// The tensors of a record, one after the other; ends at the first that is none.
+pub(crate) struct Fields<'a> {
+    left: u32,
+    head: &'a [u8],
+    record: &'a [u8],
+    names: &'a [String],
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn of(record: &'a [u8], names: &'a [String]) -> Self {
+        let mut head = record;
+        // Of a record without even a number of tensors, the first tensor is what is missing.
+        let left = take(&mut head).map_or(1, u32::from_le_bytes);
+        Self { left, head, record, names }
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<Tensor<'a>, &'static str>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let tensor = parse_tensor(&mut self.head, self.record, self.names);
+        if tensor.is_err() {
+            self.left = 0;
+        }
+        Some(tensor)
     }
 }
 
@@ -70,9 +98,13 @@ fn parse_tensor<'a>(head: &mut &[u8], record: &'a [u8], names: &'a [String]) -> 
     Ok(Tensor { name, dtype, shape: Cow::Owned(shape), bytes })
 }
 
+/// The next place at which a record or a tensor may begin.
+pub(crate) fn align(bytes: u64) -> u64 {
+    aligned(bytes).expect("a sample in memory is smaller than 2^64")
+}
+
 /// Writes a record over `record`; `name_of` gives the number of each name.
-pub(super) fn encode(tensors: &[Tensor<'_>], mut name_of: impl FnMut(&str) -> u32, record: &mut Vec<u8>) {
-    let align = |bytes: u64| aligned(bytes).expect("a sample in memory is smaller than 2^64");
+pub(crate) fn encode(tensors: &[Tensor<'_>], mut name_of: impl FnMut(&str) -> u32, record: &mut Vec<u8>) {
     let head: usize = tensors.iter().map(|tensor| 14 + 8 * tensor.shape.len()).sum();
     let mut start = align(4 + head as u64);
     record.clear();

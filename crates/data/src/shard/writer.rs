@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use lowtide_core::Bytes;
 
 use super::format::{self, Encoding, Entry, Footer, HEADER, Index, aligned};
-use super::{Error, Tensor, page_cache, record};
-use crate::durable;
+use super::{Dtype, Error, Tensor, hash_of_id, record};
+use crate::{durable, page_cache};
 
 const BUFFER: usize = 1 << 20;
 const MOST_DIMENSIONS: usize = u8::MAX as usize;
@@ -88,13 +88,13 @@ impl Writer {
         })
     }
 
-    /// Writes one sample behind the others, and gives its number.
+    /// Writes one sample behind the others, and gives its number. Of the id, its [hash](super::hash_of_id) is kept.
     ///
     /// # Errors
     ///
     /// [`Error::Sample`] where a tensor's bytes are not those of its shape, or two have the same name; nothing is
     /// written then.
-    pub fn append(&mut self, tensors: &[Tensor<'_>]) -> Result<u64, Error> {
+    pub fn append(&mut self, tensors: &[Tensor<'_>], id: Option<&str>) -> Result<u64, Error> {
         self.check(tensors)?;
         record::encode(tensors, |name| number_of(name, &mut self.numbers, &mut self.index.names), &mut self.record);
         let packed = match &mut self.compressor {
@@ -113,6 +113,7 @@ impl Writer {
             raw: self.record.len() as u64,
             checksum: crc32c::crc32c(stored),
             encoding,
+            id: id.map_or(0, hash_of_id),
         };
         let file = self.file.as_mut().expect("the file is there until it is finished");
         let end = write_padded(file, stored, self.offset);
@@ -181,6 +182,9 @@ impl Writer {
                     tensor.shape,
                     tensor.dtype
                 )
+            } else if tensor.dtype == Dtype::Text && (tensor.shape.len() != 1 || str::from_utf8(tensor.bytes).is_err())
+            {
+                "is no text in UTF-8 with one dimension".to_owned()
             } else if tensor.shape.len() > MOST_DIMENSIONS {
                 format!("has {} dimensions, and {MOST_DIMENSIONS} is the most", tensor.shape.len())
             } else if tensor.name.len() > usize::from(u16::MAX) {

@@ -11,7 +11,7 @@ use lowtide_core::Bytes;
 use lowtide_data::feed::{Feed, FeedError, FeedOptions, OnDamage, Store};
 use lowtide_data::order::{Cursor, Order, SampleId, Shuffle};
 use lowtide_data::policy::Policy;
-use lowtide_data::{BatchStore, Dtype, FieldValue, PtTensor, PtValue, Sample, write_pt};
+use lowtide_data::{DataSet, Dtype, OpenOptions, Packed, PtTensor, PtValue, View, write_pt};
 
 const STEPS: u64 = 50;
 
@@ -48,19 +48,16 @@ fn folder(files: u64) -> tempfile::TempDir {
     folder
 }
 
-fn floats(sample: &Sample, name: &str) -> Vec<f32> {
-    let Some(FieldValue::Array { dtype: Dtype::Float32, bytes, .. }) = sample.get(name) else {
-        panic!("{name} is not there: {sample:?}")
-    };
-    bytes.chunks_exact(4).map(|value| f32::from_le_bytes(value.try_into().unwrap())).collect()
+fn floats(sample: &Packed, name: &str) -> Vec<f32> {
+    sample.get(name).and_then(|view| view.to_f32()).unwrap_or_else(|| panic!("{name} is not there: {sample:?}"))
 }
 
 #[track_caller]
-fn check(id: SampleId, sample: &Sample) {
+fn check(id: SampleId, sample: &Packed) {
     let value = number(u64::from(id.shard), id.index);
     assert_eq!(floats(sample, "scores"), [value]);
     assert_eq!(floats(sample, "sequences")[1], value + 1.0 / 64.0);
-    assert_eq!(sample.get("ids"), Some(&FieldValue::Text(format!("{}/{}", id.shard, id.index))));
+    assert_eq!(sample.get("ids"), Some(View::Text(&format!("{}/{}", id.shard, id.index))));
 }
 
 fn two_epochs(budget: Bytes) -> FeedOptions {
@@ -72,7 +69,7 @@ fn every_sample_comes_once_an_epoch_under_any_budget() {
     let folder = folder(9);
     for shuffle in [Shuffle::Sequential, Shuffle::Window { shards: 2 }, Shuffle::Full] {
         for policy in [Policy::Belady, Policy::Lru] {
-            let store = Arc::new(BatchStore::open(folder.path(), OnDamage::Stop).unwrap().store);
+            let store = Arc::new(DataSet::open(folder.path(), OpenOptions::default()).unwrap().set);
             let whole = store.bytes();
             let order = Order::new(store.layout().clone(), shuffle, 11);
             for share in [8, 3, 1] {
@@ -94,7 +91,7 @@ fn every_sample_comes_once_an_epoch_under_any_budget() {
 /// Takes what there is, changing the folder after the third sample, and gives the error that ends it.
 fn changed_under_way(change: impl FnOnce(&Path)) -> FeedError {
     let folder = folder(9);
-    let store = Arc::new(BatchStore::open(folder.path(), OnDamage::Stop).unwrap().store);
+    let store = Arc::new(DataSet::open(folder.path(), OpenOptions::default()).unwrap().set);
     let order = Order::new(store.layout().clone(), Shuffle::Sequential, 1);
     // Room for two files at a time.
     let budget = Bytes(store.bytes().get() / 4);
@@ -129,17 +126,18 @@ fn a_damaged_file_stops_or_is_left_out() {
     let path = folder.path().join("batch_0002.pt");
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 30]).unwrap();
-    let error = BatchStore::open(folder.path(), OnDamage::Stop).unwrap_err();
+    let error = DataSet::open(folder.path(), OpenOptions::default()).unwrap_err();
     assert!(error.to_string().contains("batch_0002.pt"), "{error}");
-    let opened = BatchStore::open(folder.path(), OnDamage::Skip).unwrap();
-    assert_eq!((opened.left_out.len(), opened.store.layout().shards()), (1, 3));
+    let opened =
+        DataSet::open(folder.path(), OpenOptions { on_damage: OnDamage::Skip, ..OpenOptions::default() }).unwrap();
+    assert_eq!((opened.left_out.len(), opened.set.layout().shards()), (1, 3));
 
     // A byte flipped in a value is found when the value is read.
     let mut flipped = bytes;
     let place = flipped.windows(4).position(|window| window == number(2, 1).to_le_bytes()).unwrap();
     flipped[place] ^= 1;
     fs::write(&path, flipped).unwrap();
-    let store = Arc::new(BatchStore::open(folder.path(), OnDamage::Stop).unwrap().store);
+    let store = Arc::new(DataSet::open(folder.path(), OpenOptions::default()).unwrap().set);
     let order = Order::new(store.layout().clone(), Shuffle::Sequential, 1);
     let options = FeedOptions { on_damage: OnDamage::Skip, ..two_epochs(Bytes::from_mib(1)) };
     let mut feed = Feed::start(Arc::clone(&store), &order, Cursor::default(), options).unwrap();
@@ -155,6 +153,6 @@ fn a_damaged_file_stops_or_is_left_out() {
 #[test]
 fn a_folder_without_samples_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let error = BatchStore::open(folder.path(), OnDamage::Stop).unwrap_err().to_string();
-    assert!(error.ends_with("there are no samples in it: no data file that can be read"), "{error}");
+    let error = DataSet::open(folder.path(), OpenOptions::default()).unwrap_err().to_string();
+    assert!(error.ends_with("there are no data files in it"), "{error}");
 }

@@ -1,0 +1,208 @@
+//! A data set on a disk: a folder of shards or of batch files.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use lowtide_core::Bytes;
+
+use crate::changed::changed;
+use crate::feed::{OnDamage, Store};
+use crate::index::{FileStamp, Index, Opened, Rebuilt, SetKind, open_or_build};
+use crate::order::{Layout, SampleId};
+use crate::packed::Packed;
+use crate::page_cache::PageCache;
+use crate::shard::hash_of_id;
+use crate::{DataError, Place, batch_reads, shard_reads};
+
+/// Where the index of a folder is saved, in the folder itself.
+const SAVED_INDEX: &str = ".lowtide-index";
+
+/// How a data set is opened and read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenOptions {
+    /// What to do about a file that cannot be read. Default: stop.
+    pub on_damage: OnDamage,
+    /// What becomes of what was read in the page cache. Default: it is let go.
+    pub page_cache: PageCache,
+}
+
+/// A data set, and what was found on opening it.
+#[derive(Debug)]
+pub struct OpenedSet {
+    /// The samples that can be read.
+    pub set: DataSet,
+    /// Why each file that was left out cannot be read, with [`OnDamage::Skip`].
+    pub left_out: Vec<DataError>,
+    /// Why the index was made anew; `None` where the saved one was used.
+    pub rebuilt: Option<Rebuilt>,
+}
+
+/// Which samples of a file are read, and how they lie in memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Which<'a> {
+    /// All, in one buffer.
+    All,
+    /// Some, in one buffer.
+    Together(&'a [u64]),
+    /// Some, each in a buffer of its own, so that each is given back by itself.
+    Apart(&'a [u64]),
+}
+
+/// Files of samples, all of one kind: shards, or batch files as [`BatchFile`](crate::BatchFile) reads them.
+///
+/// Known of each sample are what it takes in memory and the hash of its id, of each file its size and time of change; a file
+/// that is no longer the one that was looked at is an error, never other data. No file stays open.
+#[derive(Debug)]
+pub struct DataSet {
+    folder: PathBuf,
+    kind: SetKind,
+    index: Index,
+    options: OpenOptions,
+    /// The numbers of all samples with an id, by its hash.
+    by_hash: OnceLock<Vec<u64>>,
+}
+
+impl DataSet {
+    /// Opens the data files of a folder, in the order of their names; no value is read.
+    ///
+    /// What is found out is saved in the folder as `.lowtide-index`, where it may be written to. Files that have changed
+    /// since are looked at again.
+    ///
+    /// # Errors
+    ///
+    /// Where the folder cannot be read, holds no samples or files of both kinds, or a file cannot be read and that is not to be
+    /// skipped.
+    pub fn open(folder: &Path, options: OpenOptions) -> Result<OpenedSet, DataError> {
+        let (kind, names) = SetKind::of_folder(folder)?;
+        let saved = folder.join(SAVED_INDEX);
+        let opened = open_or_build(folder, (kind, &names), Some(&saved), options.on_damage)?;
+        Self::of(folder, kind, opened, options)
+    }
+
+    /// Opens these files, in this order; nothing is saved.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DataSet::open`].
+    pub fn of_files(paths: &[PathBuf], options: OpenOptions) -> Result<OpenedSet, DataError> {
+        let (kind, names) = SetKind::of_files(paths)?;
+        let nowhere = Path::new("");
+        Self::of(nowhere, kind, open_or_build(nowhere, (kind, &names), None, options.on_damage)?, options)
+    }
+
+    fn of(folder: &Path, kind: SetKind, opened: Opened, options: OpenOptions) -> Result<OpenedSet, DataError> {
+        let Opened { index, rebuilt, left_out } = opened;
+        if index.samples() == 0 {
+            let problem = match left_out.first() {
+                None => "there are no samples in it".to_owned(),
+                Some(error) => format!("there are no samples in it that can be read: {error}"),
+            };
+            return Err(DataError::Malformed { file: folder.to_owned(), place: Place::Whole, problem });
+        }
+        let set = Self { folder: folder.to_owned(), kind, index, options, by_hash: OnceLock::new() };
+        Ok(OpenedSet { set, left_out, rebuilt })
+    }
+
+    /// What is known of its files and samples.
+    #[must_use]
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The file of a shard.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such shard.
+    #[must_use]
+    pub fn path(&self, shard: u32) -> PathBuf {
+        self.folder.join(self.index.name_of(shard))
+    }
+
+    /// What all samples take in memory together: what loading everything at once needs.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        let files = 0..self.index.files();
+        files.fold(Bytes::ZERO, |sum, file| sum.saturating_add(self.index.cost_of(file).memory))
+    }
+
+    /// The [hash](hash_of_id) of a sample's id, where it has one.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such sample.
+    #[must_use]
+    pub fn id_hash(&self, sample: SampleId) -> Option<u64> {
+        Some(self.index.sample(sample).id_hash).filter(|hash| *hash != 0)
+    }
+
+    /// The first sample with this id. Ids are told apart by their hashes: among a million, two are taken for one another with
+    /// a chance of one in ten millions.
+    ///
+    /// The first call sorts the hashes, 8 bytes a sample.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<SampleId> {
+        let (hash, samples) = (hash_of_id(id), self.index.all());
+        let hash_at = |number: &u64| samples[*number as usize].id_hash;
+        let by_hash = self.by_hash.get_or_init(|| {
+            let mut numbers: Vec<u64> = (0..samples.len() as u64).filter(|number| hash_at(number) != 0).collect();
+            numbers.sort_by_key(hash_at);
+            numbers
+        });
+        let number = by_hash.get(by_hash.partition_point(|number| hash_at(number) < hash))?;
+        (hash_at(number) == hash).then(|| self.index.layout().sample(*number))
+    }
+
+    fn read(&self, shard: u32, which: Which<'_>) -> Result<Vec<Packed>, DataError> {
+        let (path, stamp) = (self.path(shard), self.index.stamp_of(shard));
+        let check = || match FileStamp::of(&path, stamp.fingerprint)? == stamp {
+            true => Ok(()),
+            false => Err(changed(&path)),
+        };
+        check()?;
+        let samples = match self.kind {
+            SetKind::Shards => shard_reads::read(&path, stamp.fingerprint, which, self.options.page_cache)?,
+            SetKind::Batches => batch_reads::read(&path, which)?,
+        };
+        // A file that was written to meanwhile may have given something of each.
+        check()?;
+        Ok(samples)
+    }
+}
+
+impl Store for DataSet {
+    type Sample = Packed;
+
+    fn layout(&self) -> &Layout {
+        self.index.layout()
+    }
+
+    fn shard_bytes(&self, shard: u32) -> Bytes {
+        self.index.cost_of(shard).memory
+    }
+
+    fn sample_bytes(&self, sample: SampleId) -> Bytes {
+        self.index.sample(sample).memory
+    }
+
+    fn shard_cost(&self, shard: u32) -> Bytes {
+        let cost = self.index.cost_of(shard);
+        cost.memory.saturating_add(cost.reading)
+    }
+
+    fn samples_cost(&self, shard: u32) -> Bytes {
+        self.index.cost_of(shard).reading
+    }
+
+    fn read_shard(&self, shard: u32) -> Result<Vec<Packed>, DataError> {
+        self.read(shard, Which::All)
+    }
+
+    fn read_together(&self, shard: u32, places: &[u64]) -> Result<Vec<Packed>, DataError> {
+        self.read(shard, Which::Together(places))
+    }
+
+    fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<Packed>, DataError> {
+        self.read(shard, Which::Apart(places))
+    }
+}

@@ -1,0 +1,169 @@
+//! Samples in memory, many in one buffer.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use lowtide_core::Bytes;
+
+use crate::memory::Memory;
+use crate::sample::tensors_of;
+use crate::shard::record::{self, Fields};
+use crate::shard::{Record, Tensor};
+use crate::{DataError, Place, Sample, View};
+
+/// A sample in memory: a part of a buffer that it shares with the other samples of its shard.
+///
+/// It is a record of a [shard](crate::shard), whatever file it came from. A clone shares the buffer, which is given back as a
+/// whole when the last sample of it goes.
+#[derive(Clone)]
+pub struct Packed {
+    buffer: Arc<Buffer>,
+    start: usize,
+    length: usize,
+}
+
+/// Records, and the names of their tensors.
+struct Buffer {
+    names: Arc<[String]>,
+    memory: Memory,
+}
+
+impl Packed {
+    /// The value of a field.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<View<'_>> {
+        self.heads().find(|tensor| tensor.name == name).and_then(view)
+    }
+
+    /// All fields, in the order of the file.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, View<'_>)> {
+        self.heads().filter_map(|tensor| Some((tensor.name, view(tensor)?)))
+    }
+
+    /// Memory that it takes: its part of the buffer and itself.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes((self.length + size_of::<Self>()) as u64)
+    }
+
+    /// The samples, all in one buffer. `file` is where they came from, for an error to name.
+    ///
+    /// # Errors
+    ///
+    /// Where a field has a type that a shard does not hold, or there is no memory.
+    pub fn of_samples(samples: &[Sample], file: &Path) -> Result<Vec<Self>, DataError> {
+        let (mut names, mut packed, mut bytes) = (Vec::<String>::new(), Vec::new(), Vec::new());
+        let mut record = Vec::new();
+        for sample in samples {
+            let tensors = tensors_of(sample).map_err(|unpackable| unpackable.in_file(file))?;
+            record::encode(&tensors, |name| number_of(name, &mut names), &mut record);
+            let start = record::align(bytes.len() as u64) as usize;
+            packed.push((start, record.len()));
+            bytes.resize(start, 0);
+            bytes.extend_from_slice(&record);
+        }
+        let mut memory = Memory::zeroed(bytes.len()).ok_or_else(|| no_memory(file, bytes.len() as u64))?;
+        memory.copy_from_slice(&bytes);
+        Ok(Self::parts(memory, names.into(), packed))
+    }
+
+    /// The records that lie at these places, start and length, of a buffer.
+    pub(crate) fn parts(
+        memory: Memory,
+        names: Arc<[String]>,
+        places: impl IntoIterator<Item = (usize, usize)>,
+    ) -> Vec<Self> {
+        let buffer = Arc::new(Buffer { names, memory });
+        let packed = |(start, length)| Self { buffer: Arc::clone(&buffer), start, length };
+        places.into_iter().map(packed).collect()
+    }
+
+    /// Whether it is a record, which `get` and `fields` take for granted; the error says what is wrong.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        Record::parse(self.record(), &self.buffer.names).map(|_| ())
+    }
+
+    fn record(&self) -> &[u8] {
+        &self.buffer.memory[self.start..self.start + self.length]
+    }
+
+    fn heads(&self) -> impl Iterator<Item = Tensor<'_>> {
+        Fields::of(self.record(), &self.buffer.names).map_while(Result::ok)
+    }
+}
+
+/// The room that records take side by side in a buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    bytes: u64,
+    records: u64,
+}
+
+impl Room {
+    /// Adds a record of so many bytes, and says where it begins.
+    pub(crate) fn add(&mut self, length: u64) -> u64 {
+        let start = record::align(self.bytes);
+        self.bytes = start.saturating_add(length);
+        self.records += 1;
+        start
+    }
+
+    /// How large the buffer has to be.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Memory of buffer and samples, names left out.
+    pub(crate) fn cost(&self) -> u64 {
+        let samples = self.records.saturating_mul(size_of::<Packed>() as u64);
+        Memory::cost(self.bytes).saturating_add(samples).saturating_add(BUFFER)
+    }
+
+    /// Memory of a record that has a buffer of its own, names left out.
+    pub(crate) fn alone(length: u64) -> u64 {
+        Memory::cost(length).saturating_add(size_of::<Packed>() as u64).saturating_add(BUFFER)
+    }
+
+    /// Memory of the names that the samples of a buffer share.
+    pub(crate) fn names_cost(names: &[String]) -> u64 {
+        names.iter().map(|name| (size_of::<String>() + name.len()) as u64 + MALLOC).sum()
+    }
+}
+
+/// Memory of a buffer besides its bytes: itself, how often it is shared, and the lists that hold it and its samples.
+const BUFFER: u64 = (size_of::<Buffer>() + 2 * size_of::<usize>()) as u64 + 3 * MALLOC;
+/// What malloc takes besides, and rounds up to.
+const MALLOC: u64 = 32;
+
+impl fmt::Debug for Packed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_map().entries(self.fields()).finish()
+    }
+}
+
+impl PartialEq for Packed {
+    fn eq(&self, other: &Self) -> bool {
+        self.fields().eq(other.fields())
+    }
+}
+
+pub(crate) fn no_memory(file: &Path, bytes: u64) -> DataError {
+    let problem = format!("there is no memory for the {} of its samples", Bytes(bytes));
+    DataError::Malformed { file: file.to_owned(), place: Place::Whole, problem }
+}
+
+fn view(tensor: Tensor<'_>) -> Option<View<'_>> {
+    match tensor.dtype.values() {
+        None => std::str::from_utf8(tensor.bytes).ok().map(View::Text),
+        Some(dtype) => Some(View::Array { dtype, shape: tensor.shape, bytes: tensor.bytes }),
+    }
+}
+
+fn number_of(name: &str, names: &mut Vec<String>) -> u32 {
+    let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
+        names.push(name.to_owned());
+        names.len() - 1
+    });
+    place as u32
+}
