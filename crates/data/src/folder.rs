@@ -21,6 +21,32 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// The files whose paths fit a pattern such as `traces/*.pkl*`, by name.
+    ///
+    /// # Errors
+    ///
+    /// Where the pattern is none, a folder on the way cannot be read, or no file fits.
+    pub fn matching(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
+        let refused = |problem| DataError::Malformed { file: pattern.into(), place: Place::Whole, problem };
+        let paths = glob::glob(pattern).map_err(|error| refused(format!("it is no pattern of files: {error}")))?;
+        let mut files = Vec::new();
+        for path in paths {
+            let path = path.map_err(|error| DataError::Io {
+                file: error.path().to_owned(),
+                place: Place::Whole,
+                source: error.into(),
+            })?;
+            if path.is_file() {
+                files.push(path);
+            }
+        }
+        if files.is_empty() {
+            return Err(refused("no file fits this pattern".to_owned()));
+        }
+        files.sort();
+        Ok(files)
+    }
+
     /// Lists a folder without opening any file.
     ///
     /// # Errors

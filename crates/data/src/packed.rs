@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lowtide_core::Bytes;
 
+use crate::layout::ID_NAMES;
 use crate::memory::Memory;
 use crate::sample::tensors_of;
 use crate::shard::record::{self, Fields};
@@ -39,6 +40,19 @@ impl Packed {
     /// All fields, in the order of the file.
     pub fn fields(&self) -> impl Iterator<Item = (&str, View<'_>)> {
         self.heads().filter_map(|tensor| Some((tensor.name, view(tensor)?)))
+    }
+
+    /// Its id as a text, where it has one.
+    #[must_use]
+    pub fn id(&self) -> Option<String> {
+        let id = ID_NAMES.iter().find_map(|name| self.get(name))?;
+        match &id {
+            View::Text(text) => Some((*text).to_owned()),
+            View::Array { .. } => match id.to_i64()?[..] {
+                [number] => Some(number.to_string()),
+                _ => None,
+            },
+        }
     }
 
     /// Memory that it takes: its part of the buffer and itself.

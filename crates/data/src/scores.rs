@@ -62,6 +62,11 @@ impl Scores {
         self.by_id.is_empty()
     }
 
+    /// The ids that have a score, in no order.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.by_id.keys().map(String::as_str)
+    }
+
     /// The score of an id.
     #[must_use]
     pub fn get(&self, id: &str) -> Option<f64> {

@@ -30,6 +30,8 @@ pub(crate) enum Command {
   lowtide train configs/gpt-tiny.yaml --line 64MiB        ... inside 64 MiB of tensor memory
   lowtide train configs/gpt-tiny.yaml --set train.steps=50 --out runs/short
   lowtide train --resume --out runs/short                 go on where it stopped
+  lowtide train scoring --preprocessed-dir batches --host-line 2GiB --epochs 20
+                                                          three models on files larger than memory
 
 Signals:
   SIGINT (Ctrl-C), SIGTERM   finish the step, save and end; a second one ends at once
@@ -42,7 +44,8 @@ Exit codes:
   3    nothing fits under the line; the state is saved
   130  interrupted; the state is saved")]
 pub(crate) struct TrainArgs {
-    /// The configuration, a YAML file. May be left out with --resume: the run's own is used.
+    /// The configuration, a YAML file, or the name of a workload (gpt, qca, scoring) for its own small one. May be left
+    /// out with --resume: the run's own is used.
     #[arg(value_name = "CONFIG", required_unless_present = "resume")]
     pub(crate) config: Option<PathBuf>,
 
@@ -61,7 +64,7 @@ pub(crate) struct TrainArgs {
     pub(crate) host_line: Option<LineSpec>,
 
     /// The run folder itself. Default: a new folder under runs/ named after the configuration.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, visible_alias = "output-dir", value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
     /// Where to train: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where there is none.
@@ -90,7 +93,63 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "step=N,phase=PHASE")]
     pub(crate) inject_oom: Vec<Injection>,
 
+    /// Passes over the training data (train.epochs).
+    #[arg(long, value_name = "N")]
+    pub(crate) epochs: Option<u64>,
+
+    /// Samples in a step (train.batch).
+    #[arg(long, value_name = "N")]
+    pub(crate) batch_size: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) scoring: ScoringArgs,
+
     /// Print every event as a line of JSON on standard output, and nothing else there.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What only the workload scoring takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the workload scoring")]
+pub(crate) struct ScoringArgs {
+    /// A folder of batch files or of shards, read as they are needed (data.folder).
+    #[arg(long, value_name = "DIR", conflicts_with = "data_pattern")]
+    pub(crate) preprocessed_dir: Option<String>,
+
+    /// Files by a pattern, such as 'traces/*.pkl*', all read at the start (data.pattern, data.load=whole).
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) data_pattern: Option<String>,
+
+    /// A table (CSV) with the score of each id (data.scores).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scores_file: Option<String>,
+
+    /// Batch files or shards that are kept in memory (data.cache_batches). Default: what the host line allows.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_cache_batches: Option<u32>,
+
+    /// Train the LSTM over the sequence alone (model.run).
+    #[arg(long, overrides_with = "no_run_lstm")]
+    pub(crate) run_lstm: bool,
+
+    /// Leave it out.
+    #[arg(long)]
+    pub(crate) no_run_lstm: bool,
+
+    /// Train the LSTM with a graph network.
+    #[arg(long, overrides_with = "no_run_gnn_det")]
+    pub(crate) run_gnn_det: bool,
+
+    /// Leave it out.
+    #[arg(long)]
+    pub(crate) no_run_gnn_det: bool,
+
+    /// Train the LSTM with a variational graph encoder.
+    #[arg(long, overrides_with = "no_run_gvae")]
+    pub(crate) run_gvae: bool,
+
+    /// Leave it out.
+    #[arg(long)]
+    pub(crate) no_run_gvae: bool,
 }

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use lowtide_core::{Bytes, Event, Line};
-use lowtide_settings::RunSettings;
 use lowtide_torch::DeviceFacts;
 use lowtide_torch::tch::Device;
 use lowtide_train::Profile;
+use lowtide_workloads::Built;
 
 use crate::numbers::grouped;
 
@@ -20,7 +20,8 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    pub(crate) fn new(facts: &DeviceFacts, settings: &RunSettings, folder: &Path) -> Head {
+    pub(crate) fn new(facts: &DeviceFacts, built: &Built, folder: &Path) -> Head {
+        let settings = &built.settings;
         let device = match facts.device {
             Device::Cuda(index) => format!("cuda:{index} {}", facts.name),
             _ => "the CPU".to_owned(),
@@ -30,7 +31,7 @@ impl Head {
         let above = above.then(|| format!("the line is above what there is, so it is drawn at {}", facts.total));
         let line = settings.memory.line.resolve(facts.total).unwrap_or(Line::NONE);
         let profile = Profile::of(facts, line).map(|profile| format!("the memory to use is {profile}"));
-        let notes = no_gpu.into_iter().chain(above).chain(profile).collect();
+        let notes = no_gpu.into_iter().chain(above).chain(profile).chain(built.notes.iter().cloned()).collect();
         Head { device, total: facts.total, free: facts.free, notes, folder: folder.to_owned() }
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lowtide_core::Bytes;
-use lowtide_train::{Outcome, Stopped, Summary};
+use lowtide_train::{Feeding, Outcome, Stopped, Summary};
 
 use crate::numbers::{grouped, speed};
 
@@ -59,11 +59,37 @@ fn figures(summary: &Summary) -> Vec<String> {
     }
     let line = summary.line_bytes.map_or("no line".to_owned(), |line| format!("line {}", Bytes(line)));
     row("memory", format!("peak {} ({line})", Bytes(summary.peak_allocated_bytes)));
+    if let Some(line) = summary.host_line_bytes {
+        row("host", format!("peak {} (host line {})", Bytes(summary.peak_rss_bytes), Bytes(line)));
+    }
+    if let Some(cache) = &summary.cache {
+        row("data", data_text(cache));
+        cache.advice.iter().for_each(|advice| row("", advice.clone()));
+    }
     if summary.oom_errors > 0 {
         row("out of memory", format!("{} times, {} recovered", summary.oom_errors, summary.oom_recovered));
     }
     row("time", format!("{:.1} s", summary.wall_seconds));
     rows
+}
+
+fn data_text(cache: &Feeding) -> String {
+    let skipped = match (cache.skipped_files, cache.skipped_samples) {
+        (0, 0) => String::new(),
+        (files, samples) => format!(", {} and {} left out", counted(files, "file"), counted(samples, "sample")),
+    };
+    format!(
+        "{:.1} % found in memory, {} read (the least is {}), {:.1} % of the time waiting{skipped}",
+        100.0 * cache.train.hit_rate,
+        Bytes(cache.train.bytes_read),
+        Bytes(cache.optimum_bytes_read),
+        100.0 * cache.waiting_share,
+    )
+}
+
+fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", grouped(number))
 }
 
 fn loss_text(loss: f64, floor: Option<f64>) -> String {

@@ -7,6 +7,7 @@
 mod args;
 mod comparison;
 mod exit;
+mod flags;
 mod head;
 mod last_words;
 mod numbers;

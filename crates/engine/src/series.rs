@@ -108,8 +108,11 @@ fn finished(path: &Path, now: &RunSettings) -> Option<Summary> {
     let summary = choice.summary().filter(|summary| summary.stopped == Stopped::Finished)?;
     let text = choice.settings_text().ok()?;
     let before = RunSettings::load(Some((path, &text)), &[]).ok()?.settings;
-    let is_all = now.train.steps <= before.train.steps && now.eval.patience == before.eval.patience;
-    is_all.then_some(summary)
+    let is_long_enough = match now.train.epochs {
+        Some(epochs) => before.train.epochs.is_some_and(|before| epochs <= before),
+        None => now.train.steps <= before.train.steps,
+    };
+    (is_long_enough && now.eval.patience == before.eval.patience).then_some(summary)
 }
 
 /// How a series ends one of whose runs failed.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lowtide_core::Line;
+use lowtide_core::{Line, LineSpec};
 use lowtide_settings::{Loaded, RunSettings};
 use lowtide_torch::cuda::{self, AllocatorSettings, Deterministic};
 use lowtide_torch::tch::Device;
@@ -32,6 +32,9 @@ impl<'a> Session<'a> {
         let deterministic = if args.deterministic { Deterministic::Yes } else { Deterministic::No };
         let allocator = cuda::set_environment(&settings.memory.allocator, deterministic);
         let requests = signals()?;
+        if settings.memory.host_line != LineSpec::None {
+            host::keep_little();
+        }
         let facts = start(args.device).map_err(TrainError::from)?;
         set_deterministic(args.deterministic)?;
         set_matmul_precision(if args.deterministic { MatmulPrecision::Highest } else { MatmulPrecision::High })?;
@@ -41,7 +44,7 @@ impl<'a> Session<'a> {
     /// Builds a workload whose random numbers start from its seed, whatever ran before.
     pub(crate) fn build(&self, loaded: &Loaded) -> Result<Built> {
         rng::seed(self.facts.device, loaded.settings.seed)?;
-        lowtide_workloads::build(loaded, self.facts.device)
+        lowtide_workloads::build(loaded, &self.facts)
     }
 
     /// Trains it to the end and tells of it. `resumed_in` is the folder that `--resume` wants to go on from there.
@@ -52,7 +55,7 @@ impl<'a> Session<'a> {
         schedule: Option<Schedule>,
         resumed_in: &Path,
     ) -> Result<Outcome> {
-        let head = Head::new(&self.facts, &built.settings, folder.path());
+        let head = Head::new(&self.facts, built, folder.path());
         let mut outlook = Outlook::new(self.args.json, built.settings.train.steps, head);
         let plan = Plan {
             settings: &built.settings,
@@ -71,6 +74,7 @@ impl<'a> Session<'a> {
     /// Takes away the line of the last run and what it left cached: a next one begins as if it were the first.
     pub(crate) fn clear(&self) -> Result<()> {
         host::set_line(Line::NONE);
+        host::trim();
         if let Device::Cuda(index) = self.facts.device {
             cuda::set_memory_fraction(index, 1.0)?;
             cuda::empty_cache()?;

@@ -8,6 +8,7 @@ use lowtide_workloads::{Series, SeriesRun};
 
 use crate::args::TrainArgs;
 use crate::exit::Ended;
+use crate::flags;
 use crate::series;
 use crate::session::Session;
 
@@ -44,18 +45,29 @@ fn settings(args: &TrainArgs, folder: &FolderChoice) -> anyhow::Result<Loaded> {
     for text in &args.set {
         overrides.push(Override::set(text).map_err(TrainError::from)?);
     }
-    for (flag, key, value) in
-        [("--line", "memory.line", args.line), ("--host-line", "memory.host_line", args.host_line)]
-    {
-        if let Some(value) = value {
-            overrides.push(Override::flag(flag, key, &value.to_string()).map_err(TrainError::from)?);
-        }
-    }
+    overrides.extend(flags::overrides(args).map_err(TrainError::from)?);
     let (path, text) = match &args.config {
-        Some(path) => (path.clone(), read(path).map_err(TrainError::from)?),
+        Some(path) => (path.clone(), configuration(path)?),
         None => (folder.path().join("config.yaml"), folder.settings_text()?),
     };
-    Ok(RunSettings::load(Some((&path, &text)), &overrides).map_err(TrainError::from)?)
+    let load = |overrides: &[Override]| RunSettings::load(Some((&path, &text)), overrides).map_err(TrainError::from);
+    let loaded = load(&overrides)?;
+    match flags::models(&args.scoring, &loaded).map_err(TrainError::from)? {
+        None => Ok(loaded),
+        Some(models) => {
+            overrides.push(models);
+            Ok(load(&overrides)?)
+        }
+    }
+}
+
+/// The text of the file, or of the configuration that comes with the workload of that name.
+fn configuration(path: &Path) -> Result<String, TrainError> {
+    let built_in = path.to_str().filter(|_| !path.exists()).and_then(lowtide_workloads::example);
+    match built_in {
+        Some(text) => Ok(text.to_owned()),
+        None => Ok(read(path)?),
+    }
 }
 
 /// The folder that was named, or one under `runs/` after the configuration's name.

@@ -110,6 +110,9 @@ pub enum Holder {
     /// The CUDA context, the libraries in it, and what other processes hold: the driver does not tell them apart.
     #[error("CUDA, its libraries and other programs on the card take")]
     Context,
+    /// The process, its tensors and the least of its data.
+    #[error("the program, the model and the least of the data need")]
+    Data,
     /// The process, tensors left out.
     #[error("the program itself takes")]
     Program,
@@ -120,7 +123,7 @@ impl Holder {
     fn line(self) -> &'static str {
         match self {
             Holder::Model | Holder::Context => "the line",
-            Holder::Program => "the host line",
+            Holder::Program | Holder::Data => "the host line",
         }
     }
 }

@@ -156,7 +156,7 @@ impl Run<'_> {
         let samples = self.state.workload.eval_batch(first, count);
         let way = self.state.evaluation_way(&self.measures());
         let mut start = 0;
-        for size in pieces(count, self.measures().eval_micro_batch) {
+        for size in pieces(samples.samples(), self.measures().eval_micro_batch) {
             let piece = samples.piece(start, size);
             self.state.with_outputs(&piece, way, |outputs| {
                 sums.loss += self.state.workload.loss_sum(outputs, &piece, way.loss_chunks).double_value(&[]);

@@ -199,7 +199,7 @@ impl State<'_> {
         let way = self.training_way(measures);
         let mut total: Option<Tensor> = None;
         let mut start = 0;
-        for size in pieces(count, measures.micro_batch) {
+        for size in pieces(batch.samples(), measures.micro_batch) {
             *phase = Phase::Forward;
             let loss = self
                 .injector

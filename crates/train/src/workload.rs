@@ -55,8 +55,8 @@ pub trait Workload {
         NonZeroU32::MIN
     }
 
-    /// The batch of training samples `first .. first + count`. Data that is wrong ends it with
-    /// [`lowtide_torch::refuse_input`].
+    /// The batch of training samples `first .. first + count`; fewer where some cannot be read and are to be left out,
+    /// and at least one. Data that is wrong ends it with [`lowtide_torch::refuse_input`].
     fn train_batch(&self, first: u64, count: u32) -> Batch;
 
     /// The batch of evaluation samples `first .. first + count`: other samples than those for training.

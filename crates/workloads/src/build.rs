@@ -1,12 +1,12 @@
 //! A workload by its name.
 
 use lowtide_settings::{Loaded, RunSettings, SettingsError};
-use lowtide_torch::tch::Device;
+use lowtide_torch::DeviceFacts;
 use lowtide_train::{Result, Workload};
 
 use crate::gpt::Gpt;
 use crate::qca::Qca;
-use crate::scoring::{self, Scoring};
+use crate::scoring::{self, Prepared, Scoring};
 
 /// The names of all workloads.
 const NAMES: [&str; 3] = ["gpt", "qca", "scoring"];
@@ -17,6 +17,8 @@ pub struct Built {
     pub workload: Box<dyn Workload>,
     /// The settings with the workload's own defaults filled in.
     pub settings: RunSettings,
+    /// What a person should know before it trains.
+    pub notes: Vec<String>,
 }
 
 /// Several runs that one configuration asks for, one after the other.
@@ -35,6 +37,17 @@ pub struct SeriesRun {
     pub loaded: Loaded,
 }
 
+/// A small configuration of a workload, as text.
+#[must_use]
+pub fn example(workload: &str) -> Option<&'static str> {
+    match workload {
+        "gpt" => Some(include_str!("../../../configs/gpt-tiny.yaml")),
+        "qca" => Some(include_str!("../../../configs/qca-tiny.yaml")),
+        "scoring" => Some(include_str!("../../../configs/scoring.yaml")),
+        _ => None,
+    }
+}
+
 /// The runs that the settings ask for, where their workload can be several; there may be only one.
 pub fn series(loaded: &Loaded) -> Result<Option<Series>> {
     match loaded.settings.workload.as_str() {
@@ -43,22 +56,23 @@ pub fn series(loaded: &Loaded) -> Result<Option<Series>> {
     }
 }
 
-/// Builds the workload that the settings name, with its model on `device`.
+/// Builds the workload that the settings name, with its model on the device of `facts`.
 ///
 /// Parameters are drawn from the engine's generators, so the caller seeds those first.
-pub fn build(loaded: &Loaded, device: Device) -> Result<Built> {
+pub fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<Built> {
+    let built = |workload: Box<dyn Workload>, settings| Built { workload, settings, notes: Vec::new() };
     match loaded.settings.workload.as_str() {
         "gpt" => {
-            let (gpt, settings) = Gpt::build(loaded, device)?;
-            Ok(Built { workload: Box::new(gpt), settings })
+            let (gpt, settings) = Gpt::build(loaded, facts.device)?;
+            Ok(built(Box::new(gpt), settings))
         }
         "qca" => {
-            let (qca, settings) = Qca::build(loaded, device)?;
-            Ok(Built { workload: Box::new(qca), settings })
+            let (qca, settings) = Qca::build(loaded, facts.device)?;
+            Ok(built(Box::new(qca), settings))
         }
         "scoring" => {
-            let (scoring, settings) = Scoring::build(loaded, device)?;
-            Ok(Built { workload: Box::new(scoring), settings })
+            let Prepared { scoring, settings, notes } = Scoring::build(loaded, facts)?;
+            Ok(Built { workload: Box::new(scoring), settings, notes })
         }
         other => {
             let problem = format!("there is no workload `{other}`: use one of {}", NAMES.join(", "));

@@ -12,5 +12,5 @@ pub mod scoring;
 mod store;
 mod text_source;
 
-pub use build::{Built, Series, SeriesRun, build, series};
+pub use build::{Built, Series, SeriesRun, build, example, series};
 pub use text_source::TextSource;

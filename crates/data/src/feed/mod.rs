@@ -17,4 +17,4 @@ mod stream;
 pub use held::FeedStats;
 pub use options::{FeedError, FeedOptions, OnDamage};
 pub use store::Store;
-pub use stream::{Fed, Feed};
+pub use stream::{Fed, Feed, passing};

@@ -75,14 +75,7 @@ impl<S: Store> Feed<S> {
         if let Some((sample, needed)) = largest.filter(|(_, bytes)| *bytes > options.budget) {
             return Err(FeedError::TooLarge { sample, needed, budget: options.budget });
         }
-        // Beside what is kept there is room for one sample that is not, and for what reading takes for the moment.
-        let layout = store.layout();
-        let passing = (0..layout.shards())
-            .map(|shard| store.shard_cost(shard).saturating_sub(store.shard_bytes(shard)))
-            .chain(largest.map(|(_, bytes)| bytes))
-            .max()
-            .unwrap_or_default();
-        let capacity = options.budget.saturating_sub(passing);
+        let capacity = options.budget.saturating_sub(passing(&*store));
         let shared = Arc::new(Shared {
             plan: Mutex::new(Plan::new(order, from, options.end, options.policy, capacity)),
             store,
@@ -300,6 +293,14 @@ enum Work<T> {
 
 fn data(error: DataError) -> FeedError {
     FeedError::Data(Arc::new(error))
+}
+
+/// What the feed of a store needs beside what it keeps: room for one sample that is not kept, and for what reading takes for
+/// the moment.
+pub fn passing<S: Store>(store: &S) -> Bytes {
+    let reading = |shard| store.shard_cost(shard).saturating_sub(store.shard_bytes(shard));
+    let largest = largest_sample(store).map(|(_, bytes)| bytes);
+    (0..store.layout().shards()).map(reading).chain(largest).max().unwrap_or_default()
 }
 
 fn largest_sample<S: Store>(store: &S) -> Option<(SampleId, Bytes)> {

@@ -3,6 +3,8 @@
 //! Shapes: b samples, t steps of the longest sequence, n nodes of the largest graph, f features. Padding is zero
 //! everywhere.
 
+use std::sync::Arc;
+
 use lowtide_torch::tch::{Device, Tensor};
 use lowtide_train::Batch;
 
@@ -34,7 +36,7 @@ pub(crate) mod target {
 }
 
 /// The batch of these items, which are all good and have these widths, as `model` wants it.
-pub(crate) fn collate(items: &[Item], widths: Widths, model: ModelName, device: Device) -> Batch {
+pub(crate) fn collate(items: &[Arc<Item>], widths: Widths, model: ModelName, device: Device) -> Batch {
     let steps = items.iter().map(|item| item.steps).max().unwrap_or(0);
     let sequence_btf = padded(items, steps * widths.step, |item| &item.sequence);
     let sequence_btf = sequence_btf.view([items.len() as i64, steps as i64, widths.step as i64]);
@@ -52,17 +54,18 @@ pub(crate) fn collate(items: &[Item], widths: Widths, model: ModelName, device: 
 }
 
 /// Nodes, their mask and the adjacency.
-fn graphs(items: &[Item], width: usize) -> [Tensor; 3] {
+fn graphs(items: &[Arc<Item>], width: usize) -> [Tensor; 3] {
     let (b, n) = (items.len(), items.iter().map(|item| item.node_count).max().unwrap_or(0));
     let nodes_bnf = padded(items, n * width, |item| &item.nodes).view([b as i64, n as i64, width as i64]);
-    let mask = |item: &Item| (0..n).map(|node| if node < item.node_count { 1.0 } else { 0.0 }).collect::<Vec<f32>>();
+    let mask =
+        |item: &Arc<Item>| (0..n).map(|node| if node < item.node_count { 1.0 } else { 0.0 }).collect::<Vec<f32>>();
     let mask_bn = Tensor::from_slice(&items.iter().flat_map(mask).collect::<Vec<f32>>()).view([b as i64, n as i64]);
     let adjacency: Vec<f32> = items.iter().flat_map(|item| adjacency(item, n)).collect();
     [nodes_bnf, mask_bn, Tensor::from_slice(&adjacency).view([b as i64, n as i64, n as i64])]
 }
 
 /// Each item's values, filled up with zeros to `length`, one after the other.
-fn padded(items: &[Item], length: usize, values: impl Fn(&Item) -> &[f32]) -> Tensor {
+fn padded(items: &[Arc<Item>], length: usize, values: impl Fn(&Item) -> &[f32]) -> Tensor {
     let mut all = vec![0.0; items.len() * length];
     for (row, item) in all.chunks_exact_mut(length).zip(items) {
         let values = values(item);

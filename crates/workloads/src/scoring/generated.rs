@@ -5,6 +5,8 @@
 //! all nodes. Nodes without edges do not tell it, nor edges without nodes, so a model that does not see the graph can
 //! explain no more than the sequence's share, which is about half.
 
+use lowtide_core::Bytes;
+
 use super::item::{Item, Items};
 use crate::random::{Normal, Random};
 
@@ -48,6 +50,13 @@ impl Items for Generated {
             edges: graph.edges,
             score: score as f32,
         }
+    }
+
+    fn largest(&self) -> Bytes {
+        let (steps, nodes) = ((STEPS.0 + STEPS.1) as usize, (NODES.0 + NODES.1) as usize);
+        let values = size_of::<f32>() * (steps * STEP_WIDTH + nodes * NODE_WIDTH);
+        let longest_id = self.id(u64::MAX).len();
+        Bytes((size_of::<Item>() + values + nodes * size_of::<[u32; 2]>() + longest_id) as u64)
     }
 
     fn id(&self, number: u64) -> String {

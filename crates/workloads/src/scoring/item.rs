@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use lowtide_core::Bytes;
 use lowtide_torch::refuse_input;
 
 /// One sample as its source gives it.
@@ -23,13 +24,27 @@ pub struct Item {
     pub score: f32,
 }
 
+impl Item {
+    /// Memory that it takes.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        let held = size_of::<Item>() + self.id.len() + size_of_val(&self.sequence[..]) + size_of_val(&self.nodes[..]);
+        Bytes((held + size_of_val(&self.edges[..])) as u64)
+    }
+}
+
 /// A source of items.
-pub trait Items {
+pub trait Items: Send + Sync + 'static {
     /// How many there are.
     fn count(&self) -> u64;
 
     /// Item `number`, which is below the count: always the same. Data that is wrong ends it with [`refuse_input`].
     fn item(&self, number: u64) -> Item;
+
+    /// What the largest item takes, for sources that know it without making all of them.
+    fn largest(&self) -> Bytes {
+        (0..self.count()).map(|number| self.item(number).bytes()).max().unwrap_or_default()
+    }
 
     /// The id of item `number`, for sources that know it without reading the whole item.
     fn id(&self, number: u64) -> String {

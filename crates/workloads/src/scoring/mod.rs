@@ -4,18 +4,24 @@
 //! `model.rs`; `item.rs` is what data has to be like.
 
 mod batch;
+mod decode;
+mod drawn;
 mod generated;
 mod item;
 mod layers;
 mod metrics;
 mod model;
+mod room;
 mod series;
+mod set;
 mod settings;
-mod split;
+mod stream;
+mod supply;
 mod workload;
 
 pub use generated::Generated;
 pub use item::{Item, Items};
 pub(crate) use series::series;
-pub use settings::{DataSettings, GvaeSettings, ModelName, ModelSettings, Source};
+pub use settings::{Damage, DataSettings, GvaeSettings, Load, ModelName, ModelSettings, ShuffleName, Source, Window};
+pub(crate) use workload::Prepared;
 pub use workload::Scoring;

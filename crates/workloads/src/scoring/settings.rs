@@ -1,8 +1,11 @@
 //! The settings of `model.*` and `data.*` for the workload `scoring`.
 
 use std::fmt;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use lowtide_data::policy::Policy;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Which models are trained, and their sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -109,28 +112,167 @@ impl fmt::Display for ModelName {
     }
 }
 
-/// Where the items come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Where the items come from, and how they are brought into memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataSettings {
-    /// The source. Default `generated`: made-up items whose score depends on sequence and graph in a known way.
+    /// The source. Default: `files` where `folder` or `pattern` is given, else `generated`.
     pub source: Source,
     /// For `generated`: how many items there are, a fifth of them to evaluate on. Default 2000.
     pub count: u64,
+    /// For `files`: a folder of batch files or of shards. Default: null.
+    pub folder: Option<PathBuf>,
+    /// For `files`: the files by a pattern, such as `traces/*.pkl*`. Default: null.
+    pub pattern: Option<String>,
+    /// For `files`: a table (CSV) with the score of each id. Items without one are left out. Default: null, the score is in
+    /// the files.
+    pub scores: Option<PathBuf>,
+    /// Whether files are read as they are needed or all at the start. Default: `feed`.
+    pub load: Load,
+    /// How training is shuffled. Default: `window`.
+    pub shuffle: ShuffleName,
+    /// For `window`: shards whose items are shuffled together, or `auto` to have it chosen from the cache when a run starts.
+    /// Default: 4.
+    pub window: Window,
+    /// Shards of the largest size that the cache may keep; null leaves it to the host line, and without one to a quarter of
+    /// the machine's memory. Default: null.
+    pub cache_batches: Option<u32>,
+    /// What leaves the cache first. Default: `belady`, what is needed latest.
+    pub policy: Policy,
+    /// Threads that read. Default 2.
+    pub threads: NonZeroUsize,
+    /// What to do about a file that cannot be read. Default: `stop`.
+    pub on_damage: Damage,
 }
 
 /// A source of items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Built in.
+    /// Made-up items whose score depends on sequence and graph in a known way.
     #[default]
     Generated,
+    /// Files of samples.
+    Files,
+}
+
+/// When files are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// As they are needed, into a cache.
+    #[default]
+    Feed,
+    /// All at the start.
+    Whole,
+}
+
+/// How training is shuffled, by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShuffleName {
+    /// Not at all.
+    Sequential,
+    /// Shards, and the items of a few of them together.
+    #[default]
+    Window,
+    /// All items together; each is read by itself.
+    Full,
+}
+
+/// What to do about a file that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Damage {
+    /// End with its error.
+    #[default]
+    Stop,
+    /// Leave its items out and count them.
+    Skip,
+}
+
+/// Shards whose items are shuffled together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// Chosen from the cache when a run starts, and kept with it.
+    Auto,
+    /// So many.
+    Shards(NonZeroU32),
+}
+
+impl Serialize for Window {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Window::Auto => serializer.serialize_str("auto"),
+            Window::Shards(shards) => serializer.serialize_u32(shards.get()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Window {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Window, D::Error> {
+        deserializer.deserialize_any(WindowVisitor)
+    }
+}
+
+struct WindowVisitor;
+
+impl de::Visitor<'_> for WindowVisitor {
+    type Value = Window;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("auto or a whole number of shards, 1 or more")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Window, E> {
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(Window::Auto);
+        }
+        Err(E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Window, E> {
+        let shards = u32::try_from(number).ok().and_then(NonZeroU32::new);
+        shards.map(Window::Shards).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+    }
 }
 
 impl Default for DataSettings {
     fn default() -> DataSettings {
-        DataSettings { source: Source::Generated, count: 2000 }
+        DataSettings {
+            source: Source::default(),
+            count: 2000,
+            folder: None,
+            pattern: None,
+            scores: None,
+            load: Load::default(),
+            shuffle: ShuffleName::default(),
+            window: Window::Shards(NonZeroU32::new(4).expect("4 is not 0")),
+            cache_batches: None,
+            policy: Policy::default(),
+            threads: NonZeroUsize::new(2).expect("2 is not 0"),
+            on_damage: Damage::default(),
+        }
+    }
+}
+
+impl DataSettings {
+    /// With the source that was meant.
+    pub(crate) fn told(self) -> DataSettings {
+        let is_files = self.folder.is_some() || self.pattern.is_some();
+        DataSettings { source: if is_files { Source::Files } else { self.source }, ..self }
+    }
+
+    /// What is wrong with them, as (key, problem).
+    pub(crate) fn problem(&self) -> Option<(&'static str, String)> {
+        if self.source == Source::Files && self.folder.is_none() == self.pattern.is_none() {
+            let problem = "name either a folder (data.folder) or a pattern of files (data.pattern)";
+            return Some(("data.source", problem.to_owned()));
+        }
+        if self.cache_batches == Some(0) {
+            return Some(("data.cache_batches", "must be at least 1, or null".to_owned()));
+        }
+        None
     }
 }
 

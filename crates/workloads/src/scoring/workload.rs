@@ -2,88 +2,215 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use lowtide_core::{Bytes, Line};
+use lowtide_data::DataError;
 use lowtide_settings::{Loaded, Origins, RunSettings, SettingsError, typed};
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{Segment, attempt};
-use lowtide_train::{Batch, Mode, Result, Tally, Workload};
+use lowtide_torch::{DeviceFacts, Segment, attempt, gradients, host, refuse_input, rng};
+use lowtide_train::{Batch, Feeding, Holder, Mode, Result, Tally, TrainError, Workload};
 
 use super::batch::collate;
+use super::drawn::Drawn;
 use super::generated::Generated;
 use super::item::{Item, Items, Widths};
 use super::metrics::Agreement;
 use super::model::Model;
-use super::settings::{DataSettings, ModelName, ModelSettings, Source};
-use super::split::Split;
+use super::room::{Needs, Process, Room};
+use super::set::{Files, InMemory, ItemStore, Parts};
+use super::settings::{DataSettings, Load, ModelName, ModelSettings, Source};
+use super::supply::{Course, Supplied, Supply};
 
 /// One of the models on its items.
 pub struct Scoring {
     name: ModelName,
     model: Model,
     mode: Mode,
-    items: Box<dyn Items>,
+    supply: Supply,
     widths: Widths,
-    split: Split,
+    reserve: Bytes,
     device: Device,
 }
 
+/// A workload that was built, with what it decided.
+pub(crate) struct Prepared {
+    pub(crate) scoring: Scoring,
+    pub(crate) settings: RunSettings,
+    pub(crate) notes: Vec<String>,
+}
+
 impl Scoring {
-    /// Builds the one model that the settings name; returns them with its own defaults filled in.
-    pub fn build(loaded: &Loaded, device: Device) -> Result<(Scoring, RunSettings)> {
+    /// Builds the one model that the settings name; returns them with its own defaults and choices filled in.
+    pub(crate) fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<Prepared> {
         let (model, settings) = checked_settings(loaded)?;
         let data: DataSettings = typed(&settings.data, "data", &loaded.origins)?;
-        let [name] = model.run[..] else {
+        if model.run.len() != 1 {
             let problem = "several models are several runs, and this is one".to_owned();
             return Err(SettingsError::refused("model.run", problem, &loaded.origins).into());
-        };
-        let items = match data.source {
-            Source::Generated => Box::new(Generated { seed: settings.seed, count: data.count }),
-        };
-        Ok((Scoring::new(name, &model, items, settings.seed, device, &loaded.origins)?, settings))
+        }
+        let refused = |error: DataError| SettingsError::refused("data", error.to_string(), &loaded.origins);
+        let builder = Builder { model, data, settings, facts, origins: &loaded.origins };
+        match (builder.data.source, builder.data.load) {
+            (Source::Generated, _) => {
+                let items = Generated { seed: builder.settings.seed, count: builder.data.count };
+                builder.on(Drawn::new(Box::new(items)))
+            }
+            (Source::Files, Load::Feed) => {
+                let files = Files::open(&builder.data).map_err(refused)?;
+                builder.on(files)
+            }
+            (Source::Files, Load::Whole) => {
+                let files = Files::open(&builder.data).map_err(refused)?;
+                builder.affords_all(&files)?;
+                let all = InMemory::load(files).map_err(refused)?;
+                builder.on(all)
+            }
+        }
     }
 
-    /// A fresh model on these items, which are trained on in the order of `seed`.
-    pub fn new(
-        name: ModelName,
-        settings: &ModelSettings,
+    /// A fresh model on these items, which are trained on in the order of the settings' seed.
+    pub fn on(
+        model: &ModelSettings,
         items: Box<dyn Items>,
-        seed: u64,
-        device: Device,
-        origins: &Origins,
+        settings: &RunSettings,
+        facts: &DeviceFacts,
     ) -> Result<Scoring> {
-        let split = attempt(|| Split::of(&*items, seed))?;
-        if split.counts().contains(&0) {
-            let [train, eval] = split.counts();
+        let (data, origins) = (DataSettings::default(), Origins::default());
+        let builder = Builder { model: model.clone(), data, settings: settings.clone(), facts, origins: &origins };
+        builder.on(Drawn::new(items)).map(|prepared| prepared.scoring)
+    }
+
+    fn batch(&self, items: &[Arc<Item>]) -> Batch {
+        items.iter().for_each(|item| self.widths.demand(item));
+        collate(items, self.widths, self.name, self.device)
+    }
+}
+
+/// What a workload is built from.
+struct Builder<'a> {
+    model: ModelSettings,
+    data: DataSettings,
+    settings: RunSettings,
+    facts: &'a DeviceFacts,
+    origins: &'a Origins,
+}
+
+impl Builder<'_> {
+    fn on<S: ItemStore>(self, store: S) -> Result<Prepared> {
+        let Builder { model, data, settings, facts, origins } = self;
+        let name = model.run[0];
+        let batch = settings.train.batch;
+        let parts = Parts::of(store, settings.eval.batches.saturating_mul(batch.into()));
+        if parts.counts().contains(&0) {
+            let [train, eval] = parts.counts();
             let problem = format!("there are {train} items to train on and {eval} to evaluate on: both must have some");
             return Err(SettingsError::refused("data", problem, origins).into());
         }
-        let widths = attempt(|| {
-            let first = items.item(0);
-            Widths::of(&first).unwrap_or_else(|problem| {
-                lowtide_torch::refuse_input(format!("item `{}`: {problem}", first.id));
-            })
+        let settings = with_epochs(settings, parts.counts()[0], origins);
+        let (widths, largest) = attempt(|| {
+            let [first, largest] = parts.examples().unwrap_or_else(|problem| refuse_input(problem));
+            let widths = Widths::of(&first).unwrap_or_else(|problem| {
+                refuse_input(format!("item `{}`: {problem}", first.id));
+            });
+            (widths, largest)
         })?;
         let mode = Mode::default();
-        let model = attempt(|| Model::new(name, settings, widths, &mode, device))?;
-        Ok(Scoring { name, model, mode, items, widths, split, device })
+        let network = attempt(|| Model::new(name, &model, widths, &mode, facts.device))?;
+        let host_line = resolved(&settings, facts, origins)?;
+        let tensors = match host_line.limit() {
+            Some(line) => warm_up((name, &network), &largest, widths, batch, facts.device, line)?,
+            None => Bytes::ZERO,
+        };
+        let process =
+            Process { host_line, machine: facts.host_total, base: host::resident_without_tensors(), tensors, batch };
+        let needs = [Needs::of(&*parts.train), Needs::of(&*parts.eval)];
+        // All of it is in memory already, where the base has it.
+        let is_loaded = data.source == Source::Files && data.load == Load::Whole;
+        let room = match is_loaded {
+            true => Room::for_all(&needs[0], &needs[1]),
+            false => Room::find(&needs[0], &needs[1], data.cache_batches, &process).map_err(|little| {
+                TrainError::LineTooSmall { holder: Holder::Data, needed: little.needed, line: little.line }
+            })?,
+        };
+        let course = Course { seed: settings.seed, samples: settings.train.steps.saturating_mul(batch.into()) };
+        let Supplied { supply, settings: data, notes } = Supply::new(&parts, &data, &room, &needs[0], course);
+        let settings = RunSettings { data: serde_json::to_value(data).expect("plain values"), ..settings };
+        let reserve = if is_loaded { Bytes::ZERO } else { room.bytes() };
+        let scoring = Scoring { name, model: network, mode, supply, widths, reserve, device: facts.device };
+        Ok(Prepared { scoring, settings, notes })
     }
 
-    fn batch(&self, first: u64, count: u32, number_of: impl Fn(u64) -> u64) -> Batch {
-        let good = |sample| {
-            let item = self.items.item(number_of(sample));
-            self.widths.demand(&item);
-            item
-        };
-        let items: Vec<Item> = (first..first + u64::from(count)).map(good).collect();
-        collate(&items, self.widths, self.name, self.device)
+    /// Refuses to load more than the host line has room for.
+    fn affords_all(&self, files: &Files) -> Result<()> {
+        let Some(line) = resolved(&self.settings, self.facts, self.origins)?.limit() else { return Ok(()) };
+        let needed = host::resident_without_tensors().saturating_add(Needs::of(files).most());
+        if needed < line {
+            return Ok(());
+        }
+        Err(TrainError::LineTooSmall { holder: Holder::Data, needed, line })
     }
+}
+
+/// Steps, evaluations and checkpoints by passes over the data, where those are asked for.
+fn with_epochs(mut settings: RunSettings, samples: u64, origins: &Origins) -> RunSettings {
+    let Some(epochs) = settings.train.epochs else { return settings };
+    let batch = u64::from(settings.train.batch);
+    settings.train.steps = samples.saturating_mul(epochs).div_ceil(batch);
+    let a_pass = Some(samples.div_ceil(batch));
+    if !origins.is_set("eval.every") {
+        settings.eval.every = a_pass;
+    }
+    if !origins.is_set("save.every") {
+        settings.save.every = a_pass;
+    }
+    settings
+}
+
+fn resolved(settings: &RunSettings, facts: &DeviceFacts, origins: &Origins) -> Result<Line> {
+    let line = settings.memory.host_line.resolve(facts.host_total);
+    Ok(line.map_err(|error| SettingsError::refused("memory.host_line", error.to_string(), origins))?)
+}
+
+/// Computes the gradients of a batch of one item, so that libraries are loaded and their scratch is there before memory
+/// is shared out; what tensors then took, moments included. Parameters and random numbers stay as they were.
+fn warm_up(
+    (name, model): (ModelName, &Model),
+    item: &Arc<Item>,
+    widths: Widths,
+    batch: u32,
+    device: Device,
+    line: Bytes,
+) -> Result<Bytes> {
+    let before = attempt(|| rng::state(device)).and_then(|state| state)?;
+    let left = line.saturating_sub(host::resident_without_tensors());
+    host::set_line(Line::at(left).unwrap_or(Line::NONE));
+    host::reset_peak();
+    let compute = |count: u32| {
+        attempt(|| {
+            let batch = collate(&vec![Arc::clone(item); count as usize], widths, name, device);
+            let inputs = batch.inputs.iter().map(Tensor::shallow_clone).collect();
+            let outputs = model.segments().iter().fold(inputs, |values: Vec<Tensor>, segment| segment.run(&values));
+            model.losses(&outputs, &batch.targets).sum(Kind::Float).backward();
+        })
+    };
+    // Where the whole batch does not fit, the guard will cut it; one item loads the libraries all the same.
+    let tried = compute(batch).or_else(|error| if error.is_oom() { compute(1) } else { Err(error) });
+    let parameters: Vec<Tensor> = model.parameters().values().map(Tensor::shallow_clone).collect();
+    gradients::release(&parameters);
+    rng::set_state(device, &before)?;
+    host::set_line(Line::NONE);
+    tried?;
+    let moments = parameters.iter().map(|value| 2 * 4 * value.numel() as u64).sum();
+    Ok(host::stats().peak.saturating_add(Bytes(moments)))
 }
 
 /// The settings of `model.*`, and all settings with the workload's own defaults filled in.
 pub(crate) fn checked_settings(loaded: &Loaded) -> Result<(ModelSettings, RunSettings), SettingsError> {
     let model: ModelSettings = typed(&loaded.settings.model, "model", &loaded.origins)?;
     let data: DataSettings = typed(&loaded.settings.data, "data", &loaded.origins)?;
-    if let Some((key, problem)) = model.problem() {
+    let data = data.told();
+    if let Some((key, problem)) = model.problem().or_else(|| data.problem()) {
         return Err(SettingsError::refused(key, problem, &loaded.origins));
     }
     let settings = RunSettings {
@@ -131,19 +258,26 @@ impl Workload for Scoring {
     }
 
     fn train_batch(&self, first: u64, count: u32) -> Batch {
-        self.batch(first, count, |sample| self.split.train_item(sample))
+        self.batch(&self.supply.train(first, count))
     }
 
     fn eval_batch(&self, first: u64, count: u32) -> Batch {
-        self.batch(first, count, |sample| self.split.eval_item(sample))
+        self.batch(&self.supply.eval(first, count))
     }
 
     fn eval_samples(&self) -> Option<u64> {
-        let [_, eval] = self.split.counts();
-        Some(eval)
+        Some(self.supply.eval_count())
     }
 
     fn targets_per_sample(&self) -> u64 {
         1
+    }
+
+    fn data_reserve(&self) -> Bytes {
+        self.reserve
+    }
+
+    fn feeding(&self) -> Option<Feeding> {
+        Some(self.supply.feeding())
     }
 }

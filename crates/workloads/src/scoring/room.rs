@@ -1,0 +1,206 @@
+//! How much memory of the host the data may take.
+
+use lowtide_core::{Bytes, Line};
+use lowtide_data::feed::{Store, passing};
+
+/// Memory for what no budget counts: the plan of reads, stacks of threads, scratch of the engine's kernels, and what the
+/// C library holds of small blocks.
+const SLACK: Bytes = Bytes::from_mib(16);
+/// The same as a part of the line.
+const SLACK_SHARE: u64 = 50;
+/// Batches of items that are there beside the cache: what training and evaluation were given last, and the one that
+/// becomes a tensor.
+const BATCHES_OUT: u64 = 3;
+/// The part of the data's memory that evaluation gets, unless it needs less.
+const EVAL_PART: u64 = 4;
+/// The part of the machine that data gets where nothing is said.
+const MACHINE_PART: u64 = 4;
+
+/// What the feed of a store can make use of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    /// To work at all: one sample after the other.
+    least: Bytes,
+    /// To read everything once and never again.
+    most: Bytes,
+    /// What passes through beside what is kept.
+    passing: Bytes,
+    /// The largest shard.
+    shard: Bytes,
+    /// The largest sample.
+    sample: Bytes,
+}
+
+impl Needs {
+    pub(crate) fn of<S: Store>(store: &S) -> Needs {
+        let layout = store.layout();
+        let shards = (0..layout.shards()).map(|shard| store.shard_bytes(shard));
+        let all = shards.clone().fold(Bytes::ZERO, Bytes::saturating_add);
+        let samples = (0..layout.samples()).map(|number| store.sample_bytes(layout.sample(number)));
+        let (passing, sample) = (passing(store), samples.max().unwrap_or_default());
+        Needs {
+            least: sample.saturating_mul(2),
+            most: all.saturating_add(passing),
+            passing,
+            shard: shards.max().unwrap_or_default(),
+            sample,
+        }
+    }
+
+    /// To read everything once and never again.
+    pub(crate) fn most(&self) -> Bytes {
+        self.most
+    }
+
+    /// To keep so many of the largest shards.
+    fn keeping(&self, shards: u32) -> Bytes {
+        self.shard.saturating_mul(shards.into()).saturating_add(self.passing).min(self.most)
+    }
+}
+
+/// The memory of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// For the feed of training.
+    pub(crate) train: Bytes,
+    /// For the feed of evaluation.
+    pub(crate) eval: Bytes,
+    /// Beside both.
+    pub(crate) beside: Bytes,
+}
+
+/// What is known of the process when room for data is sought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process {
+    pub(crate) host_line: Line,
+    /// All memory of the machine.
+    pub(crate) machine: Bytes,
+    /// What the process takes without tensors and data.
+    pub(crate) base: Bytes,
+    /// What tensors took in a step of the largest samples, moments included.
+    pub(crate) tensors: Bytes,
+    /// Samples of a step.
+    pub(crate) batch: u32,
+}
+
+/// A host line that leaves too little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLittle {
+    /// The least line that works.
+    pub(crate) needed: Bytes,
+    /// The line.
+    pub(crate) line: Bytes,
+}
+
+impl Room {
+    /// Shares out what is there, or what `cache_batches` asks for.
+    pub(crate) fn find(
+        train: &Needs,
+        eval: &Needs,
+        cache_batches: Option<u32>,
+        process: &Process,
+    ) -> Result<Room, TooLittle> {
+        let items = train.sample.max(eval.sample).saturating_mul(process.batch.into()).saturating_mul(BATCHES_OUT);
+        let Some(line) = process.host_line.limit() else {
+            return Ok(match cache_batches {
+                Some(shards) => Room { train: train.keeping(shards), eval: eval.keeping(1), beside: items },
+                None => shared(Bytes(process.machine.get() / MACHINE_PART), train, eval, items),
+            });
+        };
+        let beside = items.saturating_add(SLACK.max(Bytes(line.get() / SLACK_SHARE)));
+        let left = line.saturating_sub(process.base).saturating_sub(beside);
+        // Where there is little, tensors get half of it: they can be had in smaller pieces, too.
+        let data = left.saturating_sub(process.tensors.min(Bytes(left.get() / 2)));
+        let (least, room) = match cache_batches {
+            Some(shards) => {
+                let room = Room { train: train.keeping(shards), eval: eval.keeping(1), beside };
+                (room.train.saturating_add(room.eval), room)
+            }
+            None => (train.least.saturating_add(eval.least), shared(data, train, eval, beside)),
+        };
+        if data >= least {
+            return Ok(room);
+        }
+        let tensors = process.tensors.min(least);
+        let needed = [beside, tensors, least].into_iter().fold(process.base, Bytes::saturating_add);
+        Err(TooLittle { needed, line })
+    }
+
+    /// Room for everything at once, which is in memory already and counted there.
+    pub(crate) fn for_all(train: &Needs, eval: &Needs) -> Room {
+        Room { train: train.most, eval: eval.most, beside: Bytes::ZERO }
+    }
+
+    /// All of it.
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.train.saturating_add(self.eval).saturating_add(self.beside)
+    }
+
+    /// What a feed may keep of its room.
+    pub(crate) fn kept(room: Bytes, needs: &Needs) -> Bytes {
+        room.saturating_sub(needs.passing)
+    }
+}
+
+fn shared(data: Bytes, train: &Needs, eval: &Needs, beside: Bytes) -> Room {
+    let for_eval = eval.most.min(eval.least.max(Bytes(data.get() / EVAL_PART)));
+    let for_train = train.most.min(data.saturating_sub(for_eval)).max(train.least);
+    Room { train: for_train, eval: for_eval, beside }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn needs(shards: u64) -> Needs {
+        Needs {
+            least: Bytes(2 * MIB),
+            most: Bytes((10 * shards + 3) * MIB),
+            passing: Bytes(3 * MIB),
+            shard: Bytes(10 * MIB),
+            sample: Bytes(MIB),
+        }
+    }
+
+    fn process(line: Option<u64>) -> Process {
+        Process {
+            host_line: line.map_or(Line::NONE, |line| Line::at(Bytes(line * MIB)).unwrap()),
+            machine: Bytes(4000 * MIB),
+            base: Bytes(300 * MIB),
+            tensors: Bytes(20 * MIB),
+            batch: 4,
+        }
+    }
+
+    /// Room in MiB for training, evaluation and beside, or the least line.
+    fn find(line: Option<u64>, cache_batches: Option<u32>) -> Result<[u64; 3], u64> {
+        let room = Room::find(&needs(80), &needs(20), cache_batches, &process(line));
+        let mib = |bytes: Bytes| bytes.get() / MIB;
+        room.map(|room| [mib(room.train), mib(room.eval), mib(room.beside)]).map_err(|error| mib(error.needed))
+    }
+
+    #[test]
+    fn a_line_is_shared_among_all_that_take_memory() {
+        // 400 less 300, 12 of items, 16 of slack and 20 of tensors are 52.
+        assert_eq!(find(Some(400), None), Ok([39, 13, 28]));
+        // Nobody gets more than it can use.
+        assert_eq!(find(Some(4000), None), Ok([803, 203, 92]));
+        assert_eq!(find(None, None), Ok([797, 203, 12]));
+    }
+
+    #[test]
+    fn batches_are_taken_at_their_word() {
+        assert_eq!(find(None, Some(2)), Ok([23, 13, 12]));
+        assert_eq!(find(Some(400), Some(2)), Ok([23, 13, 28]));
+        assert_eq!(find(Some(350), Some(2)), Err(384));
+        assert_eq!(find(Some(385), Some(2)), Ok([23, 13, 28]));
+    }
+
+    #[test]
+    fn the_least_line_is_named_and_works() {
+        assert_eq!(find(Some(330), None), Err(332 + 4));
+        assert_eq!(find(Some(336), None).map(|_| ()), Ok(()));
+    }
+}

@@ -1,0 +1,248 @@
+//! A data set of items: where they are, and which of them are trained on.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lowtide_core::Bytes;
+use lowtide_data::feed::{OnDamage, Store};
+use lowtide_data::order::{Layout, SampleId};
+use lowtide_data::shard::hash_of_id;
+use lowtide_data::{Chosen, DataError, DataSet, Folder, OpenOptions, Packed, Scores};
+
+use super::decode::decode;
+use super::drawn::Drawn;
+use super::item::Item;
+use super::settings::{Damage, DataSettings};
+use crate::random::Random;
+
+/// Share of the items that are evaluated on.
+const EVALUATION_SHARE: f64 = 0.2;
+
+/// A store whose samples are items.
+pub(crate) trait ItemStore: Store {
+    /// The item that a sample is.
+    fn item(&self, sample: &Self::Sample, at: SampleId) -> Result<Arc<Item>, String>;
+
+    /// Tells an item from all others, whatever file it is in.
+    fn key(&self, at: SampleId) -> u64;
+
+    /// Whether it can be used: it has a score.
+    fn is_scored(&self, _at: SampleId) -> bool {
+        true
+    }
+
+    /// Files that were left out because they cannot be read.
+    fn files_left_out(&self) -> u64 {
+        0
+    }
+}
+
+/// Items in two parts. An item's part follows from its id alone: files that are read in another order, or more of them,
+/// move none.
+pub(crate) struct Parts<S: Store> {
+    pub(crate) store: Arc<S>,
+    pub(crate) train: Arc<Chosen<S>>,
+    pub(crate) eval: Arc<Chosen<S>>,
+    /// Items that have no score.
+    pub(crate) unscored: u64,
+}
+
+impl<S: ItemStore> Parts<S> {
+    /// Splits all items; no more than `most` of them are evaluated on.
+    pub(crate) fn of(store: S, most: u64) -> Parts<S> {
+        let store = Arc::new(store);
+        let (evaluated, unscored) = (Cell::new(0), Cell::new(0));
+        let train = Chosen::new(Arc::clone(&store), |at| {
+            let is_scored = store.is_scored(at);
+            unscored.set(unscored.get() + u64::from(!is_scored));
+            is_scored && !is_for_evaluation(store.key(at))
+        });
+        let eval = Chosen::new(Arc::clone(&store), |at| {
+            let is_chosen = evaluated.get() < most && store.is_scored(at) && is_for_evaluation(store.key(at));
+            evaluated.set(evaluated.get() + u64::from(is_chosen));
+            is_chosen
+        });
+        Parts { store, train: Arc::new(train), eval: Arc::new(eval), unscored: unscored.get() }
+    }
+
+    /// Items in both parts: to train on, to evaluate on.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        [self.train.layout().samples(), self.eval.layout().samples()]
+    }
+
+    /// The first item to train on, and the largest.
+    pub(crate) fn examples(&self) -> Result<[Arc<Item>; 2], String> {
+        let layout = self.train.layout();
+        let all = (0..layout.samples()).map(|number| layout.sample(number));
+        let largest = all.max_by_key(|sample| (self.train.sample_bytes(*sample), std::cmp::Reverse(*sample)));
+        let read = |at: SampleId| {
+            let samples = self.train.read_samples(at.shard, &[at.index]).map_err(|error| error.to_string())?;
+            self.store.item(&samples[0], self.train.sample_of(at))
+        };
+        Ok([read(layout.sample(0))?, read(largest.ok_or("there are no items to train on")?)?])
+    }
+}
+
+fn is_for_evaluation(key: u64) -> bool {
+    Random::new(key, 0).unit() < EVALUATION_SHARE
+}
+
+impl ItemStore for Drawn {
+    fn item(&self, sample: &Arc<Item>, _at: SampleId) -> Result<Arc<Item>, String> {
+        Ok(Arc::clone(sample))
+    }
+
+    fn key(&self, at: SampleId) -> u64 {
+        self.id_hash(at)
+    }
+}
+
+/// Items in files.
+pub(crate) struct Files {
+    set: DataSet,
+    left_out: Vec<DataError>,
+    scores: Option<Scores>,
+    /// Hashes of the ids that have a score.
+    scored: HashSet<u64>,
+}
+
+impl Files {
+    /// Looks at the files; no value is read.
+    pub(crate) fn open(settings: &DataSettings) -> Result<Files, DataError> {
+        let options = OpenOptions { on_damage: on_damage(settings), ..OpenOptions::default() };
+        let opened = match (&settings.folder, &settings.pattern) {
+            (Some(folder), _) => DataSet::open(folder, options)?,
+            (None, pattern) => DataSet::of_files(&Folder::matching(pattern.as_deref().unwrap_or_default())?, options)?,
+        };
+        let scores = settings.scores.as_deref().map(Scores::read).transpose()?;
+        let scored = scores.iter().flat_map(Scores::ids).map(hash_of_id).collect();
+        Ok(Files { set: opened.set, left_out: opened.left_out, scores, scored })
+    }
+
+    fn path(&self, shard: u32) -> PathBuf {
+        self.set.path(shard)
+    }
+}
+
+pub(crate) fn on_damage(settings: &DataSettings) -> OnDamage {
+    match settings.on_damage {
+        Damage::Stop => OnDamage::Stop,
+        Damage::Skip => OnDamage::Skip,
+    }
+}
+
+impl Store for Files {
+    type Sample = Packed;
+
+    fn layout(&self) -> &Layout {
+        self.set.layout()
+    }
+
+    fn shard_bytes(&self, shard: u32) -> Bytes {
+        self.set.shard_bytes(shard)
+    }
+
+    fn sample_bytes(&self, sample: SampleId) -> Bytes {
+        self.set.sample_bytes(sample)
+    }
+
+    fn shard_cost(&self, shard: u32) -> Bytes {
+        self.set.shard_cost(shard)
+    }
+
+    fn samples_cost(&self, shard: u32) -> Bytes {
+        self.set.samples_cost(shard)
+    }
+
+    fn read_shard(&self, shard: u32) -> Result<Vec<Packed>, DataError> {
+        self.set.read_shard(shard)
+    }
+
+    fn read_together(&self, shard: u32, places: &[u64]) -> Result<Vec<Packed>, DataError> {
+        self.set.read_together(shard, places)
+    }
+
+    fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<Packed>, DataError> {
+        self.set.read_samples(shard, places)
+    }
+}
+
+impl ItemStore for Files {
+    fn item(&self, sample: &Packed, at: SampleId) -> Result<Arc<Item>, String> {
+        decode(sample, at, &self.path(at.shard), self.scores.as_ref())
+    }
+
+    fn key(&self, at: SampleId) -> u64 {
+        self.set.id_hash(at).unwrap_or_else(|| {
+            let path = self.path(at.shard);
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            hash_of_id(&format!("{name}:{}", at.index))
+        })
+    }
+
+    fn is_scored(&self, at: SampleId) -> bool {
+        self.scores.is_none() || self.set.id_hash(at).is_some_and(|hash| self.scored.contains(&hash))
+    }
+
+    fn files_left_out(&self) -> u64 {
+        self.left_out.len() as u64
+    }
+}
+
+/// Items of files that were all read at the start.
+pub(crate) struct InMemory {
+    files: Files,
+    shards: Vec<Vec<Packed>>,
+}
+
+impl InMemory {
+    /// Reads everything.
+    pub(crate) fn load(files: Files) -> Result<InMemory, DataError> {
+        let shards = (0..files.layout().shards()).map(|shard| files.read_shard(shard)).collect::<Result<_, _>>()?;
+        Ok(InMemory { files, shards })
+    }
+}
+
+impl Store for InMemory {
+    type Sample = Packed;
+
+    fn layout(&self) -> &Layout {
+        self.files.layout()
+    }
+
+    fn shard_bytes(&self, shard: u32) -> Bytes {
+        self.files.shard_bytes(shard)
+    }
+
+    fn sample_bytes(&self, sample: SampleId) -> Bytes {
+        self.files.sample_bytes(sample)
+    }
+
+    fn read_shard(&self, shard: u32) -> Result<Vec<Packed>, DataError> {
+        Ok(self.shards[shard as usize].clone())
+    }
+
+    fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<Packed>, DataError> {
+        Ok(places.iter().map(|place| self.shards[shard as usize][*place as usize].clone()).collect())
+    }
+}
+
+impl ItemStore for InMemory {
+    fn item(&self, sample: &Packed, at: SampleId) -> Result<Arc<Item>, String> {
+        self.files.item(sample, at)
+    }
+
+    fn key(&self, at: SampleId) -> u64 {
+        self.files.key(at)
+    }
+
+    fn is_scored(&self, at: SampleId) -> bool {
+        self.files.is_scored(at)
+    }
+
+    fn files_left_out(&self) -> u64 {
+        self.files.files_left_out()
+    }
+}

@@ -1,0 +1,251 @@
+//! What a model is fed with: items to train on and items to evaluate on, under one budget.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lowtide_core::Bytes;
+use lowtide_data::feed::{FeedOptions, Store};
+use lowtide_data::order::{Order, Shuffle, window_for};
+use lowtide_data::policy::Policy;
+use lowtide_data::simulation::curve;
+use lowtide_data::{Chosen, order::SampleId};
+use lowtide_torch::refuse_input;
+use lowtide_train::{Feeding, FeedingPoint};
+
+use super::item::Item;
+use super::room::{Needs, Room};
+use super::set::{ItemStore, Parts, on_damage};
+use super::settings::{DataSettings, ShuffleName, Window};
+use super::stream::{Counting, Places, Stream, StreamFigures};
+
+/// Sizes of a cache that are compared, in hundredths of the data set.
+const CURVE: [u64; 5] = [10, 25, 50, 75, 100];
+/// More shards than this are not simulated for the comparison.
+const MOST_CURVE_SHARDS: u32 = 20_000;
+/// A difference in reading that is worth a word.
+const NOTABLE: f64 = 0.1;
+
+/// Items for training and for evaluation.
+pub(crate) struct Supply {
+    train: RefCell<Box<dyn Places>>,
+    eval: RefCell<Box<dyn Places>>,
+    counts: [u64; 2],
+    opened: Instant,
+    policy: Policy,
+    order: Order,
+    /// The size of each shard, training items only.
+    shard_bytes: Vec<Bytes>,
+    files_left_out: u64,
+}
+
+/// What is decided before the first item is read.
+pub(crate) struct Supplied {
+    pub(crate) supply: Supply,
+    /// The settings with what was chosen for `auto`.
+    pub(crate) settings: DataSettings,
+    /// What a person should know before it begins.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Where training ends and where its order starts from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Course {
+    pub(crate) seed: u64,
+    /// Samples of the whole run.
+    pub(crate) samples: u64,
+}
+
+impl Supply {
+    /// Feeds from `parts` within `room`.
+    pub(crate) fn new<S: ItemStore>(
+        parts: &Parts<S>,
+        settings: &DataSettings,
+        room: &Room,
+        needs: &Needs,
+        course: Course,
+    ) -> Supplied {
+        let shards = parts.train.layout().shards();
+        let shard_bytes: Vec<Bytes> = (0..shards).map(|shard| parts.train.shard_bytes(shard)).collect();
+        let kept = Room::kept(room.train, needs);
+        let settings = chosen(settings, kept, &shard_bytes);
+        let order = Order::new(parts.train.layout().clone(), shuffle(&settings), course.seed);
+        let options = |budget| FeedOptions {
+            policy: settings.policy,
+            threads: settings.threads,
+            on_damage: on_damage(&settings),
+            ..FeedOptions::new(budget)
+        };
+        let train =
+            stream(parts, &parts.train, order.clone(), options(room.train), Counting::Through { end: course.samples });
+        let eval_order = Order::new(parts.eval.layout().clone(), Shuffle::Sequential, course.seed);
+        let eval = stream(parts, &parts.eval, eval_order, options(room.eval), Counting::Again);
+        let notes = notes(parts, &settings, kept, &shard_bytes);
+        let supply = Supply {
+            train: RefCell::new(train),
+            eval: RefCell::new(eval),
+            counts: parts.counts(),
+            opened: Instant::now(),
+            policy: settings.policy,
+            order,
+            shard_bytes,
+            files_left_out: parts.store.files_left_out(),
+        };
+        Supplied { supply, settings, notes }
+    }
+
+    /// The training items at `first .. first + count`. Data that cannot be read ends the enclosing attempt.
+    pub(crate) fn train(&self, first: u64, count: u32) -> Vec<Arc<Item>> {
+        taken(&self.train, first, count)
+    }
+
+    /// The evaluation items at `first .. first + count`.
+    pub(crate) fn eval(&self, first: u64, count: u32) -> Vec<Arc<Item>> {
+        taken(&self.eval, first, count)
+    }
+
+    /// Items to evaluate on.
+    pub(crate) fn eval_count(&self) -> u64 {
+        self.counts[1]
+    }
+
+    /// What it came to so far.
+    pub(crate) fn feeding(&self) -> Feeding {
+        let (train, eval) = (self.train.borrow().figures(), self.eval.borrow().figures());
+        let waited = (train.waited + eval.waited).as_secs_f64();
+        let seconds = self.opened.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
+        let curve = self.curve(train.capacity);
+        Feeding {
+            policy: match self.policy {
+                Policy::Belady => "belady".to_owned(),
+                Policy::Lru => "lru".to_owned(),
+            },
+            shuffle: match self.order.shuffle() {
+                Shuffle::Sequential => "sequential".to_owned(),
+                Shuffle::Window { shards } => format!("window {shards}"),
+                Shuffle::Full => "full".to_owned(),
+            },
+            capacity_bytes: train.capacity.get(),
+            optimum_bytes_read: train.optimum.get(),
+            skipped_samples: train.skipped + eval.skipped,
+            skipped_files: self.files_left_out,
+            waited_seconds: waited,
+            waiting_share: (waited / seconds).min(1.0),
+            advice: advice(&train, &curve, waited / seconds),
+            curve,
+            train: train.fetched,
+            eval: eval.fetched,
+        }
+    }
+
+    /// What an epoch reads with this cache and with others, smallest first.
+    fn curve(&self, capacity: Bytes) -> Vec<FeedingPoint> {
+        if self.order.layout().shards() > MOST_CURVE_SHARDS {
+            return Vec::new();
+        }
+        let all = self.shard_bytes.iter().fold(Bytes::ZERO, |sum, bytes| sum.saturating_add(*bytes));
+        let part = |hundredths: &u64| Bytes((u128::from(all.get()) * u128::from(*hundredths) / 100) as u64);
+        let mut capacities: Vec<Bytes> = CURVE.iter().map(part).chain([capacity.min(all)]).collect();
+        capacities.sort_unstable();
+        capacities.dedup();
+        let points = curve(&self.order, &self.shard_bytes, &capacities, self.policy);
+        let told = points.iter().map(|point| FeedingPoint {
+            capacity_bytes: point.capacity.get(),
+            bytes_per_epoch: point.bytes_per_epoch.get(),
+        });
+        told.collect()
+    }
+}
+
+fn taken(places: &RefCell<Box<dyn Places>>, first: u64, count: u32) -> Vec<Arc<Item>> {
+    let items = places.borrow_mut().take(first, count).unwrap_or_else(|problem| refuse_input(problem));
+    if items.is_empty() && count > 0 {
+        refuse_input(format!("none of the {count} samples from number {first} on can be read"));
+    }
+    items
+}
+
+fn stream<S: ItemStore>(
+    parts: &Parts<S>,
+    part: &Arc<Chosen<S>>,
+    order: Order,
+    options: FeedOptions,
+    counting: Counting,
+) -> Box<dyn Places> {
+    let (store, chosen) = (Arc::clone(&parts.store), Arc::clone(part));
+    let decode = move |sample: &S::Sample, at: SampleId| store.item(sample, chosen.sample_of(at));
+    Box::new(Stream::new(Arc::clone(part), order, options, counting, Box::new(decode)))
+}
+
+/// The settings with a window in place of `auto`: the largest that costs no reading.
+fn chosen(settings: &DataSettings, kept: Bytes, shard_bytes: &[Bytes]) -> DataSettings {
+    let window = match settings.window {
+        Window::Auto => {
+            let shards = window_for(kept, shard_bytes).unwrap_or(1).max(1);
+            Window::Shards(shards.try_into().expect("it is at least 1"))
+        }
+        shards => shards,
+    };
+    DataSettings { window, ..settings.clone() }
+}
+
+fn shuffle(settings: &DataSettings) -> Shuffle {
+    match (settings.shuffle, settings.window) {
+        (ShuffleName::Sequential, _) => Shuffle::Sequential,
+        (ShuffleName::Full, _) => Shuffle::Full,
+        (ShuffleName::Window, Window::Shards(shards)) => Shuffle::Window { shards: shards.get() },
+        (ShuffleName::Window, Window::Auto) => Shuffle::Window { shards: 1 },
+    }
+}
+
+fn notes<S: ItemStore>(parts: &Parts<S>, settings: &DataSettings, kept: Bytes, shard_bytes: &[Bytes]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let left_out = parts.store.files_left_out();
+    if left_out > 0 {
+        notes.push(format!("{left_out} files cannot be read and are left out"));
+    }
+    if parts.unscored > 0 {
+        notes.push(format!("{} samples have no score and are left out", parts.unscored));
+    }
+    let oversize = shard_bytes.iter().filter(|bytes| **bytes > kept).count();
+    if oversize > 0 && settings.shuffle != ShuffleName::Full {
+        notes.push(format!(
+            "{oversize} of {} shards are larger than the cache ({kept}), so their samples are read one by one",
+            shard_bytes.len()
+        ));
+    }
+    notes
+}
+
+fn advice(train: &StreamFigures, curve: &[FeedingPoint], waiting: f64) -> Vec<String> {
+    let mut advice = Vec::new();
+    let here = curve.iter().find(|point| point.capacity_bytes >= train.capacity.get()).or(curve.last());
+    let Some(here) = here else { return advice };
+    let reads = here.bytes_per_epoch as f64;
+    let (size, read) =
+        (|point: &FeedingPoint| Bytes(point.capacity_bytes), |point: &FeedingPoint| Bytes(point.bytes_per_epoch));
+    let larger = curve.iter().find(|point| {
+        point.capacity_bytes > here.capacity_bytes && (point.bytes_per_epoch as f64) < reads * (1.0 - NOTABLE)
+    });
+    let smaller = curve.iter().find(|point| {
+        (point.capacity_bytes as f64) < here.capacity_bytes as f64 * (1.0 - NOTABLE)
+            && point.bytes_per_epoch as f64 <= reads * (1.0 + NOTABLE / 10.0)
+    });
+    if let Some(point) = larger {
+        advice.push(format!(
+            "a cache of {} would read {} an epoch instead of {}",
+            size(point),
+            read(point),
+            Bytes(here.bytes_per_epoch)
+        ));
+    } else if let Some(point) = smaller {
+        advice.push(format!("a cache of {} would read as little", size(point)));
+    }
+    if train.optimum.get() as f64 * (1.0 + NOTABLE) < train.fetched.bytes_read as f64 {
+        advice.push(format!("data.policy=belady would have read {} in all", train.optimum));
+    }
+    if waiting > NOTABLE {
+        advice.push(format!("{:.0} % of the time went into waiting for data", 100.0 * waiting));
+    }
+    advice
+}
