@@ -1,6 +1,6 @@
 //! `lowtide`: the program people type.
 //!
-//! It does not link LibTorch, so help and errors come at once. Commands that train are carried out by `lowtide-engine`,
+//! It does not link LibTorch, so help and errors come at once. Commands that need a workload are carried out by `lowtide-engine`,
 //! by which this process replaces itself: signals, exit codes and the terminal behave as one program.
 
 mod data;
@@ -35,6 +35,13 @@ enum Command {
         args: Vec<OsString>,
     },
     Data(DataArgs),
+    /// Write made-up training data of any size.
+    #[command(disable_help_flag = true)]
+    Generate {
+        /// What `lowtide generate --help` lists.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
     /// Explain lowtide, or one of its commands.
     Help {
         /// The command to explain.
@@ -46,12 +53,15 @@ enum Command {
 enum Explained {
     Train,
     Data,
+    Generate,
 }
 
 fn main() -> ExitCode {
     match Lowtide::parse().command {
         Command::Train { args } => engine::become_engine("train", &args),
         Command::Help { command: Some(Explained::Train) } => engine::become_engine("train", &["--help".into()]),
+        Command::Generate { args } => engine::become_engine("generate", &args),
+        Command::Help { command: Some(Explained::Generate) } => engine::become_engine("generate", &["--help".into()]),
         Command::Data(args) => data::run(&args),
         Command::Help { command: Some(Explained::Data) } => explain(Some("data")),
         Command::Help { command: None } => explain(None),

@@ -29,9 +29,10 @@ fn without_arguments_it_shows_its_commands() {
     Usage: lowtide <COMMAND>
 
     Commands:
-      train  Train a model inside a memory line
-      data   Look into data files: a file's tensors, or the samples of a folder
-      help   Explain lowtide, or one of its commands
+      train     Train a model inside a memory line
+      data      Look into data files: a file's tensors, or the samples of a folder
+      generate  Write made-up training data of any size
+      help      Explain lowtide, or one of its commands
 
     Options:
       -h, --help     Print help (see more with '--help')
@@ -51,9 +52,10 @@ fn help() {
     Usage: lowtide <COMMAND>
 
     Commands:
-      train  Train a model inside a memory line
-      data   Look into data files: a file's tensors, or the samples of a folder
-      help   Explain lowtide, or one of its commands
+      train     Train a model inside a memory line
+      data      Look into data files: a file's tensors, or the samples of a folder
+      generate  Write made-up training data of any size
+      help      Explain lowtide, or one of its commands
 
     Options:
       -h, --help
@@ -192,4 +194,78 @@ fn an_engine_that_is_not_there() {
     error: the engine is not there: FOLDER/lowtide-engine
     hint: `make build` builds both programs side by side
     ");
+}
+
+#[test]
+fn help_on_generating() {
+    assert_snapshot!(stdout(&["generate", "--help"]), @r"
+    Write made-up training data of any size.
+
+    The samples are those that the workload makes up for itself, as files like those that people have:
+    the score of a sample depends on its sequence and on its graph, so that a model that sees both does
+    better. Files are written whole or not at all; the same command, run again, goes on where it
+    stopped.
+
+    Usage: lowtide generate [OPTIONS] --out <DIR> <WORKLOAD>
+
+    Arguments:
+      <WORKLOAD>
+              Whose data it is
+
+              Possible values:
+              - scoring: Traces with a sequence, a graph and a score
+
+    Options:
+          --out <DIR>
+              The folder: a new one, an empty one, or one that the same command began
+
+          --size <SIZE>
+              How large the files are together, at least (500MB, 8GiB). Before compression
+
+          --samples <N>
+              How many samples there are
+
+          --per-file <N>
+              How many samples a file has. Default: 64, and 1 for pickles. The files under way are held
+              in memory
+
+          --file-size <SIZE>
+              How large a file is, at least, instead of --per-file
+
+          --seed <N>
+              The seed of all random numbers. A run with the same `seed` makes up the same samples for
+              itself
+
+              [default: 1]
+
+          --steps <MIN..MAX>
+              How many steps the sequences have, from the fewest to the most. A step takes 96 bytes
+
+              [default: 8..48]
+
+          --format <FORMAT>
+              What the files are: batches of torch.save, or pickles (one sample in each, or a list) with
+              a scores.csv beside them
+
+              [default: pt]
+              [possible values: pt, pkl, pkl.gz]
+
+          --json
+              Print what was written as a line of JSON on standard output, and nothing else there
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Examples:
+      lowtide generate scoring --out data/traces --size 500MB
+      lowtide generate scoring --out data/traces --samples 2000 --per-file 100
+      lowtide generate scoring --out data/long --size 8GB --steps 50000..100000 --per-file 4
+      lowtide generate scoring --out data/raw --samples 500 --format pkl.gz
+
+    Exit codes:
+      0    finished
+      2    bad input or a full disk; the files that are there are whole
+      130  interrupted; the files that are there are whole
+    ");
+    assert_eq!(stdout(&["help", "generate"]), stdout(&["generate", "--help"]));
 }

@@ -32,7 +32,7 @@
 //! verified whenever all of it is read.
 //!
 //! [`BatchFile`] says what a file means in samples and reads them; [`Scores`] joins a table of scores to them.
-//! [`write_pt`] writes what `torch.load` reads.
+//! [`write_pt`] writes what `torch.load` reads, [`write_pickle`] what `pickle.load` does.
 //!
 //! What it leaves out: the other formats when writing, and turning tensors into those of an engine.
 //!
@@ -70,6 +70,7 @@ pub mod policy;
 mod pt;
 mod pt_writer;
 mod raw_pickle;
+mod raw_pickle_writer;
 mod rows;
 mod safetensors;
 mod sample;
@@ -98,6 +99,7 @@ pub use open::{Contents, Format, open};
 pub use packed::Packed;
 pub use page_cache::PageCache;
 pub use pt_writer::{PtTensor, PtValue, write_pt};
+pub use raw_pickle_writer::{Packing, write_pickle, write_scores};
 pub use rows::{Row, Sums, rows};
 pub use sample::{Field, FieldValue, Sample, Unpackable, tensors_of};
 pub use scores::Scores;

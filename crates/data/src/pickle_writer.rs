@@ -1,17 +1,26 @@
-//! The pickle of a file of `torch.save`, in protocol 2 as torch writes it.
+//! Pickles: that of a file of `torch.save`, in protocol 2 as torch writes it, and plain ones with arrays of numpy.
 
 use std::collections::HashMap;
 
 use crate::tensor::row_strides;
 use crate::{Dtype, Place, PtTensor, PtValue};
 
-const PROTOCOL: &[u8] = b"\x80\x02";
 const MARK: u8 = b'(';
 const TUPLE: u8 = b't';
 const REDUCE: u8 = b'R';
+const BUILD: u8 = b'b';
 
 /// What cannot be written, and why.
 pub(crate) type Unwritable = (Place, String);
+
+/// What tensors become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrays {
+    /// Tensors of torch, whose storages stand beside the pickle.
+    Torch,
+    /// Arrays of numpy, whose bytes are in the pickle.
+    Numpy,
+}
 
 /// What is written once and referenced after that: it comes again and again.
 #[derive(PartialEq, Eq, Hash)]
@@ -20,11 +29,14 @@ enum Shared<'v> {
     Global(&'static str, &'static str),
     /// A key of a dict.
     Text(&'v str),
+    /// A type of numpy, by its name.
+    Dtype(&'static str),
 }
 
 /// Writes values one after another and notes the tensors it meets.
 pub(crate) struct PickleWriter<'v> {
     out: Vec<u8>,
+    arrays: Arrays,
     tensors: Vec<&'v PtTensor<'v>>,
     memo: HashMap<Shared<'v>, u32>,
     /// The keys on the way to where the writer is.
@@ -32,9 +44,14 @@ pub(crate) struct PickleWriter<'v> {
 }
 
 impl<'v> PickleWriter<'v> {
-    /// The pickle, and its tensors in the order of the storages' keys.
-    pub(crate) fn write(value: &'v PtValue<'v>) -> Result<(Vec<u8>, Vec<&'v PtTensor<'v>>), Unwritable> {
-        let mut writer = Self { out: PROTOCOL.to_vec(), tensors: Vec::new(), memo: HashMap::new(), path: Vec::new() };
+    /// The pickle, and the tensors that stand beside it, in the order of the storages' keys.
+    pub(crate) fn write(
+        value: &'v PtValue<'v>,
+        arrays: Arrays,
+    ) -> Result<(Vec<u8>, Vec<&'v PtTensor<'v>>), Unwritable> {
+        let protocol: &[u8] = if arrays == Arrays::Torch { b"\x80\x02" } else { b"\x80\x04" };
+        let mut writer =
+            Self { out: protocol.to_vec(), arrays, tensors: Vec::new(), memo: HashMap::new(), path: Vec::new() };
         writer.value(value)?;
         writer.out.push(b'.');
         Ok((writer.out, writer.tensors))
@@ -62,7 +79,10 @@ impl<'v> PickleWriter<'v> {
                 self.out.push(TUPLE);
             }
             PtValue::Dict(fields) => self.dict(fields)?,
-            PtValue::Tensor(tensor) => self.tensor(tensor)?,
+            PtValue::Tensor(tensor) => match self.arrays {
+                Arrays::Torch => self.tensor(tensor)?,
+                Arrays::Numpy => self.numpy_array(tensor)?,
+            },
         }
         Ok(())
     }
@@ -107,12 +127,7 @@ impl<'v> PickleWriter<'v> {
         let Some(class) = storage_class(tensor.dtype) else {
             return Err(self.unwritable(format!("tensors of {} are not written here", tensor.dtype)));
         };
-        let count = tensor.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
-        let expect = count.and_then(|count| tensor.dtype.bytes_of(count));
-        if expect != Some(tensor.bytes.len() as u64) {
-            let (shape, dtype, found) = (&tensor.shape, tensor.dtype, tensor.bytes.len());
-            return Err(self.unwritable(format!("a tensor of shape {shape:?} in {dtype} is given {found} bytes")));
-        }
+        let count = self.count_of(tensor)?;
         let key = self.tensors.len().to_string();
         self.tensors.push(tensor);
         self.global("torch._utils", "_rebuild_tensor_v2");
@@ -121,7 +136,7 @@ impl<'v> PickleWriter<'v> {
         self.global("torch", class);
         self.text(&key)?;
         self.shared_text("cpu")?;
-        self.size(count.unwrap_or(0));
+        self.size(count);
         self.out.extend_from_slice(&[TUPLE, b'Q']);
         self.int(0);
         for sizes in [&tensor.shape, &row_strides(&tensor.shape)] {
@@ -133,6 +148,51 @@ impl<'v> PickleWriter<'v> {
         self.global("collections", "OrderedDict");
         self.out.extend_from_slice(&[b')', REDUCE, TUPLE, REDUCE]);
         Ok(())
+    }
+
+    /// `_reconstruct(ndarray, (0,), b"b")`, and the state `(version, shape, type, columns first, bytes)`.
+    ///
+    /// The old name of the module is the one that every version of numpy reads.
+    fn numpy_array(&mut self, array: &'v PtTensor<'v>) -> Result<(), Unwritable> {
+        let Some(name) = numpy_name(array.dtype) else {
+            return Err(self.unwritable(format!("arrays of {} are not written here", array.dtype)));
+        };
+        self.count_of(array)?;
+        self.global("numpy.core.multiarray", "_reconstruct");
+        self.out.push(MARK);
+        self.global("numpy", "ndarray");
+        self.out.extend_from_slice(b"K\x00\x85C\x01b");
+        self.out.extend_from_slice(&[TUPLE, REDUCE, MARK, b'K', 1, MARK]);
+        array.shape.iter().for_each(|size| self.size(*size));
+        self.out.push(TUPLE);
+        self.shared(Shared::Dtype(name), |out| push_numpy_type(out, name));
+        self.out.push(b'\x89');
+        match u32::try_from(array.bytes.len()) {
+            Ok(length) => {
+                self.out.push(b'B');
+                self.out.extend_from_slice(&length.to_le_bytes());
+            }
+            Err(_) => {
+                self.out.push(b'\x8e');
+                self.out.extend_from_slice(&(array.bytes.len() as u64).to_le_bytes());
+            }
+        }
+        self.out.extend_from_slice(&array.bytes);
+        self.out.extend_from_slice(&[TUPLE, BUILD]);
+        Ok(())
+    }
+
+    /// How many values a tensor has, if it is given the bytes of as many.
+    fn count_of(&self, tensor: &PtTensor<'_>) -> Result<u64, Unwritable> {
+        let count = tensor.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
+        let expect = count.and_then(|count| tensor.dtype.bytes_of(count));
+        match count {
+            Some(count) if expect == Some(tensor.bytes.len() as u64) => Ok(count),
+            _ => {
+                let (shape, dtype, found) = (&tensor.shape, tensor.dtype, tensor.bytes.len());
+                Err(self.unwritable(format!("a tensor of shape {shape:?} in {dtype} is given {found} bytes")))
+            }
+        }
     }
 
     fn global(&mut self, module: &'static str, name: &'static str) {
@@ -199,6 +259,17 @@ fn push_text(out: &mut Vec<u8>, length: u32, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
+/// `dtype(name, False, True)`, and the state `(version, byte order, None, None, None, -1, -1, 0)`.
+fn push_numpy_type(out: &mut Vec<u8>, name: &str) {
+    let order: &[u8] = if cfg!(target_endian = "big") { b">" } else { b"<" };
+    out.extend_from_slice(b"cnumpy\ndtype\n(X");
+    out.extend_from_slice(&(name.len() as u32).to_le_bytes());
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\x89\x88tR(K\x03X\x01\0\0\0");
+    out.extend_from_slice(order);
+    out.extend_from_slice(b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb");
+}
+
 fn is_key(key: &PtValue<'_>) -> bool {
     match key {
         PtValue::List(_) | PtValue::Dict(_) | PtValue::Tensor(_) => false,
@@ -222,6 +293,27 @@ fn storage_class(dtype: Dtype) -> Option<&'static str> {
         Dtype::Float64 => Some("DoubleStorage"),
         Dtype::Complex64 => Some("ComplexFloatStorage"),
         Dtype::Complex128 => Some("ComplexDoubleStorage"),
+        _ => None,
+    }
+}
+
+/// The name of a type that numpy has too.
+fn numpy_name(dtype: Dtype) -> Option<&'static str> {
+    match dtype {
+        Dtype::Bool => Some("b1"),
+        Dtype::Int8 => Some("i1"),
+        Dtype::Int16 => Some("i2"),
+        Dtype::Int32 => Some("i4"),
+        Dtype::Int64 => Some("i8"),
+        Dtype::Uint8 => Some("u1"),
+        Dtype::Uint16 => Some("u2"),
+        Dtype::Uint32 => Some("u4"),
+        Dtype::Uint64 => Some("u8"),
+        Dtype::Float16 => Some("f2"),
+        Dtype::Float32 => Some("f4"),
+        Dtype::Float64 => Some("f8"),
+        Dtype::Complex64 => Some("c8"),
+        Dtype::Complex128 => Some("c16"),
         _ => None,
     }
 }

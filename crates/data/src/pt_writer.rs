@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use crate::pickle_writer::PickleWriter;
+use crate::pickle_writer::{Arrays, PickleWriter};
 use crate::whole_file::write_whole;
 use crate::zip_writer::ZipWriter;
 use crate::{DataError, Dtype};
@@ -57,7 +57,7 @@ pub struct PtTensor<'a> {
 ///
 /// Where the value cannot be written, which is found before anything is, or the system refuses.
 pub fn write_pt(path: &Path, value: &PtValue<'_>) -> Result<(), DataError> {
-    let (pickle, tensors) = PickleWriter::write(value).map_err(|unwritable| {
+    let (pickle, tensors) = PickleWriter::write(value, Arrays::Torch).map_err(|unwritable| {
         let (place, problem) = unwritable;
         DataError::Unwritable { file: path.to_owned(), place, problem }
     })?;

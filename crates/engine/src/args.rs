@@ -7,6 +7,8 @@ use lowtide_core::LineSpec;
 use lowtide_torch::DeviceAsked;
 use lowtide_train::Injection;
 
+use crate::generate::GenerateArgs;
+
 /// Trains neural networks inside a memory line.
 #[derive(Debug, Parser)]
 #[command(name = "lowtide", version, bin_name = "lowtide", arg_required_else_help = true)]
@@ -18,6 +20,7 @@ pub(crate) struct Engine {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Train(TrainArgs),
+    Generate(GenerateArgs),
 }
 
 /// Train a model inside a memory line.

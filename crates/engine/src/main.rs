@@ -2,12 +2,13 @@
 //!
 //! `args.rs` is what was typed, `train.rs` carries it out, `session.rs` is the started engine with one run on it,
 //! `series.rs` is several of them, `outlook.rs` is what a person sees meanwhile (`head.rs` first, `last_words.rs` at
-//! the end).
+//! the end). `generate.rs` writes made-up data.
 
 mod args;
 mod comparison;
 mod exit;
 mod flags;
+mod generate;
 mod head;
 mod last_words;
 mod numbers;
@@ -24,5 +25,6 @@ fn main() -> std::process::ExitCode {
     let Engine { command } = Engine::parse();
     match command {
         Command::Train(args) => exit::report(train::train(&args)),
+        Command::Generate(args) => generate::run(&args),
     }
 }

@@ -182,7 +182,8 @@ pub(crate) fn print_summary(summary: &impl Serialize, folder: &Path) {
     print_json(&serde_json::json!({"schema": SCHEMA, "event": "summary", "summary": summary, "folder": folder}));
 }
 
-fn print_json(value: &impl Serialize) {
+/// A line of JSON on standard output. A reader that went away is no reason to fail.
+pub(crate) fn print_json(value: &impl Serialize) {
     let text = serde_json::to_string(value).expect("plain numbers and texts");
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }

@@ -5,17 +5,19 @@
 //! all nodes. Nodes without edges do not tell it, nor edges without nodes, so a model that does not see the graph can
 //! explain no more than the sequence's share, which is about half.
 
+use std::ops::RangeInclusive;
+
 use lowtide_core::Bytes;
 
 use super::item::{Item, Items};
 use crate::random::{Normal, Random};
 
 /// Features of a step.
-const STEP_WIDTH: usize = 24;
+pub(super) const STEP_WIDTH: usize = 24;
 /// Features of a node.
-const NODE_WIDTH: usize = 12;
-/// Fewest steps of a sequence and how many more there may be.
-const STEPS: (u64, u64) = (8, 40);
+pub(super) const NODE_WIDTH: usize = 12;
+/// How many steps a sequence has.
+pub const STEPS: RangeInclusive<u64> = 8..=48;
 /// Fewest nodes of a graph and how many more there may be.
 const NODES: (u64, u64) = (7, 13);
 /// The deviation of what nothing explains.
@@ -36,9 +38,27 @@ impl Items for Generated {
     }
 
     fn item(&self, number: u64) -> Item {
+        self.item_of(number, &STEPS)
+    }
+
+    fn largest(&self) -> Bytes {
+        let (steps, nodes) = (*STEPS.end() as usize, (NODES.0 + NODES.1) as usize);
+        let values = size_of::<f32>() * (steps * STEP_WIDTH + nodes * NODE_WIDTH);
+        let longest_id = self.id(u64::MAX).len();
+        Bytes((size_of::<Item>() + values + nodes * size_of::<[u32; 2]>() + longest_id) as u64)
+    }
+
+    fn id(&self, number: u64) -> String {
+        format!("generated-{number}")
+    }
+}
+
+impl Generated {
+    /// Item `number` with a sequence of so many steps, which are never none.
+    pub(super) fn item_of(&self, number: u64, steps: &RangeInclusive<u64>) -> Item {
         let mut random = Random::new(self.seed, 2 * number);
         let mut normal = Normal::new(self.seed, 2 * number + 1);
-        let sequence = Sequence::draw(&mut random, &mut normal);
+        let sequence = Sequence::draw(steps, &mut random, &mut normal);
         let graph = Graph::draw(&mut random, &mut normal);
         let score = sequence.part() + graph.part() + NOISE * normal.next();
         Item {
@@ -52,24 +72,27 @@ impl Items for Generated {
         }
     }
 
-    fn largest(&self) -> Bytes {
-        let (steps, nodes) = ((STEPS.0 + STEPS.1) as usize, (NODES.0 + NODES.1) as usize);
-        let values = size_of::<f32>() * (steps * STEP_WIDTH + nodes * NODE_WIDTH);
-        let longest_id = self.id(u64::MAX).len();
-        Bytes((size_of::<Item>() + values + nodes * size_of::<[u32; 2]>() + longest_id) as u64)
+    /// Steps and nodes of item `number`, without making it.
+    pub(super) fn size_of(&self, number: u64, steps: &RangeInclusive<u64>) -> (u64, u64) {
+        let mut random = Random::new(self.seed, 2 * number);
+        (step_count(steps, &mut random), node_count(&mut random))
     }
+}
 
-    fn id(&self, number: u64) -> String {
-        format!("generated-{number}")
-    }
+fn step_count(steps: &RangeInclusive<u64>, random: &mut Random) -> u64 {
+    steps.start() + random.below(steps.end() - steps.start() + 1)
+}
+
+fn node_count(random: &mut Random) -> u64 {
+    NODES.0 + random.below(NODES.1 + 1)
 }
 
 struct Sequence(Vec<f32>);
 
 impl Sequence {
     /// Noise, around a level of the sequence's own in the first feature.
-    fn draw(random: &mut Random, normal: &mut Normal) -> Sequence {
-        let steps = STEPS.0 + random.below(STEPS.1 + 1);
+    fn draw(steps: &RangeInclusive<u64>, random: &mut Random, normal: &mut Normal) -> Sequence {
+        let steps = step_count(steps, random);
         let level = normal.next();
         let value = |at: u64| if at.is_multiple_of(STEP_WIDTH as u64) { level } else { 0.0 };
         Sequence((0..steps * STEP_WIDTH as u64).map(|at| (value(at) + 0.5 * normal.next()) as f32).collect())
@@ -93,7 +116,7 @@ impl Graph {
     /// As many nodes of one kind as of the other, told by the sign of their first feature. The graph's own leaning says
     /// how much they keep to their kind.
     fn draw(random: &mut Random, normal: &mut Normal) -> Graph {
-        let count = NODES.0 + random.below(NODES.1 + 1);
+        let count = node_count(random);
         let leaning = random.unit();
         let mut nodes: Vec<f32> = (0..count * NODE_WIDTH as u64).map(|_| (0.5 * normal.next()) as f32).collect();
         for (index, node) in nodes.chunks_exact_mut(NODE_WIDTH).enumerate() {
@@ -163,7 +186,7 @@ mod tests {
     fn sequence_and_graph_weigh_about_the_same() {
         let parts = |number| {
             let (mut random, mut normal) = (Random::new(1, 2 * number), Normal::new(1, 2 * number + 1));
-            let sequence = Sequence::draw(&mut random, &mut normal).part();
+            let sequence = Sequence::draw(&STEPS, &mut random, &mut normal).part();
             [sequence, Graph::draw(&mut random, &mut normal).part()]
         };
         let parts: Vec<[f64; 2]> = (0..ITEMS.count).map(parts).collect();

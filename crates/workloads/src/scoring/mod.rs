@@ -18,10 +18,12 @@ mod settings;
 mod stream;
 mod supply;
 mod workload;
+mod write;
 
-pub use generated::Generated;
+pub use generated::{Generated, STEPS};
 pub use item::{Item, Items};
 pub(crate) use series::series;
 pub use settings::{Damage, DataSettings, GvaeSettings, Load, ModelName, ModelSettings, ShuffleName, Source, Window};
 pub(crate) use workload::Prepared;
 pub use workload::Scoring;
+pub use write::{ItemFiles, ItemFormat, PickledItems};
