@@ -148,7 +148,7 @@ impl Case {
 /// The workload from the run's seed: the same parameters each time.
 fn fresh(loaded: &Loaded, facts: &DeviceFacts) -> Box<dyn Workload> {
     rng::seed(facts.device, loaded.settings.seed).expect("the generators take a seed");
-    build(loaded, facts.device).expect("the workload is built").workload
+    build(loaded, facts).expect("the workload is built").workload
 }
 
 /// When a bare loop reads its loss.

@@ -27,7 +27,7 @@ fn train(name: &str, overrides: &[&str]) -> Summary {
     let overrides: Vec<_> = overrides.iter().map(|text| Override::set(text).unwrap()).collect();
     let loaded = RunSettings::load(Some((Path::new(&path), &text)), &overrides).unwrap();
     rng::seed(facts.device, loaded.settings.seed).unwrap();
-    let built = build(&loaded, facts.device).unwrap();
+    let built = build(&loaded, &facts).unwrap();
 
     let folder = tempfile::tempdir().unwrap();
     let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);

@@ -307,7 +307,7 @@ fn wrong_settings_are_refused_by_name() {
     open();
     let problem = |model: &str| {
         let loaded = load(&format!("workload: qca\nmodel: {{{model}}}\n"));
-        build(&loaded, Device::Cpu).err().unwrap().to_string()
+        build(&loaded, &start(DeviceAsked::Cpu).unwrap()).err().unwrap().to_string()
     };
     for (model, expect) in [
         ("grid_size: 20", "multiple of 8"),
@@ -326,7 +326,7 @@ fn shipped_configurations_are_understood() {
     for name in ["qca", "qca-low-memory", "qca-tiny"] {
         let path = format!("{}/../../configs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
         let loaded = load(&std::fs::read_to_string(path).unwrap());
-        let built = build(&loaded, Device::Cpu).unwrap();
+        let built = build(&loaded, &start(DeviceAsked::Cpu).unwrap()).unwrap();
         assert_eq!(built.workload.name(), "qca");
         assert_eq!(built.settings.model, loaded.settings.model, "{name} says all there is to say");
     }

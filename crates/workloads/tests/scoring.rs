@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use lowtide_settings::{Origins, Override, RunSettings};
+use lowtide_settings::{Override, RunSettings};
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
 use lowtide_torch::{DeviceAsked, Keep, TorchError, attempt, recompute, rng, start};
@@ -25,11 +25,12 @@ fn alone() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn fresh(name: ModelName, settings: &ModelSettings, items: impl Items + 'static) -> Result<Scoring, TrainError> {
+fn fresh(name: ModelName, settings: &ModelSettings, items: impl Items) -> Result<Scoring, TrainError> {
     let facts = start(DeviceAsked::Cpu).unwrap();
     lowtide_torch::tch::set_num_threads(1);
     rng::seed(facts.device, 1).unwrap();
-    Scoring::new(name, settings, Box::new(items), 1, facts.device, &Origins::default())
+    let model = ModelSettings { run: vec![name], ..settings.clone() };
+    Scoring::on(&model, Box::new(items), &RunSettings::default(), &facts)
 }
 
 fn small() -> ModelSettings {
@@ -132,7 +133,7 @@ fn only_gvae_draws_and_only_in_training() {
 /// The generated items, changed.
 struct Changed<F>(F);
 
-impl<F: Fn(u64) -> Item> Items for Changed<F> {
+impl<F: Fn(u64) -> Item + Send + Sync + 'static> Items for Changed<F> {
     fn count(&self) -> u64 {
         ITEMS.count
     }
@@ -143,7 +144,7 @@ impl<F: Fn(u64) -> Item> Items for Changed<F> {
 }
 
 #[track_caller]
-fn check_refusal(change: impl Fn(u64, &mut Item) + 'static, expect: &str) {
+fn check_refusal(change: impl Fn(u64, &mut Item) + Send + Sync + 'static, expect: &str) {
     let changed = move |number| {
         let mut item = ITEMS.item(number);
         change(number, &mut item);
@@ -196,7 +197,7 @@ fn train(name: ModelName, overrides: &[&str]) -> Summary {
     let overrides = overrides.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
     let loaded = RunSettings::load(None, &overrides).unwrap();
     rng::seed(facts.device, loaded.settings.seed).unwrap();
-    let built = build(&loaded, facts.device).unwrap();
+    let built = build(&loaded, &facts).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);
     let plan = Plan {

@@ -107,7 +107,7 @@ impl Tiny {
         );
         let loaded = RunSettings::load(Some((Path::new("tiny.yaml"), &text)), &[]).unwrap();
         rng::seed(facts.device, loaded.settings.seed).unwrap();
-        let built = build(&loaded, facts.device).unwrap();
+        let built = build(&loaded, &facts).unwrap();
         let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);
         let requests = Requests::default();
         let mut events = Vec::new();

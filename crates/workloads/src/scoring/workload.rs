@@ -202,7 +202,9 @@ fn warm_up(
     host::set_line(Line::NONE);
     tried?;
     let moments = parameters.iter().map(|value| 2 * 4 * value.numel() as u64).sum();
-    Ok(host::stats().peak.saturating_add(Bytes(moments)))
+    let most = host::stats().peak.saturating_add(Bytes(moments));
+    // The guard keeps some room free; with less, a batch would be cut that need not be.
+    Ok(Bytes(most.get() / 2 * 3))
 }
 
 /// The settings of `model.*`, and all settings with the workload's own defaults filled in.
