@@ -19,13 +19,15 @@ use std::sync::Arc;
 use lowtide_core::Bytes;
 
 use crate::field_summary::FieldSummaries;
+use crate::file::DataFile;
 use crate::in_order::{InOrder, position};
 use crate::layout::{Layout, child, id_of};
 use crate::leaf::{Leaf, NAMELESS, each_leaf};
 use crate::loader::{copy_out, to_this_machine};
+use crate::open::open_file;
 use crate::sample::{SAMPLE_BYTES, field_bytes};
 use crate::storage::Source;
-use crate::{DataError, Field, FieldKind, FieldSummary, FieldValue, Format, Loader, Place, Sample, Tensor, Tree, open};
+use crate::{DataError, Field, FieldKind, FieldSummary, FieldValue, Format, Loader, Place, Sample, Tensor, Tree};
 
 /// A file whose samples are known and not yet read.
 #[derive(Debug)]
@@ -52,12 +54,19 @@ impl BatchFile {
     ///
     /// # Errors
     ///
-    /// As for [`open`], and where columns of a batch differ in length.
+    /// As for [`open`](crate::open), and where columns of a batch differ in length.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let contents = open(path)?;
-        let (layout, samples) = Layout::find(&contents.tree, contents.format, path)?;
-        let mut file = Self {
-            path: path.to_owned(),
+        let mut file = Self::find(&DataFile::open(path, 0)?)?;
+        file.survey();
+        Ok(file)
+    }
+
+    /// Finds the samples without adding up what they take.
+    pub(crate) fn find(file: &Arc<DataFile>) -> Result<Self, DataError> {
+        let contents = open_file(file)?;
+        let (layout, samples) = Layout::find(&contents.tree, contents.format, file.path())?;
+        Ok(Self {
+            path: file.path().to_owned(),
             format: contents.format,
             tree: contents.tree,
             layout,
@@ -65,9 +74,7 @@ impl BatchFile {
             fields: FieldSummaries::default(),
             bytes: Bytes::ZERO,
             reading_bytes: Bytes::ZERO,
-        };
-        file.survey();
-        Ok(file)
+        })
     }
 
     /// The file.
@@ -130,6 +137,11 @@ impl BatchFile {
             Ok::<_, Infallible>(())
         });
         bytes
+    }
+
+    /// Memory that all that is known of the file takes, and took to find out: at most about this.
+    pub(crate) fn tree_bytes(&self) -> u64 {
+        tree_bytes(&self.tree)
     }
 
     /// The ids of the samples, where each has one: a string or an integer under `id`, `question_id`, `sample_id` or
@@ -238,7 +250,7 @@ impl BatchFile {
     }
 
     /// Hands each field of a sample to `take`.
-    fn each_field<'t, E>(
+    pub(crate) fn each_field<'t, E>(
         &'t self,
         index: u64,
         take: &mut impl FnMut(&str, Leaf<'t>) -> Result<(), E>,
@@ -307,6 +319,33 @@ impl Survey {
         let held = size_of::<Wanted>() + 2 * dimensions * size_of::<u64>();
         self.views = self.views.saturating_add(Bytes(held as u64).saturating_mul(count));
     }
+}
+
+/// For a value of a tree: itself, its node of the pickle, both in lists that grew, and the way to it.
+const VALUE_BYTES: u64 = 256;
+/// For a tensor and its storage, with its entry of the archive and its place in each table.
+const TENSOR_BYTES: u64 = 1600;
+
+fn tree_bytes(tree: &Tree) -> u64 {
+    let own = match tree {
+        Tree::Str(text) | Tree::BigInt(text) | Tree::Class(text) | Tree::Device(text) => 3 * text.len() as u64,
+        Tree::Bytes(bytes) => 3 * bytes.len() as u64,
+        Tree::Tensor(tensor) => match &tensor.storage.source {
+            Source::Memory(bytes) => TENSOR_BYTES + 2 * bytes.len() as u64,
+            _ => TENSOR_BYTES,
+        },
+        Tree::Blob(_) => TENSOR_BYTES,
+        Tree::Object { class, .. } => class.len() as u64,
+        _ => 0,
+    };
+    let keys = match tree {
+        Tree::Dict(fields) | Tree::OrderedDict(fields) | Tree::Object { fields, .. } => {
+            fields.iter().fold(0, |sum: u64, (key, _)| sum.saturating_add(tree_bytes(key)))
+        }
+        _ => 0,
+    };
+    let children = tree.children().map(|(_, child)| tree_bytes(child));
+    children.fold(VALUE_BYTES + own + keys, u64::saturating_add)
 }
 
 fn take_row<'t, E>(

@@ -1,37 +1,358 @@
 //! Samples out of batch files, as a data set needs them.
+//!
+//! The samples are laid out as records of shards before a value is read, and each value is then read to its place: one that is
+//! all of its storage straight from the file, others out of the storage, which is held for the moment.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use lowtide_core::Bytes;
 
-use crate::DataError;
 use crate::batch_file::BatchFile;
+use crate::changed::changed;
 use crate::data_set::Which;
+use crate::file::DataFile;
+use crate::in_order::{InOrder, position};
 use crate::index::{FileCost, FileStamp, Looked, SampleFacts};
-use crate::packed::Packed;
-use crate::shard::hash_of_id;
+use crate::leaf::Leaf;
+use crate::loader::{copy_into, to_this_machine};
+use crate::memory::Memory;
+use crate::packed::{Packed, Room, no_memory, number_of};
+use crate::page_cache::PageCache;
+use crate::shard::record::{Head, Places, write_heads};
+use crate::shard::{self, hash_of_id};
+use crate::storage::{Source, Storage};
+use crate::{DataError, FieldKind, Loader, Tensor, Unpackable};
+
+/// Files up to this size are read as a whole.
+const HELD_FILE: u64 = 4 << 20;
+/// Neighbouring storages of larger files are read together up to so many bytes.
+const LARGEST_SPAN: u64 = 1 << 20;
+/// Storages of this size and more are read by themselves.
+const LARGE_STORAGE: u64 = 256 << 10;
+/// What lies between storages is read with them up to so many bytes: about what another call of the system costs.
+const LARGEST_GAP: u64 = 16 << 10;
+/// A storage is read whole, and its checksum verified, where the views wanted of it are at least this part of it.
+const GOOD_PART: u64 = 8;
 
 /// Finds the samples of a file and what they take.
-pub(crate) fn look_at(path: &Path) -> Result<Looked, DataError> {
+pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<Looked, DataError> {
     let stamp = FileStamp::of(path, 0)?;
-    let file = BatchFile::open(path)?;
+    let data = DataFile::open(path, HELD_FILE)?;
+    let file = BatchFile::find(&data)?;
     let ids = file.ids();
-    let samples = (0..file.samples()).map(|index| {
+    let (mut room, mut reading) = (Room::default(), Reading::default());
+    let (mut names, mut pieces, mut samples) = (Vec::new(), Vec::new(), Vec::new());
+    for index in 0..file.samples() {
+        pieces.clear();
+        let length = pieces_of(&file, index, &mut names, &mut pieces)?;
+        pieces.iter().for_each(|piece| reading.see(&piece.leaf));
+        room.add(length);
         let id = ids.as_ref().and_then(|ids| ids.get(index as usize));
-        SampleFacts { memory: Bytes(file.sample_bytes(index).get() * 2), id_hash: id.map_or(0, |id| hash_of_id(id)) }
-    });
-    let cost = FileCost { memory: Bytes(file.bytes().get() * 2), reading: file.reading_bytes() };
-    Ok(Looked { stamp, cost, samples: samples.collect() })
+        samples.push(SampleFacts { memory: Bytes(Room::alone(length)), id_hash: id.map_or(0, |id| hash_of_id(id)) });
+    }
+    let names = Room::names_cost(&names);
+    for sample in &mut samples {
+        sample.memory = sample.memory.saturating_add(Bytes(names));
+    }
+    let cost = FileCost {
+        memory: Bytes(room.cost().saturating_add(names)),
+        reading: Bytes(reading.cost(&file, data.len()).saturating_add(names)),
+    };
+    data.after_reading(pages);
+    Ok(Looked { stamp, cost, samples })
 }
 
-/// Reads all samples of a file, or some.
-pub(crate) fn read(path: &Path, which: Which<'_>) -> Result<Vec<Packed>, DataError> {
-    let file = BatchFile::open(path)?;
-    let samples = match which {
-        Which::All => file.read_all()?,
+/// Reads samples of a file that has as many as are known.
+pub(crate) fn read(
+    path: &Path,
+    known: &[SampleFacts],
+    which: Which<'_>,
+    pages: PageCache,
+) -> Result<Vec<Packed>, DataError> {
+    let data = DataFile::open(path, HELD_FILE)?;
+    let file = BatchFile::find(&data)?;
+    if file.samples() != known.len() as u64 {
+        return Err(changed(path));
+    }
+    let mut plan = Plan::default();
+    match which {
+        Which::All => (0..file.samples()).try_for_each(|index| plan.add(&file, index))?,
         Which::Together(places) | Which::Apart(places) => {
-            places.iter().map(|place| file.read(*place)).collect::<Result<Vec<_>, _>>()?
+            places.iter().try_for_each(|index| plan.add(&file, *index))?;
         }
+    }
+    let buffers = match which {
+        Which::All | Which::Together(_) => plan.in_one_buffer(),
+        Which::Apart(_) => plan.in_own_buffers(),
     };
-    Packed::of_samples(&samples, path)
+    let mut buffers = buffers.ok_or_else(|| no_memory(path, plan.room.bytes()))?;
+    fill(&data, plan.write(&mut buffers), &mut buffers)?;
+    data.after_reading(pages);
+    Ok(plan.packed(buffers))
+}
+
+/// A value of a sample, and where it goes.
+struct Piece<'t> {
+    name: u32,
+    dtype: shard::Dtype,
+    leaf: Leaf<'t>,
+    /// The one dimension of a text.
+    text_length: [u64; 1],
+    /// Where it begins in its record.
+    start: u64,
+}
+
+impl Piece<'_> {
+    fn shape(&self) -> &[u64] {
+        match self.leaf {
+            Leaf::Text(_) => &self.text_length,
+            _ => self.leaf.shape(),
+        }
+    }
+}
+
+/// The values of a sample, each with its place in the record, and the length of that.
+fn pieces_of<'t>(
+    file: &'t BatchFile,
+    index: u64,
+    names: &mut Vec<String>,
+    pieces: &mut Vec<Piece<'t>>,
+) -> Result<u64, DataError> {
+    let before = pieces.len();
+    file.each_field(index, &mut |name, leaf| {
+        let dtype = match leaf.kind() {
+            FieldKind::Text => shard::Dtype::Text,
+            FieldKind::Array(dtype) => {
+                shard::Dtype::of(dtype).ok_or_else(|| Unpackable { field: name.into(), dtype }.in_file(file.path()))?
+            }
+        };
+        let name = number_of(name, pieces.len() - before, names);
+        pieces.push(Piece { name, dtype, text_length: [leaf.bytes()], leaf, start: 0 });
+        Ok::<_, DataError>(())
+    })?;
+    let pieces = &mut pieces[before..];
+    let mut places = Places::new(pieces.iter().map(|piece| piece.shape().len()));
+    for piece in pieces {
+        piece.start = places.add(piece.leaf.bytes());
+    }
+    Ok(places.end())
+}
+
+/// Samples that are to be read.
+#[derive(Default)]
+struct Plan<'t> {
+    names: Vec<String>,
+    pieces: Vec<Piece<'t>>,
+    samples: Vec<Planned>,
+    room: Room,
+}
+
+/// A sample that is to be read.
+struct Planned {
+    /// Where its pieces end; they begin where those of the sample before end.
+    end: usize,
+    length: usize,
+    buffer: usize,
+    /// Where it begins in its buffer.
+    start: usize,
+}
+
+impl<'t> Plan<'t> {
+    fn add(&mut self, file: &'t BatchFile, index: u64) -> Result<(), DataError> {
+        let length = pieces_of(file, index, &mut self.names, &mut self.pieces)?;
+        let start = self.room.add(length) as usize;
+        self.samples.push(Planned { end: self.pieces.len(), length: length as usize, buffer: 0, start });
+        Ok(())
+    }
+
+    fn in_one_buffer(&self) -> Option<Vec<Memory>> {
+        Some(vec![Memory::zeroed(usize::try_from(self.room.bytes()).ok()?)?])
+    }
+
+    fn in_own_buffers(&mut self) -> Option<Vec<Memory>> {
+        let buffers = self.samples.iter_mut().enumerate().map(|(number, sample)| {
+            (sample.buffer, sample.start) = (number, 0);
+            Memory::zeroed(sample.length)
+        });
+        buffers.collect()
+    }
+
+    /// Writes the heads of all records and the values that came with the pickle, and gives those that are still in the file.
+    fn write<'p>(&'p self, buffers: &mut [Memory]) -> Vec<Wanted<'p>> {
+        let mut wanted = Vec::with_capacity(self.pieces.len());
+        let mut first = 0;
+        for sample in &self.samples {
+            let pieces = &self.pieces[first..sample.end];
+            first = sample.end;
+            let record = &mut buffers[sample.buffer][sample.start..sample.start + sample.length];
+            let head = |piece: &'p Piece<'t>| Head {
+                name: piece.name,
+                dtype: piece.dtype,
+                shape: piece.shape(),
+                start: piece.start,
+            };
+            write_heads(record, pieces.iter().map(head));
+            for piece in pieces {
+                let start = piece.start as usize;
+                let into = &mut record[start..start + piece.leaf.bytes() as usize];
+                match &piece.leaf {
+                    Leaf::Text(text) => into.copy_from_slice(text.as_bytes()),
+                    Leaf::Array { bytes, .. } => into.copy_from_slice(bytes),
+                    Leaf::View(view) => {
+                        wanted.push(Wanted { view, buffer: sample.buffer, start: sample.start + start });
+                    }
+                }
+            }
+        }
+        wanted
+    }
+
+    fn packed(self, buffers: Vec<Memory>) -> Vec<Packed> {
+        let names: Arc<[String]> = self.names.into();
+        let mut samples = self.samples.into_iter().peekable();
+        let mut packed = Vec::with_capacity(samples.len());
+        for (number, memory) in buffers.into_iter().enumerate() {
+            let places = std::iter::from_fn(|| samples.next_if(|sample| sample.buffer == number))
+                .map(|sample| (sample.start, sample.length));
+            packed.append(&mut Packed::parts(memory, Arc::clone(&names), places));
+        }
+        packed
+    }
+}
+
+/// Values that are still in the file, and where they go.
+struct Wanted<'p> {
+    view: &'p Tensor,
+    buffer: usize,
+    start: usize,
+}
+
+impl Wanted<'_> {
+    fn slot<'b>(&self, buffers: &'b mut [Memory]) -> &'b mut [u8] {
+        &mut buffers[self.buffer][self.start..self.start + self.view.bytes() as usize]
+    }
+}
+
+/// Reads what is still in the file, storage by storage in the order of the file.
+fn fill(data: &DataFile, mut wanted: Vec<Wanted<'_>>, buffers: &mut [Memory]) -> Result<(), DataError> {
+    let storage_of = |wanted: &Wanted<'_>| (position(&wanted.view.storage), Arc::as_ptr(&wanted.view.storage));
+    wanted.sort_by_key(storage_of);
+    let groups: Vec<&[Wanted<'_>]> = wanted.chunk_by(|one, other| storage_of(one) == storage_of(other)).collect();
+    let (mut window, mut in_order) = (Window::default(), InOrder::default());
+    for (number, group) in groups.iter().enumerate() {
+        let storage = &*group[0].view.storage;
+        let asked = group.iter().fold(0_u64, |sum, one| sum.saturating_add(one.view.bytes()));
+        let is_good_part = asked.saturating_mul(GOOD_PART) >= storage.length;
+        let mut copy = |bytes: &[u8]| {
+            storage.verify(bytes)?;
+            group.iter().try_for_each(|one| copy_into(one.view, bytes, one.slot(buffers)))
+        };
+        match &storage.source {
+            Source::Memory(bytes) => copy(bytes)?,
+            Source::File { offset } => {
+                if let Some(held) = data.held(*offset, storage.length) {
+                    copy(held)?;
+                } else if is_good_part && storage.length < LARGE_STORAGE {
+                    copy(window.read(data, &groups[number..])?)?;
+                } else if let [one] = group
+                    && one.view.is_contiguous()
+                    && asked == storage.length
+                {
+                    let slot = one.slot(buffers);
+                    storage.read_at(0, slot)?;
+                    to_this_machine(one.view, slot);
+                } else if is_good_part {
+                    let mut bytes = memory_for(storage)?;
+                    in_order.read_into(storage, &mut bytes)?;
+                    group.iter().try_for_each(|one| copy_into(one.view, &bytes, one.slot(buffers)))?;
+                } else {
+                    let mut loader = Loader::new(Bytes::ZERO);
+                    group.iter().try_for_each(|one| loader.read_into(one.view, one.slot(buffers)))?;
+                }
+            }
+            // Without any length that could be believed; reading gives the error.
+            Source::Nowhere => storage.read_at(0, &mut [])?,
+            Source::Deflated { .. } | Source::Gzip { .. } => {
+                let mut bytes = memory_for(storage)?;
+                in_order.read_into(storage, &mut bytes)?;
+                group.iter().try_for_each(|one| copy_into(one.view, &bytes, one.slot(buffers)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a file that were read together.
+#[derive(Default)]
+struct Window {
+    start: u64,
+    length: u64,
+    bytes: Option<Memory>,
+}
+
+impl Window {
+    /// All bytes of the first of these storages, read with those behind it that lie near.
+    fn read(&mut self, data: &DataFile, groups: &[&[Wanted<'_>]]) -> Result<&[u8], DataError> {
+        let storage = &*groups[0][0].view.storage;
+        let (start, end) = (position(storage), position(storage).saturating_add(storage.length));
+        if start < self.start || end > self.start + self.length {
+            let together = groups[1..].iter().map(|group| &*group[0].view.storage).try_fold(end, |end, next| {
+                let offset = position(next);
+                let next_end = offset.saturating_add(next.length);
+                let is_near =
+                    offset.saturating_sub(end) <= LARGEST_GAP && next_end.saturating_sub(start) <= LARGEST_SPAN;
+                let fits = matches!(next.source, Source::File { .. }) && next.length < LARGE_STORAGE && is_near;
+                if fits { Ok(end.max(next_end)) } else { Err(end) }
+            });
+            let (Ok(span_end) | Err(span_end)) = together;
+            let bytes = match &mut self.bytes {
+                Some(bytes) => bytes,
+                none => none
+                    .insert(Memory::zeroed(LARGEST_SPAN as usize).ok_or_else(|| no_memory(data.path(), LARGEST_SPAN))?),
+            };
+            (self.start, self.length) = (start, 0);
+            data.read_at(&mut bytes[..(span_end - start) as usize], start, &storage.place)?;
+            self.length = span_end - start;
+        }
+        let from = (start - self.start) as usize;
+        let bytes = self.bytes.as_deref().unwrap_or_default();
+        Ok(&bytes[from..from + storage.length as usize])
+    }
+}
+
+fn memory_for(storage: &Storage) -> Result<Memory, DataError> {
+    let length = usize::try_from(storage.length).ok();
+    length.and_then(Memory::zeroed).ok_or_else(|| no_memory(storage.file.path(), storage.length))
+}
+
+/// Adds up what reading takes for the moment.
+#[derive(Default)]
+struct Reading {
+    pieces: u64,
+    largest_storage: u64,
+}
+
+impl Reading {
+    fn see(&mut self, leaf: &Leaf<'_>) {
+        self.pieces += 1;
+        let Leaf::View(view) = leaf else { return };
+        let storage = &view.storage;
+        let is_read_in_place = match storage.source {
+            Source::File { .. } => view.is_contiguous() && view.bytes() == storage.length,
+            Source::Memory(_) | Source::Nowhere => true,
+            Source::Deflated { .. } | Source::Gzip { .. } => false,
+        };
+        if !is_read_in_place {
+            self.largest_storage = self.largest_storage.max(storage.length);
+        }
+    }
+
+    fn cost(&self, file: &BatchFile, file_length: u64) -> u64 {
+        let held = if file_length <= HELD_FILE { file_length } else { LARGEST_SPAN };
+        let lists = self.pieces.saturating_mul((2 * size_of::<Piece<'_>>() + 3 * size_of::<Wanted<'_>>()) as u64);
+        [Memory::cost(held), Memory::cost(self.largest_storage), lists, file.tree_bytes()]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
 }

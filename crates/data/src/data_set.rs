@@ -75,7 +75,7 @@ impl DataSet {
     pub fn open(folder: &Path, options: OpenOptions) -> Result<OpenedSet, DataError> {
         let (kind, names) = SetKind::of_folder(folder)?;
         let saved = folder.join(SAVED_INDEX);
-        let opened = open_or_build(folder, (kind, &names), Some(&saved), options.on_damage)?;
+        let opened = open_or_build(folder, (kind, &names), Some(&saved), options)?;
         Self::of(folder, kind, opened, options)
     }
 
@@ -87,7 +87,7 @@ impl DataSet {
     pub fn of_files(paths: &[PathBuf], options: OpenOptions) -> Result<OpenedSet, DataError> {
         let (kind, names) = SetKind::of_files(paths)?;
         let nowhere = Path::new("");
-        Self::of(nowhere, kind, open_or_build(nowhere, (kind, &names), None, options.on_damage)?, options)
+        Self::of(nowhere, kind, open_or_build(nowhere, (kind, &names), None, options)?, options)
     }
 
     fn of(folder: &Path, kind: SetKind, opened: Opened, options: OpenOptions) -> Result<OpenedSet, DataError> {
@@ -162,7 +162,7 @@ impl DataSet {
         check()?;
         let samples = match self.kind {
             SetKind::Shards => shard_reads::read(&path, stamp.fingerprint, which, self.options.page_cache)?,
-            SetKind::Batches => batch_reads::read(&path, which)?,
+            SetKind::Batches => batch_reads::read(&path, self.index.samples_of(shard), which, self.options.page_cache)?,
         };
         // A file that was written to meanwhile may have given something of each.
         check()?;

@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::memory::Memory;
+use crate::page_cache::PageCache;
 use crate::{DataError, Place};
 
 /// An open file and how long it was when it was opened.
@@ -14,10 +16,14 @@ pub(crate) struct DataFile {
     file: File,
     path: PathBuf,
     length: u64,
+    /// All of it, where it is small enough to be read at once.
+    held: Option<Memory>,
 }
 
 impl DataFile {
-    pub(crate) fn open(path: &Path) -> Result<Arc<Self>, DataError> {
+    /// Opens a file, and reads it as a whole where it has no more than `hold` bytes: hundreds of small reads of a small file
+    /// take longer than one of all.
+    pub(crate) fn open(path: &Path, hold: u64) -> Result<Arc<Self>, DataError> {
         let failed = |source| DataError::Io { file: path.to_owned(), place: Place::Whole, source };
         // Asked first by its name: opening a pipe waits for somebody who writes.
         if !path.metadata().map_err(failed)?.is_file() {
@@ -25,7 +31,14 @@ impl DataFile {
         }
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
-        Ok(Arc::new(Self { file, path: path.to_owned(), length: metadata.len() }))
+        let mut opened = Self { file, path: path.to_owned(), length: metadata.len(), held: None };
+        if opened.length <= hold && opened.length > 0 {
+            let mut held =
+                Memory::zeroed(opened.length as usize).ok_or_else(|| failed(ErrorKind::OutOfMemory.into()))?;
+            opened.read_at(&mut held, 0, &Place::Whole)?;
+            opened.held = Some(held);
+        }
+        Ok(Arc::new(opened))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -39,6 +52,10 @@ impl DataFile {
     /// Fills `buffer` from `offset` on; `place` is what an error is about.
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64, place: &Place) -> Result<(), DataError> {
         self.check_range(offset, buffer.len() as u64, place)?;
+        if let Some(held) = self.held(offset, buffer.len() as u64) {
+            buffer.copy_from_slice(held);
+            return Ok(());
+        }
         self.file.read_exact_at(buffer, offset).map_err(|source| self.failed(source, offset, buffer.len(), place))
     }
 
@@ -57,6 +74,16 @@ impl DataFile {
             return Err(DataError::CutShort { file, place, end, length: self.length });
         }
         Ok(())
+    }
+
+    /// A range of a file that was read as a whole.
+    pub(crate) fn held(&self, offset: u64, length: u64) -> Option<&[u8]> {
+        self.held.as_ref()?.get(offset as usize..offset.checked_add(length)? as usize)
+    }
+
+    /// Lets the page cache have its pages back, unless they are to stay.
+    pub(crate) fn after_reading(&self, pages: PageCache) {
+        pages.after_reading(&self.file, 0, self.length);
     }
 
     /// A range of the file as a stream.

@@ -27,15 +27,21 @@ impl InOrder {
             storage.read_at(0, &mut [])?;
         }
         let mut bytes = zeros(storage, storage.length)?;
+        self.read_into(storage, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same into a buffer of the storage's length.
+    pub(crate) fn read_into(&mut self, storage: &Storage, bytes: &mut [u8]) -> Result<(), DataError> {
         match storage.source {
-            Source::Gzip { before } => self.read_gzip(storage, before, &mut bytes).map_err(|source| DataError::Io {
+            Source::Gzip { before } => self.read_gzip(storage, before, bytes).map_err(|source| DataError::Io {
                 file: storage.file.path().to_owned(),
                 place: storage.place.clone(),
                 source,
             })?,
-            _ => storage.read_at(0, &mut bytes)?,
+            _ => storage.read_at(0, bytes)?,
         }
-        Ok(bytes)
+        Ok(())
     }
 
     fn read_gzip(&mut self, storage: &Storage, before: u64, bytes: &mut [u8]) -> io::Result<()> {

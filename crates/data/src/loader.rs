@@ -98,19 +98,25 @@ pub(crate) fn zeros(storage: &Storage, length: u64) -> Result<Vec<u8>, DataError
 
 /// The values of a tensor, as [`Loader::read`] gives them, out of all bytes of its storage.
 pub(crate) fn copy_out(tensor: &Tensor, storage: &[u8]) -> Result<Vec<u8>, DataError> {
-    check_whole_bytes(tensor)?;
     let mut bytes = zeros(&tensor.storage, tensor.bytes())?;
-    if bytes.is_empty() {
-        return Ok(bytes);
+    copy_into(tensor, storage, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same into a buffer of the size of [`Tensor::bytes`].
+pub(crate) fn copy_into(tensor: &Tensor, storage: &[u8], buffer: &mut [u8]) -> Result<(), DataError> {
+    check_whole_bytes(tensor)?;
+    if buffer.is_empty() {
+        return Ok(());
     }
     if tensor.is_contiguous() {
         let start = byte_offset(tensor) as usize;
-        bytes.copy_from_slice(&storage[start..start + tensor.bytes() as usize]);
+        buffer.copy_from_slice(&storage[start..start + buffer.len()]);
     } else {
-        gather(tensor, storage, &mut bytes);
+        gather(tensor, storage, buffer);
     }
-    to_this_machine(tensor, &mut bytes);
-    Ok(bytes)
+    to_this_machine(tensor, buffer);
+    Ok(())
 }
 
 fn check_whole_bytes(tensor: &Tensor) -> Result<(), DataError> {

@@ -66,25 +66,29 @@ pub struct Contents {
 ///
 /// Where the file cannot be read, is broken or cut short, or holds what this crate does not read.
 pub fn open(path: &Path) -> Result<Contents, DataError> {
-    let file = DataFile::open(path)?;
+    open_file(&DataFile::open(path, 0)?)
+}
+
+/// The same of a file that was opened.
+pub(crate) fn open_file(file: &Arc<DataFile>) -> Result<Contents, DataError> {
     let head = file.bytes_at(0, file.len().min(HEAD), &Place::Whole)?;
     if head.is_empty() {
         return Err(file.malformed(Place::Whole, "it is empty"));
     }
     if head.starts_with(ZIP) || head.starts_with(EMPTY_ZIP) {
-        return open_zip(&file);
+        return open_zip(file);
     }
     let (format, tree) = if head.starts_with(npy::MAGIC) {
-        (Format::Npy, npy::read_npy(&file)?)
+        (Format::Npy, npy::read_npy(file)?)
     } else if head.starts_with(GZIP) {
-        (Format::PickleGzip, raw_pickle::read_gzip(&file)?)
+        (Format::PickleGzip, raw_pickle::read_gzip(file)?)
     } else if safetensors::is_safetensors(&head, file.len()) {
-        (Format::Safetensors, safetensors::read(&file)?)
+        (Format::Safetensors, safetensors::read(file)?)
     } else if pt::is_legacy(&head) {
-        (Format::TorchLegacy, pt::read_legacy(&file)?)
+        (Format::TorchLegacy, pt::read_legacy(file)?)
     } else {
-        check_not_tar(&file)?;
-        (Format::Pickle, open_pickle(&file, &head)?)
+        check_not_tar(file)?;
+        (Format::Pickle, open_pickle(file, &head)?)
     };
     Ok(Contents { format, tree })
 }

@@ -71,7 +71,7 @@ impl Packed {
         let mut record = Vec::new();
         for sample in samples {
             let tensors = tensors_of(sample).map_err(|unpackable| unpackable.in_file(file))?;
-            record::encode(&tensors, |name| number_of(name, &mut names), &mut record);
+            record::encode(&tensors, |name| number_of(name, 0, &mut names), &mut record);
             let start = record::align(bytes.len() as u64) as usize;
             packed.push((start, record.len()));
             bytes.resize(start, 0);
@@ -174,7 +174,11 @@ fn view(tensor: Tensor<'_>) -> Option<View<'_>> {
     }
 }
 
-fn number_of(name: &str, names: &mut Vec<String>) -> u32 {
+/// The number of a name; `guess` is looked at first, for samples mostly have the same fields in the same order.
+pub(crate) fn number_of(name: &str, guess: usize, names: &mut Vec<String>) -> u32 {
+    if names.get(guess).is_some_and(|known| known == name) {
+        return guess as u32;
+    }
     let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
         names.push(name.to_owned());
         names.len() - 1

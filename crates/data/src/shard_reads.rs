@@ -22,8 +22,8 @@ const OPEN_RECORD: u64 = 2 * 48;
 const UNPACKING: u64 = 256 << 10;
 
 /// Reads what a shard says about its records.
-pub(crate) fn look_at(path: &Path) -> Result<Looked, DataError> {
-    let reader = Reader::open(path)?;
+pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<Looked, DataError> {
+    let reader = Reader::open_with(path, pages)?;
     let stamp = FileStamp::of(path, reader.fingerprint())?;
     let mut room = Room::default();
     let names = Room::names_cost(reader.names());

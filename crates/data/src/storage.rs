@@ -104,12 +104,18 @@ impl Storage {
                 }
             }
         }
-        if let Some(checksum) = self.checksum.filter(|_| buffer.len() as u64 == self.length) {
-            let mut hasher = Hasher::new_with_initial(checksum.before);
-            hasher.update(buffer);
-            self.check(checksum, hasher.finalize())?;
+        if buffer.len() as u64 == self.length {
+            self.verify(buffer)?;
         }
         Ok(())
+    }
+
+    /// Whether these are all its bytes, by the checksum, where there is one.
+    pub(crate) fn verify(&self, bytes: &[u8]) -> Result<(), DataError> {
+        let Some(checksum) = self.checksum else { return Ok(()) };
+        let mut hasher = Hasher::new_with_initial(checksum.before);
+        hasher.update(bytes);
+        self.check(checksum, hasher.finalize())
     }
 
     /// Hands the bytes of a range to `take`, in order and in pieces of up to 1 MiB, each a multiple of 16 bytes but

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{FileCost, FileStamp, SampleFacts};
 use crate::folder::Folder;
+use crate::page_cache::PageCache;
 use crate::{DataError, Place, batch_reads, shard_reads};
 
 const SHARD: &str = "shard";
@@ -56,10 +57,10 @@ impl SetKind {
     }
 
     /// Looks at a file; no value is read.
-    pub(crate) fn look_at(self, path: &Path) -> Result<Looked, DataError> {
+    pub(crate) fn look_at(self, path: &Path, pages: PageCache) -> Result<Looked, DataError> {
         match self {
-            Self::Shards => shard_reads::look_at(path),
-            Self::Batches => batch_reads::look_at(path),
+            Self::Shards => shard_reads::look_at(path, pages),
+            Self::Batches => batch_reads::look_at(path, pages),
         }
     }
 }

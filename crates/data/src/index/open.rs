@@ -9,7 +9,7 @@ use std::thread;
 
 use super::{Builder, FileStamp, Index, Looked, SetKind, Unusable};
 use crate::feed::OnDamage;
-use crate::{DataError, Place};
+use crate::{DataError, OpenOptions, Place};
 
 /// Threads that look at files, at the most.
 const MOST_THREADS: usize = 8;
@@ -67,7 +67,7 @@ pub(crate) fn open_or_build(
     folder: &Path,
     (kind, names): (SetKind, &[String]),
     saved: Option<&Path>,
-    on_damage: OnDamage,
+    options: OpenOptions,
 ) -> Result<Opened, DataError> {
     let (known, mut rebuilt) = match saved.map(|path| Index::load(path, kind)) {
         Some(Ok(index)) => (Some(index), None),
@@ -77,9 +77,9 @@ pub(crate) fn open_or_build(
     let mut fates = fates(folder, names, known.as_ref());
     let unknown: Vec<usize> = (0..names.len()).filter(|at| fates[*at].is_none()).collect();
     let mut left_out = Vec::new();
-    let looked = look_at_all(folder, kind, names, &unknown, on_damage);
+    let looked = look_at_all(folder, kind, names, &unknown, options);
     for (at, looked) in unknown.into_iter().zip(looked) {
-        match (looked, on_damage) {
+        match (looked, options.on_damage) {
             (Ok(looked), _) => {
                 rebuilt.get_or_insert_with(|| Rebuilt::Changed { name: names[at].clone() });
                 fates[at] = Some(Fate::Looked(looked));
@@ -139,7 +139,7 @@ fn look_at_all(
     kind: SetKind,
     names: &[String],
     wanted: &[usize],
-    on_damage: OnDamage,
+    options: OpenOptions,
 ) -> Vec<Result<Looked, DataError>> {
     let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
     let threads = cores.min(wanted.len() / FILES_A_THREAD).max(1);
@@ -149,8 +149,8 @@ fn look_at_all(
         while !is_over.load(Ordering::Relaxed) {
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(at) = wanted.get(place) else { break };
-            let found = kind.look_at(&folder.join(&names[*at]));
-            if found.is_err() && on_damage == OnDamage::Stop {
+            let found = kind.look_at(&folder.join(&names[*at]), options.page_cache);
+            if found.is_err() && options.on_damage == OnDamage::Stop {
                 is_over.store(true, Ordering::Relaxed);
             }
             looked.push((place, found));

@@ -103,21 +103,74 @@ pub(crate) fn align(bytes: u64) -> u64 {
     aligned(bytes).expect("a sample in memory is smaller than 2^64")
 }
 
+/// Where the tensors of a record begin, and how long it is, given the bytes and dimensions of each tensor.
+#[derive(Debug)]
+pub(crate) struct Places {
+    next: u64,
+    end: u64,
+}
+
+impl Places {
+    pub(crate) fn new(dimensions: impl Iterator<Item = usize>) -> Self {
+        let head = 4 + dimensions.map(|dimensions| HEAD + 8 * dimensions).sum::<usize>() as u64;
+        Self { next: align(head), end: head }
+    }
+
+    /// Where the next tensor begins.
+    pub(crate) fn add(&mut self, bytes: u64) -> u64 {
+        let start = self.next;
+        self.end = start.saturating_add(bytes);
+        self.next = align(self.end);
+        start
+    }
+
+    /// The length of the record.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+}
+
+/// Bytes of a tensor's head besides its shape.
+const HEAD: usize = 14;
+
+/// What the head of a record says about a tensor.
+pub(crate) struct Head<'a> {
+    pub(crate) name: u32,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: &'a [u64],
+    pub(crate) start: u64,
+}
+
+/// Writes the head of a record to its beginning.
+pub(crate) fn write_heads<'a>(record: &mut [u8], heads: impl ExactSizeIterator<Item = Head<'a>>) {
+    let (count, mut rest) = record.split_at_mut(4);
+    count.copy_from_slice(&(heads.len() as u32).to_le_bytes());
+    for head in heads {
+        let (fixed, behind) = rest.split_at_mut(HEAD);
+        fixed[..4].copy_from_slice(&head.name.to_le_bytes());
+        fixed[4] = head.dtype.number();
+        fixed[5] = head.shape.len() as u8;
+        fixed[6..].copy_from_slice(&head.start.to_le_bytes());
+        let (shape, behind) = behind.split_at_mut(8 * head.shape.len());
+        for (into, size) in shape.chunks_exact_mut(8).zip(head.shape) {
+            into.copy_from_slice(&size.to_le_bytes());
+        }
+        rest = behind;
+    }
+}
+
 /// Writes a record over `record`; `name_of` gives the number of each name.
 pub(crate) fn encode(tensors: &[Tensor<'_>], mut name_of: impl FnMut(&str) -> u32, record: &mut Vec<u8>) {
-    let head: usize = tensors.iter().map(|tensor| 14 + 8 * tensor.shape.len()).sum();
-    let mut start = align(4 + head as u64);
+    let mut places = Places::new(tensors.iter().map(|tensor| tensor.shape.len()));
+    let starts: Vec<u64> = tensors.iter().map(|tensor| places.add(tensor.bytes.len() as u64)).collect();
     record.clear();
-    record.extend((tensors.len() as u32).to_le_bytes());
-    for tensor in tensors {
-        record.extend(name_of(tensor.name).to_le_bytes());
-        record.extend([tensor.dtype.number(), tensor.shape.len() as u8]);
-        record.extend(start.to_le_bytes());
-        record.extend(tensor.shape.iter().flat_map(|size| size.to_le_bytes()));
-        start = align(start + tensor.bytes.len() as u64);
-    }
-    for tensor in tensors {
-        record.resize(align(record.len() as u64) as usize, 0);
-        record.extend(tensor.bytes);
+    record.resize(places.end() as usize, 0);
+    let heads = tensors.iter().zip(&starts).map(|(tensor, start)| {
+        let (name, dtype, shape) = (name_of(tensor.name), tensor.dtype, &tensor.shape[..]);
+        Head { name, dtype, shape, start: *start }
+    });
+    write_heads(record, heads);
+    for (tensor, start) in tensors.iter().zip(starts) {
+        record[start as usize..start as usize + tensor.bytes.len()].copy_from_slice(tensor.bytes);
     }
 }
