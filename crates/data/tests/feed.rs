@@ -20,6 +20,8 @@ use proptest::prelude::*;
 struct Fake {
     layout: Layout,
     sample_bytes: u64,
+    /// What reading takes for the moment.
+    moment: u64,
     /// A shard that cannot be read, and one whose reading panics.
     broken: Option<u32>,
     panics: Option<u32>,
@@ -47,6 +49,7 @@ impl Fake {
         Fake {
             layout: Layout::new(shards.iter().copied()),
             sample_bytes,
+            moment: 0,
             broken: None,
             panics: None,
             delay: Duration::ZERO,
@@ -57,10 +60,14 @@ impl Fake {
     }
 
     fn sample(&self, shard: u32, index: u64) -> Known {
-        let bytes = self.sample_bytes as i64;
+        self.hold(SampleId { shard, index }, self.sample_bytes)
+    }
+
+    fn hold(&self, id: SampleId, bytes: u64) -> Known {
+        let bytes = bytes as i64;
         let now = self.held.fetch_add(bytes, Ordering::SeqCst) + bytes;
         self.most.fetch_max(now, Ordering::SeqCst);
-        Known { id: SampleId { shard, index }, bytes, held: Arc::clone(&self.held) }
+        Known { id, bytes, held: Arc::clone(&self.held) }
     }
 
     fn fails(&self, shard: u32) -> Result<(), DataError> {
@@ -90,14 +97,24 @@ impl Store for Fake {
         Bytes(self.sample_bytes)
     }
 
+    fn shard_cost(&self, shard: u32) -> Bytes {
+        self.shard_bytes(shard).saturating_add(Bytes(self.moment))
+    }
+
+    fn samples_cost(&self, _shard: u32) -> Bytes {
+        Bytes(self.moment)
+    }
+
     fn read_shard(&self, shard: u32) -> Result<Vec<Known>, DataError> {
         self.fails(shard)?;
+        let _moment = self.hold(SampleId { shard, index: 0 }, self.moment);
         Ok((0..self.layout.samples_of(shard)).map(|index| self.sample(shard, index)).collect())
     }
 
     fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<Known>, DataError> {
         assert!(places.is_sorted());
         self.fails(shard)?;
+        let _moment = self.hold(SampleId { shard, index: 0 }, self.moment);
         Ok(places.iter().map(|index| self.sample(shard, *index)).collect())
     }
 }
@@ -149,12 +166,13 @@ proptest! {
         samples_that_fit in 1_u64..60,
         threads in 1_usize..5,
         skip in 0_u64..20,
+        moment in 0_u64..40,
     ) {
         let order = Order::new(Layout::new(shards.iter().copied()), shuffle, 7);
         let from = Cursor { epoch: 0, position: skip.min(order.layout().samples()) };
         let policy = if lru { Policy::Lru } else { Policy::Belady };
-        let (taken, _) =
-            take_all(Fake::new(&shards, 10), &order, from, options(10 * samples_that_fit, policy, threads, 3));
+        let fake = Fake { moment, ..Fake::new(&shards, 10) };
+        let (taken, _) = take_all(fake, &order, from, options(10 * samples_that_fit + moment, policy, threads, 3));
         prop_assert_eq!(taken, expected(&order, from, 3));
     }
 }
@@ -217,7 +235,7 @@ fn a_budget_below_one_sample_names_the_least_that_works() {
     else {
         panic!("nine bytes do not hold ten")
     };
-    let words = "sample 1 of shard 0 takes 10 bytes, and the data may hold 9 bytes: it needs 10 bytes at the least";
+    let words = "sample 1 of shard 0 takes 10 bytes while it is read, and the data may hold 9 bytes: give it 10 bytes at the least";
     assert_eq!(error.to_string(), words);
 }
 

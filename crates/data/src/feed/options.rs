@@ -50,9 +50,9 @@ pub enum FeedError {
     /// It cannot be read.
     #[error("{0}")]
     Data(Arc<DataError>),
-    /// A sample alone is larger than the budget.
+    /// A sample alone takes more than the budget.
     #[error(
-        "sample {} of shard {} takes {needed}, and the data may hold {budget}: it needs {needed} at the least",
+        "sample {} of shard {} takes {needed} while it is read, and the data may hold {budget}: give it {needed} at the least",
         sample.index, sample.shard
     )]
     TooLarge {

@@ -71,8 +71,8 @@ impl<S: Store> Feed<S> {
     /// [`FeedError::TooLarge`] where a sample alone does not fit into the budget. A shard that does not is read sample by
     /// sample.
     pub fn start(store: Arc<S>, order: &Order, from: Cursor, options: FeedOptions) -> Result<Feed<S>, FeedError> {
-        let largest = largest_sample(&*store);
-        if let Some((sample, needed)) = largest.filter(|(_, bytes)| *bytes > options.budget) {
+        let costliest = costliest_sample(&*store);
+        if let Some((sample, needed)) = costliest.filter(|(_, bytes)| *bytes > options.budget) {
             return Err(FeedError::TooLarge { sample, needed, budget: options.budget });
         }
         let capacity = options.budget.saturating_sub(passing(&*store));
@@ -199,8 +199,11 @@ impl<S: Store> Shared<S> {
         let cost = self.cost(task.what);
         match (self.budget.reserve(cost, &self.stop), task.what) {
             (Ok(bytes), What::Shard(shard)) => Some(Work::Shard { shard, promise: task.promise, bytes }),
-            (Ok(bytes), What::Sample(sample)) => {
-                Some(Work::Samples(self.with_those_behind((sample, task.promise, bytes))))
+            (Ok(mut bytes), What::Sample(sample)) => {
+                let moment = self.store.samples_cost(sample.shard);
+                let held = bytes.split(moment);
+                let wanted = self.with_those_behind((sample, task.promise, bytes), moment);
+                Some(Work::Samples { wanted, moment: held })
             }
             (Err(BudgetError::Stopped { .. }), _) => None,
             (Err(BudgetError::TooLarge { asked, budget }), what) => {
@@ -209,17 +212,20 @@ impl<S: Store> Shared<S> {
                     What::Sample(sample) => sample,
                 };
                 task.promise.keep(Err(FeedError::TooLarge { sample, needed: asked, budget }));
-                Some(Work::Samples(Vec::new()))
+                Some(Work::Samples { wanted: Vec::new(), moment: None })
             }
         }
     }
 
-    /// More samples that wait to be read, as far as there is room for them now.
-    fn with_those_behind(&self, first: Wanted<S::Sample>) -> Vec<Wanted<S::Sample>> {
+    /// More samples that wait to be read, as far as there is room for them now, and `moment` is enough for reading each.
+    fn with_those_behind(&self, first: Wanted<S::Sample>, moment: Bytes) -> Vec<Wanted<S::Sample>> {
         let mut wanted = vec![first];
         let mut plan = self.plan();
         while wanted.len() < TOGETHER {
             let Some(What::Sample(sample)) = plan.tasks.front().map(|task| task.what) else { break };
+            if self.store.samples_cost(sample.shard) > moment {
+                break;
+            }
             let Some(bytes) = self.budget.try_reserve(self.store.sample_bytes(sample)) else { break };
             let task: Task<S::Sample> = plan.tasks.pop_front().expect("it was looked at");
             wanted.push((sample, task.promise, bytes));
@@ -230,7 +236,7 @@ impl<S: Store> Shared<S> {
     fn cost(&self, what: What) -> Bytes {
         match what {
             What::Shard(shard) => self.store.shard_cost(shard),
-            What::Sample(sample) => self.store.sample_bytes(sample),
+            What::Sample(sample) => cost_alone(&*self.store, sample),
         }
     }
 
@@ -243,7 +249,7 @@ impl<S: Store> Shared<S> {
                 bytes.shrink_to(held);
                 promise.keep(read.map(|samples| Block { samples, first: 0, _bytes: bytes }).map_err(data));
             }
-            Work::Samples(mut wanted) => {
+            Work::Samples { mut wanted, moment: _moment } => {
                 wanted.sort_by_key(|(sample, ..)| *sample);
                 let mut rest = wanted.into_iter().peekable();
                 while let Some(first) = rest.next() {
@@ -287,8 +293,16 @@ impl<S: Store> Shared<S> {
 type Wanted<T> = (SampleId, Promise<T>, Reservation);
 
 enum Work<T> {
-    Shard { shard: u32, promise: Promise<T>, bytes: Reservation },
-    Samples(Vec<Wanted<T>>),
+    Shard {
+        shard: u32,
+        promise: Promise<T>,
+        bytes: Reservation,
+    },
+    Samples {
+        wanted: Vec<Wanted<T>>,
+        /// Bytes that are needed while they are read.
+        moment: Option<Reservation>,
+    },
 }
 
 fn data(error: DataError) -> FeedError {
@@ -299,13 +313,18 @@ fn data(error: DataError) -> FeedError {
 /// the moment.
 pub fn passing<S: Store>(store: &S) -> Bytes {
     let reading = |shard| store.shard_cost(shard).saturating_sub(store.shard_bytes(shard));
-    let largest = largest_sample(store).map(|(_, bytes)| bytes);
-    (0..store.layout().shards()).map(reading).chain(largest).max().unwrap_or_default()
+    let costliest = costliest_sample(store).map(|(_, bytes)| bytes);
+    (0..store.layout().shards()).map(reading).chain(costliest).max().unwrap_or_default()
 }
 
-fn largest_sample<S: Store>(store: &S) -> Option<(SampleId, Bytes)> {
+/// What reading a sample by itself takes at its peak.
+fn cost_alone<S: Store>(store: &S, sample: SampleId) -> Bytes {
+    store.sample_bytes(sample).saturating_add(store.samples_cost(sample.shard))
+}
+
+fn costliest_sample<S: Store>(store: &S) -> Option<(SampleId, Bytes)> {
     let layout = store.layout();
     let samples = (0..layout.shards())
         .flat_map(|shard| (0..layout.samples_of(shard)).map(move |index| SampleId { shard, index }));
-    samples.map(|sample| (sample, store.sample_bytes(sample))).max_by_key(|(_, bytes)| *bytes)
+    samples.map(|sample| (sample, cost_alone(store, sample))).max_by_key(|(_, bytes)| *bytes)
 }

@@ -39,7 +39,7 @@ impl Needs {
         let samples = (0..layout.samples()).map(|number| store.sample_bytes(layout.sample(number)));
         let (passing, sample) = (passing(store), samples.max().unwrap_or_default());
         Needs {
-            least: sample.saturating_mul(2),
+            least: passing.saturating_add(sample),
             most: all.saturating_add(passing),
             passing,
             shard: shards.max().unwrap_or_default(),
