@@ -322,9 +322,9 @@ impl Survey {
 }
 
 /// For a value of a tree: itself, its node of the pickle, both in lists that grew, and the way to it.
-const VALUE_BYTES: u64 = 256;
+const VALUE_BYTES: u64 = 160;
 /// For a tensor and its storage, with its entry of the archive and its place in each table.
-const TENSOR_BYTES: u64 = 1600;
+const TENSOR_BYTES: u64 = 1400;
 
 fn tree_bytes(tree: &Tree) -> u64 {
     let own = match tree {
