@@ -17,7 +17,7 @@ use crate::index::{FileCost, FileStamp, Looked, SampleFacts};
 use crate::leaf::Leaf;
 use crate::loader::{copy_into, to_this_machine};
 use crate::memory::Memory;
-use crate::packed::{Packed, Room, no_memory, number_of};
+use crate::packed::{Names, Packed, Room, no_memory};
 use crate::page_cache::PageCache;
 use crate::shard::record::{Head, Places, write_heads};
 use crate::shard::{self, hash_of_id};
@@ -26,6 +26,8 @@ use crate::{DataError, FieldKind, Loader, Tensor, Unpackable};
 
 /// Files up to this size are read as a whole.
 const HELD_FILE: u64 = 4 << 20;
+/// The same where only what they say about themselves is asked for.
+const HELD_TO_LOOK_AT: u64 = 1 << 20;
 /// Neighbouring storages of larger files are read together up to so many bytes.
 const LARGEST_SPAN: u64 = 1 << 20;
 /// Storages of this size and more are read by themselves.
@@ -38,11 +40,11 @@ const GOOD_PART: u64 = 8;
 /// Finds the samples of a file and what they take.
 pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<Looked, DataError> {
     let stamp = FileStamp::of(path, 0)?;
-    let data = DataFile::open(path, HELD_FILE)?;
+    let data = DataFile::open(path, HELD_TO_LOOK_AT)?;
     let file = BatchFile::find(&data)?;
     let ids = file.ids();
     let (mut room, mut reading) = (Room::default(), Reading::default());
-    let (mut names, mut pieces, mut samples) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut names, mut pieces, mut samples) = (Names::default(), Vec::new(), Vec::new());
     for index in 0..file.samples() {
         pieces.clear();
         let length = pieces_of(&file, index, &mut names, &mut pieces)?;
@@ -51,13 +53,13 @@ pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<Looked, DataError
         let id = ids.as_ref().and_then(|ids| ids.get(index as usize));
         samples.push(SampleFacts { memory: Bytes(Room::alone(length)), id_hash: id.map_or(0, |id| hash_of_id(id)) });
     }
-    let names = Room::names_cost(&names);
+    let names = Room::names_cost(names.list());
     for sample in &mut samples {
         sample.memory = sample.memory.saturating_add(Bytes(names));
     }
     let cost = FileCost {
         memory: Bytes(room.cost().saturating_add(names)),
-        reading: Bytes(reading.cost(&file, data.len()).saturating_add(names)),
+        reading: Bytes(reading.cost(&file, data.len()).saturating_add(3 * names)),
     };
     data.after_reading(pages);
     Ok(Looked { stamp, cost, samples })
@@ -116,7 +118,7 @@ impl Piece<'_> {
 fn pieces_of<'t>(
     file: &'t BatchFile,
     index: u64,
-    names: &mut Vec<String>,
+    names: &mut Names,
     pieces: &mut Vec<Piece<'t>>,
 ) -> Result<u64, DataError> {
     let before = pieces.len();
@@ -127,7 +129,7 @@ fn pieces_of<'t>(
                 shard::Dtype::of(dtype).ok_or_else(|| Unpackable { field: name.into(), dtype }.in_file(file.path()))?
             }
         };
-        let name = number_of(name, pieces.len() - before, names);
+        let name = names.number_of(name, pieces.len() - before);
         pieces.push(Piece { name, dtype, text_length: [leaf.bytes()], leaf, start: 0 });
         Ok::<_, DataError>(())
     })?;
@@ -142,7 +144,7 @@ fn pieces_of<'t>(
 /// Samples that are to be read.
 #[derive(Default)]
 struct Plan<'t> {
-    names: Vec<String>,
+    names: Names,
     pieces: Vec<Piece<'t>>,
     samples: Vec<Planned>,
     room: Room,
@@ -209,7 +211,7 @@ impl<'t> Plan<'t> {
     }
 
     fn packed(self, buffers: Vec<Memory>) -> Vec<Packed> {
-        let names: Arc<[String]> = self.names.into();
+        let names: Arc<[String]> = self.names.shared();
         let mut samples = self.samples.into_iter().peekable();
         let mut packed = Vec::with_capacity(samples.len());
         for (number, memory) in buffers.into_iter().enumerate() {

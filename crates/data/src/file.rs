@@ -59,6 +59,15 @@ impl DataFile {
         self.file.read_exact_at(buffer, offset).map_err(|source| self.failed(source, offset, buffer.len(), place))
     }
 
+    /// The same for some of very many: the place is made up only where there is an error.
+    pub(crate) fn read_near(&self, buffer: &mut [u8], offset: u64, place: impl Fn() -> Place) -> Result<(), DataError> {
+        match self.held(offset, buffer.len() as u64) {
+            Some(held) => buffer.copy_from_slice(held),
+            None => self.read_at(buffer, offset, &place())?,
+        }
+        Ok(())
+    }
+
     /// The bytes of a range that was checked to lie within the file.
     pub(crate) fn bytes_at(&self, offset: u64, length: u64, place: &Place) -> Result<Vec<u8>, DataError> {
         self.check_range(offset, length, place)?;

@@ -1,5 +1,6 @@
 //! Samples in memory, many in one buffer.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -67,11 +68,11 @@ impl Packed {
     ///
     /// Where a field has a type that a shard does not hold, or there is no memory.
     pub fn of_samples(samples: &[Sample], file: &Path) -> Result<Vec<Self>, DataError> {
-        let (mut names, mut packed, mut bytes) = (Vec::<String>::new(), Vec::new(), Vec::new());
+        let (mut names, mut packed, mut bytes) = (Names::default(), Vec::new(), Vec::new());
         let mut record = Vec::new();
         for sample in samples {
             let tensors = tensors_of(sample).map_err(|unpackable| unpackable.in_file(file))?;
-            record::encode(&tensors, |name| number_of(name, 0, &mut names), &mut record);
+            record::encode(&tensors, |name| names.number_of(name, 0), &mut record);
             let start = record::align(bytes.len() as u64) as usize;
             packed.push((start, record.len()));
             bytes.resize(start, 0);
@@ -79,7 +80,7 @@ impl Packed {
         }
         let mut memory = Memory::zeroed(bytes.len()).ok_or_else(|| no_memory(file, bytes.len() as u64))?;
         memory.copy_from_slice(&bytes);
-        Ok(Self::parts(memory, names.into(), packed))
+        Ok(Self::parts(memory, names.shared(), packed))
     }
 
     /// The records that lie at these places, start and length, of a buffer.
@@ -174,14 +175,33 @@ fn view(tensor: Tensor<'_>) -> Option<View<'_>> {
     }
 }
 
-/// The number of a name; `guess` is looked at first, for samples mostly have the same fields in the same order.
-pub(crate) fn number_of(name: &str, guess: usize, names: &mut Vec<String>) -> u32 {
-    if names.get(guess).is_some_and(|known| known == name) {
-        return guess as u32;
+/// The names of the fields of some samples, each with a number.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    list: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Names {
+    /// The number of a name; `guess` is looked at first, for samples mostly have the same fields in the same order.
+    pub(crate) fn number_of(&mut self, name: &str, guess: usize) -> u32 {
+        if self.list.get(guess).is_some_and(|known| known == name) {
+            return guess as u32;
+        }
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.list.len() as u32;
+        self.list.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
+        number
     }
-    let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
-        names.push(name.to_owned());
-        names.len() - 1
-    });
-    place as u32
+
+    pub(crate) fn list(&self) -> &[String] {
+        &self.list
+    }
+
+    pub(crate) fn shared(self) -> Arc<[String]> {
+        self.list.into()
+    }
 }

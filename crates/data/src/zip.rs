@@ -87,19 +87,18 @@ pub(crate) fn entries(file: &Arc<DataFile>) -> Result<Vec<Entry>, DataError> {
     }
     let bytes = file.bytes_at(directory.offset, directory.size, &place)?;
     let mut rest = &bytes[..];
-    let mut names = HashSet::new();
-    let mut entries = Vec::new();
+    let mut entries = Vec::with_capacity(directory.count as usize);
     for _ in 0..directory.count {
         let at = Place::Byte(directory.offset + (bytes.len() - rest.len()) as u64);
         let (record, after) = Record::read(rest).map_err(|problem| file.malformed(at, problem))?;
         rest = after;
-        let entry = record.locate(file)?;
-        if !names.insert(entry.name.clone()) {
-            return Err(file.malformed(entry.place(), "a second entry of that name"));
-        }
-        entries.push(entry);
+        entries.push(record.locate(file)?);
     }
-    Ok(entries)
+    let mut names = HashSet::with_capacity(entries.len());
+    match entries.iter().find(|entry| !names.insert(&*entry.name)) {
+        Some(entry) => Err(file.malformed(entry.place(), "a second entry of that name")),
+        None => Ok(entries),
+    }
 }
 
 fn find_directory(file: &DataFile) -> Result<Directory, DataError> {
@@ -192,32 +191,35 @@ impl Record {
 
     /// Finds the bytes of the entry: only the header that stands before them says how long it is.
     fn locate(self, file: &DataFile) -> Result<Entry, DataError> {
-        let place = Place::Entry { name: self.name.clone(), offset: self.header };
+        let place = || Place::Entry { name: self.name.clone(), offset: self.header };
         if self.flags & 1 != 0 {
-            return Err(file.unsupported(place, "an encrypted entry", None));
+            return Err(file.unsupported(place(), "an encrypted entry", None));
         }
         let packing = match self.method {
             0 => Packing::Stored,
             8 => Packing::Deflated,
             method => {
-                return Err(file.unsupported(place, format!("compression method {method} of zip"), None));
+                return Err(file.unsupported(place(), format!("compression method {method} of zip"), None));
             }
         };
         if packing == Packing::Stored && self.packed != self.length {
             let problem = format!("a stored entry of {} bytes that takes {}", self.length, self.packed);
-            return Err(file.malformed(place, problem));
+            return Err(file.malformed(place(), problem));
         }
         if packing == Packing::Deflated && self.length / LARGEST_RATIO > self.packed {
             let problem = format!("{} bytes cannot be packed into {}", self.length, self.packed);
-            return Err(file.malformed(place, problem));
+            return Err(file.malformed(place(), problem));
         }
-        let header = file.bytes_at(self.header, HEADER_SIZE, &place)?;
+        let mut header = [0; HEADER_SIZE as usize];
+        file.read_near(&mut header, self.header, place)?;
         if !header.starts_with(&HEADER) {
-            return Err(file.malformed(place, "the header of this entry is not where the directory says"));
+            return Err(file.malformed(place(), "the header of this entry is not where the directory says"));
         }
         let lengths = u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
         let offset = self.header + HEADER_SIZE + lengths;
-        file.check_range(offset, self.packed, &place)?;
+        if offset.saturating_add(self.packed) > file.len() {
+            file.check_range(offset, self.packed, &place())?;
+        }
         let Self { name, crc, packed, length, .. } = self;
         Ok(Entry { name, offset, packed, length, crc, packing })
     }

@@ -394,7 +394,7 @@ fn a_choice_feeds_what_was_chosen_and_nothing_else() {
         let folder = folder(kind, 7);
         let set = open(folder.path());
         // None of shard 1, all of shard 2, every other sample elsewhere.
-        let keep = |sample: SampleId| sample.shard != 1 && (sample.shard == 2 || sample.index % 2 == 0);
+        let keep = |sample: SampleId| sample.shard != 1 && (sample.shard == 2 || sample.index.is_multiple_of(2));
         let chosen = Arc::new(Chosen::new(Arc::clone(&set), keep));
         let rest = Chosen::new(Arc::clone(&set), |sample| !keep(sample));
         assert_eq!(chosen.layout().samples() + rest.layout().samples(), set.layout().samples());
