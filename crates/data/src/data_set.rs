@@ -76,7 +76,7 @@ impl DataSet {
         let (kind, names) = SetKind::of_folder(folder)?;
         let saved = folder.join(SAVED_INDEX);
         let opened = open_or_build(folder, (kind, &names), Some(&saved), options)?;
-        Self::of(folder, kind, opened, options)
+        Self::of(folder, folder, kind, opened, options)
     }
 
     /// Opens these files, in this order; nothing is saved.
@@ -87,17 +87,25 @@ impl DataSet {
     pub fn of_files(paths: &[PathBuf], options: OpenOptions) -> Result<OpenedSet, DataError> {
         let (kind, names) = SetKind::of_files(paths)?;
         let nowhere = Path::new("");
-        Self::of(nowhere, kind, open_or_build(nowhere, (kind, &names), None, options)?, options)
+        let opened = open_or_build(nowhere, (kind, &names), None, options)?;
+        Self::of(paths.first().map_or(Path::new("no files"), |path| path), nowhere, kind, opened, options)
     }
 
-    fn of(folder: &Path, kind: SetKind, opened: Opened, options: OpenOptions) -> Result<OpenedSet, DataError> {
+    /// `named` is what an error is about.
+    fn of(
+        named: &Path,
+        folder: &Path,
+        kind: SetKind,
+        opened: Opened,
+        options: OpenOptions,
+    ) -> Result<OpenedSet, DataError> {
         let Opened { index, rebuilt, left_out } = opened;
         if index.samples() == 0 {
             let problem = match left_out.first() {
                 None => "there are no samples in it".to_owned(),
                 Some(error) => format!("there are no samples in it that can be read: {error}"),
             };
-            return Err(DataError::Malformed { file: folder.to_owned(), place: Place::Whole, problem });
+            return Err(DataError::Malformed { file: named.to_owned(), place: Place::Whole, problem });
         }
         let set = Self { folder: folder.to_owned(), kind, index, options, by_hash: OnceLock::new() };
         Ok(OpenedSet { set, left_out, rebuilt })

@@ -3,7 +3,11 @@
 //! **The order.** [`order`] says in which order the samples of an epoch come, as a pure function of a seed; [`policy`] decides
 //! from it what to keep, [`simulation`] tells what that reads, and [`budget`] shares one number of bytes among all that
 //! hold data. [`feed`] puts them together: samples in their order, read ahead by threads under one budget. [`shard`] is
-//! Lowtide's own file, [`index`](mod@index) says where each sample of a folder of them lies.
+//! Lowtide's own file.
+//!
+//! **The data set.** [`DataSet`] is a folder of shards or of batch files, which a feed reads from; its [`index`](mod@index) says what each
+//! sample takes before any is read. A sample comes as [`Packed`]: a part of one buffer that all samples of a shard share, so
+//! that memory is what was said of it, and goes back to the system with the shard. [`Chosen`] is some of its samples.
 //!
 //! **The files.** [`open`] reads what a file says about itself and gives a [`Tree`]: the dicts, lists and scalars that were saved,
 //! with every tensor as a view of bytes that are still in the file. A tensor is read when somebody asks for it, by
@@ -37,7 +41,8 @@
 //! What it leaves out: the other formats when writing, and turning tensors into those of an engine.
 //!
 //! Where to start: `open.rs` tells the formats apart, `pickled/build.rs` turns a pickle into a tree, `tensor.rs` is
-//! the view, `loader.rs` reads it; `batch_file.rs` tells what a sample is; `pt_writer.rs` writes.
+//! the view, `loader.rs` reads it; `batch_file.rs` tells what a sample is; `data_set.rs` puts files together, and
+//! `batch_reads.rs` lays their samples out; `pt_writer.rs` writes.
 
 mod batch_file;
 mod batch_reads;
