@@ -1,7 +1,7 @@
 //! How fast are the samples of `.pt` batches read, file by file, and of the same samples as shards?
 //!
-//! A file has 64 samples: sequences, graphs, scores and ids of made-up questions. The page cache is warm. Given a folder, the
-//! batches are written there and left, for another reader to be measured on them.
+//! A file has 64 samples: sequences, graphs, scores and ids of made-up questions. The page cache is warm. Given a
+//! folder, the batches are written there and left, for another reader to be measured on them.
 //!
 //! Run with `make bench BENCH=how_fast_are_batches_read`.
 

@@ -1,7 +1,7 @@
 //! Samples out of batch files, as a data set needs them.
 //!
-//! The samples are laid out as records of shards before a value is read, and each value is then read to its place: one that is
-//! all of its storage straight from the file, others out of the storage, which is held for the moment.
+//! The samples are laid out as records of shards before a value is read, and each value is then read to its place: one
+//! that is all of its storage straight from the file, others out of the storage, which is held for the moment.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -180,7 +180,8 @@ impl<'t> Plan<'t> {
         buffers.collect()
     }
 
-    /// Writes the heads of all records and the values that came with the pickle, and gives those that are still in the file.
+    /// Writes the heads of all records and the values that came with the pickle, and gives those that are still in the
+    /// file.
     fn write<'p>(&'p self, buffers: &mut [Memory]) -> Vec<Wanted<'p>> {
         let mut wanted = Vec::with_capacity(self.pieces.len());
         let mut first = 0;

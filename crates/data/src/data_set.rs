@@ -50,8 +50,8 @@ pub(crate) enum Which<'a> {
 
 /// Files of samples, all of one kind: shards, or batch files as [`BatchFile`](crate::BatchFile) reads them.
 ///
-/// Known of each sample are what it takes in memory and the hash of its id, of each file its size and time of change; a file
-/// that is no longer the one that was looked at is an error, never other data. No file stays open.
+/// Known of each sample are what it takes in memory and the hash of its id, of each file its size and time of change; a
+/// file that is no longer the one that was looked at is an error, never other data. No file stays open.
 #[derive(Debug)]
 pub struct DataSet {
     folder: PathBuf,
@@ -65,13 +65,13 @@ pub struct DataSet {
 impl DataSet {
     /// Opens the data files of a folder, in the order of their names; no value is read.
     ///
-    /// What is found out is saved in the folder as `.lowtide-index`, where it may be written to. Files that have changed
-    /// since are looked at again.
+    /// What is found out is saved in the folder as `.lowtide-index`, where it may be written to. Files that have
+    /// changed since are looked at again.
     ///
     /// # Errors
     ///
-    /// Where the folder cannot be read, holds no samples or files of both kinds, or a file cannot be read and that is not to be
-    /// skipped.
+    /// Where the folder cannot be read, holds no samples or files of both kinds, or a file cannot be read and that is
+    /// not to be skipped.
     pub fn open(folder: &Path, options: OpenOptions) -> Result<OpenedSet, DataError> {
         let (kind, names) = SetKind::of_folder(folder)?;
         let saved = folder.join(SAVED_INDEX);
@@ -144,8 +144,8 @@ impl DataSet {
         Some(self.index.sample(sample).id_hash).filter(|hash| *hash != 0)
     }
 
-    /// The first sample with this id. Ids are told apart by their hashes: among a million, two are taken for one another with
-    /// a chance of one in ten millions.
+    /// The first sample with this id. Ids are told apart by their hashes: among a million, two are taken for one
+    /// another with a chance of one in ten millions.
     ///
     /// The first call sorts the hashes, 8 bytes a sample.
     #[must_use]

@@ -21,8 +21,8 @@ pub(crate) struct DataFile {
 }
 
 impl DataFile {
-    /// Opens a file, and reads it as a whole where it has no more than `hold` bytes: hundreds of small reads of a small file
-    /// take longer than one of all.
+    /// Opens a file, and reads it as a whole where it has no more than `hold` bytes: hundreds of small reads of a small
+    /// file take longer than one of all.
     pub(crate) fn open(path: &Path, hold: u64) -> Result<Arc<Self>, DataError> {
         let failed = |source| DataError::Io { file: path.to_owned(), place: Place::Whole, source };
         // Asked first by its name: opening a pipe waits for somebody who writes.

@@ -1,17 +1,18 @@
 //! Reads training data that is larger than memory.
 //!
-//! **The order.** [`order`] says in which order the samples of an epoch come, as a pure function of a seed; [`policy`] decides
-//! from it what to keep, [`simulation`] tells what that reads, and [`budget`] shares one number of bytes among all that
-//! hold data. [`feed`] puts them together: samples in their order, read ahead by threads under one budget. [`shard`] is
-//! Lowtide's own file.
+//! **The order.** [`order`] says in which order the samples of an epoch come, as a pure function of a seed; [`policy`]
+//! decides from it what to keep, [`simulation`] tells what that reads, and [`budget`] shares one number of bytes among
+//! all that hold data. [`feed`] puts them together: samples in their order, read ahead by threads under one budget.
+//! [`shard`] is Lowtide's own file.
 //!
-//! **The data set.** [`DataSet`] is a folder of shards or of batch files, which a feed reads from; its [`index`](mod@index) says what each
-//! sample takes before any is read. A sample comes as [`Packed`]: a part of one buffer that all samples of a shard share, so
-//! that memory is what was said of it, and goes back to the system with the shard. [`Chosen`] is some of its samples.
+//! **The data set.** [`DataSet`] is a folder of shards or of batch files, which a feed reads from; its
+//! [`index`](mod@index) says what each sample takes before any is read. A sample comes as [`Packed`]: a part of one
+//! buffer that all samples of a shard share, so that memory is what was said of it, and goes back to the system with
+//! the shard. [`Chosen`] is some of its samples.
 //!
-//! **The files.** [`open`] reads what a file says about itself and gives a [`Tree`]: the dicts, lists and scalars that were saved,
-//! with every tensor as a view of bytes that are still in the file. A tensor is read when somebody asks for it, by
-//! offset, into memory of the caller's; listing a file of 100 GB reads some megabytes.
+//! **The files.** [`open`] reads what a file says about itself and gives a [`Tree`]: the dicts, lists and scalars that
+//! were saved, with every tensor as a view of bytes that are still in the file. A tensor is read when somebody asks for
+//! it, by offset, into memory of the caller's; listing a file of 100 GB reads some megabytes.
 //!
 //! | format | how it is told | module |
 //! | --- | --- | --- |

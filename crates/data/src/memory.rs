@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// From this size on, pages are asked for from the system and given back to it; below, they are malloc's, which would leave
-/// pages half empty where each piece had its own.
+/// From this size on, pages are asked for from the system and given back to it; below, they are malloc's, which would
+/// leave pages half empty where each piece had its own.
 const MAPPED_FROM: usize = 64 << 10;
 const PAGE: u64 = 4096;
 /// What malloc takes besides, and rounds up to.
@@ -13,8 +13,8 @@ const MALLOC: u64 = 32;
 
 /// Bytes in memory, zeros at first.
 ///
-/// malloc keeps what it was given back for the next who asks: once a large piece was freed, pieces of that size come from its
-/// heap, which shrinks only at its end.
+/// malloc keeps what it was given back for the next who asks: once a large piece was freed, pieces of that size come
+/// from its heap, which shrinks only at its end.
 #[derive(Debug)]
 pub(crate) enum Memory {
     Mapped(MmapMut),

@@ -16,8 +16,8 @@ use crate::{DataError, Place, Sample, View};
 
 /// A sample in memory: a part of a buffer that it shares with the other samples of its shard.
 ///
-/// It is a record of a [shard](crate::shard), whatever file it came from. A clone shares the buffer, which is given back as a
-/// whole when the last sample of it goes.
+/// It is a record of a [shard](crate::shard), whatever file it came from. A clone shares the buffer, which is given
+/// back as a whole when the last sample of it goes.
 #[derive(Clone)]
 pub struct Packed {
     buffer: Arc<Buffer>,

@@ -90,7 +90,8 @@ impl Unpackable {
 ///
 /// Where a field has a type that a shard does not hold.
 pub fn tensors_of(sample: &Sample) -> Result<Vec<shard::Tensor<'_>>, Unpackable> {
-    const { assert!(cfg!(target_endian = "little"), "samples are in the byte order of the machine, shards little-endian") };
+    // Samples are in the byte order of the machine, and shards little-endian.
+    const { assert!(cfg!(target_endian = "little")) };
     let tensors = sample.fields.iter().map(|field| {
         let (dtype, shape, bytes) = match &field.value {
             FieldValue::Text(text) => (shard::Dtype::Text, Cow::Owned(vec![text.len() as u64]), text.as_bytes()),

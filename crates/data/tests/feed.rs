@@ -235,7 +235,8 @@ fn a_budget_below_one_sample_names_the_least_that_works() {
     else {
         panic!("nine bytes do not hold ten")
     };
-    let words = "sample 1 of shard 0 takes 10 bytes while it is read, and the data may hold 9 bytes: give it 10 bytes at the least";
+    let words =
+        "sample 1 of shard 0 takes 10 bytes while it is read, and the data may hold 9 bytes: give it at least 10 bytes";
     assert_eq!(error.to_string(), words);
 }
 

@@ -222,7 +222,7 @@ fn errors_name_file_record_offset_and_checksums() {
     newer[8] = 9;
     let header_checksum = crc32c::crc32c(&newer[..60]);
     newer[60..64].copy_from_slice(&header_checksum.to_le_bytes());
-    assert_eq!(open(&newer), "a.shard has version 9 of the shard format, and this program reads version 2");
+    assert_eq!(open(&newer), "a.shard has version 9 of the shard format, this program reads version 2");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use crate::feed::store::Store;
 use crate::order::{Cursor, Order, SampleId, Samples};
 use crate::policy::{Cache, Decision, Policy, Unit, Units};
 
-/// Samples planned ahead at the most: a few megabytes of plan. A window of shards has to fit, or nothing is read ahead of it.
+/// Samples planned ahead at the most: a few megabytes of plan. A window of shards has to fit, or nothing is read ahead
+/// of it.
 const AHEAD: usize = 1 << 16;
 
 /// Walks the order ahead of the consumer.

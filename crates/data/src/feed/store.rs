@@ -37,7 +37,7 @@ pub trait Store: Send + Sync + 'static {
         self.read_samples(shard, places)
     }
 
-    /// Reads some samples of a shard, given in rising order; those that lie side by side with one read. Each is given back by
-    /// itself.
+    /// Reads some samples of a shard, given in rising order; those that lie side by side with one read. Each is given
+    /// back by itself.
     fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<Self::Sample>, DataError>;
 }

@@ -68,8 +68,8 @@ impl<S: Store> Feed<S> {
     ///
     /// # Errors
     ///
-    /// [`FeedError::TooLarge`] where a sample alone does not fit into the budget. A shard that does not is read sample by
-    /// sample.
+    /// [`FeedError::TooLarge`] where a sample alone does not fit into the budget. A shard that does not is read sample
+    /// by sample.
     pub fn start(store: Arc<S>, order: &Order, from: Cursor, options: FeedOptions) -> Result<Feed<S>, FeedError> {
         let costliest = costliest_sample(&*store);
         if let Some((sample, needed)) = costliest.filter(|(_, bytes)| *bytes > options.budget) {
@@ -217,7 +217,8 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// More samples that wait to be read, as far as there is room for them now, and `moment` is enough for reading each.
+    /// More samples that wait to be read, as far as there is room for them now, and `moment` is enough for reading
+    /// each.
     fn with_those_behind(&self, first: Wanted<S::Sample>, moment: Bytes) -> Vec<Wanted<S::Sample>> {
         let mut wanted = vec![first];
         let mut plan = self.plan();

@@ -59,8 +59,8 @@ impl fmt::Display for Rebuilt {
     }
 }
 
-/// Opens the index of the files `names` in `folder`: takes from the one saved at `saved` what still fits, looks at the other
-/// files, and saves what is new.
+/// Opens the index of the files `names` in `folder`: takes from the one saved at `saved` what still fits, looks at the
+/// other files, and saves what is new.
 ///
 /// An index that cannot be saved, in a folder that may only be read for instance, is good all the same.
 pub(crate) fn open_or_build(

@@ -1,8 +1,8 @@
 //! An index as a file.
 //!
-//! Little-endian: magic, version, the kind of files, the numbers of files, samples and bytes of names; then column by column the
-//! samples of each file, sizes, times, fingerprints, memory, memory of reading, ends of names, the names, memory and hash of id
-//! of each sample; a CRC-32C of all before it at the end.
+//! Little-endian: magic, version, the kind of files, the numbers of files, samples and bytes of names; then column by
+//! column the samples of each file, sizes, times, fingerprints, memory, memory of reading, ends of names, the names,
+//! memory and hash of id of each sample; a CRC-32C of all before it at the end.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
