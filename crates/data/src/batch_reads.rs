@@ -65,23 +65,54 @@ pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<Looked, DataError
     Ok(Looked { stamp, cost, samples })
 }
 
+/// A batch file that is open, and where its samples lie.
+#[derive(Debug)]
+pub(crate) struct Found {
+    data: Arc<DataFile>,
+    file: BatchFile,
+}
+
+impl Found {
+    /// Opens a file to read much of it.
+    pub(crate) fn to_read(path: &Path) -> Result<Self, DataError> {
+        Self::open(path, HELD_FILE)
+    }
+
+    /// Opens a file to read a little of it now and then.
+    pub(crate) fn to_keep(path: &Path) -> Result<Self, DataError> {
+        Self::open(path, 0)
+    }
+
+    fn open(path: &Path, hold: u64) -> Result<Self, DataError> {
+        let data = DataFile::open(path, hold)?;
+        let file = BatchFile::find(&data)?;
+        Ok(Self { data, file })
+    }
+
+    /// Memory that it takes, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        // Half of it is needed only to find out.
+        self.file.tree_bytes() / 2
+    }
+}
+
 /// Reads samples of a file that has as many as are known.
 pub(crate) fn read(
-    path: &Path,
+    found: &Found,
     known: &[SampleFacts],
     which: Which<'_>,
     pages: PageCache,
 ) -> Result<Vec<Packed>, DataError> {
-    let data = DataFile::open(path, HELD_FILE)?;
-    let file = BatchFile::find(&data)?;
+    let Found { data, file } = found;
+    let path = data.path();
     if file.samples() != known.len() as u64 {
         return Err(changed(path));
     }
     let mut plan = Plan::default();
     match which {
-        Which::All => (0..file.samples()).try_for_each(|index| plan.add(&file, index))?,
+        Which::All => (0..file.samples()).try_for_each(|index| plan.add(file, index))?,
         Which::Together(places) | Which::Apart(places) => {
-            places.iter().try_for_each(|index| plan.add(&file, *index))?;
+            places.iter().try_for_each(|index| plan.add(file, *index))?;
         }
     }
     let buffers = match which {
@@ -89,7 +120,7 @@ pub(crate) fn read(
         Which::Apart(_) => plan.in_own_buffers(),
     };
     let mut buffers = buffers.ok_or_else(|| no_memory(path, plan.room.bytes()))?;
-    fill(&data, plan.write(&mut buffers), &mut buffers)?;
+    fill(data, plan.write(&mut buffers), &mut buffers)?;
     data.after_reading(pages);
     Ok(plan.packed(buffers))
 }

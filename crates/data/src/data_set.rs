@@ -1,13 +1,15 @@
 //! A data set on a disk: a folder of shards or of batch files.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use lowtide_core::Bytes;
 
+use crate::batch_reads::Found;
 use crate::changed::changed;
 use crate::feed::{OnDamage, Store};
 use crate::index::{FileStamp, Index, Opened, Rebuilt, SetKind, open_or_build};
+use crate::kept_open::KeptOpen;
 use crate::order::{Layout, SampleId};
 use crate::packed::Packed;
 use crate::page_cache::PageCache;
@@ -51,7 +53,7 @@ pub(crate) enum Which<'a> {
 /// Files of samples, all of one kind: shards, or batch files as [`BatchFile`](crate::BatchFile) reads them.
 ///
 /// Known of each sample are what it takes in memory and the hash of its id, of each file its size and time of change; a
-/// file that is no longer the one that was looked at is an error, never other data. No file stays open.
+/// file that is no longer the one that was looked at is an error, never other data. Only batch files whose samples are read one by one stay open, a few of them.
 #[derive(Debug)]
 pub struct DataSet {
     folder: PathBuf,
@@ -60,6 +62,7 @@ pub struct DataSet {
     options: OpenOptions,
     /// The numbers of all samples with an id, by its hash.
     by_hash: OnceLock<Vec<u64>>,
+    kept_open: KeptOpen,
 }
 
 impl DataSet {
@@ -107,7 +110,14 @@ impl DataSet {
             };
             return Err(DataError::Malformed { file: named.to_owned(), place: Place::Whole, problem });
         }
-        let set = Self { folder: folder.to_owned(), kind, index, options, by_hash: OnceLock::new() };
+        let set = Self {
+            folder: folder.to_owned(),
+            kind,
+            index,
+            options,
+            by_hash: OnceLock::new(),
+            kept_open: KeptOpen::default(),
+        };
         Ok(OpenedSet { set, left_out, rebuilt })
     }
 
@@ -132,6 +142,15 @@ impl DataSet {
     pub fn bytes(&self) -> Bytes {
         let files = 0..self.index.files();
         files.fold(Bytes::ZERO, |sum, file| sum.saturating_add(self.index.cost_of(file).memory))
+    }
+
+    /// Memory that files take whose samples are read one by one, at the most; no budget of a feed has it.
+    #[must_use]
+    pub fn most_kept_open(&self) -> Bytes {
+        match self.kind {
+            SetKind::Shards => Bytes::ZERO,
+            SetKind::Batches => KeptOpen::most((0..self.index.files()).map(|file| self.index.cost_of(file).reading)),
+        }
     }
 
     /// The [hash](hash_of_id) of a sample's id, where it has one.
@@ -167,13 +186,19 @@ impl DataSet {
             true => Ok(()),
             false => Err(changed(&path)),
         };
-        check()?;
+        check().inspect_err(|_| self.kept_open.forget(shard))?;
         let samples = match self.kind {
             SetKind::Shards => shard_reads::read(&path, stamp.fingerprint, which, self.options.page_cache)?,
-            SetKind::Batches => batch_reads::read(&path, self.index.samples_of(shard), which, self.options.page_cache)?,
+            SetKind::Batches => {
+                let found = match which {
+                    Which::Apart(_) => self.kept_open.get(shard, || Found::to_keep(&path))?,
+                    _ => Arc::new(Found::to_read(&path)?),
+                };
+                batch_reads::read(&found, self.index.samples_of(shard), which, self.options.page_cache)?
+            }
         };
         // A file that was written to meanwhile may have given something of each.
-        check()?;
+        check().inspect_err(|_| self.kept_open.forget(shard))?;
         Ok(samples)
     }
 }

@@ -60,6 +60,7 @@ mod file;
 mod folder;
 mod in_order;
 pub mod index;
+mod kept_open;
 mod layout;
 mod leaf;
 mod loader;

@@ -79,6 +79,8 @@ pub(crate) struct Process {
     pub(crate) base: Bytes,
     /// What tensors took in a step of the largest samples, moments included.
     pub(crate) tensors: Bytes,
+    /// What the store takes by itself.
+    pub(crate) store: Bytes,
     /// Samples of a step.
     pub(crate) batch: u32,
 }
@@ -101,6 +103,7 @@ impl Room {
         process: &Process,
     ) -> Result<Room, TooLittle> {
         let items = train.sample.max(eval.sample).saturating_mul(process.batch.into()).saturating_mul(BATCHES_OUT);
+        let items = items.saturating_add(process.store);
         let Some(line) = process.host_line.limit() else {
             return Ok(match cache_batches {
                 Some(shards) => Room { train: train.keeping(shards), eval: eval.keeping(1), beside: items },
@@ -170,6 +173,7 @@ mod tests {
             machine: Bytes(4000 * MIB),
             base: Bytes(300 * MIB),
             tensors: Bytes(20 * MIB),
+            store: Bytes::ZERO,
             batch: 4,
         }
     }

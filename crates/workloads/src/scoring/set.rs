@@ -33,6 +33,11 @@ pub(crate) trait ItemStore: Store {
         true
     }
 
+    /// Memory that it may come to take besides samples.
+    fn held(&self) -> Bytes {
+        Bytes::ZERO
+    }
+
     /// Files that were left out because they cannot be read.
     fn files_left_out(&self) -> u64 {
         0
@@ -184,6 +189,10 @@ impl ItemStore for Files {
 
     fn is_scored(&self, at: SampleId) -> bool {
         self.scores.is_none() || self.set.id_hash(at).is_some_and(|hash| self.scored.contains(&hash))
+    }
+
+    fn held(&self) -> Bytes {
+        self.set.most_kept_open()
     }
 
     fn files_left_out(&self) -> u64 {

@@ -122,8 +122,14 @@ impl Builder<'_> {
             Some(line) => warm_up((name, &network), &largest, widths, batch, facts.device, line)?,
             None => Bytes::ZERO,
         };
-        let process =
-            Process { host_line, machine: facts.host_total, base: host::resident_without_tensors(), tensors, batch };
+        let process = Process {
+            host_line,
+            machine: facts.host_total,
+            base: host::resident_without_tensors(),
+            tensors,
+            store: parts.store.held(),
+            batch,
+        };
         let needs = [Needs::of(&*parts.train), Needs::of(&*parts.eval)];
         // All of it is in memory already, where the base has it.
         let is_loaded = data.source == Source::Files && data.load == Load::Whole;
