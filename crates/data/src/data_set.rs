@@ -187,8 +187,9 @@ impl DataSet {
             false => Err(changed(&path)),
         };
         check().inspect_err(|_| self.kept_open.forget(shard))?;
+        let known = (stamp.fingerprint, self.index.layout().samples_of(shard));
         let samples = match self.kind {
-            SetKind::Shards => shard_reads::read(&path, stamp.fingerprint, which, self.options.page_cache)?,
+            SetKind::Shards => shard_reads::read(&path, known, which, self.options.page_cache)?,
             SetKind::Batches => {
                 let found = match which {
                     Which::Apart(_) => self.kept_open.get(shard, || Found::to_keep(&path))?,

@@ -16,6 +16,8 @@ use crate::shard::{Error, Reader, Scratch};
 
 /// Neighbouring records are read together up to so many bytes.
 const LARGEST_RUN: u64 = 1 << 20;
+/// Where fewer than one record in so many is wanted, the index is not read as a whole.
+const FEW: u64 = 16;
 /// Memory of an open shard for each record: in the file's index, and as it is kept.
 const OPEN_RECORD: u64 = 2 * 48;
 /// Memory of unpacking: zstd's own, and one record.
@@ -43,14 +45,19 @@ pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<Looked, DataError
     Ok(Looked { stamp, cost: FileCost { memory: Bytes(memory), reading: Bytes(reading) }, samples })
 }
 
-/// Reads records of a shard, if it is still the one with this fingerprint.
+/// Reads records of a shard, if it is still the one with this fingerprint; it is known to have so many.
 pub(crate) fn read(
     path: &Path,
-    fingerprint: u32,
+    (fingerprint, known): (u32, u64),
     which: Which<'_>,
     pages: PageCache,
 ) -> Result<Vec<Packed>, DataError> {
-    let reader = Reader::open_with(path, pages)?;
+    let reader = match which {
+        Which::Together(places) | Which::Apart(places) if places.len() as u64 * FEW <= known => {
+            Reader::open_some(path, places, pages)?
+        }
+        _ => Reader::open_with(path, pages)?,
+    };
     if reader.fingerprint() != fingerprint {
         return Err(changed(path));
     }

@@ -437,3 +437,44 @@ fn a_budget_that_is_too_small_names_one_that_works() {
         assert_eq!(seen, 2 * set.layout().samples());
     }
 }
+
+/// Of a shard with many records, some are read without the whole index.
+#[test]
+fn a_few_records_of_many_are_read_as_all_are() {
+    for compression in [Compression::None, Compression::Zstd { level: 1 }] {
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("made");
+        fs::create_dir(&made).unwrap();
+        write_batch(&made, 0, 500);
+        let batch = BatchFile::open(&batch_path(&made, 0)).unwrap().read_all().unwrap();
+        let path = folder.path().join("0.shard");
+        let mut writer = Writer::create(&path, compression).unwrap();
+        batch.iter().for_each(|sample| _ = writer.append(&tensors_of(sample).unwrap(), None).unwrap());
+        writer.finish().unwrap();
+        let set = DataSet::open(folder.path(), OpenOptions::default()).unwrap().set;
+        let all = set.read_shard(0).unwrap();
+        for places in [&[0][..], &[499], &[0, 1, 2, 3], &[7, 8, 300, 499], &[3, 450], &[]] {
+            let expect: Vec<Packed> = places.iter().map(|place| all[*place as usize].clone()).collect();
+            assert_eq!(set.read_samples(0, places).unwrap(), expect, "{places:?}");
+            assert_eq!(set.read_together(0, places).unwrap(), expect, "{places:?}");
+        }
+        assert!(set.read_samples(0, &[500]).is_err());
+        // Whatever byte of the file is another one, what is read is right or an error.
+        let (whole, time) = (fs::read(&path).unwrap(), path.metadata().unwrap().modified().unwrap());
+        let places = [1, 2, 400];
+        let expect: Vec<Packed> = places.iter().map(|place| all[*place as usize].clone()).collect();
+        let index = whole.len() - 64 - 500 * 40 - 80;
+        let mut errors = 0;
+        for place in (0..64).chain((64..index).step_by(997)).chain((index..whole.len()).step_by(7)) {
+            let mut flipped = whole.clone();
+            flipped[place] ^= 0x21;
+            fs::write(&path, flipped).unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+            match set.read_samples(0, &places) {
+                Ok(read) => assert_eq!(read, expect, "byte {place}"),
+                Err(_) => errors += 1,
+            }
+        }
+        assert!(errors > 64, "{errors}");
+    }
+}

@@ -9,7 +9,7 @@ pub(super) const VERSION: u32 = 2;
 pub(super) const ALIGNMENT: u64 = 64;
 pub(super) const HEADER: usize = 64;
 pub(super) const FOOTER: usize = 64;
-const ENTRY: usize = 40;
+pub(super) const ENTRY: usize = 40;
 /// The most that zstd can expand a byte to is below this: a block of 128 KiB that repeats one byte takes 4 bytes.
 const MOST_EXPANSION: u64 = 1 << 16;
 
@@ -56,6 +56,8 @@ pub(super) struct Footer {
     pub(super) records: u64,
     pub(super) file_len: u64,
     pub(super) index_checksum: u32,
+    /// Of the part of the index before the records.
+    pub(super) names_checksum: u32,
 }
 
 pub(super) fn aligned(offset: u64) -> Option<u64> {
@@ -89,6 +91,7 @@ impl Footer {
             bytes[place * 8..place * 8 + 8].copy_from_slice(&number.to_le_bytes());
         }
         bytes[32..36].copy_from_slice(&self.index_checksum.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.names_checksum.to_le_bytes());
         let checksum = crc32c::crc32c(&bytes[..56]);
         bytes[56..60].copy_from_slice(&checksum.to_le_bytes());
         bytes[60..].copy_from_slice(&END);
@@ -107,6 +110,7 @@ impl Footer {
             records: u64_at(bytes, 16),
             file_len: u64_at(bytes, 24),
             index_checksum: u32_at(bytes, 32),
+            names_checksum: u32_at(bytes, 36),
         }
     }
 }
@@ -136,14 +140,8 @@ impl Index {
     /// Records that are accepted follow each other without holes, so that a run of them can be read in one go.
     pub(super) fn decode(bytes: &[u8], index_offset: u64) -> Result<Self, &'static str> {
         let mut rest = bytes;
-        let names = u64::from_le_bytes(take(&mut rest).ok_or("the index is too short")?);
-        let records = u64::from_le_bytes(take(&mut rest).ok_or("the index is too short")?);
-        let mut index = Self::default();
-        for _ in 0..names {
-            let len = u16::from_le_bytes(take(&mut rest).ok_or("the table of names is too short")?);
-            let name = rest.split_off(..usize::from(len)).ok_or("the table of names is too short")?;
-            index.names.push(String::from_utf8(name.to_vec()).map_err(|_| "a name is not UTF-8")?);
-        }
+        let (names, records) = decode_names(&mut rest)?;
+        let mut index = Self { names, entries: Vec::new() };
         if records.checked_mul(ENTRY as u64) != Some(rest.len() as u64) {
             return Err("the index does not have the size of its records");
         }
@@ -163,6 +161,32 @@ impl Index {
         }
         Ok(index)
     }
+}
+
+/// The names at the beginning of an index, and how many records it has; leaves what is behind them.
+pub(super) fn decode_names(rest: &mut &[u8]) -> Result<(Vec<String>, u64), &'static str> {
+    let count = u64::from_le_bytes(take(rest).ok_or("the index is too short")?);
+    let records = u64::from_le_bytes(take(rest).ok_or("the index is too short")?);
+    let mut names = Vec::new();
+    for _ in 0..count {
+        let len = u16::from_le_bytes(take(rest).ok_or("the table of names is too short")?);
+        let name = rest.split_off(..usize::from(len)).ok_or("the table of names is too short")?;
+        names.push(String::from_utf8(name.to_vec()).map_err(|_| "a name is not UTF-8")?);
+    }
+    Ok((names, records))
+}
+
+/// One record of an index that begins at `index_offset`.
+pub(super) fn decode_entry_within(bytes: &[u8], index_offset: u64) -> Result<Entry, &'static str> {
+    let entry = decode_entry(bytes)?;
+    let end = entry.offset.checked_add(entry.stored).and_then(aligned);
+    if entry.offset < HEADER as u64
+        || !entry.offset.is_multiple_of(ALIGNMENT)
+        || end.is_none_or(|end| end > index_offset)
+    {
+        return Err("a record is not where records are");
+    }
+    Ok(entry)
 }
 
 fn decode_entry(bytes: &[u8]) -> Result<Entry, &'static str> {

@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::Bytes;
 
-use super::format::{self, ALIGNMENT, Encoding, Entry, FOOTER, Footer, HEADER, Index};
+use super::format::{self, ALIGNMENT, ENTRY, Encoding, Entry, FOOTER, Footer, HEADER, Index};
 use super::{Error, Part, Record};
 use crate::page_cache::{self, PageCache};
+
+/// What the index says about records this far apart is read together.
+const NEAR: u64 = 100;
 
 /// A shard that is open for reading, by any number of threads at once.
 ///
@@ -21,6 +24,9 @@ pub struct Reader {
     path: PathBuf,
     names: Vec<String>,
     entries: Vec<Entry>,
+    /// The numbers of the records that are known, rising; `None` where all are.
+    known: Option<Vec<u64>>,
+    records: u64,
     fingerprint: u32,
     opened: Stamp,
     pages: PageCache,
@@ -71,10 +77,7 @@ impl Reader {
     /// As for [`Reader::open`].
     pub fn open_with(path: impl Into<PathBuf>, pages: PageCache) -> Result<Self, Error> {
         let path = path.into();
-        let file = File::open(&path).map_err(Error::io(&path, "open"))?;
-        let opened = Stamp::of(&file.metadata().map_err(Error::io(&path, "look at"))?);
-        page_cache::expect_random_reads(&file);
-        let footer = check_ends(&file, &path, opened.bytes)?;
+        let (file, opened, footer) = open_ends(&path)?;
         let mut index = vec![0; footer.index_len as usize];
         file.read_exact_at(&mut index, footer.index_offset).map_err(Error::io(&path, "read"))?;
         pages.after_reading(&file, footer.index_offset, opened.bytes - footer.index_offset);
@@ -88,7 +91,55 @@ impl Reader {
         if entries.len() as u64 != footer.records {
             return Err(malformed("index and footer disagree about the number of records"));
         }
-        Ok(Self { file, path, names, entries, fingerprint: footer.index_checksum, opened, pages })
+        let (fingerprint, records) = (footer.index_checksum, footer.records);
+        Ok(Self { file, path, names, entries, known: None, records, fingerprint, opened, pages })
+    }
+
+    /// Opens a shard for these records alone, in rising order: of its index, only what is about them is read.
+    ///
+    /// That part of the index is not under the checksum that was verified, but what it leads to is: a record that does
+    /// not fit its checksum is an error.
+    pub(crate) fn open_some(path: impl Into<PathBuf>, records: &[u64], pages: PageCache) -> Result<Self, Error> {
+        let path = path.into();
+        let (file, opened, footer) = open_ends(&path)?;
+        let malformed = |reason| Error::Malformed { file: path.clone(), offset: footer.index_offset, reason };
+        let entries_len = footer.records.checked_mul(ENTRY as u64);
+        let names_len = entries_len.and_then(|entries| footer.index_len.checked_sub(entries));
+        let names_len = names_len.ok_or_else(|| malformed("the index does not have the size of its records"))?;
+        let read = |len: u64, offset: u64| {
+            let mut bytes = vec![0; len as usize];
+            file.read_exact_at(&mut bytes, offset).map_err(Error::io(&path, "read"))?;
+            Ok(bytes)
+        };
+        let names = read(names_len, footer.index_offset)?;
+        let found = crc32c::crc32c(&names);
+        if found != footer.names_checksum {
+            let (offset, expected) = (footer.index_offset, footer.names_checksum);
+            return Err(Error::Damaged { file: path.clone(), part: Part::Index, offset, expected, found });
+        }
+        let (names, _) = format::decode_names(&mut &names[..]).map_err(malformed)?;
+        let mut entries: Vec<Entry> = Vec::with_capacity(records.len());
+        for run in records.chunk_by(|one, next| next - one <= NEAR) {
+            let (first, last) = (run[0], run[run.len() - 1]);
+            if last >= footer.records {
+                return Err(Error::NoSuchRecord { file: path.clone(), record: last, records: footer.records });
+            }
+            let start = footer.index_offset + names_len + first * ENTRY as u64;
+            let bytes = read((last + 1 - first) * ENTRY as u64, start)?;
+            for record in run {
+                let bytes = &bytes[(record - first) as usize * ENTRY..][..ENTRY];
+                let entry = format::decode_entry_within(bytes, footer.index_offset).map_err(malformed)?;
+                let is_behind = entries.last().is_none_or(|before| before.end() <= entry.offset);
+                entries.push(entry);
+                if !is_behind {
+                    return Err(malformed("a record does not begin where the one before it ends"));
+                }
+            }
+        }
+        pages.after_reading(&file, footer.index_offset, opened.bytes - footer.index_offset);
+        let (fingerprint, known) = (footer.index_checksum, Some(records.to_vec()));
+        let records = footer.records;
+        Ok(Self { file, path, names, entries, known, records, fingerprint, opened, pages })
     }
 
     /// The file.
@@ -98,12 +149,12 @@ impl Reader {
 
     /// How many records there are.
     pub fn len(&self) -> u64 {
-        self.entries.len() as u64
+        self.records
     }
 
     /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.records == 0
     }
 
     /// The names of all tensors in the shard.
@@ -176,7 +227,7 @@ impl Reader {
         self.file.read_exact_at(buffer, span.start).map_err(|source| self.why_not_read(source, span.end))?;
         self.pages.after_reading(&self.file, span.start, span.end - span.start);
         for record in records.clone() {
-            let entry = &self.entries[record as usize];
+            let entry = self.entry(record)?;
             let start = (entry.offset - span.start) as usize;
             let found = crc32c::crc32c(&buffer[start..start + entry.stored as usize]);
             if found != entry.checksum {
@@ -199,7 +250,11 @@ impl Reader {
     }
 
     fn entry(&self, record: u64) -> Result<&Entry, Error> {
-        let entry = usize::try_from(record).ok().and_then(|record| self.entries.get(record));
+        let place = match &self.known {
+            None => usize::try_from(record).ok(),
+            Some(known) => known.binary_search(&record).ok(),
+        };
+        let entry = place.and_then(|place| self.entries.get(place));
         entry.ok_or_else(|| Error::NoSuchRecord { file: self.path.clone(), record, records: self.len() })
     }
 
@@ -257,8 +312,8 @@ impl<'a> Loaded<'a> {
             let (file, records) = (self.reader.path.clone(), self.reader.len());
             return Err(Error::NoSuchRecord { file, record, records });
         }
-        let first = self.reader.entries[self.records.start as usize].offset;
-        let entry = &self.reader.entries[record as usize];
+        let first = self.reader.entry(self.records.start)?.offset;
+        let entry = self.reader.entry(record)?;
         let start = (entry.offset - first) as usize;
         Ok((entry, &self.bytes[start..start + entry.stored as usize]))
     }
@@ -302,6 +357,15 @@ impl Scratch {
         let len = decompressor.decompress_to_buffer(stored, raw).map_err(|_| "a record cannot be unpacked")?;
         if len == raw.len() { Ok(()) } else { Err("a record unpacks to another size") }
     }
+}
+
+/// Opens a file, and checks its header and footer.
+fn open_ends(path: &Path) -> Result<(File, Stamp, Footer), Error> {
+    let file = File::open(path).map_err(Error::io(path, "open"))?;
+    let opened = Stamp::of(&file.metadata().map_err(Error::io(path, "look at"))?);
+    page_cache::expect_random_reads(&file);
+    let footer = check_ends(&file, path, opened.bytes)?;
+    Ok((file, opened, footer))
 }
 
 /// Checks header and footer, and that the file has the size that the footer gives.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::Bytes;
 
-use super::format::{self, Encoding, Entry, Footer, HEADER, Index, aligned};
+use super::format::{self, ENTRY, Encoding, Entry, Footer, HEADER, Index, aligned};
 use super::{Dtype, Error, Tensor, hash_of_id, record};
 use crate::{durable, page_cache};
 
@@ -162,6 +162,7 @@ impl Writer {
             records: self.len(),
             file_len: self.offset + index.len() as u64 + format::FOOTER as u64,
             index_checksum: crc32c::crc32c(&index),
+            names_checksum: crc32c::crc32c(&index[..index.len() - self.index.entries.len() * ENTRY]),
         };
         let file = self.file.as_mut().expect("the file is there until it is finished");
         file.write_all(&index)?;
