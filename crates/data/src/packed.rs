@@ -17,7 +17,8 @@ use crate::{DataError, Place, Sample, View};
 /// A sample in memory: a part of a buffer that it shares with the other samples of its shard.
 ///
 /// It is a record of a [shard](crate::shard), whatever file it came from. A clone shares the buffer, which is given
-/// back as a whole when the last sample of it goes.
+/// back as a whole when the last sample of it goes: one that is kept while a [feed](crate::feed) goes on keeps all of
+/// its shard, and no budget counts that.
 #[derive(Clone)]
 pub struct Packed {
     buffer: Arc<Buffer>,

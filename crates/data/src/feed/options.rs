@@ -52,7 +52,8 @@ pub enum FeedError {
     Data(Arc<DataError>),
     /// A sample alone takes more than the budget.
     #[error(
-        "sample {} of shard {} takes {needed} while it is read, and the data may hold {budget}: give it at least {needed}",
+        "sample {} of shard {} takes {needed} while it is read, and the data may hold {budget}: give it at least \
+         {needed}",
         sample.index, sample.shard
     )]
     TooLarge {

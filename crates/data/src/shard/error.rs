@@ -49,7 +49,10 @@ pub enum Error {
         found: Vec<u8>,
     },
     /// The file is of a version that this program does not know.
-    #[error("{file} has version {found} of the shard format, this program reads version {known}", file = file.display())]
+    #[error(
+        "{file} has version {found} of the shard format, this program reads version {known}",
+        file = file.display()
+    )]
     Version {
         /// The file.
         file: PathBuf,
