@@ -64,7 +64,7 @@ impl Folder {
             // A link to a file that is gone stays: whoever opens it hears of it.
             if is_data_file(&name.to_string_lossy()) && !entry.path().is_dir() {
                 folder.files.push(entry.path());
-            } else if name.as_encoded_bytes().ends_with(b".shard") {
+            } else if name.as_encoded_bytes().ends_with(b".shard") && !entry.path().is_dir() {
                 folder.shards.push(entry.path());
             } else {
                 folder.others += 1;

@@ -1,6 +1,6 @@
 //! Samples in their order, read ahead by threads under one budget.
 //!
-//! The [order](crate::order) is known, so everything is decided before it happens: [`Plan`](plan) walks ahead of the
+//! The [order](crate::order) is known, so everything is decided before it happens: `plan.rs` walks ahead of the
 //! consumer and asks the [cache](crate::policy::Cache) what is read, what is kept and what leaves; threads carry that
 //! out. What is read depends on the order, the policy and the budget alone, never on threads or time.
 //!
