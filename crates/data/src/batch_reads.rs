@@ -91,8 +91,8 @@ impl Found {
 
     /// Memory that it takes, about.
     pub(crate) fn bytes(&self) -> u64 {
-        // Half of it is needed only to find out.
-        self.file.tree_bytes() / 2
+        // Two thirds of it are needed only to find out.
+        self.file.tree_bytes() / 3
     }
 }
 

@@ -52,10 +52,14 @@ fn simulate_epoch(
         let unit = units.unit_of(order.layout(), sample);
         let bytes = bytes_of(unit);
         let at = Cursor { epoch, position: position as u64 };
-        if cache.need(unit, bytes, at) != Decision::Hit {
-            reads.loads += 1;
-            reads.bytes = reads.bytes.saturating_add(bytes);
-        }
+        let Decision::Load { keep, .. } = cache.need_part(unit, bytes, at) else { continue };
+        reads.loads += 1;
+        // Of what is not kept, only the sample is read.
+        let read = match units {
+            Units::Shards if !keep => Bytes(bytes.get() / order.layout().samples_of(sample.shard)),
+            _ => bytes,
+        };
+        reads.bytes = reads.bytes.saturating_add(read);
     }
     reads
 }

@@ -87,7 +87,7 @@ impl<S: Store> Plan<S> {
             Units::Shards => store.shard_bytes(sample.shard),
             Units::Samples => store.sample_bytes(sample),
         };
-        let slot = match self.cache.need(unit, bytes, at) {
+        let slot = match self.cache.need_part(unit, bytes, at) {
             Decision::Hit => {
                 self.hits += 1;
                 Arc::clone(&self.kept[&unit])

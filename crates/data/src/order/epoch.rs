@@ -95,6 +95,14 @@ impl EpochOrder {
         }
     }
 
+    /// The first position behind the window at `position`; the next one where there are no windows.
+    pub(crate) fn end_of_window(&self, position: u64) -> u64 {
+        match &self.kind {
+            Kind::Sequential | Kind::Full(_) => position + 1,
+            Kind::Window(windows) => windows.range_of(windows.rank_at(position) as u32 / windows.width).end,
+        }
+    }
+
     /// The samples from `position` to the end of the epoch.
     pub fn samples_from(&self, position: u64) -> impl Iterator<Item = SampleId> + '_ {
         (position..self.len()).map(|position| self.sample_at(position))

@@ -83,12 +83,29 @@ impl Cache {
     /// To be called in the order of the run; places may be left out. Once it has answered, the cache counts what it
     /// said to evict as gone and what it said to keep as there.
     pub fn need(&mut self, unit: Unit, bytes: Bytes, at: Cursor) -> Decision {
+        self.need_unless_active(unit, bytes, at, at)
+    }
+
+    /// As [`Cache::need`], for units of which a part can be read.
+    ///
+    /// Under [`Policy::Belady`] nothing leaves that is needed again in the window at `at`: where all that is kept is, the
+    /// unit is read for this one use. A window that does not fit would else throw out, sample by sample, what it needs a
+    /// moment later.
+    pub fn need_part(&mut self, unit: Unit, bytes: Bytes, at: Cursor) -> Decision {
+        if self.kept.contains_key(&unit) {
+            return self.need(unit, bytes, at);
+        }
+        let active = self.future.end_of_window(at);
+        self.need_unless_active(unit, bytes, at, active)
+    }
+
+    fn need_unless_active(&mut self, unit: Unit, bytes: Bytes, at: Cursor, active: Cursor) -> Decision {
         self.calls += 1;
         if self.kept.contains_key(&unit) {
             self.touch(unit);
             return Decision::Hit;
         }
-        let Some(evict) = self.room_for(unit, bytes, at) else {
+        let Some(evict) = self.room_for(unit, bytes, at, active) else {
             return Decision::Load { evict: Vec::new(), keep: false };
         };
         for unit in &evict {
@@ -151,8 +168,9 @@ impl Cache {
         self.kept.is_empty()
     }
 
-    /// What has to leave so that `unit` can be kept, or `None` where it is not to be kept.
-    fn room_for(&mut self, unit: Unit, bytes: Bytes, at: Cursor) -> Option<Vec<Unit>> {
+    /// What has to leave so that `unit` can be kept, or `None` where it is not to be kept. What is needed before `active`
+    /// does not leave.
+    fn room_for(&mut self, unit: Unit, bytes: Bytes, at: Cursor, active: Cursor) -> Option<Vec<Unit>> {
         let fits = |used: Bytes| used.checked_add(bytes).is_some_and(|sum| sum <= self.capacity);
         if fits(self.used) {
             return Some(Vec::new());
@@ -164,7 +182,7 @@ impl Cache {
             Policy::Lru => Rank::default(),
             Policy::Belady => {
                 self.foresee_anew(at);
-                self.future.next_use(unit, at)
+                self.future.next_use(unit, at).max(active)
             }
         };
         let mut evict = Vec::new();

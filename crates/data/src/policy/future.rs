@@ -30,6 +30,12 @@ impl Future {
         Cursor { epoch: now.epoch + 1, position }
     }
 
+    /// The first place behind the window at `now`.
+    pub(super) fn end_of_window(&mut self, now: Cursor) -> Cursor {
+        self.move_to(now.epoch);
+        Cursor { position: self.this.end_of_window(now.position), ..now }
+    }
+
     fn first_use(&self, epoch: &EpochOrder, unit: Unit, from: u64) -> Option<u64> {
         match self.units {
             Units::Shards => epoch.next_use_of_shard(unit.0 as u32, from),

@@ -5,12 +5,14 @@ use lowtide_data::feed::{Store, passing};
 
 /// Memory for what no budget counts: the plan of reads, stacks of threads, scratch of the engine's kernels, and what the
 /// C library holds of small blocks.
-const SLACK: Bytes = Bytes::from_mib(16);
+const SLACK: Bytes = Bytes::from_mib(12);
 /// The same as a part of the line.
 const SLACK_SHARE: u64 = 50;
 /// Batches of items that are there beside the cache: what training and evaluation were given last, and the one that
 /// becomes a tensor.
 const BATCHES_OUT: u64 = 3;
+/// Into so many pieces a batch may have to be cut for the least line that works.
+const MOST_PIECES: u64 = 4;
 /// The part of the data's memory that evaluation gets, unless it needs less.
 const EVAL_PART: u64 = 4;
 /// The part of the machine that data gets where nothing is said.
@@ -112,21 +114,21 @@ impl Room {
         };
         let beside = items.saturating_add(SLACK.max(Bytes(line.get() / SLACK_SHARE)));
         let left = line.saturating_sub(process.base).saturating_sub(beside);
-        // Where there is little, tensors get half of it: they can be had in smaller pieces, too.
-        let data = left.saturating_sub(process.tensors.min(Bytes(left.get() / 2)));
-        let (least, room) = match cache_batches {
-            Some(shards) => {
-                let room = Room { train: train.keeping(shards), eval: eval.keeping(1), beside };
-                (room.train.saturating_add(room.eval), room)
-            }
-            None => (train.least.saturating_add(eval.least), shared(data, train, eval, beside)),
+        let asked = cache_batches.map(|shards| Room { train: train.keeping(shards), eval: eval.keeping(1), beside });
+        let least = match asked {
+            Some(room) => room.train.saturating_add(room.eval),
+            None => train.least.saturating_add(eval.least),
         };
-        if data >= least {
-            return Ok(room);
+        // Tensors come before more data: a batch that has to be cut gives other bits. Where there is little, they can be
+        // had in pieces.
+        let pieces = u64::from(process.batch).clamp(1, MOST_PIECES);
+        let tensors = process.tensors.min(left.saturating_sub(least));
+        if left < least || tensors < Bytes(process.tensors.get() / pieces) {
+            let tensors = Bytes(process.tensors.get().div_ceil(pieces));
+            let needed = [beside, tensors, least].into_iter().fold(process.base, Bytes::saturating_add);
+            return Err(TooLittle { needed, line });
         }
-        let tensors = process.tensors.min(least);
-        let needed = [beside, tensors, least].into_iter().fold(process.base, Bytes::saturating_add);
-        Err(TooLittle { needed, line })
+        Ok(asked.unwrap_or_else(|| shared(left.saturating_sub(tensors), train, eval, beside)))
     }
 
     /// Room for everything at once, which is in memory already and counted there.
@@ -187,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_line_is_shared_among_all_that_take_memory() {
-        // 400 less 300, 12 of items, 16 of slack and 20 of tensors are 52.
-        assert_eq!(find(Some(400), None), Ok([39, 13, 28]));
+        // 400 less 300, 12 of items, 12 of slack and 20 of tensors are 56.
+        assert_eq!(find(Some(400), None), Ok([42, 14, 24]));
         // Nobody gets more than it can use.
         assert_eq!(find(Some(4000), None), Ok([803, 203, 92]));
         assert_eq!(find(None, None), Ok([797, 203, 12]));
@@ -197,14 +199,14 @@ mod tests {
     #[test]
     fn batches_are_taken_at_their_word() {
         assert_eq!(find(None, Some(2)), Ok([23, 13, 12]));
-        assert_eq!(find(Some(400), Some(2)), Ok([23, 13, 28]));
-        assert_eq!(find(Some(350), Some(2)), Err(384));
-        assert_eq!(find(Some(385), Some(2)), Ok([23, 13, 28]));
+        assert_eq!(find(Some(400), Some(2)), Ok([23, 13, 24]));
+        assert_eq!(find(Some(350), Some(2)), Err(365));
+        assert_eq!(find(Some(365), Some(2)), Ok([23, 13, 24]));
     }
 
     #[test]
     fn the_least_line_is_named_and_works() {
-        assert_eq!(find(Some(330), None), Err(332 + 4));
-        assert_eq!(find(Some(336), None).map(|_| ()), Ok(()));
+        assert_eq!(find(Some(330), None), Err(333));
+        assert_eq!(find(Some(333), None).map(|_| ()), Ok(()));
     }
 }

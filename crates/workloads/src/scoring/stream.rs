@@ -147,7 +147,7 @@ impl<S: Store> Stream<S> {
         for (at, sample) in self.order.samples_from(from).take_while(|(at, _)| *at < to) {
             let (whole, alone) = (self.store.shard_bytes(sample.shard), self.store.sample_bytes(sample));
             let bytes = if units == Units::Shards { whole } else { alone };
-            read = match cache.need(units.unit_of(self.order.layout(), sample), bytes, at) {
+            read = match cache.need_part(units.unit_of(self.order.layout(), sample), bytes, at) {
                 Decision::Hit => read,
                 Decision::Load { keep: true, .. } => read.saturating_add(bytes),
                 Decision::Load { keep: false, .. } => read.saturating_add(alone),
