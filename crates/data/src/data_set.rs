@@ -14,7 +14,7 @@ use crate::order::{Layout, SampleId};
 use crate::packed::Packed;
 use crate::page_cache::PageCache;
 use crate::shard::hash_of_id;
-use crate::{DataError, Place, batch_reads, shard_reads};
+use crate::{DataError, Place, batch_reads, pack, shard_reads};
 
 /// Where the index of a folder is saved, in the folder itself.
 const SAVED_INDEX: &str = ".lowtide-index";
@@ -76,6 +76,7 @@ impl DataSet {
     /// Where the folder cannot be read, holds no samples or files of both kinds, or a file cannot be read and that is
     /// not to be skipped.
     pub fn open(folder: &Path, options: OpenOptions) -> Result<OpenedSet, DataError> {
+        pack::check_finished(folder)?;
         let (kind, names) = SetKind::of_folder(folder)?;
         let saved = folder.join(SAVED_INDEX);
         let opened = open_or_build(folder, (kind, &names), Some(&saved), options)?;

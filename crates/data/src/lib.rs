@@ -68,6 +68,7 @@ mod memory;
 mod npy;
 mod open;
 pub mod order;
+pub mod pack;
 mod packed;
 mod page_cache;
 pub mod permutation;

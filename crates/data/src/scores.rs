@@ -81,7 +81,7 @@ impl Scores {
     pub fn join(&self, samples: &mut [Sample]) -> Result<(), DataError> {
         let scores = samples.iter().enumerate().map(|(index, sample)| {
             let columns = |problem: String| DataError::Columns { file: self.file.clone(), problem };
-            let id = id_text(sample).ok_or_else(|| columns(format!("sample {index} has no id to be found by")))?;
+            let id = id_of(sample).ok_or_else(|| columns(format!("sample {index} has no id to be found by")))?;
             if sample.get(SCORE_NAMES[0]).is_some() {
                 return Err(columns(format!("sample `{id:.80}` has a field `score` of its own")));
             }
@@ -134,7 +134,7 @@ fn column(path: &Path, header: &StringRecord, names: &[&str]) -> Result<usize, D
 }
 
 /// The id of a sample, as a table writes it.
-fn id_text(sample: &Sample) -> Option<String> {
+pub(crate) fn id_of(sample: &Sample) -> Option<String> {
     match ID_NAMES.iter().find_map(|name| sample.get(name))? {
         FieldValue::Text(text) => Some(text.trim().to_owned()),
         FieldValue::Array { dtype: Dtype::Int64, shape, bytes } if shape.is_empty() => {

@@ -1,0 +1,45 @@
+//! What packing is told.
+
+use std::path::PathBuf;
+
+use lowtide_core::Bytes;
+
+use crate::feed::OnDamage;
+use crate::shard::Compression;
+
+/// How samples become shards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// A shard ends with the sample that brings it to this size. Default 32 MiB.
+    pub shard_bytes: Bytes,
+    /// Whether records are compressed. Default: not.
+    pub compression: Compression,
+    /// A table of `id,score`; each sample gets its score as the field `scores`. Default: none.
+    pub scores: Option<PathBuf>,
+    /// What to do about samples without a score and scores without a sample. Default: refuse.
+    pub missing: Missing,
+    /// What to do about a source that cannot be read. Default: stop.
+    pub on_damage: OnDamage,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shard_bytes: Bytes::from_mib(32),
+            compression: Compression::None,
+            scores: None,
+            missing: Missing::Refuse,
+            on_damage: OnDamage::Stop,
+        }
+    }
+}
+
+/// What to do about samples without a score and scores without a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Missing {
+    /// Write nothing.
+    #[default]
+    Refuse,
+    /// Pack such samples without a score.
+    Allow,
+}

@@ -1,0 +1,89 @@
+//! Comparing shards with their sources.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::job::{Stage, tensors};
+use super::notes::Position;
+use super::reading::Samples;
+use super::target::shard_path;
+use super::{Error, Job, Watch};
+use crate::shard::{Reader, Scratch, Tensor};
+
+impl Job {
+    /// Reads all shards and all sources again and compares them, sample by sample and byte by byte; gives the number
+    /// of samples.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] and [`Error::Count`] where they differ; [`Error::Stopped`] where `watch` says so; and where
+    /// something cannot be read.
+    pub fn verify(&self, watch: &mut Watch<'_>) -> Result<u64, Error> {
+        let mut records = Records { job: self, number: 0, shard: None, record: 0, scratch: Scratch::new() };
+        let skipped = self.done.iter().flat_map(|done| &done.skipped).chain(&self.skipped);
+        let skipped: HashSet<u64> = skipped.map(|skipped| skipped.source).collect();
+        let mut there = 0;
+        for (number, source) in (0..).zip(&self.sources).filter(|(number, _)| !skipped.contains(number)) {
+            let samples = Samples::open(source, 0)?;
+            let count = samples.count;
+            for sample in samples {
+                let (index, sample) = sample?;
+                let sample = self.with_score(sample, number, index)?;
+                there += 1;
+                records.compare(&tensors(&sample, &source.path)?, &source.path, index)?;
+                self.show(watch, Stage::Verifying, Position { source: number, sample: index + 1 }, count)?;
+            }
+        }
+        let packed = self.done.iter().map(|done| done.records).sum();
+        if packed != there {
+            return Err(Error::Count { folder: self.folder.clone(), packed, there });
+        }
+        Ok(there)
+    }
+}
+
+/// The records of all shards, one after the other.
+struct Records<'j> {
+    job: &'j Job,
+    /// The number of the next shard.
+    number: usize,
+    shard: Option<Reader>,
+    /// The next record of the shard.
+    record: u64,
+    scratch: Scratch,
+}
+
+impl Records<'_> {
+    /// Compares the next record, if there is one, with a sample.
+    fn compare(&mut self, sample: &[Tensor<'_>], file: &Path, index: u64) -> Result<(), Error> {
+        while self.shard.as_ref().is_none_or(|shard| self.record >= shard.len()) {
+            if self.number >= self.job.done.len() {
+                return Ok(());
+            }
+            self.shard = Some(Reader::open(shard_path(&self.job.folder, self.number))?);
+            (self.number, self.record) = (self.number + 1, 0);
+        }
+        let Some(shard) = &self.shard else { return Ok(()) };
+        let record = self.record;
+        self.record += 1;
+        let mut buffer = vec![0; shard.bytes_of(record..record + 1)?.get() as usize];
+        let loaded = shard.read(record..record + 1, &mut buffer)?;
+        let packed = loaded.record(record, &mut self.scratch)?;
+        let Some(problem) = difference(packed.tensors(), sample) else { return Ok(()) };
+        let shard = shard.path().to_owned();
+        Err(Error::Mismatch { shard, record, file: file.to_owned(), sample: index, problem })
+    }
+}
+
+fn difference(packed: &[Tensor<'_>], sample: &[Tensor<'_>]) -> Option<String> {
+    let names = |tensors: &[Tensor<'_>]| tensors.iter().map(|it| it.name.to_owned()).collect::<Vec<_>>();
+    if names(packed) != names(sample) {
+        return Some("they have other fields".to_owned());
+    }
+    let (one, other) = packed.iter().zip(sample).find(|(one, other)| one != other)?;
+    let what = if (one.dtype, &one.shape) == (other.dtype, &other.shape) { "values" } else { "type or shape" };
+    Some(
+        format!("`{:.80}` has another {what}", one.name.escape_debug().to_string())
+            .replace("another values", "other values"),
+    )
+}
