@@ -6,6 +6,7 @@
 mod data;
 mod engine;
 mod output;
+mod pack;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::data::DataArgs;
+use crate::pack::PackArgs;
 
 /// Trains neural networks inside a memory line.
 ///
@@ -42,6 +44,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    Pack(PackArgs),
     /// Explain lowtide, or one of its commands.
     Help {
         /// The command to explain.
@@ -54,6 +57,7 @@ enum Explained {
     Train,
     Data,
     Generate,
+    Pack,
 }
 
 fn main() -> ExitCode {
@@ -63,7 +67,9 @@ fn main() -> ExitCode {
         Command::Generate { args } => engine::become_engine("generate", &args),
         Command::Help { command: Some(Explained::Generate) } => engine::become_engine("generate", &["--help".into()]),
         Command::Data(args) => data::run(&args),
+        Command::Pack(args) => pack::run(&args),
         Command::Help { command: Some(Explained::Data) } => explain(Some("data")),
+        Command::Help { command: Some(Explained::Pack) } => explain(Some("pack")),
         Command::Help { command: None } => explain(None),
     }
 }

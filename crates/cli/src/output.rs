@@ -6,18 +6,29 @@ use std::process::ExitCode;
 use lowtide_data::DataError;
 
 /// Bad input, or output that nobody can take.
-const BAD_INPUT: u8 = 2;
+pub(crate) const BAD_INPUT: u8 = 2;
+/// A signal asked to end.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Why a command ends early.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) text: String,
     pub(crate) hint: Option<String>,
+    /// The exit code.
+    pub(crate) code: u8,
+}
+
+impl Failure {
+    /// Something that was given cannot be used.
+    pub(crate) fn bad_input(text: String, hint: Option<String>) -> Self {
+        Self { text, hint, code: BAD_INPUT }
+    }
 }
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
-        Self { text: error.to_string(), hint: error.hint().map(str::to_owned) }
+        Self::bad_input(error.to_string(), error.hint().map(str::to_owned))
     }
 }
 
@@ -27,7 +38,7 @@ pub(crate) fn report(result: Result<(), Failure>) -> ExitCode {
     let hint = failure.hint.map_or(String::new(), |hint| format!("\nhint: {}", printable(&hint)));
     // Unlike `eprintln!`, does not panic where nobody reads any more.
     let _ = writeln!(io::stderr().lock(), "error: {}{hint}", printable(&failure.text));
-    ExitCode::from(BAD_INPUT)
+    ExitCode::from(failure.code)
 }
 
 /// Writes to standard output. A reader that went away has seen enough, which is no error.
@@ -35,7 +46,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure { text: format!("cannot write to standard output: {error}"), hint: None })
+            Err(Failure::bad_input(format!("cannot write to standard output: {error}"), None))
         }
         _ => Ok(()),
     }

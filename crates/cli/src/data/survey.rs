@@ -30,7 +30,7 @@ pub(crate) fn survey(args: &DataArgs) -> Result<(), Failure> {
     if folder.files.is_empty() {
         let text = format!("{}: there are no data files in this folder", args.path.display());
         let hint = format!("data files end in {}; folders within are not looked into", KNOWN_ENDINGS.join(", "));
-        return Err(Failure { text, hint: Some(hint) });
+        return Err(Failure::bad_input(text, Some(hint)));
     }
     let sums = if args.sums { Sums::Compute } else { Sums::Skip };
     let survey = Survey::of(&folder.files, sums);
@@ -44,7 +44,7 @@ pub(crate) fn survey(args: &DataArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let text = format!("{} of {} cannot be read", grouped(survey.unreadable_count), count(survey.files, "file"));
-    Err(Failure { text, hint: Some("each is listed with its reason".to_owned()) })
+    Err(Failure::bad_input(text, Some("each is listed with its reason".to_owned())))
 }
 
 /// What was seen in the files of a folder.
