@@ -26,10 +26,10 @@ use crate::output::{Failure, INTERRUPTED, count, grouped, print, printable, repo
 /// finished cannot be taken for a data set.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  lowtide pack data/train --out packed                    all data files of a folder
-  lowtide pack 'traces/a.pkl' 'traces/b.pkl.gz' --scores scores.csv --out packed
-  lowtide pack data/train --out packed --compress=9       smaller, and slower to read
-  lowtide pack data/train --out packed --verify           ... and compare with the sources, now or later
+  lowtide pack data/train --out packed                all data files of a folder
+  lowtide pack traces/*.pkl.gz --scores scores.csv --out packed
+  lowtide pack data/train --out packed --compress=9   smaller, and slower to read
+  lowtide pack data/train --out packed --verify       compare with the sources, now or later
 
 Exit codes:
   0    packed

@@ -269,10 +269,12 @@ impl Error {
                 DataError::CutShort { .. }
                 | DataError::Checksum { .. }
                 | DataError::Malformed { .. }
-                | DataError::Columns { .. }
-                | DataError::Pickle { .. },
+                | DataError::Columns { .. },
             ) => Some("put the file right and give the same command again, or leave it out with --skip-damaged"),
             Self::Source(error) => error.hint(),
+            Self::NoFiles { .. } => {
+                Some("name the files themselves, or the folder that they are in: those within are not looked into")
+            }
             Self::NotOurs { .. } => Some("name a new folder, or an empty one"),
             Self::Foreign { .. } => Some("move it to another folder: all shards of a folder are one data set"),
             Self::Differs { .. } => Some(

@@ -179,7 +179,7 @@ impl Job {
         let mut journal = Journal::open(&self.folder)?;
         match journal.read()? {
             Some((begun, done)) => {
-                self.check_begun(&begun, &done)?;
+                self.check_begun(&begun, &done, &[])?;
                 let whole = target::whole(&self.folder, &done);
                 target::delete_from(&self.folder, whole, done.len())?;
                 if begun == self.begun {
@@ -206,7 +206,7 @@ impl Job {
     }
 
     fn take_up_packed(&mut self, packed: Notes) -> Result<(), Error> {
-        self.check_begun(&packed.begun, &packed.shards)?;
+        self.check_begun(&packed.begun, &packed.shards, &packed.skipped)?;
         if target::whole(&self.folder, &packed.shards) == packed.shards.len() {
             self.done = packed.shards;
             self.skipped = packed.skipped;
@@ -218,7 +218,7 @@ impl Job {
 
     /// A finished folder of which something is missing is one that was interrupted there.
     fn mend(&mut self, packed: Notes, mut journal: Journal) -> Result<(), Error> {
-        self.check_begun(&packed.begun, &packed.shards)?;
+        self.check_begun(&packed.begun, &packed.shards, &packed.skipped)?;
         let whole = target::whole(&self.folder, &packed.shards);
         journal.begin(&self.begun, &packed.shards[..whole])?;
         target::delete_from(&self.folder, whole, packed.shards.len())?;
@@ -243,12 +243,12 @@ impl Job {
         Ok(())
     }
 
-    fn check_begun(&self, begun: &Begun, done: &[Done]) -> Result<(), Error> {
+    fn check_begun(&self, begun: &Begun, done: &[Done], skipped: &[Skipped]) -> Result<(), Error> {
         // One that is packed in part counts.
         let packed = done.last().map_or(0, |done| done.to.source + u64::from(done.to.sample > 0));
-        let skipped = done.iter().any(|done| !done.skipped.is_empty());
+        let is_one_missing = !skipped.is_empty() || done.iter().any(|done| !done.skipped.is_empty());
         let difference = begun.difference(&self.begun, packed as usize).or_else(|| {
-            let is_off = skipped && self.options.on_damage == OnDamage::Stop;
+            let is_off = is_one_missing && self.options.on_damage == OnDamage::Stop;
             is_off.then(|| Difference::Option("--skip-damaged", "on".to_owned(), "off".to_owned()))
         });
         match difference {

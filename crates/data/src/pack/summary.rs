@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use lowtide_core::Bytes;
 
+use super::notes::Skipped;
 use super::target::shard_path;
 use super::{Error, Job, Unmatched};
 use crate::layout::ID_NAMES;
@@ -26,7 +27,7 @@ pub struct Summary {
     pub unpacked_bytes: Bytes,
     /// Sources that were packed.
     pub sources: u64,
-    /// Bytes of all sources.
+    /// Their bytes.
     pub source_bytes: Bytes,
     /// Sources that were left out.
     pub left_out: Vec<LeftOut>,
@@ -76,13 +77,14 @@ impl Job {
         let twice = hashes.windows(2).filter(|pair| pair[0] == pair[1]).count() as u64;
         let twice = Twice { samples: twice, ids: self.ids_with(again, EXAMPLES)? };
         let samples = self.done.iter().map(|done| done.records).sum::<u64>();
-        let skipped = self.done.iter().flat_map(|done| &done.skipped).chain(&self.skipped);
-        let left_out: Vec<LeftOut> = skipped
+        let left_out: Vec<LeftOut> = self
+            .all_skipped()
             .map(|skipped| LeftOut {
                 file: self.sources[skipped.source as usize].path.clone(),
                 reason: skipped.reason.clone(),
             })
             .collect();
+        let skipped: HashSet<u64> = self.all_skipped().map(|skipped| skipped.source).collect();
         let sum = |sizes: &mut dyn Iterator<Item = Bytes>| sizes.fold(Bytes::ZERO, Bytes::saturating_add);
         Ok(Summary {
             samples,
@@ -90,12 +92,20 @@ impl Job {
             bytes: sum(&mut self.done.iter().map(|done| done.bytes)),
             unpacked_bytes: unpacked,
             sources: self.sources.len() as u64 - left_out.len() as u64,
-            source_bytes: sum(&mut self.sources.iter().map(|source| source.stamp.bytes)),
+            source_bytes: sum(&mut (0..)
+                .zip(&self.sources)
+                .filter(|(at, _)| !skipped.contains(at))
+                .map(|(_, it)| it.stamp.bytes)),
             left_out,
             ids,
             twice,
             scores: self.unmatched(samples - ids, &hashes)?,
         })
+    }
+
+    /// All sources that were left out.
+    pub(super) fn all_skipped(&self) -> impl Iterator<Item = &Skipped> {
+        self.done.iter().flat_map(|done| &done.skipped).chain(&self.skipped)
     }
 
     /// What of samples and scores did not find each other, by the sorted hashes of the samples' ids.

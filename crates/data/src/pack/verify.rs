@@ -20,8 +20,7 @@ impl Job {
     /// something cannot be read.
     pub fn verify(&self, watch: &mut Watch<'_>) -> Result<u64, Error> {
         let mut records = Records { job: self, number: 0, shard: None, record: 0, scratch: Scratch::new() };
-        let skipped = self.done.iter().flat_map(|done| &done.skipped).chain(&self.skipped);
-        let skipped: HashSet<u64> = skipped.map(|skipped| skipped.source).collect();
+        let skipped: HashSet<u64> = self.all_skipped().map(|skipped| skipped.source).collect();
         let mut there = 0;
         for (number, source) in (0..).zip(&self.sources).filter(|(number, _)| !skipped.contains(number)) {
             let samples = Samples::open(source, 0)?;
