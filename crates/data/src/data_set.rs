@@ -17,7 +17,7 @@ use crate::shard::hash_of_id;
 use crate::{DataError, Place, batch_reads, pack, shard_reads};
 
 /// Where the index of a folder is saved, in the folder itself.
-const SAVED_INDEX: &str = ".lowtide-index";
+pub(crate) const SAVED_INDEX: &str = ".lowtide-index";
 
 /// How a data set is opened and read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +77,11 @@ impl DataSet {
     /// not to be skipped.
     pub fn open(folder: &Path, options: OpenOptions) -> Result<OpenedSet, DataError> {
         pack::check_finished(folder)?;
+        Self::open_unchecked(folder, options)
+    }
+
+    /// Opens a folder that may be one that is being packed.
+    pub(crate) fn open_unchecked(folder: &Path, options: OpenOptions) -> Result<OpenedSet, DataError> {
         let (kind, names) = SetKind::of_folder(folder)?;
         let saved = folder.join(SAVED_INDEX);
         let opened = open_or_build(folder, (kind, &names), Some(&saved), options)?;

@@ -110,6 +110,12 @@ pub enum DataError {
         /// That of the bytes.
         found: u32,
     },
+    /// A folder that is being packed, or was when packing was interrupted.
+    #[error("{} is not packed to its end", folder.display())]
+    Unfinished {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A shard of Lowtide's own cannot be read.
     #[error(transparent)]
     Shard(#[from] shard::Error),
@@ -123,6 +129,9 @@ impl DataError {
             Self::Unsupported { hint, .. } => *hint,
             Self::CutShort { .. } | Self::Checksum { .. } | Self::Malformed { .. } => {
                 Some("copy or write the file again")
+            }
+            Self::Unfinished { .. } => {
+                Some("wait for `lowtide pack`, or give its command again where it was interrupted")
             }
             Self::Shard(shard::Error::Version { .. }) => Some("pack the data again"),
             Self::Shard(_) => Some("copy or pack the file again"),

@@ -3,7 +3,7 @@
 //! **The order.** [`order`] says in which order the samples of an epoch come, as a pure function of a seed; [`policy`]
 //! decides from it what to keep, [`simulation`] tells what that reads, and [`budget`] shares one number of bytes among
 //! all that hold data. [`feed`] puts them together: samples in their order, read ahead by threads under one budget.
-//! [`shard`] is Lowtide's own file.
+//! [`shard`] is Lowtide's own file, and [`pack`] makes a folder of them.
 //!
 //! **The data set.** [`DataSet`] is a folder of shards or of batch files, which a feed reads from; its
 //! [`index`](mod@index) says what each sample takes before any is read. A sample comes as [`Packed`]: a part of one
@@ -85,6 +85,8 @@ mod sample;
 mod scores;
 pub mod shard;
 mod shard_reads;
+mod shard_rows;
+mod shard_walk;
 pub mod simulation;
 mod storage;
 mod sum;
@@ -111,6 +113,7 @@ pub use raw_pickle_writer::{Packing, write_pickle, write_scores};
 pub use rows::{Row, Sums, rows};
 pub use sample::{Field, FieldValue, Sample, Unpackable, tensors_of};
 pub use scores::Scores;
+pub use shard_rows::{see_records, shard_rows};
 pub use storage::Storage;
 pub use tensor::{Quantizer, Tensor};
 pub use tree::{Fields, Sparse, Tree};

@@ -11,7 +11,7 @@ use crate::{DataError, Dtype, Loader, Place, Tensor, Tree};
 const KEEP: Bytes = Bytes::from_mib(64);
 
 /// Keys can be shared and paths cannot, so a small file could have paths without end.
-const MOST_PATHS: Bytes = Bytes::from_mib(256);
+pub(crate) const MOST_PATHS: Bytes = Bytes::from_mib(256);
 
 /// A tensor of a file.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -33,6 +33,14 @@ pub(crate) fn sum(loader: &mut Loader, tensor: &Tensor) -> Result<Option<f64>, D
     }))
 }
 
+/// The sum of little-endian values, one after another; `None` for complex numbers and types without a number of their own.
+pub(crate) fn sum_of(dtype: Dtype, bytes: &[u8]) -> Option<f64> {
+    let decode = decoder(dtype)?;
+    let mut total = Total::default();
+    bytes.chunks_exact(dtype.size() as usize).for_each(|value| total.add(decode(value, Order::Little)));
+    Some(total.get())
+}
+
 fn add(loader: &mut Loader, view: &Tensor, decode: Decode, total: &mut Total) -> Result<(), DataError> {
     let size = view.dtype.size() as usize;
     let order = view.storage.order;

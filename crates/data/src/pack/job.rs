@@ -68,8 +68,9 @@ pub struct Job {
     pub(super) done: Vec<Done>,
     /// Sources behind the last shard that are left out.
     pub(super) skipped: Vec<Skipped>,
-    /// Until it is finished.
+    /// Where the folder was begun and is not finished.
     journal: Option<Journal>,
+    finished: bool,
     found_shards: usize,
 }
 
@@ -108,6 +109,7 @@ impl Job {
             done: Vec::new(),
             skipped: Vec::new(),
             journal: None,
+            finished: false,
             found_shards: 0,
         };
         job.take_up(start)?;
@@ -118,7 +120,7 @@ impl Job {
     /// Whether the folder is packed.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.journal.is_none() && !self.done.is_empty()
+        self.finished
     }
 
     /// Whole shards that an earlier run had left.
@@ -132,20 +134,16 @@ impl Job {
     /// # Errors
     ///
     /// [`Error::Stopped`] where `watch` says so; and where a source cannot be read or the disk refuses. Shards that are
-    /// whole stay.
+    /// whole stay, and [`Job::begin`] goes on with them.
     pub fn run(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
         self.match_scores(watch)?;
-        if self.is_finished() {
-            return Ok(());
-        }
+        if self.is_finished() { Ok(()) } else { self.pack_to_end(watch) }
+    }
+
+    fn pack_to_end(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
         let mut journal = match self.journal.take() {
             Some(journal) => journal,
-            None => {
-                target::make(&self.folder)?;
-                let mut journal = Journal::open(&self.folder)?;
-                journal.begin(&self.begun, &[])?;
-                journal
-            }
+            None => self.begin_folder()?,
         };
         let packed = self.pack(&mut journal, watch);
         if packed.is_ok() && self.done.is_empty() {
@@ -154,12 +152,30 @@ impl Job {
             return Err(Error::NoSamples);
         }
         packed?;
+        target::delete_unfinished_indexes(&self.folder)?;
+        // Makes the index and saves it.
+        DataSet::open_unchecked(&self.folder, OpenOptions::default())?;
         let packed = Notes { begun: self.begun.clone(), shards: self.done.clone(), skipped: self.skipped.clone() };
         packed.save(&self.folder)?;
         journal.delete()?;
-        // Makes and saves the index; a folder that is stopped here gets it from the first who reads it.
-        DataSet::open(&self.folder, OpenOptions::default())?;
+        self.finished = true;
         Ok(())
+    }
+
+    /// Makes the folder, and writes down how it is begun.
+    fn begin_folder(&self) -> Result<Journal, Error> {
+        target::make(&self.folder)?;
+        let mut journal = Journal::open(&self.folder)?;
+        // Since the folder was looked at, another process may have begun it, or even finished it.
+        if journal.read()?.is_some() {
+            return Err(Error::Busy { folder: self.folder.clone() });
+        }
+        if self.folder.join(PACKED).exists() {
+            journal.delete()?;
+            return Err(Error::Busy { folder: self.folder.clone() });
+        }
+        journal.begin(&self.begun, &[])?;
+        Ok(journal)
     }
 
     fn take_up(&mut self, start: Start) -> Result<(), Error> {
@@ -210,10 +226,15 @@ impl Job {
         if target::whole(&self.folder, &packed.shards) == packed.shards.len() {
             self.done = packed.shards;
             self.skipped = packed.skipped;
+            self.finished = true;
             return Ok(());
         }
-        let journal = Journal::open(&self.folder)?;
-        self.mend(packed, journal)
+        let mut journal = Journal::open(&self.folder)?;
+        match journal.read()? {
+            // Another process was faster to mend it, and was stopped again.
+            Some(_) => Err(Error::Busy { folder: self.folder.clone() }),
+            None => self.mend(packed, journal),
+        }
     }
 
     /// A finished folder of which something is missing is one that was interrupted there.

@@ -31,3 +31,4 @@ pub use notes::{PACKED, PACKING};
 pub use options::{Missing, Options};
 pub use summary::{LeftOut, Summary, Twice};
 pub(crate) use target::check_finished;
+pub use target::is_unfinished;

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::Error;
 use super::notes::{Done, PACKED, PACKING};
+use crate::DataError;
+use crate::data_set::SAVED_INDEX;
 use crate::durable;
 use crate::shard::Reader;
-use crate::{DataError, Place};
 
 const ENDING: &str = ".shard";
 const PARTIAL: &str = ".partial";
@@ -48,17 +49,15 @@ pub(super) fn look_at(folder: &Path) -> Result<Found, Error> {
     }
 }
 
+/// Whether a folder is being packed, or packing it was interrupted.
+#[must_use]
+pub fn is_unfinished(folder: &Path) -> bool {
+    folder.join(PACKING).exists()
+}
+
 /// An error where a folder is not packed to its end: whoever reads it would miss samples.
 pub(crate) fn check_finished(folder: &Path) -> Result<(), DataError> {
-    if !folder.join(PACKING).exists() {
-        return Ok(());
-    }
-    Err(DataError::Unsupported {
-        file: folder.to_owned(),
-        place: Place::Whole,
-        what: "a folder that is not packed to its end".to_owned(),
-        hint: Some("wait for `lowtide pack`, or give its command again where it was interrupted"),
-    })
+    if is_unfinished(folder) { Err(DataError::Unfinished { folder: folder.to_owned() }) } else { Ok(()) }
 }
 
 /// The file of a shard.
@@ -93,6 +92,18 @@ pub(super) fn delete_from(folder: &Path, first: usize, known: usize) -> Result<(
         }
     }
     ours.iter().try_for_each(|path| delete(path))
+}
+
+/// Deletes what processes left that were killed while they saved the index.
+pub(super) fn delete_unfinished_indexes(folder: &Path) -> Result<(), Error> {
+    for entry in fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
+        let path = entry.map_err(Error::io(folder, "list"))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(&format!(".{SAVED_INDEX}.")) && name.ends_with(PARTIAL) {
+            delete(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Deletes a file, which need not be there.

@@ -8,7 +8,8 @@ use super::notes::Position;
 use super::reading::Samples;
 use super::target::shard_path;
 use super::{Error, Job, Watch};
-use crate::shard::{Reader, Scratch, Tensor};
+use crate::shard::{Reader, Tensor};
+use crate::shard_walk::ShardWalk;
 
 impl Job {
     /// Reads all shards and all sources again and compares them, sample by sample and byte by byte; gives the number
@@ -19,7 +20,7 @@ impl Job {
     /// [`Error::Mismatch`] and [`Error::Count`] where they differ; [`Error::Stopped`] where `watch` says so; and where
     /// something cannot be read.
     pub fn verify(&self, watch: &mut Watch<'_>) -> Result<u64, Error> {
-        let mut records = Records { job: self, number: 0, shard: None, record: 0, scratch: Scratch::new() };
+        let mut records = Records { job: self, number: 0, shard: None };
         let skipped: HashSet<u64> = self.all_skipped().map(|skipped| skipped.source).collect();
         let mut there = 0;
         for (number, source) in (0..).zip(&self.sources).filter(|(number, _)| !skipped.contains(number)) {
@@ -46,31 +47,28 @@ struct Records<'j> {
     job: &'j Job,
     /// The number of the next shard.
     number: usize,
-    shard: Option<Reader>,
-    /// The next record of the shard.
-    record: u64,
-    scratch: Scratch,
+    shard: Option<ShardWalk>,
 }
 
 impl Records<'_> {
     /// Compares the next record, if there is one, with a sample.
     fn compare(&mut self, sample: &[Tensor<'_>], file: &Path, index: u64) -> Result<(), Error> {
-        while self.shard.as_ref().is_none_or(|shard| self.record >= shard.len()) {
+        loop {
+            if let Some(shard) = &mut self.shard {
+                let path = shard.reader().path().to_owned();
+                if let Some((record, packed)) = shard.next()? {
+                    let Some(problem) = difference(packed.tensors(), sample) else { return Ok(()) };
+                    return Err(Error::Mismatch { shard: path, record, file: file.to_owned(), sample: index, problem });
+                }
+            }
             if self.number >= self.job.done.len() {
                 return Ok(());
             }
-            self.shard = Some(Reader::open(shard_path(&self.job.folder, self.number))?);
-            (self.number, self.record) = (self.number + 1, 0);
+            let shard = Reader::open(shard_path(&self.job.folder, self.number))?;
+            let records = 0..shard.len();
+            self.shard = Some(ShardWalk::new(shard, records));
+            self.number += 1;
         }
-        let Some(shard) = &self.shard else { return Ok(()) };
-        let record = self.record;
-        self.record += 1;
-        let mut buffer = vec![0; shard.bytes_of(record..record + 1)?.get() as usize];
-        let loaded = shard.read(record..record + 1, &mut buffer)?;
-        let packed = loaded.record(record, &mut self.scratch)?;
-        let Some(problem) = difference(packed.tensors(), sample) else { return Ok(()) };
-        let shard = shard.path().to_owned();
-        Err(Error::Mismatch { shard, record, file: file.to_owned(), sample: index, problem })
     }
 }
 
@@ -80,9 +78,7 @@ fn difference(packed: &[Tensor<'_>], sample: &[Tensor<'_>]) -> Option<String> {
         return Some("they have other fields".to_owned());
     }
     let (one, other) = packed.iter().zip(sample).find(|(one, other)| one != other)?;
-    let what = if (one.dtype, &one.shape) == (other.dtype, &other.shape) { "values" } else { "type or shape" };
-    Some(
-        format!("`{:.80}` has another {what}", one.name.escape_debug().to_string())
-            .replace("another values", "other values"),
-    )
+    let what =
+        if (one.dtype, &one.shape) == (other.dtype, &other.shape) { "other values" } else { "another shape or type" };
+    Some(format!("`{:.80}` has {what}", one.name.escape_debug().to_string()))
 }

@@ -324,7 +324,10 @@ impl<'a> Loaded<'a> {
     ///
     /// [`Error::NoSuchRecord`] where it is not among those read; [`Error::Malformed`] where it was not written by
     /// Lowtide.
-    pub fn record<'s>(&'s self, record: u64, scratch: &'s mut Scratch) -> Result<Record<'s>, Error> {
+    pub fn record<'s>(&self, record: u64, scratch: &'s mut Scratch) -> Result<Record<'s>, Error>
+    where
+        'a: 's,
+    {
         let (entry, stored) = self.stored(record)?;
         let malformed = |reason| Error::Malformed { file: self.reader.path.clone(), offset: entry.offset, reason };
         let raw = match entry.encoding {
