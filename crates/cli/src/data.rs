@@ -1,29 +1,35 @@
 //! `lowtide data`: what data files hold.
 
+mod cost;
 mod listing;
+mod shards;
 mod survey;
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use lowtide_core::Bytes;
+use lowtide_data::{Folder, pack};
 
-use crate::output::report;
+use crate::output::{Failure, report};
 
-/// Look into data files: a file's tensors, or the samples of a folder.
+/// Look into data files: a file's tensors, or the samples of a folder and what a run would read of them.
 ///
-/// Reads .pt, .pth, .ckpt, .npy, .npz, .safetensors, .pkl and .pkl.gz; a file's first bytes tell its format. Nothing in
-/// a file is executed, and the values stay in it unless --sums or --json asks for them.
+/// Reads .pt, .pth, .ckpt, .npy, .npz, .safetensors, .pkl and .pkl.gz, whose first bytes tell the format, and .shard. Nothing
+/// in a file is executed, and the values stay in it unless --sums or --json asks for them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide data batch_0000.pt              every tensor: path, type, shape, bytes
   lowtide data batch_0000.pt --sums       ... and the sum of its values; finds flipped bytes
   lowtide data data/train                 files, samples, sizes and fields of a folder
   lowtide data data/train --sums          ... after every value was read
+  lowtide data packed --host-line 4GiB    what a run in 4 GiB would read, an epoch
 
 Exit codes:
   0    listed
-  2    bad input: something is missing, damaged, cut short or refused")]
+  2    bad input: something is missing, damaged, cut short or refused, or a line is too small")]
 pub(crate) struct DataArgs {
     /// A data file, or a folder of them. Folders within a folder are not looked into.
     #[arg(value_name = "FILE|DIR")]
@@ -38,8 +44,44 @@ pub(crate) struct DataArgs {
     /// Read every value, which verifies the checksums, and add up those of each tensor.
     #[arg(long)]
     sums: bool,
+
+    #[command(flatten)]
+    cost: CostArgs,
+}
+
+/// What a run would be told.
+#[derive(Debug, Args)]
+struct CostArgs {
+    /// Of a folder: what a run whose memory stays below this would read in an epoch, and with other lines.
+    #[arg(long, value_name = "SIZE", conflicts_with = "max_cache_batches")]
+    host_line: Option<Bytes>,
+
+    /// The same for a cache that holds so many files or shards.
+    #[arg(long, value_name = "N")]
+    max_cache_batches: Option<NonZeroU64>,
+
+    /// Memory that the engine takes before any data is there; a run measures it.
+    #[arg(long, value_name = "SIZE", default_value = "350MiB")]
+    base: Bytes,
+}
+
+impl CostArgs {
+    fn is_asked(&self) -> bool {
+        self.host_line.is_some() || self.max_cache_batches.is_some()
+    }
 }
 
 pub(crate) fn run(args: &DataArgs) -> ExitCode {
-    report(if args.path.is_dir() { survey::survey(args) } else { listing::list(args) })
+    report(look(args))
+}
+
+fn look(args: &DataArgs) -> Result<(), Failure> {
+    if !args.path.is_dir() {
+        return listing::list(args);
+    }
+    let folder = Folder::list(&args.path)?;
+    if folder.shards.is_empty() && !pack::is_unfinished(&args.path) {
+        return survey::survey(args, &folder);
+    }
+    shards::survey(args, &folder)
 }

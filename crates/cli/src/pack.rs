@@ -157,7 +157,7 @@ impl Bar {
         let bar = if stderr().is_terminal() {
             let template = "{msg:9} {bar:30} {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
             let style = ProgressStyle::with_template(template).expect("the template is right");
-            ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10)).with_style(style)
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10)).with_style(style)
         } else {
             ProgressBar::hidden()
         };
@@ -167,15 +167,15 @@ impl Bar {
     fn show(&mut self, progress: Progress) {
         if self.stage != Some(progress.stage) {
             self.stage = Some(progress.stage);
+            self.bar.set_length(progress.all.get());
+            self.bar.set_position(progress.done.get());
+            // What an earlier run has done counts for the place and not for the rate.
+            self.bar.reset_eta();
             self.bar.set_message(match progress.stage {
                 Stage::Matching => "matching",
                 Stage::Packing => "packing",
                 Stage::Verifying => "verifying",
             });
-            self.bar.set_length(progress.all.get());
-            self.bar.set_position(progress.done.get());
-            // What an earlier run has done counts for the place and not for the rate.
-            self.bar.reset_eta();
         }
         self.bar.set_position(progress.done.get());
     }

@@ -7,8 +7,14 @@ use std::io::pipe;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use insta::assert_snapshot;
+use lowtide_core::Bytes;
+use lowtide_data::feed::{Feed, FeedOptions};
+use lowtide_data::order::{Cursor, Order, Shuffle};
+use lowtide_data::policy::Policy;
+use lowtide_data::{DataSet, OpenOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -70,11 +76,12 @@ fn help() {
     let help = place.says("data --help");
     let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     assert_snapshot!(help, @r"
-    Look into data files: a file's tensors, or the samples of a folder.
-
-    Reads .pt, .pth, .ckpt, .npy, .npz, .safetensors, .pkl and .pkl.gz; a file's first bytes tell its
-    format. Nothing in a file is executed, and the values stay in it unless --sums or --json asks for
+    Look into data files: a file's tensors, or the samples of a folder and what a run would read of
     them.
+
+    Reads .pt, .pth, .ckpt, .npy, .npz, .safetensors, .pkl and .pkl.gz, whose first bytes tell the
+    format, and .shard. Nothing in a file is executed, and the values stay in it unless --sums or --json
+    asks for them.
 
     Usage: lowtide data [OPTIONS] <FILE|DIR>
 
@@ -91,6 +98,18 @@ fn help() {
           --sums
               Read every value, which verifies the checksums, and add up those of each tensor
 
+          --host-line <SIZE>
+              Of a folder: what a run whose memory stays below this would read in an epoch, and with
+              other lines
+
+          --max-cache-batches <N>
+              The same for a cache that holds so many files or shards
+
+          --base <SIZE>
+              Memory that the engine takes before any data is there; a run measures it
+
+              [default: 350MiB]
+
       -h, --help
               Print help (see a summary with '-h')
 
@@ -99,10 +118,11 @@ fn help() {
       lowtide data batch_0000.pt --sums       ... and the sum of its values; finds flipped bytes
       lowtide data data/train                 files, samples, sizes and fields of a folder
       lowtide data data/train --sums          ... after every value was read
+      lowtide data packed --host-line 4GiB    what a run in 4 GiB would read, an epoch
 
     Exit codes:
       0    listed
-      2    bad input: something is missing, damaged, cut short or refused
+      2    bad input: something is missing, damaged, cut short or refused, or a line is too small
     ");
     assert_eq!(place.says("help data"), place.says("data --help"));
 }
@@ -197,7 +217,7 @@ fn a_folder() {
       format   torch.save: 3 files
       samples  21
       on disk  86.91 KiB (smallest 21.43 KiB batch_0000.pt, largest 35.43 KiB batch_0002.pt)
-      decoded  77.06 KiB (at most 31.98 KiB a file)
+      decoded  77.06 KiB for everything, up to 31.98 KiB for one file
       ids      21, none twice
 
     field              dtype    shape   samples
@@ -215,7 +235,7 @@ fn a_folder() {
       format   torch.save: 3 files
       samples  21
       on disk  86.91 KiB (smallest 21.43 KiB batch_0000.pt, largest 35.43 KiB batch_0002.pt)
-      decoded  77.06 KiB (at most 31.98 KiB a file)
+      decoded  77.06 KiB for everything, up to 31.98 KiB for one file
       ids      21, none twice
 
     field              dtype    shape   samples
@@ -235,6 +255,7 @@ fn a_folder_as_json() {
     let place = Place::with(&["legacy.pt"]);
     assert_snapshot!(place.says("data . --json"), @r#"
     {
+      "cost": null,
       "decoded_bytes": 1488,
       "disk_bytes": 560,
       "fields": [
@@ -294,7 +315,7 @@ fn ids_that_come_twice() {
       format   torch.save: 2 files
       samples  12
       on disk  42.85 KiB (smallest 21.43 KiB batch_0000.pt, largest 21.43 KiB batch_0000.pt)
-      decoded  36.71 KiB (at most 18.36 KiB a file)
+      decoded  36.71 KiB for everything, up to 18.36 KiB for one file
       ids      12, 6 of them a second time:
                `q1_00_000` in batch_0000.pt and copy.pt
                `q1_00_001` in batch_0000.pt and copy.pt
@@ -326,7 +347,7 @@ fn files_that_cannot_be_read_do_not_stop_the_listing() {
       format   torch.save: 1 file
       samples  7
       on disk  30.05 KiB (smallest 30.05 KiB batch_0001.pt, largest 30.05 KiB batch_0001.pt)
-      decoded  26.73 KiB (at most 26.73 KiB a file)
+      decoded  26.73 KiB for everything, up to 26.73 KiB for one file
       ids      7, none twice
 
     field              dtype    shape   samples
@@ -457,5 +478,427 @@ fn a_reader_that_went_away_is_no_error() {
         drop(reader);
         let output = place.command(words).stdout(writer).output().unwrap();
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()), "{words}");
+    }
+}
+
+/// Packs the fixtures into four shards.
+fn packed() -> Place {
+    let place = Place::with(&[]);
+    for name in ["batch_0000.pt", "batch_0001.pt", "batch_0002.pt"] {
+        place.copy(name, &format!("src/{name}"));
+    }
+    place.says("pack src --out packed --shard-size 20KiB");
+    place
+}
+
+#[test]
+fn a_folder_of_shards() {
+    let place = packed();
+    assert_snapshot!(place.says("data packed"), @r"
+    packed: 4 shards
+      samples  21
+      on disk  77.10 KiB (smallest 11.70 KiB 00003.shard, largest 23.38 KiB 00002.shard)
+      memory   77.96 KiB for everything, up to 23.58 KiB for one shard; the files are 99 % of that
+      ids      21, none twice
+
+    field              dtype    shape   samples
+    question_ids       str      scalar       21
+    sequences          float32  ? x 24       21
+    graphs.x           float32  ? x 12       21
+    graphs.edge_index  int64    2 x ?        21
+    lengths            int64    scalar       21
+    scores             float32  scalar       21
+    ");
+    assert_eq!(place.says("data packed --sums"), place.says("data packed"));
+    assert_snapshot!(place.says("data packed --json"), @r#"
+    {
+      "cost": null,
+      "disk_bytes": 78948,
+      "fields": [
+        {
+          "dtypes": [
+            "str"
+          ],
+          "name": "question_ids",
+          "samples": 21,
+          "shape": []
+        },
+        {
+          "dtypes": [
+            "float32"
+          ],
+          "name": "sequences",
+          "samples": 21,
+          "shape": [
+            null,
+            24
+          ]
+        },
+        {
+          "dtypes": [
+            "float32"
+          ],
+          "name": "graphs.x",
+          "samples": 21,
+          "shape": [
+            null,
+            12
+          ]
+        },
+        {
+          "dtypes": [
+            "int64"
+          ],
+          "name": "graphs.edge_index",
+          "samples": 21,
+          "shape": [
+            2,
+            null
+          ]
+        },
+        {
+          "dtypes": [
+            "int64"
+          ],
+          "name": "lengths",
+          "samples": 21,
+          "shape": []
+        },
+        {
+          "dtypes": [
+            "float32"
+          ],
+          "name": "scores",
+          "samples": 21,
+          "shape": []
+        }
+      ],
+      "fields_seen_in_samples": 21,
+      "ids": {
+        "again": 0,
+        "examples": [],
+        "seen": 21
+      },
+      "largest": {
+        "bytes": 23943,
+        "file": "00002.shard"
+      },
+      "largest_memory_bytes": 24151,
+      "memory_bytes": 79828,
+      "samples": 21,
+      "shards": 4,
+      "smallest": {
+        "bytes": 11983,
+        "file": "00003.shard"
+      },
+      "unreadable": [],
+      "unreadable_count": 0
+    }
+    "#);
+    place.says("pack src --out small --compress");
+    assert_snapshot!(place.says("data small"), @r"
+    small: 1 shard
+      samples  21
+      on disk  61.03 KiB (smallest 61.03 KiB 00000.shard, largest 61.03 KiB 00000.shard)
+      memory   77.03 KiB for everything, up to 77.03 KiB for one shard; the files are 79 % of that
+      ids      21, none twice
+
+    field              dtype    shape   samples
+    question_ids       str      scalar       21
+    sequences          float32  ? x 24       21
+    graphs.x           float32  ? x 12       21
+    graphs.edge_index  int64    2 x ?        21
+    lengths            int64    scalar       21
+    scores             float32  scalar       21
+    ");
+}
+
+#[test]
+fn one_shard() {
+    let place = packed();
+    assert_snapshot!(place.says("data packed/00003.shard --sums"), @r"
+    path                 dtype    shape        bytes  sum
+    0.sequences          float32  18 x 24   1.69 KiB  20.664946381002665
+    0.graphs.x           float32  12 x 12  576 bytes  -20.386755980551243
+    0.graphs.edge_index  int64    2 x 25   400 bytes  286
+    0.lengths            int64    scalar     8 bytes  18
+    0.scores             float32  scalar     4 bytes  0.9741107225418091
+    1.sequences          float32  27 x 24   2.53 KiB  -23.256413607217837
+    1.graphs.x           float32  13 x 12  624 bytes  3.525279916357249
+    1.graphs.edge_index  int64    2 x 26   416 bytes  308
+    1.lengths            int64    scalar     8 bytes  27
+    1.scores             float32  scalar     4 bytes  0.23277564346790314
+    2.sequences          float32  30 x 24   2.81 KiB  14.69441498080414
+    2.graphs.x           float32  14 x 12  672 bytes  -9.577187377217342
+    2.graphs.edge_index  int64    2 x 27   432 bytes  351
+    2.lengths            int64    scalar     8 bytes  30
+    2.scores             float32  scalar     4 bytes  1.1993043422698975
+    15 tensors, 10.11 KiB; the file is 11.70 KiB (shard)
+    ");
+    assert_snapshot!(place.says("data packed/00003.shard --json"), @r#"
+    [
+    {"path":"0.sequences","dtype":"float32","shape":[18,24],"stride":[24,1],"bytes":1728,"sum":20.664946381002665},
+    {"path":"0.graphs.x","dtype":"float32","shape":[12,12],"stride":[12,1],"bytes":576,"sum":-20.386755980551243},
+    {"path":"0.graphs.edge_index","dtype":"int64","shape":[2,25],"stride":[25,1],"bytes":400,"sum":286.0},
+    {"path":"0.lengths","dtype":"int64","shape":[],"stride":[],"bytes":8,"sum":18.0},
+    {"path":"0.scores","dtype":"float32","shape":[],"stride":[],"bytes":4,"sum":0.9741107225418091},
+    {"path":"1.sequences","dtype":"float32","shape":[27,24],"stride":[24,1],"bytes":2592,"sum":-23.256413607217837},
+    {"path":"1.graphs.x","dtype":"float32","shape":[13,12],"stride":[12,1],"bytes":624,"sum":3.525279916357249},
+    {"path":"1.graphs.edge_index","dtype":"int64","shape":[2,26],"stride":[26,1],"bytes":416,"sum":308.0},
+    {"path":"1.lengths","dtype":"int64","shape":[],"stride":[],"bytes":8,"sum":27.0},
+    {"path":"1.scores","dtype":"float32","shape":[],"stride":[],"bytes":4,"sum":0.23277564346790314},
+    {"path":"2.sequences","dtype":"float32","shape":[30,24],"stride":[24,1],"bytes":2880,"sum":14.69441498080414},
+    {"path":"2.graphs.x","dtype":"float32","shape":[14,12],"stride":[12,1],"bytes":672,"sum":-9.577187377217342},
+    {"path":"2.graphs.edge_index","dtype":"int64","shape":[2,27],"stride":[27,1],"bytes":432,"sum":351.0},
+    {"path":"2.lengths","dtype":"int64","shape":[],"stride":[],"bytes":8,"sum":30.0},
+    {"path":"2.scores","dtype":"float32","shape":[],"stride":[],"bytes":4,"sum":1.1993043422698975}
+    ]
+    "#);
+    // The same tensors have the same sums, whatever file they are in.
+    let sums = |name: &str| -> Vec<String> {
+        let rows: Value = serde_json::from_str(&place.says(&format!("data {name} --json"))).unwrap();
+        let is_large = |row: &&Value| row["path"].as_str().unwrap().contains("sequences");
+        rows.as_array().unwrap().iter().filter(is_large).map(|row| row["sum"].to_string()).collect()
+    };
+    let shards = (0..4).flat_map(|shard| sums(&format!("packed/{shard:05}.shard")));
+    let batches = (0..3).flat_map(|batch| sums(&format!("src/batch_{batch:04}.pt")));
+    assert_eq!(shards.collect::<Vec<_>>(), batches.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_a_run_would_read() {
+    let place = packed();
+    let cost = |text: String| text[text.find("\nat a host line").unwrap()..].to_owned();
+    assert_snapshot!(cost(place.says("data packed --host-line 2.32MiB --base 2MiB")), @r"
+    at a host line of 2.32 MiB
+      base     2.00 MiB, assumed for the engine itself (--base)
+      cache    41.53 KiB, and 286.15 KiB for what is being read
+      window   1 of 4 shards at a time
+      epoch    reads 44.00 KiB of 77.96 KiB (lru: 55.96 KiB; at least: 36.43 KiB)
+      larger   what is added is not read any more; from 2.36 MiB on, nothing is read twice
+      least    2.28 MiB for single samples, 2.30 MiB for whole shards
+
+        cache         window  read an epoch        lru
+     7.79 KiB   10 %       -      77.96 KiB  77.96 KiB
+    19.49 KiB   25 %       -      77.96 KiB  77.96 KiB
+    38.98 KiB   50 %       1      44.00 KiB  55.96 KiB
+    41.53 KiB   53 %       1      44.00 KiB  55.96 KiB  this line
+    58.47 KiB   75 %       1      22.99 KiB  41.12 KiB
+    77.96 KiB  100 %       4        0 bytes    0 bytes
+    ");
+    assert_snapshot!(cost(place.says("data packed --host-line 1GiB")), @r"
+    at a host line of 1.00 GiB
+      base     350.00 MiB, assumed for the engine itself (--base)
+      cache    673.72 MiB, and 286.15 KiB for what is being read
+      window   all 4 shards
+      epoch    reads nothing, once all is there
+      larger   a larger line would not help
+      least    350.28 MiB for single samples, 350.30 MiB for whole shards
+
+         cache           window  read an epoch        lru
+      7.79 KiB     10 %       -      77.96 KiB  77.96 KiB
+     19.49 KiB     25 %       -      77.96 KiB  77.96 KiB
+     38.98 KiB     50 %       1      44.00 KiB  55.96 KiB
+     58.47 KiB     75 %       1      22.99 KiB  41.12 KiB
+     77.96 KiB    100 %       4        0 bytes    0 bytes
+    673.72 MiB  > 999 %       4        0 bytes    0 bytes  this line
+    ");
+    assert_snapshot!(cost(place.says("data packed --host-line 2.29MiB --base 2MiB")), @r"
+    at a host line of 2.29 MiB
+      base     2.00 MiB, assumed for the engine itself (--base)
+      cache    10.81 KiB, and 286.15 KiB for what is being read
+      window   none: no shard fits, samples are read one by one
+      epoch    reads 77.96 KiB of 77.96 KiB (lru: 77.96 KiB; at least: 67.15 KiB)
+      larger   what is added is not read any more; from 2.36 MiB on, nothing is read twice
+      least    2.28 MiB for single samples, 2.30 MiB for whole shards
+
+        cache         window  read an epoch        lru
+     7.79 KiB   10 %       -      77.96 KiB  77.96 KiB
+    10.81 KiB   14 %       -      77.96 KiB  77.96 KiB  this line
+    19.49 KiB   25 %       -      77.96 KiB  77.96 KiB
+    38.98 KiB   50 %       1      44.00 KiB  55.96 KiB
+    58.47 KiB   75 %       1      22.99 KiB  41.12 KiB
+    77.96 KiB  100 %       4        0 bytes    0 bytes
+    ");
+    assert_snapshot!(cost(place.says("data packed --max-cache-batches 2 --base 2MiB")), @r"
+    at a host line of 2.32 MiB
+      base     2.00 MiB, assumed for the engine itself (--base)
+      cache    45.40 KiB, and 286.15 KiB for what is being read
+      window   1 of 4 shards at a time
+      epoch    reads 44.00 KiB of 77.96 KiB (lru: 55.96 KiB; at least: 32.56 KiB)
+      larger   what is added is not read any more; from 2.36 MiB on, nothing is read twice
+      least    2.28 MiB for single samples, 2.30 MiB for whole shards
+
+        cache         window  read an epoch        lru
+     7.79 KiB   10 %       -      77.96 KiB  77.96 KiB
+    19.49 KiB   25 %       -      77.96 KiB  77.96 KiB
+    38.98 KiB   50 %       1      44.00 KiB  55.96 KiB
+    45.40 KiB   58 %       1      44.00 KiB  55.96 KiB  this line
+    58.47 KiB   75 %       1      22.99 KiB  41.12 KiB
+    77.96 KiB  100 %       4        0 bytes    0 bytes
+    ");
+    assert_snapshot!(cost(place.says("data src --max-cache-batches 2 --base 2MiB")), @r"
+    at a host line of 2.16 MiB
+      base     2.00 MiB, assumed for the engine itself (--base)
+      cache    58.87 KiB, and 105.82 KiB for what is being read
+      window   1 of 3 files at a time
+      epoch    reads 25.82 KiB of 77.45 KiB (lru: 40.94 KiB; at least: 18.58 KiB)
+      larger   what is added is not read any more; from 2.18 MiB on, nothing is read twice
+      least    2.10 MiB for single samples, 2.13 MiB for whole files
+
+        cache         window  read an epoch        lru
+     7.74 KiB   10 %       -      77.45 KiB  77.45 KiB
+    19.36 KiB   25 %       -      77.45 KiB  77.45 KiB
+    38.72 KiB   50 %       1      68.52 KiB  68.52 KiB
+    58.09 KiB   75 %       1      51.63 KiB  51.63 KiB
+    58.87 KiB   76 %       1      25.82 KiB  40.94 KiB  this line
+    77.45 KiB  100 %       3        0 bytes    0 bytes
+    ");
+    let json: Value = serde_json::from_str(&place.says("data packed --max-cache-batches 2 --json")).unwrap();
+    assert_snapshot!(serde_json::to_string_pretty(&json["cost"]).unwrap(), @r#"
+    {
+      "base_bytes": 367001600,
+      "belady_bytes_per_epoch": 45059,
+      "cache_bytes": 46486,
+      "curve": [
+        {
+          "belady_bytes_per_epoch": 79828,
+          "cache_bytes": 7982,
+          "lru_bytes_per_epoch": 79828,
+          "window": null
+        },
+        {
+          "belady_bytes_per_epoch": 79828,
+          "cache_bytes": 19957,
+          "lru_bytes_per_epoch": 79828,
+          "window": null
+        },
+        {
+          "belady_bytes_per_epoch": 45059,
+          "cache_bytes": 39914,
+          "lru_bytes_per_epoch": 57298,
+          "window": 1
+        },
+        {
+          "belady_bytes_per_epoch": 23545,
+          "cache_bytes": 59871,
+          "lru_bytes_per_epoch": 42104,
+          "window": 1
+        },
+        {
+          "belady_bytes_per_epoch": 0,
+          "cache_bytes": 79828,
+          "lru_bytes_per_epoch": 0,
+          "window": 4
+        }
+      ],
+      "data_bytes": 79828,
+      "host_line_bytes": 367341103,
+      "least_line_bytes": 367294617,
+      "least_line_for_everything_bytes": 367374445,
+      "least_line_for_shards_bytes": 367318768,
+      "lru_bytes_per_epoch": 57298,
+      "optimum_bytes_per_epoch": 33342,
+      "passing_bytes": 293017,
+      "window": 1,
+      "would_more_help": true
+    }
+    "#);
+    let output = place.run("data packed --host-line 200MiB");
+    assert_eq!(output.status.code(), Some(2));
+    assert_snapshot!(text(&output.stderr), @r"
+    error: a host line of 200.00 MiB is too small: about 350.00 MiB are the engine's own, and reading the largest sample takes 286.15 KiB
+    hint: the least that works is 350.28 MiB
+    ");
+    assert_snapshot!(place.complains("data packed --host-line 1GiB --max-cache-batches 2"), @r"
+    error: the argument '--host-line <SIZE>' cannot be used with '--max-cache-batches <N>'
+
+    Usage: lowtide data --host-line <SIZE> <FILE|DIR>
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn damaged_shards() {
+    let place = packed();
+    let cut = fs::read(place.path("packed/00001.shard")).unwrap();
+    fs::write(place.path("packed/00001.shard"), &cut[..20_000]).unwrap();
+    let mut flipped = fs::read(place.path("packed/00002.shard")).unwrap();
+    flipped[5000] ^= 1;
+    fs::write(place.path("packed/00002.shard"), flipped).unwrap();
+    let output = place.run("data packed");
+    assert_eq!(output.status.code(), Some(2));
+    assert_snapshot!(text(&output.stdout), @r"
+    packed: 4 shards
+      samples  16
+      on disk  55.50 KiB (smallest 11.70 KiB 00003.shard, largest 23.38 KiB 00002.shard)
+      memory   56.15 KiB for everything, up to 23.58 KiB for one shard; the files are 99 % of that
+      ids      16, none twice
+
+    field              dtype    shape   samples
+    question_ids       str      scalar       10
+    sequences          float32  ? x 24       10
+    graphs.x           float32  ? x 12       10
+    graphs.edge_index  int64    2 x ?        10
+    lengths            int64    scalar       10
+    scores             float32  scalar       10
+
+    cannot be read: 2 shards
+      packed/00001.shard has no end: it was cut off at 20000 bytes, or its end was overwritten
+      record 1 of packed/00002.shard at offset 3072 is damaged: its checksum should be 6e7a7e21 and is ada088c0
+    ");
+    assert_snapshot!(text(&output.stderr), @r"
+    error: 2 of 4 shards cannot be read
+    hint: each is listed with its reason; copy or pack them again
+    ");
+    assert_snapshot!(place.complains("data packed/00001.shard"), @r"
+    error: packed/00001.shard has no end: it was cut off at 20000 bytes, or its end was overwritten
+    hint: copy or pack the file again
+    ");
+    assert_snapshot!(place.complains("data packed/00002.shard"), @r"
+    error: record 1 of packed/00002.shard at offset 3072 is damaged: its checksum should be 6e7a7e21 and is ada088c0
+    hint: copy or pack the file again
+    ");
+}
+
+#[test]
+fn a_folder_that_is_not_packed_to_its_end() {
+    let place = packed();
+    fs::write(place.path("packed/.packing"), "").unwrap();
+    assert_snapshot!(place.complains("data packed"), @r"
+    error: packed is not packed to its end
+    hint: wait for `lowtide pack`, or give its command again where it was interrupted
+    ");
+}
+
+/// What a feed reads in the three epochs behind the first.
+fn bytes_fed(place: &Place, window: u64, budget: u64, policy: Policy) -> (u64, u64) {
+    let set = Arc::new(DataSet::open(&place.path("packed"), OpenOptions::default()).unwrap().set);
+    let shuffle = Shuffle::Window { shards: window as u32 };
+    let order = Order::new(Arc::clone(set.index().layout()), shuffle, 1);
+    let read = |epochs| {
+        let end = Some(Cursor { epoch: epochs, position: 0 });
+        let options = FeedOptions { policy, end, ..FeedOptions::new(Bytes(budget)) };
+        let mut feed = Feed::start(Arc::clone(&set), &order, Cursor::default(), options).unwrap();
+        while feed.take().unwrap().is_some() {}
+        (feed.capacity().get(), feed.stats().bytes_read.get())
+    };
+    (read(4).0, (read(4).1 - read(1).1) / 3)
+}
+
+#[test]
+fn a_run_reads_what_was_foretold() {
+    let place = packed();
+    for line in [2_416_000_u64, 2_440_000, 2_460_000] {
+        let base = 2 << 20;
+        let words = format!("data packed --host-line {line} --base {base} --json");
+        let json: Value = serde_json::from_str(&place.says(&words)).unwrap();
+        let number = |name: &str| json["cost"][name].as_u64().unwrap();
+        let (cache, belady) = bytes_fed(&place, number("window"), line - base, Policy::Belady);
+        assert_eq!((cache, belady), (number("cache_bytes"), number("belady_bytes_per_epoch")));
+        let (_, lru) = bytes_fed(&place, number("window"), line - base, Policy::Lru);
+        assert_eq!(lru, number("lru_bytes_per_epoch"));
+        assert!(0 < belady && belady <= lru, "{line}: {belady} and {lru}");
     }
 }

@@ -30,8 +30,10 @@ fn without_arguments_it_shows_its_commands() {
 
     Commands:
       train     Train a model inside a memory line
-      data      Look into data files: a file's tensors, or the samples of a folder
+      data      Look into data files: a file's tensors, or the samples of a folder and what a run would
+                read of them
       generate  Write made-up training data of any size
+      pack      Pack data files into shards, which are read faster and under any memory line
       help      Explain lowtide, or one of its commands
 
     Options:
@@ -53,8 +55,10 @@ fn help() {
 
     Commands:
       train     Train a model inside a memory line
-      data      Look into data files: a file's tensors, or the samples of a folder
+      data      Look into data files: a file's tensors, or the samples of a folder and what a run would
+                read of them
       generate  Write made-up training data of any size
+      pack      Pack data files into shards, which are read faster and under any memory line
       help      Explain lowtide, or one of its commands
 
     Options:

@@ -1,15 +1,19 @@
 //! The tensors of one file.
 
 use lowtide_core::Bytes;
-use lowtide_data::{Row, Shapes, Sums, open, rows};
+use lowtide_data::{Row, Shapes, Sums, open, rows, shard_rows};
 
 use crate::data::DataArgs;
 use crate::output::{Failure, Side, aligned, count, print, printable};
 
 pub(crate) fn list(args: &DataArgs) -> Result<(), Failure> {
-    let contents = open(&args.path)?;
     let sums = if args.sums || args.json { Sums::Compute } else { Sums::Skip };
-    let rows = rows(&contents.tree, sums)?;
+    let (rows, format) = if args.path.extension().is_some_and(|ending| ending == "shard") {
+        (shard_rows(&args.path, sums)?, "shard".to_owned())
+    } else {
+        let contents = open(&args.path)?;
+        (rows(&contents.tree, sums)?, contents.format.to_string())
+    };
     if args.json {
         return print(&json(&rows));
     }
@@ -17,7 +21,7 @@ pub(crate) fn list(args: &DataArgs) -> Result<(), Failure> {
     let values = rows.iter().fold(Bytes::ZERO, |sum, row| sum.saturating_add(row.bytes));
     let table = if rows.is_empty() { String::new() } else { table(&rows, sums) };
     let tensors = count(rows.len() as u64, "tensor");
-    print(&format!("{table}{tensors}, {values}; the file is {on_disk} ({})\n", contents.format))
+    print(&format!("{table}{tensors}, {values}; the file is {on_disk} ({format})\n"))
 }
 
 fn table(rows: &[Row], sums: Sums) -> String {

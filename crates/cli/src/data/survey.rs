@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lowtide_core::Bytes;
+use lowtide_data::feed::OnDamage;
 use lowtide_data::{
-    BatchFile, DataError, FieldSummaries, FieldSummary, Folder, Format, KNOWN_ENDINGS, Shapes, Sums, rows,
+    BatchFile, DataError, DataSet, FieldSummaries, FieldSummary, Folder, Format, KNOWN_ENDINGS, OpenOptions, Shapes,
+    Sums, rows,
 };
 use serde_json::{Value, json};
 
 use crate::data::DataArgs;
+use crate::data::cost::{Cost, Sizes};
 use crate::output::{Failure, Side, aligned, count, grouped, print, printable};
 
 /// From so many files on, a person wants to see that it goes on.
@@ -25,8 +28,7 @@ const MOST_LEFT_OUT: usize = 100;
 const MOST_UNREADABLE: usize = 1000;
 const MOST_TWICE: usize = 5;
 
-pub(crate) fn survey(args: &DataArgs) -> Result<(), Failure> {
-    let folder = Folder::list(&args.path)?;
+pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
     if folder.files.is_empty() {
         let text = format!("{}: there are no data files in this folder", args.path.display());
         let hint = format!("data files end in {}; folders within are not looked into", KNOWN_ENDINGS.join(", "));
@@ -34,17 +36,31 @@ pub(crate) fn survey(args: &DataArgs) -> Result<(), Failure> {
     }
     let sums = if args.sums { Sums::Compute } else { Sums::Skip };
     let survey = Survey::of(&folder.files, sums);
+    let cost = cost_of(args, folder);
     if args.json {
-        let text = serde_json::to_string_pretty(&survey.json()).expect("plain numbers and texts");
+        let mut json = survey.json();
+        json["cost"] = cost.as_ref().ok().and_then(Option::as_ref).map_or(Value::Null, Cost::json);
+        let text = serde_json::to_string_pretty(&json).expect("plain numbers and texts");
         print(&format!("{text}\n"))?;
     } else {
-        print(&survey.text(&args.path, folder.others))?;
+        let costs = cost.as_ref().ok().and_then(Option::as_ref).map_or(String::new(), |cost| cost.text("file"));
+        print(&format!("{}{costs}", survey.text(&args.path, folder.others)))?;
     }
+    cost?;
     if survey.unreadable_count == 0 {
         return Ok(());
     }
     let text = format!("{} of {} cannot be read", grouped(survey.unreadable_count), count(survey.files, "file"));
     Err(Failure::bad_input(text, Some("each is listed with its reason".to_owned())))
+}
+
+/// What a run would cost, where that is asked for; files that cannot be read are left out.
+fn cost_of(args: &DataArgs, folder: &Folder) -> Result<Option<Cost>, Failure> {
+    if !args.cost.is_asked() {
+        return Ok(None);
+    }
+    let options = OpenOptions { on_damage: OnDamage::Skip, ..OpenOptions::default() };
+    Cost::of(&Sizes::of(&DataSet::of_files(&folder.files, options)?.set), &args.cost)
 }
 
 /// What was seen in the files of a folder.
@@ -137,8 +153,7 @@ impl Survey {
         }
     }
 
-    /// What a person reads. What a host line leaves for a cache, and what an epoch then costs, belongs behind
-    /// `decoded`.
+    /// What a person reads.
     fn text(&self, path: &Path, others: u64) -> String {
         let beside = if others == 0 { String::new() } else { format!(", {} passed over", count(others, "other")) };
         let mut text =
@@ -151,7 +166,7 @@ impl Survey {
         }
         if !self.fields.all().is_empty() {
             text.push('\n');
-            text.push_str(&self.field_table());
+            text.push_str(&field_table(&self.fields));
         }
         if !self.left_out.is_empty() {
             let names: Vec<String> = self.left_out.iter().map(|name| format!("`{}`", printable(name))).collect();
@@ -187,28 +202,14 @@ impl Survey {
     }
 
     fn decoded_fact(&self) -> Option<String> {
-        (!self.formats.is_empty()).then(|| format!("{} (at most {} a file)", self.decoded, self.largest_decoded))
-    }
-
-    fn field_table(&self) -> String {
-        let mut lines = vec![["field", "dtype", "shape", "samples"].map(str::to_owned)];
-        lines.extend(self.fields.all().iter().map(|field| {
-            [printable(&field.name), kinds(field).join(" or "), field.shapes.to_string(), grouped(field.samples)]
-        }));
-        aligned([Side::Left, Side::Left, Side::Left, Side::Right], &lines)
+        (!self.formats.is_empty())
+            .then(|| format!("{} for everything, up to {} for one file", self.decoded, self.largest_decoded))
     }
 
     fn json(&self) -> Value {
         let formats = self.formats.iter().map(|(format, files)| (format.to_string(), json!(files)));
         let size =
             |of: &Option<(Bytes, String)>| of.as_ref().map(|(bytes, name)| json!({"file": name, "bytes": bytes}));
-        let field = |field: &FieldSummary| {
-            let shape = match &field.shapes {
-                Shapes::Sizes(sizes) => json!(sizes),
-                Shapes::Varied => Value::Null,
-            };
-            json!({"name": &*field.name, "dtypes": kinds(field), "shape": shape, "samples": field.samples})
-        };
         let unreadable = |(name, reason): &(String, String)| json!({"file": name, "reason": reason});
         json!({
             "files": self.files,
@@ -220,7 +221,7 @@ impl Survey {
             "decoded_bytes": self.decoded,
             "largest_decoded_bytes": self.largest_decoded,
             "ids": self.ids.json(),
-            "fields": self.fields.all().iter().map(field).collect::<Vec<_>>(),
+            "fields": self.fields.all().iter().map(field_json).collect::<Vec<_>>(),
             "left_out": self.left_out,
             "unreadable_count": self.unreadable_count,
             "unreadable": self.unreadable.iter().map(unreadable).collect::<Vec<_>>(),
@@ -288,11 +289,28 @@ impl Ids {
     }
 }
 
+/// The fields of samples, one a line.
+pub(crate) fn field_table(fields: &FieldSummaries) -> String {
+    let mut lines = vec![["field", "dtype", "shape", "samples"].map(str::to_owned)];
+    lines.extend(fields.all().iter().map(|field| {
+        [printable(&field.name), kinds(field).join(" or "), field.shapes.to_string(), grouped(field.samples)]
+    }));
+    aligned([Side::Left, Side::Left, Side::Left, Side::Right], &lines)
+}
+
+pub(crate) fn field_json(field: &FieldSummary) -> Value {
+    let shape = match &field.shapes {
+        Shapes::Sizes(sizes) => json!(sizes),
+        Shapes::Varied => Value::Null,
+    };
+    json!({"name": &*field.name, "dtypes": kinds(field), "shape": shape, "samples": field.samples})
+}
+
 fn kinds(field: &FieldSummary) -> Vec<String> {
     field.kinds.iter().map(ToString::to_string).collect()
 }
 
-fn name_of(path: &Path) -> String {
+pub(crate) fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
