@@ -17,8 +17,8 @@ use crate::output::{Failure, report};
 
 /// Look into data files: a file's tensors, or the samples of a folder and what a run would read of them.
 ///
-/// Reads .pt, .pth, .ckpt, .npy, .npz, .safetensors, .pkl and .pkl.gz, whose first bytes tell the format, and .shard. Nothing
-/// in a file is executed, and the values stay in it unless --sums or --json asks for them.
+/// Reads .pt, .pth, .ckpt, .npy, .npz, .safetensors, .pkl and .pkl.gz, whose first bytes tell the format, and .shard.
+/// Nothing in a file is executed, and the values stay in it unless --sums or --json asks for them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide data batch_0000.pt              every tensor: path, type, shape, bytes

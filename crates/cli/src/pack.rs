@@ -21,9 +21,9 @@ use crate::output::{Failure, INTERRUPTED, count, grouped, print, printable, repo
 
 /// Pack data files into shards, which are read faster and under any memory line.
 ///
-/// Reads what `lowtide data` reads, and writes shards (00000.shard, ...) with a checksum for every sample. Interrupted in
-/// whatever way, the same command goes on behind the last whole shard and ends with the same bytes. A folder that is not
-/// finished cannot be taken for a data set.
+/// Reads what `lowtide data` reads, and writes shards (00000.shard, ...) with a checksum for every sample.
+/// Interrupted in whatever way, the same command goes on behind the last whole shard and ends with the same bytes. A
+/// folder that is not finished cannot be taken for a data set.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide pack data/train --out packed                all data files of a folder

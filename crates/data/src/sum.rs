@@ -33,7 +33,8 @@ pub(crate) fn sum(loader: &mut Loader, tensor: &Tensor) -> Result<Option<f64>, D
     }))
 }
 
-/// The sum of little-endian values, one after another; `None` for complex numbers and types without a number of their own.
+/// The sum of little-endian values, one after another; `None` for complex numbers and types without a number of their
+/// own.
 pub(crate) fn sum_of(dtype: Dtype, bytes: &[u8]) -> Option<f64> {
     let decode = decoder(dtype)?;
     let mut total = Total::default();

@@ -61,7 +61,8 @@ impl Place {
         job
     }
 
-    /// All files that a packed folder consists of. Of the index, which has the times of the shards, only that it is there.
+    /// All files that a packed folder consists of. Of the index, which has the times of the shards, only that it is
+    /// there.
     fn bytes_of(&self, out: &str) -> BTreeMap<String, Vec<u8>> {
         let entries = fs::read_dir(self.path(out)).unwrap().map(|entry| entry.unwrap());
         let file = |entry: fs::DirEntry| {

@@ -129,7 +129,8 @@ impl Cost {
         let least = base.saturating_add(sizes.largest_sample);
         if line < least {
             let text = format!(
-                "a host line of {line} is too small: about {base} are the engine's own, and reading the largest sample takes {}",
+                "a host line of {line} is too small: about {base} are the engine's own, and reading the largest sample \
+                 takes {}",
                 sizes.largest_sample
             );
             return Err(Failure::bad_input(text, Some(format!("the least that works is {least}"))));

@@ -13,7 +13,8 @@
 //! What is packed is a pure function of the sources and the options: samples stand in the shards in the order of the
 //! sources, and a shard ends with the sample that brings it to its size. So a folder that was interrupted is gone on
 //! with behind its last whole shard, and ends with the same bytes. [`PACKING`] is there until all is; whoever reads
-//! the folder before sees by it that something is missing. One source is in memory at a time, and of a large one a sample.
+//! the folder before sees by it that something is missing. One source is in memory at a time, and of a large one a
+//! sample.
 
 mod error;
 mod job;

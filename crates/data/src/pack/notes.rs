@@ -213,8 +213,8 @@ impl Journal {
         cut(&mut self.file).map_err(Error::io(&self.path, "write"))
     }
 
-    /// Writes down how a folder is begun, and the shards that are there already, in place of all else; as a whole or not at
-    /// all.
+    /// Writes down how a folder is begun, and the shards that are there already, in place of all else; as a whole or
+    /// not at all.
     pub(super) fn begin(&mut self, begun: &Begun, done: &[Done]) -> Result<(), Error> {
         let partial = durable::partial_of(&self.path);
         let mut text = line_of(begun);
