@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -12,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use insta::assert_snapshot;
+use lowtide_data::pack::{Job, Options, Start};
 use lowtide_data::{Dtype, PtTensor, PtValue, write_pt};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -27,10 +29,10 @@ impl Place {
         place
     }
 
-    /// Files of some megabytes, which take some hundred shards of 32 KiB.
-    fn large() -> Place {
+    /// Files of 320 KiB, each of 40 samples.
+    fn large(files: u64) -> Place {
         let place = Place::with(&[]);
-        for file in 0..12_u64 {
+        for file in 0..files {
             let array = |sample: u64| {
                 let bytes: Vec<u8> = (0..1024).flat_map(|value| (file * 1000 + sample + value).to_le_bytes()).collect();
                 PtValue::Tensor(PtTensor { dtype: Dtype::Int64, shape: vec![1024], bytes: Cow::Owned(bytes) })
@@ -354,7 +356,7 @@ fn a_folder_that_may_only_be_read() {
 
 #[test]
 fn a_disk_that_is_full() {
-    let place = Place::large();
+    let place = Place::large(12);
     // Files may not become larger than this; to the program it is a disk that refuses.
     let limited = |blocks: u32| {
         let program = env!("CARGO_BIN_EXE_lowtide");
@@ -374,7 +376,7 @@ fn a_disk_that_is_full() {
 
 #[test]
 fn killed_at_any_moment_it_ends_with_the_same_bytes() {
-    let place = Place::large();
+    let place = Place::large(12);
     place.says("pack src --out whole --shard-size 32KiB");
     let whole = place.bytes_of("whole");
     let (mut kills, mut finished) = (0, 0);
@@ -403,8 +405,8 @@ fn killed_at_any_moment_it_ends_with_the_same_bytes() {
 
 #[test]
 fn ctrl_c_leaves_what_is_whole() {
-    let place = Place::large();
-    let child = place.start("pack src --out out --shard-size 32KiB");
+    let place = Place::large(40);
+    let child = place.start("pack src --out out --shard-size 8KiB");
     while !place.path("out/00003.shard").exists() {
         thread::sleep(Duration::from_millis(1));
     }
@@ -421,8 +423,8 @@ fn ctrl_c_leaves_what_is_whole() {
              hint: give the same command again: it goes on from there\n"
         )
     );
-    let packed: Value = serde_json::from_str(&place.says("pack src --out out --shard-size 32KiB --json")).unwrap();
-    assert_eq!((&packed["shards_there_before"], &packed["samples"]), (&shards.into(), &480.into()));
+    let packed: Value = serde_json::from_str(&place.says("pack src --out out --shard-size 8KiB --json")).unwrap();
+    assert_eq!((&packed["shards_there_before"], &packed["samples"]), (&shards.into(), &1600.into()));
     assert!(
         !fs::read_dir(place.path("out"))
             .unwrap()
@@ -432,20 +434,22 @@ fn ctrl_c_leaves_what_is_whole() {
 
 #[test]
 fn two_at_once() {
-    let place = Place::large();
-    let first = place.start("pack src --out out --shard-size 32KiB");
-    while !place.path("out/00000.shard").exists() {
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert_snapshot!(place.complains("pack src --out out --shard-size 32KiB"), @r"
+    let place = Place::with(&BATCHES);
+    let mut job = Job::begin(&[place.path("src")], &place.path("out"), Options::default(), Start::GoOn).unwrap();
+    let mut complaints = Vec::new();
+    job.run(&mut |_| {
+        if complaints.is_empty() {
+            complaints.push(place.complains("pack src --out out"));
+            complaints.push(place.complains("pack src --out out --restart"));
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_snapshot!(complaints[0], @r"
     error: out is being packed by another process
     hint: wait for it, or name another folder
     ");
-    assert_snapshot!(place.complains("pack src --out out --shard-size 32KiB --restart"), @r"
-    error: out is being packed by another process
-    hint: wait for it, or name another folder
-    ");
-    assert!(first.wait_with_output().unwrap().status.success());
-    place.says("pack src --out whole --shard-size 32KiB");
+    assert_eq!(complaints[0], complaints[1]);
+    place.says("pack src --out whole");
     assert_eq!(place.bytes_of("out"), place.bytes_of("whole"));
 }
