@@ -35,8 +35,8 @@ fn row(shuffle: Shuffle, quarters: u64) {
         let start = Instant::now();
         let reads = simulate(&order, EPOCHS, Bytes(units * unit * quarters / 4), policy, |_| Bytes(unit));
         let nanoseconds = start.elapsed().as_secs_f64() * 1e9 / (EPOCHS * SHARDS * SAMPLES) as f64;
-        let loads: u64 = reads[1..].iter().map(|epoch| epoch.loads).sum();
-        (loads as f64 / ((EPOCHS - 1) * units) as f64, nanoseconds)
+        let bytes: u64 = reads[1..].iter().map(|epoch| epoch.bytes.get()).sum();
+        (bytes as f64 / ((EPOCHS - 1) * units * unit) as f64, nanoseconds)
     };
     let (belady, belady_time) = run(Policy::Belady);
     let (lru, lru_time) = run(Policy::Lru);
