@@ -13,7 +13,7 @@ programs = $(or $(CARGO_TARGET_DIR),target)/release
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run test lint bench gpu-check clean
+.PHONY: help setup build run test lint bench bench-scripts gpu-check clean
 
 help: ## show this list
 	@echo 'Lowtide trains neural networks inside a memory line.'
@@ -43,8 +43,16 @@ lint: setup ## check the format and run clippy
 	@$(cargo) fmt --all --check
 	@$(cargo) clippy --release --workspace --all-targets -- -D warnings
 
-bench: setup ## run the benches (BENCH=name for one of them)
+bench: setup ## run the benches (BENCH=name for one of them; more in benches/)
 	@$(cargo) bench --profile release --workspace --bench '$(BENCH)'
+	@if [ '$(BENCH)' = '*' ]; then $(MAKE) --no-print-directory bench-scripts; fi
+
+# What in benches/ needs neither torch nor other libraries.
+bench-scripts: build
+	@$(cargo) build --release -p lowtide-data --example feed
+	@folder=$$(mktemp -d) && trap "rm -rf $$folder" EXIT && \
+		$(programs)/lowtide generate scoring --out $$folder/data --samples 4000 --per-file 40 && \
+		$(PYTHON) -B benches/independent_cache.py $$folder/data
 
 gpu-check: setup ## run the checks that need a GPU (SUITE=engine, hold-gpt or hold-qca)
 	@scripts/gpu-check $(SUITE)

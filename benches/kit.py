@@ -97,7 +97,7 @@ class DiskLimit:
         self.close()
 
 
-def run(command, join=(), environment=None):
+def run(command, join=(), environment=None, timeout=1200):
     """Runs a contender and gives the lines of JSON that it printed. `join` are calls made in its process first."""
 
     def before():
@@ -106,10 +106,13 @@ def run(command, join=(), environment=None):
 
     # One thread each, so that nobody wins by taking the other core.
     alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
-    done = subprocess.run(
-        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **alone}, preexec_fn=before if join else None,
-    )
+    try:
+        done = subprocess.run(
+            [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **alone}, preexec_fn=before if join else None, timeout=timeout,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"ended after {timeout} s without a result: {' '.join(map(str, command))}") from error
     if done.returncode == 77:
         raise Missing(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it is missing")
     if done.returncode != 0:
