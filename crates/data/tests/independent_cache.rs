@@ -26,7 +26,7 @@ fn write_files(folder: &Path, one_size: bool) {
         let count = if one_size { 6 } else { 3 + file * 7 % 6 };
         let ids = (0..count).map(|index| PtValue::Str(format!("{file}-{index}").into())).collect();
         let values = (0..count).map(|index| {
-            let length = if one_size { 40 } else { 10 + (file * 31 + index * 17) % 60 };
+            let length = if one_size { 2000 } else { 500 + (file * 31 + index * 17) % 60 * 50 };
             let bytes = vec![file as u8; 4 * length as usize];
             PtValue::Tensor(PtTensor { dtype: Dtype::Float32, shape: vec![length], bytes: Cow::Owned(bytes) })
         });
