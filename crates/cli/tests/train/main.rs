@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod disk;
+mod feed;
 mod inject;
 mod kill;
 mod kit;

@@ -114,14 +114,21 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Looks at the files; no value is read.
-    pub(crate) fn open(settings: &DataSettings) -> Result<Files, DataError> {
+    /// Looks at the files; no value is read. The error comes with the setting that it is about.
+    pub(crate) fn open(settings: &DataSettings) -> Result<Files, (&'static str, String)> {
         let options = OpenOptions { on_damage: on_damage(settings), ..OpenOptions::default() };
         let opened = match (&settings.folder, &settings.pattern) {
-            (Some(folder), _) => DataSet::open(folder, options)?,
-            (None, pattern) => DataSet::of_files(&Folder::matching(pattern.as_deref().unwrap_or_default())?, options)?,
+            (Some(folder), _) if !folder.is_dir() => {
+                return Err(("data.folder", format!("there is no folder {}", folder.display())));
+            }
+            (Some(folder), _) => DataSet::open(folder, options).map_err(about("data.folder"))?,
+            (None, pattern) => {
+                let files = Folder::matching(pattern.as_deref().unwrap_or_default());
+                let opened = files.and_then(|files| DataSet::of_files(&files, options));
+                opened.map_err(about("data.pattern"))?
+            }
         };
-        let scores = settings.scores.as_deref().map(Scores::read).transpose()?;
+        let scores = settings.scores.as_deref().map(Scores::read).transpose().map_err(about("data.scores"))?;
         let scored = scores.iter().flat_map(Scores::ids).map(hash_of_id).collect();
         Ok(Files { set: opened.set, left_out: opened.left_out, scores, scored })
     }
@@ -129,6 +136,10 @@ impl Files {
     fn path(&self, shard: u32) -> PathBuf {
         self.set.path(shard)
     }
+}
+
+fn about(key: &'static str) -> impl Fn(DataError) -> (&'static str, String) {
+    move |error| (key, error.to_string())
 }
 
 pub(crate) fn on_damage(settings: &DataSettings) -> OnDamage {

@@ -202,10 +202,11 @@ fn notes<S: ItemStore>(parts: &Parts<S>, settings: &DataSettings, kept: Bytes, s
     let mut notes = Vec::new();
     let left_out = parts.store.files_left_out();
     if left_out > 0 {
-        notes.push(format!("{left_out} files cannot be read and are left out"));
+        notes.push(counted(left_out, "file cannot be read and is left out", "files cannot be read and are left out"));
     }
     if parts.unscored > 0 {
-        notes.push(format!("{} samples have no score and are left out", parts.unscored));
+        let (one, several) = ("sample has no score and is left out", "samples have no score and are left out");
+        notes.push(counted(parts.unscored, one, several));
     }
     let oversize = shard_bytes.iter().filter(|bytes| **bytes > kept).count();
     if oversize > 0 && settings.shuffle != ShuffleName::Full {
@@ -215,6 +216,10 @@ fn notes<S: ItemStore>(parts: &Parts<S>, settings: &DataSettings, kept: Bytes, s
         ));
     }
     notes
+}
+
+fn counted(number: u64, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
 }
 
 fn advice(train: &StreamFigures, curve: &[FeedingPoint], waiting: f64) -> Vec<String> {

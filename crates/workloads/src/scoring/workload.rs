@@ -5,7 +5,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use lowtide_core::{Bytes, Line};
-use lowtide_data::DataError;
 use lowtide_settings::{Loaded, Origins, RunSettings, SettingsError, typed};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{DeviceFacts, Segment, attempt, gradients, host, refuse_input, rng};
@@ -49,7 +48,7 @@ impl Scoring {
             let problem = "several models are several runs, and this is one".to_owned();
             return Err(SettingsError::refused("model.run", problem, &loaded.origins).into());
         }
-        let refused = |error: DataError| SettingsError::refused("data", error.to_string(), &loaded.origins);
+        let refused = |(key, problem)| SettingsError::refused(key, problem, &loaded.origins);
         let builder = Builder { model, data, settings, facts, origins: &loaded.origins };
         match (builder.data.source, builder.data.load) {
             (Source::Generated, _) => {
@@ -63,7 +62,7 @@ impl Scoring {
             (Source::Files, Load::Whole) => {
                 let files = Files::open(&builder.data).map_err(refused)?;
                 builder.affords_all(&files)?;
-                let all = InMemory::load(files).map_err(refused)?;
+                let all = InMemory::load(files).map_err(|error| refused(("data", error.to_string())))?;
                 builder.on(all)
             }
         }
