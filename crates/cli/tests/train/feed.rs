@@ -243,11 +243,14 @@ fn flags_choose_models_and_wrong_ones_are_named() {
     let missing = refused("train scoring --device cpu --out missing --preprocessed-dir nowhere");
     assert_snapshot!(missing, @r#"error: --preprocessed-dir "nowhere": data.folder: there is no folder nowhere"#);
     let nothing = refused("train scoring --device cpu --out nothing --data-pattern nowhere/*.pkl");
-    assert_snapshot!(nothing, @"");
+    assert_snapshot!(
+        nothing,
+        @r#"error: --data-pattern "nowhere/*.pkl": data.pattern: nowhere/*.pkl: the file: no file fits this pattern"#
+    );
     let other = refused("train gpt --device cpu --out other --preprocessed-dir data");
-    assert_snapshot!(other, @"");
+    assert_snapshot!(other, @r#"error: --preprocessed-dir "data": unknown key `data.folder`"#);
     let zero = refused(&format!("{run} --out zero --max-cache-batches 0"));
-    assert_snapshot!(zero, @"");
+    assert_snapshot!(zero, @"error: --max-cache-batches 0: data.cache_batches: must be at least 1, or null");
 }
 
 #[test]

@@ -188,3 +188,111 @@ fn following(at: Cursor, len: u64) -> Cursor {
         Cursor { epoch: at.epoch + 1, position: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lowtide_data::DataError;
+    use lowtide_data::Place;
+    use lowtide_data::feed::OnDamage;
+    use lowtide_data::order::{Layout, Shuffle};
+
+    use super::*;
+
+    /// Five shards of four items, named by their numbers; some shards cannot be read.
+    struct Numbered {
+        layout: Layout,
+        damaged: Vec<u32>,
+    }
+
+    impl Store for Numbered {
+        type Sample = u64;
+
+        fn layout(&self) -> &Layout {
+            &self.layout
+        }
+
+        fn shard_bytes(&self, _shard: u32) -> Bytes {
+            Bytes(4)
+        }
+
+        fn sample_bytes(&self, _sample: SampleId) -> Bytes {
+            Bytes(1)
+        }
+
+        fn read_shard(&self, shard: u32) -> Result<Vec<u64>, DataError> {
+            self.read_samples(shard, &[0, 1, 2, 3])
+        }
+
+        fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<u64>, DataError> {
+            if self.damaged.contains(&shard) {
+                let (file, problem) = (format!("shard-{shard}").into(), "it is damaged".to_owned());
+                return Err(DataError::Malformed { file, place: Place::Whole, problem });
+            }
+            Ok(places.iter().map(|index| self.layout.number_of(SampleId { shard, index: *index })).collect())
+        }
+    }
+
+    fn stream(shuffle: Shuffle, counting: Counting, damaged: Vec<u32>) -> Stream<Numbered> {
+        let store = Numbered { layout: Layout::new([4; 5]), damaged };
+        let order = Order::new(store.layout.clone(), shuffle, 3);
+        let options = FeedOptions { on_damage: OnDamage::Skip, ..FeedOptions::new(Bytes(9)) };
+        let decode = |number: &u64, _| {
+            let id = number.to_string();
+            let (sequence, nodes, edges) = (Vec::new(), Vec::new(), Vec::new());
+            Ok(Arc::new(Item { id, sequence, steps: 0, nodes, node_count: 0, edges, score: 0.0 }))
+        };
+        Stream::new(Arc::new(store), order, options, counting, Box::new(decode))
+    }
+
+    fn taken(stream: &mut Stream<Numbered>, first: u64, count: u32) -> Vec<u64> {
+        stream.take(first, count).unwrap().iter().map(|item| item.id.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn places_are_those_of_the_order_however_they_are_asked_for() {
+        let shuffle = Shuffle::Window { shards: 2 };
+        let through = Counting::Through { end: 60 };
+        let mut all = stream(shuffle, through, Vec::new());
+        let order: Vec<u64> = (0..20).flat_map(|step| taken(&mut all, 3 * step, 3)).collect();
+        let expect = all.order.samples_from(Cursor::default()).map(|(_, sample)| all.store.layout.number_of(sample));
+        assert_eq!(order, expect.take(60).collect::<Vec<_>>());
+        // Again, less, more, back, and far ahead.
+        let mut asked = stream(shuffle, through, Vec::new());
+        for (first, count) in [(0, 4), (0, 1), (0, 6), (6, 3), (6, 3), (2, 5), (41, 7), (41, 2), (43, 5), (58, 2)] {
+            let range = first as usize..first as usize + count as usize;
+            assert_eq!(taken(&mut asked, first, count), order[range], "{first}, {count}");
+        }
+    }
+
+    #[test]
+    fn an_evaluation_begins_where_the_last_one_ended() {
+        let mut stream = stream(Shuffle::Sequential, Counting::Again, Vec::new());
+        for _ in 0..3 {
+            let pass: Vec<u64> = (0..5).flat_map(|batch| taken(&mut stream, 4 * batch, 4)).collect();
+            assert_eq!(pass, (0..20).collect::<Vec<_>>());
+        }
+        assert_eq!(stream.before.fetched, Fetched::default(), "no feed was started anew");
+        assert_eq!(taken(&mut stream, 0, 2), [0, 1]);
+        assert_eq!(taken(&mut stream, 0, 2), [0, 1], "one that was cut");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_missing_from_its_own_place() {
+        let mut stream = stream(Shuffle::Sequential, Counting::Through { end: 40 }, vec![1]);
+        assert_eq!(taken(&mut stream, 2, 4), [2, 3], "4 and 5 are of the damaged shard");
+        assert_eq!(taken(&mut stream, 6, 4), [8, 9]);
+        assert_eq!(taken(&mut stream, 4, 4), [0; 0], "all of it");
+        assert_eq!(taken(&mut stream, 18, 4), [18, 19, 0, 1]);
+        assert!(stream.figures().skipped >= 4, "{:?}", stream.figures());
+    }
+
+    #[test]
+    fn with_the_best_policy_the_least_is_read() {
+        let shuffle = Shuffle::Window { shards: 2 };
+        let mut stream = stream(shuffle, Counting::Through { end: 100 }, Vec::new());
+        (0..10).for_each(|step| drop(taken(&mut stream, 10 * step, 10)));
+        let figures = stream.figures();
+        assert_eq!(Bytes(figures.fetched.bytes_read), figures.optimum);
+        assert_eq!(figures.fetched.hits + figures.fetched.loads, 100);
+    }
+}
