@@ -10,6 +10,7 @@ Same files, same order, same number of batches cached, in one run and in turn. N
 import argparse
 import gc
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -79,8 +80,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2, help="threads of the feed (default 2)")
-    parser.add_argument("--disk", metavar="SIZE", help="bytes a second that the disk gives (100MB), or `free`: the page "
-                        "cache is emptied before each epoch. Without this it is warm")
+    parser.add_argument("--disk", metavar="SIZE", help="bytes a second that the disk gives (100MB), or `free`: the "
+                        "page cache is emptied before each epoch. Without this it is warm")
     parser.add_argument("--no-collect", action="store_true", help="spare Python the gc.collect() at each eviction")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--order", help=argparse.SUPPRESS)
@@ -95,8 +96,6 @@ def main():
     reading = ["--drop-page-cache"] if args.disk else ["--keep-page-cache"]
     with tempfile.TemporaryDirectory() as folder:
         order = Path(folder) / "order.jsonl"
-        import subprocess
-
         with open(order, "w") as file:
             subprocess.run([str(word) for word in [*feed, "--print-order"]], stdout=file, check=True)
         with open(order) as file:
@@ -153,7 +152,8 @@ def report(args, head, count, results):
             f"{kit.middle(of('device_bytes_per_epoch')) / 1e6:,.0f} MB", f"{max(of('peak_rss_bytes')) / 1e6:,.0f} MB",
         ])
     disk = f"page cache emptied before each epoch, disk {args.disk}" if args.disk else "warm page cache"
-    print(f"\n{len(head['files'])} batches, {count} samples, {args.cache_batches} batches cached, {head['shuffle']}, {disk}\n")
+    batches = f"{len(head['files'])} batches, {count} samples, {args.cache_batches} batches cached"
+    print(f"\n{batches}, {head['shuffle']}, {disk}\n")
     kit.table(["", "samples/s", "against Python", "loads an epoch", "from disk an epoch", "peak RSS"], rows)
     if args.disk:
         lru, belady = (kit.middle([run["loads_per_epoch"] for run in results[name]])

@@ -1,7 +1,7 @@
 """Does training on a data set larger than its host line stay under the line, seen from outside?
 
-Generates a set (or takes one), trains `scoring` on it under the line and once with everything in memory, and samples the
-process's resident memory from /proc every 50 ms. Needs no more than Python and the programs:
+Generates a set (or takes one), trains `scoring` on it under the line and once with everything in memory, and samples
+the process's resident memory from /proc every 50 ms. Needs no more than Python and the programs:
 
     python benches/host_line.py --size 500MB --line 450MB          # quick
     python benches/host_line.py --size 8GB --line 1GB              # what it is for; 10 GB of disk
@@ -99,7 +99,8 @@ def main():
                          f"{(told['peak_rss_bytes'] or 0) / 1e6:,.0f} MB", f"{seen['seconds']:.0f} s",
                          " ".join(f"{model} {hash}" for model, hash in hashes.items())])
         print()
-        kit.table(["", "exit code", "on disk", "peak RSS from outside", "told in summary.json", "time", "weights"], rows)
+        head = ["", "exit code", "on disk", "peak RSS from outside", "told in summary.json", "time", "weights"]
+        kit.table(head, rows)
         if over:
             sys.exit(f"error: the line of {line_bytes} bytes was passed")
     finally:

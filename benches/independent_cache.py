@@ -1,8 +1,8 @@
 """Are the feed's loads those of an independent simulation of the same order?
 
 Takes the order that `feed --print-order` prints, simulates the two policies by the book, with no code in common, and
-compares with what the real feed counted on the real files. Ends with exit code 1 where a number differs. Needs no more
-than Python:
+compares with what the real feed counted on the real files. Ends with exit code 1 where a number differs. Needs no
+more than Python:
 
     lowtide generate scoring --out data/small --samples 4000 --per-file 40
     python benches/independent_cache.py data/small
@@ -19,8 +19,8 @@ import kit
 
 
 def furthest_next_use(uses, counted, sizes, capacity):
-    """Loads in the first `counted` uses. Out goes what is needed latest; what is needed later than all that would have to
-    go is not kept at all."""
+    """Loads in the first `counted` uses. Out goes what is needed latest; what is needed later than all that would have
+    to go is not kept at all."""
     places = {}
     for at, unit in enumerate(uses):
         places.setdefault(unit, []).append(at)

@@ -1,16 +1,16 @@
 """How do other libraries read a data set larger than their memory, and how does the feed?
 
-Shards of 32 MiB with samples of 64 KiB that hold their own number; every contender reads its own format of the same samples,
-in a process of its own, in turn. Told are bytes from the disk an epoch as a share of the set, samples a second, the peak of
-resident memory, and how far samples move: the mean distance between place in the epoch and place in the set, as a share of
-the set (a full shuffle has 0.333), so that nobody wins by shuffling less.
+Shards of 32 MiB with samples of 64 KiB that hold their own number; every contender reads its own format of the same
+samples, in a process of its own, in turn. Told are bytes from the disk an epoch as a share of the set, samples a
+second, the peak of resident memory, and how far samples move: the mean distance between place in the epoch and place
+in the set, as a share of the set (a full shuffle has 0.333), so that nobody wins by shuffling less.
 
     python -m venv peers && peers/bin/pip install numpy litdata mosaicml-streaming datasets grain array_record
     peers/bin/python benches/peers.py --work /somewhere/with/15GB
 
-Where a memory cgroup of yours is named (--memory-cgroup), contenders run in it with the line and their base as its limit, so
-that the page cache counts. Without one, the page cache is as large as the machine: `cold` empties it before each epoch, so
-that what was not kept on purpose is read again, and `warm` leaves it alone, so that nothing is.
+Where a memory cgroup of yours is named (--memory-cgroup), contenders run in it with the line and their base as its
+limit, so that the page cache counts. Without one, the page cache is as large as the machine: `cold` empties it before
+each epoch, so that what was not kept on purpose is read again, and `warm` leaves it alone, so that nothing is.
 """
 
 import argparse
@@ -301,7 +301,7 @@ def compete(args, names, able, ours, join):
                 # A peer's line is that of the cgroup; without one it has none.
                 for name in names if args.memory_cgroup or line == lines[0] else []:
                     if (name, shuffle) == ("litdata", "full"):
-                        print("litdata: shuffles chunks and the samples of each, so it has no full shuffle", file=sys.stderr)
+                        print("litdata: has no full shuffle, only of chunks and within each", file=sys.stderr)
                         continue
                     command = [sys.executable, __file__, "--worker", name, "--folder", able[name], "--shuffle", shuffle,
                                "--shards", args.shards, "--window", args.window, "--threads", args.threads,

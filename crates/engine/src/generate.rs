@@ -38,8 +38,8 @@ const MOST_SAMPLES: u64 = 100_000_000;
 /// Write made-up training data of any size.
 ///
 /// The samples are those that the workload makes up for itself, as files like those that people have: the score of a
-/// sample depends on its sequence and on its graph, so that a model that sees both does better. Files are written whole or
-/// not at all; the same command, run again, goes on where it stopped.
+/// sample depends on its sequence and on its graph, so that a model that sees both does better. Files are written whole
+/// or not at all; the same command, run again, goes on where it stopped.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide generate scoring --out data/traces --size 500MB
@@ -84,7 +84,8 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "MIN..MAX", default_value = "8..48", value_parser = steps)]
     steps: RangeInclusive<u64>,
 
-    /// What the files are: batches of torch.save, or pickles (one sample in each, or a list) with a scores.csv beside them.
+    /// What the files are: batches of torch.save, or pickles (one sample in each, or a list) with a scores.csv beside
+    /// them.
     #[arg(long, value_name = "FORMAT", default_value = "pt")]
     format: Format,
 

@@ -28,7 +28,8 @@ pub(super) struct OutFolder {
 }
 
 impl OutFolder {
-    /// Makes the folder, or goes on in one that the same command began. Anything else that is in it is a reason to refuse.
+    /// Makes the folder, or goes on in one that the same command began. Anything else that is in it is a reason to
+    /// refuse.
     pub(super) fn open(path: &Path, plan: &Plan) -> Result<OutFolder, Failure> {
         let failed = |error: io::Error| Failure { text: format!("{}: {error}", path.display()), hint: None };
         fs::create_dir_all(path).map_err(failed)?;

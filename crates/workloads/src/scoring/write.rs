@@ -249,8 +249,7 @@ mod tests {
 
     #[test]
     fn what_a_file_takes_is_foreseen() {
-        let formats =
-            [ItemFormat::Pt, ItemFormat::Pickle(Packing::Plain, PickledItems::List)].map(|format| files(format));
+        let formats = [ItemFormat::Pt, ItemFormat::Pickle(Packing::Plain, PickledItems::List)].map(files);
         for (files, count) in formats.iter().flat_map(|files| [(files, 1), (files, 40), (files, 1000)]) {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("items");
