@@ -23,7 +23,8 @@ use rustix::fs::{Advice, fadvise};
 use serde_json::json;
 
 const USAGE: &str = "usage: feed DIR [--cache SIZE | --cache-batches N] [--policy belady|lru] [--threads N] \
-    [--epochs N] [--seed N] [--window N | --full | --sequential] [--keep-page-cache] [--drop-page-cache] [--copy] [--print-order]";
+    [--epochs N] [--seed N] [--window N | --full | --sequential] \
+    [--keep-page-cache] [--drop-page-cache] [--copy] [--print-order]";
 
 /// What was typed.
 struct Args {
