@@ -107,6 +107,7 @@ fn any_key() -> impl Strategy<Value = String> {
 prop_compose! {
     fn any_train()(
         steps in 1u64..,
+        epochs in prop::option::of(1u64..),
         batch in 1u32..,
         share in prop::option::of(0u32..1000),
         precision in prop::sample::select(vec![Precision::Auto, Precision::Fp32, Precision::Bf16, Precision::Fp16]),
@@ -114,7 +115,7 @@ prop_compose! {
     ) -> TrainSettings {
         let samples = share.and_then(|share| MicroBatch::new(1 + share % batch));
         let micro_batch = samples.map_or(MicroBatchChoice::Auto, MicroBatchChoice::Samples);
-        TrainSettings { steps, batch, micro_batch, precision, recompute }
+        TrainSettings { steps, epochs, batch, micro_batch, precision, recompute }
     }
 }
 

@@ -61,7 +61,12 @@ pub fn series(loaded: &Loaded) -> Result<Option<Series>> {
 /// Parameters are drawn from the engine's generators, so the caller seeds those first.
 pub fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<Built> {
     let built = |workload: Box<dyn Workload>, settings| Built { workload, settings, notes: Vec::new() };
-    match loaded.settings.workload.as_str() {
+    let workload = loaded.settings.workload.as_str();
+    if loaded.settings.train.epochs.is_some() && ["gpt", "qca"].contains(&workload) {
+        let problem = format!("the data of `{workload}` has no end: say train.steps");
+        return Err(SettingsError::refused("train.epochs", problem, &loaded.origins).into());
+    }
+    match workload {
         "gpt" => {
             let (gpt, settings) = Gpt::build(loaded, facts.device)?;
             Ok(built(Box::new(gpt), settings))

@@ -58,7 +58,7 @@ pub(crate) struct Course {
 
 impl Supply {
     /// Feeds from `parts` within `room`.
-    pub(crate) fn new<S: ItemStore>(
+    pub(crate) fn begin<S: ItemStore>(
         parts: &Parts<S>,
         settings: &DataSettings,
         room: &Room,

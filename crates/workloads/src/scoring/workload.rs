@@ -139,7 +139,7 @@ impl Builder<'_> {
             })?,
         };
         let course = Course { seed: settings.seed, samples: settings.train.steps.saturating_mul(batch.into()) };
-        let Supplied { supply, settings: data, notes } = Supply::new(&parts, &data, &room, &needs[0], course);
+        let Supplied { supply, settings: data, notes } = Supply::begin(&parts, &data, &room, &needs[0], course);
         let settings = RunSettings { data: serde_json::to_value(data).expect("plain values"), ..settings };
         let reserve = if is_loaded { Bytes::ZERO } else { room.bytes() };
         let scoring = Scoring { name, model: network, mode, supply, widths, reserve, device: facts.device };
