@@ -104,12 +104,12 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     pub(crate) batch_size: Option<u32>,
 
-    #[command(flatten)]
-    pub(crate) scoring: ScoringArgs,
-
     /// Print every event as a line of JSON on standard output, and nothing else there.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) scoring: ScoringArgs,
 }
 
 /// What only the workload scoring takes.

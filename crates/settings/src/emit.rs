@@ -114,6 +114,7 @@ model: {}
 data: {}
 train:
   batch: 32
+  epochs: null
   micro_batch: auto
   precision: auto
   recompute: auto

@@ -214,13 +214,18 @@ impl ItemStore for Files {
 /// Items of files that were all read at the start.
 pub(crate) struct InMemory {
     files: Files,
-    shards: Vec<Vec<Packed>>,
+    shards: Vec<Option<Vec<Packed>>>,
 }
 
 impl InMemory {
-    /// Reads everything.
-    pub(crate) fn load(files: Files) -> Result<InMemory, DataError> {
-        let shards = (0..files.layout().shards()).map(|shard| files.read_shard(shard)).collect::<Result<_, _>>()?;
+    /// Reads everything. What cannot be read and is to be left out is tried again when it is needed, and counted there.
+    pub(crate) fn load(files: Files, on_damage: OnDamage) -> Result<InMemory, DataError> {
+        let read = |shard| match (files.read_shard(shard), on_damage) {
+            (Ok(samples), _) => Ok(Some(samples)),
+            (Err(_), OnDamage::Skip) => Ok(None),
+            (Err(error), OnDamage::Stop) => Err(error),
+        };
+        let shards = (0..files.layout().shards()).map(read).collect::<Result<_, _>>()?;
         Ok(InMemory { files, shards })
     }
 }
@@ -241,11 +246,14 @@ impl Store for InMemory {
     }
 
     fn read_shard(&self, shard: u32) -> Result<Vec<Packed>, DataError> {
-        Ok(self.shards[shard as usize].clone())
+        self.shards[shard as usize].clone().map_or_else(|| self.files.read_shard(shard), Ok)
     }
 
     fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<Packed>, DataError> {
-        Ok(places.iter().map(|place| self.shards[shard as usize][*place as usize].clone()).collect())
+        match &self.shards[shard as usize] {
+            Some(samples) => Ok(places.iter().map(|place| samples[*place as usize].clone()).collect()),
+            None => self.files.read_samples(shard, places),
+        }
     }
 }
 

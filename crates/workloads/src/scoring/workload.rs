@@ -17,7 +17,7 @@ use super::item::{Item, Items, Widths};
 use super::metrics::Agreement;
 use super::model::Model;
 use super::room::{Needs, Process, Room};
-use super::set::{Files, InMemory, ItemStore, Parts};
+use super::set::{Files, InMemory, ItemStore, Parts, on_damage};
 use super::settings::{DataSettings, Load, ModelName, ModelSettings, Source};
 use super::supply::{Course, Supplied, Supply};
 
@@ -62,7 +62,8 @@ impl Scoring {
             (Source::Files, Load::Whole) => {
                 let files = Files::open(&builder.data).map_err(refused)?;
                 builder.affords_all(&files)?;
-                let all = InMemory::load(files).map_err(|error| refused(("data", error.to_string())))?;
+                let all = InMemory::load(files, on_damage(&builder.data));
+                let all = all.map_err(|error| refused(("data", error.to_string())))?;
                 builder.on(all)
             }
         }
@@ -157,8 +158,24 @@ impl Builder<'_> {
     }
 }
 
+/// Items that a run with these settings trains on.
+pub(crate) fn training_count(settings: &RunSettings, origins: &Origins) -> Result<u64, SettingsError> {
+    let data: DataSettings = typed(&settings.data, "data", origins)?;
+    let count = match data.source {
+        Source::Generated => {
+            let items = Generated { seed: settings.seed, count: data.count };
+            Parts::of(Drawn::new(Box::new(items)), 0).counts()
+        }
+        Source::Files => {
+            let files = Files::open(&data).map_err(|(key, problem)| SettingsError::refused(key, problem, origins))?;
+            Parts::of(files, 0).counts()
+        }
+    };
+    Ok(count[0])
+}
+
 /// Steps, evaluations and checkpoints by passes over the data, where those are asked for.
-fn with_epochs(mut settings: RunSettings, samples: u64, origins: &Origins) -> RunSettings {
+pub(crate) fn with_epochs(mut settings: RunSettings, samples: u64, origins: &Origins) -> RunSettings {
     let Some(epochs) = settings.train.epochs else { return settings };
     let batch = u64::from(settings.train.batch);
     settings.train.steps = samples.saturating_mul(epochs).div_ceil(batch);
@@ -177,6 +194,9 @@ fn resolved(settings: &RunSettings, facts: &DeviceFacts, origins: &Origins) -> R
     Ok(line.map_err(|error| SettingsError::refused("memory.host_line", error.to_string(), origins))?)
 }
 
+/// What tensors may take while it is found out what they need.
+const ROOM_TO_FIND_OUT: Bytes = Bytes::from_mib(64);
+
 /// Computes the gradients of a batch of one item, so that libraries are loaded and their scratch is there before memory
 /// is shared out; what tensors then took, moments included. Parameters and random numbers stay as they were.
 fn warm_up(
@@ -188,7 +208,8 @@ fn warm_up(
     line: Bytes,
 ) -> Result<Bytes> {
     let before = attempt(|| rng::state(device)).and_then(|state| state)?;
-    let left = line.saturating_sub(host::resident_without_tensors());
+    // A line that is passed already will be refused, with the least that works: for that, this has to be known all the same.
+    let left = line.saturating_sub(host::resident_without_tensors()).max(ROOM_TO_FIND_OUT);
     host::set_line(Line::at(left).unwrap_or(Line::NONE));
     host::reset_peak();
     let compute = |count: u32| {
