@@ -84,7 +84,8 @@ fn help_on_training() {
 
     Arguments:
       [CONFIG]
-              The configuration, a YAML file. May be left out with --resume: the run's own is used
+              The configuration, a YAML file, or the name of a workload (gpt, qca, scoring) for its own
+              small one. May be left out with --resume: the run's own is used
 
     Options:
           --set <KEY=VALUE>
@@ -102,6 +103,8 @@ fn help_on_training() {
 
           --out <DIR>
               The run folder itself. Default: a new folder under runs/ named after the configuration
+
+              [alias: --output-dir]
 
           --device <DEVICE>
               Where to train: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where
@@ -131,17 +134,58 @@ fn help_on_training() {
               that step fails. times=N fails N tries in a row, alloc=N fails the N-th allocation of the
               phase (on a GPU always the first).
 
+          --epochs <N>
+              Passes over the training data (train.epochs)
+
+          --batch-size <N>
+              Samples in a step (train.batch)
+
           --json
               Print every event as a line of JSON on standard output, and nothing else there
 
       -h, --help
               Print help (see a summary with '-h')
 
+    Options of the workload scoring:
+          --preprocessed-dir <DIR>
+              A folder of batch files or of shards, read as they are needed (data.folder)
+
+          --data-pattern <PATTERN>
+              Files by a pattern, such as 'traces/*.pkl*', all read at the start (data.pattern,
+              data.load=whole)
+
+          --scores-file <FILE>
+              A table (CSV) with the score of each id (data.scores)
+
+          --max-cache-batches <N>
+              Batch files or shards that are kept in memory (data.cache_batches). Default: what the host
+              line allows
+
+          --run-lstm
+              Train the LSTM over the sequence alone (model.run)
+
+          --no-run-lstm
+              Leave it out
+
+          --run-gnn-det
+              Train the LSTM with a graph network
+
+          --no-run-gnn-det
+              Leave it out
+
+          --run-gvae
+              Train the LSTM with a variational graph encoder
+
+          --no-run-gvae
+              Leave it out
+
     Examples:
       lowtide train configs/gpt-tiny.yaml                     train the small example
       lowtide train configs/gpt-tiny.yaml --line 64MiB        ... inside 64 MiB of tensor memory
       lowtide train configs/gpt-tiny.yaml --set train.steps=50 --out runs/short
       lowtide train --resume --out runs/short                 go on where it stopped
+      lowtide train scoring --preprocessed-dir batches --host-line 2GiB --epochs 20
+                                                              three models on files larger than memory
 
     Signals:
       SIGINT (Ctrl-C), SIGTERM   finish the step, save and end; a second one ends at once

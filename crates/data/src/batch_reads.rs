@@ -3,8 +3,9 @@
 //! The samples are laid out as records of shards before a value is read, and each value is then read to its place: one
 //! that is all of its storage straight from the file, others out of the storage, which is held for the moment.
 
+use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lowtide_core::Bytes;
 
@@ -70,9 +71,22 @@ pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<Looked, DataError
 pub(crate) struct Found {
     data: Arc<DataFile>,
     file: BatchFile,
+    /// Where the storages begin whose checksums were found right; what is read in part has no other check.
+    verified: Mutex<HashSet<u64>>,
 }
 
 impl Found {
+    /// Makes sure, once, that a storage of which a part is read is undamaged.
+    fn verify(&self, storage: &Storage) -> Result<(), DataError> {
+        let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified().contains(&position(storage)) {
+            return Ok(());
+        }
+        storage.verify_in_file()?;
+        verified().insert(position(storage));
+        Ok(())
+    }
+
     /// Opens a file to read much of it.
     pub(crate) fn to_read(path: &Path) -> Result<Self, DataError> {
         Self::open(path, HELD_FILE)
@@ -86,7 +100,7 @@ impl Found {
     fn open(path: &Path, hold: u64) -> Result<Self, DataError> {
         let data = DataFile::open(path, hold)?;
         let file = BatchFile::find(&data)?;
-        Ok(Self { data, file })
+        Ok(Self { data, file, verified: Mutex::default() })
     }
 
     /// Memory that it takes, about.
@@ -103,7 +117,7 @@ pub(crate) fn read(
     which: Which<'_>,
     pages: PageCache,
 ) -> Result<Vec<Packed>, DataError> {
-    let Found { data, file } = found;
+    let Found { data, file, .. } = found;
     let path = data.path();
     if file.samples() != known.len() as u64 {
         return Err(changed(path));
@@ -120,7 +134,7 @@ pub(crate) fn read(
         Which::Apart(_) => plan.in_own_buffers(),
     };
     let mut buffers = buffers.ok_or_else(|| no_memory(path, plan.room.bytes()))?;
-    fill(data, plan.write(&mut buffers), &mut buffers)?;
+    fill(found, plan.write(&mut buffers), &mut buffers)?;
     data.after_reading(pages);
     Ok(plan.packed(buffers))
 }
@@ -269,7 +283,8 @@ impl Wanted<'_> {
 }
 
 /// Reads what is still in the file, storage by storage in the order of the file.
-fn fill(data: &DataFile, mut wanted: Vec<Wanted<'_>>, buffers: &mut [Memory]) -> Result<(), DataError> {
+fn fill(found: &Found, mut wanted: Vec<Wanted<'_>>, buffers: &mut [Memory]) -> Result<(), DataError> {
+    let data = &*found.data;
     let storage_of = |wanted: &Wanted<'_>| (position(&wanted.view.storage), Arc::as_ptr(&wanted.view.storage));
     wanted.sort_by_key(storage_of);
     let groups: Vec<&[Wanted<'_>]> = wanted.chunk_by(|one, other| storage_of(one) == storage_of(other)).collect();
@@ -301,6 +316,7 @@ fn fill(data: &DataFile, mut wanted: Vec<Wanted<'_>>, buffers: &mut [Memory]) ->
                     in_order.read_into(storage, &mut bytes)?;
                     group.iter().try_for_each(|one| copy_into(one.view, &bytes, one.slot(buffers)))?;
                 } else {
+                    found.verify(storage)?;
                     let mut loader = Loader::new(Bytes::ZERO);
                     group.iter().try_for_each(|one| loader.read_into(one.view, one.slot(buffers)))?;
                 }

@@ -53,7 +53,8 @@ pub(crate) enum Which<'a> {
 /// Files of samples, all of one kind: shards, or batch files as [`BatchFile`](crate::BatchFile) reads them.
 ///
 /// Known of each sample are what it takes in memory and the hash of its id, of each file its size and time of change; a
-/// file that is no longer the one that was looked at is an error, never other data. Only batch files whose samples are read one by one stay open, a few of them.
+/// file that is no longer the one that was looked at is an error, never other data. Only batch files whose samples are
+/// read one by one stay open, a few of them.
 #[derive(Debug)]
 pub struct DataSet {
     folder: PathBuf,

@@ -110,6 +110,20 @@ impl Storage {
         Ok(())
     }
 
+    /// Reads all of it, a piece at a time, to see whether its checksum is right, where there is one.
+    pub(crate) fn verify_in_file(&self) -> Result<(), DataError> {
+        const PIECE: u64 = 1 << 18;
+        let (Some(checksum), Source::File { offset: start }) = (self.checksum, &self.source) else { return Ok(()) };
+        let mut hasher = Hasher::new_with_initial(checksum.before);
+        let mut piece = vec![0; PIECE.min(self.length) as usize];
+        for offset in (0..self.length).step_by(PIECE as usize) {
+            let piece = &mut piece[..PIECE.min(self.length - offset) as usize];
+            self.file.read_at(piece, start.saturating_add(offset), &self.place)?;
+            hasher.update(piece);
+        }
+        self.check(checksum, hasher.finalize())
+    }
+
     /// Whether these are all its bytes, by the checksum, where there is one.
     pub(crate) fn verify(&self, bytes: &[u8]) -> Result<(), DataError> {
         let Some(checksum) = self.checksum else { return Ok(()) };

@@ -180,6 +180,28 @@ fn a_file_that_changes_while_a_run_is_on_is_an_error_and_never_other_data() {
 
 /// Where size and time are those of the old file, the content tells.
 #[test]
+fn damage_far_from_the_samples_that_are_read_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = batch_path(folder.path(), 0);
+    // One storage for all samples, of which one is a hundredth.
+    let values = floats_of(&[100, 4096], |place| place as f32);
+    write_pt(
+        &path,
+        &dict(vec![("values", values), ("id", list(100, |number| PtValue::Str(number.to_string().into())))]),
+    )
+    .expect("written");
+    let set = open(folder.path());
+    assert_eq!(set.read_samples(0, &[3]).expect("undamaged").len(), 1);
+    drop(set);
+    let mut bytes = fs::read(&path).expect("read");
+    let place = bytes.len() * 3 / 4;
+    bytes[place] ^= 1;
+    fs::write(&path, bytes).expect("written");
+    let error = open(folder.path()).read_samples(0, &[3]).expect_err("damaged").to_string();
+    assert!(error.contains("checksum"), "{error}");
+}
+
+#[test]
 fn another_file_under_an_old_stamp_is_found_by_what_it_holds() {
     for kind in KINDS {
         let folder = folder(kind, 4);

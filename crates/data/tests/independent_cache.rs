@@ -115,6 +115,14 @@ fn feed(set: &Arc<DataSet>, order: &Order, budget: u64, policy: Policy, threads:
     (feed.stats().loads, feed.capacity().get())
 }
 
+/// Whether the largest files of a window can be kept together.
+fn fits(set: &DataSet, shuffle: Shuffle, capacity: u64) -> bool {
+    let Shuffle::Window { shards } = shuffle else { return true };
+    let mut sizes: Vec<u64> = (0..set.layout().shards()).map(|shard| set.shard_bytes(shard).get()).collect();
+    sizes.sort_unstable();
+    sizes.iter().rev().take(shards as usize).sum::<u64>() <= capacity
+}
+
 fn check(one_size: bool) {
     let folder = tempdir().unwrap();
     write_files(folder.path(), one_size);
@@ -122,7 +130,7 @@ fn check(one_size: bool) {
     let whole = set.bytes().get();
     let shuffles = [1, 3, 6].map(|shards| Shuffle::Window { shards });
     let shuffles = shuffles.into_iter().chain([Shuffle::Sequential, Shuffle::Full]);
-    let mut different = 0;
+    let (mut different, mut compared) = (0, 0);
     for (shuffle, seed) in shuffles.flat_map(|shuffle| [(shuffle, 1), (shuffle, 2)]) {
         let order = Order::new(set.layout().clone(), shuffle, seed);
         let uses = Uses::of(&set, &order);
@@ -131,11 +139,16 @@ fn check(one_size: bool) {
             let (belady, capacity) = feed(&set, &order, budget, Policy::Belady, threads);
             let (lru, _) = feed(&set, &order, budget, Policy::Lru, threads);
             let what = format!("{shuffle:?}, seed {seed}, {percent} %");
-            assert_eq!(belady, uses.furthest_next_use(capacity), "belady: {what}");
+            // A window that does not fit is read by samples, which the simulation of whole files knows nothing of.
+            if fits(&set, shuffle, capacity) {
+                assert_eq!(belady, uses.furthest_next_use(capacity), "belady: {what}");
+                compared += 1;
+            }
             assert_eq!(lru, uses.least_recently_used(capacity), "lru: {what}");
             different += u32::from(belady < lru);
         }
     }
+    assert!(compared >= 30, "{compared} of 40");
     assert!(different > 20, "a test that could not tell the policies apart would say nothing: {different}");
 }
 

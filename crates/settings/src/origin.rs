@@ -57,6 +57,11 @@ impl Origins {
         }
     }
 
+    /// Whether the key at exactly `path` was typed, and not read from a file.
+    pub fn is_typed(&self, path: &str) -> bool {
+        matches!(self.exactly(path), Some(Origin::Set { .. } | Origin::Flag { .. }))
+    }
+
     /// Where the key at exactly `path` was written.
     pub(crate) fn exactly(&self, path: &str) -> Option<&Origin> {
         self.0.get(path)

@@ -130,6 +130,45 @@ fn a_run_goes_on_in_the_middle_of_an_epoch() {
 }
 
 #[test]
+fn a_run_does_not_go_on_with_other_files() {
+    let place = place();
+    place.ends(0, &format!("{RUN} --out cut --set train.steps=27"));
+    let (first, second) = (&files(&place)[0], &files(&place)[1]);
+    let aside = place.path("aside.pt");
+    fs::rename(first, &aside).unwrap();
+    let ran = place.ends(2, "train --resume --device cpu --out cut --set train.steps=60");
+    assert!(ran.stderr.contains("not those that the run began with"), "{}", ran.stderr);
+    fs::copy(second, first).unwrap();
+    place.ends(2, "train --resume --device cpu --out cut --set train.steps=60");
+    fs::rename(&aside, first).unwrap();
+    place.resume("cut", "--set train.steps=60");
+}
+
+#[test]
+fn nothing_to_evaluate_on_that_can_be_read_is_an_error_and_no_search_without_end() {
+    let place = Place::new();
+    place.ends(0, "generate scoring --out data --samples 40 --per-file 1");
+    for path in files(&place) {
+        let mut bytes = fs::read(&path).unwrap();
+        let length = bytes.len();
+        bytes[length * 3 / 10..length * 7 / 10].iter_mut().for_each(|byte| *byte ^= 0xFF);
+        fs::write(path, bytes).unwrap();
+    }
+    let ran = place.ends(2, &format!("{RUN} --out none --set data.on_damage=skip"));
+    assert!(ran.stderr.contains("can be read"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_was_typed_comes_before_the_file() {
+    let place = place();
+    let run = "train scoring --device cpu --preprocessed-dir data --no-run-gnn-det --no-run-gvae --batch-size 8";
+    place.ends(0, &format!("{run} --out steps --set train.steps=3"));
+    assert_eq!(place.summary("steps")["steps"], json!(3));
+    let ran = place.ends(2, &format!("{run} --out both --set train.steps=3 --epochs 1"));
+    assert!(ran.stderr.contains("say train.steps or train.epochs, not both"), "{}", ran.stderr);
+}
+
+#[test]
 fn the_window_is_chosen_once() {
     let place = place();
     place.ends(0, &format!("{RUN} --out cut --set train.steps=27 --set data.window=auto --max-cache-batches 6"));

@@ -83,7 +83,7 @@ impl<T> Slot<T> {
 /// What a feed has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FeedStats {
-    /// Samples that were found in memory, by the plan.
+    /// Samples that were given out and were in memory already.
     pub hits: u64,
     /// Reads, each of a shard or of a sample.
     pub loads: u64,

@@ -28,7 +28,6 @@ pub(super) struct Plan<S: Store> {
     pub(super) upcoming: VecDeque<Planned<S::Sample>>,
     /// Reads that no thread has taken yet, in order.
     pub(super) tasks: VecDeque<Task<S::Sample>>,
-    pub(super) hits: u64,
     is_done: bool,
 }
 
@@ -37,6 +36,8 @@ pub(super) struct Planned<T> {
     pub(super) at: Cursor,
     pub(super) sample: SampleId,
     pub(super) slot: Arc<Slot<T>>,
+    /// Whether it was there already.
+    pub(super) is_hit: bool,
 }
 
 /// Something to read.
@@ -63,7 +64,6 @@ impl<S: Store> Plan<S> {
             kept: HashMap::new(),
             upcoming: VecDeque::new(),
             tasks: VecDeque::new(),
-            hits: 0,
             is_done: false,
         }
     }
@@ -87,11 +87,10 @@ impl<S: Store> Plan<S> {
             Units::Shards => store.shard_bytes(sample.shard),
             Units::Samples => store.sample_bytes(sample),
         };
-        let slot = match self.cache.need_part(unit, bytes, at) {
-            Decision::Hit => {
-                self.hits += 1;
-                Arc::clone(&self.kept[&unit])
-            }
+        let decision = self.cache.need_part(unit, bytes, at);
+        let is_hit = decision == Decision::Hit;
+        let slot = match decision {
+            Decision::Hit => Arc::clone(&self.kept[&unit]),
             Decision::Load { evict, keep } => {
                 for unit in evict {
                     self.kept.remove(&unit);
@@ -109,7 +108,7 @@ impl<S: Store> Plan<S> {
                 slot
             }
         };
-        self.upcoming.push_back(Planned { at, sample, slot });
+        self.upcoming.push_back(Planned { at, sample, slot, is_hit });
     }
 
     /// Bytes that the cache may keep.

@@ -25,7 +25,9 @@ pub struct Feed<S: Store> {
     shared: Arc<Shared<S>>,
     threads: Vec<JoinHandle<()>>,
     on_damage: OnDamage,
+    hits: u64,
     skipped: u64,
+    skipped_in_a_row: u64,
     waited: Duration,
 }
 
@@ -93,14 +95,16 @@ impl<S: Store> Feed<S> {
             thread::spawn(move || shared.read_on())
         });
         let threads = threads.collect();
-        Ok(Feed { shared, threads, on_damage: options.on_damage, skipped: 0, waited: Duration::ZERO })
+        let on_damage = options.on_damage;
+        Ok(Feed { shared, threads, on_damage, hits: 0, skipped: 0, skipped_in_a_row: 0, waited: Duration::ZERO })
     }
 
     /// The next sample; `None` at the end.
     ///
     /// # Errors
     ///
-    /// Where it cannot be read; the one behind it may be asked for.
+    /// Where it cannot be read; the one behind it may be asked for. With [`OnDamage::Skip`] only where nothing can be
+    /// read in a whole epoch.
     pub fn take(&mut self) -> Result<Option<Fed<'_, S::Sample>>, FeedError> {
         loop {
             self.shared.plan_on();
@@ -112,9 +116,17 @@ impl<S: Store> Feed<S> {
             match read {
                 Ok(block) => {
                     let (at, sample) = (planned.at, planned.sample);
+                    self.hits += u64::from(planned.is_hit);
+                    self.skipped_in_a_row = 0;
                     return Ok(Some(Fed { at, sample, block, _until_next: std::marker::PhantomData }));
                 }
-                Err(FeedError::Data(_)) if self.on_damage == OnDamage::Skip => self.skipped += 1,
+                Err(FeedError::Data(error)) if self.on_damage == OnDamage::Skip => {
+                    self.skipped += 1;
+                    self.skipped_in_a_row += 1;
+                    if self.skipped_in_a_row >= self.shared.store.layout().samples() {
+                        return Err(FeedError::Data(error));
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -124,7 +136,7 @@ impl<S: Store> Feed<S> {
     #[must_use]
     pub fn stats(&self) -> FeedStats {
         FeedStats {
-            hits: self.shared.plan().hits,
+            hits: self.hits,
             loads: self.shared.loads.load(Ordering::Relaxed),
             bytes_read: Bytes(self.shared.bytes_read.load(Ordering::Relaxed)),
             skipped: self.skipped,

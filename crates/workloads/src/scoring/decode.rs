@@ -30,13 +30,14 @@ fn parts(sample: &Packed, id: &str, scores: Option<&Scores>) -> Result<Item, Str
         Some(scores) => scores.get(id).ok_or("the table of scores does not have it")? as f32,
         None => match named(sample, &SCORE)?.to_f32().as_deref() {
             Some([score]) => *score,
-            _ => return Err(format!("its score is not one number (a table of them can be named: {SCORES_HINT})")),
+            _ => return Err(format!("its score is not one number (a table of them is named with {SCORES_HINT})")),
         },
     };
     Ok(Item { id: String::new(), sequence, steps, nodes, node_count, edges: edges(sample)?, score })
 }
 
-const SCORES_HINT: &str = "data.scores";
+/// How a table of scores is named.
+const SCORES_HINT: &str = "--scores-file or data.scores";
 
 /// Numbers in rows, and how many rows.
 fn rows(sample: &Packed, names: &[&str]) -> Result<(Vec<f32>, usize), String> {
@@ -50,7 +51,7 @@ fn rows(sample: &Packed, names: &[&str]) -> Result<(Vec<f32>, usize), String> {
     Ok((values, usize::try_from(rows).map_err(|_| "it is too large")?))
 }
 
-/// Pairs of nodes: 2 x n as torch_geometric has them, or n x 2.
+/// Pairs of nodes, 2 x n as torch_geometric has them.
 fn edges(sample: &Packed) -> Result<Vec<[u32; 2]>, String> {
     let view = named(sample, &EDGES)?;
     let View::Array { shape, .. } = &view else { return Err(format!("`{}` is a text", EDGES[0])) };
@@ -62,7 +63,6 @@ fn edges(sample: &Packed) -> Result<Vec<[u32; 2]>, String> {
             let (from, to) = values.split_at(usize::try_from(count).map_err(|_| "it is too large")?);
             from.iter().zip(to).map(|(from, to)| Ok([node(*from)?, node(*to)?])).collect()
         }
-        [_, 2] => values.chunks_exact(2).map(|pair| Ok([node(pair[0])?, node(pair[1])?])).collect(),
         [0] => Ok(Vec::new()),
         _ => Err(format!("`{}` has the shape {shape:?}, and edges are 2 x n", EDGES[0])),
     }
@@ -71,6 +71,8 @@ fn edges(sample: &Packed) -> Result<Vec<[u32; 2]>, String> {
 fn named<'a>(sample: &'a Packed, names: &[&str]) -> Result<View<'a>, String> {
     names.iter().find_map(|name| sample.get(name)).ok_or_else(|| {
         let there: Vec<&str> = sample.fields().map(|(name, _)| name).collect();
-        format!("it has no `{}` (it has {})", names[0], there.join(", "))
+        let table =
+            if names == SCORE { format!("; a table of scores is named with {SCORES_HINT}") } else { String::new() };
+        format!("it has no `{}` (it has {}){table}", names[0], there.join(", "))
     })
 }

@@ -11,6 +11,8 @@ const SLACK_SHARE: u64 = 50;
 /// Batches of items that are there beside the cache: what training and evaluation were given last, and the one that
 /// becomes a tensor.
 const BATCHES_OUT: u64 = 3;
+/// How much the base differs from one start of the program to the next.
+const UNSURE: Bytes = Bytes::from_mib(2);
 /// Into so many pieces a batch may have to be cut for the least line that works.
 const MOST_PIECES: u64 = 4;
 /// The part of the data's memory that evaluation gets, unless it needs less.
@@ -125,7 +127,7 @@ impl Room {
         let tensors = process.tensors.min(left.saturating_sub(least));
         if left < least || tensors < Bytes(process.tensors.get() / pieces) {
             let tensors = Bytes(process.tensors.get().div_ceil(pieces));
-            let needed = [beside, tensors, least].into_iter().fold(process.base, Bytes::saturating_add);
+            let needed = [beside, tensors, least, UNSURE].into_iter().fold(process.base, Bytes::saturating_add);
             return Err(TooLittle { needed, line });
         }
         Ok(asked.unwrap_or_else(|| shared(left.saturating_sub(tensors), train, eval, beside)))
@@ -148,7 +150,8 @@ impl Room {
 }
 
 fn shared(data: Bytes, train: &Needs, eval: &Needs, beside: Bytes) -> Room {
-    let for_eval = eval.most.min(eval.least.max(Bytes(data.get() / EVAL_PART)));
+    let a_part = Bytes(data.get() / EVAL_PART).min(data.saturating_sub(train.least));
+    let for_eval = eval.most.min(eval.least.max(a_part));
     let for_train = train.most.min(data.saturating_sub(for_eval)).max(train.least);
     Room { train: for_train, eval: for_eval, beside }
 }
@@ -161,7 +164,7 @@ mod tests {
 
     fn needs(shards: u64) -> Needs {
         Needs {
-            least: Bytes(2 * MIB),
+            least: Bytes(4 * MIB),
             most: Bytes((10 * shards + 3) * MIB),
             passing: Bytes(3 * MIB),
             shard: Bytes(10 * MIB),
@@ -200,13 +203,13 @@ mod tests {
     fn batches_are_taken_at_their_word() {
         assert_eq!(find(None, Some(2)), Ok([23, 13, 12]));
         assert_eq!(find(Some(400), Some(2)), Ok([23, 13, 24]));
-        assert_eq!(find(Some(350), Some(2)), Err(365));
-        assert_eq!(find(Some(365), Some(2)), Ok([23, 13, 24]));
+        assert_eq!(find(Some(350), Some(2)), Err(367));
+        assert_eq!(find(Some(367), Some(2)), Ok([23, 13, 24]));
     }
 
     #[test]
     fn the_least_line_is_named_and_works() {
-        assert_eq!(find(Some(330), None), Err(333));
-        assert_eq!(find(Some(333), None).map(|_| ()), Ok(()));
+        assert_eq!(find(Some(330), None), Err(339));
+        assert_eq!(find(Some(339), None).map(|_| ()), Ok(()));
     }
 }

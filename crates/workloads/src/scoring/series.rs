@@ -3,17 +3,14 @@
 use lowtide_settings::{Loaded, RunSettings, SettingsError};
 
 use super::settings::{ModelName, ModelSettings};
-use super::workload::{checked_settings, training_count, with_epochs};
+use super::workload::{checked_settings, with_data};
 use crate::build::{Series, SeriesRun};
 
 /// A run for each model. Random numbers start from the same seed in all of them.
 pub(crate) fn series(loaded: &Loaded) -> Result<Series, SettingsError> {
-    let (model, mut settings) = checked_settings(loaded)?;
-    if settings.train.epochs.is_some() {
-        // Said here for all, so that a series that goes on has the same steps and evaluations.
-        let samples = training_count(&settings, &loaded.origins)?;
-        settings = with_epochs(settings, samples, &loaded.origins);
-    }
+    let (model, settings) = checked_settings(loaded)?;
+    // Said here for all, so that a series that goes on has the same steps and evaluations on the same data.
+    let settings = with_data(settings, &loaded.origins)?;
     let all = Loaded { settings: settings.clone(), origins: loaded.origins.clone() };
     let runs = model.run.iter().map(|name| SeriesRun { name: name.to_string(), loaded: alone(*name, &model, &all) });
     Ok(Series { runs: runs.collect(), settings })

@@ -78,15 +78,32 @@ impl<S: ItemStore> Parts<S> {
     }
 
     /// The first item to train on, and the largest.
-    pub(crate) fn examples(&self) -> Result<[Arc<Item>; 2], String> {
+    pub(crate) fn examples(&self, on_damage: OnDamage) -> Result<[Arc<Item>; 2], String> {
         let layout = self.train.layout();
-        let all = (0..layout.samples()).map(|number| layout.sample(number));
-        let largest = all.max_by_key(|sample| (self.train.sample_bytes(*sample), std::cmp::Reverse(*sample)));
+        let all = || (0..layout.samples()).map(|number| layout.sample(number));
+        let largest = all().max_by_key(|sample| (self.train.sample_bytes(*sample), std::cmp::Reverse(*sample)));
         let read = |at: SampleId| {
             let samples = self.train.read_samples(at.shard, &[at.index]).map_err(|error| error.to_string())?;
             self.store.item(&samples[0], self.train.sample_of(at))
         };
-        Ok([read(layout.sample(0))?, read(largest.ok_or("there are no items to train on")?)?])
+        let first = match (read(layout.sample(0)), on_damage) {
+            (Err(_), OnDamage::Skip) => all().find_map(|at| read(at).ok()).ok_or("no sample can be read")?,
+            (first, _) => first?,
+        };
+        let largest = match (read(largest.ok_or("there are no items to train on")?), on_damage) {
+            (Err(_), OnDamage::Skip) => Arc::clone(&first),
+            (largest, _) => largest?,
+        };
+        Ok([first, largest])
+    }
+
+    /// A number that is another where files or samples are: the order of training is one of these.
+    pub(crate) fn fingerprint(&self) -> String {
+        let layout = self.store.layout();
+        let keys = (0..layout.samples()).map(|number| self.store.key(layout.sample(number)));
+        let counts = (0..layout.shards()).map(|shard| layout.samples_of(shard));
+        let mixed = counts.chain(keys).fold(0, |mixed, next| Random::new(mixed ^ next, 1).next());
+        format!("{mixed:016x}")
     }
 }
 

@@ -143,6 +143,8 @@ pub struct DataSettings {
     pub threads: NonZeroUsize,
     /// What to do about a file that cannot be read. Default: `stop`.
     pub on_damage: Damage,
+    /// Stands for the files and samples that a run began with; written by Lowtide, so that it goes on with the same.
+    pub fingerprint: Option<String>,
 }
 
 /// A source of items.
@@ -252,6 +254,7 @@ impl Default for DataSettings {
             policy: Policy::default(),
             threads: NonZeroUsize::new(2).expect("2 is not 0"),
             on_damage: Damage::default(),
+            fingerprint: None,
         }
     }
 }

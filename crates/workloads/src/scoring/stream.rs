@@ -181,7 +181,18 @@ impl<S: Store> Places for Stream<S> {
         while self.kept.len() < count as usize {
             self.pull()?;
         }
-        Ok(self.kept.iter().take(count as usize).filter_map(|(_, item)| item.clone()).collect())
+        let mut taken = count as usize;
+        // Where nothing of it can be read, the next item that can stands in: a batch is never empty.
+        while self.kept.iter().take(taken).all(|(_, item)| item.is_none())
+            && (taken as u64) < 2 * self.len()
+            && count > 0
+        {
+            taken += 1;
+            if self.kept.len() < taken {
+                self.pull()?;
+            }
+        }
+        Ok(self.kept.iter().take(taken).filter_map(|(_, item)| item.clone()).collect())
     }
 
     fn figures(&self) -> StreamFigures {
@@ -299,11 +310,13 @@ mod tests {
         let mut stream = stream(Shuffle::Sequential, Counting::Through { end: 40 }, vec![1]);
         assert_eq!(taken(&mut stream, 2, 4), [2, 3], "4 and 5 are of the damaged shard");
         assert_eq!(taken(&mut stream, 6, 4), [8, 9]);
-        assert_eq!(taken(&mut stream, 4, 4), [0; 0], "all of it");
+        assert_eq!(taken(&mut stream, 4, 4), [8], "nothing of it, so the next one stands in");
         assert_eq!(taken(&mut stream, 18, 4), [18, 19, 0, 1]);
         assert!(stream.figures().skipped >= 4, "{:?}", stream.figures());
         let mut cut = self::stream(Shuffle::Sequential, Counting::Through { end: 8 }, vec![1]);
         assert_eq!(taken(&mut cut, 3, 5), [3], "the last ones of all");
+        let mut none = self::stream(Shuffle::Sequential, Counting::Again, vec![0, 1, 2, 3, 4]);
+        assert!(none.take(0, 4).unwrap_err().contains("it is damaged"), "an error and no endless search");
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl Supply {
 fn taken(places: &RefCell<Box<dyn Places>>, first: u64, count: u32) -> Vec<Arc<Item>> {
     let items = places.borrow_mut().take(first, count).unwrap_or_else(|problem| refuse_input(problem));
     if items.is_empty() && count > 0 {
-        refuse_input(format!("none of the {count} samples from number {first} on can be read"));
+        refuse_input("no sample that is left can be read".to_owned());
     }
     items
 }

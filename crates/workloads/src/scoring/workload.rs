@@ -104,12 +104,17 @@ impl Builder<'_> {
         let parts = Parts::of(store, settings.eval.batches.saturating_mul(batch.into()));
         if parts.counts().contains(&0) {
             let [train, eval] = parts.counts();
-            let problem = format!("there are {train} items to train on and {eval} to evaluate on: both must have some");
+            let problem = if parts.unscored > 0 {
+                format!("{} samples are not in the table of scores, and too few are left", parts.unscored)
+            } else {
+                format!("there are {train} items to train on and {eval} to evaluate on: both must have some")
+            };
             return Err(SettingsError::refused("data", problem, origins).into());
         }
-        let settings = with_epochs(settings, parts.counts()[0], origins);
+        let data = with_fingerprint(data, &parts.fingerprint(), origins)?;
+        let settings = with_epochs(settings, parts.counts()[0], origins)?;
         let (widths, largest) = attempt(|| {
-            let [first, largest] = parts.examples().unwrap_or_else(|problem| refuse_input(problem));
+            let [first, largest] = parts.examples(on_damage(&data)).unwrap_or_else(|problem| refuse_input(problem));
             let widths = Widths::of(&first).unwrap_or_else(|problem| {
                 refuse_input(format!("item `{}`: {problem}", first.id));
             });
@@ -158,25 +163,54 @@ impl Builder<'_> {
     }
 }
 
-/// Items that a run with these settings trains on.
-pub(crate) fn training_count(settings: &RunSettings, origins: &Origins) -> Result<u64, SettingsError> {
+/// The settings with what follows from the data: its fingerprint, and steps where epochs are asked for.
+pub(crate) fn with_data(settings: RunSettings, origins: &Origins) -> Result<RunSettings, SettingsError> {
     let data: DataSettings = typed(&settings.data, "data", origins)?;
-    let count = match data.source {
+    let (fingerprint, counts) = match data.source {
         Source::Generated => {
             let items = Generated { seed: settings.seed, count: data.count };
-            Parts::of(Drawn::new(Box::new(items)), 0).counts()
+            let parts = Parts::of(Drawn::new(Box::new(items)), 0);
+            (parts.fingerprint(), parts.counts())
         }
         Source::Files => {
             let files = Files::open(&data).map_err(|(key, problem)| SettingsError::refused(key, problem, origins))?;
-            Parts::of(files, 0).counts()
+            let parts = Parts::of(files, 0);
+            (parts.fingerprint(), parts.counts())
         }
     };
-    Ok(count[0])
+    let data = with_fingerprint(data, &fingerprint, origins)?;
+    let settings = RunSettings { data: serde_json::to_value(data).expect("plain values"), ..settings };
+    with_epochs(settings, counts[0], origins)
+}
+
+/// Notes the fingerprint, or refuses a set that has another than the run began with: its order is another.
+fn with_fingerprint(data: DataSettings, found: &str, origins: &Origins) -> Result<DataSettings, SettingsError> {
+    match &data.fingerprint {
+        Some(noted) if noted != found => {
+            let problem =
+                "the files or samples are not those that the run began with: put them back, or begin a new run";
+            Err(SettingsError::refused("data.fingerprint", problem.to_owned(), origins))
+        }
+        _ => Ok(DataSettings { fingerprint: Some(found.to_owned()), ..data }),
+    }
 }
 
 /// Steps, evaluations and checkpoints by passes over the data, where those are asked for.
-pub(crate) fn with_epochs(mut settings: RunSettings, samples: u64, origins: &Origins) -> RunSettings {
-    let Some(epochs) = settings.train.epochs else { return settings };
+///
+/// What was typed comes before what a file says, and typing both is a contradiction.
+fn with_epochs(mut settings: RunSettings, samples: u64, origins: &Origins) -> Result<RunSettings, SettingsError> {
+    let Some(epochs) = settings.train.epochs else { return Ok(settings) };
+    match (origins.is_typed("train.steps"), origins.is_typed("train.epochs")) {
+        (true, true) => {
+            let problem = "say train.steps or train.epochs, not both".to_owned();
+            return Err(SettingsError::refused("train.steps", problem, origins));
+        }
+        (true, false) => {
+            settings.train.epochs = None;
+            return Ok(settings);
+        }
+        (false, _) => {}
+    }
     let batch = u64::from(settings.train.batch);
     settings.train.steps = samples.saturating_mul(epochs).div_ceil(batch);
     let a_pass = Some(samples.div_ceil(batch));
@@ -186,7 +220,7 @@ pub(crate) fn with_epochs(mut settings: RunSettings, samples: u64, origins: &Ori
     if !origins.is_set("save.every") {
         settings.save.every = a_pass;
     }
-    settings
+    Ok(settings)
 }
 
 fn resolved(settings: &RunSettings, facts: &DeviceFacts, origins: &Origins) -> Result<Line> {
