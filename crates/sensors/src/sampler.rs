@@ -1,0 +1,128 @@
+//! Reads everything, fast or in full.
+
+use std::path::PathBuf;
+
+use crate::cgroup::Levels;
+use crate::files::Files;
+use crate::gpu::Cards;
+use crate::process::{Started, descendants, proportional_bytes};
+use crate::{Cause, Cgroup, Children, Detail, Machine, Missing, Process, ProcessDetail, Reading, Sample};
+
+/// What a [`Sampler`] looks at.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where `proc` and `sys` are; default `/`.
+    pub root: PathBuf,
+    /// The process to watch, with its children; default none.
+    pub process: Option<u32>,
+    /// The driver's library, where it is not to be looked for; default none.
+    pub nvml: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { root: PathBuf::from("/"), process: None, nvml: None }
+    }
+}
+
+/// Reads cards, the watched process and its children, the machine and the control group.
+///
+/// It has no clock: whoever calls says what time it is. A figure that cannot be had is a [`Missing`], never an error, and
+/// a watched process that ends is one too.
+#[derive(Debug)]
+pub struct Sampler {
+    files: Files,
+    cards: Cards,
+    process: Option<u32>,
+    /// The watched process's time of start, by which a later process with its number is told apart.
+    started: Result<Started, Missing>,
+    children: Vec<u32>,
+    levels: Result<Levels, Missing>,
+}
+
+impl Sampler {
+    /// Opens the driver's library, which takes some tenths of a second where there is a driver, and finds the process.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let mut files = Files::new(options.root);
+        let started = match options.process {
+            Some(pid) => Started::read(&mut files, pid),
+            None => Err(Missing::new(Cause::NotAsked, "no process is watched")),
+        };
+        let mut sampler = Self {
+            cards: Cards::open(options.nvml.as_ref()),
+            files,
+            process: options.process,
+            started,
+            children: Vec::new(),
+            levels: Err(Missing::new(Cause::NotAsked, "not looked for")),
+        };
+        sampler.look_around();
+        sampler
+    }
+
+    /// What changes quickly. Made to be called twice a second.
+    pub fn fast(&mut self, now: f64) -> Sample {
+        let cgroup: Result<Cgroup, Missing> =
+            self.levels.as_ref().map(|levels| levels.read(&mut self.files)).map_err(Clone::clone);
+        let process = self.watched();
+        let children = match &process {
+            Ok(_) => Children::read(&mut self.files, &self.children),
+            Err(_) => Children::default(),
+        };
+        Sample {
+            time: now,
+            gpus: self.cards.read(),
+            process: process.into(),
+            children,
+            machine: Machine::read(&mut self.files).into(),
+            cgroup: cgroup.into(),
+        }
+    }
+
+    /// What takes long: shares of memory and process lists. Finds new children and temperatures for [`Sampler::fast`] too.
+    pub fn slow(&mut self, now: f64) -> Detail {
+        self.look_around();
+        let mut processes: Vec<ProcessDetail> = Vec::new();
+        if let Ok(watched) = self.watched() {
+            let children: Vec<Process> =
+                self.children.iter().filter_map(|pid| Process::read(&mut self.files, *pid).ok()).collect();
+            for process in std::iter::once(watched).chain(children) {
+                let proportional_bytes: Reading<u64> = proportional_bytes(&mut self.files, process.pid).into();
+                processes.push(ProcessDetail { process, proportional_bytes });
+            }
+        }
+        let pids: Vec<u32> = processes.iter().map(|detail| detail.process.pid).collect();
+        let inactive = self.levels.as_ref().map_err(Clone::clone);
+        let inactive = inactive.and_then(|levels| levels.inactive_file_bytes(&mut self.files));
+        Detail {
+            time: now,
+            processes,
+            cards: self.cards.read_slow(&mut self.files, &pids),
+            cgroup_inactive_file_bytes: inactive.into(),
+        }
+    }
+
+    /// The watched process, unless it has ended and its number belongs to another.
+    fn watched(&mut self) -> Result<Process, Missing> {
+        let started = self.started.clone()?;
+        let pid = self.process.ok_or_else(|| Missing::new(Cause::NotAsked, "no process is watched"))?;
+        if Started::read(&mut self.files, pid)? != started {
+            return Err(Missing::new(Cause::Ended, format!("process {pid} is not there")));
+        }
+        Process::read(&mut self.files, pid)
+    }
+
+    /// Finds the children and the control group anew.
+    fn look_around(&mut self) {
+        self.children.clear();
+        let mut process = "self".to_owned();
+        if let Some(pid) = self.process
+            && self.watched().is_ok()
+        {
+            self.children = descendants(&mut self.files, pid);
+            process = pid.to_string();
+        }
+        self.levels = Levels::find(&mut self.files, &process);
+    }
+}
