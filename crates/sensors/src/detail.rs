@@ -39,7 +39,7 @@ pub struct CardProcesses {
 /// A process on a card.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GpuProcess {
-    /// Its number as the driver knows it: inside a container, a number outside of it.
+    /// Its number as the driver knows it: inside a container it may be one that means nothing there.
     pub pid: u32,
     /// Its name; missing where the number means nothing here.
     pub name: Reading<String>,

@@ -40,6 +40,11 @@ impl Files {
         }
     }
 
+    /// Where a link points to.
+    pub(crate) fn link(&self, place: &str) -> Option<String> {
+        fs::read_link(self.root.join(place)).ok()?.into_os_string().into_string().ok()
+    }
+
     /// The entries of a folder whose names are numbers, in order.
     pub(crate) fn numbers(&self, place: &str) -> Result<Vec<u32>, Missing> {
         let entries = fs::read_dir(self.root.join(place)).map_err(|error| missing(place, &error))?;

@@ -162,6 +162,7 @@ fn processes(nvml: &Nvml, index: u32, files: &mut Files, watched: &[u32]) -> Res
     // Cards for computing alone do not know this list.
     listed.extend(device.running_graphics_processes().unwrap_or_default());
     let mut found: Vec<GpuProcess> = Vec::with_capacity(listed.len());
+    let everywhere = process::numbers_are_the_machines(files);
     for process in listed {
         let memory_bytes = match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) => Reading::Known(bytes),
@@ -172,16 +173,21 @@ fn processes(nvml: &Nvml, index: u32, files: &mut Files, watched: &[u32]) -> Res
         match found.iter_mut().find(|other| other.pid == process.pid) {
             Some(other) if other.memory_bytes.known() < memory_bytes.known() => other.memory_bytes = memory_bytes,
             Some(_) => {}
-            None => found.push(GpuProcess {
-                pid: process.pid,
-                name: process::name(files, process.pid).into(),
-                memory_bytes,
-                watched: watched.contains(&process.pid),
-            }),
+            None => {
+                // Inside a container the number may be that of a process outside, and another one's here.
+                let same = everywhere || process::maps_driver(files, process.pid);
+                let name = if same { process::name(files, process.pid) } else { Err(outside(process.pid)) };
+                let watched = same && watched.contains(&process.pid);
+                found.push(GpuProcess { pid: process.pid, name: name.into(), memory_bytes, watched });
+            }
         }
     }
     found.sort_by(|one, other| other.memory_bytes.known().cmp(&one.memory_bytes.known()).then(one.pid.cmp(&other.pid)));
     Ok(found)
+}
+
+fn outside(pid: u32) -> Missing {
+    Missing::new(Cause::Absent, format!("process {pid} is not one of this container"))
 }
 
 fn opening(path: &Path, error: &NvmlError) -> Missing {

@@ -124,6 +124,18 @@ pub(crate) fn proportional_bytes(files: &mut Files, pid: u32) -> Result<u64, Mis
         .ok_or_else(|| Missing::malformed(&place, "no Pss"))
 }
 
+/// Whether numbers of processes here are those of the whole machine, which drivers tell: not so inside most containers.
+pub(crate) fn numbers_are_the_machines(files: &Files) -> bool {
+    // The first namespace has this number on every kernel (`PROC_PID_INIT_INO`).
+    files.link("proc/self/ns/pid").is_none_or(|name| name == "pid:[4026531836]")
+}
+
+/// Whether a process has an NVIDIA driver's files in its memory.
+pub(crate) fn maps_driver(files: &mut Files, pid: u32) -> bool {
+    let Ok(text) = files.read(&format!("proc/{pid}/maps")) else { return false };
+    text.contains("/dev/nvidia") || text.contains("libcuda.so")
+}
+
 /// The name of a process's program.
 pub(crate) fn name(files: &mut Files, pid: u32) -> Result<String, Missing> {
     files

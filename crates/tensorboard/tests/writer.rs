@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use lowtide_tensorboard::{Dropped, Error, Keep, Options, Scalar, Writer};
 
@@ -309,4 +310,41 @@ fn a_folder_that_cannot_be_made_is_an_error_with_its_name() {
     assert!(matches!(&error, Error::Create { path, .. } if *path == taken), "{error}");
     let text = error.to_string().replace(&*taken.to_string_lossy(), "taken");
     assert_eq!(text, "taken: the event file cannot be made: File exists (os error 17); the folder must be writable");
+}
+
+/// The file is cut back to its last whole record, so that what is written later can be read.
+#[test]
+fn a_full_disk_is_an_error_and_leaves_whole_records() {
+    const FOLDER: &str = "LOWTIDE_TEST_FULL_DISK";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return fill(Path::new(&folder));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    // A limit on the size of files stands for a full disk: writing beyond it fails in the same way. It counts in blocks of
+    // 512 or 1024 bytes, by the shell.
+    let status = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" --exact a_full_disk_is_an_error_and_leaves_whole_records"])
+        .arg(std::env::current_exe().expect("this test"))
+        .env(FOLDER, folder.path())
+        .stdout(Stdio::null())
+        .status();
+    assert!(status.expect("a shell").success());
+    assert_eq!(files(folder.path()).len(), 1, "it was filled");
+}
+
+fn fill(folder: &Path) {
+    let mut writer = Writer::create(folder, 0.0, &options()).expect("a file");
+    let path = writer.path().to_owned();
+    writer.scalar(scalar("a", 1, 1.0)).expect("it waits");
+    writer.flush().expect("there is room");
+    let before = fs::metadata(&path).expect("the file").len();
+    for step in 0..500 {
+        writer.scalar(scalar("b", step, 1.0)).expect("it waits");
+    }
+    let error = writer.flush().expect_err("there is no room");
+    assert!(matches!(&error, Error::Write { path: named, .. } if *named == path), "{error}");
+    assert_eq!(fs::metadata(&path).expect("the file").len(), before);
+    writer.scalar(scalar("a", 2, 2.0)).expect("it waits");
+    writer.close().expect("there is room for this one");
+    assert_eq!((values(&path, "a"), values(&path, "b")), (vec![(1, 1.0), (2, 2.0)], vec![]));
 }

@@ -1,5 +1,7 @@
 //! Cards, by a driver's library that is made up, and by none.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,6 +67,21 @@ fn a_lost_card_does_not_hide_the_other() {
 }
 
 #[test]
+fn a_number_from_outside_of_a_container_is_not_taken_for_a_process_inside() {
+    let tree = Tree::new();
+    tree.process(10, 1, "train", 1024).process(77, 1, "bash", 1024);
+    fs::create_dir_all(tree.path().join("proc/self/ns")).expect("a folder");
+    symlink("pid:[4026532801]", tree.path().join("proc/self/ns/pid")).expect("a link");
+    tree.write("proc/10/maps", "7f00-7f10 rw-s 00000000 00:06 469 /dev/nvidia0\n").write("proc/77/maps", "/bin/bash\n");
+    let detail = sampler(&tree).slow(0.0);
+    let processes = detail.cards[0].processes.known().expect("a list");
+    assert_eq!((processes[0].pid, processes[0].name.known().map(String::as_str)), (10, Some("train")));
+    assert!(processes[0].watched);
+    let missing = processes[1].name.missing().expect("another process");
+    assert_eq!(missing.detail, "process 77 is not one of this container");
+}
+
+#[test]
 fn every_process_on_a_card_once_with_its_name() {
     let tree = Tree::new();
     tree.process(10, 1, "train", 1024).process(78, 1, "desktop", 1024);
@@ -80,4 +97,30 @@ fn every_process_on_a_card_once_with_its_name() {
         (78, Some("desktop"), None, false),
     ];
     assert_eq!(seen, expected);
+}
+
+#[test]
+fn figures_have_the_same_names_whatever_is_missing() {
+    let tree = Tree::new();
+    tree.process(10, 1, "train", 1024);
+    let mut sampler = sampler(&tree);
+    let full = sampler.fast(0.0).figures();
+    tree.remove("proc");
+    let empty = sampler.fast(1.0).figures();
+    let expected = [
+        ("gpu0_used", Some(41 * GIB), Some(41 * GIB)),
+        ("gpu0_free", Some(6 * GIB), Some(6 * GIB)),
+        ("gpu1_used", None, None),
+        ("gpu1_free", None, None),
+        ("system_used", Some(32 * GIB), None),
+        ("swap_used", Some(0), None),
+        ("process_resident", Some(1 << 20), None),
+        ("children_resident", Some(0), None),
+        ("cgroup_used", None, None),
+        ("cgroup_left", None, None),
+    ];
+    let seen: Vec<(&str, Option<u64>, Option<u64>)> =
+        full.iter().zip(&empty).map(|((name, one), (_, other))| (name.as_str(), *one, *other)).collect();
+    assert_eq!(seen, expected);
+    assert!(full.iter().zip(&empty).all(|(one, other)| one.0 == other.0));
 }

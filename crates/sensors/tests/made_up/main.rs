@@ -1,5 +1,6 @@
 //! Samples of made-up machines.
 
+mod any_bytes;
 mod cards;
 mod control_groups;
 mod kit;
