@@ -1,7 +1,7 @@
 //! What does a sample cost, and which share of a core is that?
 //!
 //! The watched process holds 1 GiB and has eight children, as a run with data workers has. The peer of a slow sample is the
-//! fast one.
+//! fast one. Times of samples are by the clock, shares of a core by the processor's time of this thread.
 //!
 //! Run with `make bench BENCH=what_does_a_sample_cost`.
 
@@ -26,28 +26,34 @@ fn main() {
     let sample = sampler.fast(0.0);
     println!("children: {}, cards: {}", sample.children.processes, sample.gpus.cards.len());
 
-    let fast = median(1000, || drop(black_box(sampler.fast(0.0))));
-    let slow = median(20, || drop(black_box(sampler.slow(0.0))));
-    let share = (2.0 * fast + slow / 10.0) / 1e6 * 100.0;
-    // A schedule that is told what slow samples take asks for fewer.
-    let mut schedule = Schedule::default();
-    let mut taken = 0;
-    for tick in 0..20_000 {
-        let now = f64::from(tick) / 2.0;
-        if schedule.due(now) == Due::Both {
-            schedule.slow_took(now, slow / 1e6);
-            taken += 1;
-        }
-    }
-    let scheduled = (2.0 * fast + slow * f64::from(taken) / 10_000.0) / 1e6 * 100.0;
-    println!("fast sample:     {fast:>9.0} us   goal {FAST_GOAL} us: {}", verdict(fast, FAST_GOAL));
-    println!("slow sample:     {slow:>9.0} us   {:.0} times a fast one", slow / fast);
+    let fast = cost(1000, || drop(black_box(sampler.fast(0.0))));
+    let slow = cost(20, || drop(black_box(sampler.slow(0.0))));
+    let share = (2.0 * fast.processor + slow.processor / 10.0) / 1e6 * 100.0;
+    println!("fast sample:     {:>9.0} us   goal {FAST_GOAL} us: {}", fast.clock, verdict(fast.clock, FAST_GOAL));
+    println!("slow sample:     {:>9.0} us   {:.0} times a fast one", slow.clock, slow.clock / fast.clock);
     println!("share of a core: {share:>9.3} %    goal {SHARE_GOAL} %: {}", verdict(share, SHARE_GOAL));
-    println!("by the schedule: {scheduled:>9.3} %    a slow one every {:.1} s", 10_000.0 / f64::from(taken));
+    let (share, every) = by_schedule(&fast, &slow);
+    println!("by the schedule: {share:>9.3} %    a slow one every {every:.1} s: {}", verdict(share, SHARE_GOAL));
     drop(black_box(held));
     for mut child in children {
         child.kill().and_then(|()| child.wait()).expect("a child that was started here");
     }
+}
+
+/// The share of a core where a schedule is told what slow samples take, and so asks for fewer; and their distance.
+fn by_schedule(fast: &Cost, slow: &Cost) -> (f64, f64) {
+    const SECONDS: u32 = 10_000;
+    let mut schedule = Schedule::default();
+    let mut taken = 0_u32;
+    for tick in 0..2 * SECONDS {
+        let now = f64::from(tick) / 2.0;
+        if schedule.due(now) == Due::Both {
+            schedule.slow_took(now, slow.clock / 1e6);
+            taken += 1;
+        }
+    }
+    let every = f64::from(SECONDS) / f64::from(taken);
+    ((2.0 * fast.processor + slow.processor / every) / 1e6 * 100.0, every)
 }
 
 fn sleeper() -> Option<Child> {
@@ -58,15 +64,30 @@ fn verdict(value: f64, goal: f64) -> &'static str {
     if value <= goal { "ok" } else { "MISSED" }
 }
 
-/// The median time of many calls, in microseconds.
-fn median(calls: usize, mut work: impl FnMut()) -> f64 {
-    let mut times: Vec<f64> = (0..calls)
-        .map(|_| {
-            let start = Instant::now();
-            work();
-            start.elapsed().as_secs_f64() * 1e6
-        })
-        .collect();
+/// What a call takes, as medians in microseconds.
+struct Cost {
+    clock: f64,
+    processor: f64,
+}
+
+fn cost(calls: usize, mut work: impl FnMut()) -> Cost {
+    let (mut clock, mut processor) = (Vec::new(), Vec::new());
+    for _ in 0..calls {
+        let (start, busy) = (Instant::now(), processor_time());
+        work();
+        clock.push(start.elapsed().as_secs_f64() * 1e6);
+        processor.push(processor_time() - busy);
+    }
+    Cost { clock: median(clock), processor: median(processor) }
+}
+
+/// Microseconds that this thread has run, in the kernel too.
+fn processor_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
-    times[calls / 2]
+    times[times.len() / 2]
 }

@@ -6,7 +6,7 @@ use crate::cgroup::Levels;
 use crate::files::Files;
 use crate::gpu::Cards;
 use crate::process::{Started, descendants, proportional_bytes};
-use crate::{Cause, Cgroup, Children, Detail, Machine, Missing, Process, ProcessDetail, Reading, Sample};
+use crate::{Cause, Cgroup, Children, Detail, Machine, Missing, Process, ProcessDetail, Sample};
 
 /// What a [`Sampler`] looks at.
 #[derive(Debug, Clone)]
@@ -17,11 +17,14 @@ pub struct Options {
     pub process: Option<u32>,
     /// The driver's library, where it is not to be looked for; default none.
     pub nvml: Option<PathBuf>,
+    /// Processes with more than this in RAM are not asked for their share, in bytes; default 16 GiB, which take a quarter of
+    /// a second. The process itself may have to wait meanwhile when it maps memory.
+    pub share_up_to_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { root: PathBuf::from("/"), process: None, nvml: None }
+        Self { root: PathBuf::from("/"), process: None, nvml: None, share_up_to_bytes: 16 << 30 }
     }
 }
 
@@ -34,6 +37,7 @@ pub struct Sampler {
     files: Files,
     cards: Cards,
     process: Option<u32>,
+    share_up_to_bytes: u64,
     /// The watched process's time of start, by which a later process with its number is told apart.
     started: Result<Started, Missing>,
     children: Vec<u32>,
@@ -53,6 +57,7 @@ impl Sampler {
             cards: Cards::open(options.nvml.as_ref()),
             files,
             process: options.process,
+            share_up_to_bytes: options.share_up_to_bytes,
             started,
             children: Vec::new(),
             levels: Err(Missing::new(Cause::NotAsked, "not looked for")),
@@ -80,7 +85,8 @@ impl Sampler {
         }
     }
 
-    /// What takes long: shares of memory and process lists. Finds new children and temperatures for [`Sampler::fast`] too.
+    /// What takes long: shares of memory and process lists, some 15 ms for each GiB that the processes hold. Finds new
+    /// children and temperatures for [`Sampler::fast`] too.
     pub fn slow(&mut self, now: f64) -> Detail {
         self.look_around();
         let mut processes: Vec<ProcessDetail> = Vec::new();
@@ -88,7 +94,7 @@ impl Sampler {
             let children: Vec<Process> =
                 self.children.iter().filter_map(|pid| Process::read(&mut self.files, *pid).ok()).collect();
             for process in std::iter::once(watched).chain(children) {
-                let proportional_bytes: Reading<u64> = proportional_bytes(&mut self.files, process.pid).into();
+                let proportional_bytes = self.share(&process).into();
                 processes.push(ProcessDetail { process, proportional_bytes });
             }
         }
@@ -101,6 +107,14 @@ impl Sampler {
             cards: self.cards.read_slow(&mut self.files, &pids),
             cgroup_inactive_file_bytes: inactive.into(),
         }
+    }
+
+    fn share(&mut self, process: &Process) -> Result<u64, Missing> {
+        if process.resident_bytes > self.share_up_to_bytes {
+            let detail = format!("process {} holds too much for its share to be found quickly", process.pid);
+            return Err(Missing::new(Cause::NotAsked, detail));
+        }
+        proportional_bytes(&mut self.files, process.pid)
     }
 
     /// The watched process, unless it has ended and its number belongs to another.

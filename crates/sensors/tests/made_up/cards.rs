@@ -21,7 +21,7 @@ fn library(folder: &Path) -> PathBuf {
 
 fn sampler(tree: &Tree) -> Sampler {
     let nvml = Some(library(tree.path()));
-    Sampler::new(Options { root: tree.path().to_owned(), process: Some(10), nvml })
+    Sampler::new(Options { root: tree.path().to_owned(), process: Some(10), nvml, ..Options::default() })
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_library_that_is_none_is_a_reason_not_a_crash() {
     let tree = Tree::new();
     tree.write("libnvidia-ml.so.1", "not a library");
     let nvml = Some(tree.path().join("libnvidia-ml.so.1"));
-    let gpus = Sampler::new(Options { root: tree.path().to_owned(), process: None, nvml }).fast(0.0).gpus;
+    let gpus = Sampler::new(Options { root: tree.path().to_owned(), nvml, ..Options::default() }).fast(0.0).gpus;
     assert_eq!(gpus.missing.map(|missing| missing.cause), Some(Cause::Absent));
 }
 

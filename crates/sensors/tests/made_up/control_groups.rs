@@ -92,6 +92,8 @@ fn a_container_sees_its_own_part_of_the_hierarchy() {
     for (path, folder) in [("/pods/a/work", "/work"), ("/", ""), ("/pods/abc", ""), ("/../b", ""), ("/pods/a/../b", "")]
     {
         let tree = tree(mounts, &format!("0::{path}\n"));
+        // What `/pods/abc` less `/pods/a` would lead to.
+        tree.write("sys/fs/cgroup/bc/memory.max", "1\n");
         tree.write(&format!("sys/fs/cgroup{folder}/memory.max"), "800\n")
             .write(&format!("sys/fs/cgroup{folder}/memory.current"), "300\n");
         let name = if folder.is_empty() { "/" } else { folder };

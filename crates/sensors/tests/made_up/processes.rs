@@ -137,6 +137,18 @@ fn a_share_that_may_not_be_read_is_a_value() {
 }
 
 #[test]
+fn a_process_that_holds_much_is_not_asked_for_its_share() {
+    let tree = family();
+    tree.process(10, 1, "train", (1 << 20) + 4);
+    let detail = tree.sampler(Some(10)).slow(0.0);
+    let causes: Vec<Option<Cause>> =
+        detail.processes.iter().map(|it| it.proportional_bytes.missing().map(|missing| missing.cause)).collect();
+    assert_eq!(causes, [Some(Cause::NotAsked), None, None]);
+    tree.process(10, 1, "train", 1 << 20);
+    assert_eq!(tree.sampler(Some(10)).slow(0.0).processes[0].proportional_bytes, Reading::Known(1 << 29));
+}
+
+#[test]
 fn parents_in_a_circle_end() {
     let tree = family();
     tree.process(11, 12, "one", 1024).process(12, 11, "two", 1024).process(10, 10, "own parent", 1024);
