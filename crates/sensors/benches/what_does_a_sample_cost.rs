@@ -1,7 +1,7 @@
 //! What does a sample cost, and which share of a core is that?
 //!
-//! The watched process holds 1 GiB and has eight children, as a run with data workers has. The peer of a slow sample is the
-//! fast one. Times of samples are by the clock, shares of a core by the processor's time of this thread.
+//! The watched process holds 1 GiB and has eight children, as a run with data workers has. The peer of a slow sample is
+//! the fast one. Times of samples are by the clock, shares of a core by the processor's time of this thread.
 //!
 //! Run with `make bench BENCH=what_does_a_sample_cost`.
 

@@ -20,7 +20,8 @@ pub struct Cgroup {
     pub limit_bytes: Option<u64>,
     /// The group that has this limit; `None` where it lies outside of what is mounted here.
     pub limited_by: Option<String>,
-    /// What the group with the least limit uses, page cache included, or the process's own group where there is no limit.
+    /// What the group with the least limit uses, page cache included, or the process's own group where there is no
+    /// limit.
     pub used_bytes: Option<u64>,
     /// What is left at the fullest level. Less than limit less use where an ancestor is fuller, by other groups.
     pub left_bytes: Option<u64>,
@@ -187,8 +188,8 @@ fn unescaped(text: &str) -> String {
 
 /// The folders of a group and of its ancestors that are mounted.
 ///
-/// Inside a container the mount often shows a part of the hierarchy, and the group's path may be told from the top. Where
-/// the path does not lie below what is mounted, the mount itself is the nearest that can be seen.
+/// Inside a container the mount often shows a part of the hierarchy, and the group's path may be told from the top.
+/// Where the path does not lie below what is mounted, the mount itself is the nearest that can be seen.
 fn folders(mount: &Mount, path: &str) -> Vec<String> {
     let root = mount.root.trim_end_matches('/');
     let below = path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/')).unwrap_or("");

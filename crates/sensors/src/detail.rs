@@ -23,7 +23,8 @@ pub struct ProcessDetail {
     /// What `/proc` tells at once.
     #[serde(flatten)]
     pub process: Process,
-    /// Memory in RAM where a page that `n` processes share counts for one `n`th of each. Denied for processes of others.
+    /// Memory in RAM where a page that `n` processes share counts for one `n`th of each. Denied for processes of
+    /// others.
     pub proportional_bytes: Reading<u64>,
 }
 

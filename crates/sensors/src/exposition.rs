@@ -19,7 +19,8 @@ pub(crate) enum Kind {
 pub(crate) type Series<'a> = (Vec<(&'static str, &'a str)>, f64);
 
 impl Exposition {
-    /// Writes a family. Of series with the same labels only the first counts, for a server refuses the whole page otherwise.
+    /// Writes a family. Of series with the same labels only the first counts, for a server refuses the whole page
+    /// otherwise.
     pub(crate) fn family<'a>(
         &mut self,
         name: &str,

@@ -26,11 +26,11 @@ pub struct Point {
     pub values: Box<[f64]>,
 }
 
-/// Keeps the figures of some series for a day: as they came for ten minutes, then the largest in each ten seconds for two
-/// hours, then the largest in each minute.
+/// Keeps the figures of some series for a day: as they came for ten minutes, then the largest in each ten seconds for
+/// two hours, then the largest in each minute.
 ///
-/// Peaks of memory are never lost by thinning. A day of two samples a second takes about 3,400 points, whatever is pushed
-/// never more than about 7,000.
+/// Peaks of memory are never lost by thinning. A day of two samples a second takes about 3,400 points, whatever is
+/// pushed never more than about 7,000.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     names: Vec<String>,
@@ -51,8 +51,8 @@ impl Recorder {
         &self.names
     }
 
-    /// Takes the figures of a moment. Too few are filled up with NaN, and too many are cut off. Where time goes backwards
-    /// they count as of the latest moment, and a time that is no number is ignored.
+    /// Takes the figures of a moment. Too few are filled up with NaN, and too many are cut off. Where time goes
+    /// backwards they count as of the latest moment, and a time that is no number is ignored.
     pub fn push(&mut self, time: f64, values: &[f64]) {
         if !time.is_finite() {
             return;

@@ -22,8 +22,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The figures in bytes that make curves, by name. A sampler's samples all have the same names in the same order, as a
-    /// [`Recorder`](crate::Recorder) wants them; what is missing is `None`.
+    /// The figures in bytes that make curves, by name. A sampler's samples all have the same names in the same order,
+    /// as a [`Recorder`](crate::Recorder) wants them; what is missing is `None`.
     pub fn figures(&self) -> Vec<(String, Option<u64>)> {
         let mut figures = Vec::with_capacity(2 * self.gpus.cards.len() + 6);
         for card in &self.gpus.cards {

@@ -17,8 +17,8 @@ pub struct Options {
     pub process: Option<u32>,
     /// The driver's library, where it is not to be looked for; default none.
     pub nvml: Option<PathBuf>,
-    /// Processes with more than this in RAM are not asked for their share, in bytes; default 16 GiB, which take a quarter of
-    /// a second. The process itself may have to wait meanwhile when it maps memory.
+    /// Processes with more than this in RAM are not asked for their share, in bytes; default 16 GiB, which take a
+    /// quarter of a second. The process itself may have to wait meanwhile when it maps memory.
     pub share_up_to_bytes: u64,
 }
 
@@ -30,8 +30,8 @@ impl Default for Options {
 
 /// Reads cards, the watched process and its children, the machine and the control group.
 ///
-/// It has no clock: whoever calls says what time it is. A figure that cannot be had is a [`Missing`], never an error, and
-/// a watched process that ends is one too.
+/// It has no clock: whoever calls says what time it is. A figure that cannot be had is a [`Missing`], never an error,
+/// and a watched process that ends is one too.
 #[derive(Debug)]
 pub struct Sampler {
     files: Files,
@@ -85,7 +85,7 @@ impl Sampler {
         }
     }
 
-    /// What takes long: shares of memory and process lists, some 15 ms for each GiB that the processes hold. Finds new
+    /// What takes long: shares of memory and process lists, 10 to 20 ms for each GiB that the processes hold. Finds new
     /// children and temperatures for [`Sampler::fast`] too.
     pub fn slow(&mut self, now: f64) -> Detail {
         self.look_around();

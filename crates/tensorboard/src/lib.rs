@@ -1,8 +1,9 @@
 //! Writes what TensorBoard reads: event files of scalars and text.
 //!
-//! **What it does.** A [`Writer`] makes one event file for each start of a run, in a folder that may hold those of earlier
-//! starts, and never touches these: whatever a kill left behind stays as it is, and TensorBoard reads up to there. A file
-//! has a largest size; a [`Scalar`] that comes too often is thinned, and what is kept of each span is said by [`Keep`].
+//! **What it does.** A [`Writer`] makes one event file for each start of a run, in a folder that may hold those of
+//! earlier starts, and never touches these: whatever a kill left behind stays as it is, and TensorBoard reads up to
+//! there. A file has a largest size; a [`Scalar`] that comes too often is thinned, and what is kept of each span is
+//! said by [`Keep`].
 //!
 //! **What it leaves out.** It has no clock and asks nobody for names of hosts; no images, no histograms, no reading.
 //!

@@ -19,8 +19,9 @@ pub(crate) struct Point {
 
 /// Decides which points of one series are written.
 ///
-/// Every point is written until a quarter of the series' bytes is used, then one of two until a quarter of the rest is, then
-/// one of four, and so on. So bytes never run out while the number of points they stand for grows by half with each level.
+/// Every point is written until a quarter of the series' bytes is used, then one of two until a quarter of the rest is,
+/// then one of four, and so on. So bytes never run out while the number of points they stand for grows by half with
+/// each level.
 #[derive(Debug, Clone)]
 pub(crate) struct Thinning {
     /// What may still be written.

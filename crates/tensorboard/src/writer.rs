@@ -26,10 +26,11 @@ pub struct Options {
     pub host: String,
     /// The number of the process, for the file's name; default this one.
     pub pid: u32,
-    /// The first step that will be written, where a run goes on: TensorBoard then forgets what earlier files say of later
-    /// steps. Default none.
+    /// The first step that will be written, where a run goes on: TensorBoard then forgets what earlier files say of
+    /// later steps. Default none.
     pub resumes_at: Option<u64>,
-    /// The most that the file takes, in bytes; default 48 MB. An eighth of it is for text, the rest is shared by the tags.
+    /// The most that the file takes, in bytes; default 48 MB. An eighth of it is for text, the rest is shared by the
+    /// tags.
     pub file_bytes: u64,
     /// The most tags of scalars; default 48. Those beyond are dropped and counted.
     pub tags: usize,
@@ -172,8 +173,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The file cannot be written. What waited is given up, and the file is cut back to its last whole record, for a reader
-    /// stops at half of one; where even that fails, nothing more is written.
+    /// The file cannot be written. What waited is given up, and the file is cut back to its last whole record, for a
+    /// reader stops at half of one; where even that fails, nothing more is written.
     pub fn flush(&mut self) -> Result<(), Error> {
         let size = self.buffer.len() as u64;
         let result = if self.torn { Ok(()) } else { self.file.write_all(&self.buffer) };

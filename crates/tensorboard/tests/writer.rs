@@ -320,8 +320,8 @@ fn a_full_disk_is_an_error_and_leaves_whole_records() {
         return fill(Path::new(&folder));
     }
     let folder = tempfile::tempdir().expect("a folder");
-    // A limit on the size of files stands for a full disk: writing beyond it fails in the same way. It counts in blocks of
-    // 512 or 1024 bytes, by the shell.
+    // A limit on the size of files stands for a full disk: writing beyond it fails in the same way. It counts in blocks
+    // of 512 or 1024 bytes, by the shell.
     let status = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" --exact a_full_disk_is_an_error_and_leaves_whole_records"])
         .arg(std::env::current_exe().expect("this test"))

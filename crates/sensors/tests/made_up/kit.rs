@@ -38,17 +38,19 @@ impl Tree {
     /// A process; `kib` is its memory in RAM, its peak is twice that, its share half of it.
     pub(crate) fn process(&self, pid: u32, parent: u32, name: &str, kib: u64) -> &Self {
         let pages = kib * 1024 / rustix::param::page_size() as u64;
+        let rollup = format!("0-1 ---p 0 0:0 0 [rollup]\nRss: {kib} kB\nPss: {} kB\n", kib / 2);
         self.write(
             &format!("proc/{pid}/status"),
             &format!(
-                "Name:\t{name}\nState:\tS (sleeping)\nPPid:\t{parent}\nVmHWM:\t{} kB\nVmRSS:\t{kib} kB\nVmSwap:\t4 kB\n",
+                "Name:\t{name}\nState:\tS (sleeping)\nPPid:\t{parent}\n\
+                 VmHWM:\t{} kB\nVmRSS:\t{kib} kB\nVmSwap:\t4 kB\n",
                 2 * kib
             ),
         )
         .write(&format!("proc/{pid}/stat"), &stat(pid, parent, name, u64::from(pid) * 100))
         .write(&format!("proc/{pid}/statm"), &format!("999999 {pages} 3 4 0 5 0\n"))
         .write(&format!("proc/{pid}/comm"), &format!("{name}\n"))
-        .write(&format!("proc/{pid}/smaps_rollup"), &format!("0-1 ---p 0 0:0 0 [rollup]\nRss: {kib} kB\nPss: {} kB\n", kib / 2))
+        .write(&format!("proc/{pid}/smaps_rollup"), &rollup)
     }
 
     /// A sampler of this tree without cards.

@@ -37,7 +37,8 @@ fn pressure_is_read() {
     let tree = Tree::new();
     tree.write(
         "proc/pressure/memory",
-        "some avg10=1.50 avg60=0.25 avg300=0.07 total=27272120\nfull avg10=0.50 avg60=0.10 avg300=0.06 total=13247130\n",
+        "some avg10=1.50 avg60=0.25 avg300=0.07 total=27272120\n\
+         full avg10=0.50 avg60=0.10 avg300=0.06 total=13247130\n",
     );
     let sample = sample(&tree);
     let pressure = sample.machine.known().and_then(|machine| machine.pressure.known()).expect("pressure");
