@@ -7,6 +7,8 @@ mod data;
 mod engine;
 mod output;
 mod pack;
+mod report;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -15,6 +17,8 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::data::DataArgs;
 use crate::pack::PackArgs;
+use crate::report::ReportArgs;
+use crate::watch::WatchArgs;
 
 /// Trains neural networks inside a memory line.
 ///
@@ -45,6 +49,8 @@ enum Command {
         args: Vec<OsString>,
     },
     Pack(PackArgs),
+    Watch(WatchArgs),
+    Report(ReportArgs),
     /// Explain lowtide, or one of its commands.
     Help {
         /// The command to explain.
@@ -58,6 +64,8 @@ enum Explained {
     Data,
     Generate,
     Pack,
+    Watch,
+    Report,
 }
 
 fn main() -> ExitCode {
@@ -68,8 +76,12 @@ fn main() -> ExitCode {
         Command::Help { command: Some(Explained::Generate) } => engine::become_engine("generate", &["--help".into()]),
         Command::Data(args) => data::run(&args),
         Command::Pack(args) => pack::run(&args),
+        Command::Watch(args) => watch::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Help { command: Some(Explained::Data) } => explain(Some("data")),
         Command::Help { command: Some(Explained::Pack) } => explain(Some("pack")),
+        Command::Help { command: Some(Explained::Watch) } => explain(Some("watch")),
+        Command::Help { command: Some(Explained::Report) } => explain(Some("report")),
         Command::Help { command: None } => explain(None),
     }
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use lowtide_data::DataError;
+use lowtide_watch::WatchError;
 
 /// Bad input, or output that nobody can take.
 pub(crate) const BAD_INPUT: u8 = 2;
@@ -28,6 +29,12 @@ impl Failure {
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
+        Self::bad_input(error.to_string(), error.hint().map(str::to_owned))
+    }
+}
+
+impl From<WatchError> for Failure {
+    fn from(error: WatchError) -> Self {
         Self::bad_input(error.to_string(), error.hint().map(str::to_owned))
     }
 }

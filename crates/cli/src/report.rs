@@ -1,0 +1,48 @@
+//! `lowtide report`: a run written down as one file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use clap::Args;
+use lowtide_watch::{Board, Source, report as page};
+
+use crate::output::{Failure, print, report as end};
+
+/// Write a run down as one HTML file that opens from disk, and its chart as SVG.
+///
+/// The file has its data inside and asks for nothing: the summary, memory over time, every out-of-memory error and its
+/// answer, the loss. A folder of several runs shows them side by side.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  lowtide report runs/mine                        writes report.html here
+  lowtide report runs/mine --out mine.html --svg mine.svg
+
+Exit codes:
+  0    written
+  2    bad input: no run is there, or a file cannot be written")]
+pub(crate) struct ReportArgs {
+    /// Folders of runs or of series.
+    #[arg(value_name = "RUN_DIR", required = true)]
+    folders: Vec<PathBuf>,
+
+    /// The HTML file to write; one that is there is replaced.
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    out: PathBuf,
+}
+
+pub(crate) fn run(args: &ReportArgs) -> ExitCode {
+    end(write(args))
+}
+
+fn write(args: &ReportArgs) -> Result<(), Failure> {
+    let mut board = Board::open(&args.folders, Source::none())?;
+    board.catch_up(SystemTime::now())?;
+    write_file(&args.out, &page(&board))
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| Failure::bad_input(format!("{}: {error}", path.display()), None))?;
+    print(&format!("{}\n", path.display()))
+}

@@ -1,0 +1,193 @@
+//! Several runs side by side: those of a series, or all in a folder.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
+
+use serde::Serialize;
+
+use crate::error::WatchError;
+use crate::live::{Live, Source};
+use crate::run::{CONFIG, EVENTS, Figures, Head, Run, State};
+
+/// The most runs that are followed at once; of more in a folder, the newest.
+pub const RUNS: usize = 32;
+/// How often folders are looked into for new runs, and live figures are taken.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// The runs that are watched.
+#[derive(Debug)]
+pub struct Board {
+    places: Vec<Place>,
+    runs: Vec<Run>,
+    source: Source,
+    live: Live,
+    looked: Option<SystemTime>,
+}
+
+/// A folder that was asked for.
+#[derive(Debug)]
+enum Place {
+    Run(PathBuf),
+    /// A folder whose folders are runs.
+    Several(PathBuf),
+}
+
+/// A run in the list of all.
+#[derive(Debug, Serialize)]
+pub struct Row<'a> {
+    /// Its number.
+    pub id: usize,
+    /// Its name.
+    pub name: &'a str,
+    /// What it said when it began.
+    pub head: Option<&'a Head>,
+    /// Whether it is under way.
+    #[serde(flatten)]
+    pub state: &'a State,
+    /// The same in words.
+    pub state_text: String,
+    /// Its figures.
+    pub figures: &'a Figures,
+    /// Lines that could not be read.
+    pub unread: u64,
+}
+
+impl<'a> Row<'a> {
+    fn of(id: usize, run: &'a Run) -> Row<'a> {
+        Row {
+            id,
+            name: run.name(),
+            head: run.head(),
+            state: run.state(),
+            state_text: run.state_text(),
+            figures: run.figures(),
+            unread: run.unread(),
+        }
+    }
+}
+
+impl Board {
+    /// Looks at folders of runs, of series, or of both. Nothing of the runs is read yet.
+    ///
+    /// # Errors
+    ///
+    /// A folder is not there, may not be read, or has no run in it.
+    pub fn open(folders: &[PathBuf], source: Source) -> Result<Board, WatchError> {
+        let places = folders.iter().map(|folder| place(folder)).collect::<Result<Vec<Place>, WatchError>>()?;
+        let mut board = Board { places, runs: Vec::new(), source, live: Live::default(), looked: None };
+        board.find_runs();
+        Ok(board)
+    }
+
+    /// Reads what is new, a slice of each run; whether there is more to read at once.
+    ///
+    /// # Errors
+    ///
+    /// Events may not be read.
+    pub fn look(&mut self, now: SystemTime) -> Result<bool, WatchError> {
+        let is_due = self.looked.is_none_or(|looked| now.duration_since(looked).map_or(true, |since| since >= SLOW));
+        if is_due {
+            self.looked = Some(now);
+            self.find_runs();
+            let process = self.runs.iter().rev().find_map(Run::process);
+            self.live = self.source.sample(process);
+        }
+        let mut more = false;
+        for run in &mut self.runs {
+            let path = run.folder().to_owned();
+            more |= run.look(now).map_err(|source| WatchError::Unreadable { path, source })?;
+        }
+        Ok(more)
+    }
+
+    /// Reads all that is there.
+    ///
+    /// # Errors
+    ///
+    /// Events may not be read.
+    pub fn catch_up(&mut self, now: SystemTime) -> Result<(), WatchError> {
+        while self.look(now)? {}
+        Ok(())
+    }
+
+    /// The runs, in the order in which they were found. None ever leaves.
+    #[must_use]
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// The newest sample of the machine.
+    #[must_use]
+    pub fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// The list of all runs.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        self.runs.iter().enumerate().map(|(id, run)| Row::of(id, run)).collect()
+    }
+
+    fn find_runs(&mut self) {
+        let mut found = Vec::new();
+        for place in &self.places {
+            match place {
+                Place::Run(folder) => found.push(folder.clone()),
+                Place::Several(folder) => found.extend(runs_in(folder).unwrap_or_default()),
+            }
+        }
+        for folder in found {
+            if self.runs.len() < RUNS && !self.runs.iter().any(|run| run.folder() == folder) {
+                self.runs.push(Run::new(name(&folder), folder));
+            }
+        }
+    }
+}
+
+fn place(folder: &Path) -> Result<Place, WatchError> {
+    let path = folder.to_owned();
+    let metadata = match fs::metadata(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(WatchError::Missing { path }),
+        Err(source) => return Err(WatchError::Unreadable { path, source }),
+        Ok(metadata) => metadata,
+    };
+    if !metadata.is_dir() {
+        return Err(WatchError::NoFolder { path });
+    }
+    let runs = runs_in(folder).map_err(|source| WatchError::Unreadable { path: path.clone(), source })?;
+    match Run::is_at(folder) {
+        true => Ok(Place::Run(path)),
+        false if !runs.is_empty() || folder.join(".series").exists() => Ok(Place::Several(path)),
+        false => Err(WatchError::NoRun { path }),
+    }
+}
+
+/// The newest runs in a folder, the oldest of them first.
+fn runs_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut runs = Vec::new();
+    for entry in fs::read_dir(folder)?.flatten() {
+        let path = entry.path();
+        // Settings alone are too common a thing to be taken for a run here.
+        if !path.join(EVENTS).is_file() {
+            continue;
+        }
+        let begun = fs::metadata(path.join(CONFIG)).and_then(|metadata| metadata.modified()).ok();
+        runs.push((begun, path));
+    }
+    runs.sort();
+    Ok(runs.into_iter().rev().take(RUNS).rev().map(|(_, path)| path).collect())
+}
+
+/// The newest run or series in a folder of runs.
+#[must_use]
+pub fn newest_in(folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let runs = entries.filter(|path| path.join(EVENTS).is_file() || path.join(".series").is_file());
+    runs.max_by_key(|path| fs::metadata(path.join(CONFIG)).and_then(|metadata| metadata.modified()).ok())
+}
+
+fn name(folder: &Path) -> String {
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    whole.file_name().map_or_else(|| folder.display().to_string(), |name| name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,211 @@
+//! What happened in a run besides its steps, in a bounded number of marks.
+
+use lowtide_core::Step;
+use serde::Serialize;
+
+/// The most marks that are kept.
+pub const MARKS: usize = 1200;
+
+/// What kind of thing happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A checkpoint was written.
+    Saved,
+    /// An evaluation ended.
+    Evaluated,
+    /// Cached blocks were released.
+    Cleaned,
+    /// An update was left out.
+    Skipped,
+    /// A micro-batch was tried out.
+    Probed,
+    /// A larger micro-batch is tried.
+    Climbed,
+    /// An evaluation was given up.
+    EvaluationFailed,
+    /// A failure was answered.
+    Rung,
+    /// Memory ran out.
+    OutOfMemory,
+    /// The run began or went on.
+    Started,
+    /// The first micro-batch was chosen.
+    Sized,
+    /// The run ended, early or not.
+    Ended,
+}
+
+impl Kind {
+    /// The kind as a noun for this many.
+    fn noun(self) -> &'static str {
+        match self {
+            Kind::Saved => "checkpoints",
+            Kind::Evaluated => "evaluations",
+            Kind::Cleaned => "cleanings",
+            Kind::Skipped => "skipped updates",
+            Kind::Probed => "tries",
+            Kind::Climbed => "larger micro-batches",
+            Kind::EvaluationFailed => "failed evaluations",
+            Kind::Rung => "answers of the guard",
+            Kind::OutOfMemory => "times out of memory",
+            Kind::Started => "starts",
+            Kind::Sized => "choices of a micro-batch",
+            Kind::Ended => "ends",
+        }
+    }
+}
+
+/// Something that happened, or several of the same kind in a row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Mark {
+    /// The kind.
+    pub kind: Kind,
+    /// Seconds since the run began, at its end.
+    pub time: f64,
+    /// How long it took, where it takes time.
+    pub seconds: f64,
+    /// The step it belongs to; of several the last.
+    pub step: Step,
+    /// The step of the first of several.
+    pub first_step: Step,
+    /// How many it stands for.
+    pub count: u64,
+    /// The loss of an evaluation.
+    pub loss: Option<f64>,
+    /// What happened, in one sentence; of several the last.
+    pub text: String,
+    /// What the engine itself said.
+    pub detail: Option<String>,
+}
+
+impl Mark {
+    /// One sentence, also where the mark stands for several.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match self.count {
+            1 => self.text.clone(),
+            count => {
+                let Mark { kind, first_step, step, text, .. } = self;
+                format!("{count} {} from step {first_step} to {step}; the last: {text}", kind.noun())
+            }
+        }
+    }
+
+    fn and(self, next: Mark) -> Mark {
+        Mark { first_step: self.first_step, count: self.count + next.count, ..next }
+    }
+}
+
+/// The marks of a run in the order of time.
+#[derive(Debug, Default)]
+pub struct Marks {
+    marks: Vec<Mark>,
+    thinnings: u32,
+}
+
+impl Marks {
+    /// Adds a mark. Where there are too many, older ones of the commonest kind are put together.
+    pub fn push(&mut self, mark: Mark) {
+        self.marks.push(mark);
+        if self.marks.len() > MARKS {
+            self.thin();
+        }
+    }
+
+    /// All marks. Earlier ones stay as they are as long as [`Marks::thinnings`] stays.
+    #[must_use]
+    pub fn all(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// Grows whenever earlier marks change.
+    #[must_use]
+    pub fn thinnings(&self) -> u32 {
+        self.thinnings
+    }
+
+    /// Makes one of every two neighbours of a kind, but for the newest quarter.
+    ///
+    /// Failures and answers are touched last: only where they alone are more than half of all.
+    fn thin(&mut self) {
+        let crowded = |kind: &Kind| self.marks.iter().filter(|mark| mark.kind == *kind).count();
+        let kinds = [Kind::Saved, Kind::Evaluated, Kind::Cleaned, Kind::Skipped, Kind::Probed, Kind::Climbed];
+        let failures = [Kind::EvaluationFailed, Kind::Rung, Kind::OutOfMemory, Kind::Started, Kind::Sized, Kind::Ended];
+        let most = |kinds: &[Kind]| kinds.iter().copied().max_by_key(crowded).expect("there are kinds");
+        let common = most(&kinds);
+        let kind = if crowded(&common) > MARKS / 8 { common } else { most(&failures) };
+        let old = crowded(&kind) * 3 / 4;
+        let mut thinned: Vec<Mark> = Vec::with_capacity(self.marks.len());
+        let (mut seen, mut waiting) = (0, None);
+        for mark in self.marks.drain(..) {
+            if mark.kind != kind || seen >= old {
+                thinned.push(mark);
+                continue;
+            }
+            seen += 1;
+            match waiting.take() {
+                None => {
+                    waiting = Some(thinned.len());
+                    thinned.push(mark);
+                }
+                Some(index) => {
+                    let first = thinned.remove(index);
+                    thinned.push(first.and(mark));
+                }
+            }
+        }
+        self.marks = thinned;
+        self.thinnings += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(kind: Kind, step: u64) -> Mark {
+        let step = Step(step);
+        let text = format!("{kind:?} {step}.");
+        Mark {
+            kind,
+            time: step.0 as f64,
+            seconds: 0.1,
+            step,
+            first_step: step,
+            count: 1,
+            loss: None,
+            text,
+            detail: None,
+        }
+    }
+
+    #[test]
+    fn what_is_put_together_still_counts() {
+        let mut marks = Marks::default();
+        for step in 1..=100_000 {
+            marks.push(mark(Kind::Saved, step));
+            if step % 10_000 == 0 {
+                marks.push(mark(Kind::OutOfMemory, step));
+            }
+        }
+        assert!(marks.all().len() <= MARKS);
+        let count = |kind| marks.all().iter().filter(|mark| mark.kind == kind).map(|mark| mark.count).sum::<u64>();
+        assert_eq!(count(Kind::Saved), 100_000);
+        let failures: Vec<u64> =
+            marks.all().iter().filter(|mark| mark.kind == Kind::OutOfMemory).map(|mark| mark.count).collect();
+        assert_eq!(failures, [1; 10]);
+        assert!(marks.all().is_sorted_by(|a, b| a.time <= b.time));
+        let first = &marks.all()[0];
+        assert_eq!((first.first_step, first.kind), (Step(1), Kind::Saved));
+        assert!(first.sentence().starts_with(&format!("{} checkpoints from step 1 to ", first.count)));
+    }
+
+    #[test]
+    fn failures_alone_are_bounded_too() {
+        let mut marks = Marks::default();
+        (1..=50_000).for_each(|step| marks.push(mark(Kind::OutOfMemory, step)));
+        assert!(marks.all().len() <= MARKS);
+        assert_eq!(marks.all().iter().map(|mark| mark.count).sum::<u64>(), 50_000);
+    }
+}

@@ -1,0 +1,50 @@
+//! The page: one HTML file with its style and its code inside, which asks for nothing from elsewhere.
+
+use serde_json::Value;
+
+use crate::board::Board;
+use crate::data;
+
+const HTML: &str = include_str!("../page/page.html");
+const STYLE: &str = include_str!("../page/page.css");
+const CODE: &str = include_str!("../page/page.js");
+
+/// The page that asks for its data while a run grows.
+pub(crate) fn live() -> String {
+    filled(&Value::Null)
+}
+
+/// A page with all data inside, which opens from disk and asks for nothing.
+#[must_use]
+pub fn report(board: &Board) -> String {
+    filled(&data::whole(board))
+}
+
+fn filled(data: &Value) -> String {
+    // Within a script element only `<` could end it; in JSON it stands nowhere but in texts.
+    let data = data.to_string().replace('<', "\\u003c");
+    // The data goes in last: what it says is not looked through for places to fill.
+    HTML.replace("/*STYLE*/", STYLE).replace("/*CODE*/", CODE).replace("/*DATA*/", &data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_page_is_whole_and_asks_nobody_else() {
+        let page = live();
+        for place in ["/*STYLE*/", "/*CODE*/", "/*DATA*/", "http://", "https://", "src="] {
+            let allowed = page.replace("http://www.w3.org/2000/svg", "");
+            assert!(!allowed.contains(place), "{place}");
+        }
+    }
+
+    #[test]
+    fn no_text_ends_the_script() {
+        let page = filled(&json!({"runs": [{"name": "</script><script>alert(1)</script>/*CODE*/"}]}));
+        assert_eq!(page.matches("</script>").count(), live().matches("</script>").count());
+        assert_eq!(page.matches("/*CODE*/").count(), 1);
+    }
+}
