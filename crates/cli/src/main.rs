@@ -8,6 +8,7 @@ mod engine;
 mod output;
 mod pack;
 mod report;
+mod top;
 mod watch;
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::data::DataArgs;
 use crate::pack::PackArgs;
 use crate::report::ReportArgs;
+use crate::top::TopArgs;
 use crate::watch::WatchArgs;
 
 /// Trains neural networks inside a memory line.
@@ -50,6 +52,7 @@ enum Command {
     },
     Pack(PackArgs),
     Watch(WatchArgs),
+    Top(TopArgs),
     Report(ReportArgs),
     /// Explain lowtide, or one of its commands.
     Help {
@@ -65,6 +68,7 @@ enum Explained {
     Generate,
     Pack,
     Watch,
+    Top,
     Report,
 }
 
@@ -77,10 +81,12 @@ fn main() -> ExitCode {
         Command::Data(args) => data::run(&args),
         Command::Pack(args) => pack::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Help { command: Some(Explained::Data) } => explain(Some("data")),
         Command::Help { command: Some(Explained::Pack) } => explain(Some("pack")),
         Command::Help { command: Some(Explained::Watch) } => explain(Some("watch")),
+        Command::Help { command: Some(Explained::Top) } => explain(Some("top")),
         Command::Help { command: Some(Explained::Report) } => explain(Some("report")),
         Command::Help { command: None } => explain(None),
     }

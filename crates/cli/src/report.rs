@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::Args;
-use lowtide_watch::{Board, Source, report as page};
+use lowtide_watch::{Board, Source, chart, report as page};
 
 use crate::output::{Failure, print, report as end};
 
@@ -30,6 +30,10 @@ pub(crate) struct ReportArgs {
     /// The HTML file to write; one that is there is replaced.
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
+
+    /// Write the chart of the run as SVG too. Of several runs, that of the last.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &ReportArgs) -> ExitCode {
@@ -39,7 +43,11 @@ pub(crate) fn run(args: &ReportArgs) -> ExitCode {
 fn write(args: &ReportArgs) -> Result<(), Failure> {
     let mut board = Board::open(&args.folders, Source::none())?;
     board.catch_up(SystemTime::now())?;
-    write_file(&args.out, &page(&board))
+    write_file(&args.out, &page(&board))?;
+    match (&args.svg, board.runs().last()) {
+        (Some(path), Some(run)) => write_file(path, &chart(run)),
+        _ => Ok(()),
+    }
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {

@@ -125,9 +125,9 @@ impl Marks {
         self.thinnings
     }
 
-    /// Makes one of every two neighbours of a kind, but for the newest quarter.
+    /// Puts neighbours of a kind together that stand for no more than others do, so that all of a run stays told evenly.
     ///
-    /// Failures and answers are touched last: only where they alone are more than half of all.
+    /// Failures and answers are touched last: only where no other kind has many marks.
     fn thin(&mut self) {
         let crowded = |kind: &Kind| self.marks.iter().filter(|mark| mark.kind == *kind).count();
         let kinds = [Kind::Saved, Kind::Evaluated, Kind::Cleaned, Kind::Skipped, Kind::Probed, Kind::Climbed];
@@ -135,23 +135,24 @@ impl Marks {
         let most = |kinds: &[Kind]| kinds.iter().copied().max_by_key(crowded).expect("there are kinds");
         let common = most(&kinds);
         let kind = if crowded(&common) > MARKS / 8 { common } else { most(&failures) };
-        let old = crowded(&kind) * 3 / 4;
+        let (number, of_kind) = (crowded(&kind) as u64, self.marks.iter().filter(|mark| mark.kind == kind));
+        // Twice the mean: at least one pair of neighbours stays below it.
+        let limit = (2 * of_kind.map(|mark| mark.count).sum::<u64>()).div_ceil(number);
         let mut thinned: Vec<Mark> = Vec::with_capacity(self.marks.len());
-        let (mut seen, mut waiting) = (0, None);
+        let mut waiting: Option<usize> = None;
         for mark in self.marks.drain(..) {
-            if mark.kind != kind || seen >= old {
+            if mark.kind != kind {
                 thinned.push(mark);
                 continue;
             }
-            seen += 1;
             match waiting.take() {
-                None => {
-                    waiting = Some(thinned.len());
-                    thinned.push(mark);
-                }
-                Some(index) => {
+                Some(index) if thinned[index].count + mark.count <= limit => {
                     let first = thinned.remove(index);
                     thinned.push(first.and(mark));
+                }
+                _ => {
+                    waiting = Some(thinned.len());
+                    thinned.push(mark);
                 }
             }
         }
@@ -196,8 +197,12 @@ mod tests {
             marks.all().iter().filter(|mark| mark.kind == Kind::OutOfMemory).map(|mark| mark.count).collect();
         assert_eq!(failures, [1; 10]);
         assert!(marks.all().is_sorted_by(|a, b| a.time <= b.time));
-        let first = &marks.all()[0];
-        assert_eq!((first.first_step, first.kind), (Step(1), Kind::Saved));
+        let saved = || marks.all().iter().filter(|mark| mark.kind == Kind::Saved);
+        let first = saved().next().unwrap();
+        assert_eq!(first.first_step, Step(1));
+        // Evenly: no mark stands for much more than the others.
+        let mean = 100_000 / saved().count() as u64;
+        assert!(saved().all(|mark| mark.count <= 4 * mean), "{:?}", saved().map(|mark| mark.count).max());
         assert!(first.sentence().starts_with(&format!("{} checkpoints from step 1 to ", first.count)));
     }
 

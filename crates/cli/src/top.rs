@@ -1,0 +1,98 @@
+//! `lowtide top`: a run in the terminal.
+
+mod screen;
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use lowtide_watch::Board;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use crate::output::{Failure, report};
+use crate::watch::{chosen, ending_flag, live};
+
+/// How often the screen is drawn.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Watch a run in the terminal: memory against the line, what the guard did, the loss.
+///
+/// Keys: q or Ctrl-C end it, the arrows choose another run of a series. The run itself is not disturbed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  lowtide top                             the newest run in runs/
+  lowtide top runs/mine
+
+Exit codes:
+  0    ended by q or Ctrl-C
+  2    bad input: no run is there, or this is no terminal")]
+pub(crate) struct TopArgs {
+    /// Folders of runs or of series [default: the newest in runs/].
+    #[arg(value_name = "RUN_DIR")]
+    folders: Vec<PathBuf>,
+}
+
+/// What a key asks for.
+enum Wish {
+    End,
+    Next,
+    Previous,
+}
+
+pub(crate) fn run(args: &TopArgs) -> ExitCode {
+    report(top(args))
+}
+
+fn top(args: &TopArgs) -> Result<(), Failure> {
+    let mut board = Board::open(&chosen(&args.folders)?, live())?;
+    board.catch_up(SystemTime::now())?;
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        let hint = "`lowtide watch` shows the same in a browser, `lowtide report` writes it to a file";
+        return Err(Failure::bad_input("this is no terminal".to_owned(), Some(hint.to_owned())));
+    }
+    let end = ending_flag()?;
+    let refused = |error: io::Error| Failure::bad_input(format!("the terminal: {error}"), None);
+    // A panic puts the terminal back as it was, too.
+    let mut terminal = ratatui::try_init().map_err(refused)?;
+    let shown = (|| {
+        let mut at = None;
+        while !end.load(Ordering::Relaxed) {
+            // What cannot be read for a moment is tried again.
+            let _ = board.catch_up(SystemTime::now());
+            terminal.draw(|frame| screen::draw(frame, &board, at))?;
+            match wish()? {
+                Some(Wish::End) => break,
+                Some(Wish::Next) => at = Some((screen::shown(&board, at) + 1).min(board.runs().len() - 1)),
+                Some(Wish::Previous) => at = Some(screen::shown(&board, at).saturating_sub(1)),
+                None => {}
+            }
+        }
+        Ok(())
+    })();
+    ratatui::restore();
+    shown.map_err(refused)
+}
+
+/// Waits a moment for a key.
+fn wish() -> io::Result<Option<Wish>> {
+    match event::poll(TICK) {
+        Ok(false) => return Ok(None),
+        // A signal, after which the flag is looked at.
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+        ready => ready?,
+    };
+    let Event::Key(key) = event::read()? else { return Ok(None) };
+    if key.kind == KeyEventKind::Release {
+        return Ok(None);
+    }
+    Ok(match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Wish::End),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Wish::End),
+        KeyCode::Right | KeyCode::Down | KeyCode::Tab => Some(Wish::Next),
+        KeyCode::Left | KeyCode::Up | KeyCode::BackTab => Some(Wish::Previous),
+        _ => None,
+    })
+}

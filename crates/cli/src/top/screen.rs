@@ -1,0 +1,296 @@
+//! What `lowtide top` draws.
+
+use lowtide_core::Bytes;
+use lowtide_watch::{Board, Kind, Point, Run, State};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph, Wrap};
+
+use crate::output::{grouped, printable};
+
+/// Rows from which on the loss has a chart of its own.
+const TALL: u16 = 28;
+/// Columns from which on the story stands beside the chart.
+const WIDE: u16 = 110;
+const IN_USE: Color = Color::Cyan;
+const RESERVED: Color = Color::Gray;
+const LINE: Color = Color::Red;
+
+/// The run that is shown: the chosen one, else the last that is under way, else the last.
+pub(crate) fn shown(board: &Board, chosen: Option<usize>) -> usize {
+    let running = || board.runs().iter().rposition(|run| *run.state() == State::Running);
+    chosen.or_else(running).unwrap_or(board.runs().len().saturating_sub(1))
+}
+
+/// Draws one run.
+pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board, chosen: Option<usize>) {
+    let at = shown(board, chosen);
+    let Some(run) = board.runs().get(at) else {
+        frame.render_widget(Paragraph::new("No run is here yet. q ends this."), frame.area());
+        return;
+    };
+    let gauges = u16::try_from(board.live().gauges.len()).unwrap_or(0).min(4);
+    let [title, figures, live, body, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(2),
+        Constraint::Length(gauges),
+        Constraint::Min(3),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(heading(run, at, board.runs().len()), title);
+    frame.render_widget(Paragraph::new(figure_lines(run)), figures);
+    frame.render_widget(Paragraph::new(live_lines(board)), live);
+    let [charts, story] = match body.width >= WIDE {
+        true => Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
+        false => Layout::vertical([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
+    };
+    draw_charts(frame, run, charts);
+    draw_story(frame, run, story);
+    let keys_text = if board.runs().len() > 1 { "q ends this, arrows choose a run" } else { "q ends this" };
+    frame.render_widget(Paragraph::new(keys_text).dim(), keys);
+}
+
+fn heading(run: &Run, at: usize, runs: usize) -> Line<'static> {
+    let (word, colour) = match run.state() {
+        State::Waiting => ("waiting", Color::Gray),
+        State::Running => ("running", Color::Green),
+        State::Ended { how: "finished" } => ("finished", Color::Green),
+        State::Ended { how: "interrupted" } => ("interrupted", Color::Yellow),
+        State::Ended { how: "line" } => ("stopped at the line", Color::Red),
+        State::Ended { .. } => ("ended with an error", Color::Red),
+        State::Gone { .. } => ("killed", Color::Red),
+    };
+    let of = if runs > 1 { format!(" ({} of {runs})", at + 1) } else { String::new() };
+    let name = Span::from(printable(run.name())).bold();
+    Line::from(vec![name, Span::from(format!("{of}  ")), Span::from(word).fg(colour).bold()])
+}
+
+fn figure_lines(run: &Run) -> Vec<Line<'static>> {
+    let figures = run.figures();
+    let line = run.head().and_then(|head| head.line);
+    let of = figures.steps.map_or(String::new(), |steps| format!("/{}", grouped(steps)));
+    let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.4}"));
+    let (speed, unit) = match figures.tokens_per_second {
+        Some(tokens) => (tokens, "tokens/s"),
+        None => (figures.samples_per_second, "samples/s"),
+    };
+    let first = format!(
+        "step {}{of}  loss {}  evaluation {}  {} {unit}",
+        grouped(figures.step),
+        number(figures.loss),
+        number(figures.eval_loss),
+        // A rate is never negative; beyond 2^64 it is shown as that.
+        grouped(speed.round() as u64)
+    );
+    let under = line.map_or("no line".to_owned(), |line| format!("line {line}"));
+    let mut second = vec![
+        Span::from(format!("{} in use", figures.peak)).fg(IN_USE),
+        Span::from(format!("  {} reserved", figures.reserved)).fg(RESERVED),
+        Span::from(format!("  {under}")).fg(LINE),
+    ];
+    if figures.out_of_memory > 0 {
+        let text = format!("  out of memory {}, recovered {}", figures.out_of_memory, figures.recovered);
+        second.push(Span::from(text).fg(Color::Yellow));
+    }
+    vec![Line::from(first), Line::from(second)]
+}
+
+fn live_lines(board: &Board) -> Vec<Line<'static>> {
+    let line = |gauge: &lowtide_watch::Gauge| {
+        let of = gauge.of.map_or(String::new(), |of| format!(" of {of}"));
+        let note = gauge.note.as_ref().map_or(String::new(), |note| format!("  {note}"));
+        Line::from(printable(&format!("{}: {}{of}{note}", gauge.name, gauge.used)))
+    };
+    board.live().gauges.iter().map(line).collect()
+}
+
+fn draw_charts(frame: &mut Frame<'_>, run: &Run, area: Rect) {
+    let is_tall = frame.area().height >= TALL;
+    let loss_share = if is_tall { Constraint::Fill(1) } else { Constraint::Length(0) };
+    let [memory, loss] = Layout::vertical([Constraint::Fill(2), loss_share]).areas(area);
+    draw_memory(frame, run, memory);
+    if is_tall {
+        draw_loss(frame, run, loss);
+    }
+}
+
+fn draw_memory(frame: &mut Frame<'_>, run: &Run, area: Rect) {
+    let points = run.timeline().points();
+    let end = run.figures().time.max(1.0);
+    let most = |point: &Point| point.reserved.max(point.peak).max(point.line.unwrap_or_default()).get();
+    let high = points.iter().map(most).max().unwrap_or(0).max(1024) as f64 * 1.08;
+    let of = |value: fn(&Point) -> Option<Bytes>| -> Vec<(f64, f64)> {
+        points.iter().filter_map(|point| value(point).map(|bytes| (point.time, bytes.get() as f64))).collect()
+    };
+    let in_use = of(|point| Some(point.peak));
+    let reserved = of(|point| Some(point.reserved));
+    let line: Vec<(f64, f64)> = match points.last().and_then(|point| point.line) {
+        Some(line) => vec![(0.0, line.get() as f64), (end, line.get() as f64)],
+        None => Vec::new(),
+    };
+    let marked = |kind: Kind| -> Vec<(f64, f64)> {
+        run.marks().all().iter().filter(|mark| mark.kind == kind).map(|mark| (mark.time, high * 0.985)).collect()
+    };
+    let (failures, rungs, cleanings) = (marked(Kind::OutOfMemory), marked(Kind::Rung), marked(Kind::Cleaned));
+    let sets = vec![
+        set("reserved", &reserved, RESERVED, GraphType::Line),
+        set("in use", &in_use, IN_USE, GraphType::Line),
+        set("line", &line, LINE, GraphType::Line),
+        set("", &cleanings, Color::Green, GraphType::Scatter).marker(Marker::Dot),
+        set("", &rungs, Color::Yellow, GraphType::Scatter).marker(Marker::Dot),
+        set("", &failures, Color::LightRed, GraphType::Scatter).marker(Marker::Block),
+    ];
+    let sizes = [0.0, 0.5, 1.0].map(|share| Bytes((high * share) as u64).to_string());
+    let chart = Chart::new(sets)
+        .block(Block::bordered().title("memory").border_style(Style::new().dark_gray()))
+        .x_axis(Axis::default().bounds([0.0, end]).labels(times(end)))
+        .y_axis(Axis::default().bounds([0.0, high]).labels(sizes))
+        .legend_position(None);
+    frame.render_widget(chart, area);
+}
+
+fn draw_loss(frame: &mut Frame<'_>, run: &Run, area: Rect) {
+    let end = run.figures().time.max(1.0);
+    let finite = run.timeline().points().iter().filter(|point| point.loss.is_finite());
+    let losses: Vec<(f64, f64)> = finite.map(|point| (point.time, point.loss)).collect();
+    let evaluations: Vec<(f64, f64)> =
+        run.marks().all().iter().filter_map(|mark| mark.loss.map(|loss| (mark.time, loss))).collect();
+    let all = losses.iter().chain(&evaluations).map(|(_, loss)| *loss);
+    let (low, high) = all.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), loss| (low.min(loss), high.max(loss)));
+    let (low, high) = if low < high { (low, high) } else { (0.0, 1.0) };
+    let sets = vec![
+        set("loss", &losses, IN_USE, GraphType::Line),
+        set("evaluation", &evaluations, Color::Magenta, GraphType::Scatter).marker(Marker::Dot),
+    ];
+    let chart = Chart::new(sets)
+        .block(Block::bordered().title("loss").border_style(Style::new().dark_gray()))
+        .x_axis(Axis::default().bounds([0.0, end]).labels(times(end)))
+        .y_axis(Axis::default().bounds([low, high]).labels([low, high].map(|loss| format!("{loss:.3}"))))
+        .legend_position(None);
+    frame.render_widget(chart, area);
+}
+
+fn set<'a>(name: &'a str, data: &'a [(f64, f64)], colour: Color, kind: GraphType) -> Dataset<'a> {
+    Dataset::default().name(name).data(data).style(colour).graph_type(kind).marker(Marker::Braille)
+}
+
+fn times(end: f64) -> [String; 3] {
+    [0.0, end / 2.0, end].map(|time| match time {
+        ..120.0 => format!("{time:.0} s"),
+        ..7200.0 => format!("{:.0} min", time / 60.0),
+        _ => format!("{:.1} h", time / 3600.0),
+    })
+}
+
+/// The newest events, the newest first.
+fn draw_story(frame: &mut Frame<'_>, run: &Run, area: Rect) {
+    let marks = run.marks().all().iter().rev().take(usize::from(area.height));
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    if matches!(run.state(), State::Gone { .. }) {
+        lines.push(Line::from(run.state_text()).fg(Color::Red));
+    }
+    lines.extend(marks.map(|mark| {
+        let colour = match mark.kind {
+            Kind::OutOfMemory | Kind::EvaluationFailed => Color::LightRed,
+            Kind::Rung | Kind::Skipped => Color::Yellow,
+            Kind::Cleaned => Color::Green,
+            Kind::Evaluated => Color::Magenta,
+            _ => Color::Gray,
+        };
+        Line::from(vec![Span::from("● ").fg(colour), Span::from(printable(&mark.sentence()))])
+    }));
+    let block = Block::bordered().title("what happened").border_style(Style::new().dark_gray());
+    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::SystemTime;
+
+    use lowtide_core::{Event, Line as MemoryLine, MicroBatch, Phase, Record, Step};
+    use lowtide_watch::Source;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn write(folder: &Path) {
+        let record = |time, event| serde_json::to_string(&Record::new(time, event)).unwrap() + "\n";
+        let micro_batch = MicroBatch::new(16).unwrap();
+        let started = Event::RunStarted {
+            workload: "gpt".to_owned(),
+            device: "cpu".to_owned(),
+            seed: 1,
+            batch: 32,
+            micro_batch,
+            line: MemoryLine::at(Bytes::from_mib(64)).unwrap(),
+            host_line: MemoryLine::NONE,
+            parameters: 805_632,
+            resumed_at: None,
+        };
+        let step = |step: u64| Event::StepDone {
+            step: Step(step),
+            loss: 2.0 / step as f64,
+            learning_rate: 0.001,
+            samples: 32,
+            tokens: Some(2048),
+            seconds: 0.5,
+            allocated: Bytes::from_mib(10),
+            peak: Bytes::from_mib(30 + step),
+            reserved: Bytes::from_mib(50),
+            micro_batch,
+        };
+        let failure = Event::OutOfMemory {
+            step: Step(4),
+            phase: Phase::Backward,
+            requested: Some(Bytes::from_mib(4)),
+            limit: None,
+            allocated: None,
+            message: String::new(),
+        };
+        let stopped = Event::Stopped { step: Step(9), ending: lowtide_core::Ending::Finished };
+        let mut text = record(0.0, started);
+        for number in 1..=9 {
+            if number == 4 {
+                text += &record(1.9, failure.clone());
+            }
+            text += &record(number as f64 * 0.5, step(number));
+        }
+        text += &record(4.6, stopped);
+        std::fs::write(folder.join("events.jsonl"), text).unwrap();
+    }
+
+    fn drawn(columns: u16, rows: u16) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("mine");
+        std::fs::create_dir(&run).unwrap();
+        write(&run);
+        let mut board = Board::open(&[run], Source::none()).unwrap();
+        board.catch_up(SystemTime::now()).unwrap();
+        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+        terminal.draw(|frame| draw(frame, &board, None)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn narrow() {
+        insta::assert_snapshot!(drawn(60, 24));
+    }
+
+    #[test]
+    fn wide() {
+        insta::assert_snapshot!(drawn(200, 40));
+    }
+
+    #[test]
+    fn no_size_is_too_small() {
+        for (columns, rows) in [(1, 1), (5, 3), (20, 4), (300, 2), (3, 100)] {
+            drawn(columns, rows);
+        }
+    }
+}

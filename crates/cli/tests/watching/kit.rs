@@ -1,0 +1,148 @@
+//! Made-up runs, and the program as it is started.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use lowtide_core::{Bytes, Ending, Event, Line, MicroBatch, Phase, Reason, Record, Rung, Step};
+use lowtide_core::{Measures, Metrics};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder to work in.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lowtide"));
+        command.current_dir(self.0.path()).args(words.split_whitespace()).env_remove("COLUMNS");
+        command
+    }
+
+    pub(crate) fn run(&self, words: &str) -> Output {
+        self.command(words).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// What a command says that is given something bad, and prints nothing else.
+    #[track_caller]
+    pub(crate) fn refused(&self, words: &str) -> String {
+        let output = self.run(words);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{told}");
+        told
+    }
+}
+
+/// A run that is written by the test.
+pub(crate) struct Written {
+    file: File,
+    time: f64,
+    step: u64,
+}
+
+impl Written {
+    pub(crate) fn begin(folder: &Path) -> Written {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("config.yaml"), "workload: gpt\ntrain:\n  steps: 40\n").unwrap();
+        let file = OpenOptions::new().create(true).append(true).open(folder.join("events.jsonl")).unwrap();
+        let mut run = Written { file, time: 0.0, step: 0 };
+        run.event(Event::RunStarted {
+            workload: "gpt".to_owned(),
+            device: "cpu".to_owned(),
+            seed: 1,
+            batch: 32,
+            micro_batch: MicroBatch::new(32).unwrap(),
+            line: Line::at(Bytes::from_mib(64)).unwrap(),
+            host_line: Line::NONE,
+            parameters: 805_632,
+            resumed_at: None,
+        });
+        run
+    }
+
+    /// As an engine holds its run.
+    pub(crate) fn lock(&self) {
+        self.file.lock().unwrap();
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        writeln!(self.file, "{}", serde_json::to_string(&Record::new(self.time, event)).unwrap()).unwrap();
+    }
+
+    pub(crate) fn steps(&mut self, steps: u64) {
+        for _ in 0..steps {
+            self.step += 1;
+            self.time += 0.5;
+            self.event(Event::StepDone {
+                step: Step(self.step),
+                loss: 3.0 / self.step as f64,
+                learning_rate: 0.001,
+                samples: 32,
+                tokens: Some(2048),
+                seconds: 0.5,
+                allocated: Bytes::from_mib(10),
+                peak: Bytes::from_mib(40 + self.step % 3),
+                reserved: Bytes::from_mib(50),
+                micro_batch: MicroBatch::new(16).unwrap(),
+            });
+        }
+    }
+
+    /// Memory runs out in the next step, and the guard answers.
+    pub(crate) fn run_out(&mut self) {
+        let (step, phase) = (Step(self.step + 1), Phase::Backward);
+        let message = "<script>document.title = 'taken over'</script> out of memory".to_owned();
+        let requested = Some(Bytes::from_mib(4));
+        self.event(Event::OutOfMemory { step, phase, requested, limit: None, allocated: None, message });
+        let half = MicroBatch::new(8).unwrap();
+        let (measures, reason) = (Measures::new(half, half), Reason::StillFailing { phase });
+        self.event(Event::RungTaken { step, rung: Rung::Split, measures, reason });
+        self.event(Event::Cleaned { step, freed: Bytes::from_mib(3), seconds: 0.01 });
+    }
+
+    pub(crate) fn evaluate(&mut self) {
+        let (step, metrics) = (Step(self.step), Metrics::default());
+        let (allocated, reserved) = (None, None);
+        self.event(Event::Evaluated { step, loss: 0.75, metrics, batches: 4, seconds: 0.2, allocated, reserved });
+    }
+
+    pub(crate) fn finish(&mut self) {
+        self.event(Event::Stopped { step: Step(self.step), ending: Ending::Finished });
+    }
+}
+
+/// `lowtide watch` under way; ended by its id when this goes.
+pub(crate) struct Watching {
+    pub(crate) child: Child,
+    pub(crate) told: Value,
+}
+
+impl Watching {
+    pub(crate) fn start(place: &Place, words: &str) -> Watching {
+        let mut child = place.command(&format!("watch --json {words}")).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Watching { child, told: serde_json::from_str(&line).unwrap() }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.told["url"].as_str().unwrap()
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
