@@ -34,6 +34,10 @@ fn without_arguments_it_shows_its_commands() {
                 read of them
       generate  Write made-up training data of any size
       pack      Pack data files into shards, which are read faster and under any memory line
+      watch     Watch runs in a browser: memory against the line, every out-of-memory error and its
+                answer, the loss
+      top       Watch a run in the terminal: memory against the line, what the guard did, the loss
+      report    Write a run down as one HTML file that opens from disk, and its chart as SVG
       help      Explain lowtide, or one of its commands
 
     Options:
@@ -59,6 +63,10 @@ fn help() {
                 read of them
       generate  Write made-up training data of any size
       pack      Pack data files into shards, which are read faster and under any memory line
+      watch     Watch runs in a browser: memory against the line, every out-of-memory error and its
+                answer, the loss
+      top       Watch a run in the terminal: memory against the line, what the guard did, the loss
+      report    Write a run down as one HTML file that opens from disk, and its chart as SVG
       help      Explain lowtide, or one of its commands
 
     Options:

@@ -52,7 +52,9 @@ function short(value) {
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [key, value] of Object.entries(properties)) {
-    if (key === "style") made.style.cssText = value; else if (key in made) made[key] = value; else made.setAttribute(key, value);
+    if (key === "style") made.style.cssText = value;
+    else if (key in made) made[key] = value;
+    else made.setAttribute(key, value);
   }
   made.append(...children);
   return made;
@@ -85,7 +87,8 @@ function showChips() {
     return;
   }
   byId("chips").replaceChildren(...view.runs.map((run) => {
-    const button = element("button", { title: run.state_text }, element("i", { style: `background:${runColour(run.id)}` }), run.name);
+    const dot = element("i", { style: `background:${runColour(run.id)}` });
+    const button = element("button", { title: run.state_text }, dot, run.name);
     button.setAttribute("aria-pressed", String(run.id === view.chosen));
     button.onclick = () => choose(run.id);
     return button;
@@ -125,6 +128,7 @@ function showFigures(run) {
   const line = head && head.line;
   const speed = figures.tokens_per_second
     ? [whole(figures.tokens_per_second), "tokens a second"] : [whole(figures.samples_per_second), "samples a second"];
+  const answers = `${whole(figures.rungs)} ${figures.rungs === 1 ? "answer" : "answers"}`;
   const metrics = Object.entries(figures.metrics || {}).map(([name, value]) => `${name} ${short(value)}`).join(", ");
   byId("figures").replaceChildren(
     figure("Step", whole(figures.step), `${figures.steps ? `of ${whole(figures.steps)}, ` : ""}${span(figures.time)}`,
@@ -132,7 +136,7 @@ function showFigures(run) {
     figure("Memory at most", bytes(figures.highest_reserved), line ? `line at ${bytes(line)}` : "no line",
       line ? figures.highest_reserved / line : null),
     figure("Out of memory", whole(figures.out_of_memory),
-      figures.out_of_memory ? `${whole(figures.recovered)} recovered, ${whole(figures.rungs)} ${figures.rungs === 1 ? "answer" : "answers"}` : "never",
+      figures.out_of_memory ? `${whole(figures.recovered)} recovered, ${answers}` : "never",
       null, figures.out_of_memory > figures.recovered ? "alert" : ""),
     figure("Loss", short(figures.loss), head ? `${head.workload} on ${head.device}` : ""),
     figure("Evaluation", short(figures.eval_loss), metrics || (figures.eval_loss === null ? "none yet" : "loss")),
@@ -161,7 +165,8 @@ function showLive() {
   const live = view.live || { gauges: [], processes: [] };
   byId("live-card").hidden = live.gauges.length + live.processes.length === 0;
   byId("gauges").replaceChildren(...live.gauges.map((gauge) => {
-    const words = `${bytes(gauge.used)}${gauge.of ? ` of ${bytes(gauge.of)}` : ""}${gauge.note ? ` · ${gauge.note}` : ""}`;
+    const of = gauge.of ? ` of ${bytes(gauge.of)}` : "";
+    const words = `${bytes(gauge.used)}${of}${gauge.note ? ` · ${gauge.note}` : ""}`;
     const box = element("div", { className: "gauge" }, element("b", {}, gauge.name), ` ${words}`);
     if (gauge.of) {
       const width = Math.min(100, 100 * gauge.used / gauge.of).toFixed(2);
@@ -170,8 +175,10 @@ function showLive() {
     return box;
   }));
   byId("processes-head").hidden = live.processes.length === 0;
-  byId("processes").replaceChildren(...live.processes.map((process) =>
-    element("tr", {}, element("td", {}, process.name), element("td", {}, process.note || ""), element("td", {}, bytes(process.used)))));
+  byId("processes").replaceChildren(...live.processes.map((process) => {
+    const cells = [process.name, process.note || "", bytes(process.used)];
+    return element("tr", {}, ...cells.map((cell) => element("td", {}, cell)));
+  }));
 }
 
 function showCompare() {
@@ -181,8 +188,10 @@ function showCompare() {
   const row = (run) => {
     const { figures, head } = run;
     const name = element("td", {}, element("i", { style: `background:${runColour(run.id)}` }), run.name);
-    const cells = [run.state === "ended" ? run.how : run.state, whole(figures.step), short(figures.loss), short(figures.eval_loss),
-      bytes(figures.highest_reserved), head && head.line ? bytes(head.line) : "none", whole(figures.out_of_memory), span(figures.time)];
+    const line = head && head.line ? bytes(head.line) : "none";
+    const cells = [run.state === "ended" ? run.how : run.state, whole(figures.step), short(figures.loss),
+      short(figures.eval_loss), bytes(figures.highest_reserved), line, whole(figures.out_of_memory),
+      span(figures.time)];
     const made = element("tr", { className: run.id === view.chosen ? "chosen" : "" }, name,
       ...cells.map((cell) => element("td", {}, cell)));
     made.onclick = () => choose(run.id);
@@ -197,7 +206,8 @@ const SUMMARY = [
   ["stopped", "ended", String], ["steps", "steps", whole], ["effective_batch", "samples in a step", whole],
   ["micro_batch_final", "computed at once at the end", whole], ["precision", "precision", String],
   ["parameters", "parameters", whole], ["line_bytes", "line", bytes], ["host_line_bytes", "line of the host", bytes],
-  ["peak_reserved_bytes", "most memory of the device", bytes], ["peak_allocated_bytes", "most memory of tensors", bytes],
+  ["peak_reserved_bytes", "most memory of the device", bytes],
+  ["peak_allocated_bytes", "most memory of tensors", bytes],
   ["peak_rss_bytes", "most memory of the process", bytes], ["oom_errors", "out of memory", whole],
   ["oom_recovered", "recovered from", whole], ["samples_seen", "samples trained on", whole],
   ["samples_lost", "samples lost", whole], ["final_loss", "loss of the last steps", short],
@@ -236,14 +246,17 @@ function showStory(data) {
     if (mark.detail) item.append(element("details", {}, element("summary", {}, "what the engine said"), mark.detail));
     return item;
   });
-  if (marks.length > STORY) items.push(element("li", { className: "none" }, `and ${whole(marks.length - STORY)} before`));
+  const before = marks.length - STORY;
+  if (before > 0) items.push(element("li", { className: "none" }, `and ${whole(before)} before`));
   if (items.length === 0) items.push(element("li", { className: "none" }, "Nothing yet."));
   byId("story").replaceChildren(...items);
 }
 
 function showLegend(data) {
-  const entry = (name, words, kind = "") =>
-    element("span", {}, element("i", { className: kind, style: `background:var(${name});border-color:var(${name})` }), words);
+  const entry = (name, words, kind = "") => {
+    const style = `background:var(${name});border-color:var(${name})`;
+    return element("span", {}, element("i", { className: kind, style }), words);
+  };
   const kinds = new Set(data ? data.marks.map((mark) => mark.kind) : []);
   const has = (kind, ...made) => (kinds.has(kind) ? [entry(...made)] : []);
   byId("legend").replaceChildren(
@@ -281,13 +294,15 @@ function ticks(low, high, wanted, base) {
   if (base === 1024) while (high / unit >= 1024) unit *= 1024;
   const rough = (high - low) / unit / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const round = [1, 2, 2.5, 5, 10].map((factor) => factor * power * unit).find((size) => (high - low) / size <= wanted * 1.3);
+  const sizes = [1, 2, 2.5, 5, 10].map((factor) => factor * power * unit);
+  const round = sizes.find((size) => (high - low) / size <= wanted * 1.3);
   const found = [];
   for (let value = Math.ceil(low / round) * round; value <= high * (1 + 1e-9); value += round) found.push(value);
   return found;
 }
 function timeTicks(low, high, wanted) {
-  const round = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800]
+  const sizes = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
+  const round = sizes.concat([172800, 604800])
     .find((size) => (high - low) / size <= wanted) || 2592000;
   const found = [];
   for (let value = Math.ceil(low / round) * round; value <= high; value += round) found.push(value);
@@ -297,7 +312,8 @@ function timeTicks(low, high, wanted) {
 function timeRange(data) {
   if (view.zoom) return view.zoom;
   const shown = view.data.filter((other) => other && other.points.time.length > 0);
-  const ends = (view.runs.length > 1 ? shown : [data]).map((other) => other.points.time[other.points.time.length - 1] || 0);
+  const lasting = (other) => other.points.time[other.points.time.length - 1] || 0;
+  const ends = (view.runs.length > 1 ? shown : [data]).map(lasting);
   const marks = data.marks.length ? data.marks[data.marks.length - 1].time : 0;
   return [0, Math.max(1, marks, ...ends)];
 }
@@ -401,7 +417,10 @@ function rail(pen, data, scale) {
       }
       pen.beginPath();
       if (failed) {
-        pen.moveTo(x, scale.top - 3); pen.lineTo(x - 6, scale.top - 14); pen.lineTo(x + 6, scale.top - 14); pen.closePath();
+        pen.moveTo(x, scale.top - 3);
+        pen.lineTo(x - 6, scale.top - 14);
+        pen.lineTo(x + 6, scale.top - 14);
+        pen.closePath();
       } else {
         pen.arc(x, scale.top - 8, kind === "saved" || kind === "evaluated" ? 2.5 : 4, 0, 7);
       }
@@ -416,10 +435,11 @@ function drawMemory(data) {
   const { points } = data;
   const range = timeRange(data);
   const others = view.runs.length > 1 ? view.data.filter((other, id) => other && id !== view.chosen) : [];
-  const most = [data, ...others].map(({ points }) => Math.max(0, ...points.reserved, ...points.peak, ...points.line.map(Number)));
-  const high = Math.max(1024, ...most) * 1.07;
+  const most = ({ points }) => Math.max(0, ...points.reserved, ...points.peak, ...points.line.map(Number));
+  const high = Math.max(1024, ...[data, ...others].map(most)) * 1.07;
   const scale = scales(size, range, 0, high);
-  axes(pen, scale, range, ticks(0, high, 5, 1024), (value) => (value === 0 ? "0" : bytes(value).replace(/\.?0+ /, " ")));
+  const rounded = (value) => (value === 0 ? "0" : bytes(value).replace(/\.00 /, " ").replace(/(\.\d)0 /, "$1 "));
+  axes(pen, scale, range, ticks(0, high, 5, 1024), rounded);
   within(pen, scale, () => {
     shade(pen, data, scale);
     area(pen, points.time, points.peak, scale, "--peak", 0.38);
@@ -436,8 +456,10 @@ function drawMemory(data) {
     crosshair(pen, scale);
   });
   view.scale = scale;
-  const failures = data.marks.filter((mark) => mark.kind === "out_of_memory").reduce((sum, mark) => sum + mark.count, 0);
-  byId("memory").setAttribute("aria-label", `Memory over time: ${points.time.length} points, out of memory ${failures} times`);
+  const failed = data.marks.filter((mark) => mark.kind === "out_of_memory");
+  const failures = failed.reduce((sum, mark) => sum + mark.count, 0);
+  const label = `Memory over time: ${points.time.length} points, out of memory ${failures} times`;
+  byId("memory").setAttribute("aria-label", label);
 }
 
 /** The line holds from the start of a run to its newest moment. */
@@ -460,12 +482,15 @@ function drawLoss(data) {
   const label = `Loss over time: ${data.points.loss.length} points, ${evaluations(data).length} evaluations`;
   byId("loss").setAttribute("aria-label", label);
   if (values.length === 0) return;
-  let [low, high] = values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
   const logarithmic = low > 0 && high / low > 12;
-  if (logarithmic) { low *= 0.9; high *= 1.1; } else { const room = (high - low || 1) * 0.06; low -= room; high += room; }
+  const room = (high - low || 1) * 0.06;
+  [low, high] = logarithmic ? [low * 0.9, high * 1.1] : [low - room, high + room];
   const scale = scales(size, range, low, high, 8, logarithmic);
   const marks = logarithmic
-    ? [1e-4, 1e-3, 0.01, 0.1, 1, 10, 100, 1000].flatMap((power) => [power, 3 * power]).filter((value) => value >= low && value <= high)
+    ? [1e-4, 1e-3, 0.01, 0.1, 1, 10, 100, 1000].flatMap((power) => [power, 3 * power])
+      .filter((value) => value >= low && value <= high)
     : ticks(low, high, 4);
   axes(pen, scale, range, marks, (value) => String(Number(value.toPrecision(6))));
   within(pen, scale, () => {
@@ -529,12 +554,14 @@ function tip(x) {
   const rows = [
     ["step", whole(points.step[at])], ["time", span(points.time[at])], ["during a step", bytes(points.peak[at])],
     ["between steps", bytes(points.allocated[at])], ["reserved", bytes(points.reserved[at])],
-    ...(line === null ? [] : [["line", bytes(line)], ["free under it", bytes(Math.max(0, line - points.reserved[at]))]]),
+    ...(line === null ? [] : [["line", bytes(line)]]),
+    ...(line === null ? [] : [["free under it", bytes(Math.max(0, line - points.reserved[at]))]]),
     ["loss", short(points.loss[at])], ["computed at once", whole(points.micro_batch[at])],
   ];
-  const near = data.marks.filter((mark) => Math.abs(view.scale.x(mark.time) - x) < 6 && mark.kind !== "saved").slice(-3);
-  box.replaceChildren(element("table", {}, ...rows.map(([name, value]) =>
-    element("tr", {}, element("td", {}, name), element("td", {}, value)))), ...near.map((mark) => element("p", {}, mark.text)));
+  const isNear = (mark) => Math.abs(view.scale.x(mark.time) - x) < 6 && mark.kind !== "saved";
+  const near = data.marks.filter(isNear).slice(-3).map((mark) => element("p", {}, mark.text));
+  const row = ([name, value]) => element("tr", {}, element("td", {}, name), element("td", {}, value));
+  box.replaceChildren(element("table", {}, ...rows.map(row)), ...near);
   box.hidden = false;
   const width = byId("memory").getBoundingClientRect().width;
   box.style.left = `${x + box.offsetWidth + 24 > width ? Math.max(0, x - box.offsetWidth - 12) : x + 12}px`;
@@ -600,7 +627,8 @@ async function ask(path) {
 
 async function askForRun(id) {
   const known = view.data[id];
-  const query = known ? `?generation=${known.generation}&points=${known.points.time.length}&marks=${known.marks.length}` : "";
+  const has = known && { generation: known.generation, points: known.points.time.length, marks: known.marks.length };
+  const query = has ? `?${new URLSearchParams(has)}` : "";
   take(id, await ask(`api/run/${id}${query}`));
 }
 
@@ -617,7 +645,9 @@ async function poll() {
     [view.runs, view.live] = [list.runs, list.live];
     if (view.chosen === null) view.chosen = firstChoice(view.runs);
     // Runs that are only compared change nothing of what is read most, so they are asked for less often.
-    const wanted = view.runs.filter((run) => run.id === view.chosen || !view.data[run.id] || (polls % 5 === 0 && run.state === "running"));
+    const isDue = (run) => polls % 5 === 0 && run.state === "running";
+    const isWanted = (run) => run.id === view.chosen || !view.data[run.id] || isDue(run);
+    const wanted = view.runs.filter(isWanted);
     await Promise.all(wanted.map((run) => askForRun(run.id)));
     view.lost = false;
     show();

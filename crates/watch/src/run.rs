@@ -158,11 +158,15 @@ impl Run {
     /// What the system answers where the events may not be read.
     pub fn look(&mut self, now: SystemTime) -> io::Result<bool> {
         let story = &mut self.story;
-        let more = self.follow.read(|seen| match seen {
-            Seen::Anew => *story = Story { readings: story.readings + 1, ..Story::default() },
-            Seen::Line(line) => story.read(line),
+        let mut is_new = false;
+        let more = self.follow.read(|seen| {
+            is_new = true;
+            match seen {
+                Seen::Anew => *story = Story { readings: story.readings + 1, ..Story::default() },
+                Seen::Line(line) => story.read(line),
+            }
         })?;
-        if story.figures.steps.is_none() {
+        if is_new && story.figures.steps.is_none() {
             story.figures.steps = planned_steps(&self.folder);
         }
         self.process = alive::holder(self.follow.path());
@@ -249,7 +253,10 @@ impl Run {
             State::Ended { how: "line" } => "The run stopped: nothing fits under the line.".to_owned(),
             State::Ended { .. } => "The run ended with an error.".to_owned(),
             State::Gone { quiet } => {
-                format!("The run was killed: it never said that it ended, and has been silent for {}.", span(*quiet))
+                format!(
+                    "The run seems to have been killed: it never said that it ended, and has been silent for {}.",
+                    span(*quiet)
+                )
             }
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board, chosen: Option<usize>) 
     let gauges = u16::try_from(board.live().gauges.len()).unwrap_or(0).min(4);
     let [title, figures, live, body, keys] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(2),
+        Constraint::Length(3),
         Constraint::Length(gauges),
         Constraint::Min(3),
         Constraint::Length(1),
@@ -87,16 +87,16 @@ fn figure_lines(run: &Run) -> Vec<Line<'static>> {
         grouped(speed.round() as u64)
     );
     let under = line.map_or("no line".to_owned(), |line| format!("line {line}"));
-    let mut second = vec![
+    let second = vec![
         Span::from(format!("{} in use", figures.peak)).fg(IN_USE),
         Span::from(format!("  {} reserved", figures.reserved)).fg(RESERVED),
         Span::from(format!("  {under}")).fg(LINE),
     ];
-    if figures.out_of_memory > 0 {
-        let text = format!("  out of memory {}, recovered {}", figures.out_of_memory, figures.recovered);
-        second.push(Span::from(text).fg(Color::Yellow));
-    }
-    vec![Line::from(first), Line::from(second)]
+    let third = match figures.out_of_memory {
+        0 => Span::from("never out of memory").dim(),
+        failures => Span::from(format!("out of memory {failures}, recovered {}", figures.recovered)).fg(Color::Yellow),
+    };
+    vec![Line::from(first), Line::from(second), Line::from(third)]
 }
 
 fn live_lines(board: &Board) -> Vec<Line<'static>> {

@@ -13,7 +13,7 @@ fn it_draws_and_ends_by_a_key() {
     run.steps(6);
     run.run_out();
     run.steps(2);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/watching/pty.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/watching/in_terminal.py");
     for (columns, rows, key) in [("60", "24", "q"), ("200", "50", "ctrl-c")] {
         let mut command = Command::new("timeout");
         command.args([

@@ -13,12 +13,10 @@ fcntl.ioctl(second, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0)
 child = os.fork()
 if child == 0:
     os.close(first)
-    os.login_tty(second) if hasattr(os, "login_tty") else None
-    if not hasattr(os, "login_tty"):
-        os.setsid()
-        fcntl.ioctl(second, termios.TIOCSCTTY, 0)
-        for number in range(3):
-            os.dup2(second, number)
+    os.setsid()
+    fcntl.ioctl(second, termios.TIOCSCTTY, 0)
+    for number in range(3):
+        os.dup2(second, number)
     os.environ["TERM"] = "xterm-256color"
     os.execv(command[0], command)
 os.close(second)
