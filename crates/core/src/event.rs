@@ -165,6 +165,13 @@ pub enum Event {
         /// The lowest loss of an evaluation, where one was a finite number.
         best: Option<f64>,
     },
+    /// Frames are evaluated in smaller tiles, because memory ran out.
+    TileHalved {
+        /// The last committed step.
+        step: Step,
+        /// Pixels along each side of a tile from now on.
+        tile: u32,
+    },
     /// An evaluation was given up; training goes on without its figure.
     EvaluationFailed {
         /// The last committed step.

@@ -212,6 +212,8 @@ fn the_endings() {
     let words = format!(
         r#""stop":{{"step":10,"phase":"forward","cause":{{"why":"no_progress","failures":128,"committed":3}},{MEASURES},"tried":[{{"phase":"forward","rung":"clean",{MEASURES}}}]}}"#
     );
+    let event = Event::TileHalved { step: Step(9), tile: 256 };
+    check(event, r#""event":"tile_halved","step":9,"tile":256"#);
     let event = Event::EvaluationFailed { step: Step(9), stop: stop.clone() };
     check(event, &format!(r#""event":"evaluation_failed","step":9,{words}"#));
     check(stopped(Ending::Line { stop }), &format!(r#""event":"stopped","step":9,"reason":"line",{words}"#));

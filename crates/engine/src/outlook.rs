@@ -102,6 +102,9 @@ impl Outlook {
                 let text = format!("{evaluations} evaluations in a row were not better{best}, so training ends early");
                 self.say(&format!("[step {step}] {text}"));
             }
+            Event::TileHalved { step, tile } => {
+                self.say(&format!("[step {step}] trying again in tiles of {tile} x {tile} pixels"));
+            }
             Event::EvaluationFailed { step, stop } => {
                 self.say(&format!("[step {step}] evaluation left out, training goes on: {stop}"));
             }

@@ -137,8 +137,10 @@ memory:
 eval:
   at_start: false
   batches: 4
+  crop: auto
   every: 100
   patience: null
+  tile: null
 save:
   every: 100
   keep: 2

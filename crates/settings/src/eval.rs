@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::frames::{CropChoice, TileChoice};
 use crate::wrong::{Wrong, at_least_one, ensure, every};
 
 /// When and on how much a run is evaluated: the keys under `eval`.
@@ -17,11 +18,24 @@ pub struct EvalSettings {
     /// Evaluations in a row, 1 or more, without a lower loss after which the run ends early; null is never. Default:
     /// null.
     pub patience: Option<u64>,
+    /// The part of each frame that is evaluated, for workloads with frames: pixels along each side, in the middle, or
+    /// null for whole frames. Default: auto, which is the training crop, and whole frames where `tile` is set.
+    pub crop: CropChoice,
+    /// Pixels along each side of the tiles that frames are evaluated in, one at a time and with the figures of the whole
+    /// frame; auto is the largest that fits, null is no tiles. Default: null.
+    pub tile: TileChoice,
 }
 
 impl Default for EvalSettings {
     fn default() -> Self {
-        Self { every: Some(100), batches: 4, at_start: false, patience: None }
+        Self {
+            every: Some(100),
+            batches: 4,
+            at_start: false,
+            patience: None,
+            crop: CropChoice::Auto,
+            tile: TileChoice::None,
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use lowtide_core::{Bytes, LineSpec, MicroBatch, Percent};
 use lowtide_settings::{
-    Clean, EvalSettings, Loaded, MemorySettings, MicroBatchChoice, OptimizerSettings, Override, Precision, Recompute,
-    RunSettings, SaveSettings, Spill, TrainSettings, to_yaml,
+    Clean, CropChoice, EvalSettings, Loaded, MemorySettings, MicroBatchChoice, OptimizerSettings, Override, Precision,
+    Recompute, RunSettings, SaveSettings, Spill, TileChoice, TrainSettings, to_yaml,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -134,6 +134,14 @@ prop_compose! {
     }
 }
 
+fn any_crop() -> impl Strategy<Value = CropChoice> {
+    prop_oneof![Just(CropChoice::Auto), Just(CropChoice::Whole), (1u32..).prop_map(CropChoice::Pixels)]
+}
+
+fn any_tile() -> impl Strategy<Value = TileChoice> {
+    prop_oneof![Just(TileChoice::Auto), Just(TileChoice::None), (1u32..).prop_map(TileChoice::Pixels)]
+}
+
 prop_compose! {
     fn any_settings()(
         (workload, seed, model, data) in ("\\PC*[a-z]", any::<u64>(), any_group(), any_group()),
@@ -142,11 +150,12 @@ prop_compose! {
         (line, host_line, allocator) in (any_line(), any_line(), "\\PC*"),
         (eval_every, batches, at_start) in (prop::option::of(1u64..), 1u64.., any::<bool>()),
         patience in prop::option::of(1u64..),
+        (crop, tile) in (any_crop(), any_tile()),
         (save_every, keep) in (prop::option::of(1u64..), 1u32..),
     ) -> RunSettings {
         let memory = MemorySettings { line, host_line, allocator, clean: Clean::Clock, spill: Spill::Off, narrow: true };
         let patience = patience.filter(|_| eval_every.is_some());
-        let eval = EvalSettings { every: eval_every, batches, at_start, patience };
+        let eval = EvalSettings { every: eval_every, batches, at_start, patience, crop, tile };
         let save = SaveSettings { every: save_every, keep };
         RunSettings { workload, seed, model, data, train, optimizer, memory, eval, save }
     }

@@ -92,6 +92,9 @@ fn values_that_make_no_sense() {
     check("eval: {batches: 0}", &[], &format!("a.yaml:1: eval.batches: {one}"));
     let never = "expected a whole number of 1 or more, or null for never, got 0";
     check("eval: {every: 0}", &[], &format!("a.yaml:1: eval.every: {never}"));
+    let pixels = "expected auto, a number of pixels of 1 or more, or null, got";
+    check("eval: {crop: 0}", &[], &format!("a.yaml:1: eval.crop: {pixels} 0"));
+    check("eval: {tile: large}", &[], &format!("a.yaml:1: eval.tile: {pixels} \"large\""));
     check("eval: {patience: 0}", &[], &format!("a.yaml:1: eval.patience: {never}"));
     check(
         "eval: {every: null, patience: 3}",

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use lowtide_core::{Event, Metrics, Phase, Signal, Step, pieces};
-use lowtide_torch::tch::no_grad_guard;
+use lowtide_core::{Bytes, Event, Metrics, Phase, Signal, Step, pieces};
+use lowtide_settings::{CropChoice, TileChoice};
+use lowtide_torch::tch::{Tensor, no_grad_guard};
 use lowtide_torch::{TorchError, attempt, rng};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,10 @@ use crate::error::Result;
 use crate::memory::Reading;
 use crate::progress::null_as_nan;
 use crate::run::{Run, due};
+use crate::step::Way;
+use crate::summary::{EvalMode, EvalSummary};
 use crate::tally::Tally;
+use crate::workload::Batch;
 
 /// What an evaluation found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +28,12 @@ pub(crate) struct Evaluated {
     pub(crate) loss: f64,
     /// The workload's own figures.
     pub(crate) metrics: Metrics,
+    /// The most memory held by tensors on the device meanwhile. Checkpoints of older runs do not tell.
+    #[serde(default)]
+    pub(crate) peak: Bytes,
+    /// Pixels along each side of a tile, where frames were evaluated in tiles.
+    #[serde(default)]
+    pub(crate) tile: Option<u32>,
 }
 
 /// How an evaluation ended.
@@ -66,6 +76,8 @@ impl Run<'_> {
         let step = self.progress.step;
         let begun = Instant::now();
         self.clean_if_due(step, Moment::BeforeEvaluation)?;
+        self.progress.figures.memory(&self.memory.reading()?);
+        self.memory.reset_peaks()?;
         loop {
             let mut cleanings = Vec::new();
             let figures = self.state.injector.during(step, Phase::Eval, || self.figures(&mut cleanings));
@@ -75,10 +87,11 @@ impl Run<'_> {
             match figures {
                 Ok(None) => return Ok(Ended::Cut),
                 Ok(Some(evaluated)) => {
+                    let reading = self.memory.reading()?;
                     let Evaluated { loss, metrics, .. } = evaluated.clone();
-                    self.progress.evaluated = Some(evaluated);
+                    self.progress.evaluated = Some(Evaluated { peak: reading.allocated_peak, ..evaluated });
                     self.recovered();
-                    self.progress.figures.memory(&self.memory.reading()?);
+                    self.progress.figures.memory(&reading);
                     let answer = self.progress.guard.on(Signal::Evaluated);
                     self.carry_out(step, answer)?;
                     let left = self.after_evaluation(step)?;
@@ -93,6 +106,7 @@ impl Run<'_> {
                     })?;
                     return Ok(Ended::Done);
                 }
+                Err(error) if error.is_oom() && self.smaller_tile().is_some() => self.take_smaller_tile(&error)?,
                 Err(error) => {
                     if let Some(stop) = self.failed(step, Phase::Eval, error)? {
                         self.after_evaluation(step)?;
@@ -104,6 +118,34 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// The next smaller tile, where the size is left to the run.
+    fn smaller_tile(&self) -> Option<u32> {
+        let tile = self.now.eval_tile.filter(|_| self.settings.eval.tile == TileChoice::Auto)?;
+        self.state.workload.tiling().ok()?.smaller(tile)
+    }
+
+    /// Answers memory that ran out by smaller tiles, for the rest of this start. The guard has nothing to do with it.
+    fn take_smaller_tile(&mut self, error: &TorchError) -> Result<()> {
+        let step = self.progress.step;
+        self.note_failure(step, Phase::Eval, error)?;
+        self.clean(step)?;
+        self.now.eval_tile = self.smaller_tile();
+        let tile = self.now.eval_tile.expect("the caller saw that there is one");
+        self.tell(Event::TileHalved { step, tile })
+    }
+
+    /// What the summary tells of an evaluation of frames.
+    pub(crate) fn eval_summary(&self, evaluated: &Evaluated) -> Option<EvalSummary> {
+        let _tiling = self.state.workload.tiling().ok()?;
+        let mode = match (evaluated.tile, self.settings.eval.crop) {
+            (Some(_), _) => EvalMode::Tile,
+            (None, CropChoice::Whole) => EvalMode::Whole,
+            (None, CropChoice::Auto | CropChoice::Pixels(_)) => EvalMode::Crop,
+        };
+        let (tile, peak_bytes) = (evaluated.tile, evaluated.peak.get());
+        Some(EvalSummary { mode, tile, peak_bytes, metrics: evaluated.metrics.clone() })
     }
 
     /// Cleans where that is due after an evaluation, and notes what is left then.
@@ -121,7 +163,7 @@ impl Run<'_> {
         let before = attempt(|| rng::state(self.state.device)).and_then(|state| state)?;
         let sums = self.sums(cleanings);
         rng::set_state(self.state.device, &before)?;
-        Ok(sums?.map(|sums| sums.finish(self.progress.step)))
+        Ok(sums?.map(|sums| sums.finish(self.progress.step, self.now.eval_tile)))
     }
 
     /// Batches in an evaluation; the last one is smaller where the samples come to an end in it.
@@ -153,18 +195,30 @@ impl Run<'_> {
     fn add_batch(&self, sums: &mut Sums<'_>, first: u64, count: u32) {
         let _no_grad = no_grad_guard();
         let _evaluating = self.state.workload.mode().evaluate();
+        if let (Some(tile), Ok(tiling)) = (self.now.eval_tile, self.state.workload.tiling()) {
+            // Whole frames are large, on the host too: one sample at a time.
+            for number in first..first + u64::from(count) {
+                let sample = self.state.workload.eval_batch(number, 1);
+                let way = self.state.evaluation_way(&self.measures());
+                let outputs = self.state.tiled_outputs(&sample, way, &tiling, tile);
+                self.add_piece(sums, &outputs, &sample, way);
+            }
+            return;
+        }
         let samples = self.state.workload.eval_batch(first, count);
         let way = self.state.evaluation_way(&self.measures());
         let mut start = 0;
         for size in pieces(samples.samples(), self.measures().eval_micro_batch) {
-            let piece = samples.piece(start, size);
-            self.state.with_outputs(&piece, way, |outputs| {
-                sums.loss += self.state.workload.loss_sum(outputs, &piece, way.loss_chunks).double_value(&[]);
-                sums.tally.add(outputs, &piece);
-            });
+            let piece = samples.piece(start, size).to_device(self.state.device);
+            self.state.with_outputs(&piece, way, |outputs| self.add_piece(sums, outputs, &piece, way));
             start += size;
         }
-        sums.targets += samples.target_count();
+    }
+
+    fn add_piece(&self, sums: &mut Sums<'_>, outputs: &[Tensor], piece: &Batch, way: Way) {
+        sums.loss += self.state.workload.loss_sum(outputs, piece, way.loss_chunks).double_value(&[]);
+        sums.tally.add(outputs, piece);
+        sums.targets += piece.target_count();
     }
 }
 
@@ -177,7 +231,8 @@ struct Sums<'a> {
 
 impl Sums<'_> {
     /// The loss is a mean over targets.
-    fn finish(self, step: Step) -> Evaluated {
-        Evaluated { step, loss: self.loss / self.targets as f64, metrics: self.tally.finish() }
+    fn finish(self, step: Step, tile: Option<u32>) -> Evaluated {
+        let (loss, metrics) = (self.loss / self.targets as f64, self.tally.finish());
+        Evaluated { step, loss, metrics, peak: Bytes::ZERO, tile }
     }
 }

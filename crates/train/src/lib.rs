@@ -34,6 +34,7 @@ mod step;
 mod summary;
 mod tally;
 mod tensor_file;
+mod tiles;
 mod trend;
 mod workload;
 
@@ -46,6 +47,7 @@ pub use run::{Outcome, Plan, Run};
 pub use run_folder::{FolderChoice, Start};
 pub use schedule::{Schedule, ScheduleProblem};
 pub use series::{RunResult, SeriesFolder};
-pub use summary::{Stopped, Summary};
+pub use summary::{EvalMode, EvalSummary, Stopped, Summary};
 pub use tally::{Means, Tally};
+pub use tiles::Tiling;
 pub use workload::{Batch, Evaluating, Mode, Workload};

@@ -25,6 +25,7 @@ use crate::run_folder::{FolderChoice, RunFolder, Start};
 use crate::schedule::{Schedule, ScheduleLine};
 use crate::step::{Asked, Failed, Made, State};
 use crate::summary::{Summary, device_name};
+use crate::tiles;
 use crate::trend::Trend;
 use crate::workload::Workload;
 
@@ -73,6 +74,8 @@ pub(crate) struct ThisStart {
     pub(crate) training_seconds: f64,
     /// Samples of its steps.
     pub(crate) samples: u64,
+    /// Pixels along each side of the tiles that frames are evaluated in.
+    pub(crate) eval_tile: Option<u32>,
     /// The last evaluation.
     pub(crate) gave_up_evaluation_at: Option<Step>,
     /// The most that was taken from the device and not in use after an evaluation.
@@ -107,6 +110,7 @@ impl<'a> Run<'a> {
         if let Some(schedule) = &schedule {
             schedule.fits(settings.train.steps, settings.train.batch)?;
         }
+        tiles::check(&settings.eval, workload)?;
         let memory = DeviceMemory::resolve(&settings.memory, facts, allocator, workload.data_reserve())?;
         let mut state = new_state(settings, facts, workload, injections);
         if let Some(schedule) = &schedule {
@@ -118,7 +122,8 @@ impl<'a> Run<'a> {
         let first = start == Start::New || folder.has_done_nothing();
         let Standing { progress, is_fresh, load_events } = standing(&folder, &choices, &memory, &mut state)?;
         let folder = folder.open(settings, progress.step)?;
-        let now = ThisStart::new(progress.figures.wall_seconds);
+        let eval_tile = workload.tiling().ok().and_then(|tiling| tiling.first(settings.eval.tile));
+        let now = ThisStart::new(progress.figures.wall_seconds, eval_tile);
         let outlook = Box::new(outlook);
         let mut run = Run { settings, facts, requests, memory, state, folder, progress, schedule, now, outlook };
         let begun =
@@ -246,14 +251,10 @@ impl<'a> Run<'a> {
 
     /// Tells of a failure and does what the guard says; `Some` where there is to be no other try.
     pub(crate) fn failed(&mut self, step: Step, phase: Phase, error: TorchError) -> Result<Option<Stop>> {
-        let TorchError::Oom { oom, .. } = &error else {
+        if !error.is_oom() {
             return Err(error.into());
-        };
-        self.progress.figures.oom_errors += 1;
-        self.progress.figures.memory(&self.memory.reading()?);
-        self.now.open_errors += 1;
-        self.now.last_need = oom.requested.zip(oom.allocated).map(|(asked, held)| held.saturating_add(asked));
-        self.tell(out_of_memory(step, phase, &error))?;
+        }
+        self.note_failure(step, phase, &error)?;
         match self.progress.guard.on(Signal::Failed { step, phase }) {
             Action::Stop(stop) | Action::GiveUp(stop) => {
                 self.now.open_errors = 0;
@@ -264,6 +265,17 @@ impl<'a> Run<'a> {
                 Ok(None)
             }
         }
+    }
+
+    /// Counts an out-of-memory error and tells of it.
+    pub(crate) fn note_failure(&mut self, step: Step, phase: Phase, error: &TorchError) -> Result<()> {
+        self.progress.figures.oom_errors += 1;
+        self.progress.figures.memory(&self.memory.reading()?);
+        self.now.open_errors += 1;
+        if let TorchError::Oom { oom, .. } = error {
+            self.now.last_need = oom.requested.zip(oom.allocated).map(|(asked, held)| held.saturating_add(asked));
+        }
+        self.tell(out_of_memory(step, phase, error))
     }
 
     /// The work that had failed was done.
@@ -380,12 +392,13 @@ impl<'a> Run<'a> {
 }
 
 impl ThisStart {
-    fn new(earlier_seconds: f64) -> ThisStart {
+    fn new(earlier_seconds: f64, eval_tile: Option<u32>) -> ThisStart {
         ThisStart {
             clock: Instant::now(),
             earlier_seconds,
             training_seconds: 0.0,
             samples: 0,
+            eval_tile,
             gave_up_evaluation_at: None,
             idle_after_eval: None,
             open_errors: 0,

@@ -61,6 +61,10 @@ pub struct Summary {
     pub eval_loss: Option<f64>,
     /// The workload's own figures of the last evaluation.
     pub metrics: Metrics,
+    /// The last evaluation of a workload with frames: its figures, how it was made and what it took. Null where it was
+    /// given up.
+    #[serde(default)]
+    pub eval: Option<EvalSummary>,
     /// The least loss that any model can reach on this data, where it is known.
     pub loss_floor: Option<f64>,
     /// Samples trained on in a second of training, since the last start.
@@ -75,6 +79,32 @@ pub struct Summary {
     pub wall_seconds: f64,
     /// How it ended.
     pub stopped: Stopped,
+}
+
+/// An evaluation of frames.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvalSummary {
+    /// What of a frame was evaluated, and how.
+    pub mode: EvalMode,
+    /// Pixels along each side of a tile.
+    pub tile: Option<u32>,
+    /// The most memory held by tensors on the device meanwhile.
+    pub peak_bytes: u64,
+    /// The workload's own figures.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+}
+
+/// What of a frame was evaluated, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvalMode {
+    /// A part of each frame.
+    Crop,
+    /// In tiles.
+    Tile,
+    /// Whole frames at once.
+    Whole,
 }
 
 /// How a run ended that could write its summary.

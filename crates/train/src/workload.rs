@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lowtide_core::Bytes;
 use lowtide_torch::Segment;
-use lowtide_torch::tch::Tensor;
+use lowtide_torch::tch::{Device, Tensor};
 
 use crate::feeding::Feeding;
 use crate::tally::{Means, Tally};
+use crate::tiles::Tiling;
 
 /// A model with its data, as the loop sees it: a chain of segments, a loss, and batches that can be cut.
 ///
@@ -60,11 +61,19 @@ pub trait Workload {
     fn train_batch(&self, first: u64, count: u32) -> Batch;
 
     /// The batch of evaluation samples `first .. first + count`: other samples than those for training.
+    ///
+    /// It may be on the host: each piece is moved to the device when it is computed.
     fn eval_batch(&self, first: u64, count: u32) -> Batch;
 
     /// Samples that there are to evaluate on, at least 1; `None` where there are always more. No other is asked for.
     fn eval_samples(&self) -> Option<u64> {
         None
+    }
+
+    /// How its frames can be evaluated in tiles (`eval.tile`), or why they cannot: a model with something that looks at
+    /// the whole frame, such as a mean over space, has other outputs on a tile.
+    fn tiling(&self) -> Result<Tiling, &'static str> {
+        Err("its samples are not frames")
     }
 
     /// Targets in one sample: what micro-batches are weighted by.
@@ -159,5 +168,13 @@ impl Batch {
             tensors.iter().map(|tensor| tensor.narrow(0, i64::from(start), i64::from(count))).collect()
         };
         Batch { inputs: cut(&self.inputs), targets: cut(&self.targets), targets_per_sample: self.targets_per_sample }
+    }
+
+    /// The same samples on a device, sharing memory where they are there already.
+    #[must_use]
+    pub fn to_device(&self, device: Device) -> Batch {
+        let there = |tensors: &[Tensor]| tensors.iter().map(|tensor| tensor.to_device(device)).collect();
+        let (inputs, targets) = (there(&self.inputs), there(&self.targets));
+        Batch { inputs, targets, targets_per_sample: self.targets_per_sample }
     }
 }

@@ -4,12 +4,13 @@ use lowtide_settings::{Loaded, RunSettings, SettingsError};
 use lowtide_torch::DeviceFacts;
 use lowtide_train::{Result, Workload};
 
+use crate::deblur::Deblur;
 use crate::gpt::Gpt;
 use crate::qca::Qca;
 use crate::scoring::{self, Prepared, Scoring};
 
 /// The names of all workloads.
-const NAMES: [&str; 3] = ["gpt", "qca", "scoring"];
+const NAMES: [&str; 4] = ["deblur", "gpt", "qca", "scoring"];
 
 /// A workload that is ready to train.
 pub struct Built {
@@ -41,6 +42,7 @@ pub struct SeriesRun {
 #[must_use]
 pub fn example(workload: &str) -> Option<&'static str> {
     match workload {
+        "deblur" => Some(include_str!("../../../configs/deblur-tiny.yaml")),
         "gpt" => Some(include_str!("../../../configs/gpt-tiny.yaml")),
         "qca" => Some(include_str!("../../../configs/qca-tiny.yaml")),
         "scoring" => Some(include_str!("../../../configs/scoring.yaml")),
@@ -62,11 +64,15 @@ pub fn series(loaded: &Loaded) -> Result<Option<Series>> {
 pub fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<Built> {
     let built = |workload: Box<dyn Workload>, settings| Built { workload, settings, notes: Vec::new() };
     let workload = loaded.settings.workload.as_str();
-    if loaded.settings.train.epochs.is_some() && ["gpt", "qca"].contains(&workload) {
+    if loaded.settings.train.epochs.is_some() && workload != "scoring" {
         let problem = format!("the data of `{workload}` has no end: say train.steps");
         return Err(SettingsError::refused("train.epochs", problem, &loaded.origins).into());
     }
     match workload {
+        "deblur" => {
+            let (deblur, settings) = Deblur::build(loaded, facts.device)?;
+            Ok(built(Box::new(deblur), settings))
+        }
         "gpt" => {
             let (gpt, settings) = Gpt::build(loaded, facts.device)?;
             Ok(built(Box::new(gpt), settings))

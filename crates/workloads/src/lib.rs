@@ -4,6 +4,7 @@
 //! `lowtide-train` does the rest. Start reading at `gpt/model.rs` or `qca/operator.rs`.
 
 mod build;
+pub mod deblur;
 mod dropout;
 pub mod gpt;
 pub mod qca;

@@ -1,0 +1,101 @@
+//! The settings of `model.*` and `data.*` for the workload `deblur`.
+
+use serde::{Deserialize, Serialize};
+
+/// The network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelSettings {
+    /// Channels of the features. Default 96.
+    pub channels: u32,
+    /// Blocks of temporal mutual attention, each a segment: the unit of recompute. Default 4.
+    pub blocks: u32,
+    /// Heads of attention; they divide `channels`. Default 6.
+    pub heads: u32,
+    /// Pixels along each side of an attention window. Default 8.
+    pub window: u32,
+}
+
+impl Default for ModelSettings {
+    fn default() -> ModelSettings {
+        ModelSettings { channels: 96, blocks: 4, heads: 6, window: 8 }
+    }
+}
+
+/// The clips.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataSettings {
+    /// Rows of a frame. Default 1080.
+    pub height: u32,
+    /// Columns of a frame. Default 1920.
+    pub width: u32,
+    /// Pixels along each side of the crops that are trained on. Default 256.
+    pub crop: u32,
+    /// Blurred frames in a clip. Default 6.
+    pub frames: u32,
+    /// Moments in the exposure of a frame: those that blur averages, each with one layer of spikes. Default 16.
+    pub moments: u32,
+    /// The most pixels that something moves in the exposure of a frame. Default 12.
+    pub speed: f32,
+}
+
+impl Default for DataSettings {
+    fn default() -> DataSettings {
+        DataSettings { height: 1080, width: 1920, crop: 256, frames: 6, moments: 16, speed: 12.0 }
+    }
+}
+
+/// What is wrong, as (key, problem).
+pub(crate) fn problem(model: &ModelSettings, data: &DataSettings) -> Option<(&'static str, String)> {
+    let counts = [
+        ("model.channels", model.channels),
+        ("model.blocks", model.blocks),
+        ("model.heads", model.heads),
+        ("model.window", model.window),
+        ("data.frames", data.frames),
+        ("data.moments", data.moments),
+    ];
+    if let Some((key, _)) = counts.iter().find(|(_, value)| *value == 0) {
+        return Some((key, "must be at least 1".to_owned()));
+    }
+    if !model.channels.is_multiple_of(model.heads) {
+        let problem = format!("{} channels cannot be shared by {} heads", model.channels, model.heads);
+        return Some(("model.heads", problem));
+    }
+    let sides = [("data.height", data.height), ("data.width", data.width), ("data.crop", data.crop)];
+    if let Some((key, side)) = sides.iter().find(|(_, side)| !(LEAST_SIDE..=MOST_SIDE).contains(side)) {
+        let problem = format!("must be from {LEAST_SIDE} (the window of SSIM) to {MOST_SIDE} pixels, and is {side}");
+        return Some((key, problem));
+    }
+    if data.crop > data.height.min(data.width) {
+        let problem = format!("a crop of {} is larger than a frame of {} x {}", data.crop, data.width, data.height);
+        return Some(("data.crop", problem));
+    }
+    if !(0.0..=MOST_SPEED).contains(&data.speed) {
+        return Some(("data.speed", format!("must be from 0 to {MOST_SPEED} pixels, and is {}", data.speed)));
+    }
+    None
+}
+
+/// SSIM compares windows of this many pixels.
+pub(crate) const LEAST_SIDE: u32 = 11;
+const MOST_SIDE: u32 = 1 << 15;
+const MOST_SPEED: f32 = 1000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_fine_and_wrong_values_are_named() {
+        let (model, data) = (ModelSettings::default(), DataSettings::default());
+        let key = |model, data| problem(&model, &data).map(|(key, _)| key);
+        assert_eq!(key(model, data), None);
+        assert_eq!(key(ModelSettings { blocks: 0, ..model }, data), Some("model.blocks"));
+        assert_eq!(key(ModelSettings { heads: 5, ..model }, data), Some("model.heads"));
+        assert_eq!(key(model, DataSettings { width: 10, ..data }), Some("data.width"));
+        assert_eq!(key(model, DataSettings { crop: 1081, ..data }), Some("data.crop"));
+        assert_eq!(key(model, DataSettings { speed: f32::NAN, ..data }), Some("data.speed"));
+    }
+}

@@ -1,0 +1,184 @@
+//! The workload `deblur`: the network, its clips, and how the loop sees them. A sample is a clip.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use lowtide_settings::{CropChoice, Loaded, RunSettings, SettingsError, TileChoice, typed};
+use lowtide_torch::tch::{Device, Kind, Tensor};
+use lowtide_torch::{Segment, attempt};
+use lowtide_train::{Batch, Mode, Result, Tiling, Workload};
+
+use super::clip::Region;
+use super::metrics::{psnr, ssim};
+use super::model::{network, receptive_field};
+use super::scene::Scenes;
+use super::settings::{DataSettings, LEAST_SIDE, ModelSettings, problem};
+use crate::random::Random;
+
+/// Evaluation clips are numbered from here, far above any for training.
+const EVALUATION: u64 = 1 << 62;
+/// Crops are drawn apart from what is in the clip.
+const CROPS: u64 = 0x6372_6f70;
+/// Charbonnier's loss is the absolute error, rounded off below this.
+const ROUND: f64 = 1e-3;
+
+/// A network that sharpens films, and the films.
+pub struct Deblur {
+    data: DataSettings,
+    /// What of each frame is evaluated.
+    evaluated: Region,
+    tiling: Tiling,
+    segments: Vec<Segment>,
+    parameters: BTreeMap<String, Tensor>,
+    mode: Mode,
+    scenes: Scenes,
+    seed: u64,
+    device: Device,
+}
+
+impl Deblur {
+    /// Builds it from the settings; returns them with its own defaults filled in.
+    pub fn build(loaded: &Loaded, device: Device) -> Result<(Deblur, RunSettings)> {
+        let model: ModelSettings = typed(&loaded.settings.model, "model", &loaded.origins)?;
+        let data: DataSettings = typed(&loaded.settings.data, "data", &loaded.origins)?;
+        if let Some((key, problem)) = problem(&model, &data) {
+            return Err(SettingsError::refused(key, problem, &loaded.origins).into());
+        }
+        let crop = eval_crop(&data, &loaded.settings);
+        let allowed = LEAST_SIDE..=data.height.min(data.width);
+        if let CropChoice::Pixels(side) = crop
+            && !allowed.contains(&side)
+        {
+            let problem =
+                format!("must be from {LEAST_SIDE} to {}, the frame's smaller side, and is {side}", allowed.end());
+            return Err(SettingsError::refused("eval.crop", problem, &loaded.origins).into());
+        }
+        let mut settings = RunSettings {
+            model: serde_json::to_value(model).expect("plain numbers"),
+            data: serde_json::to_value(data).expect("plain numbers"),
+            ..loaded.settings.clone()
+        };
+        settings.eval.crop = crop;
+        let crop = match crop {
+            CropChoice::Pixels(side) => Some(side),
+            CropChoice::Auto | CropChoice::Whole => None,
+        };
+        Ok((Deblur::new(&model, &data, crop, settings.seed, device)?, settings))
+    }
+
+    /// A fresh network with the clips of `seed`, evaluated on a crop in the middle or on whole frames.
+    pub fn new(
+        model: &ModelSettings,
+        data: &DataSettings,
+        crop: Option<u32>,
+        seed: u64,
+        device: Device,
+    ) -> Result<Deblur> {
+        let DataSettings { height, width, .. } = *data;
+        let evaluated = match crop {
+            Some(side) => Region::middle(height, width, side),
+            None => Region { top: 0, left: 0, height, width },
+        };
+        let frame = [evaluated.height, evaluated.width];
+        let tiling = Tiling { receptive_field: receptive_field(model), alignment: model.window, frame };
+        let (segments, parameters) = attempt(|| network(model, data, device))?;
+        let scenes = Scenes::new(data, seed);
+        Ok(Deblur { data: *data, evaluated, tiling, segments, parameters, mode: Mode::default(), scenes, seed, device })
+    }
+
+    /// Clips `first .. first + count`, all of one size, on the host.
+    fn batch(&self, first: u64, count: u32, region: impl Fn(u64) -> Region) -> Batch {
+        let clips: Vec<Batch> =
+            (first..first + u64::from(count)).map(|number| self.sample(number, region(number))).collect();
+        let join = |of: fn(&Batch) -> &Vec<Tensor>, index: usize| {
+            Tensor::cat(&clips.iter().map(|clip| &of(clip)[index]).collect::<Vec<_>>(), 0)
+        };
+        Batch {
+            inputs: vec![join(|clip| &clip.inputs, 0), join(|clip| &clip.inputs, 1)],
+            targets: vec![join(|clip| &clip.targets, 0)],
+            targets_per_sample: clips[0].targets_per_sample,
+        }
+    }
+
+    fn sample(&self, number: u64, region: Region) -> Batch {
+        let clip = self.scenes.clip(number, region);
+        let shape = |planes: u32| [1, self.data.frames, planes, region.height, region.width].map(i64::from);
+        let colours = |values: &[f32]| Tensor::from_slice(values).view(shape(3));
+        let spikes = Tensor::from_slice(&clip.spikes).view(shape(self.data.moments));
+        let inputs = vec![colours(&clip.blurred), spikes];
+        Batch { inputs, targets: vec![colours(&clip.sharp)], targets_per_sample: clip.sharp.len() as u64 }
+    }
+
+    /// Where clip `number` is cropped for training.
+    fn crop(&self, number: u64) -> Region {
+        let DataSettings { height, width, crop, .. } = self.data;
+        let mut random = Random::new(self.seed ^ CROPS, number);
+        let mut place = |length: u32| u32::try_from(random.below(u64::from(length - crop) + 1)).expect("in the frame");
+        Region { top: place(height), left: place(width), height: crop, width: crop }
+    }
+}
+
+/// What `eval.crop` comes to.
+fn eval_crop(data: &DataSettings, settings: &RunSettings) -> CropChoice {
+    match (settings.eval.crop, settings.eval.tile) {
+        (CropChoice::Auto, TileChoice::None) => CropChoice::Pixels(data.crop),
+        (CropChoice::Auto, _) => CropChoice::Whole,
+        (crop, _) => crop,
+    }
+}
+
+impl Workload for Deblur {
+    fn name(&self) -> &str {
+        "deblur"
+    }
+
+    fn state(&self) -> BTreeMap<String, Tensor> {
+        self.parameters.iter().map(|(name, value)| (name.clone(), value.shallow_clone())).collect()
+    }
+
+    /// Nothing decays: AdamW without decay is Adam.
+    fn parameter_groups(&self) -> Vec<(f64, Vec<(String, Tensor)>)> {
+        vec![(0.0, self.state().into_iter().collect())]
+    }
+
+    fn mode(&self) -> &Mode {
+        &self.mode
+    }
+
+    fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Charbonnier's loss, with a target for each colour of each pixel.
+    fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, _chunks: NonZeroU32) -> Tensor {
+        let error = outputs[0].to_kind(Kind::Float) - &batch.targets[0];
+        (error.square() + ROUND * ROUND).sqrt().sum(Kind::Float)
+    }
+
+    /// PSNR in dB and SSIM, means over the frames of a clip.
+    fn metrics(&self, outputs: &[Tensor], batch: &Batch) -> Vec<(&'static str, Tensor)> {
+        let frames = |tensor: &Tensor| tensor.flatten(0, 1).unbind(0);
+        let pairs: Vec<_> = frames(&outputs[0]).into_iter().zip(frames(&batch.targets[0])).collect();
+        let sum = |figure: fn(&Tensor, &Tensor, Device) -> f64| {
+            let sum: f64 = pairs.iter().map(|(frame, sharp)| figure(frame, sharp, self.device)).sum();
+            Tensor::from(sum / f64::from(self.data.frames))
+        };
+        vec![("psnr", sum(psnr)), ("ssim", sum(ssim))]
+    }
+
+    fn train_batch(&self, first: u64, count: u32) -> Batch {
+        self.batch(first, count, |number| self.crop(number)).to_device(self.device)
+    }
+
+    fn eval_batch(&self, first: u64, count: u32) -> Batch {
+        self.batch(EVALUATION + first, count, |_| self.evaluated)
+    }
+
+    fn tiling(&self) -> Result<Tiling, &'static str> {
+        Ok(self.tiling)
+    }
+
+    fn targets_per_sample(&self) -> u64 {
+        u64::from(self.data.frames) * 3 * u64::from(self.data.crop) * u64::from(self.data.crop)
+    }
+}

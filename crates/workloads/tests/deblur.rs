@@ -1,0 +1,300 @@
+//! The film sharpener: its figures against another implementation's, what its outputs see, evaluation in tiles, and that
+//! it learns.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lowtide_core::{Event, Line};
+use lowtide_settings::{Loaded, Override, RunSettings};
+use lowtide_torch::cuda::{Deterministic, set_environment};
+use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
+use lowtide_torch::{DeviceAsked, DeviceFacts, host, rng, start};
+use lowtide_train::{EvalMode, FolderChoice, Plan, Requests, Result, Run, Start, Summary, Workload};
+use lowtide_workloads::build;
+use lowtide_workloads::deblur::{DataSettings, Deblur, ModelSettings, psnr, ssim};
+
+const MODEL: ModelSettings = ModelSettings { channels: 8, blocks: 2, heads: 2, window: 4 };
+/// Frames that are no whole windows.
+const DATA: DataSettings = DataSettings { height: 61, width: 90, crop: 16, frames: 2, moments: 4, speed: 5.0 };
+
+/// The engine has one generator and one allocator, so runs take turns.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open() -> DeviceFacts {
+    let facts = start(DeviceAsked::Cpu).unwrap();
+    lowtide_torch::tch::set_num_threads(1);
+    host::set_line(Line::NONE);
+    facts
+}
+
+/// (7 x + 13 y + 29 c + factor x y) mod 64, from 0 to 1.
+fn image(height: i64, width: i64, factor: i64) -> Tensor {
+    let values: Vec<f32> = (0..3 * height * width)
+        .map(|at| (at / (height * width), at / width % height, at % width))
+        .map(|(c, y, x)| ((7 * x + 13 * y + 29 * c + factor * x * y) % 64) as f32 / 63.0)
+        .collect();
+    Tensor::from_slice(&values).view([3, height, width])
+}
+
+/// The figures are those of scikit-image 0.26.0 on the same images in 64 bits:
+/// `peak_signal_noise_ratio(a, b, data_range=1.0)` and `structural_similarity(a, b, gaussian_weights=True, sigma=1.5,
+/// use_sample_covariance=False, data_range=1.0, channel_axis=0)`.
+#[test]
+fn figures_are_those_of_scikit_image() {
+    open();
+    for (height, width, [near_psnr, near_ssim, far_psnr, far_ssim]) in [
+        (11, 11, [28.260442380625825, 0.9879437996372994, 8.260442380625825, -0.08449668311410237]),
+        (24, 40, [27.912813861476778, 0.9892293154076461, 7.912813861476781, 0.018825583481923817]),
+        (150, 37, [27.940706128748438, 0.9894073540026199, 7.940706128748436, 0.03358901182305052]),
+    ] {
+        let (a, far) = (image(height, width, 1), image(height, width, 3));
+        let near = &a * 0.9 + &far * 0.1;
+        let check = |value: f64, expect: f64| assert!((value - expect).abs() < 2e-5, "{value}, not {expect}");
+        check(psnr(&near, &a, Device::Cpu), near_psnr);
+        check(ssim(&near, &a, Device::Cpu), near_ssim);
+        check(psnr(&far, &a, Device::Cpu), far_psnr);
+        check(ssim(&far, &a, Device::Cpu), far_ssim);
+        assert_eq!(psnr(&a, &a, Device::Cpu), 100.0);
+        check(ssim(&a, &a, Device::Cpu), 1.0);
+    }
+}
+
+/// A network whose every part has a say: those that start at zero are away from it.
+fn awake() -> Deblur {
+    let facts = open();
+    rng::seed(facts.device, 1).unwrap();
+    let deblur = Deblur::new(&MODEL, &DATA, None, 1, facts.device).unwrap();
+    for (name, parameter) in deblur.state() {
+        if name.ends_with("1.weight") {
+            let drawn = Tensor::rand(parameter.size(), (Kind::Float, Device::Cpu)) * 0.4 - 0.2;
+            no_grad(|| parameter.shallow_clone().copy_(&drawn));
+        }
+    }
+    deblur
+}
+
+fn outputs(deblur: &Deblur, inputs: &[Tensor]) -> Tensor {
+    let inputs = inputs.iter().map(Tensor::shallow_clone).collect();
+    let outputs: Vec<Tensor> =
+        no_grad(|| deblur.segments().iter().fold(inputs, |values: Vec<Tensor>, segment| segment.run(&values)));
+    outputs[0].shallow_clone()
+}
+
+#[test]
+fn parts_have_names_and_a_fresh_network_changes_nothing() {
+    let _alone = alone();
+    let facts = open();
+    let deblur = Deblur::new(&MODEL, &DATA, None, 1, facts.device).unwrap();
+    let mut parts: Vec<String> =
+        deblur.state().into_keys().map(|name| name.split('.').next().unwrap().to_owned()).collect();
+    parts.dedup();
+    assert_eq!(parts, ["feature_extraction", "reconstruction", "spike_encoder", "temporal_mutual_attention"]);
+    let batch = deblur.eval_batch(0, 2);
+    assert_eq!(batch.inputs[0].size(), [2, 2, 3, 61, 90]);
+    assert_eq!(batch.inputs[1].size(), [2, 2, 4, 61, 90]);
+    assert_eq!(outputs(&deblur, &batch.inputs), batch.inputs[0], "it begins with what it is given");
+    assert_ne!(outputs(&awake(), &batch.inputs), batch.inputs[0]);
+}
+
+/// The promise that tiles rest on, checked by changing one pixel.
+#[test]
+fn no_output_sees_beyond_the_receptive_field() {
+    let _alone = alone();
+    let deblur = awake();
+    let batch = deblur.eval_batch(0, 1);
+    let reach = i64::from(deblur.tiling().unwrap().receptive_field);
+    let before = outputs(&deblur, &batch.inputs);
+    let (row, column) = (31, 44);
+    let mut farthest = 0;
+    for input in 0..2 {
+        let mut inputs: Vec<Tensor> = batch.inputs.iter().map(Tensor::copy).collect();
+        let pixel = inputs[input].narrow(3, row, 1).narrow(4, column, 1);
+        inputs[input].narrow(3, row, 1).narrow(4, column, 1).copy_(&(1 - pixel));
+        let changed = outputs(&deblur, &inputs).ne_tensor(&before).to_kind(Kind::Int64);
+        let seen = changed.sum_dim_intlist([0i64, 1, 2].as_slice(), false, Kind::Int64).nonzero();
+        let places: Vec<Vec<i64>> = Vec::try_from(seen).unwrap();
+        assert!(!places.is_empty());
+        farthest = places.iter().map(|at| (at[0] - row).abs().max((at[1] - column).abs())).fold(farthest, i64::max);
+    }
+    assert!(farthest <= reach, "{farthest} is beyond {reach}");
+    assert!(farthest > reach / 2, "a bound of {reach} is loose for {farthest}");
+}
+
+fn loaded(name: &str, overrides: &[&str]) -> Loaded {
+    let path = format!("{}/../../configs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let overrides: Vec<_> = overrides.iter().map(|text| Override::set(text).unwrap()).collect();
+    RunSettings::load(Some((Path::new(&path), &text)), &overrides).unwrap()
+}
+
+/// Trains the tiny configuration, changed by `overrides`, on one thread of the CPU.
+fn train(overrides: &[&str]) -> Result<(Summary, Vec<Event>)> {
+    let facts = open();
+    let loaded = loaded("deblur-tiny", overrides);
+    rng::seed(facts.device, loaded.settings.seed).unwrap();
+    let built = build(&loaded, &facts)?;
+    let folder = tempfile::tempdir().unwrap();
+    let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);
+    let plan = Plan {
+        settings: &built.settings,
+        facts: &facts,
+        allocator: &allocator,
+        folder: FolderChoice::look(&folder.path().join("run"), Start::New).unwrap(),
+        requests: &Requests::default(),
+        injections: &[],
+        schedule: None,
+    };
+    let mut events = Vec::new();
+    let outcome = Run::prepare(plan, &*built.workload, |record| events.push(record.event.clone()))?.train();
+    host::set_line(Line::NONE);
+    Ok((outcome?.summary, events))
+}
+
+/// Two steps, then an evaluation of frames that are no multiple of anything.
+const SHORT: [&str; 5] = ["train.steps=2", "train.batch=2", "data.height=141", "data.width=203", "eval.at_start=false"];
+
+fn short(overrides: &[&str]) -> (Summary, Vec<Event>) {
+    train(&[&SHORT[..], overrides].concat()).unwrap()
+}
+
+fn near(tiled: &Summary, whole: &Summary) {
+    let (tiled, whole) = (tiled.eval.as_ref().unwrap(), whole.eval.as_ref().unwrap());
+    for (name, tolerance) in [("psnr", 1e-4), ("ssim", 1e-5)] {
+        let (tiled, whole) = (tiled.metrics.get(name).unwrap(), whole.metrics.get(name).unwrap());
+        assert!((tiled - whole).abs() < tolerance, "{name}: {tiled}, not {whole}");
+    }
+}
+
+#[test]
+fn tiles_give_the_figures_of_the_whole_frame_in_less_memory() {
+    let _alone = alone();
+    let (whole, _) = short(&["eval.crop=null", "eval.tile=null"]);
+    let eval = whole.eval.as_ref().unwrap();
+    assert_eq!((eval.mode, eval.tile), (EvalMode::Whole, None));
+    for tile in ["56", "64", "83", "150", "1000"] {
+        let (tiled, _) = short(&["eval.crop=null", &format!("eval.tile={tile}")]);
+        near(&tiled, &whole);
+        let tiled = tiled.eval.unwrap();
+        assert_eq!((tiled.mode, tiled.tile), (EvalMode::Tile, Some(tile.parse().unwrap())));
+        if tile == "64" {
+            assert!(tiled.peak_bytes * 2 < eval.peak_bytes, "{} of {}", tiled.peak_bytes, eval.peak_bytes);
+        }
+    }
+}
+
+#[test]
+fn crops_are_in_the_middle_and_those_of_training_by_default() {
+    let _alone = alone();
+    let load = |overrides: &[&str]| {
+        let loaded = loaded("deblur-tiny", &[&SHORT[..], overrides].concat());
+        build(&loaded, &open()).unwrap()
+    };
+    let rows = |overrides: &[&str]| load(overrides).workload.eval_batch(0, 1).targets[0].size()[3..].to_vec();
+    assert_eq!(rows(&["eval.crop=auto", "eval.tile=null"]), [32, 32]);
+    assert_eq!(rows(&["eval.crop=auto", "eval.tile=64"]), [141, 203], "tiles are for whole frames");
+    assert_eq!(rows(&["eval.crop=48"]), [48, 48]);
+    let whole = load(&["eval.crop=null"]).workload.eval_batch(3, 1);
+    let crop = load(&["eval.crop=41"]).workload.eval_batch(3, 1);
+    assert_eq!(crop.targets[0], whole.targets[0].narrow(3, 50, 41).narrow(4, 81, 41));
+    let (summary, _) = short(&["eval.crop=auto", "eval.tile=null"]);
+    assert_eq!(summary.eval.unwrap().mode, EvalMode::Crop);
+}
+
+/// What the line leaves: whole frames do not fit, and their figures are missing, while training goes on; tiles fit.
+#[test]
+fn under_a_line_tiles_give_what_whole_frames_cannot() {
+    let _alone = alone();
+    let (unlimited, _) = short(&["eval.crop=null", "eval.tile=null"]);
+    let line = format!("memory.line={}", unlimited.eval.as_ref().unwrap().peak_bytes / 2);
+    let failures =
+        |events: &[Event]| events.iter().filter(|event| matches!(event, Event::EvaluationFailed { .. })).count();
+
+    let (naive, events) = short(&["eval.crop=null", "eval.tile=null", &line]);
+    assert_eq!((naive.eval, naive.eval_loss, naive.steps), (None, None, 2));
+    assert_eq!(failures(&events), 1);
+    assert!(naive.oom_errors > 0);
+
+    let (tiled, events) = short(&["eval.crop=null", "eval.tile=64", &line]);
+    near(&tiled, &unlimited);
+    assert_eq!((failures(&events), tiled.oom_errors), (0, 0));
+
+    let (auto, events) = short(&["eval.crop=null", "eval.tile=auto", &line]);
+    near(&auto, &unlimited);
+    assert_eq!((failures(&events), auto.oom_errors), (0, auto.oom_recovered));
+    let tiles: Vec<u32> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::TileHalved { tile, .. } => Some(*tile),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(tiles.last().copied(), auto.eval.as_ref().unwrap().tile);
+    assert_eq!(tiles[0], 104, "half of 208, which holds the frame");
+    assert!([&naive, &tiled, &auto].iter().all(|run| run.micro_batch_final == unlimited.micro_batch_final));
+
+    let (none, _) = short(&["eval.every=null"]);
+    for run in [unlimited, naive, tiled, auto] {
+        assert_eq!(run.weights_sha256, none.weights_sha256, "evaluation leaves no trace");
+    }
+}
+
+#[test]
+fn wrong_settings_are_refused_by_name() {
+    let _alone = alone();
+    for (overrides, expect) in [
+        (["eval.tile=48"], "a tile of 48 is too small: its borders reach 24 pixels far, so it takes at least 56"),
+        (["eval.crop=73"], "eval.crop: must be from 11 to 72"),
+        (["data.crop=73"], "data.crop: a crop of 73 is larger than a frame of 100 x 72"),
+        (["model.heads=3"], "model.heads: 16 channels cannot be shared by 3 heads"),
+        (["model.layers=3"], "unknown key `model.layers`"),
+    ] {
+        let problem = train(&overrides).unwrap_err().to_string();
+        assert!(problem.contains(expect), "{problem}");
+    }
+    let gpt = ["workload=gpt", "eval.tile=64", "eval.crop=auto"];
+    let loaded = loaded("gpt-tiny", &gpt);
+    let facts = open();
+    let built = build(&loaded, &facts).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Plan {
+        settings: &built.settings,
+        facts: &facts,
+        allocator: &set_environment(&built.settings.memory.allocator, Deterministic::No),
+        folder: FolderChoice::look(&folder.path().join("run"), Start::New).unwrap(),
+        requests: &Requests::default(),
+        injections: &[],
+        schedule: None,
+    };
+    let problem = Run::prepare(plan, &*built.workload, |_| {}).err().unwrap().to_string();
+    assert_eq!(problem, "eval.tile: `gpt` cannot be evaluated in tiles: its samples are not frames");
+}
+
+#[test]
+fn shipped_configurations_are_understood() {
+    let _alone = alone();
+    let facts = open();
+    for name in ["deblur", "deblur-tiny"] {
+        let loaded = loaded(name, &[]);
+        let built = build(&loaded, &facts).unwrap();
+        assert_eq!(built.settings.model, loaded.settings.model, "{name} says all there is to say");
+        assert_eq!(built.settings.data, loaded.settings.data, "{name} says all there is to say");
+        assert_eq!(built.settings.eval, loaded.settings.eval, "{name} says all there is to say");
+    }
+}
+
+#[test]
+fn training_sharpens() {
+    let _alone = alone();
+    let (summary, events) = train(&["eval.at_start=true"]).unwrap();
+    let first = events.iter().find_map(|event| match event {
+        Event::Evaluated { metrics, .. } => metrics.get("psnr"),
+        _ => None,
+    });
+    let (before, after) = (first.unwrap(), summary.metrics.get("psnr").unwrap());
+    assert!(after > before + 1.0, "{before} dB to {after} dB");
+}
