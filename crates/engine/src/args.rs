@@ -47,8 +47,8 @@ Exit codes:
   3    nothing fits under the line; the state is saved
   130  interrupted; the state is saved")]
 pub(crate) struct TrainArgs {
-    /// The configuration, a YAML file, or the name of a workload (gpt, qca, scoring) for its own small one. May be left
-    /// out with --resume: the run's own is used.
+    /// The configuration, a YAML file, or the name of a workload (deblur, gpt, qca, scoring) for its own small one.
+    /// May be left out with --resume: the run's own is used.
     #[arg(value_name = "CONFIG", required_unless_present = "resume")]
     pub(crate) config: Option<PathBuf>,
 

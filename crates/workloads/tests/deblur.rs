@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lowtide_core::{Event, Line};
-use lowtide_settings::{Loaded, Override, RunSettings};
+use lowtide_settings::{CropChoice, Loaded, Override, RunSettings, TileChoice};
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
 use lowtide_torch::{DeviceAsked, DeviceFacts, host, rng, start};
-use lowtide_train::{EvalMode, FolderChoice, Plan, Requests, Result, Run, Start, Summary, Workload};
+use lowtide_train::{EvalMode, EvalSummary, FolderChoice, Plan, Requests, Result, Run, Start, Summary, Workload};
 use lowtide_workloads::build;
 use lowtide_workloads::deblur::{DataSettings, Deblur, ModelSettings, psnr, ssim};
 
@@ -112,7 +112,7 @@ fn no_output_sees_beyond_the_receptive_field() {
     let (row, column) = (31, 44);
     let mut farthest = 0;
     for input in 0..2 {
-        let mut inputs: Vec<Tensor> = batch.inputs.iter().map(Tensor::copy).collect();
+        let inputs: Vec<Tensor> = batch.inputs.iter().map(Tensor::copy).collect();
         let pixel = inputs[input].narrow(3, row, 1).narrow(4, column, 1);
         inputs[input].narrow(3, row, 1).narrow(4, column, 1).copy_(&(1 - pixel));
         let changed = outputs(&deblur, &inputs).ne_tensor(&before).to_kind(Kind::Int64);
@@ -123,6 +123,12 @@ fn no_output_sees_beyond_the_receptive_field() {
     }
     assert!(farthest <= reach, "{farthest} is beyond {reach}");
     assert!(farthest > reach / 2, "a bound of {reach} is loose for {farthest}");
+
+    // Overlap is needed: beside a cut, outputs are other ones.
+    let cut: Vec<Tensor> = batch.inputs.iter().map(|input| input.narrow(4, 0, 44)).collect();
+    let beside = |frames: &Tensor| frames.narrow(4, 40, 4);
+    let difference = (beside(&outputs(&deblur, &cut)) - beside(&before)).abs().max().double_value(&[]);
+    assert!(difference > 0.01, "{difference}");
 }
 
 fn loaded(name: &str, overrides: &[&str]) -> Loaded {
@@ -132,17 +138,13 @@ fn loaded(name: &str, overrides: &[&str]) -> Loaded {
     RunSettings::load(Some((Path::new(&path), &text)), &overrides).unwrap()
 }
 
-/// Trains the tiny configuration, changed by `overrides`, on one thread of the CPU.
-fn train(overrides: &[&str]) -> Result<(Summary, Vec<Event>)> {
-    let facts = open();
-    let loaded = loaded("deblur-tiny", overrides);
-    rng::seed(facts.device, loaded.settings.seed).unwrap();
-    let built = build(&loaded, &facts)?;
+/// Trains a workload in a folder that goes away.
+fn run(workload: &dyn Workload, settings: &RunSettings, facts: &DeviceFacts) -> Result<(Summary, Vec<Event>)> {
     let folder = tempfile::tempdir().unwrap();
-    let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);
+    let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
     let plan = Plan {
-        settings: &built.settings,
-        facts: &facts,
+        settings,
+        facts,
         allocator: &allocator,
         folder: FolderChoice::look(&folder.path().join("run"), Start::New).unwrap(),
         requests: &Requests::default(),
@@ -150,9 +152,18 @@ fn train(overrides: &[&str]) -> Result<(Summary, Vec<Event>)> {
         schedule: None,
     };
     let mut events = Vec::new();
-    let outcome = Run::prepare(plan, &*built.workload, |record| events.push(record.event.clone()))?.train();
+    let outcome = Run::prepare(plan, workload, |record| events.push(record.event.clone()))?.train();
     host::set_line(Line::NONE);
     Ok((outcome?.summary, events))
+}
+
+/// Trains the tiny configuration, changed by `overrides`, on one thread of the CPU.
+fn train(overrides: &[&str]) -> Result<(Summary, Vec<Event>)> {
+    let facts = open();
+    let loaded = loaded("deblur-tiny", overrides);
+    rng::seed(facts.device, loaded.settings.seed).unwrap();
+    let built = build(&loaded, &facts)?;
+    run(&*built.workload, &built.settings, &facts)
 }
 
 /// Two steps, then an evaluation of frames that are no multiple of anything.
@@ -162,29 +173,38 @@ fn short(overrides: &[&str]) -> (Summary, Vec<Event>) {
     train(&[&SHORT[..], overrides].concat()).unwrap()
 }
 
-fn near(tiled: &Summary, whole: &Summary) {
-    let (tiled, whole) = (tiled.eval.as_ref().unwrap(), whole.eval.as_ref().unwrap());
+fn near(tiled: &EvalSummary, whole: &EvalSummary) {
     for (name, tolerance) in [("psnr", 1e-4), ("ssim", 1e-5)] {
         let (tiled, whole) = (tiled.metrics.get(name).unwrap(), whole.metrics.get(name).unwrap());
         assert!((tiled - whole).abs() < tolerance, "{name}: {tiled}, not {whole}");
     }
 }
 
+/// An evaluation of a network whose every part has a say, on frames that are no whole windows.
+fn evaluated(tile: TileChoice) -> EvalSummary {
+    let mut settings = RunSettings { workload: "deblur".to_owned(), ..RunSettings::default() };
+    (settings.train.steps, settings.train.batch) = (1, 2);
+    (settings.optimizer.learning_rate, settings.optimizer.min_learning_rate) = (0.0, 0.0);
+    (settings.eval.crop, settings.eval.tile, settings.eval.batches) = (CropChoice::Whole, tile, 1);
+    let (summary, _) = run(&awake(), &settings, &open()).unwrap();
+    summary.eval.unwrap()
+}
+
 #[test]
 fn tiles_give_the_figures_of_the_whole_frame_in_less_memory() {
     let _alone = alone();
-    let (whole, _) = short(&["eval.crop=null", "eval.tile=null"]);
-    let eval = whole.eval.as_ref().unwrap();
-    assert_eq!((eval.mode, eval.tile), (EvalMode::Whole, None));
-    for tile in ["56", "64", "83", "150", "1000"] {
-        let (tiled, _) = short(&["eval.crop=null", &format!("eval.tile={tile}")]);
+    let whole = evaluated(TileChoice::None);
+    assert_eq!((whole.mode, whole.tile), (EvalMode::Whole, None));
+    for side in [36, 47, 64, 1000] {
+        let tiled = evaluated(TileChoice::Pixels(side));
+        assert_eq!((tiled.mode, tiled.tile), (EvalMode::Tile, Some(side)));
         near(&tiled, &whole);
-        let tiled = tiled.eval.unwrap();
-        assert_eq!((tiled.mode, tiled.tile), (EvalMode::Tile, Some(tile.parse().unwrap())));
-        if tile == "64" {
-            assert!(tiled.peak_bytes * 2 < eval.peak_bytes, "{} of {}", tiled.peak_bytes, eval.peak_bytes);
-        }
     }
+    assert_eq!(evaluated(TileChoice::Auto).tile, Some(92), "without a line the whole frame fits");
+
+    let peak = |tile: &str| short(&["eval.crop=null", &format!("eval.tile={tile}")]).0.eval.unwrap().peak_bytes;
+    let (tiled, whole) = (peak("64"), peak("null"));
+    assert!(tiled * 2 < whole, "{tiled} of {whole}");
 }
 
 #[test]
@@ -210,21 +230,22 @@ fn crops_are_in_the_middle_and_those_of_training_by_default() {
 fn under_a_line_tiles_give_what_whole_frames_cannot() {
     let _alone = alone();
     let (unlimited, _) = short(&["eval.crop=null", "eval.tile=null"]);
-    let line = format!("memory.line={}", unlimited.eval.as_ref().unwrap().peak_bytes / 2);
+    let whole = unlimited.eval.as_ref().unwrap();
+    let line = format!("memory.line={}", whole.peak_bytes / 2);
     let failures =
         |events: &[Event]| events.iter().filter(|event| matches!(event, Event::EvaluationFailed { .. })).count();
 
     let (naive, events) = short(&["eval.crop=null", "eval.tile=null", &line]);
-    assert_eq!((naive.eval, naive.eval_loss, naive.steps), (None, None, 2));
+    assert_eq!((&naive.eval, naive.eval_loss, naive.steps), (&None, None, 2));
     assert_eq!(failures(&events), 1);
     assert!(naive.oom_errors > 0);
 
     let (tiled, events) = short(&["eval.crop=null", "eval.tile=64", &line]);
-    near(&tiled, &unlimited);
+    near(tiled.eval.as_ref().unwrap(), whole);
     assert_eq!((failures(&events), tiled.oom_errors), (0, 0));
 
     let (auto, events) = short(&["eval.crop=null", "eval.tile=auto", &line]);
-    near(&auto, &unlimited);
+    near(auto.eval.as_ref().unwrap(), whole);
     assert_eq!((failures(&events), auto.oom_errors), (0, auto.oom_recovered));
     let tiles: Vec<u32> = events
         .iter()
@@ -260,17 +281,7 @@ fn wrong_settings_are_refused_by_name() {
     let loaded = loaded("gpt-tiny", &gpt);
     let facts = open();
     let built = build(&loaded, &facts).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let plan = Plan {
-        settings: &built.settings,
-        facts: &facts,
-        allocator: &set_environment(&built.settings.memory.allocator, Deterministic::No),
-        folder: FolderChoice::look(&folder.path().join("run"), Start::New).unwrap(),
-        requests: &Requests::default(),
-        injections: &[],
-        schedule: None,
-    };
-    let problem = Run::prepare(plan, &*built.workload, |_| {}).err().unwrap().to_string();
+    let problem = run(&*built.workload, &built.settings, &facts).unwrap_err().to_string();
     assert_eq!(problem, "eval.tile: `gpt` cannot be evaluated in tiles: its samples are not frames");
 }
 
@@ -290,11 +301,11 @@ fn shipped_configurations_are_understood() {
 #[test]
 fn training_sharpens() {
     let _alone = alone();
-    let (summary, events) = train(&["eval.at_start=true"]).unwrap();
+    let (summary, events) = train(&["eval.at_start=true", "train.steps=100"]).unwrap();
     let first = events.iter().find_map(|event| match event {
         Event::Evaluated { metrics, .. } => metrics.get("psnr"),
         _ => None,
     });
     let (before, after) = (first.unwrap(), summary.metrics.get("psnr").unwrap());
-    assert!(after > before + 1.0, "{before} dB to {after} dB");
+    assert!(after > before + 0.5, "{before} dB to {after} dB");
 }

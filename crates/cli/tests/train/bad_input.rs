@@ -151,7 +151,7 @@ fn a_configuration_that_is_not_there() {
 
 #[test]
 fn an_unknown_workload() {
-    assert_snapshot!(refusal("tiny.yaml --set workload=gtp"), @"error: --set workload=gtp: workload: there is no workload `gtp`: use one of gpt, qca, scoring");
+    assert_snapshot!(refusal("tiny.yaml --set workload=gtp"), @"error: --set workload=gtp: workload: there is no workload `gtp`: use one of deblur, gpt, qca, scoring");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::settings::DataSettings;
 use super::texture::Texture;
 use crate::random::Random;
 
-const LEAVES_BEHIND: u32 = 160;
+const LEAVES_BEHIND: u32 = 90;
 const LEAVES_BEFORE: u32 = 14;
 const GREY: f32 = 0.5;
 /// Regions below this many pixels are not worth a second thread.
@@ -84,13 +84,13 @@ impl Scenes {
             spikes: vec![0; self.frames * self.moments * pixels],
             sharp: vec![0.0; self.frames * 3 * pixels],
         };
-        let mut charge = scene.first_charges(region);
+        let mut charges = scene.first_charges(region);
         let share = 1.0 / self.moments as f32;
         for layer in 0..self.frames * self.moments {
             let (frame, moment) = (layer / self.moments, layer % self.moments);
             let time = (layer as f32 + 0.5) * share;
             let planes = frame * 3 * pixels;
-            for pixel in 0..pixels {
+            for (pixel, charge) in charges.iter_mut().enumerate() {
                 let x = region.left as usize + pixel % region.width as usize;
                 let y = region.top as usize + pixel / region.width as usize;
                 let colour = scene.colour(x as f32, y as f32, time);
@@ -101,9 +101,9 @@ impl Scenes {
                         clip.sharp[at] = value;
                     }
                 }
-                charge[pixel] += brightness(colour);
-                if charge[pixel] >= 1.0 {
-                    charge[pixel] -= 1.0;
+                *charge += brightness(colour);
+                if *charge >= 1.0 {
+                    *charge -= 1.0;
                     clip.spikes[layer * pixels + pixel] = 1;
                 }
             }
