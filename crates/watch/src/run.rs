@@ -394,7 +394,7 @@ impl Story {
             Event::Probed { seconds, .. } => (Kind::Probed, at, *seconds),
             Event::Sized { .. } => (Kind::Sized, at, 0.0),
             Event::OutOfMemory { step, .. } => (Kind::OutOfMemory, *step, 0.0),
-            Event::RungTaken { step, .. } => (Kind::Rung, *step, 0.0),
+            Event::RungTaken { step, .. } | Event::TileHalved { step, .. } => (Kind::Rung, *step, 0.0),
             Event::Climbed { step, .. } => (Kind::Climbed, *step, 0.0),
             Event::Cleaned { step, seconds, .. } => (Kind::Cleaned, *step, *seconds),
             Event::Evaluated { step, seconds, .. } => (Kind::Evaluated, *step, *seconds),

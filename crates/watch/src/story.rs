@@ -53,6 +53,11 @@ pub fn sentence(event: &Event) -> Option<String> {
             let best = best.map_or(String::new(), |best| format!(" than {best:.4}"));
             format!("The run ends early after step {step}: {evaluations} evaluations in a row were no better{best}.")
         }
+        Event::TileHalved { step, tile } => {
+            format!(
+                "After step {step} frames are evaluated in tiles of {tile} x {tile} pixels, because memory ran out."
+            )
+        }
         Event::EvaluationFailed { step, stop } => {
             format!("The evaluation after step {step} was given up, and training goes on: {stop}.")
         }
