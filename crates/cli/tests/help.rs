@@ -92,8 +92,8 @@ fn help_on_training() {
 
     Arguments:
       [CONFIG]
-              The configuration, a YAML file, or the name of a workload (gpt, qca, scoring) for its own
-              small one. May be left out with --resume: the run's own is used
+              The configuration, a YAML file, or the name of a workload (deblur, gpt, qca, scoring) for
+              its own small one. May be left out with --resume: the run's own is used
 
     Options:
           --set <KEY=VALUE>

@@ -112,10 +112,13 @@ fn the_summary_has_its_keys() {
     let summary = place.summary("out");
     let keys: BTreeSet<&str> = summary.as_object().unwrap().keys().map(String::as_str).collect();
     let expect = [
+        "cache",
         "device",
         "effective_batch",
+        "eval",
         "eval_loss",
         "final_loss",
+        "host_line_bytes",
         "idle_after_eval_bytes",
         "line_bytes",
         "loss_floor",
@@ -126,6 +129,7 @@ fn the_summary_has_its_keys() {
         "parameters",
         "peak_allocated_bytes",
         "peak_reserved_bytes",
+        "peak_rss_bytes",
         "precision",
         "samples_lost",
         "samples_per_second",
