@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::feed::OnDamage;
 use lowtide_data::pack::{Error, Job, Missing, Options, Progress, Stage, Start, Summary, Unmatched};
 use lowtide_data::shard::Compression;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::output::{Failure, INTERRUPTED, count, grouped, print, printable, report};
+use crate::output::{Failure, INTERRUPTED, print, printable, report};
 
 /// Pack data files into shards, which are read faster and under any memory line.
 ///
@@ -210,16 +210,16 @@ impl Packed {
         let mut text = format!(
             "{}: {} in {}{how}\n",
             printable(&folder.display().to_string()),
-            count(summary.samples, "sample"),
-            count(summary.shards, "shard")
+            counted(summary.samples, "sample"),
+            counted(summary.shards, "shard")
         );
         let facts = [
-            ("sources", Some(format!("{}, {}", count(summary.sources, "file"), summary.source_bytes))),
+            ("sources", Some(format!("{}, {}", counted(summary.sources, "file"), summary.source_bytes))),
             ("shards", Some(self.shards_fact())),
             ("ids", Some(self.ids_fact())),
             ("scores", summary.scores.as_ref().map(|(scores, unmatched)| scores_fact(*scores, unmatched))),
             ("left out", self.left_out_fact()),
-            ("verified", self.verified.map(|samples| format!("{} as in the sources", count(samples, "sample")))),
+            ("verified", self.verified.map(|samples| format!("{} as in the sources", counted(samples, "sample")))),
         ];
         for (name, fact) in facts {
             if let Some(fact) = fact {
@@ -242,7 +242,7 @@ impl Packed {
         let summary = &self.summary;
         let without = match summary.samples - summary.ids {
             0 => String::new(),
-            without => format!(", {} without", count(without, "sample")),
+            without => format!(", {} without", counted(without, "sample")),
         };
         if summary.ids == 0 {
             return "none".to_owned();
@@ -262,7 +262,7 @@ impl Packed {
         let lines = left_out.iter().map(|file| {
             format!("\n            {}: {}", printable(&file.file.display().to_string()), printable(&file.reason))
         });
-        Some(format!("{}{}", count(left_out.len() as u64, "file"), lines.collect::<String>()))
+        Some(format!("{}{}", counted(left_out.len() as u64, "file"), lines.collect::<String>()))
     }
 
     fn json(&self) -> Value {

@@ -1,8 +1,7 @@
 //! Several runs side by side.
 
+use lowtide_core::grouped;
 use lowtide_train::{RunResult, Stopped, Summary};
-
-use crate::numbers::grouped;
 
 /// A table with a row for each run: its metrics, steps and seconds, or why it has none. `waiting` did not begin.
 pub(crate) fn lines<'a>(runs: &[RunResult], waiting: impl Iterator<Item = &'a str>) -> Vec<String> {

@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use lowtide_core::{Bytes, Event, Line};
+use lowtide_core::{Bytes, Event, Line, grouped};
 use lowtide_torch::DeviceFacts;
 use lowtide_torch::tch::Device;
 use lowtide_train::Profile;
 use lowtide_workloads::Built;
-
-use crate::numbers::grouped;
 
 /// What the head says that no event carries.
 pub(crate) struct Head {

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, counted, grouped};
 use lowtide_train::{Feeding, Outcome, Stopped, Summary};
 
-use crate::numbers::{grouped, speed};
+use crate::numbers::speed;
 
 /// What a person reads when a run has ended, line by line.
 pub(crate) fn last_words(outcome: &Outcome, resumed_in: &Path) -> Vec<String> {
@@ -85,11 +85,6 @@ fn data_text(cache: &Feeding) -> String {
         Bytes(cache.optimum_bytes_read),
         100.0 * cache.waiting_share,
     )
-}
-
-fn counted(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", grouped(number))
 }
 
 fn loss_text(loss: f64, floor: Option<f64>) -> String {

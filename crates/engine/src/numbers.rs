@@ -1,17 +1,6 @@
 //! Numbers as people read them.
 
-/// Digits in groups of three.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
+use lowtide_core::grouped;
 
 /// Tokens a second, or samples a second where a sample is one target; slow ones with decimals.
 pub(crate) fn speed(samples_per_second: f64, targets_per_second: f64) -> String {
@@ -33,13 +22,5 @@ mod tests {
         assert_eq!(speed(10.0, 640.0), "640 tokens/s");
         assert_eq!(speed(0.298, 0.298), "0.30 samples/s");
         assert_eq!(speed(1234.5, 1234.5), "1,234 samples/s");
-    }
-
-    #[test]
-    fn digits_in_groups() {
-        let cases = [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")];
-        for (number, text) in cases {
-            assert_eq!(grouped(number), text);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! What the guard and the run did, in one plain sentence an event.
 
-use lowtide_core::{Bytes, Ending, Event, Line, Phase, Rung};
+use lowtide_core::{Bytes, Ending, Event, Line, Phase, Rung, grouped};
 
 /// The sentence for an event; committed steps have none.
 #[must_use]
@@ -110,11 +110,4 @@ fn done(rung: Rung) -> &'static str {
         Rung::Narrow => "took a narrower type",
         Rung::Stop => "gave up",
     }
-}
-
-/// Digits in groups of three.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
-    groups.join(",")
 }

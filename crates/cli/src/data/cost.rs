@@ -1,6 +1,6 @@
 //! What a run under a host line would read: the same cache that a run asks, without reading anything.
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::DataSet;
 use lowtide_data::feed::Store;
 use lowtide_data::order::{Layout, Order, Shuffle, window_for};
@@ -9,7 +9,7 @@ use lowtide_data::simulation::curve;
 use serde_json::{Value, json};
 
 use crate::data::CostArgs;
-use crate::output::{Failure, Side, aligned, count, grouped};
+use crate::output::{Failure, Side, aligned};
 
 /// Sizes of caches in the table, in percent of the data set.
 const PERCENTS: [u64; 5] = [10, 25, 50, 75, 100];
@@ -158,8 +158,8 @@ impl Cost {
     pub(crate) fn text(&self, file: &str) -> String {
         let window = match self.asked.window {
             None => format!("none: no {file} fits, samples are read one by one"),
-            Some(window) if u64::from(window) == self.shards => format!("all {}", count(self.shards, file)),
-            Some(window) => format!("{} of {} at a time", grouped(window.into()), count(self.shards, file)),
+            Some(window) if u64::from(window) == self.shards => format!("all {}", counted(self.shards, file)),
+            Some(window) => format!("{} of {} at a time", grouped(window.into()), counted(self.shards, file)),
         };
         let epoch = if self.asked.belady.is_zero() {
             "reads nothing, once all is there".to_owned()

@@ -1,10 +1,10 @@
 //! The tensors of one file.
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, counted};
 use lowtide_data::{Row, Shapes, Sums, open, rows, shard_rows};
 
 use crate::data::DataArgs;
-use crate::output::{Failure, Side, aligned, count, print, printable};
+use crate::output::{Failure, Side, aligned, print, printable};
 
 pub(crate) fn list(args: &DataArgs) -> Result<(), Failure> {
     let sums = if args.sums || args.json { Sums::Compute } else { Sums::Skip };
@@ -20,7 +20,7 @@ pub(crate) fn list(args: &DataArgs) -> Result<(), Failure> {
     let on_disk = args.path.metadata().map_or(Bytes::ZERO, |metadata| Bytes(metadata.len()));
     let values = rows.iter().fold(Bytes::ZERO, |sum, row| sum.saturating_add(row.bytes));
     let table = if rows.is_empty() { String::new() } else { table(&rows, sums) };
-    let tensors = count(rows.len() as u64, "tensor");
+    let tensors = counted(rows.len() as u64, "tensor");
     print(&format!("{table}{tensors}, {values}; the file is {on_disk} ({format})\n"))
 }
 

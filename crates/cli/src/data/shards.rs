@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::feed::OnDamage;
 use lowtide_data::pack::PACKED;
 use lowtide_data::shard::Reader;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::data::DataArgs;
 use crate::data::cost::{Cost, Sizes};
 use crate::data::survey::{field_json, field_table, name_of};
-use crate::output::{Failure, count, grouped, print, printable};
+use crate::output::{Failure, print, printable};
 
 /// What fields there are stands in the records. A set of up to this size is read for that,
 const READ_WHOLE: Bytes = Bytes::from_mib(64);
@@ -44,7 +44,7 @@ pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
         return Ok(());
     }
     let (bad, all) = (survey.unreadable.len() as u64, folder.shards.len() as u64);
-    let text = format!("{} of {} cannot be read", grouped(bad), count(all, "shard"));
+    let text = format!("{} of {} cannot be read", grouped(bad), counted(all, "shard"));
     Err(Failure::bad_input(text, Some("each is listed with its reason; copy or pack them again".to_owned())))
 }
 
@@ -133,9 +133,9 @@ impl Shards {
     }
 
     fn text(&self, path: &Path, others: u64) -> String {
-        let beside = if others == 0 { String::new() } else { format!(", {} passed over", count(others, "other")) };
+        let beside = if others == 0 { String::new() } else { format!(", {} passed over", counted(others, "other")) };
         let path = printable(&path.display().to_string());
-        let mut text = format!("{path}: {}{beside}\n", count(self.shards + self.left_out, "shard"));
+        let mut text = format!("{path}: {}{beside}\n", counted(self.shards + self.left_out, "shard"));
         let ((small, small_name), (large, large_name)) = (&self.smallest, &self.largest);
         let percent = self.on_disk.get() as f64 / self.sizes.all().get().max(1) as f64 * 100.0;
         let facts = [
@@ -167,7 +167,7 @@ impl Shards {
             ));
         }
         if !self.unreadable.is_empty() {
-            text.push_str(&format!("\ncannot be read: {}\n", count(self.unreadable.len() as u64, "shard")));
+            text.push_str(&format!("\ncannot be read: {}\n", counted(self.unreadable.len() as u64, "shard")));
             let line = |(_, reason): &(String, String)| format!("  {}\n", printable(reason));
             text.extend(self.unreadable.iter().take(MOST_NAMED).map(line));
             if self.unreadable.len() > MOST_NAMED {
@@ -183,7 +183,7 @@ impl Shards {
         }
         let without = match self.samples - self.ids {
             0 => String::new(),
-            without => format!(", {} without", count(without, "sample")),
+            without => format!(", {} without", counted(without, "sample")),
         };
         if self.again == 0 {
             return format!("{}{without}, none twice", grouped(self.ids));

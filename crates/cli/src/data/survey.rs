@@ -7,7 +7,7 @@ use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::feed::OnDamage;
 use lowtide_data::{
     BatchFile, DataError, DataSet, FieldSummaries, FieldSummary, Folder, Format, KNOWN_ENDINGS, OpenOptions, Shapes,
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::data::DataArgs;
 use crate::data::cost::{Cost, Sizes};
-use crate::output::{Failure, Side, aligned, count, grouped, print, printable};
+use crate::output::{Failure, Side, aligned, print, printable};
 
 /// From so many files on, a person wants to see that it goes on.
 const FILES_WITH_BAR: u64 = 200;
@@ -50,7 +50,7 @@ pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
     if survey.unreadable_count == 0 {
         return Ok(());
     }
-    let text = format!("{} of {} cannot be read", grouped(survey.unreadable_count), count(survey.files, "file"));
+    let text = format!("{} of {} cannot be read", grouped(survey.unreadable_count), counted(survey.files, "file"));
     Err(Failure::bad_input(text, Some("each is listed with its reason".to_owned())))
 }
 
@@ -155,9 +155,9 @@ impl Survey {
 
     /// What a person reads.
     fn text(&self, path: &Path, others: u64) -> String {
-        let beside = if others == 0 { String::new() } else { format!(", {} passed over", count(others, "other")) };
+        let beside = if others == 0 { String::new() } else { format!(", {} passed over", counted(others, "other")) };
         let mut text =
-            format!("{}: {}{beside}\n", printable(&path.display().to_string()), count(self.files, "data file"));
+            format!("{}: {}{beside}\n", printable(&path.display().to_string()), counted(self.files, "data file"));
         let facts = [self.format_fact(), self.sample_fact(), self.disk_fact(), self.decoded_fact(), self.ids.fact()];
         for (name, fact) in ["format", "samples", "on disk", "decoded", "ids"].iter().zip(facts) {
             if let Some(fact) = fact {
@@ -173,7 +173,7 @@ impl Survey {
             text.push_str(&format!("\nbeside the samples: {}\n", names.join(", ")));
         }
         if self.unreadable_count > 0 {
-            text.push_str(&format!("\ncannot be read: {}\n", count(self.unreadable_count, "file")));
+            text.push_str(&format!("\ncannot be read: {}\n", counted(self.unreadable_count, "file")));
             for (name, reason) in &self.unreadable {
                 text.push_str(&format!("  {}: {}\n", printable(name), printable(reason)));
             }
@@ -187,7 +187,7 @@ impl Survey {
 
     fn format_fact(&self) -> Option<String> {
         let formats: Vec<String> =
-            self.formats.iter().map(|(format, files)| format!("{format}: {}", count(*files, "file"))).collect();
+            self.formats.iter().map(|(format, files)| format!("{format}: {}", counted(*files, "file"))).collect();
         (!formats.is_empty()).then(|| formats.join("; "))
     }
 

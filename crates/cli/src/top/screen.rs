@@ -1,6 +1,6 @@
 //! What `lowtide top` draws.
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, grouped};
 use lowtide_watch::{Board, Kind, Point, Run, State};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -9,7 +9,7 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph, Wrap};
 
-use crate::output::{grouped, printable};
+use crate::output::printable;
 
 /// Rows from which on the loss has a chart of its own.
 const TALL: u16 = 28;

@@ -182,11 +182,17 @@ fn the_window_is_chosen_once() {
 #[test]
 fn a_damaged_file_stops_the_run_or_is_left_out_and_counted() {
     let place = place();
+    place.ends(0, &format!("{RUN} --out through"));
+    let undamaged = fs::read(&files(&place)[7]).unwrap();
     flip(&files(&place)[7]);
     let ran = place.ends(2, &format!("{RUN} --out stop"));
     let error = ran.stderr.lines().find(|line| line.starts_with("error")).unwrap();
     assert!(error.contains("batch_00007.pt") && error.contains("checksum"), "{error}");
-    assert!(place.names("stop/checkpoints").iter().any(|name| name.len() > 3), "the state is saved");
+    let damaged = fs::read(&files(&place)[7]).unwrap();
+    fs::write(&files(&place)[7], undamaged).unwrap();
+    place.resume("stop", "");
+    assert_eq!(place.hash("stop"), place.hash("through"), "nothing was lost");
+    fs::write(&files(&place)[7], damaged).unwrap();
 
     let ran = place.ends(0, &format!("{RUN} --out skip --set data.on_damage=skip"));
     let summary = place.summary("skip");
@@ -242,6 +248,20 @@ fn a_line_that_is_too_small_names_the_least_that_works() {
     let mib = needed.parse::<f64>().unwrap().ceil() as u64;
     // The program itself is not the same to the page in two runs.
     place.ends(0, &format!("{RUN} --out least --host-line {}MiB", mib + 8));
+}
+
+#[test]
+fn files_larger_than_the_cache_are_read_by_samples_and_that_is_said() {
+    let place = Place::new();
+    place.ends(0, "generate scoring --out data --size 60MB --file-size 20MB");
+    let run = format!("{RUN} --set train.steps=3 --set eval.every=3");
+    place.ends(0, &format!("{run} --out roomy"));
+    let ran = place.ends(2, &format!("{run} --out small --host-line 150MiB"));
+    let needed = ran.stderr.split("need ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let line = needed.parse::<f64>().unwrap().ceil() as u64 + 4;
+    let ran = place.ends(0, &format!("{run} --out tight --host-line {line}MiB"));
+    assert!(ran.stderr.contains("note: 3 of 3 shards are larger than the cache"), "{}", ran.stderr);
+    assert_eq!(place.hash("tight"), place.hash("roomy"));
 }
 
 #[test]

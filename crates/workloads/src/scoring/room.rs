@@ -21,7 +21,7 @@ const EVAL_PART: u64 = 4;
 const MACHINE_PART: u64 = 4;
 
 /// What the feed of a store can make use of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Needs {
     /// To work at all: one sample after the other.
     least: Bytes,
@@ -29,8 +29,8 @@ pub(crate) struct Needs {
     most: Bytes,
     /// What passes through beside what is kept.
     passing: Bytes,
-    /// The largest shard.
-    shard: Bytes,
+    /// All shards, the largest first.
+    shards: Vec<Bytes>,
     /// The largest sample.
     sample: Bytes,
 }
@@ -38,17 +38,12 @@ pub(crate) struct Needs {
 impl Needs {
     pub(crate) fn of<S: Store>(store: &S) -> Needs {
         let layout = store.layout();
-        let shards = (0..layout.shards()).map(|shard| store.shard_bytes(shard));
-        let all = shards.clone().fold(Bytes::ZERO, Bytes::saturating_add);
+        let mut shards: Vec<Bytes> = (0..layout.shards()).map(|shard| store.shard_bytes(shard)).collect();
+        shards.sort_unstable_by(|one, other| other.cmp(one));
+        let all = shards.iter().copied().fold(Bytes::ZERO, Bytes::saturating_add);
         let samples = (0..layout.samples()).map(|number| store.sample_bytes(layout.sample(number)));
         let (passing, sample) = (passing(store), samples.max().unwrap_or_default());
-        Needs {
-            least: passing.saturating_add(sample),
-            most: all.saturating_add(passing),
-            passing,
-            shard: shards.max().unwrap_or_default(),
-            sample,
-        }
+        Needs { least: passing.saturating_add(sample), most: all.saturating_add(passing), passing, shards, sample }
     }
 
     /// To read everything once and never again.
@@ -56,9 +51,9 @@ impl Needs {
         self.most
     }
 
-    /// To keep so many of the largest shards.
+    /// To keep so many shards, whichever they are.
     fn keeping(&self, shards: u32) -> Bytes {
-        self.shard.saturating_mul(shards.into()).saturating_add(self.passing).min(self.most)
+        self.shards.iter().take(shards as usize).copied().fold(self.passing, Bytes::saturating_add)
     }
 }
 
@@ -167,7 +162,7 @@ mod tests {
             least: Bytes(4 * MIB),
             most: Bytes((10 * shards + 3) * MIB),
             passing: Bytes(3 * MIB),
-            shard: Bytes(10 * MIB),
+            shards: vec![Bytes(10 * MIB); shards as usize],
             sample: Bytes(MIB),
         }
     }

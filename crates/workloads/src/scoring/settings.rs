@@ -134,7 +134,7 @@ pub struct DataSettings {
     /// For `window`: shards whose items are shuffled together, or `auto` to have it chosen from the cache when a run starts.
     /// Default: 4.
     pub window: Window,
-    /// Shards of the largest size that the cache may keep; null leaves it to the host line, and without one to a quarter of
+    /// Shards that the cache may keep, whichever they are; null leaves it to the host line, and without one to a quarter of
     /// the machine's memory. Default: null.
     pub cache_batches: Option<u32>,
     /// What leaves the cache first. Default: `belady`, what is needed latest.

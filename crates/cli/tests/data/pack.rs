@@ -1,14 +1,11 @@
 //! `lowtide pack`: what people see of packing, and what becomes of it when it is interrupted.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -16,22 +13,13 @@ use insta::assert_snapshot;
 use lowtide_data::pack::{Job, Options, Start};
 use lowtide_data::{Dtype, PtTensor, PtValue, write_pt};
 use serde_json::Value;
-use tempfile::TempDir;
 
-/// A folder with some of the fixtures of the crate `data` in `src`, in which the command is run.
-struct Place(TempDir);
+use crate::kit::{Place, text};
 
 impl Place {
-    fn with(names: &[&str]) -> Place {
-        let place = Place(tempfile::tempdir().unwrap());
-        fs::create_dir(place.path("src")).unwrap();
-        names.iter().for_each(|name| place.copy(name, &format!("src/{name}")));
-        place
-    }
-
     /// Files of 320 KiB, each of 40 samples.
     fn large(files: u64) -> Place {
-        let place = Place::with(&[]);
+        let place = Place::with_sources(&[]);
         for file in 0..files {
             let array = |sample: u64| {
                 let bytes: Vec<u8> = (0..1024).flat_map(|value| (file * 1000 + sample + value).to_le_bytes()).collect();
@@ -41,45 +29,6 @@ impl Place {
             write_pt(&place.path(&format!("src/batch_{file:04}.pt")), &batch).unwrap();
         }
         place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn copy(&self, fixture: &str, name: &str) {
-        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/fixtures/given");
-        fs::copy(fixtures.join(fixture), self.path(name)).unwrap();
-    }
-
-    fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lowtide"));
-        command.current_dir(self.0.path()).args(words.split_whitespace()).env_remove("COLUMNS");
-        command
-    }
-
-    fn start(&self, words: &str) -> Child {
-        self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    }
-
-    fn run(&self, words: &str) -> Output {
-        self.command(words).output().unwrap()
-    }
-
-    /// What a command says that ends well.
-    #[track_caller]
-    fn says(&self, words: &str) -> String {
-        let output = self.run(words);
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
-        text(&output.stdout)
-    }
-
-    /// What a command says that is given something bad, and prints nothing else; the path of the place is left out.
-    #[track_caller]
-    fn complains(&self, words: &str) -> String {
-        let output = self.run(words);
-        assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
-        text(&output.stderr).replace(&self.0.path().canonicalize().unwrap().display().to_string(), "PLACE")
     }
 
     /// All files of a folder that is packed; of the index, which has the times of the shards, only that it is there.
@@ -93,10 +42,6 @@ impl Place {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
 /// Numbers that look random and are the same every time.
 fn scrambled(number: u64) -> u64 {
     (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33
@@ -106,7 +51,7 @@ const BATCHES: [&str; 3] = ["batch_0000.pt", "batch_0001.pt", "batch_0002.pt"];
 
 #[test]
 fn help() {
-    let place = Place::with(&[]);
+    let place = Place::with_sources(&[]);
     let help = place.says("pack --help");
     let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     assert_snapshot!(help, @r"
@@ -173,7 +118,7 @@ fn help() {
 
 #[test]
 fn a_folder() {
-    let place = Place::with(&BATCHES);
+    let place = Place::with_sources(&BATCHES);
     assert_snapshot!(place.says("pack src --out packed --shard-size 20KiB --verify"), @r"
     packed: 21 samples in 4 shards
       sources   3 files, 86.91 KiB
@@ -217,7 +162,7 @@ fn a_folder() {
 
 #[test]
 fn files_with_scores() {
-    let place = Place::with(&["batch_0000.pt"]);
+    let place = Place::with_sources(&["batch_0000.pt"]);
     fs::write(place.path("a.pkl"), b"\x80\x02}(X\x02\0\0\0idX\x01\0\0\0aX\x01\0\0\0xK\x07u.").unwrap();
     fs::write(place.path("b.pkl"), b"\x80\x02}(X\x02\0\0\0idX\x01\0\0\0bX\x01\0\0\0xK\x08u.").unwrap();
     fs::write(place.path("scores.csv"), "id,score\na,0.5\nb,1.5\n").unwrap();
@@ -255,7 +200,7 @@ fn files_with_scores() {
 
 #[test]
 fn damaged_files() {
-    let place = Place::with(&["batch_0000.pt", "flipped.pt", "truncated.pt", "evil.pt"]);
+    let place = Place::with_sources(&["batch_0000.pt", "flipped.pt", "truncated.pt", "evil.pt"]);
     assert_snapshot!(place.complains("pack src --out packed"), @r"
     error: src/evil.pt: `evil/data.pkl` at byte 64: byte 14: GLOBAL names `posix.system`, which is not on the list of allowed names
     hint: nothing was executed; save plain containers and tensors, such as a state_dict
@@ -280,7 +225,7 @@ fn damaged_files() {
 
 #[test]
 fn ids_that_come_twice() {
-    let place = Place::with(&["batch_0000.pt"]);
+    let place = Place::with_sources(&["batch_0000.pt"]);
     place.copy("batch_0000.pt", "src/copy.pt");
     assert_snapshot!(place.says("pack src --out packed"), @r"
     packed: 12 samples in 1 shard
@@ -292,7 +237,7 @@ fn ids_that_come_twice() {
 
 #[test]
 fn what_is_refused() {
-    let place = Place::with(&BATCHES);
+    let place = Place::with_sources(&BATCHES);
     assert_snapshot!(place.complains("pack src --out src"), @r"
     error: src is not empty and not a folder of pack: there is `batch_0000.pt` in it
     hint: name a new folder, or an empty one
@@ -339,7 +284,7 @@ fn what_is_refused() {
 
 #[test]
 fn a_folder_that_may_only_be_read() {
-    let place = Place::with(&BATCHES);
+    let place = Place::with_sources(&BATCHES);
     fs::create_dir(place.path("out")).unwrap();
     fs::set_permissions(place.path("out"), fs::Permissions::from_mode(0o555)).unwrap();
     if fs::write(place.path("out/x"), "").is_ok() {
@@ -361,7 +306,7 @@ fn a_disk_that_is_full() {
     let limited = |blocks: u32| {
         let program = env!("CARGO_BIN_EXE_lowtide");
         let line = format!("trap '' XFSZ; ulimit -f {blocks}; exec {program} pack src --out packed --shard-size 1MiB");
-        Command::new("bash").arg("-c").arg(line).current_dir(place.0.path()).output().unwrap()
+        Command::new("bash").arg("-c").arg(line).current_dir(place.path("")).output().unwrap()
     };
     let output = limited(400);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
@@ -434,7 +379,7 @@ fn ctrl_c_leaves_what_is_whole() {
 
 #[test]
 fn two_at_once() {
-    let place = Place::with(&BATCHES);
+    let place = Place::with_sources(&BATCHES);
     let mut job = Job::begin(&[place.path("src")], &place.path("out"), Options::default(), Start::GoOn).unwrap();
     let mut complaints = Vec::new();
     job.run(&mut |_| {
