@@ -36,6 +36,9 @@ use crate::{
 /// warning the micro-batch is doubled, up to the ceiling, if the forecast from the last step leaves the margin free
 /// under the line. Only the micro-batch climbs; the other measures stay for the rest of the run.
 ///
+/// **Without recovery.** Where [`Limits::recover`](crate::Limits::recover) is off, the first failure stops the run, in
+/// evaluation too.
+///
 /// **It ends.** Whatever fails in training, a run is stopped by the end of the ladder, by its limits, or because it makes no progress;
 /// after that every signal is answered with the same [`Action::Stop`].
 ///
@@ -137,6 +140,10 @@ impl Guard {
     fn failed(&mut self, step: Step, phase: Phase) -> Action {
         if self.episode.step != step {
             self.episode = Episode::at(step);
+        }
+        if !self.ladder.limits.recover {
+            self.count_failure();
+            return self.stop(phase, StopCause::RecoveryOff);
         }
         let answer = match Work::of(phase) {
             Work::Eval => return self.eval_failed(phase),

@@ -8,6 +8,8 @@ use crate::Percent;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
+    /// Whether a failure is answered with another try at all. Default true.
+    pub recover: bool,
     /// Failures of one step that are answered with another try; one more stops the run. Default 64.
     pub failures_per_step: u32,
     /// Failures of the whole run that are answered with another try; one more stops the run. Default 1,000.
@@ -33,6 +35,7 @@ impl Default for Limits {
     fn default() -> Self {
         const FIVE: Percent = Percent::from_hundredths(500).expect("5 % is in range");
         Self {
+            recover: true,
             failures_per_step: 64,
             failures_per_run: 1000,
             no_progress_failures: 128,

@@ -25,6 +25,8 @@ pub struct Stop {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum StopCause {
+    /// The user wants no other try.
+    RecoveryOff,
     /// Every rung that is allowed and could help was taken.
     LadderExhausted,
     /// One step failed too often.
@@ -60,6 +62,7 @@ pub struct Tried {
 impl fmt::Display for StopCause {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::RecoveryOff => formatter.write_str("recovery is off"),
             Self::LadderExhausted => formatter.write_str("nothing that is allowed is left to try"),
             Self::TooManyFailuresInStep { limit } => {
                 write!(formatter, "the step failed more than the {limit} times allowed")

@@ -231,6 +231,16 @@ fn the_limits_stop_it() {
 }
 
 #[test]
+fn without_recovery_the_first_failure_of_any_phase_stops_it() {
+    let limits = Limits { recover: false, ..Limits::default() };
+    for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Eval, Phase::Save, Phase::Load] {
+        let mut guard = guard(everything(), limits);
+        let Action::Stop(stop) = fail(&mut guard, 3, phase) else { panic!("{phase} was answered") };
+        assert_eq!((stop.cause, stop.phase, stop.tried.len()), (StopCause::RecoveryOff, phase, 0));
+    }
+}
+
+#[test]
 fn a_stop_lists_what_was_tried() {
     let mut guard = guard(Offer::default(), Limits::default());
     let answers: Vec<Action> = (0..4).map(|_| fail(&mut guard, 7, Phase::Backward)).collect();

@@ -133,6 +133,7 @@ memory:
   host_line: none
   line: none
   narrow: false
+  recover: true
   spill: auto
 eval:
   at_start: false

@@ -26,6 +26,9 @@ pub struct MemorySettings {
     /// Whether fp32 may become bf16 (fp16 where the card has no bf16) when nothing else is enough: it changes more than
     /// rounding. Default: false.
     pub narrow: bool,
+    /// Whether a run goes on after memory ran out. Off, the first such error ends it, as it would elsewhere: to see what a
+    /// run needs. Default: true.
+    pub recover: bool,
 }
 
 impl Default for MemorySettings {
@@ -37,6 +40,7 @@ impl Default for MemorySettings {
             clean: Clean::Auto,
             spill: Spill::Auto,
             narrow: false,
+            recover: true,
         }
     }
 }

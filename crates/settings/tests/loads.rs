@@ -153,7 +153,15 @@ prop_compose! {
         (crop, tile) in (any_crop(), any_tile()),
         (save_every, keep) in (prop::option::of(1u64..), 1u32..),
     ) -> RunSettings {
-        let memory = MemorySettings { line, host_line, allocator, clean: Clean::Clock, spill: Spill::Off, narrow: true };
+        let memory = MemorySettings {
+            line,
+            host_line,
+            allocator,
+            clean: Clean::Clock,
+            spill: Spill::Off,
+            narrow: true,
+            recover: false,
+        };
         let patience = patience.filter(|_| eval_every.is_some());
         let eval = EvalSettings { every: eval_every, batches, at_start, patience, crop, tile };
         let save = SaveSettings { every: save_every, keep };

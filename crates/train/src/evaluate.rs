@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lowtide_core::{Bytes, Event, Metrics, Phase, Signal, Step, pieces};
+use lowtide_core::{Bytes, Ending, Event, Metrics, Phase, Signal, Step, Stop, pieces};
 use lowtide_settings::{CropChoice, TileChoice};
 use lowtide_torch::tch::{Tensor, no_grad_guard};
 use lowtide_torch::{TorchError, attempt, rng};
@@ -37,13 +37,26 @@ pub(crate) struct Evaluated {
 }
 
 /// How an evaluation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "an evaluation that was cut ends the run"]
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "an evaluation may end the run"]
 pub(crate) enum Ended {
     /// With its figures, or given up.
     Done,
-    /// The run was asked to end meanwhile; it is made again when the run goes on.
+    /// The run was asked to end meanwhile; the evaluation is made again when the run goes on.
     Cut,
+    /// By memory that ran out, with nobody to answer: the run ends.
+    Stopped(Stop),
+}
+
+impl Ended {
+    /// How it ends the run, where it does.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        match self {
+            Ended::Done => None,
+            Ended::Cut => Some(Ending::Interrupted),
+            Ended::Stopped(stop) => Some(Ending::Line { stop: stop.clone() }),
+        }
+    }
 }
 
 impl Run<'_> {
@@ -112,6 +125,9 @@ impl Run<'_> {
                         self.after_evaluation(step)?;
                         self.progress.evaluated = None;
                         self.now.gave_up_evaluation_at = Some(step);
+                        if self.progress.guard.has_stopped() {
+                            return Ok(Ended::Stopped(stop));
+                        }
                         self.tell(Event::EvaluationFailed { step, stop })?;
                         return Ok(Ended::Done);
                     }
@@ -122,7 +138,8 @@ impl Run<'_> {
 
     /// The next smaller tile, where the size is left to the run.
     fn smaller_tile(&self) -> Option<u32> {
-        let tile = self.now.eval_tile.filter(|_| self.settings.eval.tile == TileChoice::Auto)?;
+        let may_choose = self.settings.eval.tile == TileChoice::Auto && self.settings.memory.recover;
+        let tile = self.now.eval_tile.filter(|_| may_choose)?;
         self.state.workload.tiling().ok()?.smaller(tile)
     }
 

@@ -16,8 +16,8 @@ impl Run<'_> {
         let step = self.progress.step;
         let is_open = ending == Ending::Finished && self.settings.eval.every.is_some() && !self.has_evaluated();
         let evaluated = if is_open { self.evaluate() } else { Ok(Ended::Done) };
-        if matches!(evaluated, Ok(Ended::Cut)) {
-            ending = Ending::Interrupted;
+        if let Some(ends) = evaluated.as_ref().ok().and_then(Ended::ending) {
+            ending = ends;
         }
         let (stopped, stop) = match &ending {
             Ending::Finished => (Stopped::Finished, None),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use lowtide_core::{Action, Bytes, Event, Guard, Ladder, LineSpec, Measures, MicroBatch, Offer, Phase, Signal, Step};
+use lowtide_core::{Action, Bytes, Event, Guard, Ladder, Limits, LineSpec, Measures, MicroBatch, Offer, Phase, Signal, Step};
 use lowtide_settings::{MicroBatchChoice, Recompute, RunSettings, Spill};
 use lowtide_torch::tch::{Kind, Tensor};
 use lowtide_torch::{AdamW, AdamWRule, DeviceFacts, GradScaler, ScalerRule, TorchError};
@@ -250,7 +250,8 @@ fn ladder(settings: &RunSettings, state: &State<'_>) -> Ladder {
         spill_levels: state.spill_levels,
         narrow: state.narrow_kind.is_some(),
     };
-    Ladder { offer, ..Ladder::default() }
+    let limits = Limits { recover: settings.memory.recover, ..Limits::default() };
+    Ladder { offer, limits }
 }
 
 /// Where the optimizer's moments are.

@@ -13,7 +13,6 @@ use crate::best;
 use crate::checkpoint;
 use crate::cleaning::{Moment, is_due};
 use crate::error::{Result, TrainError};
-use crate::evaluate::Ended;
 use crate::inject::Injection;
 use crate::learning_rate::learning_rate;
 use crate::memory::DeviceMemory;
@@ -144,8 +143,8 @@ impl<'a> Run<'a> {
     fn steps(&mut self) -> Result<Ending> {
         // Before the first step, or one that an earlier start was ended in.
         let was_open = !self.has_evaluated();
-        if self.evaluate_if_due()? == Ended::Cut {
-            return Ok(Ending::Interrupted);
+        if let Some(ending) = self.evaluate_if_due()?.ending() {
+            return Ok(ending);
         }
         if was_open && self.has_evaluated() && self.progress.step != Step::ZERO {
             // Its checkpoint is there; now it may be the best.
@@ -166,8 +165,8 @@ impl<'a> Run<'a> {
             if let Some(stop) = self.step()? {
                 return Ok(Ending::Line { stop });
             }
-            if self.evaluate_if_due()? == Ended::Cut {
-                return Ok(Ending::Interrupted);
+            if let Some(ending) = self.evaluate_if_due()?.ending() {
+                return Ok(ending);
             }
             if self.requests.take_save() || due(self.settings.save.every, step + 1) {
                 self.save()?;
