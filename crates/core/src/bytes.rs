@@ -48,6 +48,11 @@ impl Bytes {
         Self(count.saturating_mul(1 << 30))
     }
 
+    /// How many GiB, for plots and tables.
+    pub const fn as_gib(self) -> f64 {
+        self.0 as f64 / (1u64 << 30) as f64
+    }
+
     /// The plain number.
     pub const fn get(self) -> u64 {
         self.0

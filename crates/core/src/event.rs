@@ -93,6 +93,29 @@ pub enum Event {
         /// The micro-batch it was computed with.
         micro_batch: MicroBatch,
     },
+    /// Memory as it was at one moment. What cannot be had is left out.
+    Memory {
+        /// The last committed step.
+        step: Step,
+        /// Bytes held by tensors on the device.
+        allocated: Bytes,
+        /// Bytes held from the device, cached blocks included.
+        reserved: Bytes,
+        /// Bytes of the device that are taken, by all programs, as the driver tells.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        device_used: Option<Bytes>,
+        /// Bytes that the device has.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        device_total: Option<Bytes>,
+        /// Bytes of the host that the process takes.
+        resident: Bytes,
+        /// Bytes of the host that are taken by all who share it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        host_used: Option<Bytes>,
+        /// Bytes that the host has, or that the process's control group may take.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        host_total: Option<Bytes>,
+    },
     /// Memory ran out; what the message does not tell is `null`.
     OutOfMemory {
         /// The step that was under way.

@@ -2,15 +2,17 @@
 //!
 //! `args.rs` is what was typed, `train.rs` carries it out, `session.rs` is the started engine with one run on it,
 //! `series.rs` is several of them, `outlook.rs` is what a person sees meanwhile (`head.rs` first, `last_words.rs` at
-//! the end). `generate.rs` writes made-up data.
+//! the end), `curves.rs` is what TensorBoard sees. `generate.rs` writes made-up data.
 
 mod args;
 mod comparison;
+mod curves;
 mod exit;
 mod flags;
 mod generate;
 mod head;
 mod last_words;
+mod memory_line;
 mod numbers;
 mod outlook;
 mod series;

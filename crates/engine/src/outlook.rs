@@ -8,12 +8,14 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lowtide_core::{Bytes, Event, Line, MicroBatch, Phase, Record, Rung, SCHEMA};
+use lowtide_core::{Bytes, Event, Line, MicroBatch, Phase, Record, Rung, SCHEMA, Step};
+use lowtide_settings::RunSettings;
 use lowtide_train::Outcome;
 use serde::Serialize;
 
 use crate::head::Head;
 use crate::last_words::last_words;
+use crate::memory_line::MemoryLine;
 use crate::numbers::speed;
 
 /// Lines of steps printed over a whole run where there is no terminal, about.
@@ -28,6 +30,10 @@ pub(crate) struct Outlook {
     batch: u32,
     /// Whether a loss that is no finite number was told of.
     warned: bool,
+    /// Steps between two lines about memory.
+    log_every: Option<u64>,
+    /// The step of the last evaluation.
+    evaluated: Option<Step>,
 }
 
 enum View {
@@ -37,7 +43,8 @@ enum View {
 }
 
 impl Outlook {
-    pub(crate) fn new(json: bool, steps: u64, head: Head) -> Outlook {
+    pub(crate) fn new(json: bool, settings: &RunSettings, head: Head) -> Outlook {
+        let steps = settings.train.steps;
         let view = if json {
             View::Json
         } else if std::io::stderr().is_terminal() {
@@ -45,7 +52,16 @@ impl Outlook {
         } else {
             View::Lines
         };
-        Outlook { view, steps, head, line: Line::NONE, batch: 0, warned: false }
+        Outlook {
+            view,
+            steps,
+            head,
+            line: Line::NONE,
+            batch: 0,
+            warned: false,
+            log_every: settings.watch.log_every,
+            evaluated: None,
+        }
     }
 
     pub(crate) fn event(&mut self, record: &Record) {
@@ -94,6 +110,7 @@ impl Outlook {
                 self.say(&format!("[step {step}] {reason}: {}", measures.in_phase(Phase::Forward)));
             }
             Event::Evaluated { step, loss, metrics, .. } => {
+                self.evaluated = Some(*step);
                 let comma = if metrics.is_empty() { "" } else { ", " };
                 self.say(&format!("[step {step}] evaluation: loss {loss:.4}{comma}{metrics}"));
             }
@@ -111,6 +128,15 @@ impl Outlook {
             Event::Skipped { step, scale } => {
                 self.say(&format!("[step {step}] skipped: a gradient was not finite; the loss scale is now {scale}"));
             }
+            Event::Cleaned { step, freed, .. } if *freed > Bytes::ZERO => {
+                self.say(&format!("[step {step}] cleaned: {freed} of cached memory given back"));
+            }
+            Event::Memory { step, allocated, reserved, device_total, host_used, host_total, .. } => {
+                let room = MemoryLine::room(self.line, *device_total);
+                let (step, allocated, reserved) = (*step, *allocated, *reserved);
+                let line = MemoryLine { step, allocated, reserved, room, host: host_used.zip(*host_total) };
+                self.tell_memory(&line);
+            }
             Event::Cleaned { .. } | Event::Saved { .. } | Event::Stopped { .. } => {}
         }
     }
@@ -125,6 +151,14 @@ impl Outlook {
             View::Lines => {}
         }
         last_words(outcome, resumed_in).iter().for_each(|line| to_stderr(line));
+    }
+
+    /// Tells of memory after an evaluation, and where the settings ask for it.
+    fn tell_memory(&self, line: &MemoryLine) {
+        let is_asked = self.log_every.is_some_and(|every| line.step.get().is_multiple_of(every));
+        if is_asked || self.evaluated == Some(line.step) {
+            self.say(&line.text());
+        }
     }
 
     /// Warns of the first loss that is no finite number. The run goes on: what to do about it is the user's decision.
@@ -167,10 +201,12 @@ impl Outlook {
         }
     }
 
-    fn say(&self, text: &str) {
+    /// Says something to people; with `--json` nobody is there to hear it.
+    pub(crate) fn say(&self, text: &str) {
         match &self.view {
             View::Bar(bar) => bar.println(text),
-            _ => to_stderr(text),
+            View::Lines => to_stderr(text),
+            View::Json => {}
         }
     }
 }

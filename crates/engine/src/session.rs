@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lowtide_core::{Line, LineSpec};
+use lowtide_core::{Line, LineSpec, Record};
 use lowtide_settings::{Loaded, RunSettings};
 use lowtide_torch::cuda::{self, AllocatorSettings, Deterministic};
 use lowtide_torch::tch::Device;
@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 
 use crate::args::TrainArgs;
+use crate::curves::Curves;
 use crate::head::Head;
 use crate::outlook::{Outlook, to_stderr};
 
@@ -56,7 +57,14 @@ impl<'a> Session<'a> {
         resumed_in: &Path,
     ) -> Result<Outcome> {
         let head = Head::new(&self.facts, built, folder.path());
-        let mut outlook = Outlook::new(self.args.json, built.settings.train.steps, head);
+        let mut outlook = Outlook::new(self.args.json, &built.settings, head);
+        let mut curves = built.settings.watch.tensorboard.then(|| Curves::new(folder.path()));
+        let mut tell = |record: &Record| {
+            outlook.event(record);
+            if let Some(problem) = curves.as_mut().and_then(|curves| curves.event(record)) {
+                outlook.say(&problem);
+            }
+        };
         let plan = Plan {
             settings: &built.settings,
             facts: &self.facts,
@@ -66,7 +74,7 @@ impl<'a> Session<'a> {
             injections: &self.args.inject_oom,
             schedule,
         };
-        let outcome = Run::prepare(plan, built.workload.as_ref(), |record| outlook.event(record))?.train()?;
+        let outcome = Run::prepare(plan, built.workload.as_ref(), &mut tell)?.train()?;
         outlook.end(&outcome, resumed_in);
         Ok(outcome)
     }

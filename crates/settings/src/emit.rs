@@ -138,6 +138,7 @@ memory:
 eval:
   at_start: false
   batches: 4
+  clean_every: null
   crop: auto
   every: 100
   patience: null
@@ -145,6 +146,10 @@ eval:
 save:
   every: 100
   keep: 2
+watch:
+  log_every: null
+  seconds: 10
+  tensorboard: true
 ";
         assert_eq!(to_yaml(&RunSettings::default()), expect);
     }

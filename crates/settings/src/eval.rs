@@ -13,6 +13,9 @@ pub struct EvalSettings {
     pub every: Option<u64>,
     /// Batches per evaluation, 1 or more. Default: 4.
     pub batches: u64,
+    /// Batches of an evaluation, 1 or more, after which cached memory is given back each time; null is as
+    /// `memory.clean` says. Default: null.
+    pub clean_every: Option<u64>,
     /// Whether the run is evaluated before its first step too. Default: false.
     pub at_start: bool,
     /// Evaluations in a row, 1 or more, without a lower loss after which the run ends early; null is never. Default:
@@ -31,6 +34,7 @@ impl Default for EvalSettings {
         Self {
             every: Some(100),
             batches: 4,
+            clean_every: None,
             at_start: false,
             patience: None,
             crop: CropChoice::Auto,
@@ -43,6 +47,7 @@ impl EvalSettings {
     pub(crate) fn check(&self) -> Result<(), Wrong> {
         every("every", self.every)?;
         at_least_one("batches", self.batches)?;
+        every("clean_every", self.clean_every)?;
         every("patience", self.patience)?;
         let has_something_to_wait_for = self.patience.is_none() || self.every.is_some();
         let got = self.patience.unwrap_or_default();

@@ -36,6 +36,7 @@ mod spill;
 mod train;
 mod tree;
 mod typed;
+mod watch;
 mod wrong;
 mod yaml;
 
@@ -58,3 +59,4 @@ pub use save::SaveSettings;
 pub use spill::Spill;
 pub use train::TrainSettings;
 pub use typed::typed;
+pub use watch::WatchSettings;

@@ -12,6 +12,7 @@ use crate::save::SaveSettings;
 use crate::shown::shown;
 use crate::train::TrainSettings;
 use crate::tree::join;
+use crate::watch::WatchSettings;
 use crate::wrong::{Wrong, ensure};
 
 /// Everything that a settings file can say.
@@ -38,6 +39,8 @@ pub struct RunSettings {
     pub eval: EvalSettings,
     /// When checkpoints are written.
     pub save: SaveSettings,
+    /// What it tells of memory meanwhile.
+    pub watch: WatchSettings,
 }
 
 impl Default for RunSettings {
@@ -52,13 +55,15 @@ impl Default for RunSettings {
             memory: MemorySettings::default(),
             eval: EvalSettings::default(),
             save: SaveSettings::default(),
+            watch: WatchSettings::default(),
         }
     }
 }
 
 impl RunSettings {
     /// The keys that hold groups, in the order of a settings file.
-    pub(crate) const GROUPS: [&'static str; 7] = ["model", "data", "train", "optimizer", "memory", "eval", "save"];
+    pub(crate) const GROUPS: [&'static str; 8] =
+        ["model", "data", "train", "optimizer", "memory", "eval", "save", "watch"];
 
     /// Refuses values that parse and make no sense, such as 0 steps or a micro-batch above the batch.
     ///
@@ -79,6 +84,7 @@ impl RunSettings {
             ("memory", self.memory.check()),
             ("eval", self.eval.check()),
             ("save", self.save.check()),
+            ("watch", self.watch.check()),
         ];
         for (group, checked) in parts {
             checked.map_err(|wrong| refuse(group, wrong, origins))?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use lowtide_core::{Bytes, LineSpec, MicroBatch, Percent};
 use lowtide_settings::{
     Clean, CropChoice, EvalSettings, Loaded, MemorySettings, MicroBatchChoice, OptimizerSettings, Override, Precision,
-    Recompute, RunSettings, SaveSettings, Spill, TileChoice, TrainSettings, to_yaml,
+    Recompute, RunSettings, SaveSettings, Spill, TileChoice, TrainSettings, WatchSettings, to_yaml,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -152,6 +152,8 @@ prop_compose! {
         patience in prop::option::of(1u64..),
         (crop, tile) in (any_crop(), any_tile()),
         (save_every, keep) in (prop::option::of(1u64..), 1u32..),
+        (clean_every, seconds, log_every) in
+            (prop::option::of(1u64..), prop::option::of(1u64..), prop::option::of(1u64..)),
     ) -> RunSettings {
         let memory = MemorySettings {
             line,
@@ -163,9 +165,10 @@ prop_compose! {
             recover: false,
         };
         let patience = patience.filter(|_| eval_every.is_some());
-        let eval = EvalSettings { every: eval_every, batches, at_start, patience, crop, tile };
+        let eval = EvalSettings { every: eval_every, batches, clean_every, at_start, patience, crop, tile };
         let save = SaveSettings { every: save_every, keep };
-        RunSettings { workload, seed, model, data, train, optimizer, memory, eval, save }
+        let watch = WatchSettings { seconds, log_every, tensorboard: false };
+        RunSettings { workload, seed, model, data, train, optimizer, memory, eval, save, watch }
     }
 }
 

@@ -25,8 +25,8 @@ pub(crate) enum Moment {
     AfterStep { allocated: Bytes, reserved: Bytes },
     /// A checkpoint was written.
     AfterSave,
-    /// An evaluation begins.
-    BeforeEvaluation,
+    /// An evaluation begins, with so much memory in use and so much taken from the device.
+    BeforeEvaluation { allocated: Bytes, reserved: Bytes },
     /// So many batches of an evaluation are done.
     InEvaluation { batches: u64 },
     /// An evaluation ended, with so much memory in use and so much taken from the device.
@@ -60,7 +60,8 @@ fn pays(moment: Moment, room: Bytes) -> bool {
             reserved.saturating_sub(allocated) > room.of_percent(IDLE) && reserved > room.of_percent(TAKEN)
         }
         Moment::AfterEvaluation { allocated, reserved } => reserved.saturating_sub(allocated) > LEFT_BY_EVALUATION,
-        Moment::InStep | Moment::AfterSave | Moment::BeforeEvaluation | Moment::InEvaluation { .. } => false,
+        Moment::BeforeEvaluation { allocated, reserved } => reserved.saturating_sub(allocated) > room.of_percent(IDLE),
+        Moment::InStep | Moment::AfterSave | Moment::InEvaluation { .. } => false,
     }
 }
 
@@ -68,7 +69,7 @@ fn by_clock(moment: Moment, step: Step) -> bool {
     match moment {
         Moment::InStep => step.get().is_multiple_of(CLOCK.0),
         Moment::AfterStep { .. } => step.get().is_multiple_of(CLOCK.1),
-        Moment::AfterSave | Moment::BeforeEvaluation => true,
+        Moment::AfterSave | Moment::BeforeEvaluation { .. } => true,
         Moment::InEvaluation { batches } => batches.is_multiple_of(CLOCK.2),
         Moment::AfterEvaluation { .. } => false,
     }
@@ -110,11 +111,23 @@ mod tests {
     }
 
     #[test]
+    fn it_pays_before_an_evaluation_where_much_is_idle() {
+        let due = |allocated, reserved, room: Option<u64>| {
+            let moment = Moment::BeforeEvaluation { allocated: Bytes(allocated), reserved: Bytes(reserved) };
+            is_due(Clean::Auto, moment, Step(20), room.map(Bytes))
+        };
+        assert!(due(300, 501, Some(1000)));
+        assert!(!due(300, 500, Some(1000)), "little is idle");
+        assert!(!due(300, 501, None), "nothing is cached");
+    }
+
+    #[test]
     fn the_clock_strikes() {
         let due = |moment, step| is_due(Clean::Clock, moment, Step(step), None);
         assert!(due(Moment::InStep, 10) && !due(Moment::InStep, 11));
         assert!(due(after(0, 0), 20) && !due(after(0, 0), 10));
-        assert!(due(Moment::AfterSave, 1) && due(Moment::BeforeEvaluation, 1));
+        let before = Moment::BeforeEvaluation { allocated: Bytes(0), reserved: Bytes(0) };
+        assert!(due(Moment::AfterSave, 1) && due(before, 1));
         assert!(due(Moment::InEvaluation { batches: 5 }, 1) && !due(Moment::InEvaluation { batches: 4 }, 1));
     }
 }

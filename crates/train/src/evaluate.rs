@@ -88,8 +88,10 @@ impl Run<'_> {
     pub(crate) fn evaluate(&mut self) -> Result<Ended> {
         let step = self.progress.step;
         let begun = Instant::now();
-        self.clean_if_due(step, Moment::BeforeEvaluation)?;
-        self.progress.figures.memory(&self.memory.reading()?);
+        let before = self.memory.reading()?;
+        self.progress.figures.memory(&before);
+        let Reading { allocated, reserved, .. } = before;
+        self.clean_if_due(step, Moment::BeforeEvaluation { allocated, reserved })?;
         self.memory.reset_peaks()?;
         loop {
             let mut cleanings = Vec::new();
@@ -117,6 +119,7 @@ impl Run<'_> {
                         allocated: Some(left.allocated),
                         reserved: Some(left.reserved),
                     })?;
+                    self.sample()?;
                     return Ok(Ended::Done);
                 }
                 Err(error) if error.is_oom() && self.smaller_tile().is_some() => self.take_smaller_tile(&error)?,
@@ -202,7 +205,8 @@ impl Run<'_> {
             let count = u32::try_from(left.min(batch)).expect("a batch has fewer than 2^32 samples");
             attempt(|| self.add_batch(&mut sums, first, count))?;
             let moment = Moment::InEvaluation { batches: index + 1 };
-            if is_due(self.settings.memory.clean, moment, self.progress.step, None) {
+            let asked = due(self.settings.eval.clean_every, index + 1);
+            if asked || is_due(self.settings.memory.clean, moment, self.progress.step, None) {
                 cleanings.push(self.memory.timed_clean()?);
             }
         }

@@ -20,6 +20,7 @@ mod finish;
 mod inject;
 mod learning_rate;
 mod memory;
+mod monitor;
 mod precision;
 mod prepare;
 mod profile;

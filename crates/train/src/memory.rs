@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use lowtide_core::{Bytes, Line, LineSpec};
 use lowtide_settings::{MemorySettings, Origins, SettingsError};
-use lowtide_torch::cuda::{self, AllocatorSettings, EXPANDABLE_SLACK};
+use lowtide_torch::cuda::{self, AllocatorSettings, CudaMemory, EXPANDABLE_SLACK};
 use lowtide_torch::tch::Device;
 use lowtide_torch::{DeviceFacts, TorchError, host};
 
@@ -111,6 +111,14 @@ impl DeviceMemory {
                     retries: 0,
                 })
             }
+        }
+    }
+
+    /// Free and total memory as the driver tells, all programs together; the CPU has no driver.
+    pub(crate) fn of_device(&self) -> Option<CudaMemory> {
+        match self.device {
+            Device::Cuda(index) => cuda::memory(index).ok(),
+            _ => None,
         }
     }
 

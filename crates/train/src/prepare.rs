@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use lowtide_core::{Action, Bytes, Event, Guard, Ladder, Limits, LineSpec, Measures, MicroBatch, Offer, Phase, Signal, Step};
+use lowtide_core::{
+    Action, Bytes, Event, Guard, Ladder, Limits, LineSpec, Measures, MicroBatch, Offer, Phase, Signal, Step,
+};
 use lowtide_settings::{MicroBatchChoice, Recompute, RunSettings, Spill};
 use lowtide_torch::tch::{Kind, Tensor};
 use lowtide_torch::{AdamW, AdamWRule, DeviceFacts, GradScaler, ScalerRule, TorchError};

@@ -16,6 +16,7 @@ use crate::error::{Result, TrainError};
 use crate::inject::Injection;
 use crate::learning_rate::learning_rate;
 use crate::memory::DeviceMemory;
+use crate::monitor::Monitor;
 use crate::prepare::{Choices, Standing, make_room, new_state, standing};
 use crate::profile::Profile;
 use crate::progress::Progress;
@@ -58,6 +59,7 @@ pub struct Run<'a> {
     /// Followed until the guard goes down a rung: from then on it decides alone.
     schedule: Option<Schedule>,
     pub(crate) now: ThisStart,
+    pub(crate) monitor: Monitor,
     outlook: Outlook<'a>,
 }
 
@@ -124,7 +126,9 @@ impl<'a> Run<'a> {
         let eval_tile = workload.tiling().ok().and_then(|tiling| tiling.first(settings.eval.tile));
         let now = ThisStart::new(progress.figures.wall_seconds, eval_tile);
         let outlook = Box::new(outlook);
-        let mut run = Run { settings, facts, requests, memory, state, folder, progress, schedule, now, outlook };
+        let monitor = Monitor::new(&settings.watch);
+        let mut run =
+            Run { settings, facts, requests, memory, state, folder, progress, schedule, now, monitor, outlook };
         let begun =
             run.begin(start, is_fresh, load_events).and_then(|()| if first { run.save().map(drop) } else { Ok(()) });
         if begun.is_err() && start == Start::New {
@@ -168,6 +172,7 @@ impl<'a> Run<'a> {
             if let Some(ending) = self.evaluate_if_due()?.ending() {
                 return Ok(ending);
             }
+            self.sample_if_due()?;
             if self.requests.take_save() || due(self.settings.save.every, step + 1) {
                 self.save()?;
             }

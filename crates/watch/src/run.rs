@@ -389,7 +389,7 @@ impl Story {
         let Some(text) = sentence(event) else { return };
         let at = Step(self.figures.step);
         let (kind, step, seconds) = match event {
-            Event::StepDone { .. } => return,
+            Event::StepDone { .. } | Event::Memory { .. } => return,
             Event::RunStarted { resumed_at, .. } => (Kind::Started, resumed_at.unwrap_or(Step::ZERO), 0.0),
             Event::Probed { seconds, .. } => (Kind::Probed, at, *seconds),
             Event::Sized { .. } => (Kind::Sized, at, 0.0),

@@ -6,7 +6,7 @@ use lowtide_core::{Bytes, Ending, Event, Line, Phase, Rung, grouped};
 #[must_use]
 pub fn sentence(event: &Event) -> Option<String> {
     Some(match event {
-        Event::StepDone { .. } => return None,
+        Event::StepDone { .. } | Event::Memory { .. } => return None,
         Event::RunStarted { workload, device, batch, line, parameters, resumed_at, .. } => {
             let begun = match resumed_at {
                 None => "Training began".to_owned(),

@@ -1,7 +1,7 @@
 //! Limits of control groups, from made-up trees.
 
 use crate::kit::Tree;
-use lowtide_sensors::{Cause, Cgroup, CgroupVersion};
+use lowtide_sensors::{Cause, Cgroup, CgroupVersion, Host, HostSampler};
 
 const V2_MOUNT: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 const V1_MOUNTS: &str = "\
@@ -151,4 +151,25 @@ fn a_limit_that_changes_is_seen_by_the_next_sample() {
     sampler.fast(0.0);
     tree.write("sys/fs/cgroup/job/memory.max", "50\n");
     assert_eq!(sampler.fast(0.5).cgroup.known().and_then(|group| group.limit_bytes), Some(50));
+}
+
+#[track_caller]
+fn check_host(tree: &Tree, used_bytes: u64, total_bytes: u64) {
+    let host = HostSampler::new(tree.path().to_owned()).read();
+    assert_eq!(host, Ok(Host { used_bytes, total_bytes }));
+}
+
+#[test]
+fn the_host_is_the_group_where_that_has_less() {
+    let tree = tree(V2_MOUNT, "0::/job\n");
+    check_host(&tree, 32 << 30, 64 << 30);
+    tree.write("sys/fs/cgroup/job/memory.max", "max\n").write("sys/fs/cgroup/job/memory.current", "777\n");
+    check_host(&tree, 32 << 30, 64 << 30);
+    tree.write("sys/fs/cgroup/job/memory.max", "5000\n");
+    check_host(&tree, 777, 5000);
+    tree.write("sys/fs/cgroup/job/memory.stat", "anon 100\ninactive_file 77\n");
+    check_host(&tree, 700, 5000);
+    let more_than_there_is = (65u64 << 30).to_string();
+    tree.write("sys/fs/cgroup/job/memory.max", &more_than_there_is);
+    check_host(&tree, 32 << 30, 64 << 30);
 }

@@ -1,0 +1,62 @@
+//! Samples of memory between two steps.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use lowtide_core::{Bytes, Event, Step};
+use lowtide_sensors::HostSampler;
+use lowtide_settings::WatchSettings;
+use lowtide_torch::host;
+
+use crate::error::Result;
+use crate::run::{Run, due};
+
+/// Knows when the next sample is due.
+pub(crate) struct Monitor {
+    host: HostSampler,
+    pause: Option<Duration>,
+    log_every: Option<u64>,
+    /// When and after which step the last one was taken.
+    last: Option<(Instant, Step)>,
+}
+
+impl Monitor {
+    pub(crate) fn new(settings: &WatchSettings) -> Monitor {
+        let pause = settings.seconds.map(Duration::from_secs);
+        Monitor { host: HostSampler::new(PathBuf::from("/")), pause, log_every: settings.log_every, last: None }
+    }
+
+    /// Whether a sample is due after this step: by the clock, or because the log is to tell of it.
+    fn is_due(&self, step: Step) -> bool {
+        let Some((when, last)) = self.last else {
+            return self.pause.is_some() || due(self.log_every, step.get());
+        };
+        let by_clock = self.pause.is_some_and(|pause| when.elapsed() >= pause);
+        last != step && (by_clock || due(self.log_every, step.get()))
+    }
+}
+
+impl Run<'_> {
+    /// Tells of memory as it is now, where that is due.
+    pub(crate) fn sample_if_due(&mut self) -> Result<()> {
+        if self.monitor.is_due(self.progress.step) { self.sample() } else { Ok(()) }
+    }
+
+    /// Tells of memory as it is now.
+    pub(crate) fn sample(&mut self) -> Result<()> {
+        self.monitor.last = Some((Instant::now(), self.progress.step));
+        let reading = self.memory.reading()?;
+        let device = self.memory.of_device();
+        let host = self.monitor.host.read().ok();
+        self.tell(Event::Memory {
+            step: self.progress.step,
+            allocated: reading.allocated,
+            reserved: reading.reserved,
+            device_used: device.map(|device| device.total.saturating_sub(device.free)),
+            device_total: device.map(|device| device.total),
+            resident: host::resident().now,
+            host_used: host.map(|host| Bytes(host.used_bytes)),
+            host_total: host.map(|host| Bytes(host.total_bytes)),
+        })
+    }
+}
