@@ -42,6 +42,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    /// Evaluate a checkpoint of a run by itself.
+    #[command(disable_help_flag = true)]
+    Eval {
+        /// What `lowtide eval --help` lists.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
     Data(DataArgs),
     /// Write made-up training data of any size.
     #[command(disable_help_flag = true)]
@@ -64,6 +71,7 @@ enum Command {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Explained {
     Train,
+    Eval,
     Data,
     Generate,
     Pack,
@@ -76,6 +84,8 @@ fn main() -> ExitCode {
     match Lowtide::parse().command {
         Command::Train { args } => engine::become_engine("train", &args),
         Command::Help { command: Some(Explained::Train) } => engine::become_engine("train", &["--help".into()]),
+        Command::Eval { args } => engine::become_engine("eval", &args),
+        Command::Help { command: Some(Explained::Eval) } => engine::become_engine("eval", &["--help".into()]),
         Command::Generate { args } => engine::become_engine("generate", &args),
         Command::Help { command: Some(Explained::Generate) } => engine::become_engine("generate", &["--help".into()]),
         Command::Data(args) => data::run(&args),

@@ -30,6 +30,7 @@ fn without_arguments_it_shows_its_commands() {
 
     Commands:
       train     Train a model inside a memory line
+      eval      Evaluate a checkpoint of a run by itself
       data      Look into data files: a file's tensors, or the samples of a folder and what a run would
                 read of them
       generate  Write made-up training data of any size
@@ -59,6 +60,7 @@ fn help() {
 
     Commands:
       train     Train a model inside a memory line
+      eval      Evaluate a checkpoint of a run by itself
       data      Look into data files: a file's tensors, or the samples of a folder and what a run would
                 read of them
       generate  Write made-up training data of any size
@@ -114,19 +116,9 @@ fn help_on_training() {
 
               [alias: --output-dir]
 
-          --device <DEVICE>
-              Where to train: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where
-              there is none
-
-              [default: auto]
-
           --resume
               Go on from the newest checkpoint of the run in --out (or of the newest run of this
               configuration)
-
-          --deterministic
-              Fixed orders of adding, so that two runs on one machine give the same bits. May be slower
-              on a GPU
 
           --schedule-from <DIR>
               Compute each step as another run did: the same micro-batches, loss chunks, recompute level
@@ -148,8 +140,18 @@ fn help_on_training() {
           --batch-size <N>
               Samples in a step (train.batch)
 
+          --device <DEVICE>
+              Where to compute: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where
+              there is none
+
+              [default: auto]
+
+          --deterministic
+              Fixed orders of adding, so that two runs on one machine give the same bits. May be slower
+              on a GPU
+
           --json
-              Print every event as a line of JSON on standard output, and nothing else there
+              Print what happens as lines of JSON on standard output, and nothing else there
 
       -h, --help
               Print help (see a summary with '-h')

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use lowtide_core::LineSpec;
 use lowtide_torch::DeviceAsked;
-use lowtide_train::Injection;
+use lowtide_train::{CheckpointChoice, Injection};
 
 use crate::generate::GenerateArgs;
 
@@ -20,6 +20,7 @@ pub(crate) struct Engine {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Train(TrainArgs),
+    Eval(EvalArgs),
     Generate(GenerateArgs),
 }
 
@@ -70,17 +71,9 @@ pub(crate) struct TrainArgs {
     #[arg(long, visible_alias = "output-dir", value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Where to train: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where there is none.
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    pub(crate) device: DeviceAsked,
-
     /// Go on from the newest checkpoint of the run in --out (or of the newest run of this configuration).
     #[arg(long)]
     pub(crate) resume: bool,
-
-    /// Fixed orders of adding, so that two runs on one machine give the same bits. May be slower on a GPU.
-    #[arg(long)]
-    pub(crate) deterministic: bool,
 
     /// Compute each step as another run did: the same micro-batches, loss chunks, recompute level and precision.
     ///
@@ -104,12 +97,70 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     pub(crate) batch_size: Option<u32>,
 
-    /// Print every event as a line of JSON on standard output, and nothing else there.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
 
     #[command(flatten)]
     pub(crate) scoring: ScoringArgs,
+}
+
+/// How the engine runs, whatever it does.
+#[derive(Debug, Args)]
+pub(crate) struct EngineArgs {
+    /// Where to compute: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where there is none.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: DeviceAsked,
+
+    /// Fixed orders of adding, so that two runs on one machine give the same bits. May be slower on a GPU.
+    #[arg(long)]
+    pub(crate) deterministic: bool,
+
+    /// Print what happens as lines of JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Evaluate a checkpoint of a run by itself.
+///
+/// Takes the run's own settings and the weights of a checkpoint, and nothing else of training: no gradients, no moments.
+/// The run may be training meanwhile; its folder is only read. For the folder of a series every run is evaluated.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  lowtide eval runs/gpt-tiny-1                                  the newest checkpoint
+  lowtide eval runs/gpt-tiny-1 --checkpoint best --set eval.batches=100
+  lowtide eval runs/deblur-1 --set eval.crop=null --set eval.tile=auto --line 6GiB
+                                                                whole frames, in tiles that fit
+  lowtide eval runs/deblur-1 --json                             figures for a program
+
+Exit codes:
+  0    evaluated
+  1    anything not named here
+  2    bad input
+  3    it does not fit under the line
+  130  interrupted")]
+pub(crate) struct EvalArgs {
+    /// The folder of a run, or of a series of runs.
+    #[arg(value_name = "RUN_DIR")]
+    pub(crate) run: PathBuf,
+
+    /// The checkpoint: newest, best (the lowest loss of those that were evaluated), or the number of a step.
+    #[arg(long, value_name = "WHICH", default_value_t = CheckpointChoice::Newest)]
+    pub(crate) checkpoint: CheckpointChoice,
+
+    /// Set one configuration key, such as eval.batches=20. May be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// The memory line of the device: a size (3.5GiB), a percentage of the device (90%), or none.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) line: Option<LineSpec>,
+
+    /// The memory line of the host: bounds the resident memory of the process. A size, a percentage, or none.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) host_line: Option<LineSpec>,
+
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
 }
 
 /// What only the workload scoring takes.

@@ -1,12 +1,13 @@
 //! `lowtide-engine`: the half of Lowtide that links LibTorch. People start it through `lowtide`.
 //!
-//! `args.rs` is what was typed, `train.rs` carries it out, `session.rs` is the started engine with one run on it,
+//! `args.rs` is what was typed, `train.rs` and `eval.rs` carry it out, `session.rs` is the started engine with one run on it,
 //! `series.rs` is several of them, `outlook.rs` is what a person sees meanwhile (`head.rs` first, `last_words.rs` at
 //! the end), `curves.rs` is what TensorBoard sees. `generate.rs` writes made-up data.
 
 mod args;
 mod comparison;
 mod curves;
+mod eval;
 mod exit;
 mod flags;
 mod generate;
@@ -27,6 +28,7 @@ fn main() -> std::process::ExitCode {
     let Engine { command } = Engine::parse();
     match command {
         Command::Train(args) => exit::report(train::train(&args)),
+        Command::Eval(args) => exit::report(eval::eval(&args)),
         Command::Generate(args) => generate::run(&args),
     }
 }

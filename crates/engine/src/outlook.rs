@@ -52,9 +52,14 @@ impl Outlook {
         } else {
             View::Lines
         };
+        Outlook { view, ..Outlook::lines(settings, head) }
+    }
+
+    /// Without a bar, whoever looks.
+    pub(crate) fn lines(settings: &RunSettings, head: Head) -> Outlook {
         Outlook {
-            view,
-            steps,
+            view: View::Lines,
+            steps: settings.train.steps,
             head,
             line: Line::NONE,
             batch: 0,

@@ -5,30 +5,30 @@
 use std::path::Path;
 
 use lowtide_settings::RunSettings;
-use lowtide_train::{FolderChoice, Result, RunResult, Schedule, SeriesFolder, Start, Stopped, Summary, TrainError};
+use lowtide_train::{FolderChoice, Result, RunResult, SeriesFolder, Start, Stopped, Summary, TrainError};
 use lowtide_workloads::{Series, SeriesRun};
 
 use crate::comparison;
 use crate::exit::{Ended, tell};
 use crate::outlook::{print_summary, to_stderr};
-use crate::session::Session;
+use crate::session::{Session, Told};
 
-/// Trains what is not finished yet and tells what came of all; `schedules` has one for each run that is to follow one.
+/// Trains what is not finished yet and tells what came of all; `told` has one for each run.
 pub(crate) fn train(
     session: &Session<'_>,
     series: &Series,
-    schedules: Vec<Option<Schedule>>,
+    told: Vec<Told<'_>>,
     choice: &FolderChoice,
 ) -> anyhow::Result<Ended> {
     let mut done = Done { folder: None, results: Vec::new(), ended: Ended::Finished };
-    for (run, schedule) in series.runs.iter().zip(schedules) {
+    for (run, told) in series.runs.iter().zip(told) {
         if session.is_to_end() {
             done.ended = Ended::Interrupted;
         }
         if done.ended == Ended::Interrupted {
             break;
         }
-        done.add(session, series, run, schedule, choice)?;
+        done.add(session, series, run, told, choice)?;
     }
     let Done { folder, results, ended } = done;
     // None where all of them were finished before, or none had begun.
@@ -57,7 +57,7 @@ impl Done {
         session: &Session<'_>,
         series: &Series,
         run: &SeriesRun,
-        schedule: Option<Schedule>,
+        told: Told<'_>,
         choice: &FolderChoice,
     ) -> Result<()> {
         let SeriesRun { name, loaded } = run;
@@ -75,7 +75,7 @@ impl Done {
             (None, Err(error)) if error.is_users() => return built.map(drop),
             (None, _) => SeriesFolder::open(choice, &series.settings)?,
         };
-        let outcome = built.and_then(|built| session.run(&built, folder.run(name)?, schedule, folder.path()));
+        let outcome = built.and_then(|built| session.run(&built, folder.run(name)?, told, folder.path()));
         self.folder = Some(folder);
         session.clear()?;
         let result = outcome.map(|outcome| outcome.summary);

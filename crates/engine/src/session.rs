@@ -4,32 +4,41 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lowtide_core::{Line, LineSpec, Record};
+use lowtide_core::{Event, Line, LineSpec, Record};
 use lowtide_settings::{Loaded, RunSettings};
 use lowtide_torch::cuda::{self, AllocatorSettings, Deterministic};
 use lowtide_torch::tch::Device;
 use lowtide_torch::{DeviceFacts, MatmulPrecision, host, rng, set_deterministic, set_matmul_precision, start};
-use lowtide_train::{FolderChoice, Outcome, Plan, Requests, Result, Run, Schedule, TrainError};
+use lowtide_train::{
+    EvalEnding, EvalPlan, FolderChoice, Injection, Outcome, Plan, Requests, Result, Run, RunToEvaluate, Schedule,
+    TrainError, evaluate_checkpoint,
+};
 use lowtide_workloads::Built;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 
-use crate::args::TrainArgs;
+use crate::args::EngineArgs;
 use crate::curves::Curves;
 use crate::head::Head;
 use crate::outlook::{Outlook, to_stderr};
 
 /// What all runs of a command share.
 pub(crate) struct Session<'a> {
-    args: &'a TrainArgs,
+    args: &'a EngineArgs,
     facts: DeviceFacts,
     allocator: AllocatorSettings,
     requests: Requests,
 }
 
+/// What a run is told beside its settings.
+pub(crate) struct Told<'a> {
+    pub(crate) schedule: Option<Schedule>,
+    pub(crate) injections: &'a [Injection],
+}
+
 impl<'a> Session<'a> {
     /// Starts the engine as the settings and the arguments say.
-    pub(crate) fn start(args: &'a TrainArgs, settings: &RunSettings) -> anyhow::Result<Session<'a>> {
+    pub(crate) fn start(args: &'a EngineArgs, settings: &RunSettings) -> anyhow::Result<Session<'a>> {
         let deterministic = if args.deterministic { Deterministic::Yes } else { Deterministic::No };
         let allocator = cuda::set_environment(&settings.memory.allocator, deterministic);
         let requests = signals()?;
@@ -53,7 +62,7 @@ impl<'a> Session<'a> {
         &self,
         built: &Built,
         folder: FolderChoice,
-        schedule: Option<Schedule>,
+        Told { schedule, injections }: Told<'_>,
         resumed_in: &Path,
     ) -> Result<Outcome> {
         let head = Head::new(&self.facts, built, folder.path());
@@ -71,12 +80,31 @@ impl<'a> Session<'a> {
             allocator: &self.allocator,
             folder,
             requests: &self.requests,
-            injections: &self.args.inject_oom,
+            injections,
             schedule,
         };
         let outcome = Run::prepare(plan, built.workload.as_ref(), &mut tell)?.train()?;
         outlook.end(&outcome, resumed_in);
         Ok(outcome)
+    }
+
+    /// Evaluates a checkpoint of it and tells of what happens meanwhile.
+    pub(crate) fn evaluate(&self, built: &Built, run: &RunToEvaluate) -> Result<EvalEnding> {
+        let head = Head::new(&self.facts, built, run.checkpoint());
+        let mut outlook = Outlook::lines(&built.settings, head);
+        let plan = EvalPlan {
+            settings: &built.settings,
+            facts: &self.facts,
+            allocator: &self.allocator,
+            requests: &self.requests,
+        };
+        evaluate_checkpoint(run, plan, built.workload.as_ref(), |record| {
+            // The figures are told at the end, and there is no training that would go on.
+            let is_result = matches!(record.event, Event::Evaluated { .. } | Event::EvaluationFailed { .. });
+            if !self.args.json && !is_result {
+                outlook.event(record);
+            }
+        })
     }
 
     /// Takes away the line of the last run and what it left cached: a next one begins as if it were the first.

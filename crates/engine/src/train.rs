@@ -10,7 +10,7 @@ use crate::args::TrainArgs;
 use crate::exit::Ended;
 use crate::flags;
 use crate::series;
-use crate::session::Session;
+use crate::session::{Session, Told};
 
 /// Where runs go when no folder is named.
 const RUNS: &str = "runs";
@@ -25,18 +25,21 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Ended> {
         return train_series(args, &series, &folder);
     }
     let schedule = args.schedule_from.as_deref().map(Schedule::read).transpose()?;
-    let session = Session::start(args, &loaded.settings)?;
+    let session = Session::start(&args.engine, &loaded.settings)?;
     let built = session.build(&loaded)?;
     let path = folder.path().to_owned();
-    Ok(session.run(&built, folder, schedule, &path)?.summary.stopped.into())
+    let told = Told { schedule, injections: &args.inject_oom };
+    Ok(session.run(&built, folder, told, &path)?.summary.stopped.into())
 }
 
 /// Each run of a series follows the schedule of the run of its name.
 fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice) -> anyhow::Result<Ended> {
     let schedule = |run: &SeriesRun| args.schedule_from.as_ref().map(|path| Schedule::read(&path.join(&run.name)));
     let schedules = series.runs.iter().map(|run| schedule(run).transpose()).collect::<Result<Vec<_>, _>>()?;
-    let session = Session::start(args, &series.settings)?;
-    series::train(&session, series, schedules, folder)
+    let injections = &args.inject_oom;
+    let told = schedules.into_iter().map(|schedule| Told { schedule, injections }).collect();
+    let session = Session::start(&args.engine, &series.settings)?;
+    series::train(&session, series, told, folder)
 }
 
 /// The settings: the file, or on resume the run's own, then what was typed.

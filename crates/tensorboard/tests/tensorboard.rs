@@ -5,12 +5,16 @@ use std::process::Command;
 
 use lowtide_tensorboard::{Keep, Options, Scalar, Writer};
 
-/// The lines of `read_back.py`, or `None` where there is no TensorBoard. `PYTHON` names a Python that has it.
+/// Names a Python that has the package tensorboard.
+const PYTHON: &str = "LOWTIDE_TENSORBOARD_PYTHON";
+
+/// The lines of `read_back.py`, or `None` where there is no TensorBoard.
 fn read_back(folder: &Path) -> Option<Vec<String>> {
-    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let named = std::env::var(PYTHON).ok();
+    let python = named.clone().unwrap_or_else(|| "python3".to_owned());
     let has = Command::new(&python).args(["-c", "import tensorboard"]).output();
-    if !has.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: {python} has no package tensorboard; PYTHON=FILE names one that has");
+    if named.is_none() && !has.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: {python} has no package tensorboard; {PYTHON} names one that has");
         return None;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_back.py");

@@ -75,8 +75,15 @@ pub(crate) fn step_of(path: &Path) -> Step {
     Step(path.file_name().and_then(|name| name.to_str()?.parse().ok()).unwrap_or(0))
 }
 
-/// Fills the state from the checkpoint at `path`.
-pub(crate) fn load(path: &Path, state: &mut State<'_>) -> Result<Progress> {
+/// Fills the weights of the state from the checkpoint at `path`, and nothing else of it.
+pub(crate) fn load_weights(path: &Path, state: &State<'_>) -> Result<Progress> {
+    let saved = read_state(path, state)?;
+    tensor_file::read_into(&path.join(MODEL), &state.workload.state(), &[])?;
+    Ok(saved.progress)
+}
+
+/// The numbers of the checkpoint at `path`, which is of the same workload.
+fn read_state(path: &Path, state: &State<'_>) -> Result<StateFile> {
     let file = path.join(STATE);
     let text = fs::read_to_string(&file).map_err(|error| at(&file, error))?;
     let wrong = |problem: String| TrainError::Checkpoint { path: file.clone(), problem };
@@ -88,6 +95,12 @@ pub(crate) fn load(path: &Path, state: &mut State<'_>) -> Result<Progress> {
     if saved.workload != state.workload.name() {
         return Err(wrong(format!("it is of the workload `{}`, not `{}`", saved.workload, state.workload.name())));
     }
+    Ok(saved)
+}
+
+/// Fills the state from the checkpoint at `path`.
+pub(crate) fn load(path: &Path, state: &mut State<'_>) -> Result<Progress> {
+    let saved = read_state(path, state)?;
     state.optimizer.allocate()?;
     let rng = rng::state(state.device)?;
     tensor_file::read_into(&path.join(MODEL), &state.workload.state(), &[])?;
@@ -135,7 +148,7 @@ pub(crate) fn sweep(folder: &Path) -> Result<()> {
 }
 
 /// Every complete checkpoint, oldest first.
-fn complete(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn complete(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<(u64, PathBuf)> = entries
         .filter_map(|entry| {

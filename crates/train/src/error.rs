@@ -107,6 +107,9 @@ pub enum Holder {
     /// Parameters, gradients and moments.
     #[error("the model and its optimizer need")]
     Model,
+    /// Parameters and buffers.
+    #[error("the weights take")]
+    Weights,
     /// The CUDA context, the libraries in it, and what other processes hold: the driver does not tell them apart.
     #[error("CUDA, its libraries and other programs on the card take")]
     Context,
@@ -122,7 +125,7 @@ impl Holder {
     /// The line that is too small.
     fn line(self) -> &'static str {
         match self {
-            Holder::Model | Holder::Context => "the line",
+            Holder::Model | Holder::Weights | Holder::Context => "the line",
             Holder::Program | Holder::Data => "the host line",
         }
     }
@@ -149,6 +152,9 @@ pub enum FolderProblem {
     /// Another process trains in it.
     #[error("another run is training in this folder")]
     InUse,
+    /// It holds no run.
+    #[error("there is no run in this folder")]
+    NoRun,
     /// There is nothing to go on from.
     #[error("there is no run to resume")]
     NothingToResume,
@@ -235,6 +241,7 @@ fn folder_hint(problem: FolderProblem, path: &std::path::Path) -> Option<String>
         | FolderProblem::NotEmpty
         | FolderProblem::NotWritable(_)
         | FolderProblem::InUse => Some("name another folder with --out".to_owned()),
+        FolderProblem::NoRun => Some("name the folder of a run, as `lowtide train` said it at its end".to_owned()),
         FolderProblem::NothingToResume => {
             Some("name the folder of a run with --out, or leave --resume out to start a new one".to_owned())
         }

@@ -79,7 +79,7 @@ impl Run<'_> {
     pub(crate) fn has_evaluated(&self) -> bool {
         let step = Some(self.progress.step);
         self.progress.evaluated.as_ref().map(|evaluated| evaluated.step) == step
-            || self.now.gave_up_evaluation_at == step
+            || self.now.given_up.as_ref().map(|stop| stop.step) == step
     }
 
     /// Evaluates, trying again as the guard says. Training's state and random numbers stay as they are.
@@ -127,7 +127,7 @@ impl Run<'_> {
                     if let Some(stop) = self.failed(step, Phase::Eval, error)? {
                         self.after_evaluation(step)?;
                         self.progress.evaluated = None;
-                        self.now.gave_up_evaluation_at = Some(step);
+                        self.now.given_up = Some(stop.clone());
                         if self.progress.guard.has_stopped() {
                             return Ok(Ended::Stopped(stop));
                         }

@@ -10,6 +10,7 @@
 #[cfg(test)]
 extern crate self as lowtide_train;
 
+mod apart;
 mod best;
 mod checkpoint;
 mod cleaning;
@@ -39,6 +40,7 @@ mod tiles;
 mod trend;
 mod workload;
 
+pub use apart::{CheckpointChoice, EvalEnding, EvalPlan, Evaluation, RunToEvaluate, evaluate_checkpoint};
 pub use error::{FolderProblem, Holder, Result, TrainError};
 pub use feeding::{Feeding, FeedingPoint, Fetched};
 pub use inject::{Injection, InjectionError};

@@ -125,17 +125,7 @@ pub(crate) fn standing(
     let guard = choices.fresh_guard();
     let (line, host_line) = (memory.line, memory.host_line);
     if folder.start() == Start::New || folder.has_done_nothing() {
-        let progress = Progress {
-            step: Step::ZERO,
-            next_sample: 0,
-            guard,
-            line,
-            host_line,
-            figures: Figures::default(),
-            trend: Trend::default(),
-            evaluated: None,
-            is_sized: false,
-        };
+        let progress = fresh_progress(choices, memory);
         return Ok(Standing { progress, is_fresh: true, load_events: Vec::new() });
     }
     let checkpoints = folder.path().join("checkpoints");
@@ -152,6 +142,21 @@ pub(crate) fn standing(
     let guard = if is_fresh { guard } else { saved.guard };
     let progress = Progress { guard, line, host_line, is_sized: !is_fresh, ..saved };
     Ok(Standing { progress, is_fresh, load_events })
+}
+
+/// Before the first step.
+pub(crate) fn fresh_progress(choices: &Choices, memory: &DeviceMemory) -> Progress {
+    Progress {
+        step: Step::ZERO,
+        next_sample: 0,
+        guard: choices.fresh_guard(),
+        line: memory.line,
+        host_line: memory.host_line,
+        figures: Figures::default(),
+        trend: Trend::default(),
+        evaluated: None,
+        is_sized: false,
+    }
 }
 
 /// Loads a checkpoint, trying again as the guard says where memory runs out; with what happened meanwhile.

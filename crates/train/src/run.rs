@@ -63,6 +63,18 @@ pub struct Run<'a> {
     outlook: Outlook<'a>,
 }
 
+/// What a run is put together from.
+pub(crate) struct Parts<'a> {
+    pub(crate) settings: &'a RunSettings,
+    pub(crate) facts: &'a DeviceFacts,
+    pub(crate) requests: &'a Requests,
+    pub(crate) memory: DeviceMemory,
+    pub(crate) state: State<'a>,
+    pub(crate) folder: RunFolder,
+    pub(crate) progress: Progress,
+    pub(crate) schedule: Option<Schedule>,
+}
+
 /// Who is told of every event.
 type Outlook<'a> = Box<dyn FnMut(&Record) + 'a>;
 
@@ -77,8 +89,8 @@ pub(crate) struct ThisStart {
     pub(crate) samples: u64,
     /// Pixels along each side of the tiles that frames are evaluated in.
     pub(crate) eval_tile: Option<u32>,
-    /// The last evaluation.
-    pub(crate) gave_up_evaluation_at: Option<Step>,
+    /// The last evaluation that was given up: after which step, and why.
+    pub(crate) given_up: Option<Stop>,
     /// The most that was taken from the device and not in use after an evaluation.
     pub(crate) idle_after_eval: Option<Bytes>,
     /// Errors since work last went well.
@@ -123,18 +135,22 @@ impl<'a> Run<'a> {
         let first = start == Start::New || folder.has_done_nothing();
         let Standing { progress, is_fresh, load_events } = standing(&folder, &choices, &memory, &mut state)?;
         let folder = folder.open(settings, progress.step)?;
-        let eval_tile = workload.tiling().ok().and_then(|tiling| tiling.first(settings.eval.tile));
-        let now = ThisStart::new(progress.figures.wall_seconds, eval_tile);
-        let outlook = Box::new(outlook);
-        let monitor = Monitor::new(&settings.watch);
-        let mut run =
-            Run { settings, facts, requests, memory, state, folder, progress, schedule, now, monitor, outlook };
+        let parts = Parts { settings, facts, requests, memory, state, folder, progress, schedule };
+        let mut run = Run::new(parts, outlook);
         let begun =
             run.begin(start, is_fresh, load_events).and_then(|()| if first { run.save().map(drop) } else { Ok(()) });
         if begun.is_err() && start == Start::New {
             run.folder.abandon();
         }
         begun.map(|()| run)
+    }
+
+    pub(crate) fn new(parts: Parts<'a>, outlook: impl FnMut(&Record) + 'a) -> Run<'a> {
+        let Parts { settings, facts, requests, memory, state, folder, progress, schedule } = parts;
+        let eval_tile = state.workload.tiling().ok().and_then(|tiling| tiling.first(settings.eval.tile));
+        let now = ThisStart::new(progress.figures.wall_seconds, eval_tile);
+        let (monitor, outlook) = (Monitor::new(&settings.watch), Box::new(outlook));
+        Run { settings, facts, requests, memory, state, folder, progress, schedule, now, monitor, outlook }
     }
 
     /// Trains to the end.
@@ -403,7 +419,7 @@ impl ThisStart {
             training_seconds: 0.0,
             samples: 0,
             eval_tile,
-            gave_up_evaluation_at: None,
+            given_up: None,
             idle_after_eval: None,
             open_errors: 0,
             last_need: None,

@@ -47,10 +47,16 @@ pub struct FolderChoice {
 /// The open files of a run.
 pub(crate) struct RunFolder {
     path: PathBuf,
-    events: BufWriter<File>,
-    schedule: BufWriter<File>,
+    /// None where the run is only looked at.
+    files: Option<Files>,
     /// Whether the folder was not there before.
     made: bool,
+}
+
+/// What is written while a run goes on.
+struct Files {
+    events: BufWriter<File>,
+    schedule: BufWriter<File>,
 }
 
 impl FolderChoice {
@@ -125,7 +131,8 @@ impl FolderChoice {
         cut_schedule(&schedule, step).map_err(|source| TrainError::File { path: schedule.clone(), source })?;
         remove_file(&self.path.join(SUMMARY))?;
         replace(&self.path, CONFIG, to_yaml(settings).as_bytes())?;
-        Ok(RunFolder { events, schedule: append(&schedule)?, path: self.path.clone(), made })
+        let files = Some(Files { events, schedule: append(&schedule)? });
+        Ok(RunFolder { files, path: self.path.clone(), made })
     }
 
     /// Keeps other runs out until this process ends. Where a file system has no locks, nobody is kept out.
@@ -140,6 +147,11 @@ impl FolderChoice {
 }
 
 impl RunFolder {
+    /// The folder of a run that is only looked at: what happens meanwhile is not written down.
+    pub(crate) fn only_read(path: &Path) -> RunFolder {
+        RunFolder { path: path.to_owned(), files: None, made: false }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -149,13 +161,15 @@ impl RunFolder {
     }
 
     pub(crate) fn event(&mut self, record: &Record) -> Result<()> {
+        let Some(files) = &mut self.files else { return Ok(()) };
         let path = self.path.join(EVENTS);
-        json_line(&mut self.events, record).map_err(|source| TrainError::File { path, source })
+        json_line(&mut files.events, record).map_err(|source| TrainError::File { path, source })
     }
 
     pub(crate) fn schedule(&mut self, line: &ScheduleLine) -> Result<()> {
+        let Some(files) = &mut self.files else { return Ok(()) };
         let path = self.path.join(SCHEDULE);
-        json_line(&mut self.schedule, line).map_err(|source| TrainError::File { path, source })
+        json_line(&mut files.schedule, line).map_err(|source| TrainError::File { path, source })
     }
 
     pub(crate) fn summary(&self, summary: &impl Serialize) -> Result<()> {

@@ -51,6 +51,15 @@ impl SeriesFolder {
         Ok(SeriesFolder { path, _locked: locked })
     }
 
+    /// The folders of the runs that are in the series at `path`, in the order of their names.
+    pub fn runs(path: &Path) -> Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(path).map_err(|error| at(path, error))?;
+        let mut runs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        runs.retain(|run| run.join(CONFIG).is_file());
+        runs.sort();
+        Ok(runs)
+    }
+
     /// The folder.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -114,3 +114,21 @@ fn a_schedule_that_cannot_be_followed() {
     hint: use --set train.steps=4
     ");
 }
+
+#[test]
+fn without_recovery_the_first_error_ends_the_run_with_its_state_saved() {
+    for phase in ["forward", "backward", "optimizer", "eval"] {
+        let place = Place::new();
+        let words = format!("--set memory.recover=false --set eval.every=1 --inject-oom step=2,phase={phase}");
+        let ran = place.ends(3, &format!("train tiny.yaml --device cpu --out out {words}"));
+        assert!(ran.stderr.contains("and recovery is off"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("trying again"), "{}", ran.stderr);
+        let summary = place.summary("out");
+        assert_eq!((&summary["stopped"], &summary["oom_errors"]), (&"line".into(), &1.into()), "{summary}");
+
+        // It goes on from there, and ends as a run that nothing happened to.
+        place.resume("out", "--set memory.recover=true");
+        place.train("quiet", "--set eval.every=1");
+        assert_eq!(place.hash("out"), place.hash("quiet"), "{phase}");
+    }
+}

@@ -173,7 +173,7 @@ fn settled_line(line: &str) -> String {
     while let Some(word) = words.next() {
         let number = word.trim_matches(['(', ',', ')', '\n']);
         let is_number = number.contains(|letter: char| letter.is_ascii_digit())
-            && number.chars().all(|letter| letter.is_ascii_digit() || ".,-".contains(letter));
+            && number.chars().all(|letter| letter.is_ascii_digit() || ".,-/".contains(letter));
         let next = *words.peek().unwrap_or(&"");
         let unit = ["bytes", "KiB", "MiB", "GiB"].into_iter().find(|unit| next.starts_with(unit));
         match unit {
@@ -195,6 +195,7 @@ fn is_speed(word: &str) -> bool {
 
 #[test]
 fn figures_are_settled() {
-    let text = "loss -3.4  1,742 tokens/s  memory 942.89 KiB of 1.00 MiB\n(line 3 bytes, step 4), 0.1 s\n";
-    assert_eq!(settled(text), "loss #  # tokens/s  memory SIZE of SIZE\n(line SIZE, step 4), # s\n");
+    let text =
+        "host 1.2/23.5 GiB, loss -3.4  1,742 tokens/s  memory 942.89 KiB of 1.00 MiB\n(line 3 bytes, step 4), 0.1 s\n";
+    assert_eq!(settled(text), "host SIZE, loss #  # tokens/s  memory SIZE of SIZE\n(line SIZE, step 4), # s\n");
 }

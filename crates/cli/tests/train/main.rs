@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod bad_input;
+mod curves;
 mod disk;
+mod eval;
 mod feed;
 mod inject;
 mod kill;

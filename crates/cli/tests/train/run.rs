@@ -24,6 +24,7 @@ fn a_short_run_says_what_it_does() {
     [step 3] loss #  # tokens/s  memory SIZE
     [step 4] loss #  # tokens/s  memory SIZE
     [step 4] evaluation: loss #
+    [step 4] memory: device SIZE, reserved #, host SIZE
     finished
       steps         4 (32 samples, none lost)
       loss          # (the least possible is #, so # % above it)
@@ -53,8 +54,10 @@ fn a_run_with_metrics_names_them() {
     writing to out
     [step 1] loss #  # samples/s  memory SIZE
     [step 1] evaluation: loss #, survival #, symmetry #, activity #
+    [step 1] memory: device SIZE, reserved #, host SIZE
     [step 2] loss #  # samples/s  memory SIZE
     [step 2] evaluation: loss #, survival #, symmetry #, activity #
+    [step 2] memory: device SIZE, reserved #, host SIZE
     finished
       steps         2 (4 samples, none lost)
       loss          #
@@ -84,7 +87,7 @@ fn a_run_with_metrics_names_them() {
 fn the_run_folder_is_complete() {
     let place = Place::new();
     place.train("out", "");
-    let expect = ["checkpoints", "config.yaml", "events.jsonl", "schedule.jsonl", "summary.json"];
+    let expect = ["checkpoints", "config.yaml", "events.jsonl", "schedule.jsonl", "summary.json", "tensorboard"];
     assert_eq!(place.names("out"), expect.map(String::from).into());
     assert_eq!(place.names("out/checkpoints"), ["00000000", "00000004", "best"].map(String::from).into());
     let expect = ["model.safetensors", "state.json", "training.safetensors"];

@@ -1,0 +1,120 @@
+//! `lowtide eval`: a checkpoint evaluated by itself.
+
+use std::path::{Path, PathBuf};
+
+use lowtide_core::Bytes;
+use lowtide_settings::{Loaded, Override, RunSettings, TileChoice};
+use lowtide_train::{
+    EvalEnding, EvalMode, EvalSummary, Evaluation, FolderProblem, RunToEvaluate, SeriesFolder, TrainError,
+};
+use lowtide_workloads::Built;
+
+use crate::args::EvalArgs;
+use crate::exit::Ended;
+use crate::outlook::{print_json, to_stderr};
+use crate::session::Session;
+
+pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Ended> {
+    let mut runs = Vec::new();
+    for folder in folders(&args.run)? {
+        let run = RunToEvaluate::find(&folder, args.checkpoint)?;
+        let loaded = settings(args, &run)?;
+        runs.push((run, loaded));
+    }
+    let (_, first) = runs.first().expect("a series has runs, and else there is one");
+    let session = Session::start(&args.engine, &first.settings)?;
+    let mut ended = Ended::Finished;
+    for (run, loaded) in &runs {
+        if session.is_to_end() {
+            return Ok(Ended::Interrupted);
+        }
+        ended = ended.and(evaluate(&session, run, loaded)?);
+        session.clear()?;
+    }
+    Ok(ended)
+}
+
+fn evaluate(session: &Session<'_>, run: &RunToEvaluate, loaded: &Loaded) -> anyhow::Result<Ended> {
+    session.say(&format!("evaluating {}", run.checkpoint().display()));
+    let built = session.build(loaded)?;
+    match session.evaluate(&built, run)? {
+        EvalEnding::Done(found) => {
+            if session.is_json() {
+                print_json(&found);
+            } else {
+                words(&found).iter().for_each(|line| println!("{line}"));
+            }
+            Ok(Ended::Finished)
+        }
+        EvalEnding::Line(stop) => {
+            to_stderr(&format!("error: {stop}"));
+            to_stderr(&format!("hint: {}", hint(&built)));
+            Ok(Ended::Line)
+        }
+        EvalEnding::Interrupted => Ok(Ended::Interrupted),
+    }
+}
+
+/// The folder itself, or those of the runs in a series.
+fn folders(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
+    if !SeriesFolder::is_at(folder) {
+        return Ok(vec![folder.to_owned()]);
+    }
+    let runs = SeriesFolder::runs(folder)?;
+    if runs.is_empty() {
+        return Err(TrainError::Folder { path: folder.to_owned(), problem: FolderProblem::NoRun });
+    }
+    Ok(runs)
+}
+
+/// The run's own settings, then what was typed.
+fn settings(args: &EvalArgs, run: &RunToEvaluate) -> Result<Loaded, TrainError> {
+    let mut overrides = Vec::new();
+    for text in &args.set {
+        overrides.push(Override::set(text)?);
+    }
+    let lines = [("--line", "memory.line", args.line), ("--host-line", "memory.host_line", args.host_line)];
+    for (flag, key, line) in lines {
+        if let Some(line) = line {
+            overrides.push(Override::flag(flag, key, &line.to_string())?);
+        }
+    }
+    let (path, text) = run.settings_text()?;
+    Ok(RunSettings::load(Some((&path, &text)), &overrides)?)
+}
+
+/// What can still be done where one sample at a time does not fit.
+fn hint(built: &Built) -> &'static str {
+    match built.workload.tiling() {
+        Ok(_) if built.settings.eval.tile == TileChoice::None => {
+            "evaluate frames in tiles, --set eval.tile=auto, or draw a larger --line"
+        }
+        _ => "draw a larger --line, or use --device cpu",
+    }
+}
+
+fn words(found: &Evaluation) -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push(format!("  {name:<13} {value}"));
+    row("step", found.step.to_string());
+    row("loss", format!("{:.4}", found.loss));
+    found.metrics.iter().for_each(|(name, value)| row(name, format!("{value:.4}")));
+    if let Some(eval) = &found.eval {
+        row("frames", frames(eval));
+    }
+    let line = found.line_bytes.map_or("no line".to_owned(), |line| format!("line {}", Bytes(line)));
+    row("memory", format!("peak {} ({line})", Bytes(found.peak_bytes)));
+    if found.oom_errors > 0 {
+        row("out of memory", format!("{} times, all recovered", found.oom_errors));
+    }
+    row("time", format!("{:.1} s", found.seconds));
+    rows
+}
+
+fn frames(eval: &EvalSummary) -> String {
+    match (eval.mode, eval.tile) {
+        (EvalMode::Tile, Some(tile)) => format!("whole, in tiles of {tile} x {tile} pixels"),
+        (EvalMode::Tile | EvalMode::Whole, _) => "whole, at once".to_owned(),
+        (EvalMode::Crop, _) => "a part of each (eval.crop)".to_owned(),
+    }
+}
