@@ -54,8 +54,8 @@ fn figures(summary: &Summary) -> Vec<String> {
     if !summary.metrics.is_empty() {
         row("evaluation", summary.metrics.to_string());
     }
-    if summary.targets_per_second > 0.0 {
-        row("speed", speed(summary.samples_per_second, summary.targets_per_second));
+    if summary.samples_per_second > 0.0 {
+        row("speed", speed(summary.samples_per_second, summary.tokens_per_second));
     }
     let line = summary.line_bytes.map_or("no line".to_owned(), |line| format!("line {}", Bytes(line)));
     row("memory", format!("peak {} ({line})", Bytes(summary.peak_allocated_bytes)));

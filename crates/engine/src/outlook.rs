@@ -96,7 +96,7 @@ impl Outlook {
             }
             Event::StepDone { step, loss, samples, tokens, seconds, peak, .. } => {
                 let seconds = seconds.max(f64::MIN_POSITIVE);
-                let speed = speed(*samples as f64 / seconds, tokens.unwrap_or(0) as f64 / seconds);
+                let speed = speed(*samples as f64 / seconds, tokens.map(|tokens| tokens as f64 / seconds));
                 self.step(step.get(), &format!("loss {loss:.4}  {speed}  {}", self.memory(*peak)));
                 self.look_at(step.get(), *loss);
             }

@@ -68,6 +68,7 @@ impl Run<'_> {
         let is_early = stopped == Stopped::Finished && progress.step.get() < self.settings.train.steps;
         let seconds = self.now.training_seconds.max(f64::MIN_POSITIVE);
         let per_second = if self.now.samples == 0 { 0.0 } else { self.now.samples as f64 / seconds };
+        let targets_per_second = per_second * self.state.targets_per_sample as f64;
         Ok(Summary {
             schema: SCHEMA,
             workload: self.state.workload.name().to_owned(),
@@ -95,7 +96,8 @@ impl Run<'_> {
             eval: evaluated.and_then(|evaluated| self.eval_summary(evaluated)),
             loss_floor: self.state.workload.loss_floor(),
             samples_per_second: per_second,
-            targets_per_second: per_second * self.state.targets_per_sample as f64,
+            targets_per_second,
+            tokens_per_second: self.state.workload.has_tokens().then_some(targets_per_second),
             weights_sha256: attempt(|| weights_sha256(&self.state.workload.state()))?,
             cache: self.state.workload.feeding(),
             wall_seconds: self.now.wall_seconds(),

@@ -251,7 +251,7 @@ impl<'a> Run<'a> {
             loss: made.loss,
             learning_rate: rate,
             samples: made.samples,
-            tokens: Some(made.samples * self.state.targets_per_sample),
+            tokens: self.state.workload.has_tokens().then_some(made.samples * self.state.targets_per_sample),
             seconds,
             allocated: reading.allocated,
             peak: reading.allocated_peak,

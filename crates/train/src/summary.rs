@@ -71,6 +71,9 @@ pub struct Summary {
     pub samples_per_second: f64,
     /// Targets trained on in a second of training, since the last start.
     pub targets_per_second: f64,
+    /// Tokens trained on in a second of training, since the last start, for workloads that have tokens.
+    #[serde(default)]
+    pub tokens_per_second: Option<f64>,
     /// SHA-256 over names and values of parameters and buffers.
     pub weights_sha256: String,
     /// What feeding it with data came to, where it was fed.

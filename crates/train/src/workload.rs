@@ -79,6 +79,11 @@ pub trait Workload {
     /// Targets in one sample: what micro-batches are weighted by.
     fn targets_per_sample(&self) -> u64;
 
+    /// Whether targets are tokens, which people count speed in.
+    fn has_tokens(&self) -> bool {
+        false
+    }
+
     /// Memory on the host that data may come to take besides tensors, where the workload bounds it.
     fn data_reserve(&self) -> Bytes {
         Bytes::ZERO

@@ -143,6 +143,7 @@ fn the_summary_has_its_keys() {
         "stopped",
         "stopped_early_at",
         "targets_per_second",
+        "tokens_per_second",
         "wall_seconds",
         "weights_sha256",
         "workload",

@@ -97,6 +97,10 @@ impl Workload for Gpt {
         self.batch(Part::Eval, first, count)
     }
 
+    fn has_tokens(&self) -> bool {
+        true
+    }
+
     fn targets_per_sample(&self) -> u64 {
         self.tokens as u64
     }
