@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, counted};
 use lowtide_settings::{Loaded, Override, RunSettings, TileChoice};
 use lowtide_train::{
     EvalEnding, EvalMode, EvalSummary, Evaluation, FolderProblem, RunToEvaluate, SeriesFolder, TrainError,
@@ -105,7 +105,7 @@ fn words(found: &Evaluation) -> Vec<String> {
     let line = found.line_bytes.map_or("no line".to_owned(), |line| format!("line {}", Bytes(line)));
     row("memory", format!("peak {} ({line})", Bytes(found.peak_bytes)));
     if found.oom_errors > 0 {
-        row("out of memory", format!("{} times, all recovered", found.oom_errors));
+        row("out of memory", format!("{}, all recovered", counted(found.oom_errors, "time")));
     }
     row("time", format!("{:.1} s", found.seconds));
     rows

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lowtide_core::{Bytes, counted, grouped};
+use lowtide_core::{Bytes, StopCause, counted, grouped};
 use lowtide_train::{Feeding, Outcome, Stopped, Summary};
 
 use crate::numbers::speed;
@@ -30,6 +30,9 @@ pub(crate) fn last_words(outcome: &Outcome, resumed_in: &Path) -> Vec<String> {
             lines.push(format!("  the last try came {past} past the line, and may have needed more after that"));
         }
         lines.push(match outcome.summary.line_bytes {
+            _ if stop.cause == StopCause::RecoveryOff => {
+                format!("hint: let it go on: lowtide train --resume --out {resumed_in} --set memory.recover=true")
+            }
             Some(_) => format!("hint: go on with a larger line: lowtide train --resume --out {resumed_in} --line SIZE"),
             None => format!("hint: free the device, then go on: lowtide train --resume --out {resumed_in}"),
         });
@@ -67,7 +70,7 @@ fn figures(summary: &Summary) -> Vec<String> {
         cache.advice.iter().for_each(|advice| row("", advice.clone()));
     }
     if summary.oom_errors > 0 {
-        row("out of memory", format!("{} times, {} recovered", summary.oom_errors, summary.oom_recovered));
+        row("out of memory", format!("{}, {} recovered", counted(summary.oom_errors, "time"), summary.oom_recovered));
     }
     row("time", format!("{:.1} s", summary.wall_seconds));
     rows
