@@ -8,6 +8,8 @@ mod engine;
 mod output;
 mod pack;
 mod report;
+mod run_of;
+mod sampling;
 mod top;
 mod watch;
 

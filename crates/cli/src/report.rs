@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::Args;
-use lowtide_watch::{Board, Source, chart, report as page};
+use lowtide_watch::{Board, chart, report as page};
 
 use crate::output::{Failure, print, report as end};
 
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ReportArgs) -> ExitCode {
 }
 
 fn write(args: &ReportArgs) -> Result<(), Failure> {
-    let mut board = Board::open(&args.folders, Source::none())?;
+    let mut board = Board::open(&args.folders)?;
     board.catch_up(SystemTime::now())?;
     write_file(&args.out, &page(&board))?;
     match (&args.svg, board.runs().last()) {

@@ -1,5 +1,6 @@
-//! `lowtide top`: a run in the terminal.
+//! `lowtide top`: a run, or any process, in the terminal.
 
+mod machine;
 mod screen;
 
 use std::io::{self, IsTerminal};
@@ -9,30 +10,37 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use lowtide_watch::Board;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use crate::output::{Failure, report};
-use crate::watch::{chosen, ending_flag, live};
+use crate::sampling::Sampling;
+use crate::watch::{ending_flag, opened};
 
 /// How often the screen is drawn.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Watch a run in the terminal: memory against the line, what the guard did, the loss.
+/// Watch a run in the terminal: memory against the line, what the guard did, the loss, and what holds memory of the machine
+/// and its cards.
 ///
-/// Keys: q or Ctrl-C end it, the arrows choose another run of a series. The run itself is not disturbed.
+/// Keys: q or Ctrl-C end it, the arrows choose another run of a series. The run itself is not disturbed. With --pid it
+/// shows any process.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide top                             the newest run in runs/
   lowtide top runs/mine
+  lowtide top --pid 4242                  any process: its memory, its children's, its cards
 
 Exit codes:
   0    ended by q or Ctrl-C
-  2    bad input: no run is there, or this is no terminal")]
+  2    bad input: no run or no such process is there, or this is no terminal")]
 pub(crate) struct TopArgs {
     /// Folders of runs or of series [default: the newest in runs/].
     #[arg(value_name = "RUN_DIR")]
     folders: Vec<PathBuf>,
+
+    /// A process to watch instead, with those below it.
+    #[arg(long, value_name = "N", conflicts_with = "folders")]
+    pid: Option<u32>,
 }
 
 /// What a key asks for.
@@ -47,7 +55,7 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
 }
 
 fn top(args: &TopArgs) -> Result<(), Failure> {
-    let mut board = Board::open(&chosen(&args.folders)?, live())?;
+    let (mut board, _) = opened(args.pid, &args.folders)?;
     board.catch_up(SystemTime::now())?;
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let hint = "`lowtide watch` shows the same in a browser, `lowtide report` writes it to a file";
@@ -59,13 +67,20 @@ fn top(args: &TopArgs) -> Result<(), Failure> {
     let mut terminal = ratatui::try_init().map_err(refused)?;
     let shown = (|| {
         let mut at = None;
+        let mut sampling = Sampling::new();
         while !end.load(Ordering::Relaxed) {
             // What cannot be read for a moment is tried again.
-            let _ = board.catch_up(SystemTime::now());
+            let now = SystemTime::now();
+            let _ = board.catch_up(now);
+            if let Some((sample, detail)) = sampling.take(board.process()) {
+                board.add(now, sample, detail);
+            }
             terminal.draw(|frame| screen::draw(frame, &board, at))?;
             match wish()? {
                 Some(Wish::End) => break,
-                Some(Wish::Next) => at = Some((screen::shown(&board, at) + 1).min(board.runs().len() - 1)),
+                Some(Wish::Next) => {
+                    at = Some((screen::shown(&board, at) + 1).min(board.runs().len().saturating_sub(1)));
+                }
                 Some(Wish::Previous) => at = Some(screen::shown(&board, at).saturating_sub(1)),
                 None => {}
             }

@@ -1,43 +1,60 @@
-//! `lowtide watch`: a page that shows runs while they go.
+//! `lowtide watch`: a page that shows runs, or any process, while they go.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
-use lowtide_watch::{Board, Server, Source, newest_in};
+use lowtide_sensors::{Cause, Reading};
+use lowtide_watch::{Board, Server, WatchError, newest_in};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::output::{Failure, print, report};
+use crate::output::{Failure, print, printable, report};
+use crate::run_of;
+use crate::sampling::{Sampling, look_at};
 
 /// Where runs are unless `--out` says otherwise.
 const RUNS: &str = "runs";
 /// How often a run's events are looked at.
 const TICK: Duration = Duration::from_millis(200);
+/// A page that asked within this time is open in a browser.
+const OPEN: Duration = Duration::from_secs(6);
+/// How long such a page may still ask for the end of the run that it was started with.
+const LINGER: Duration = Duration::from_millis(2500);
+/// How long a port may stay taken that the page of the run before lingers at.
+const PORT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Watch runs in a browser: memory against the line, every out-of-memory error and its answer, the loss.
+/// Watch runs in a browser: memory against the line, every out-of-memory error and its answer, the loss, and what holds
+/// memory of the machine and its cards.
 ///
 /// Serves one page that asks for nothing from elsewhere. It can be started before, while and after a run goes, and in no
-/// way disturbs it. A folder of several runs shows them side by side. Ctrl-C ends it.
+/// way disturbs it. A folder of several runs shows them side by side. With --pid it shows any process, such as a training
+/// script in Python. Ctrl-C ends it. What is on the page is also at /metrics, for Prometheus.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide watch                           the newest run in runs/
   lowtide watch runs/mine                 one run
   lowtide watch runs/a runs/b             two runs, compared; a folder of runs will do too
+  lowtide watch --pid 4242                any process: its memory, its children's, its cards
   lowtide watch runs/mine --host 0.0.0.0  for other machines as well; the address then has a token
 
 Exit codes:
   0    ended by Ctrl-C
-  2    bad input: no run is there, or the port cannot be used")]
+  2    bad input: no run or no such process is there, or the port cannot be used")]
 pub(crate) struct WatchArgs {
     /// Folders of runs or of series [default: the newest in runs/].
     #[arg(value_name = "RUN_DIR")]
     folders: Vec<PathBuf>,
+
+    /// A process to watch instead, with those below it.
+    #[arg(long, value_name = "N", conflicts_with = "folders")]
+    pid: Option<u32>,
 
     /// The port [default: the first free one from 7823 on].
     #[arg(long, value_name = "N")]
@@ -50,30 +67,85 @@ pub(crate) struct WatchArgs {
     /// Print where the page is as JSON.
     #[arg(long)]
     json: bool,
+
+    /// Watch the run that this parent trains, and end with it: what `lowtide train --watch` starts.
+    #[arg(long, value_name = "PID", hide = true, conflicts_with_all = ["folders", "pid"])]
+    with_parent: Option<u32>,
 }
 
 pub(crate) fn run(args: &WatchArgs) -> ExitCode {
-    report(watch(args))
+    report(match args.with_parent {
+        Some(parent) => watch_with(args, parent),
+        None => watch(args),
+    })
 }
 
 fn watch(args: &WatchArgs) -> Result<(), Failure> {
-    let folders = chosen(&args.folders)?;
-    let mut board = Board::open(&folders, live())?;
+    let (mut board, folders) = opened(args.pid, &args.folders)?;
     // What may not be read is told before an address is.
     board.look(SystemTime::now())?;
     let server = Server::listen(args.host, args.port)?;
     let end = ending_flag()?;
     announce(args, &server, &folders)?;
-    let board = Arc::new(Mutex::new(board));
-    thread::scope(|scope| {
-        scope.spawn(|| server.serve(&board, &end));
-        follow(&board, &end);
+    let mut is_told = args.json;
+    serve(&server, board, &end, |board| {
+        // The page stays, so that what the process came to can be looked at.
+        if let Some(watched) = board.watched().filter(|watched| watched.has_ended() && !is_told) {
+            is_told = true;
+            let _ = print(&format!("{}: {}\n", printable(&watched.name()), watched.state_text()));
+        }
     });
     Ok(())
 }
 
+/// Shows the run of the process that started this one, from before it begins to a moment after it ended.
+fn watch_with(args: &WatchArgs, parent: u32) -> Result<(), Failure> {
+    let server = listen_patiently(args)?;
+    announce(args, &server, &[])?;
+    let end = ending_flag()?;
+    let mut is_found = false;
+    let mut gone: Option<Instant> = None;
+    serve(&server, Board::default(), &end, |board| {
+        // The folder is there once the run has checked its settings.
+        if !is_found && let Some(folder) = run_of::folder(parent) {
+            is_found = board.join(&folder).is_ok();
+        }
+        if gone.is_none() && parent_id() != parent {
+            gone = Some(Instant::now());
+        }
+        let linger = if server.idle().is_some_and(|idle| idle < OPEN) { LINGER } else { Duration::ZERO };
+        if gone.is_some_and(|gone| gone.elapsed() >= linger) {
+            end.store(true, Ordering::Relaxed);
+        }
+    });
+    Ok(())
+}
+
+fn listen_patiently(args: &WatchArgs) -> Result<Server, WatchError> {
+    let begun = Instant::now();
+    loop {
+        match Server::listen(args.host, args.port) {
+            Err(error) if error.is_port_in_use() && begun.elapsed() < PORT_PATIENCE => thread::sleep(TICK),
+            result => return result,
+        }
+    }
+}
+
+/// What is to be watched: a process, the folders that were named, or the newest of the usual place; and those folders.
+pub(crate) fn opened(pid: Option<u32>, folders: &[PathBuf]) -> Result<(Board, Vec<PathBuf>), Failure> {
+    let folders = match pid {
+        // A process that trains is seen best by its run.
+        Some(pid) => match checked(pid).map(|()| run_of::folder(pid))? {
+            Some(folder) => vec![folder],
+            None => return Ok((Board::of_process(pid, SystemTime::now()), Vec::new())),
+        },
+        None => chosen(folders)?,
+    };
+    Ok((Board::open(&folders)?, folders))
+}
+
 /// The folders that were asked for, or the newest of the usual place.
-pub(crate) fn chosen(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+fn chosen(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     if !folders.is_empty() {
         return Ok(folders.to_vec());
     }
@@ -84,9 +156,20 @@ pub(crate) fn chosen(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(vec![newest])
 }
 
-/// Live figures of the machine: the one place where they join what a run writes of itself.
-pub(crate) fn live() -> Source {
-    Source::none()
+/// Whether a process can be watched.
+fn checked(pid: u32) -> Result<(), Failure> {
+    let Reading::Missing(missing) = look_at(pid).process else { return Ok(()) };
+    let (text, hint) = match missing.cause {
+        Cause::Ended => {
+            (format!("there is no process {pid}"), "`ps aux` lists those that you may see, with their numbers")
+        }
+        Cause::Denied => (
+            format!("process {pid} is another user's, and this one may not see it: {missing}"),
+            "start lowtide as that user, or as the administrator",
+        ),
+        _ => (format!("process {pid} cannot be watched: {missing}"), "/proc must be there and readable"),
+    };
+    Err(Failure::bad_input(text, Some(hint.to_owned())))
 }
 
 /// A flag that Ctrl-C and SIGTERM set.
@@ -105,20 +188,43 @@ fn announce(args: &WatchArgs, server: &Server, folders: &[PathBuf]) -> Result<()
     let url = server.url();
     if args.json {
         let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        let address = server.address();
-        let told = json!({ "url": url, "host": address.ip().to_string(), "port": address.port(), "folders": folders });
+        let (address, pid) = (server.address(), args.pid);
+        let (host, port) = (address.ip().to_string(), address.port());
+        let told = json!({ "url": url, "host": host, "port": port, "folders": folders, "pid": pid });
         return print(&format!("{told}\n"));
     }
-    print(&format!("{url}\nCtrl-C ends this page, not the run.\n"))
+    let what = if args.pid.is_some() { "process" } else { "run" };
+    print(&format!("{url}\nCtrl-C ends this page, not the {what}.\n"))
 }
 
-/// Keeps the runs new until the end.
-fn follow(board: &Mutex<Board>, end: &AtomicBool) {
-    while !end.load(Ordering::Relaxed) {
-        // What cannot be read for a moment is tried again; what was read before stays on the page.
-        let more = board.lock().unwrap_or_else(PoisonError::into_inner).look(SystemTime::now()).unwrap_or(false);
-        if !more {
-            thread::sleep(TICK);
+/// Answers, and keeps what is shown new, until the end.
+fn serve(server: &Server, board: Board, end: &AtomicBool, mut also: impl FnMut(&mut Board)) {
+    let board = Arc::new(Mutex::new(board));
+    thread::scope(|scope| {
+        scope.spawn(|| server.serve(&board, end));
+        let mut sampling = Sampling::new();
+        while !end.load(Ordering::Relaxed) {
+            if !refresh(&board, &mut sampling, &mut also) {
+                thread::sleep(TICK);
+            }
         }
+    });
+}
+
+/// Reads what is new; whether there is more at once.
+fn refresh(board: &Mutex<Board>, sampling: &mut Sampling, also: &mut impl FnMut(&mut Board)) -> bool {
+    let now = SystemTime::now();
+    // What cannot be read for a moment is tried again; what was read before stays on the page.
+    let more = locked(board).look(now).unwrap_or(false);
+    let process = locked(board).process();
+    // A slow sample takes some time, in which pages are answered.
+    if let Some((sample, detail)) = sampling.take(process) {
+        locked(board).add(now, sample, detail);
     }
+    also(&mut locked(board));
+    more
+}
+
+fn locked(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
+    board.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -15,6 +15,8 @@ pub struct Options {
     pub root: PathBuf,
     /// The process to watch, with its children; default none.
     pub process: Option<u32>,
+    /// A process that does not count as a child, such as the one that samples; default none.
+    pub leave_out: Option<u32>,
     /// The driver's library, where it is not to be looked for; default none.
     pub nvml: Option<PathBuf>,
     /// Processes with more than this in RAM are not asked for their share, in bytes; default 16 GiB, which take a
@@ -24,7 +26,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { root: PathBuf::from("/"), process: None, nvml: None, share_up_to_bytes: 16 << 30 }
+        Self { root: PathBuf::from("/"), process: None, leave_out: None, nvml: None, share_up_to_bytes: 16 << 30 }
     }
 }
 
@@ -37,6 +39,7 @@ pub struct Sampler {
     files: Files,
     cards: Cards,
     process: Option<u32>,
+    leave_out: Option<u32>,
     share_up_to_bytes: u64,
     /// The watched process's time of start, by which a later process with its number is told apart.
     started: Result<Started, Missing>,
@@ -48,22 +51,28 @@ impl Sampler {
     /// Opens the driver's library, which takes some tenths of a second where there is a driver, and finds the process.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        let mut files = Files::new(options.root);
-        let started = match options.process {
-            Some(pid) => Started::read(&mut files, pid),
-            None => Err(Missing::new(Cause::NotAsked, "no process is watched")),
-        };
         let mut sampler = Self {
             cards: Cards::open(options.nvml.as_ref()),
-            files,
-            process: options.process,
+            files: Files::new(options.root),
+            process: None,
+            leave_out: options.leave_out,
             share_up_to_bytes: options.share_up_to_bytes,
-            started,
+            started: Err(Missing::new(Cause::NotAsked, "no process is watched")),
             children: Vec::new(),
             levels: Err(Missing::new(Cause::NotAsked, "not looked for")),
         };
-        sampler.look_around();
+        sampler.watch(options.process);
         sampler
+    }
+
+    /// Watches another process, or none, from now on; the driver's library stays open.
+    pub fn watch(&mut self, process: Option<u32>) {
+        self.process = process;
+        self.started = match process {
+            Some(pid) => Started::read(&mut self.files, pid),
+            None => Err(Missing::new(Cause::NotAsked, "no process is watched")),
+        };
+        self.look_around();
     }
 
     /// What changes quickly. Made to be called twice a second.
@@ -135,6 +144,7 @@ impl Sampler {
             && self.watched().is_ok()
         {
             self.children = descendants(&mut self.files, pid);
+            self.children.retain(|child| Some(*child) != self.leave_out);
             process = pid.to_string();
         }
         self.levels = Levels::find(&mut self.files, &process);

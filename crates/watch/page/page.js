@@ -66,12 +66,16 @@ function runColour(id) { return COLOURS[id % COLOURS.length]; }
 
 function show() {
   const run = view.runs[view.chosen];
-  if (!run) return;
+  if (!run) { showWaiting(); return; }
   const data = view.data[view.chosen];
   document.title = `${run.name} · Lowtide`;
+  document.body.classList.toggle("process", Boolean(run.isProcess));
+  byId("memory-part").hidden = Boolean(run.isProcess) && cards(data).length === 0;
+  byId("memory-head").textContent = run.isProcess ? "Memory of the card" : "Memory";
+  byId("host-part").hidden = !hasHost(data);
   showChips();
   showState(run);
-  showFigures(run);
+  if (run.isProcess) showProcessFigures(run); else showFigures(run);
   showHolding(run);
   showLive();
   showCompare();
@@ -79,6 +83,15 @@ function show() {
   showStory(data);
   showLegend(data);
   draw();
+}
+
+/** The run has not begun: a page that was opened with it. */
+function showWaiting() {
+  const pill = byId("state");
+  [pill.className, pill.textContent] = ["pill waiting", "waiting"];
+  byId("figures").replaceChildren();
+  byId("story").replaceChildren(element("li", { className: "none" }, "The run has not begun yet."));
+  showLive();
 }
 
 function showChips() {
@@ -97,14 +110,14 @@ function showChips() {
 
 function showState(run) {
   const kind = run.state === "ended" ? run.how : run.state;
-  const words = { waiting: "waiting", running: "running", finished: "finished", interrupted: "interrupted",
-    line: "stopped at the line", error: "ended with an error", gone: "killed" };
+  const told = { over: "ended", waiting: "waiting", running: "running", finished: "finished",
+    interrupted: "interrupted", line: "stopped at the line", error: "ended with an error", gone: "killed" };
   const pill = byId("state");
   pill.className = `pill ${kind}`;
-  pill.textContent = words[kind] || kind;
+  pill.textContent = told[kind] || kind;
   pill.title = run.state_text;
   if (view.lost) return;
-  const trouble = run.state === "gone" || kind === "error" || kind === "line" ? run.state_text : "";
+  const trouble = ["gone", "over", "error", "line"].includes(kind) ? run.state_text : "";
   const unread = run.unread > 0 ? `${run.unread} lines of its events could not be read.` : "";
   say([trouble, unread].filter(Boolean).join(" "));
 }
@@ -144,6 +157,18 @@ function showFigures(run) {
   );
 }
 
+function showProcessFigures({ process }) {
+  const limit = view.live.host_limit;
+  byId("figures").replaceChildren(
+    figure("Memory in RAM", bytes(process.resident), limit ? `of ${bytes(limit)}, children included` : "with children",
+      limit ? process.resident / limit : null),
+    figure("At most in RAM", bytes(process.peak), "since it started, without children"),
+    figure("At most on cards", bytes(process.on_cards),
+      cards(view.data[0]).length > 0 ? "since it is watched" : "no card is here"),
+    figure("Watched for", span(process.time), process.is_running ? "and running" : "until it ended"),
+  );
+}
+
 function showHolding(run) {
   const { allocated, peak, reserved } = run.figures;
   const line = run.head && run.head.line;
@@ -162,22 +187,34 @@ function showHolding(run) {
 }
 
 function showLive() {
-  const live = view.live || { gauges: [], processes: [] };
-  byId("live-card").hidden = live.gauges.length + live.processes.length === 0;
+  const live = view.live || { gauges: [], on_cards: [], holders: [], notes: [], unlisted: 0 };
+  byId("live-card").hidden = live.gauges.length === 0;
   byId("gauges").replaceChildren(...live.gauges.map((gauge) => {
     const of = gauge.of ? ` of ${bytes(gauge.of)}` : "";
-    const words = `${bytes(gauge.used)}${of}${gauge.note ? ` · ${gauge.note}` : ""}`;
-    const box = element("div", { className: "gauge" }, element("b", {}, gauge.name), ` ${words}`);
+    const share = gauge.of ? gauge.used / gauge.of : 0;
+    const box = element("div", { className: share > 0.9 ? "gauge near" : "gauge" },
+      element("b", {}, gauge.name), ` ${bytes(gauge.used)}${of} `, element("span", {}, gauge.note || ""));
     if (gauge.of) {
-      const width = Math.min(100, 100 * gauge.used / gauge.of).toFixed(2);
+      const width = Math.min(100, 100 * share).toFixed(2);
       box.append(element("div", { className: "stack" }, element("i", { style: `width:${width}%` })));
     }
     return box;
   }));
-  byId("processes-head").hidden = live.processes.length === 0;
-  byId("processes").replaceChildren(...live.processes.map((process) => {
-    const cells = [process.name, process.note || "", bytes(process.used)];
-    return element("tr", {}, ...cells.map((cell) => element("td", {}, cell)));
+  const more = live.unlisted > 0 ? [`${whole(live.unlisted)} more processes are not listed.`] : [];
+  byId("notes").textContent = live.notes.concat(more).join(" ");
+  const severalCards = new Set(live.on_cards.map((holder) => holder.card)).size > 1;
+  showHolders("on-cards", live.on_cards, severalCards);
+  showHolders("holders", live.holders, false);
+}
+function showHolders(id, holders, withCard) {
+  byId(`${id}-part`).hidden = holders.length === 0;
+  byId(id).replaceChildren(...holders.map((holder) => {
+    const place = withCard ? `, GPU ${holder.card}` : "";
+    const name = element("td", { title: holder.name }, holder.name || "another container's",
+      element("small", {}, ` ${holder.pid}${place}`));
+    const made = element("tr", {}, name, element("td", {}, bytes(holder.used)));
+    made.classList.toggle("watched", holder.watched && id === "on-cards");
+    return made;
   }));
 }
 
@@ -252,20 +289,74 @@ function showStory(data) {
   byId("story").replaceChildren(...items);
 }
 
+function entry(name, words, kind = "") {
+  const style = `background:var(${name});border-color:var(${name})`;
+  return element("span", {}, element("i", { className: kind, style }), words);
+}
 function showLegend(data) {
-  const entry = (name, words, kind = "") => {
-    const style = `background:var(${name});border-color:var(${name})`;
-    return element("span", {}, element("i", { className: kind, style }), words);
-  };
+  showHostLegend(data);
+  const ofCards = runCards(data).map((name) => entry("--card-used", `all on ${cardName(name)}`, "stroke"));
+  if (view.runs[view.chosen].isProcess) {
+    byId("legend").replaceChildren(entry("--peak", "this process, on all cards"), ...ofCards);
+    return;
+  }
   const kinds = new Set(data ? data.marks.map((mark) => mark.kind) : []);
-  const has = (kind, ...made) => (kinds.has(kind) ? [entry(...made)] : []);
+  const marked = (kind, ...made) => (kinds.has(kind) ? [entry(...made)] : []);
   byId("legend").replaceChildren(
     entry("--peak", "in use during a step"), entry("--rest", "in use between steps"),
-    entry("--reserved", "reserved", "stroke"),
+    entry("--reserved", "reserved", "stroke"), ...ofCards,
     ...(data && data.points.line.some((line) => line !== null) ? [entry("--line", "the line", "stroke dash")] : []),
-    ...has("out_of_memory", "--oom", "out of memory", "mark"), ...has("rung", "--rung", "answer of the guard", "mark"),
-    ...has("cleaned", "--clean", "cleaned", "mark"), ...has("evaluated", "--eval", "evaluation", "mark"),
-    ...has("saved", "--save", "checkpoint", "mark"));
+    ...marked("out_of_memory", "--oom", "out of memory", "mark"),
+    ...marked("rung", "--rung", "answer of the guard", "mark"),
+    ...marked("cleaned", "--clean", "cleaned", "mark"), ...marked("evaluated", "--eval", "evaluation", "mark"),
+    ...marked("saved", "--save", "checkpoint", "mark"));
+}
+
+function cardName(name) { return name.replace(/^gpu(\d+)_used$/, "GPU $1"); }
+function showHostLegend(data) {
+  if (!hasHost(data)) return;
+  const [used] = hostUse(data);
+  const own = view.runs[view.chosen].isProcess ? "this process" : "this run";
+  byId("host-legend").replaceChildren(
+    ...(has(data.host.process_resident) ? [entry("--own", own)] : []),
+    ...(data.host.children_resident.some((value) => value > 0) ? [entry("--below", "its children")] : []),
+    entry("--reserved", used === "cgroup_used" ? "its group, page cache included" : "all of the machine", "stroke"),
+    ...(hostLimitIsNear(data) ? [entry("--line", "the most there is", "stroke dash")] : []));
+}
+
+// ---- samples of the machine
+
+function has(values) { return Boolean(values) && values.some((value) => value !== null); }
+function hasHost(data) { return Boolean(data && data.host && data.host.time && data.host.time.length > 0); }
+/** The names of the curves of cards. */
+function cards(data) {
+  return hasHost(data) ? Object.keys(data.host).filter((name) => /^gpu\d+_used$/.test(name)) : [];
+}
+/**
+ * The cards that are drawn: with a process all, with a run those that it is on. CUDA numbers cards in its own way, so
+ * the name of a run's device does not tell which.
+ */
+function runCards(data) {
+  const run = view.runs[view.chosen];
+  const all = cards(data);
+  if (run.isProcess) return all;
+  if (!run.head || !run.head.device.startsWith("cuda")) return [];
+  const own = new Set(view.live.on_cards.filter((holder) => holder.watched).map((holder) => `gpu${holder.card}_used`));
+  return all.length === 1 ? all : all.filter((name) => own.has(name));
+}
+/** What is taken of the host: by the control group where it has a limit, else by all. */
+function hostUse(data) {
+  const limited = has(data.host.cgroup_left) && has(data.host.cgroup_used);
+  return limited ? ["cgroup_used", data.host.cgroup_used] : ["system_used", data.host.system_used];
+}
+function together(data) {
+  const { process_resident: own, children_resident: below } = data.host;
+  return own.map((value, at) => (value === null ? null : value + (below[at] || 0)));
+}
+function hostMost(data) { return Math.max(1024, ...hostUse(data)[1].map(Number), ...together(data).map(Number)); }
+function hostLimitIsNear(data) {
+  const limit = view.live && view.live.host_limit;
+  return Boolean(limit) && limit < 2.5 * hostMost(data);
 }
 
 // ---- charts
@@ -315,7 +406,8 @@ function timeRange(data) {
   const lasting = (other) => other.points.time[other.points.time.length - 1] || 0;
   const ends = (view.runs.length > 1 ? shown : [data]).map(lasting);
   const marks = data.marks.length ? data.marks[data.marks.length - 1].time : 0;
-  return [0, Math.max(1, marks, ...ends)];
+  const sampled = hasHost(data) ? data.host.time[data.host.time.length - 1] : 0;
+  return [0, Math.max(1, marks, sampled, ...ends)];
 }
 
 function scales(size, range, low, high, top = TOP, logarithmic = false) {
@@ -369,15 +461,21 @@ function trace(pen, times, values, scale) {
     drawing = true;
   }
 }
+/** The area under a curve; parts where a value is missing stay empty. */
 function area(pen, times, values, scale, name, strength) {
-  if (times.length === 0) return;
-  trace(pen, times, values, scale);
-  pen.lineTo(scale.x(times[times.length - 1]), scale.bottom);
-  pen.lineTo(scale.x(times[0]), scale.bottom);
-  pen.closePath();
   pen.globalAlpha = strength;
   pen.fillStyle = colour(name);
-  pen.fill();
+  for (let from = 0; from < times.length; from += 1) {
+    if (values[from] === null) continue;
+    let to = from;
+    while (to + 1 < times.length && values[to + 1] !== null) to += 1;
+    trace(pen, times.slice(from, to + 1), values.slice(from, to + 1), scale);
+    pen.lineTo(scale.x(times[to]), scale.bottom);
+    pen.lineTo(scale.x(times[from]), scale.bottom);
+    pen.closePath();
+    pen.fill();
+    from = to;
+  }
   pen.globalAlpha = 1;
 }
 function stroke(pen, name, width, dash = []) {
@@ -429,6 +527,10 @@ function rail(pen, data, scale) {
   }
 }
 
+function rounded(value) {
+  return value === 0 ? "0" : bytes(value).replace(/\.00 /, " ").replace(/(\.\d)0 /, "$1 ");
+}
+
 function drawMemory(data) {
   const size = canvas("memory");
   const { pen } = size;
@@ -436,12 +538,18 @@ function drawMemory(data) {
   const range = timeRange(data);
   const others = view.runs.length > 1 ? view.data.filter((other, id) => other && id !== view.chosen) : [];
   const most = ({ points }) => Math.max(0, ...points.reserved, ...points.peak, ...points.line.map(Number));
-  const high = Math.max(1024, ...[data, ...others].map(most)) * 1.07;
+  const ofCards = runCards(data).flatMap((name) => data.host[name].map(Number));
+  const high = Math.max(1024, ...[data, ...others].map(most), ...ofCards) * 1.07;
   const scale = scales(size, range, 0, high);
-  const rounded = (value) => (value === 0 ? "0" : bytes(value).replace(/\.00 /, " ").replace(/(\.\d)0 /, "$1 "));
   axes(pen, scale, range, ticks(0, high, 5, 1024), rounded);
   within(pen, scale, () => {
     shade(pen, data, scale);
+    for (const name of runCards(data)) {
+      trace(pen, data.host.time, data.host[name], scale); stroke(pen, "--card-used", 1.2);
+    }
+    if (view.runs[view.chosen].isProcess && has(data.host.process_on_cards)) {
+      area(pen, data.host.time, data.host.process_on_cards, scale, "--peak", 0.5);
+    }
     area(pen, points.time, points.peak, scale, "--peak", 0.38);
     trace(pen, points.time, points.peak, scale); stroke(pen, "--peak", 1.5);
     area(pen, points.time, points.allocated, scale, "--rest", 0.6);
@@ -455,11 +563,31 @@ function drawMemory(data) {
     rail(pen, data, scale);
     crosshair(pen, scale);
   });
-  view.scale = scale;
   const failed = data.marks.filter((mark) => mark.kind === "out_of_memory");
   const failures = failed.reduce((sum, mark) => sum + mark.count, 0);
   const label = `Memory over time: ${points.time.length} points, out of memory ${failures} times`;
   byId("memory").setAttribute("aria-label", label);
+}
+
+function drawHost(data) {
+  const size = canvas("host");
+  const { pen } = size;
+  const range = timeRange(data);
+  const limit = hostLimitIsNear(data) ? view.live.host_limit : 0;
+  const high = Math.max(hostMost(data), limit) * 1.07;
+  const scale = scales(size, range, 0, high, 8);
+  axes(pen, scale, range, ticks(0, high, 4, 1024), rounded);
+  within(pen, scale, () => {
+    const { time } = data.host;
+    area(pen, time, together(data), scale, "--below", 0.7);
+    area(pen, time, data.host.process_resident, scale, "--own", 0.75);
+    trace(pen, time, hostUse(data)[1], scale); stroke(pen, "--reserved", 1.5);
+    if (limit) {
+      trace(pen, range, [limit, limit], scale); stroke(pen, "--line", 1.8, [7, 4]);
+    }
+    crosshair(pen, scale);
+  });
+  byId("host").setAttribute("aria-label", `Host memory over time: ${data.host.time.length} points`);
 }
 
 /** The line holds from the start of a run to its newest moment. */
@@ -526,10 +654,16 @@ function crosshair(pen, scale) {
 function draw() {
   const data = view.data[view.chosen];
   if (!data) return;
-  drawMemory(data);
-  drawLoss(data);
-  byId("zoomed").hidden = view.zoom === null;
+  const { isProcess } = view.runs[view.chosen];
+  // All charts are as wide as each other, so one scale of time serves them all.
+  const { width } = byId(isProcess ? "host" : "memory").getBoundingClientRect();
+  view.scale = scales({ width, height: 100 }, timeRange(data), 0, 1);
+  if (!byId("memory-part").hidden) drawMemory(data);
+  if (hasHost(data)) drawHost(data);
+  if (!isProcess) drawLoss(data);
+  document.querySelectorAll(".zoomed").forEach((part) => { part.hidden = view.zoom === null; });
   document.body.dataset.drawn = String(data.points.time.length);
+  document.body.dataset.sampled = String(hasHost(data) ? data.host.time.length : 0);
 }
 
 // ---- hover and zoom
@@ -544,31 +678,54 @@ function nearest(times, time) {
   return low > 0 && time - times[low - 1] < times[low] - time ? low - 1 : low;
 }
 
-function tip(x) {
-  const data = view.data[view.chosen];
-  const box = byId("tip");
-  if (view.hover === null || !data || data.points.time.length === 0) { box.hidden = true; return; }
-  const { points } = data;
+function pointRows({ points }) {
+  if (points.time.length === 0) return [];
   const at = nearest(points.time, view.hover);
   const line = points.line[at];
-  const rows = [
+  return [
     ["step", whole(points.step[at])], ["time", span(points.time[at])], ["during a step", bytes(points.peak[at])],
     ["between steps", bytes(points.allocated[at])], ["reserved", bytes(points.reserved[at])],
     ...(line === null ? [] : [["line", bytes(line)]]),
     ...(line === null ? [] : [["free under it", bytes(Math.max(0, line - points.reserved[at]))]]),
     ["loss", short(points.loss[at])], ["computed at once", whole(points.micro_batch[at])],
   ];
+}
+function hostRows(data) {
+  if (!hasHost(data)) return [];
+  const { host } = data;
+  const at = nearest(host.time, view.hover);
+  const [from, to] = timeRange(data);
+  // Samples are there only from when somebody watched.
+  if (Math.abs(host.time[at] - view.hover) > Math.max(3, (to - from) / 50)) return [];
+  const known = (name, words) => (host[name] && host[name][at] !== null ? [[words, bytes(host[name][at])]] : []);
+  return [
+    ...(view.runs[view.chosen].isProcess ? [["time", span(host.time[at])]] : []),
+    ...runCards(data).flatMap((name) => known(name, `whole ${cardName(name)}`)),
+    ...(cards(data).length > 0 ? known("process_on_cards", "of it this process") : []),
+    ...known("process_resident", "process, on the host"),
+    ...(host.children_resident[at] > 0 ? known("children_resident", "its children") : []),
+    ...known(hostUse(data)[0], "host in use"),
+  ];
+}
+
+function tip(x, target) {
+  const data = view.data[view.chosen];
+  const box = byId("tip");
+  const rows = view.hover === null || !data ? [] : [...pointRows(data), ...hostRows(data)];
+  if (rows.length === 0) { box.hidden = true; return; }
   const isNear = (mark) => Math.abs(view.scale.x(mark.time) - x) < 6 && mark.kind !== "saved";
   const near = data.marks.filter(isNear).slice(-3).map((mark) => element("p", {}, mark.text));
   const row = ([name, value]) => element("tr", {}, element("td", {}, name), element("td", {}, value));
   box.replaceChildren(element("table", {}, ...rows.map(row)), ...near);
   box.hidden = false;
-  const width = byId("memory").getBoundingClientRect().width;
-  box.style.left = `${x + box.offsetWidth + 24 > width ? Math.max(0, x - box.offsetWidth - 12) : x + 12}px`;
-  box.style.top = "28px";
+  const { width } = target.getBoundingClientRect();
+  const { offsetLeft, offsetTop } = target.parentElement;
+  const beside = x + box.offsetWidth + 24 > width ? Math.max(0, x - box.offsetWidth - 12) : x + 12;
+  box.style.left = `${offsetLeft + beside}px`;
+  box.style.top = `${offsetTop + 28}px`;
 }
 
-for (const id of ["memory", "loss"]) {
+for (const id of ["memory", "host", "loss"]) {
   const target = byId(id);
   const place = (event) => {
     const x = event.clientX - target.getBoundingClientRect().left;
@@ -578,9 +735,9 @@ for (const id of ["memory", "loss"]) {
     const [x, time] = place(event);
     view.hover = time;
     if (view.drag) view.drag.to = time;
-    draw(); tip(x);
+    draw(); tip(x, target);
   });
-  target.addEventListener("pointerleave", () => { view.hover = null; draw(); tip(0); });
+  target.addEventListener("pointerleave", () => { view.hover = null; draw(); tip(0, target); });
   target.addEventListener("pointerdown", (event) => {
     if (event.pointerType === "mouse") view.drag = { from: place(event)[1], to: null, x: place(event)[0] };
   });
@@ -593,7 +750,9 @@ for (const id of ["memory", "loss"]) {
   });
   target.addEventListener("dblclick", () => { view.zoom = null; draw(); });
 }
-byId("whole").onclick = () => { view.zoom = null; draw(); };
+document.querySelectorAll(".zoomed button").forEach((button) => {
+  button.onclick = () => { view.zoom = null; draw(); };
+});
 window.addEventListener("resize", draw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 
@@ -609,13 +768,13 @@ function choose(id) {
 function take(id, news) {
   const known = view.data[id];
   const anew = !known || known.generation !== news.generation;
-  const kept = anew ? { points: {}, marks: [] } : known;
-  const points = {};
-  for (const [name, values] of Object.entries(news.points)) {
-    points[name] = (kept.points[name] || []).slice(0, news.points_from).concat(values);
-  }
+  const kept = anew ? { points: {}, marks: [], host: {} } : known;
+  const columns = (old, more, from) => Object.fromEntries(Object.entries(more)
+    .map(([name, values]) => [name, (old[name] || []).slice(0, from).concat(values)]));
+  const points = columns(kept.points, news.points, news.points_from);
+  const host = columns(kept.host, news.host, news.host_from);
   const marks = kept.marks.slice(0, news.marks_from).concat(news.marks);
-  view.data[id] = { generation: news.generation, points, marks, summary: news.summary };
+  view.data[id] = { generation: news.generation, points, marks, host, summary: news.summary };
 }
 
 async function ask(path) {
@@ -627,9 +786,10 @@ async function ask(path) {
 
 async function askForRun(id) {
   const known = view.data[id];
-  const has = known && { generation: known.generation, points: known.points.time.length, marks: known.marks.length };
-  const query = has ? `?${new URLSearchParams(has)}` : "";
-  take(id, await ask(`api/run/${id}${query}`));
+  const seen = known && { generation: known.generation, points: known.points.time.length, marks: known.marks.length,
+    moments: (known.host.time || []).length };
+  const query = seen ? `?${new URLSearchParams(seen)}` : "";
+  take(id, await ask(`api/${view.runs[id].isProcess ? "process" : `run/${id}`}${query}`));
 }
 
 /** The run to look at first: one that is under way, else the last. */
@@ -638,11 +798,18 @@ function firstChoice(runs) {
   return (running || runs[runs.length - 1] || { id: null }).id;
 }
 
+/** What is listed: runs, or a process in their place. */
+function listed({ runs, process }) {
+  if (!process) return runs;
+  const { name, state_text, is_running } = process;
+  return [{ id: 0, name, state_text, process, isProcess: true, state: is_running ? "running" : "over", unread: 0 }];
+}
+
 let polls = 0;
 async function poll() {
   try {
     const list = await ask("api/runs");
-    [view.runs, view.live] = [list.runs, list.live];
+    [view.runs, view.live] = [listed(list), list.live];
     if (view.chosen === null) view.chosen = firstChoice(view.runs);
     // Runs that are only compared change nothing of what is read most, so they are asked for less often.
     const isDue = (run) => polls % 5 === 0 && run.state === "running";
@@ -660,7 +827,7 @@ async function poll() {
 }
 
 if (embedded) {
-  [view.runs, view.live] = [embedded.runs, embedded.live];
+  [view.runs, view.live] = [listed(embedded), embedded.live];
   embedded.data.forEach((news, id) => take(id, news));
   view.chosen = firstChoice(view.runs);
   show();

@@ -4,23 +4,28 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
+use lowtide_core::Bytes;
+use lowtide_sensors::{Detail, Sample};
 use serde::Serialize;
 
 use crate::error::WatchError;
-use crate::live::{Live, Source};
+use crate::live::Live;
 use crate::run::{CONFIG, EVENTS, Figures, Head, Run, State};
+use crate::watched::Watched;
 
 /// The most runs that are followed at once; of more in a folder, the newest.
 pub const RUNS: usize = 32;
-/// How often folders are looked into for new runs, and live figures are taken.
+/// How often folders are looked into for new runs.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// The runs that are watched.
-#[derive(Debug)]
+/// What is watched: runs, or a process for itself, and the machine.
+#[derive(Debug, Default)]
 pub struct Board {
     places: Vec<Place>,
     runs: Vec<Run>,
-    source: Source,
+    watched: Option<Watched>,
+    sample: Option<Sample>,
+    detail: Option<Detail>,
     live: Live,
     looked: Option<SystemTime>,
 }
@@ -73,11 +78,28 @@ impl Board {
     /// # Errors
     ///
     /// A folder is not there, may not be read, or has no run in it.
-    pub fn open(folders: &[PathBuf], source: Source) -> Result<Board, WatchError> {
+    pub fn open(folders: &[PathBuf]) -> Result<Board, WatchError> {
         let places = folders.iter().map(|folder| place(folder)).collect::<Result<Vec<Place>, WatchError>>()?;
-        let mut board = Board { places, runs: Vec::new(), source, live: Live::default(), looked: None };
+        let mut board = Board { places, ..Board::default() };
         board.find_runs();
         Ok(board)
+    }
+
+    /// Looks at a process for itself, from `now` on.
+    #[must_use]
+    pub fn of_process(pid: u32, now: SystemTime) -> Board {
+        Board { watched: Some(Watched::new(pid, now)), ..Board::default() }
+    }
+
+    /// Looks at one more folder, as of a run that has just begun.
+    ///
+    /// # Errors
+    ///
+    /// The folder is not there, may not be read, or has no run in it.
+    pub fn join(&mut self, folder: &Path) -> Result<(), WatchError> {
+        self.places.push(place(folder)?);
+        self.looked = None;
+        Ok(())
     }
 
     /// Reads what is new, a slice of each run; whether there is more to read at once.
@@ -90,8 +112,6 @@ impl Board {
         if is_due {
             self.looked = Some(now);
             self.find_runs();
-            let process = self.runs.iter().rev().find_map(Run::process);
-            self.live = self.source.sample(process);
         }
         let mut more = false;
         for run in &mut self.runs {
@@ -117,10 +137,68 @@ impl Board {
         &self.runs
     }
 
-    /// The newest sample of the machine.
+    /// The process that samples are to tell of: the watched one, else that of the newest run that has one.
+    #[must_use]
+    pub fn process(&self) -> Option<u32> {
+        match &self.watched {
+            Some(watched) => Some(watched.pid()),
+            // A process of another container has the number 0 here.
+            None => self.runs.iter().rev().find_map(Run::process).filter(|pid| *pid != 0),
+        }
+    }
+
+    /// Takes a sample of the machine and of [`Board::process`]; `detail` where the slow part was read anew.
+    pub fn add(&mut self, now: SystemTime, sample: Sample, detail: Option<Detail>) {
+        if detail.is_some() {
+            self.detail = detail;
+        }
+        let process = sample.process.known().map(|process| process.pid);
+        for run in &mut self.runs {
+            // Of several runs that are under way, one has its process in the sample.
+            if run.process().is_some() && run.process() == process {
+                run.add(now, &sample, self.detail.as_ref());
+            }
+        }
+        if let Some(watched) = &mut self.watched {
+            watched.add(now, &sample, self.detail.as_ref());
+        }
+        let (word, bound) = self.sampled();
+        self.live = Live::of(&sample, self.detail.as_ref(), word, bound);
+        self.sample = Some(sample);
+    }
+
+    /// What the sampled process is called, and the line of the host that it has.
+    fn sampled(&self) -> (&'static str, Option<Bytes>) {
+        let run = self.runs.iter().rev().find(|run| run.process().is_some());
+        match run {
+            _ if self.watched.is_some() => ("this process", None),
+            Some(run) => ("this run", run.head().and_then(|head| head.host_line)),
+            None => ("this run", None),
+        }
+    }
+
+    /// The newest sample of the machine, in words.
     #[must_use]
     pub fn live(&self) -> &Live {
         &self.live
+    }
+
+    /// The newest sample of the machine.
+    #[must_use]
+    pub fn sample(&self) -> Option<&Sample> {
+        self.sample.as_ref()
+    }
+
+    /// What was read last of what takes long.
+    #[must_use]
+    pub fn detail(&self) -> Option<&Detail> {
+        self.detail.as_ref()
+    }
+
+    /// The process that is watched for itself.
+    #[must_use]
+    pub fn watched(&self) -> Option<&Watched> {
+        self.watched.as_ref()
     }
 
     /// The list of all runs.

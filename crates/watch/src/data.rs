@@ -4,9 +4,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::board::Board;
+use crate::history::History;
 use crate::marks::Mark;
 use crate::run::Run;
 use crate::timeline::Point;
+use crate::watched::Watched;
 
 /// Points as one list a figure, which is a third of the bytes.
 #[derive(Debug, Default, Serialize)]
@@ -25,7 +27,7 @@ impl Columns {
     fn of(points: &[Point]) -> Columns {
         let mut columns = Columns::default();
         for point in points {
-            columns.time.push((point.time * 1e3).round() / 1e3);
+            columns.time.push(rounded(point.time));
             columns.step.push(point.step);
             columns.allocated.push(point.allocated.get());
             columns.peak.push(point.peak.get());
@@ -44,20 +46,45 @@ pub(crate) struct Known<'a> {
     pub(crate) generation: &'a str,
     pub(crate) points: usize,
     pub(crate) marks: usize,
+    pub(crate) moments: usize,
 }
 
-/// The list of runs and the figures of the machine.
+/// The list of runs, the watched process, and the figures of the machine.
 pub(crate) fn list(board: &Board) -> Value {
-    json!({ "runs": board.rows(), "live": board.live() })
+    json!({ "runs": board.rows(), "process": board.watched().map(Watched::row), "live": board.live() })
+}
+
+/// What is new of a watched process, in the form of a run without points and marks.
+pub(crate) fn process(watched: &Watched, known: &Known<'_>) -> Value {
+    let generation = watched.history().halvings().to_string();
+    let moments = watched.history().moments().len();
+    let is_same = known.generation == generation && known.moments <= moments;
+    let from = if is_same { known.moments.saturating_sub(1) } else { 0 };
+    json!({
+        "generation": generation,
+        "points_from": 0,
+        "points": Columns::default(),
+        "marks_from": 0,
+        "marks": [],
+        "summary": null,
+        "host_from": from,
+        "host": host(watched.history(), from),
+    })
 }
 
 /// The points and marks of a run from `points_from` and `marks_from` on; the page drops what it has from there.
 pub(crate) fn run(run: &Run, known: &Known<'_>) -> Value {
     let generation = run.generation();
-    let (points, marks) = (run.timeline().points(), run.marks().all());
-    let is_same = known.generation == generation && known.points <= points.len() && known.marks <= marks.len();
-    // The last point still grows, so it is told again.
-    let (points_from, marks_from) = if is_same { (known.points.saturating_sub(1), known.marks) } else { (0, 0) };
+    let (points, marks, moments) = (run.timeline().points(), run.marks().all(), run.history().moments().len());
+    let is_same = known.generation == generation
+        && known.points <= points.len()
+        && known.marks <= marks.len()
+        && known.moments <= moments;
+    // The last point and the last moment still grow, so they are told again.
+    let (points_from, marks_from, host_from) = match is_same {
+        true => (known.points.saturating_sub(1), known.marks, known.moments.saturating_sub(1)),
+        false => (0, 0, 0),
+    };
     json!({
         "generation": generation,
         "points_from": points_from,
@@ -65,7 +92,25 @@ pub(crate) fn run(run: &Run, known: &Known<'_>) -> Value {
         "marks_from": marks_from,
         "marks": marks[marks_from..].iter().map(mark).collect::<Vec<Value>>(),
         "summary": run.summary(),
+        "host_from": host_from,
+        "host": host(run.history(), host_from),
     })
+}
+
+/// Moments as one list a figure; `time` is one of them.
+fn host(history: &History, from: usize) -> Value {
+    let moments = &history.moments()[from..];
+    let mut columns = serde_json::Map::new();
+    columns.insert("time".to_owned(), moments.iter().map(|moment| rounded(moment.time)).collect());
+    for (at, name) in history.names().iter().enumerate() {
+        columns.insert(name.clone(), moments.iter().map(|moment| json!(moment.values[at])).collect());
+    }
+    Value::Object(columns)
+}
+
+/// A time in milliseconds, which is as exact as a chart can be.
+fn rounded(time: f64) -> f64 {
+    (time * 1e3).round() / 1e3
 }
 
 /// All of every run, for a page that asks for nothing.

@@ -50,6 +50,12 @@ pub enum WatchError {
 }
 
 impl WatchError {
+    /// Whether a port cannot be had because another program listens there.
+    #[must_use]
+    pub fn is_port_in_use(&self) -> bool {
+        matches!(self, WatchError::Address { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
+    }
+
     /// What may help.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {

@@ -1,29 +1,34 @@
 //! A run as others see it: followed as it grows, told in words, drawn, and served as a page.
 //!
 //! [`Run`] reads a run folder while another process writes it, in memory that does not grow with the run: [`Timeline`] thins
-//! steps, [`Marks`] puts older events together, [`sentence`] tells one event in words. [`Board`] holds several runs,
-//! [`Server`] serves them, [`report`] and [`chart`] write them down. Nothing here prints, measures the machine or
-//! writes into a run folder; figures of the machine come in by [`Source`]. Start at `run.rs`.
+//! steps, [`History`] samples of the machine, [`Marks`] puts older events together, [`sentence`] tells one event in
+//! words. [`Watched`] is a process that is no run. [`Board`] holds several runs, [`Server`] serves them, [`report`] and
+//! [`chart`] write them down. Nothing here prints, measures the machine or writes into a run folder; samples of the
+//! machine are handed to [`Board::add`]. Start at `run.rs`.
 
 mod alive;
 mod board;
 mod data;
 mod error;
 mod follow;
+mod history;
 mod http;
 mod live;
 mod marks;
+mod metrics;
 mod page;
 mod run;
 mod server;
 mod story;
 mod svg;
 mod timeline;
+mod watched;
 
 pub use board::{Board, RUNS, Row, newest_in};
 pub use error::WatchError;
 pub use follow::{Follow, SLICE, Seen};
-pub use live::{Gauge, Live, Source};
+pub use history::{History, MOMENTS, Moment};
+pub use live::{Gauge, Holder, Live};
 pub use marks::{Kind, MARKS, Mark, Marks};
 pub use page::report;
 pub use run::{Figures, Head, Run, State, span};
@@ -31,3 +36,4 @@ pub use server::{PORT, Server};
 pub use story::sentence;
 pub use svg::chart;
 pub use timeline::{POINTS, Point, Timeline};
+pub use watched::{Watched, WatchedRow};

@@ -1,12 +1,13 @@
-//! Where live figures of the machine join what a run writes of itself.
+//! The machine as it is now, in words, out of samples that others took.
 //!
-//! This crate measures nothing. Whoever owns a [`Board`](crate::Board) hands it a [`Source`], which is asked at most twice a
-//! second, with the process that trains where that is known. What it gives is shown as it is.
-
-use std::fmt;
+//! This crate measures nothing. Whoever owns a [`Board`](crate::Board) hands samples to it.
 
 use lowtide_core::Bytes;
+use lowtide_sensors::{Cause, Cgroup, Detail, Gpu, Machine, Reading, Sample};
 use serde::Serialize;
+
+/// The most processes that are listed of the watched one and those below it, and of each card.
+const LISTED: usize = 12;
 
 /// One figure of the machine, such as the memory of a card.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -21,37 +22,194 @@ pub struct Gauge {
     pub note: Option<String>,
 }
 
-/// A sample of the machine.
+/// A process that holds memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// What it holds, where that may be known.
+    pub used: Option<Bytes>,
+    /// The card it holds it on; none for memory of the host.
+    pub card: Option<u32>,
+    /// Whether it is the watched process or one below it.
+    pub watched: bool,
+}
+
+/// The machine at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Live {
     /// Figures with bars.
     pub gauges: Vec<Gauge>,
-    /// Processes on the card, the largest first.
-    pub processes: Vec<Gauge>,
+    /// Processes on the cards, by card, the largest first.
+    pub on_cards: Vec<Holder>,
+    /// The watched process and those below it, the largest first.
+    pub holders: Vec<Holder>,
+    /// Further processes that are not listed.
+    pub unlisted: usize,
+    /// What cannot be told, and why.
+    pub notes: Vec<String>,
+    /// The most memory of the host that the watched process can have: its control group's limit, else the machine's.
+    pub host_limit: Option<Bytes>,
 }
 
-/// Takes a sample of the machine on which the given process trains.
-pub struct Source(Box<dyn FnMut(Option<u32>) -> Live + Send>);
-
-impl Source {
-    /// A source that asks a function.
-    pub fn new(sample: impl FnMut(Option<u32>) -> Live + Send + 'static) -> Source {
-        Source(Box::new(sample))
-    }
-
-    /// A source that has nothing to tell.
+impl Live {
+    /// Tells a sample, with what was read last of what takes long. `bound` is the most memory that the watched process
+    /// means to take, where it has a line; `word` is what it is called.
     #[must_use]
-    pub fn none() -> Source {
-        Source::new(|_| Live::default())
+    pub fn of(sample: &Sample, detail: Option<&Detail>, word: &str, bound: Option<Bytes>) -> Live {
+        let mut live = Live { host_limit: host_limit(sample), ..Live::default() };
+        live.gauges.extend(sample.gpus.cards.iter().filter_map(card));
+        live.gauges.extend(process(sample, word, bound));
+        live.gauges.extend(sample.cgroup.known().and_then(|group| limit(group, detail)));
+        live.gauges.extend(sample.machine.known().map(host));
+        live.gauges.extend(sample.machine.known().and_then(swap));
+        live.notes.extend(notes(sample, detail));
+        if let Some(detail) = detail {
+            live.list(detail);
+        }
+        live
     }
 
-    pub(crate) fn sample(&mut self, process: Option<u32>) -> Live {
-        (self.0)(process)
+    fn list(&mut self, detail: &Detail) {
+        let mut holders: Vec<Holder> = detail.processes.iter().map(holder).collect();
+        holders.sort_by_key(|holder| std::cmp::Reverse(holder.used));
+        self.unlisted = holders.len().saturating_sub(LISTED);
+        holders.truncate(LISTED);
+        self.holders = holders;
+        for card in &detail.cards {
+            let found = card.processes.known().map_or(&[][..], Vec::as_slice);
+            self.unlisted += found.len().saturating_sub(LISTED);
+            self.on_cards.extend(found.iter().take(LISTED).map(|process| Holder {
+                pid: process.pid,
+                name: process.name.known().cloned().unwrap_or_default(),
+                used: process.memory_bytes.known().copied().map(Bytes),
+                card: Some(card.index),
+                watched: process.watched,
+            }));
+        }
     }
 }
 
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Source")
+/// The figures of a sample that make curves: those of the sample, and what the watched processes hold on all cards.
+pub(crate) fn figures(sample: &Sample, detail: Option<&Detail>) -> Vec<(String, Option<u64>)> {
+    let mut figures = sample.figures();
+    let is_there = sample.process.known().is_some();
+    let on_cards = detail.filter(|_| is_there).and_then(held_on_cards);
+    figures.push(("process_on_cards".to_owned(), on_cards));
+    figures
+}
+
+/// What the watched processes hold on all cards; nothing where the driver does not tell.
+fn held_on_cards(detail: &Detail) -> Option<u64> {
+    let watched = detail.cards.iter().filter_map(|card| card.processes.known()).flatten().filter(|it| it.watched);
+    watched.filter_map(|process| process.memory_bytes.known().copied()).reduce(u64::saturating_add)
+}
+
+fn host_limit(sample: &Sample) -> Option<Bytes> {
+    let machine = sample.machine.known().map(|machine| machine.total_bytes);
+    let group = sample.cgroup.known().and_then(|group| group.limit_bytes);
+    machine.into_iter().chain(group).min().map(Bytes)
+}
+
+fn card(card: &Gpu) -> Option<Gauge> {
+    let memory = card.memory.known()?;
+    let told = [
+        card.utilisation_percent.known().map(|percent| format!("{percent} % busy")),
+        card.temperature_celsius.known().map(|degrees| format!("{degrees} °C")),
+        Some(card.name.clone()).filter(|name| !name.is_empty()),
+    ];
+    let used = Bytes(memory.used_bytes.saturating_add(memory.driver_bytes));
+    let (name, of) = (format!("GPU {}", card.index), Some(Bytes(memory.total_bytes)));
+    Some(Gauge { name, used, of, note: joined(told) })
+}
+
+fn process(sample: &Sample, word: &str, bound: Option<Bytes>) -> Option<Gauge> {
+    let process = sample.process.known()?;
+    let children = sample.children;
+    let below = match children.processes {
+        0 => None,
+        1 => Some(format!("1 child with {}", Bytes(children.resident_bytes))),
+        number => Some(format!("{number} children with {}", Bytes(children.resident_bytes))),
+    };
+    let told = [
+        Some(format!("{}, process {}", process.name, process.pid)),
+        Some(format!("at most {}", Bytes(process.peak_bytes))),
+        below,
+        Some(process.swap_bytes).filter(|swap| *swap > 0).map(|swap| format!("{} in swap", Bytes(swap))),
+    ];
+    let used = Bytes(process.resident_bytes);
+    Some(Gauge { name: word.to_owned(), used, of: bound, note: joined(told) })
+}
+
+/// The control group, where it has a limit.
+fn limit(group: &Cgroup, detail: Option<&Detail>) -> Option<Gauge> {
+    let (used, limit) = (group.used_bytes?, group.limit_bytes?);
+    let cache = detail.and_then(|detail| detail.cgroup_inactive_file_bytes.known()).filter(|bytes| **bytes > 0);
+    let left = group.left_bytes.filter(|left| *left < limit.saturating_sub(used));
+    let told = [
+        cache.map(|bytes| format!("{} of it page cache that is given back first", Bytes(*bytes))),
+        left.map(|left| format!("only {} left, because a group above is fuller", Bytes(left))),
+    ];
+    Some(Gauge { name: "limit of its group".to_owned(), used: Bytes(used), of: Some(Bytes(limit)), note: joined(told) })
+}
+
+fn host(machine: &Machine) -> Gauge {
+    let waited = machine.pressure.known().map(|pressure| pressure.some.last_10s_percent);
+    let told = [
+        Some(format!("{} available", Bytes(machine.available_bytes))),
+        waited.filter(|share| *share >= 0.1).map(|share| format!("work waits for memory {share:.1} % of the time")),
+    ];
+    Gauge {
+        name: "host".to_owned(),
+        used: Bytes(machine.used_bytes()),
+        of: Some(Bytes(machine.total_bytes)),
+        note: joined(told),
     }
+}
+
+fn swap(machine: &Machine) -> Option<Gauge> {
+    let of = Some(Bytes(machine.swap_total_bytes));
+    let used = Bytes(machine.swap_used_bytes);
+    (machine.swap_used_bytes > 0).then(|| Gauge { name: "swap".to_owned(), used, of, note: None })
+}
+
+fn holder(detail: &lowtide_sensors::ProcessDetail) -> Holder {
+    let process = &detail.process;
+    // The share counts what several use once; where it may not be read, all that is in RAM.
+    let used = detail.proportional_bytes.known().copied().unwrap_or(process.resident_bytes);
+    Holder { pid: process.pid, name: process.name.clone(), used: Some(Bytes(used)), card: None, watched: true }
+}
+
+fn notes(sample: &Sample, detail: Option<&Detail>) -> Vec<String> {
+    let mut notes = Vec::new();
+    match &sample.gpus.missing {
+        Some(missing) if missing.cause == Cause::Absent => notes.push("No NVIDIA card is here.".to_owned()),
+        Some(missing) => notes.push(format!("Cards cannot be seen: {missing}.")),
+        None => {}
+    }
+    for card in &sample.gpus.cards {
+        if let Reading::Missing(missing) = &card.memory {
+            notes.push(format!("GPU {}: {missing}.", card.index));
+        }
+    }
+    if let Reading::Missing(missing) = &sample.machine {
+        notes.push(format!("The memory of the machine cannot be read: {missing}."));
+    }
+    let denied = |it: &&lowtide_sensors::ProcessDetail| {
+        it.proportional_bytes.missing().is_some_and(|missing| missing.cause == Cause::Denied)
+    };
+    if let Some(held) = detail.into_iter().flat_map(|detail| &detail.processes).find(denied) {
+        notes.push(format!(
+            "Process {} is another user's: what it shares with others cannot be told apart, so pages count as its own.",
+            held.process.pid
+        ));
+    }
+    notes
+}
+
+fn joined(told: impl IntoIterator<Item = Option<String>>) -> Option<String> {
+    let told: Vec<String> = told.into_iter().flatten().collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }

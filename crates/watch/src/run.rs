@@ -6,12 +6,15 @@ use std::time::{Duration, SystemTime};
 use std::{fs, mem};
 
 use lowtide_core::{Bytes, Ending, Event, Line, Metrics, Record, SCHEMA, Step};
+use lowtide_sensors::{Detail, Sample};
 use lowtide_settings::RunSettings;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::alive;
 use crate::follow::{Follow, Seen};
+use crate::history::History;
+use crate::live::figures;
 use crate::marks::{Kind, Mark, Marks};
 use crate::story::sentence;
 use crate::timeline::{Point, Timeline};
@@ -115,6 +118,11 @@ pub struct Run {
     story: Story,
     state: State,
     process: Option<u32>,
+    history: History,
+    /// When the last event was written.
+    written: Option<SystemTime>,
+    /// Whether all that is written was read.
+    is_read: bool,
     summary: Option<Value>,
     summary_time: Option<SystemTime>,
 }
@@ -146,9 +154,19 @@ impl Run {
     /// Follows the run in a folder. Nothing is read yet.
     #[must_use]
     pub fn new(name: String, folder: PathBuf) -> Run {
-        let follow = Follow::new(folder.join(EVENTS));
-        let story = Story::default();
-        Run { name, folder, follow, story, state: State::Waiting, process: None, summary: None, summary_time: None }
+        Run {
+            name,
+            follow: Follow::new(folder.join(EVENTS)),
+            folder,
+            story: Story::default(),
+            state: State::Waiting,
+            process: None,
+            history: History::default(),
+            written: None,
+            is_read: false,
+            summary: None,
+            summary_time: None,
+        }
     }
 
     /// Reads what was written since the last look, a slice of it; whether there is more to read at once.
@@ -157,22 +175,35 @@ impl Run {
     ///
     /// What the system answers where the events may not be read.
     pub fn look(&mut self, now: SystemTime) -> io::Result<bool> {
-        let story = &mut self.story;
+        let (story, history) = (&mut self.story, &mut self.history);
         let mut is_new = false;
         let more = self.follow.read(|seen| {
             is_new = true;
             match seen {
-                Seen::Anew => *story = Story { readings: story.readings + 1, ..Story::default() },
+                Seen::Anew => {
+                    *story = Story { readings: story.readings + 1, ..Story::default() };
+                    *history = History::default();
+                }
                 Seen::Line(line) => story.read(line),
             }
         })?;
         if is_new && story.figures.steps.is_none() {
             story.figures.steps = planned_steps(&self.folder);
         }
+        self.is_read = !more;
         self.process = alive::holder(self.follow.path());
+        self.written = fs::metadata(self.follow.path()).and_then(|metadata| metadata.modified()).ok();
         self.state = self.tell_state(now);
         self.read_summary();
         Ok(more)
+    }
+
+    /// Takes a sample of its process and the machine, on the clock of the run.
+    pub(crate) fn add(&mut self, now: SystemTime, sample: &Sample, detail: Option<&Detail>) {
+        // Events carry no time of day. The last one was written when the file was, which joins the two clocks.
+        let (Some(written), true) = (self.written, self.is_read && self.state == State::Running) else { return };
+        let since = now.duration_since(written).unwrap_or_default().as_secs_f64();
+        self.history.push(self.story.figures.time + since, &figures(sample, detail));
     }
 
     /// The name by which it is told from others.
@@ -217,6 +248,12 @@ impl Run {
         &self.story.timeline
     }
 
+    /// Memory of its process and of the machine over time, as far as somebody watched.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
     /// What happened besides steps.
     #[must_use]
     pub fn marks(&self) -> &Marks {
@@ -239,7 +276,8 @@ impl Run {
     #[must_use]
     pub fn generation(&self) -> String {
         let story = &self.story;
-        format!("{}.{}.{}", story.readings, story.timeline.halvings(), story.marks.thinnings())
+        let host = self.history.halvings();
+        format!("{}.{}.{}.{host}", story.readings, story.timeline.halvings(), story.marks.thinnings())
     }
 
     /// The state in one sentence.
@@ -265,8 +303,7 @@ impl Run {
         if let Some(how) = self.story.ended {
             return State::Ended { how };
         }
-        let written = fs::metadata(self.follow.path()).and_then(|metadata| metadata.modified());
-        let Ok(written) = written else { return State::Waiting };
+        let Some(written) = self.written else { return State::Waiting };
         let quiet = now.duration_since(written).unwrap_or_default();
         let patience = PATIENCE + Duration::from_secs_f64((5.0 * self.story.step_seconds).clamp(0.0, 3600.0));
         match self.process {

@@ -12,7 +12,7 @@ use crate::board::Board;
 use crate::data::{self, Known};
 use crate::error::WatchError;
 use crate::http::{self, Request, Response, Status};
-use crate::page;
+use crate::{metrics, page};
 
 /// The port that is tried first where none is asked for.
 pub const PORT: u16 = 7823;
@@ -29,6 +29,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     token: Option<String>,
+    asked: Mutex<Option<Instant>>,
 }
 
 impl Server {
@@ -46,7 +47,7 @@ impl Server {
         let address = listener.local_addr().map_err(|source| WatchError::Address { address, source })?;
         listener.set_nonblocking(true).map_err(|source| WatchError::Address { address, source })?;
         let token = if host.is_loopback() { None } else { Some(random_token().map_err(WatchError::Token)?) };
-        Ok(Server { listener, address, token })
+        Ok(Server { listener, address, token, asked: Mutex::new(None) })
     }
 
     /// Where it listens.
@@ -62,6 +63,12 @@ impl Server {
         format!("http://{}/{token}", self.address)
     }
 
+    /// How long nobody has called; `None` where nobody ever did.
+    #[must_use]
+    pub fn idle(&self) -> Option<Duration> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).map(|asked| asked.elapsed())
+    }
+
     /// Answers until `end` is set. The runs are only looked at here; someone else keeps them new.
     pub fn serve(&self, board: &Arc<Mutex<Board>>, end: &AtomicBool) {
         let open = Arc::new(AtomicUsize::new(0));
@@ -70,6 +77,7 @@ impl Server {
                 thread::sleep(TICK);
                 continue;
             };
+            *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             if open.load(Ordering::Relaxed) >= CONNECTIONS {
                 let _ = Response::refusal(Status::Busy, "too many connections").write(&stream);
                 continue;
@@ -104,7 +112,7 @@ impl Caller {
         response.write(&mut stream)
     }
 
-    /// No path of the file system is ever made from a request: there are three answers, and runs are known by number.
+    /// No path of the file system is ever made from a request: answers are few, and runs are known by number.
     fn respond(&self, request: &Request) -> Response {
         if let Err(refusal) = self.admit(request) {
             return refusal;
@@ -116,13 +124,24 @@ impl Caller {
         if request.path == "/api/runs" {
             return json(&data::list(&board));
         }
-        let id = request.path.strip_prefix("/api/run/").and_then(|id| id.parse::<usize>().ok());
-        let Some(run) = id.and_then(|id| board.runs().get(id)) else {
-            return Response::refusal(Status::NotFound, "there is no such page");
-        };
+        if request.path == "/metrics" {
+            return Response { status: Status::Ok, kind: metrics::KIND, body: metrics::text(&board) };
+        }
         let number = |key| request.value(key).and_then(|value| value.parse().ok()).unwrap_or(0);
-        let generation = request.value("generation").unwrap_or_default();
-        json(&data::run(run, &Known { generation, points: number("points"), marks: number("marks") }))
+        let known = Known {
+            generation: request.value("generation").unwrap_or_default(),
+            points: number("points"),
+            marks: number("marks"),
+            moments: number("moments"),
+        };
+        if let Some(watched) = board.watched().filter(|_| request.path == "/api/process") {
+            return json(&data::process(watched, &known));
+        }
+        let id = request.path.strip_prefix("/api/run/").and_then(|id| id.parse::<usize>().ok());
+        match id.and_then(|id| board.runs().get(id)) {
+            Some(run) => json(&data::run(run, &known)),
+            None => Response::refusal(Status::NotFound, "there is no such page"),
+        }
     }
 
     /// Without a token, only names of this machine are taken: a page from elsewhere could have its own name point here.

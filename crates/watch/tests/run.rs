@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use lowtide_core::{Bytes, Ending, Event, Line, Metrics, MicroBatch, Phase, Record, Step};
-use lowtide_watch::{Board, Kind, MARKS, POINTS, Run, Source, State, WatchError};
+use lowtide_watch::{Board, Kind, MARKS, POINTS, Run, State, WatchError};
 
 fn started(resumed_at: Option<Step>) -> Event {
     Event::RunStarted {
@@ -171,7 +171,7 @@ fn a_series_is_its_runs_and_new_ones_join() {
         fs::create_dir(folder.path().join(name)).unwrap();
         write(&mut events(&folder.path().join(name)), 0.0, started(None));
     };
-    let open = || Board::open(&[folder.path().to_owned()], Source::none());
+    let open = || Board::open(&[folder.path().to_owned()]);
     assert!(matches!(open(), Err(WatchError::NoRun { .. })));
     fs::write(folder.path().join(".series"), "").unwrap();
     let mut board = open().unwrap();

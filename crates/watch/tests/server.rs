@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use lowtide_watch::{Board, Server, Source, WatchError};
+use lowtide_watch::{Board, Server, WatchError};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -38,7 +38,7 @@ impl Served {
             )
         };
         fs::write(run.join("events.jsonl"), (1..=3).map(step).collect::<String>()).unwrap();
-        let mut board = Board::open(&[run], Source::none()).unwrap();
+        let mut board = Board::open(&[run]).unwrap();
         board.catch_up(SystemTime::now()).unwrap();
         let server = Server::listen(host, Some(0)).unwrap();
         let (address, url) = (server.address(), server.url());

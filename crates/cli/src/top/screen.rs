@@ -1,7 +1,7 @@
 //! What `lowtide top` draws.
 
 use lowtide_core::{Bytes, grouped};
-use lowtide_watch::{Board, Kind, Point, Run, State};
+use lowtide_watch::{Board, Kind, Point, Run, State, Watched};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -9,6 +9,7 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph, Wrap};
 
+use super::machine;
 use crate::output::printable;
 
 /// Rows from which on the loss has a chart of its own.
@@ -25,33 +26,72 @@ pub(crate) fn shown(board: &Board, chosen: Option<usize>) -> usize {
     chosen.or_else(running).unwrap_or(board.runs().len().saturating_sub(1))
 }
 
-/// Draws one run.
+/// Draws one run, or the process that is watched for itself.
 pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board, chosen: Option<usize>) {
+    if let Some(watched) = board.watched() {
+        draw_process(frame, board, watched);
+        return;
+    }
     let at = shown(board, chosen);
     let Some(run) = board.runs().get(at) else {
         frame.render_widget(Paragraph::new("No run is here yet. q ends this."), frame.area());
         return;
     };
-    let gauges = u16::try_from(board.live().gauges.len()).unwrap_or(0).min(4);
-    let [title, figures, live, body, keys] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(3),
-        Constraint::Length(gauges),
-        Constraint::Min(3),
-        Constraint::Length(1),
-    ])
-    .areas(frame.area());
+    let [title, figures, live, body, keys] = rows(frame.area(), 3, board);
     frame.render_widget(heading(run, at, board.runs().len()), title);
     frame.render_widget(Paragraph::new(figure_lines(run)), figures);
-    frame.render_widget(Paragraph::new(live_lines(board)), live);
-    let [charts, story] = match body.width >= WIDE {
+    frame.render_widget(Paragraph::new(machine::gauges(board.live())), live);
+    let [charts, beside] = match body.width >= WIDE {
         true => Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
         false => Layout::vertical([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
     };
-    draw_charts(frame, run, charts);
+    draw_charts(frame, board, run, charts);
+    let holders = holder_rows(frame.area().height, board);
+    let [story, holding] = Layout::vertical([Constraint::Min(0), Constraint::Length(holders)]).areas(beside);
     draw_story(frame, run, story);
+    if holders > 0 {
+        machine::draw_holders(frame, board.live(), holding);
+    }
     let keys_text = if board.runs().len() > 1 { "q ends this, arrows choose a run" } else { "q ends this" };
     frame.render_widget(Paragraph::new(keys_text).dim(), keys);
+}
+
+fn draw_process(frame: &mut Frame<'_>, board: &Board, watched: &Watched) {
+    let lines = machine::process_lines(watched);
+    let [title, figures, live, body, keys] = rows(frame.area(), u16::try_from(lines.len()).unwrap_or(0), board);
+    let (word, colour) = if watched.has_ended() { ("ended", Color::Yellow) } else { ("running", Color::Green) };
+    let name = Span::from(printable(&watched.name())).bold();
+    frame.render_widget(Line::from(vec![name, Span::from("  "), Span::from(word).fg(colour).bold()]), title);
+    frame.render_widget(Paragraph::new(lines), figures);
+    frame.render_widget(Paragraph::new(machine::gauges(board.live())), live);
+    let [chart, holding] = match body.width >= WIDE {
+        true => Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
+        false => Layout::vertical([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
+    };
+    let end = watched.row().time.max(1.0);
+    machine::draw_history(frame, watched.history(), board.live().host_limit, end, chart);
+    machine::draw_holders(frame, board.live(), holding);
+    frame.render_widget(Paragraph::new("q ends this").dim(), keys);
+}
+
+/// Title, figures, gauges, the rest, keys.
+fn rows(area: Rect, figures: u16, board: &Board) -> [Rect; 5] {
+    Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(figures),
+        Constraint::Length(machine::gauge_rows(board.live())),
+        Constraint::Min(3),
+        Constraint::Length(1),
+    ])
+    .areas(area)
+}
+
+/// The rows of the list of holders beside the story; none on a low screen, or where nothing is to be listed.
+fn holder_rows(height: u16, board: &Board) -> u16 {
+    let live = board.live();
+    let lines = live.on_cards.len() + live.holders.len() + live.notes.len();
+    let is_shown = height >= TALL && lines > 0;
+    if is_shown { u16::try_from(lines + 2).unwrap_or(u16::MAX).min(height / 4) } else { 0 }
 }
 
 fn heading(run: &Run, at: usize, runs: usize) -> Line<'static> {
@@ -99,20 +139,17 @@ fn figure_lines(run: &Run) -> Vec<Line<'static>> {
     vec![Line::from(first), Line::from(second), Line::from(third)]
 }
 
-fn live_lines(board: &Board) -> Vec<Line<'static>> {
-    let line = |gauge: &lowtide_watch::Gauge| {
-        let of = gauge.of.map_or(String::new(), |of| format!(" of {of}"));
-        let note = gauge.note.as_ref().map_or(String::new(), |note| format!("  {note}"));
-        Line::from(printable(&format!("{}: {}{of}{note}", gauge.name, gauge.used)))
-    };
-    board.live().gauges.iter().map(line).collect()
-}
-
-fn draw_charts(frame: &mut Frame<'_>, run: &Run, area: Rect) {
+fn draw_charts(frame: &mut Frame<'_>, board: &Board, run: &Run, area: Rect) {
     let is_tall = frame.area().height >= TALL;
-    let loss_share = if is_tall { Constraint::Fill(1) } else { Constraint::Length(0) };
-    let [memory, loss] = Layout::vertical([Constraint::Fill(2), loss_share]).areas(area);
+    let has_history = is_tall && !run.history().moments().is_empty();
+    let share = |is_shown: bool| if is_shown { Constraint::Fill(1) } else { Constraint::Length(0) };
+    let [memory, host, loss] = Layout::vertical([Constraint::Fill(2), share(has_history), share(is_tall)]).areas(area);
     draw_memory(frame, run, memory);
+    if has_history {
+        let last = run.history().moments().last().map_or(0.0, |moment| moment.time);
+        let end = run.figures().time.max(last).max(1.0);
+        machine::draw_history(frame, run.history(), board.live().host_limit, end, host);
+    }
     if is_tall {
         draw_loss(frame, run, loss);
     }
@@ -174,11 +211,11 @@ fn draw_loss(frame: &mut Frame<'_>, run: &Run, area: Rect) {
     frame.render_widget(chart, area);
 }
 
-fn set<'a>(name: &'a str, data: &'a [(f64, f64)], colour: Color, kind: GraphType) -> Dataset<'a> {
+pub(super) fn set<'a>(name: &'a str, data: &'a [(f64, f64)], colour: Color, kind: GraphType) -> Dataset<'a> {
     Dataset::default().name(name).data(data).style(colour).graph_type(kind).marker(Marker::Braille)
 }
 
-fn times(end: f64) -> [String; 3] {
+pub(super) fn times(end: f64) -> [String; 3] {
     [0.0, end / 2.0, end].map(|time| match time {
         ..120.0 => format!("{time:.0} s"),
         ..7200.0 => format!("{:.0} min", time / 60.0),
@@ -213,7 +250,6 @@ mod tests {
     use std::time::SystemTime;
 
     use lowtide_core::{Event, Line as MemoryLine, MicroBatch, Phase, Record, Step};
-    use lowtide_watch::Source;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -270,7 +306,7 @@ mod tests {
         let run = folder.path().join("mine");
         std::fs::create_dir(&run).unwrap();
         write(&run);
-        let mut board = Board::open(&[run], Source::none()).unwrap();
+        let mut board = Board::open(&[run]).unwrap();
         board.catch_up(SystemTime::now()).unwrap();
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
         terminal.draw(|frame| draw(frame, &board, None)).unwrap();

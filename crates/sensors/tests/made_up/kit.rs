@@ -56,7 +56,13 @@ impl Tree {
     /// A sampler of this tree without cards.
     pub(crate) fn sampler(&self, process: Option<u32>) -> Sampler {
         let nvml = Some(PathBuf::from("/no/such/libnvidia-ml.so"));
-        Sampler::new(Options { root: self.path().to_owned(), process, nvml, share_up_to_bytes: 1 << 30 })
+        Sampler::new(Options {
+            root: self.path().to_owned(),
+            process,
+            nvml,
+            share_up_to_bytes: 1 << 30,
+            ..Options::default()
+        })
     }
 }
 

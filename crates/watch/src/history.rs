@@ -1,0 +1,134 @@
+//! Figures of the machine over time, in a bounded number of points.
+
+use lowtide_core::Bytes;
+
+/// The most moments that are kept.
+pub const MOMENTS: usize = 2048;
+
+/// Some samples in a row as one moment: each figure is the largest of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Moment {
+    /// Seconds on the clock of whose history it is, at the last sample.
+    pub time: f64,
+    /// The samples in it.
+    pub samples: u64,
+    /// One figure for each name; `None` where no sample had it.
+    pub values: Box<[Option<Bytes>]>,
+}
+
+/// Samples of the machine, thinned evenly as they get more.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    names: Vec<String>,
+    moments: Vec<Moment>,
+    /// How often neighbours were made one; each moment holds two to the power of this many samples.
+    halvings: u32,
+}
+
+impl History {
+    /// Adds a sample. The first one names the figures; later ones are taken in that order, by position.
+    pub fn push(&mut self, time: f64, figures: &[(String, Option<u64>)]) {
+        if self.names.is_empty() {
+            self.names = figures.iter().map(|(name, _)| name.clone()).collect();
+        }
+        let values = (0..self.names.len()).map(|at| figures.get(at).and_then(|(_, value)| value.map(Bytes))).collect();
+        // A clock that was set back draws no loops.
+        let time = self.moments.last().map_or(time, |last| last.time.max(time));
+        let moment = Moment { time, samples: 1, values };
+        let full = 1u64 << self.halvings;
+        match self.moments.last_mut() {
+            Some(last) if last.samples < full => last.join(&moment),
+            _ => self.moments.push(moment),
+        }
+        if self.moments.len() > MOMENTS {
+            self.moments = self.moments.chunks(2).map(joined).collect();
+            self.halvings += 1;
+        }
+    }
+
+    /// The names of the figures, in the order of [`Moment::values`].
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// All moments, in the order of time. Only the last one changes, as long as [`History::halvings`] stays.
+    #[must_use]
+    pub fn moments(&self) -> &[Moment] {
+        &self.moments
+    }
+
+    /// Grows whenever earlier moments change.
+    #[must_use]
+    pub fn halvings(&self) -> u32 {
+        self.halvings
+    }
+
+    /// The largest value that a figure ever had.
+    #[must_use]
+    pub fn highest(&self, name: &str) -> Option<Bytes> {
+        let at = self.names.iter().position(|known| known == name)?;
+        self.moments.iter().filter_map(|moment| moment.values[at]).max()
+    }
+
+    /// The values of a figure over time, where it is known.
+    pub fn curve(&self, name: &str) -> impl Iterator<Item = (f64, Bytes)> {
+        let at = self.names.iter().position(|known| known == name);
+        self.moments.iter().filter_map(move |moment| Some((moment.time, moment.values[at?]?)))
+    }
+}
+
+impl Moment {
+    /// Takes the moment after it in.
+    fn join(&mut self, next: &Moment) {
+        self.time = next.time;
+        self.samples += next.samples;
+        for (value, other) in self.values.iter_mut().zip(&next.values) {
+            // Something is more than nothing.
+            *value = (*value).max(*other);
+        }
+    }
+}
+
+fn joined(moments: &[Moment]) -> Moment {
+    let mut whole = moments[0].clone();
+    moments[1..].iter().for_each(|next| whole.join(next));
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(used: Option<u64>) -> [(String, Option<u64>); 2] {
+        [("used".to_owned(), used), ("other".to_owned(), None)]
+    }
+
+    #[test]
+    fn a_day_is_bounded_and_no_peak_is_lost() {
+        let mut history = History::default();
+        let samples = 24 * 3600 * 2;
+        for sample in 0..samples {
+            let used = if sample == 70_001 { 999 } else { 100 + sample % 7 };
+            history.push(sample as f64 / 2.0, &figures(Some(used)));
+        }
+        let moments = history.moments();
+        assert!(moments.len() <= MOMENTS && moments.len() > MOMENTS / 4, "{}", moments.len());
+        assert_eq!(moments.iter().map(|moment| moment.samples).sum::<u64>(), samples);
+        assert!(moments.is_sorted_by(|a, b| a.time < b.time));
+        assert_eq!(history.curve("used").filter(|(_, value)| *value == Bytes(999)).count(), 1);
+        assert_eq!((history.highest("used"), history.highest("other")), (Some(Bytes(999)), None));
+        assert_eq!(history.curve("absent").count(), 0);
+    }
+
+    #[test]
+    fn a_figure_that_is_there_now_and_then_is_kept_and_time_never_runs_back() {
+        let mut history = History::default();
+        for (time, used) in [(1.0, None), (0.5, Some(7)), (2.0, None)] {
+            history.push(time, &figures(used));
+        }
+        assert_eq!(history.curve("used").collect::<Vec<_>>(), [(1.0, Bytes(7))]);
+        history.push(3.0, &[]);
+        assert_eq!(history.moments()[3].values.len(), 2);
+    }
+}

@@ -1,0 +1,126 @@
+//! A process that is watched for itself, whatever it runs.
+
+use std::time::SystemTime;
+
+use lowtide_core::Bytes;
+use lowtide_sensors::{Cause, Detail, Process, Reading, Sample};
+use serde::Serialize;
+
+use crate::history::History;
+use crate::live::figures;
+use crate::run::span;
+
+/// A process that is watched for itself, and its memory since then.
+#[derive(Debug)]
+pub struct Watched {
+    pid: u32,
+    seen: Option<Process>,
+    began: SystemTime,
+    seconds: f64,
+    has_ended: bool,
+    history: History,
+}
+
+/// A watched process, as pages list it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WatchedRow {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program and its number.
+    pub name: String,
+    /// Whether it is there.
+    pub is_running: bool,
+    /// The same in words.
+    pub state_text: String,
+    /// Seconds that it was watched.
+    pub time: f64,
+    /// Memory in RAM, those below it included; the last that was seen.
+    pub resident: Option<Bytes>,
+    /// The most it had in RAM, without those below it, since it started.
+    pub peak: Option<Bytes>,
+    /// The most that it had on all cards together, since it is watched.
+    pub on_cards: Option<Bytes>,
+}
+
+impl Watched {
+    /// Watches a process from `now` on.
+    #[must_use]
+    pub fn new(pid: u32, now: SystemTime) -> Watched {
+        Watched { pid, seen: None, began: now, seconds: 0.0, has_ended: false, history: History::default() }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Its memory, and that of the machine, over the seconds since it is watched.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The name of its program and its number.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match &self.seen {
+            Some(process) => format!("{} ({})", process.name, self.pid),
+            None => format!("process {}", self.pid),
+        }
+    }
+
+    /// The state in one sentence.
+    #[must_use]
+    pub fn state_text(&self) -> String {
+        match (self.has_ended, &self.seen) {
+            (false, _) => "The process is running.".to_owned(),
+            (true, None) => "The process has ended.".to_owned(),
+            (true, Some(process)) => format!(
+                "The process has ended, after {} of watching; it had at most {} in RAM.",
+                span(self.seconds as u64),
+                Bytes(process.peak_bytes)
+            ),
+        }
+    }
+
+    /// The process as pages list it.
+    #[must_use]
+    pub fn row(&self) -> WatchedRow {
+        let last = |name| self.history.curve(name).last().map(|(_, bytes)| bytes);
+        let below = last("children_resident").unwrap_or_default();
+        WatchedRow {
+            pid: self.pid,
+            name: self.name(),
+            is_running: !self.has_ended,
+            state_text: self.state_text(),
+            time: self.seconds,
+            resident: last("process_resident").map(|resident| resident.saturating_add(below)),
+            peak: self.seen.as_ref().map(|process| Bytes(process.peak_bytes)),
+            on_cards: self.history.highest("process_on_cards"),
+        }
+    }
+
+    /// Takes a sample; none counts after its end.
+    pub(crate) fn add(&mut self, now: SystemTime, sample: &Sample, detail: Option<&Detail>) {
+        if self.has_ended {
+            return;
+        }
+        match &sample.process {
+            Reading::Known(process) => self.seen = Some(process.clone()),
+            Reading::Missing(missing) if missing.cause == Cause::Ended => {
+                self.has_ended = true;
+                return;
+            }
+            Reading::Missing(_) => {}
+        }
+        self.seconds = now.duration_since(self.began).unwrap_or_default().as_secs_f64();
+        self.history.push(self.seconds, &figures(sample, detail));
+    }
+}
