@@ -7,6 +7,7 @@ mod data;
 mod engine;
 mod output;
 mod pack;
+mod page_of_run;
 mod report;
 mod run_of;
 mod sampling;
@@ -84,7 +85,7 @@ enum Explained {
 
 fn main() -> ExitCode {
     match Lowtide::parse().command {
-        Command::Train { args } => engine::become_engine("train", &args),
+        Command::Train { args } => engine::train(&args),
         Command::Help { command: Some(Explained::Train) } => engine::become_engine("train", &["--help".into()]),
         Command::Eval { args } => engine::become_engine("eval", &args),
         Command::Help { command: Some(Explained::Eval) } => engine::become_engine("eval", &["--help".into()]),

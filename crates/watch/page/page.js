@@ -312,15 +312,14 @@ function showLegend(data) {
     ...marked("saved", "--save", "checkpoint", "mark"));
 }
 
-function cardName(name) { return name.replace(/^gpu(\d+)_used$/, "GPU $1"); }
+function cardName(name) { return name === "device_used" ? "the card" : name.replace(/^gpu(\d+)_used$/, "GPU $1"); }
 function showHostLegend(data) {
   if (!hasHost(data)) return;
-  const [used] = hostUse(data);
   const own = view.runs[view.chosen].isProcess ? "this process" : "this run";
   byId("host-legend").replaceChildren(
     ...(has(data.host.process_resident) ? [entry("--own", own)] : []),
-    ...(data.host.children_resident.some((value) => value > 0) ? [entry("--below", "its children")] : []),
-    entry("--reserved", used === "cgroup_used" ? "its group, page cache included" : "all of the machine", "stroke"),
+    ...((data.host.children_resident || []).some((value) => value > 0) ? [entry("--below", "its children")] : []),
+    ...(has(data.host.host_used) ? [entry("--reserved", "all who share the host", "stroke")] : []),
     ...(hostLimitIsNear(data) ? [entry("--line", "the most there is", "stroke dash")] : []));
 }
 
@@ -341,22 +340,27 @@ function runCards(data) {
   const all = cards(data);
   if (run.isProcess) return all;
   if (!run.head || !run.head.device.startsWith("cuda")) return [];
+  if (has(data.host.device_used)) return ["device_used"];
   const own = new Set(view.live.on_cards.filter((holder) => holder.watched).map((holder) => `gpu${holder.card}_used`));
   return all.length === 1 ? all : all.filter((name) => own.has(name));
 }
-/** What is taken of the host: by the control group where it has a limit, else by all. */
-function hostUse(data) {
-  const limited = has(data.host.cgroup_left) && has(data.host.cgroup_used);
-  return limited ? ["cgroup_used", data.host.cgroup_used] : ["system_used", data.host.system_used];
-}
 function together(data) {
-  const { process_resident: own, children_resident: below } = data.host;
+  const { process_resident: own = [], children_resident: below = [] } = data.host;
   return own.map((value, at) => (value === null ? null : value + (below[at] || 0)));
 }
-function hostMost(data) { return Math.max(1024, ...hostUse(data)[1].map(Number), ...together(data).map(Number)); }
-function hostLimitIsNear(data) {
-  const limit = view.live && view.live.host_limit;
-  return Boolean(limit) && limit < 2.5 * hostMost(data);
+function hostMost(data) {
+  return Math.max(1024, ...(data.host.host_used || []).map(Number), ...together(data).map(Number));
+}
+/** The most memory of the host that there is: as the run noted it, or as it is now. */
+function hostLimit() {
+  const { figures } = view.runs[view.chosen];
+  return (figures && figures.host_total) || (view.live && view.live.host_limit);
+}
+function hostLimitIsNear(data) { return Boolean(hostLimit()) && hostLimit() < 2.5 * hostMost(data); }
+/** Times and values of a figure where it is known: a run notes some less often than others are sampled. */
+function known(host, name) {
+  const at = (host[name] || []).flatMap((value, index) => (value === null ? [] : [index]));
+  return [at.map((index) => host.time[index]), at.map((index) => host[name][index])];
 }
 
 // ---- charts
@@ -545,10 +549,10 @@ function drawMemory(data) {
   within(pen, scale, () => {
     shade(pen, data, scale);
     for (const name of runCards(data)) {
-      trace(pen, data.host.time, data.host[name], scale); stroke(pen, "--card-used", 1.2);
+      trace(pen, ...known(data.host, name), scale); stroke(pen, "--card-used", 1.2);
     }
     if (view.runs[view.chosen].isProcess && has(data.host.process_on_cards)) {
-      area(pen, data.host.time, data.host.process_on_cards, scale, "--peak", 0.5);
+      area(pen, ...known(data.host, "process_on_cards"), scale, "--peak", 0.5);
     }
     area(pen, points.time, points.peak, scale, "--peak", 0.38);
     trace(pen, points.time, points.peak, scale); stroke(pen, "--peak", 1.5);
@@ -573,15 +577,15 @@ function drawHost(data) {
   const size = canvas("host");
   const { pen } = size;
   const range = timeRange(data);
-  const limit = hostLimitIsNear(data) ? view.live.host_limit : 0;
+  const limit = hostLimitIsNear(data) ? hostLimit() : 0;
   const high = Math.max(hostMost(data), limit) * 1.07;
   const scale = scales(size, range, 0, high, 8);
   axes(pen, scale, range, ticks(0, high, 4, 1024), rounded);
   within(pen, scale, () => {
     const { time } = data.host;
     area(pen, time, together(data), scale, "--below", 0.7);
-    area(pen, time, data.host.process_resident, scale, "--own", 0.75);
-    trace(pen, time, hostUse(data)[1], scale); stroke(pen, "--reserved", 1.5);
+    area(pen, time, data.host.process_resident || [], scale, "--own", 0.75);
+    trace(pen, ...known(data.host, "host_used"), scale); stroke(pen, "--reserved", 1.5);
     if (limit) {
       trace(pen, range, [limit, limit], scale); stroke(pen, "--line", 1.8, [7, 4]);
     }
@@ -697,14 +701,14 @@ function hostRows(data) {
   const [from, to] = timeRange(data);
   // Samples are there only from when somebody watched.
   if (Math.abs(host.time[at] - view.hover) > Math.max(3, (to - from) / 50)) return [];
-  const known = (name, words) => (host[name] && host[name][at] !== null ? [[words, bytes(host[name][at])]] : []);
+  const told = (name, words) => (host[name] && host[name][at] !== null ? [[words, bytes(host[name][at])]] : []);
   return [
     ...(view.runs[view.chosen].isProcess ? [["time", span(host.time[at])]] : []),
-    ...runCards(data).flatMap((name) => known(name, `whole ${cardName(name)}`)),
-    ...(cards(data).length > 0 ? known("process_on_cards", "of it this process") : []),
-    ...known("process_resident", "process, on the host"),
-    ...(host.children_resident[at] > 0 ? known("children_resident", "its children") : []),
-    ...known(hostUse(data)[0], "host in use"),
+    ...runCards(data).flatMap((name) => told(name, `all on ${cardName(name)}`)),
+    ...(cards(data).length > 0 ? told("process_on_cards", "of it this process") : []),
+    ...told("process_resident", "process, on the host"),
+    ...(host.children_resident && host.children_resident[at] > 0 ? told("children_resident", "its children") : []),
+    ...told("host_used", "all on the host"),
   ];
 }
 
@@ -764,13 +768,18 @@ function choose(id) {
   show();
 }
 
+/** The first values; what a figure that came later has not is missing. */
+function upTo(values, number) {
+  return values.slice(0, number).concat(Array(Math.max(0, number - values.length)).fill(null));
+}
+
 /** Takes what is new of a run into what is there. */
 function take(id, news) {
   const known = view.data[id];
   const anew = !known || known.generation !== news.generation;
   const kept = anew ? { points: {}, marks: [], host: {} } : known;
   const columns = (old, more, from) => Object.fromEntries(Object.entries(more)
-    .map(([name, values]) => [name, (old[name] || []).slice(0, from).concat(values)]));
+    .map(([name, values]) => [name, upTo(old[name] || [], from).concat(values)]));
   const points = columns(kept.points, news.points, news.points_from);
   const host = columns(kept.host, news.host, news.host_from);
   const marks = kept.marks.slice(0, news.marks_from).concat(news.marks);

@@ -103,7 +103,7 @@ fn host(history: &History, from: usize) -> Value {
     let mut columns = serde_json::Map::new();
     columns.insert("time".to_owned(), moments.iter().map(|moment| rounded(moment.time)).collect());
     for (at, name) in history.names().iter().enumerate() {
-        columns.insert(name.clone(), moments.iter().map(|moment| json!(moment.values[at])).collect());
+        columns.insert(name.clone(), History::column(moments, at).map(|value| json!(value)).collect());
     }
     Value::Object(columns)
 }

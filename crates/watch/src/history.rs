@@ -12,8 +12,8 @@ pub struct Moment {
     pub time: f64,
     /// The samples in it.
     pub samples: u64,
-    /// One figure for each name; `None` where no sample had it.
-    pub values: Box<[Option<Bytes>]>,
+    /// One figure for each name, as far as names were known; `None` where no sample had it.
+    values: Vec<Option<Bytes>>,
 }
 
 /// Samples of the machine, thinned evenly as they get more.
@@ -26,12 +26,18 @@ pub struct History {
 }
 
 impl History {
-    /// Adds a sample. The first one names the figures; later ones are taken in that order, by position.
-    pub fn push(&mut self, time: f64, figures: &[(String, Option<u64>)]) {
-        if self.names.is_empty() {
-            self.names = figures.iter().map(|(name, _)| name.clone()).collect();
+    /// Adds figures of a moment; those without a value are left out of it.
+    pub fn push(&mut self, time: f64, figures: &[(&str, Option<u64>)]) {
+        let mut values = vec![None; self.names.len()];
+        for (name, value) in figures {
+            match self.names.iter().position(|known| known == name) {
+                Some(at) => values[at] = value.map(Bytes),
+                None => {
+                    self.names.push((*name).to_owned());
+                    values.push(value.map(Bytes));
+                }
+            }
         }
-        let values = (0..self.names.len()).map(|at| figures.get(at).and_then(|(_, value)| value.map(Bytes))).collect();
         // A clock that was set back draws no loops.
         let time = self.moments.last().map_or(time, |last| last.time.max(time));
         let moment = Moment { time, samples: 1, values };
@@ -46,10 +52,15 @@ impl History {
         }
     }
 
-    /// The names of the figures, in the order of [`Moment::values`].
+    /// The names of the figures.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// A figure of these moments, by the place of its name.
+    pub(crate) fn column<'a>(moments: &'a [Moment], at: usize) -> impl Iterator<Item = Option<Bytes>> + 'a {
+        moments.iter().map(move |moment| moment.values.get(at).copied().flatten())
     }
 
     /// All moments, in the order of time. Only the last one changes, as long as [`History::halvings`] stays.
@@ -67,14 +78,15 @@ impl History {
     /// The largest value that a figure ever had.
     #[must_use]
     pub fn highest(&self, name: &str) -> Option<Bytes> {
-        let at = self.names.iter().position(|known| known == name)?;
-        self.moments.iter().filter_map(|moment| moment.values[at]).max()
+        self.curve(name).map(|(_, value)| value).max()
     }
 
     /// The values of a figure over time, where it is known.
     pub fn curve(&self, name: &str) -> impl Iterator<Item = (f64, Bytes)> {
-        let at = self.names.iter().position(|known| known == name);
-        self.moments.iter().filter_map(move |moment| Some((moment.time, moment.values[at?]?)))
+        // No moment has a figure at this place.
+        let at = self.names.iter().position(|known| known == name).unwrap_or(usize::MAX);
+        let values = History::column(&self.moments, at);
+        self.moments.iter().zip(values).filter_map(|(moment, value)| Some((moment.time, value?)))
     }
 }
 
@@ -83,6 +95,7 @@ impl Moment {
     fn join(&mut self, next: &Moment) {
         self.time = next.time;
         self.samples += next.samples;
+        self.values.resize(self.values.len().max(next.values.len()), None);
         for (value, other) in self.values.iter_mut().zip(&next.values) {
             // Something is more than nothing.
             *value = (*value).max(*other);
@@ -100,8 +113,8 @@ fn joined(moments: &[Moment]) -> Moment {
 mod tests {
     use super::*;
 
-    fn figures(used: Option<u64>) -> [(String, Option<u64>); 2] {
-        [("used".to_owned(), used), ("other".to_owned(), None)]
+    fn figures(used: Option<u64>) -> [(&'static str, Option<u64>); 2] {
+        [("used", used), ("other", None)]
     }
 
     #[test]
@@ -128,7 +141,19 @@ mod tests {
             history.push(time, &figures(used));
         }
         assert_eq!(history.curve("used").collect::<Vec<_>>(), [(1.0, Bytes(7))]);
-        history.push(3.0, &[]);
-        assert_eq!(history.moments()[3].values.len(), 2);
+    }
+
+    #[test]
+    fn names_may_come_later_and_in_another_order() {
+        let mut history = History::default();
+        for time in 0..MOMENTS as u64 {
+            history.push(time as f64, &[("a", Some(time))]);
+        }
+        history.push(5000.0, &[("b", Some(1)), ("a", Some(2))]);
+        history.push(5001.0, &[("b", Some(3))]);
+        assert_eq!((history.halvings(), history.names()), (1, &["a".to_owned(), "b".to_owned()][..]));
+        assert_eq!(history.curve("b").collect::<Vec<_>>(), [(5001.0, Bytes(3))]);
+        assert_eq!(history.curve("a").last(), Some((5001.0, Bytes(2))));
+        assert_eq!(history.highest("a"), Some(Bytes(MOMENTS as u64 - 1)));
     }
 }

@@ -28,7 +28,7 @@ pub use board::{Board, RUNS, Row, newest_in};
 pub use error::WatchError;
 pub use follow::{Follow, SLICE, Seen};
 pub use history::{History, MOMENTS, Moment};
-pub use live::{Gauge, Holder, Live};
+pub use live::{CHILDREN, DEVICE_USED, Gauge, HOST_USED, Holder, Live, ON_CARDS, RESIDENT};
 pub use marks::{Kind, MARKS, Mark, Marks};
 pub use page::report;
 pub use run::{Figures, Head, Run, State, span};

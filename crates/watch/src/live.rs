@@ -3,8 +3,21 @@
 //! This crate measures nothing. Whoever owns a [`Board`](crate::Board) hands samples to it.
 
 use lowtide_core::Bytes;
-use lowtide_sensors::{Cause, Cgroup, Detail, Gpu, Machine, Reading, Sample};
+use lowtide_sensors::{Cause, Cgroup, Detail, Gpu, GpuMemory, Machine, Reading, Sample};
 use serde::Serialize;
+
+use crate::history::History;
+
+/// Memory of a process in RAM.
+pub const RESIDENT: &str = "process_resident";
+/// Memory of the processes below it in RAM.
+pub const CHILDREN: &str = "children_resident";
+/// What the process and those below it hold on all cards.
+pub const ON_CARDS: &str = "process_on_cards";
+/// What is taken of the host by all who share it.
+pub const HOST_USED: &str = "host_used";
+/// What is taken of a run's device by all programs.
+pub const DEVICE_USED: &str = "device_used";
 
 /// The most processes that are listed of the watched one and those below it, and of each card.
 const LISTED: usize = 12;
@@ -92,13 +105,19 @@ impl Live {
     }
 }
 
-/// The figures of a sample that make curves: those of the sample, and what the watched processes hold on all cards.
-pub(crate) fn figures(sample: &Sample, detail: Option<&Detail>) -> Vec<(String, Option<u64>)> {
-    let mut figures = sample.figures();
-    let is_there = sample.process.known().is_some();
-    let on_cards = detail.filter(|_| is_there).and_then(held_on_cards);
-    figures.push(("process_on_cards".to_owned(), on_cards));
-    figures
+/// Takes the figures of a sample that make curves into a history.
+pub(crate) fn record(history: &mut History, time: f64, sample: &Sample, detail: Option<&Detail>) {
+    let process = sample.process.known();
+    let cards = &sample.gpus.cards;
+    let names: Vec<String> = cards.iter().map(|card| format!("gpu{}_used", card.index)).collect();
+    let mut figures = vec![
+        (RESIDENT, process.map(|process| process.resident_bytes)),
+        (CHILDREN, process.map(|_| sample.children.resident_bytes)),
+        (ON_CARDS, process.and(detail).and_then(held_on_cards)),
+        (HOST_USED, host_used(sample, detail)),
+    ];
+    figures.extend(names.iter().zip(cards).map(|(name, card)| (name.as_str(), card.memory.known().map(taken))));
+    history.push(time, &figures);
 }
 
 /// What the watched processes hold on all cards; nothing where the driver does not tell.
@@ -113,6 +132,24 @@ fn host_limit(sample: &Sample) -> Option<Bytes> {
     machine.into_iter().chain(group).min().map(Bytes)
 }
 
+/// What is taken of the host: by the control group that limits the process, page cache that is given back first left
+/// out, else by all.
+fn host_used(sample: &Sample, detail: Option<&Detail>) -> Option<u64> {
+    let machine = sample.machine.known();
+    let total = machine.map_or(u64::MAX, |machine| machine.total_bytes);
+    let group = sample.cgroup.known().filter(|group| group.limit_bytes.is_some_and(|limit| limit < total));
+    let idle = detail.and_then(|detail| detail.cgroup_inactive_file_bytes.known()).copied().unwrap_or(0);
+    match group.and_then(|group| group.used_bytes) {
+        Some(used) => Some(used.saturating_sub(idle)),
+        None => machine.map(Machine::used_bytes),
+    }
+}
+
+/// What cannot be had of a card, its driver's part included.
+fn taken(memory: &GpuMemory) -> u64 {
+    memory.used_bytes.saturating_add(memory.driver_bytes)
+}
+
 fn card(card: &Gpu) -> Option<Gauge> {
     let memory = card.memory.known()?;
     let told = [
@@ -120,7 +157,7 @@ fn card(card: &Gpu) -> Option<Gauge> {
         card.temperature_celsius.known().map(|degrees| format!("{degrees} °C")),
         Some(card.name.clone()).filter(|name| !name.is_empty()),
     ];
-    let used = Bytes(memory.used_bytes.saturating_add(memory.driver_bytes));
+    let used = Bytes(taken(memory));
     let (name, of) = (format!("GPU {}", card.index), Some(Bytes(memory.total_bytes)));
     Some(Gauge { name, used, of, note: joined(told) })
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::alive;
 use crate::follow::{Follow, Seen};
 use crate::history::History;
-use crate::live::figures;
+use crate::live::{DEVICE_USED, HOST_USED, RESIDENT, record};
 use crate::marks::{Kind, Mark, Marks};
 use crate::story::sentence;
 use crate::timeline::{Point, Timeline};
@@ -107,6 +107,8 @@ pub struct Figures {
     pub freed: Bytes,
     /// Checkpoints written.
     pub saved: u64,
+    /// Memory of the host, or what its control group may take of it.
+    pub host_total: Option<Bytes>,
 }
 
 /// A run folder, and what is known of the run in it.
@@ -118,7 +120,6 @@ pub struct Run {
     story: Story,
     state: State,
     process: Option<u32>,
-    history: History,
     /// When the last event was written.
     written: Option<SystemTime>,
     /// Whether all that is written was read.
@@ -133,6 +134,7 @@ struct Story {
     head: Option<Head>,
     figures: Figures,
     timeline: Timeline,
+    history: History,
     marks: Marks,
     ended: Option<&'static str>,
     /// Seconds of the starts before the present one.
@@ -161,7 +163,6 @@ impl Run {
             story: Story::default(),
             state: State::Waiting,
             process: None,
-            history: History::default(),
             written: None,
             is_read: false,
             summary: None,
@@ -175,15 +176,12 @@ impl Run {
     ///
     /// What the system answers where the events may not be read.
     pub fn look(&mut self, now: SystemTime) -> io::Result<bool> {
-        let (story, history) = (&mut self.story, &mut self.history);
+        let story = &mut self.story;
         let mut is_new = false;
         let more = self.follow.read(|seen| {
             is_new = true;
             match seen {
-                Seen::Anew => {
-                    *story = Story { readings: story.readings + 1, ..Story::default() };
-                    *history = History::default();
-                }
+                Seen::Anew => *story = Story { readings: story.readings + 1, ..Story::default() },
                 Seen::Line(line) => story.read(line),
             }
         })?;
@@ -203,7 +201,8 @@ impl Run {
         // Events carry no time of day. The last one was written when the file was, which joins the two clocks.
         let (Some(written), true) = (self.written, self.is_read && self.state == State::Running) else { return };
         let since = now.duration_since(written).unwrap_or_default().as_secs_f64();
-        self.history.push(self.story.figures.time + since, &figures(sample, detail));
+        let time = self.story.figures.time + since;
+        record(&mut self.story.history, time, sample, detail);
     }
 
     /// The name by which it is told from others.
@@ -248,10 +247,10 @@ impl Run {
         &self.story.timeline
     }
 
-    /// Memory of its process and of the machine over time, as far as somebody watched.
+    /// Memory of its process and of the machine over time: as the run noted it, and closer where somebody watched.
     #[must_use]
     pub fn history(&self) -> &History {
-        &self.history
+        &self.story.history
     }
 
     /// What happened besides steps.
@@ -276,7 +275,7 @@ impl Run {
     #[must_use]
     pub fn generation(&self) -> String {
         let story = &self.story;
-        let host = self.history.halvings();
+        let host = story.history.halvings();
         format!("{}.{}.{}.{host}", story.readings, story.timeline.halvings(), story.marks.thinnings())
     }
 
@@ -357,6 +356,15 @@ impl Story {
                 });
             }
             Event::StepDone { .. } => self.step(time, event),
+            Event::Memory { device_used, resident, host_used, host_total, .. } => {
+                figures.host_total = host_total.or(figures.host_total);
+                let noted = [
+                    (RESIDENT, Some(resident.get())),
+                    (HOST_USED, host_used.map(Bytes::get)),
+                    (DEVICE_USED, device_used.map(Bytes::get)),
+                ];
+                self.history.push(time, &noted);
+            }
             Event::OutOfMemory { .. } => {
                 figures.out_of_memory += 1;
                 self.unanswered += 1;

@@ -7,7 +7,7 @@ use lowtide_sensors::{Cause, Detail, Process, Reading, Sample};
 use serde::Serialize;
 
 use crate::history::History;
-use crate::live::figures;
+use crate::live::{CHILDREN, ON_CARDS, RESIDENT, record};
 use crate::run::span;
 
 /// A process that is watched for itself, and its memory since then.
@@ -94,16 +94,16 @@ impl Watched {
     #[must_use]
     pub fn row(&self) -> WatchedRow {
         let last = |name| self.history.curve(name).last().map(|(_, bytes)| bytes);
-        let below = last("children_resident").unwrap_or_default();
+        let below = last(CHILDREN).unwrap_or_default();
         WatchedRow {
             pid: self.pid,
             name: self.name(),
             is_running: !self.has_ended,
             state_text: self.state_text(),
             time: self.seconds,
-            resident: last("process_resident").map(|resident| resident.saturating_add(below)),
+            resident: last(RESIDENT).map(|resident| resident.saturating_add(below)),
             peak: self.seen.as_ref().map(|process| Bytes(process.peak_bytes)),
-            on_cards: self.history.highest("process_on_cards"),
+            on_cards: self.history.highest(ON_CARDS),
         }
     }
 
@@ -121,6 +121,6 @@ impl Watched {
             Reading::Missing(_) => {}
         }
         self.seconds = now.duration_since(self.began).unwrap_or_default().as_secs_f64();
-        self.history.push(self.seconds, &figures(sample, detail));
+        record(&mut self.history, self.seconds, sample, detail);
     }
 }

@@ -1,7 +1,9 @@
 //! What `lowtide top` draws of the machine, its cards and its processes.
 
+use std::collections::HashMap;
+
 use lowtide_core::Bytes;
-use lowtide_watch::{Gauge, History, Holder, Live, Watched};
+use lowtide_watch::{CHILDREN, Gauge, HOST_USED, History, Holder, Live, RESIDENT, Watched};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style, Stylize};
@@ -67,7 +69,7 @@ fn holder(holder: &Holder) -> Line<'static> {
 pub(super) fn draw_history(frame: &mut Frame<'_>, history: &History, limit: Option<Bytes>, end: f64, area: Rect) {
     let curve = |name: &str| history.curve(name).map(|(time, bytes)| (time, bytes.get() as f64)).collect::<Vec<_>>();
     let own = with_children(history);
-    let used = if history.highest("cgroup_left").is_some() { curve("cgroup_used") } else { curve("system_used") };
+    let used = curve(HOST_USED);
     let most = own.iter().chain(&used).map(|(_, bytes)| *bytes).fold(1024.0, f64::max);
     let limit = limit.map(|limit| limit.get() as f64).filter(|limit| *limit < 2.5 * most);
     let high = most.max(limit.unwrap_or(0.0)) * 1.08;
@@ -92,11 +94,11 @@ pub(super) fn draw_history(frame: &mut Frame<'_>, history: &History, limit: Opti
     frame.render_widget(chart, area);
 }
 
+/// What a run notes of itself says nothing of children.
 fn with_children(history: &History) -> Vec<(f64, f64)> {
-    let below: Vec<(f64, Bytes)> = history.curve("children_resident").collect();
-    // Both are there or both are not.
-    let own = history.curve("process_resident").zip(below);
-    own.map(|((time, own), (_, below))| (time, own.saturating_add(below).get() as f64)).collect()
+    let below: HashMap<u64, Bytes> = history.curve(CHILDREN).map(|(time, bytes)| (time.to_bits(), bytes)).collect();
+    let sum = |time: f64, own: Bytes| own.saturating_add(below.get(&time.to_bits()).copied().unwrap_or_default());
+    history.curve(RESIDENT).map(|(time, own)| (time, sum(time, own).get() as f64)).collect()
 }
 
 /// A process that is watched for itself, in two lines.

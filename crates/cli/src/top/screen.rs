@@ -148,7 +148,8 @@ fn draw_charts(frame: &mut Frame<'_>, board: &Board, run: &Run, area: Rect) {
     if has_history {
         let last = run.history().moments().last().map_or(0.0, |moment| moment.time);
         let end = run.figures().time.max(last).max(1.0);
-        machine::draw_history(frame, run.history(), board.live().host_limit, end, host);
+        let limit = run.figures().host_total.or(board.live().host_limit);
+        machine::draw_history(frame, run.history(), limit, end, host);
     }
     if is_tall {
         draw_loss(frame, run, loss);

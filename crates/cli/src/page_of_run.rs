@@ -1,0 +1,87 @@
+//! The page that `lowtide train --watch` starts with a run, and that ends with it.
+//!
+//! This process turns into the engine, so signals and exit codes are the run's own. The page is a process below it, in
+//! a group of its own: Ctrl-C is for the run alone. It watches its parent, and ends when that has.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::output::Failure;
+
+const FLAG: &str = "--watch";
+
+/// The port that the page is to have; the first free one where none was named.
+pub(crate) type Port = Option<u16>;
+
+/// Whether a page is asked for, and the words without that.
+pub(crate) fn asked(args: &[OsString]) -> Result<(Option<Port>, Vec<OsString>), Failure> {
+    let mut port = None;
+    let mut rest = Vec::new();
+    for arg in args {
+        match arg.to_str().and_then(|text| text.strip_prefix(FLAG)) {
+            Some("") => port = Some(None),
+            Some(value) if value.starts_with('=') => port = Some(Some(number(&value[1..])?)),
+            _ => rest.push(arg.clone()),
+        }
+    }
+    Ok((port, rest))
+}
+
+fn number(text: &str) -> Result<u16, Failure> {
+    text.parse().map_err(|_| {
+        let hint = "--watch alone takes the first free port from 7823 on";
+        Failure::bad_input(format!("{FLAG}={text}: this is no port"), Some(hint.to_owned()))
+    })
+}
+
+/// Starts the page beside this process, and says where it is.
+pub(crate) fn start(port: Port) -> Result<(), Failure> {
+    let refused = |what: String| Failure::bad_input(what, None);
+    let program = env::current_exe().map_err(|error| refused(format!("cannot tell where this program is: {error}")))?;
+    let mut command = Command::new(program);
+    command.args(["watch", "--json", "--with-parent", &std::process::id().to_string()]);
+    if let Some(port) = port {
+        command.args(["--port", &port.to_string()]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().map_err(|error| refused(format!("the page cannot be started: {error}")))?;
+    let mut line = String::new();
+    let told = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
+    let url = serde_json::from_str::<Value>(&line).ok().and_then(|told| Some(told["url"].as_str()?.to_owned()));
+    match (told, url) {
+        (Some(Ok(_)), Some(url)) => {
+            // Standard output may be for events alone.
+            eprintln!("watch this run at {url}");
+            Ok(())
+        }
+        // It has said itself why.
+        _ => Err(refused(format!("without its page the run is not started; leave {FLAG} out to do so"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_flag_is_taken_out() {
+        let check = |text: &str, port: Option<Port>, rest: &str| {
+            assert_eq!(asked(&words(text)).unwrap(), (port, words(rest)), "{text}");
+        };
+        check("a.yaml --line 3GiB", None, "a.yaml --line 3GiB");
+        check("a.yaml --watch --json", Some(None), "a.yaml --json");
+        check("--watch=8000 a.yaml", Some(Some(8000)), "a.yaml");
+        check("a.yaml --watcher --set watch.seconds=1", None, "a.yaml --watcher --set watch.seconds=1");
+        assert_eq!(asked(&words("a.yaml --watch=x")).unwrap_err().text, "--watch=x: this is no port");
+        assert!(asked(&words("--watch=")).is_err());
+    }
+}
