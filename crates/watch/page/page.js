@@ -75,8 +75,12 @@ function show() {
   byId("host-part").hidden = !hasHost(data);
   showChips();
   showState(run);
-  if (run.isProcess) showProcessFigures(run); else showFigures(run);
-  showHolding(run);
+  if (run.isProcess) {
+    showProcessFigures(run);
+  } else {
+    showFigures(run);
+    showHolding(run);
+  }
   showLive();
   showCompare();
   showSummary(data);
@@ -826,13 +830,13 @@ async function poll() {
     const wanted = view.runs.filter(isWanted);
     await Promise.all(wanted.map((run) => askForRun(run.id)));
     view.lost = false;
-    show();
   } catch (error) {
     view.lost = true;
     say("lowtide watch does not answer: it has ended, or the way to it is cut. This is what it said last.");
   }
   polls += 1;
   setTimeout(poll, document.hidden ? 5000 : view.lost ? 3000 : 1000);
+  if (!view.lost) show();
 }
 
 if (embedded) {

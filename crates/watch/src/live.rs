@@ -80,17 +80,24 @@ impl Live {
         live.gauges.extend(sample.machine.known().and_then(swap));
         live.notes.extend(notes(sample, detail));
         if let Some(detail) = detail {
-            live.list(detail);
+            live.list_cards(detail);
+            // The list may be older than the end of the watched process.
+            if sample.process.known().is_some() {
+                live.list_holders(detail);
+            }
         }
         live
     }
 
-    fn list(&mut self, detail: &Detail) {
+    fn list_holders(&mut self, detail: &Detail) {
         let mut holders: Vec<Holder> = detail.processes.iter().map(holder).collect();
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.used));
-        self.unlisted = holders.len().saturating_sub(LISTED);
+        self.unlisted += holders.len().saturating_sub(LISTED);
         holders.truncate(LISTED);
         self.holders = holders;
+    }
+
+    fn list_cards(&mut self, detail: &Detail) {
         for card in &detail.cards {
             let found = card.processes.known().map_or(&[][..], Vec::as_slice);
             self.unlisted += found.len().saturating_sub(LISTED);

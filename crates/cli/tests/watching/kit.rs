@@ -1,9 +1,12 @@
 //! Made-up runs, and the program as it is started.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lowtide_core::{Bytes, Ending, Event, Line, MicroBatch, Phase, Reason, Record, Rung, Step};
 use lowtide_core::{Measures, Metrics};
@@ -120,6 +123,26 @@ impl Written {
     }
 }
 
+/// What a page answers, without its head.
+pub(crate) fn get(url: &str, target: &str) -> String {
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /{target} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// Waits for what takes a moment; fails after a long one.
+#[track_caller]
+pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(40), "it never happened");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// `lowtide watch` under way; ended by its id when this goes.
 pub(crate) struct Watching {
     pub(crate) child: Child,
@@ -128,10 +151,19 @@ pub(crate) struct Watching {
 
 impl Watching {
     pub(crate) fn start(place: &Place, words: &str) -> Watching {
-        let mut child = place.command(&format!("watch --json {words}")).stdout(Stdio::piped()).spawn().unwrap();
+        Watching::of(place.command(&format!("watch --json {words}"))).unwrap()
+    }
+
+    /// Starts a command that says where its page is; `None` where it does not.
+    pub(crate) fn of(mut command: Command) -> Option<Watching> {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Watching { child, told: serde_json::from_str(&line).unwrap() }
+        let told = serde_json::from_str(&line);
+        if told.is_err() {
+            child.wait().unwrap();
+        }
+        Some(Watching { child, told: told.ok()? })
     }
 
     pub(crate) fn url(&self) -> &str {

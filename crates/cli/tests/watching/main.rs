@@ -4,6 +4,7 @@
 
 mod browser;
 mod kit;
+mod machine;
 mod page;
 mod report;
 mod top;

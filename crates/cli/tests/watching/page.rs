@@ -6,7 +6,7 @@ use crate::browser::Browser;
 use crate::kit::{Place, Watching, Written};
 
 /// Whether a canvas shows something in about this colour.
-fn has_colour(canvas: &str, style: &str) -> String {
+pub(crate) fn has_colour(canvas: &str, style: &str) -> String {
     format!(
         "(() => {{ const c = document.getElementById('{canvas}'); const probe = document.createElement('canvas'); \
          const p = probe.getContext('2d'); p.fillStyle = colour('{style}'); p.fillRect(0, 0, 1, 1); \

@@ -38,11 +38,11 @@ fn a_sample_in_words() {
 fn what_cannot_be_had_is_told_and_nothing_is_normal() {
     let mut sample = sample(10, 6 * GIB);
     sample.gpus = Gpus { cards: Vec::new(), missing: Some(Missing { cause: Cause::Absent, detail: "no".to_owned() }) };
-    sample.process = missing(Cause::NotAsked, "no process is watched");
     sample.cgroup = missing(Cause::Absent, "none");
     let mut detail = detail(10);
     detail.processes[0].proportional_bytes = missing(Cause::Denied, "permission denied");
     insta::assert_snapshot!(told(&Live::of(&sample, Some(&detail), "this run", None)), @r#"
+    this run: 6.00 GiB; python3, process 10, at most 9.00 GiB, 8 children with 2.00 GiB
     host: 24.00 GiB of 64.00 GiB; 40.00 GiB available, work waits for memory 2.5 % of the time
     swap: 1.00 GiB of 8.00 GiB; -
     Some(0) 10 "python3" Some(Bytes(32212254720))
@@ -54,6 +54,7 @@ fn what_cannot_be_had_is_told_and_nothing_is_normal() {
     "#);
     sample.gpus.missing = Some(Missing { cause: Cause::Denied, detail: "this user may not talk to it".to_owned() });
     sample.machine = missing(Cause::Absent, "/proc/meminfo: no such file");
+    sample.process = missing(Cause::NotAsked, "no process is watched");
     insta::assert_snapshot!(told(&Live::of(&sample, None, "this run", None)), @r#"
     Cards cannot be seen: this user may not talk to it.
     The memory of the machine cannot be read: /proc/meminfo: no such file.
