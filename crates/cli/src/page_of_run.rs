@@ -5,7 +5,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -48,20 +48,22 @@ pub(crate) fn start(port: Port) -> Result<(), Failure> {
     if let Some(port) = port {
         command.args(["--port", &port.to_string()]);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    // Nothing of this run's is left open in the page, so that who reads the run's output to its end does not wait.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(|error| refused(format!("the page cannot be started: {error}")))?;
     let mut line = String::new();
-    let told = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
-    let url = serde_json::from_str::<Value>(&line).ok().and_then(|told| Some(told["url"].as_str()?.to_owned()));
-    match (told, url) {
-        (Some(Ok(_)), Some(url)) => {
-            // Standard output may be for events alone.
-            eprintln!("watch this run at {url}");
-            Ok(())
-        }
-        // It has said itself why.
-        _ => Err(refused(format!("without its page the run is not started; leave {FLAG} out to do so"))),
+    let read = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
+    let told: Value = serde_json::from_str(&line).unwrap_or_default();
+    if let (Some(Ok(_)), Some(url)) = (read, told["url"].as_str()) {
+        // Standard output may be for events alone.
+        eprintln!("watch this run at {url}");
+        return Ok(());
     }
+    let mut why = String::new();
+    let _ = child.stderr.take().map(|mut out| out.read_to_string(&mut why));
+    let _ = child.wait();
+    let why = why.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("the page did not start").to_owned();
+    Err(Failure::bad_input(why, Some("the run was not started; --watch alone takes the next free port".to_owned())))
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ function show() {
   }
   showLive();
   showCompare();
+  showPlan(data);
   showSummary(data);
   showStory(data);
   showLegend(data);
@@ -264,6 +265,19 @@ function showSummary(data) {
   rows.push(...Object.entries(summary.metrics || {}).map(([name, value]) => [name, short(value)]));
   byId("summary").replaceChildren(...rows.map(([words, value]) =>
     element("tr", {}, element("td", {}, words), element("td", {}, value))));
+}
+
+function showPlan(data) {
+  const rows = (data && data.plan) || [];
+  byId("plan-card").hidden = rows.length === 0;
+  const percent = (row) => `${Math.round(100 * row.measured / row.foreseen)} %`;
+  const share = (row) => (row.foreseen && row.measured !== null ? percent(row) : "");
+  const cells = (row) => [row.what, row.foreseen ? bytes(row.foreseen) : "–", row.by || "",
+    row.measured === null ? "memory ran out" : bytes(row.measured), share(row)];
+  const line = (tag, texts) => element("tr", {}, ...texts.map((text) => element(tag, {}, text)));
+  byId("plan").replaceChildren(
+    element("thead", {}, line("th", ["", "foreseen", "by", "measured", ""])),
+    element("tbody", {}, ...rows.map((row) => line("td", cells(row)))));
 }
 
 const STORY = 400;
@@ -787,7 +801,7 @@ function take(id, news) {
   const points = columns(kept.points, news.points, news.points_from);
   const host = columns(kept.host, news.host, news.host_from);
   const marks = kept.marks.slice(0, news.marks_from).concat(news.marks);
-  view.data[id] = { generation: news.generation, points, marks, host, summary: news.summary };
+  view.data[id] = { generation: news.generation, points, marks, host, summary: news.summary, plan: news.plan };
 }
 
 async function ask(path) {

@@ -67,6 +67,7 @@ pub(crate) fn process(watched: &Watched, known: &Known<'_>) -> Value {
         "marks_from": 0,
         "marks": [],
         "summary": null,
+        "plan": [],
         "host_from": from,
         "host": host(watched.history(), from),
     })
@@ -92,6 +93,7 @@ pub(crate) fn run(run: &Run, known: &Known<'_>) -> Value {
         "marks_from": marks_from,
         "marks": marks[marks_from..].iter().map(mark).collect::<Vec<Value>>(),
         "summary": run.summary(),
+        "plan": run.plan(),
         "host_from": host_from,
         "host": host(run.history(), host_from),
     })

@@ -16,6 +16,7 @@ use crate::follow::{Follow, Seen};
 use crate::history::History;
 use crate::live::{DEVICE_USED, HOST_USED, RESIDENT, record};
 use crate::marks::{Kind, Mark, Marks};
+use crate::plan::{Plan, PlanRow};
 use crate::story::sentence;
 use crate::timeline::{Point, Timeline};
 
@@ -107,6 +108,8 @@ pub struct Figures {
     pub freed: Bytes,
     /// Checkpoints written.
     pub saved: u64,
+    /// The most memory of the host that the process was seen to take.
+    pub highest_resident: Option<Bytes>,
     /// Memory of the host, or what its control group may take of it.
     pub host_total: Option<Bytes>,
 }
@@ -136,6 +139,7 @@ struct Story {
     timeline: Timeline,
     history: History,
     marks: Marks,
+    plan: Plan,
     ended: Option<&'static str>,
     /// Seconds of the starts before the present one.
     before: f64,
@@ -265,6 +269,12 @@ impl Run {
         self.summary.as_ref()
     }
 
+    /// What was foreseen, against what was measured.
+    #[must_use]
+    pub fn plan(&self) -> Vec<PlanRow> {
+        self.story.plan.rows(self.head(), self.figures(), self.summary())
+    }
+
     /// Lines that could not be read: damaged, or of a newer version.
     #[must_use]
     pub fn unread(&self) -> u64 {
@@ -356,8 +366,11 @@ impl Story {
                 });
             }
             Event::StepDone { .. } => self.step(time, event),
+            Event::Probed { micro_batch, peak, .. } => self.plan.probed(*micro_batch, *peak),
+            Event::Sized { measures } => self.plan.sized(measures.micro_batch),
             Event::Memory { device_used, resident, host_used, host_total, .. } => {
                 figures.host_total = host_total.or(figures.host_total);
+                figures.highest_resident = figures.highest_resident.max(Some(*resident));
                 let noted = [
                     (RESIDENT, Some(resident.get())),
                     (HOST_USED, host_used.map(Bytes::get)),
@@ -407,6 +420,7 @@ impl Story {
         figures.highest_peak = figures.highest_peak.max(peak);
         figures.highest_reserved = figures.highest_reserved.max(reserved);
         figures.micro_batch = micro_batch.get();
+        self.plan.trained(micro_batch, peak);
         figures.recovered += mem::take(&mut self.unanswered);
         // Smoothed over some twenty steps.
         let share = if self.step_seconds > 0.0 { 0.05 } else { 1.0 };

@@ -17,3 +17,4 @@ mod resume;
 mod run;
 mod series;
 mod signals;
+mod watch;

@@ -14,11 +14,14 @@ fn a_run_is_written_down() {
     run.run_out();
     run.steps(1);
     run.finish();
-    let output = place.run("report mine --svg mine.svg");
+    let output = place.run("report mine --svg mine.svg --png mine.png");
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "report.html\nmine.svg\n");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "report.html\nmine.svg\nmine.png\n");
     let page = fs::read_to_string(place.path("report.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("\\u003cscript>document.title"));
+    let png = fs::read(place.path("mine.png")).unwrap();
+    // The size stands in its head.
+    assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png[16..24] == [0, 0, 7, 128, 0, 0, 3, 192], "{:?}", &png[..24]);
     let svg = fs::read_to_string(place.path("mine.svg")).unwrap();
     let told: Vec<&str> = svg.lines().filter(|line| line.contains("<title>") || line.contains("y=\"26\"")).collect();
     assert_snapshot!(told.join("\n"));
