@@ -40,11 +40,14 @@ impl Sampling {
             sampler.watch(process);
             self.process = process;
         }
-        let mut detail = None;
+        let start = Instant::now();
+        let detail = match due {
+            Due::Both => Some(sampler.slow(now)),
+            Due::Lists => Some(sampler.lists(now)),
+            Due::Fast | Due::Nothing => None,
+        };
         if due == Due::Both {
-            let start = Instant::now();
-            detail = Some(sampler.slow(now));
-            self.schedule.slow_took(now, start.elapsed().as_secs_f64());
+            self.schedule.shares_took(now, start.elapsed().as_secs_f64());
         }
         Some((sampler.fast(now), detail))
     }

@@ -19,10 +19,9 @@ use crate::watch::{ending_flag, opened};
 /// How often the screen is drawn.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Watch a run in the terminal: memory against the line, what the guard did, the loss, and what holds memory of the machine
-/// and its cards.
+/// Watch a run in the terminal: memory against the line, what the guard did, the loss.
 ///
-/// Keys: q or Ctrl-C end it, the arrows choose another run of a series. The run itself is not disturbed. With --pid it
+/// And what holds memory of the machine and its cards. Keys: q or Ctrl-C end it, the arrows choose another run of a series. The run itself is not disturbed. With --pid it
 /// shows any process.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

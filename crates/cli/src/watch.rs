@@ -30,10 +30,9 @@ const LINGER: Duration = Duration::from_millis(2500);
 /// How long a port may stay taken that the page of the run before lingers at.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Watch runs in a browser: memory against the line, every out-of-memory error and its answer, the loss, and what holds
-/// memory of the machine and its cards.
+/// Watch runs in a browser: memory against the line, every out-of-memory error and its answer, the loss.
 ///
-/// Serves one page that asks for nothing from elsewhere. It can be started before, while and after a run goes, and in no
+/// Serves one page that asks for nothing from elsewhere, with what holds memory of the machine and its cards. It can be started before, while and after a run goes, and in no
 /// way disturbs it. A folder of several runs shows them side by side. With --pid it shows any process, such as a training
 /// script in Python. Ctrl-C ends it. What is on the page is also at /metrics, for Prometheus.
 #[derive(Debug, Args)]

@@ -38,7 +38,7 @@ fn without_arguments_it_shows_its_commands() {
       watch     Watch runs in a browser: memory against the line, every out-of-memory error and its
                 answer, the loss
       top       Watch a run in the terminal: memory against the line, what the guard did, the loss
-      report    Write a run down as one HTML file that opens from disk, and its chart as SVG
+      report    Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
       help      Explain lowtide, or one of its commands
 
     Options:
@@ -68,7 +68,7 @@ fn help() {
       watch     Watch runs in a browser: memory against the line, every out-of-memory error and its
                 answer, the loss
       top       Watch a run in the terminal: memory against the line, what the guard did, the loss
-      report    Write a run down as one HTML file that opens from disk, and its chart as SVG
+      report    Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
       help      Explain lowtide, or one of its commands
 
     Options:
@@ -139,6 +139,9 @@ fn help_on_training() {
 
           --batch-size <N>
               Samples in a step (train.batch)
+
+          --watch[=<PORT>]
+              Show the run in a browser while it goes, at this port or the first free one from 7823 on
 
           --device <DEVICE>
               Where to compute: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where

@@ -97,6 +97,10 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     pub(crate) batch_size: Option<u32>,
 
+    /// Show the run in a browser while it goes, at this port or the first free one from 7823 on.
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true)]
+    pub(crate) watch: Option<Option<u16>>,
+
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 

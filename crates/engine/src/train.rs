@@ -16,6 +16,8 @@ use crate::session::{Session, Told};
 const RUNS: &str = "runs";
 
 pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Ended> {
+    // Known here for the help alone.
+    anyhow::ensure!(args.watch.is_none(), "--watch is for `lowtide train`, which starts the page before the engine");
     let begin = if args.resume { Start::Resume } else { Start::New };
     let folder = FolderChoice::look(&run_folder(args)?, begin)?;
     let loaded = settings(args, &folder)?;

@@ -2,8 +2,8 @@
 //!
 //! **What it does.** A [`Sampler`] reads NVIDIA cards (by NVML, loaded at run time), one process and its children, the
 //! machine and its control group. The fast part, a [`Sample`], takes well under half a millisecond; the slow part, a
-//! [`Detail`], walks page tables and process lists. A [`Schedule`] says when either is due, a [`Recorder`] keeps a day
-//! of samples in bounded memory, and [`prometheus`] writes them as text that a Prometheus server reads.
+//! [`Detail`], walks page tables and process lists. A [`Schedule`] says when either is due, and
+//! [`prometheus`] writes them as text that a Prometheus server reads.
 //!
 //! **What it leaves out.** It has no clock, no threads, no network and no LibTorch, and it prints nothing. There are no
 //! errors either: a figure that cannot be had is a [`Missing`] in its place, with the reason. A machine without a card
@@ -21,7 +21,6 @@ mod machine;
 mod process;
 pub mod prometheus;
 mod reading;
-mod recorder;
 mod sample;
 mod sampler;
 mod schedule;
@@ -33,7 +32,6 @@ pub use host::{Host, HostSampler};
 pub use machine::{Machine, Pressure, Stall};
 pub use process::{Children, Process};
 pub use reading::{Cause, Missing, Reading};
-pub use recorder::{Point, Recorder, Span};
 pub use sample::Sample;
 pub use sampler::{Options, Sampler};
 pub use schedule::{Due, Schedule};

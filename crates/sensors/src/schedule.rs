@@ -1,7 +1,7 @@
 //! When a sample is due.
 
-/// The largest share of a core that slow samples may take: where they take long, they come seldom.
-const SLOW_SHARE: f64 = 0.001;
+/// The largest share of a core that reading shares of memory may take: where it takes long, it is done seldom.
+const SHARES_SHARE: f64 = 0.001;
 
 /// Says when a fast and when a slow sample is due, without a clock of its own.
 #[derive(Debug, Clone)]
@@ -10,6 +10,7 @@ pub struct Schedule {
     slow_every: f64,
     next_fast: f64,
     next_slow: f64,
+    next_shares: f64,
 }
 
 /// What is due.
@@ -19,22 +20,24 @@ pub enum Due {
     Nothing,
     /// A fast sample.
     Fast,
+    /// A fast sample, and a slow one with the shares of memory that were read last.
+    Lists,
     /// A fast and a slow sample.
     Both,
 }
 
 impl Schedule {
-    /// Both are due at once at `now`, then at the given distances in seconds.
+    /// All is due at once at `now`, then at the given distances in seconds.
     #[must_use]
     pub const fn new(now: f64, fast_every: f64, slow_every: f64) -> Self {
-        Self { fast_every, slow_every, next_fast: now, next_slow: now }
+        Self { fast_every, slow_every, next_fast: now, next_slow: now, next_shares: now }
     }
 
     /// What is due at `now`. What was missed meanwhile, as while a machine slept, is not made up for.
     pub fn due(&mut self, now: f64) -> Due {
         // A clock that was set back must not stop the samples.
         if self.next_fast - now > self.fast_every {
-            (self.next_fast, self.next_slow) = (now, now);
+            (self.next_fast, self.next_slow, self.next_shares) = (now, now, now);
         }
         if now < self.next_fast {
             return Due::Nothing;
@@ -47,12 +50,12 @@ impl Schedule {
             return Due::Fast;
         }
         self.next_slow = now + self.slow_every;
-        Due::Both
+        if now < self.next_shares { Due::Lists } else { Due::Both }
     }
 
-    /// Tells what a slow sample took, in seconds, so that a process of hundreds of gigabytes is asked seldom.
-    pub const fn slow_took(&mut self, now: f64, seconds: f64) {
-        self.next_slow = self.next_slow.max(now + seconds / SLOW_SHARE);
+    /// Tells what a slow sample with shares took, in seconds, so that a process of many gigabytes is asked seldom.
+    pub const fn shares_took(&mut self, now: f64, seconds: f64) {
+        self.next_shares = now + seconds / SHARES_SHARE;
     }
 
     /// When [`Schedule::due`] will next have something.
@@ -99,10 +102,11 @@ mod tests {
     }
 
     #[test]
-    fn slow_ones_that_take_long_come_seldom() {
+    fn shares_that_take_long_come_seldom_and_lists_as_before() {
         let mut schedule = Schedule::default();
         assert_eq!(schedule.due(0.0), Due::Both);
-        schedule.slow_took(0.0, 0.05);
-        assert_eq!(dues(&mut schedule, &[10.0, 49.0, 51.0]), [Due::Fast, Due::Fast, Due::Both]);
+        schedule.shares_took(0.0, 0.05);
+        let seen = dues(&mut schedule, &[9.0, 10.0, 40.0, 49.0, 51.0]);
+        assert_eq!(seen, [Due::Fast, Due::Lists, Due::Lists, Due::Fast, Due::Both]);
     }
 }

@@ -248,9 +248,10 @@ fn draw_story(frame: &mut Frame<'_>, run: &Run, area: Rect) {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
 
     use lowtide_core::{Event, Line as MemoryLine, MicroBatch, Phase, Record, Step};
+    use lowtide_sensors::{Detail, Sample};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -302,6 +303,41 @@ mod tests {
         std::fs::write(folder.join("events.jsonl"), text).unwrap();
     }
 
+    /// A process with eight workers on a machine with one card, in a group of 32 GiB; `process` is what is told of it.
+    fn sample(process: &str) -> Sample {
+        let text = r#"{"time": 0, "gpus": {"cards": [{"index": 0, "name": "Made Up 9000", "uuid": "GPU-0",
+            "memory": {"total_bytes": 51539607552, "used_bytes": 47244640256, "free_bytes": 0, "driver_bytes": 0},
+            "utilisation_percent": 87, "temperature_celsius": 64}]}, "process": PROCESS,
+            "children": {"processes": 8, "resident_bytes": 2147483648},
+            "machine": {"total_bytes": 68719476736, "available_bytes": 42949672960, "swap_total_bytes": 0,
+                "swap_used_bytes": 0, "pressure": {"missing": "absent", "detail": ""}},
+            "cgroup": {"version": "v2", "path": "/job", "limit_bytes": 34359738368, "limited_by": "/job",
+                "used_bytes": 21474836480, "left_bytes": 12884901888}}"#;
+        serde_json::from_str(&text.replace("PROCESS", process)).unwrap()
+    }
+
+    fn held(pid: u32) -> String {
+        format!(
+            r#"{{"pid": {pid}, "parent": 1, "name": "python3", "resident_bytes": 6442450944,
+                "peak_bytes": 9663676416, "swap_bytes": 0}}"#
+        )
+    }
+
+    fn detail(pid: u32) -> Detail {
+        let process = held(pid).replace('}', r#", "proportional_bytes": 5368709120}"#);
+        let text = r#"{"time": 0, "processes": [PROCESS], "cards": [{"index": 0, "processes": [
+            {"pid": PID, "name": "python3", "memory_bytes": 32212254720, "watched": true},
+            {"pid": 77, "name": {"missing": "absent", "detail": ""}, "memory_bytes": 15032385536, "watched": false}]}],
+            "cgroup_inactive_file_bytes": 0}"#;
+        serde_json::from_str(&text.replace("PROCESS", &process).replace("PID", &pid.to_string())).unwrap()
+    }
+
+    fn screen(board: &Board, columns: u16, rows: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+        terminal.draw(|frame| draw(frame, board, None)).unwrap();
+        terminal.backend().to_string()
+    }
+
     fn drawn(columns: u16, rows: u16) -> String {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("mine");
@@ -309,9 +345,54 @@ mod tests {
         write(&run);
         let mut board = Board::open(&[run]).unwrap();
         board.catch_up(SystemTime::now()).unwrap();
-        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-        terminal.draw(|frame| draw(frame, &board, None)).unwrap();
-        terminal.backend().to_string()
+        screen(&board, columns, rows)
+    }
+
+    /// A process that is watched for 90 seconds and ends, or not.
+    fn process(columns: u16, rows: u16, end: &str) -> String {
+        let begun = SystemTime::UNIX_EPOCH;
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut board = Board::of_process(10, begun);
+        for seconds in 1..=90 {
+            board.add(at(seconds), sample(&held(10)), (seconds == 1).then(|| detail(10)));
+        }
+        if !end.is_empty() {
+            board.add(at(91), sample(end), None);
+        }
+        screen(&board, columns, rows)
+    }
+
+    #[test]
+    fn a_process() {
+        insta::assert_snapshot!(process(120, 24, ""));
+        insta::assert_snapshot!(process(60, 24, r#"{"missing": "ended", "detail": "process 10 is not there"}"#));
+        for (columns, rows) in [(1, 1), (5, 3), (20, 4), (300, 2), (3, 100)] {
+            process(columns, rows, "");
+        }
+    }
+
+    #[test]
+    fn a_run_under_way_with_the_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path());
+        let path = folder.path().join("events.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap();
+        // Without its end.
+        std::fs::write(&path, &text[..text.trim_end().rfind('\n').unwrap() + 1]).unwrap();
+        let file = std::fs::File::options().append(true).open(&path).unwrap();
+        file.lock().unwrap();
+        let mut board = Board::open(&[folder.path().to_owned()]).unwrap();
+        let now = SystemTime::now();
+        board.catch_up(now).unwrap();
+        let me = std::process::id();
+        assert_eq!(board.process(), Some(me));
+        board.add(now, sample(&held(me)), Some(detail(me)));
+        for (columns, rows) in [(140, 50), (60, 40), (60, 20)] {
+            let shown = screen(&board, columns, rows);
+            assert!(shown.contains("GPU 0") && shown.contains("limit of its group"), "{shown}");
+            assert_eq!(shown.contains("what holds memory now"), rows >= TALL, "{shown}");
+            assert_eq!(shown.contains("host memory"), rows >= TALL, "{shown}");
+        }
     }
 
     #[test]

@@ -1,6 +1,14 @@
 //! The page in a real browser.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use lowtide_sensors::{Options, Sampler};
+use lowtide_watch::{Board, Server};
 
 use crate::browser::Browser;
 use crate::kit::{Place, Watching, Written};
@@ -69,7 +77,7 @@ fn a_killed_run_is_told_and_several_are_compared_on_a_phone() {
     Written::begin(&place.path("runs/a")).steps(5);
     let killed = place.path("runs/b/events.jsonl");
     Written::begin(&place.path("runs/b")).steps(4);
-    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
     fs::File::options().append(true).open(&killed).unwrap().set_modified(long_ago).unwrap();
     let watching = Watching::start(&place, "runs");
     browser.go(watching.url());
@@ -103,4 +111,41 @@ fn a_report_opens_from_disk() {
     browser.wait_for(&has_colour("memory", "--oom"));
     assert_eq!(browser.value("document.getElementById('state').textContent"), "finished");
     assert_eq!(browser.value("performance.getEntriesByType('resource').length"), 0);
+}
+
+#[test]
+fn a_day_with_samples_can_be_looked_at() {
+    let Some(browser) = Browser::open(1300, 1000, "light") else { return };
+    let place = Place::new();
+    let folder = place.path("mine");
+    let mut run = Written::begin(&folder);
+    run.lock();
+    run.steps(2 * 24 * 3600);
+    run.run_out();
+    let now = SystemTime::now();
+    let mut board = Board::open(&[folder]).unwrap();
+    board.catch_up(now).unwrap();
+    let process = Some(std::process::id());
+    let mut sampler = Sampler::new(Options { process, ..Options::default() });
+    let (sample, mut detail) = (sampler.fast(0.0), Some(sampler.slow(0.0)));
+    for half in 0..2 * 24 * 3600 {
+        board.add(now + Duration::from_millis(500 * half), sample.clone(), detail.take());
+    }
+    let server = Server::listen(IpAddr::V4(Ipv4Addr::LOCALHOST), Some(0)).unwrap();
+    let (url, board, end) = (server.url(), Arc::new(Mutex::new(board)), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| server.serve(&board, &end));
+        browser.go(&url);
+        browser.wait_for("Number(document.body.dataset.drawn) > 1000 && Number(document.body.dataset.sampled) > 1000");
+        let counts = browser.value("[document.body.dataset.drawn, document.body.dataset.sampled].map(Number)");
+        assert!(counts.as_array().unwrap().iter().all(|count| count.as_u64() <= Some(2048)), "{counts}");
+        browser.wait_for(&has_colour("memory", "--oom"));
+        browser.wait_for(&has_colour("host", "--reserved"));
+        browser.value(
+            "document.getElementById('memory').dispatchEvent(new PointerEvent('pointermove', {clientX: 600, clientY: 400}))",
+        );
+        let tip = browser.value("document.getElementById('tip').textContent");
+        assert!(tip.as_str().unwrap().contains("free under it"), "{tip}");
+        end.store(true, Ordering::Relaxed);
+    });
 }

@@ -38,6 +38,21 @@ fn it_draws_and_ends_by_a_key() {
 }
 
 #[test]
+fn a_process_is_shown_too() {
+    let place = Place::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/watching/in_terminal.py");
+    for (columns, rows) in [("60", "24"), ("200", "50")] {
+        let mut command = Command::new("timeout");
+        let (lowtide, me) = (env!("CARGO_BIN_EXE_lowtide"), std::process::id().to_string());
+        command.args(["60", "python3", script, columns, rows, "holds memory now", "q", lowtide, "top", "--pid", &me]);
+        let output = command.current_dir(place.path("")).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{shown}");
+        assert!(shown.contains("in RAM") && shown.contains("host"), "{shown}");
+    }
+}
+
+#[test]
 fn without_a_terminal_it_says_so() {
     let place = Place::new();
     Written::begin(&place.path("mine"));

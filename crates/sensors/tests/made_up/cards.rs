@@ -98,29 +98,3 @@ fn every_process_on_a_card_once_with_its_name() {
     ];
     assert_eq!(seen, expected);
 }
-
-#[test]
-fn figures_have_the_same_names_whatever_is_missing() {
-    let tree = Tree::new();
-    tree.process(10, 1, "train", 1024);
-    let mut sampler = sampler(&tree);
-    let full = sampler.fast(0.0).figures();
-    tree.remove("proc");
-    let empty = sampler.fast(1.0).figures();
-    let expected = [
-        ("gpu0_used", Some(41 * GIB), Some(41 * GIB)),
-        ("gpu0_free", Some(6 * GIB), Some(6 * GIB)),
-        ("gpu1_used", None, None),
-        ("gpu1_free", None, None),
-        ("system_used", Some(32 * GIB), None),
-        ("swap_used", Some(0), None),
-        ("process_resident", Some(1 << 20), None),
-        ("children_resident", Some(0), None),
-        ("cgroup_used", None, None),
-        ("cgroup_left", None, None),
-    ];
-    let seen: Vec<(&str, Option<u64>, Option<u64>)> =
-        full.iter().zip(&empty).map(|((name, one), (_, other))| (name.as_str(), *one, *other)).collect();
-    assert_eq!(seen, expected);
-    assert!(full.iter().zip(&empty).all(|(one, other)| one.0 == other.0));
-}

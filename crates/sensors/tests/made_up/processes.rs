@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::kit::{Tree, stat};
-use lowtide_sensors::{Cause, Children, Detail, Reading};
+use lowtide_sensors::{Cause, Children, Detail, Options, Reading, Sampler};
 
 const MIB: u64 = 1 << 20;
 
@@ -36,6 +36,37 @@ fn the_watched_process_and_those_below_it() {
     assert_eq!(pids(&detail), [10, 11, 12]);
     assert_eq!(detail.processes[1].process.name, "worker (1) x");
     assert_eq!(detail.processes[0].proportional_bytes, Reading::Known(4 * MIB));
+}
+
+#[test]
+fn shares_are_kept_between_slow_samples_and_another_process_can_be_watched() {
+    let tree = family();
+    let mut sampler = tree.sampler(Some(10));
+    let share = |detail: &Detail| detail.processes.iter().map(|it| it.proportional_bytes.known().copied()).collect();
+    let before: Vec<Option<u64>> = share(&sampler.slow(0.0));
+    tree.process(10, 1, "train", 4096).process(13, 10, "new", 512).remove("proc/12");
+    let lists = sampler.lists(10.0);
+    assert_eq!(pids(&lists), [10, 11, 13]);
+    let kept: Vec<Option<u64>> = share(&lists);
+    assert_eq!(kept, [before[0], before[1], Some(MIB / 4)], "those that are there keep theirs, new ones are read");
+    assert_eq!(lists.processes[0].process.resident_bytes, 4 * MIB);
+    let anew: Vec<Option<u64>> = share(&sampler.slow(20.0));
+    assert_eq!(anew[0], Some(2 * MIB));
+    sampler.watch(Some(99));
+    assert_eq!(sampler.fast(21.0).process.known().map(|process| process.pid), Some(99));
+    assert_eq!(pids(&sampler.slow(21.0)), [99]);
+    sampler.watch(None);
+    assert!(sampler.fast(22.0).process.known().is_none());
+}
+
+#[test]
+fn who_samples_does_not_count_as_a_child() {
+    let tree = family();
+    let (root, nvml) = (tree.path().to_owned(), Some("/no/such/libnvidia-ml.so".into()));
+    let options = Options { root, nvml, process: Some(10), leave_out: Some(12), ..Options::default() };
+    let mut sampler = Sampler::new(options);
+    assert_eq!(sampler.fast(0.0).children.processes, 1);
+    assert_eq!(pids(&sampler.slow(0.0)), [10, 11]);
 }
 
 #[test]
