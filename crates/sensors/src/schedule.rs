@@ -1,7 +1,7 @@
 //! When a sample is due.
 
 /// The largest share of a core that reading shares of memory may take: where it takes long, it is done seldom.
-const SHARES_SHARE: f64 = 0.001;
+const SHARES_SHARE: f64 = 0.0005;
 
 /// Says when a fast and when a slow sample is due, without a clock of its own.
 #[derive(Debug, Clone)]
@@ -106,7 +106,7 @@ mod tests {
         let mut schedule = Schedule::default();
         assert_eq!(schedule.due(0.0), Due::Both);
         schedule.shares_took(0.0, 0.05);
-        let seen = dues(&mut schedule, &[9.0, 10.0, 40.0, 49.0, 51.0]);
+        let seen = dues(&mut schedule, &[9.0, 10.0, 90.0, 99.0, 101.0]);
         assert_eq!(seen, [Due::Fast, Due::Lists, Due::Lists, Due::Fast, Due::Both]);
     }
 }
