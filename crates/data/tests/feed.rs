@@ -22,6 +22,8 @@ struct Fake {
     sample_bytes: u64,
     /// What reading takes for the moment.
     moment: u64,
+    /// Into how many parts every shard is cut.
+    parts: u64,
     /// A shard that cannot be read, and one whose reading panics.
     broken: Option<u32>,
     panics: Option<u32>,
@@ -50,6 +52,7 @@ impl Fake {
             layout: Layout::new(shards.iter().copied()),
             sample_bytes,
             moment: 0,
+            parts: 1,
             broken: None,
             panics: None,
             delay: Duration::ZERO,
@@ -95,6 +98,10 @@ impl Store for Fake {
 
     fn sample_bytes(&self, _sample: SampleId) -> Bytes {
         Bytes(self.sample_bytes)
+    }
+
+    fn parts(&self, _shard: u32) -> u64 {
+        self.parts
     }
 
     fn shard_cost(&self, shard: u32) -> Bytes {
@@ -167,11 +174,12 @@ proptest! {
         threads in 1_usize..5,
         skip in 0_u64..20,
         moment in 0_u64..40,
+        parts in 1_u64..6,
     ) {
         let order = Order::new(Layout::new(shards.iter().copied()), shuffle, 7);
         let from = Cursor { epoch: 0, position: skip.min(order.layout().samples()) };
         let policy = if lru { Policy::Lru } else { Policy::Belady };
-        let fake = Fake { moment, ..Fake::new(&shards, 10) };
+        let fake = Fake { moment, parts, ..Fake::new(&shards, 10) };
         let (taken, _) = take_all(fake, &order, from, options(10 * samples_that_fit + moment, policy, threads, 3));
         prop_assert_eq!(taken, expected(&order, from, 3));
     }
@@ -183,19 +191,65 @@ fn what_is_read_is_what_the_simulation_says_for_any_number_of_threads() {
     for shuffle in [Shuffle::Sequential, Shuffle::Window { shards: 4 }, Shuffle::Full] {
         let order = Order::new(Layout::new(shards), shuffle, 3);
         for policy in [Policy::Belady, Policy::Lru] {
-            // Twelve shards are kept, and one sample passes through.
+            // Twelve shards are kept, one sample passes through, and a full shuffle reads ahead with a part in 256.
             let (kept, passing) = (12 * 16 * 10, 10);
+            let budget = (kept + passing) * 256 / 255 + 1;
             let bytes = if Units::of(shuffle) == Units::Shards { 160 } else { 10 };
             let expect: u64 =
                 simulate(&order, 4, Bytes(kept), policy, |_| Bytes(bytes)).iter().map(|epoch| epoch.loads).sum();
             for threads in [1, 2, 4] {
-                let options = options(kept + passing, policy, threads, 4);
+                let options = options(budget, policy, threads, 4);
                 let (_, stats) = take_all(Fake::new(&shards, 10), &order, Cursor::default(), options);
                 assert_eq!(stats.loads, expect, "{shuffle:?}, {policy:?}, {threads} threads");
                 assert_eq!(stats.hits, 4 * 24 * 16 - expect);
                 assert_eq!(stats.bytes_read, Bytes(expect * bytes));
             }
         }
+    }
+}
+
+/// Loads by Belady's rule over a list of uses, of which the first `counted` count: out goes what is needed latest.
+fn furthest_next_use(uses: &[u64], counted: usize, slots: usize) -> u64 {
+    let next = |unit: u64, now: usize| uses[now + 1..].iter().position(|other| *other == unit);
+    let (mut kept, mut loads) = (Vec::new(), 0);
+    for (now, unit) in uses[..counted].iter().enumerate() {
+        if kept.contains(unit) {
+            continue;
+        }
+        loads += 1;
+        kept.push(*unit);
+        if kept.len() > slots {
+            let latest = |place: &usize| next(kept[*place], now).unwrap_or(usize::MAX);
+            let place = (0..kept.len()).max_by_key(latest).unwrap();
+            kept.remove(place);
+        }
+    }
+    loads
+}
+
+#[test]
+fn parts_of_shards_are_kept_where_no_whole_shard_has_room() {
+    let shards = [16; 24];
+    for (shuffle, seed) in
+        [(Shuffle::Sequential, 1), (Shuffle::Window { shards: 4 }, 1), (Shuffle::Window { shards: 4 }, 2)]
+    {
+        let order = Order::new(Layout::new(shards), shuffle, seed);
+        let samples: Vec<SampleId> = order.samples_from(Cursor::default()).take(5 * 24 * 16).map(|it| it.1).collect();
+        // Twelve shards and three quarters.
+        let (kept, passing) = (51 * 40, 10);
+        let loads = |parts: u64| {
+            let fake = Fake { parts, ..Fake::new(&shards, 10) };
+            let options = options(kept + passing, Policy::Belady, 2, 4);
+            take_all(fake, &order, Cursor::default(), options).1
+        };
+        let uses = |parts: u64| -> Vec<u64> {
+            samples.iter().map(|sample| u64::from(sample.shard) * parts + sample.index * parts / 16).collect()
+        };
+        let (whole, cut) = (loads(1), loads(4));
+        assert_eq!(whole.loads, furthest_next_use(&uses(1), 4 * 24 * 16, 12), "{shuffle:?}");
+        assert_eq!(cut.loads, furthest_next_use(&uses(4), 4 * 24 * 16, 51), "{shuffle:?}");
+        assert_eq!(cut.bytes_read, Bytes(cut.loads * 40));
+        assert!(cut.bytes_read < whole.bytes_read, "{shuffle:?}: {} of {}", cut.bytes_read, whole.bytes_read);
     }
 }
 

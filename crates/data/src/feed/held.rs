@@ -85,7 +85,7 @@ impl<T> Slot<T> {
 pub struct FeedStats {
     /// Samples that were given out and were in memory already.
     pub hits: u64,
-    /// Reads, each of a shard or of a sample.
+    /// Reads, each of a shard, of a part of one, or of a sample.
     pub loads: u64,
     /// Bytes that the reads brought into memory.
     pub bytes_read: Bytes,

@@ -1,6 +1,7 @@
 //! What will be read, kept and let go of, decided ahead of the consumer.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use lowtide_core::Bytes;
@@ -8,7 +9,7 @@ use lowtide_core::Bytes;
 use crate::feed::held::{Promise, Slot};
 use crate::feed::store::Store;
 use crate::order::{Cursor, Order, SampleId, Samples};
-use crate::policy::{Cache, Decision, Policy, Unit, Units};
+use crate::policy::{Cache, Decision, Parts, Policy, Unit, Units};
 
 /// Samples planned ahead at the most: a few megabytes of plan. A window of shards has to fit, or nothing is read ahead
 /// of it.
@@ -20,6 +21,10 @@ pub(super) struct Plan<S: Store> {
     samples: Samples,
     end: Option<Cursor>,
     units: Units,
+    /// Shards as they are read and kept, where they are the units.
+    parts: Arc<Parts>,
+    /// The bytes of each part.
+    part_bytes: Vec<Bytes>,
     cache: Cache,
     capacity: Bytes,
     /// Units that the cache keeps, as of the last planned sample.
@@ -46,20 +51,37 @@ pub(super) struct Task<T> {
     pub(super) promise: Promise<T>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
-    Shard(u32),
+    /// Neighbouring samples of a shard.
+    Part { shard: u32, samples: Range<u64> },
+    /// One sample.
     Sample(SampleId),
 }
 
 impl<S: Store> Plan<S> {
-    pub(super) fn new(order: &Order, from: Cursor, end: Option<Cursor>, policy: Policy, capacity: Bytes) -> Plan<S> {
+    pub(super) fn new(
+        store: &S,
+        order: &Order,
+        from: Cursor,
+        end: Option<Cursor>,
+        policy: Policy,
+        capacity: Bytes,
+    ) -> Plan<S> {
+        let parts = Arc::new(Parts::new(order.layout(), |shard| store.parts(shard)));
+        let part_bytes = |unit| {
+            let (shard, samples) = parts.samples_of(order.layout(), Unit(unit));
+            part_bytes(store, shard, samples)
+        };
+        let part_bytes = (0..parts.len()).map(part_bytes).collect();
         Plan {
             order: order.clone(),
             samples: order.samples_from(from),
             end,
             units: Units::of(order.shuffle()),
-            cache: Cache::new(order, policy, capacity),
+            cache: Cache::of_parts(order, policy, capacity, Arc::clone(&parts)),
+            parts,
+            part_bytes,
             capacity,
             kept: HashMap::new(),
             upcoming: VecDeque::new(),
@@ -82,10 +104,13 @@ impl<S: Store> Plan<S> {
     }
 
     fn plan(&mut self, store: &S, at: Cursor, sample: SampleId) {
-        let unit = self.units.unit_of(self.order.layout(), sample);
-        let bytes = match self.units {
-            Units::Shards => store.shard_bytes(sample.shard),
-            Units::Samples => store.sample_bytes(sample),
+        let layout = self.order.layout();
+        let (unit, bytes) = match self.units {
+            Units::Shards => {
+                let unit = self.parts.unit_of(layout, sample);
+                (unit, self.part_bytes[unit.0 as usize])
+            }
+            Units::Samples => (self.units.unit_of(layout, sample), store.sample_bytes(sample)),
         };
         let decision = self.cache.need_part(unit, bytes, at);
         let is_hit = decision == Decision::Hit;
@@ -97,7 +122,10 @@ impl<S: Store> Plan<S> {
                 }
                 // What is not kept is read for this one use, so the sample is enough.
                 let what = match self.units {
-                    Units::Shards if keep => What::Shard(sample.shard),
+                    Units::Shards if keep => {
+                        let (shard, samples) = self.parts.samples_of(self.order.layout(), unit);
+                        What::Part { shard, samples }
+                    }
                     _ => What::Sample(sample),
                 };
                 let (slot, promise) = Slot::promised();
@@ -115,4 +143,12 @@ impl<S: Store> Plan<S> {
     pub(super) fn capacity(&self) -> Bytes {
         self.capacity
     }
+}
+
+/// What a part of a shard takes once it is read.
+pub(super) fn part_bytes<S: Store>(store: &S, shard: u32, samples: Range<u64>) -> Bytes {
+    if samples == (0..store.layout().samples_of(shard)) {
+        return store.shard_bytes(shard);
+    }
+    samples.fold(Bytes::ZERO, |sum, index| sum.saturating_add(store.sample_bytes(SampleId { shard, index })))
 }

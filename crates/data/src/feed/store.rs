@@ -19,6 +19,12 @@ pub trait Store: Send + Sync + 'static {
     /// What one sample takes once it is read.
     fn sample_bytes(&self, sample: SampleId) -> Bytes;
 
+    /// Into how many parts of neighbouring samples a shard is cut, each read and kept by itself where whole shards would
+    /// be. A part takes as much as its samples by themselves, at the most.
+    fn parts(&self, _shard: u32) -> u64 {
+        1
+    }
+
     /// What reading a shard takes at its peak, the result included.
     fn shard_cost(&self, shard: u32) -> Bytes {
         self.shard_bytes(shard)

@@ -1,6 +1,6 @@
 //! The feed itself: threads that read, and the consumer's side.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,19 @@ use lowtide_core::Bytes;
 
 use super::held::{Block, FeedStats, Promise};
 use super::options::{FeedError, FeedOptions, OnDamage};
-use super::plan::{Plan, Task, What};
+use super::plan::{Plan, Task, What, part_bytes};
 use super::store::Store;
 use crate::budget::{Budget, Error as BudgetError, Reservation, Stop};
 use crate::error::DataError;
 use crate::order::{Cursor, Order, SampleId};
+use crate::policy::Units;
 
 /// Samples that one read takes together under a full shuffle, at the most.
 const TOGETHER: usize = 64;
+/// The same in bytes: large samples are read one by one anyway, and the other threads want some too.
+const TOGETHER_BYTES: Bytes = Bytes(512 << 10);
+/// The part of the budget that is left for samples which are read ahead under a full shuffle and not kept.
+const AHEAD_PART: u64 = 256;
 
 /// Samples in order, from some place on.
 pub struct Feed<S: Store> {
@@ -77,9 +82,13 @@ impl<S: Store> Feed<S> {
         if let Some((sample, needed)) = costliest.filter(|(_, bytes)| *bytes > options.budget) {
             return Err(FeedError::TooLarge { sample, needed, budget: options.budget });
         }
-        let capacity = options.budget.saturating_sub(passing(&*store));
+        let ahead = match Units::of(order.shuffle()) {
+            Units::Shards => Bytes::ZERO,
+            Units::Samples => Bytes(options.budget.get() / AHEAD_PART),
+        };
+        let capacity = options.budget.saturating_sub(passing(&*store)).saturating_sub(ahead);
         let shared = Arc::new(Shared {
-            plan: Mutex::new(Plan::new(order, from, options.end, options.policy, capacity)),
+            plan: Mutex::new(Plan::new(&*store, order, from, options.end, options.policy, capacity)),
             store,
             budget: Budget::new(options.budget),
             stop: Stop::new(),
@@ -145,11 +154,12 @@ impl<S: Store> Feed<S> {
         }
     }
 
-    /// Shards that are larger than what may be kept: they are read sample by sample.
+    /// Shards whose parts are larger than what may be kept: they are read sample by sample.
     #[must_use]
     pub fn oversize(&self) -> u32 {
         let (store, capacity) = (&self.shared.store, self.capacity());
-        (0..store.layout().shards()).filter(|shard| store.shard_bytes(*shard) > capacity).count() as u32
+        let part = |shard| Bytes(store.shard_bytes(shard).get() / store.parts(shard).max(1));
+        (0..store.layout().shards()).filter(|shard| part(*shard) > capacity).count() as u32
     }
 
     /// Bytes that may be kept: the budget less what passes through.
@@ -208,9 +218,11 @@ impl<S: Store> Shared<S> {
                 plan = self.changed.wait(plan).unwrap_or_else(PoisonError::into_inner);
             }
         };
-        let cost = self.cost(task.what);
+        let cost = self.cost(&task.what);
         match (self.budget.reserve(cost, &self.stop), task.what) {
-            (Ok(bytes), What::Shard(shard)) => Some(Work::Shard { shard, promise: task.promise, bytes }),
+            (Ok(bytes), What::Part { shard, samples }) => {
+                Some(Work::Part { shard, samples, promise: task.promise, bytes })
+            }
             (Ok(mut bytes), What::Sample(sample)) => {
                 let moment = self.store.samples_cost(sample.shard);
                 let held = bytes.split(moment);
@@ -220,7 +232,7 @@ impl<S: Store> Shared<S> {
             (Err(BudgetError::Stopped { .. }), _) => None,
             (Err(BudgetError::TooLarge { asked, budget }), what) => {
                 let sample = match what {
-                    What::Shard(shard) => SampleId { shard, index: 0 },
+                    What::Part { shard, samples } => SampleId { shard, index: samples.start },
                     What::Sample(sample) => sample,
                 };
                 task.promise.keep(Err(FeedError::TooLarge { sample, needed: asked, budget }));
@@ -232,35 +244,47 @@ impl<S: Store> Shared<S> {
     /// More samples that wait to be read, as far as there is room for them now, and `moment` is enough for reading
     /// each.
     fn with_those_behind(&self, first: Wanted<S::Sample>, moment: Bytes) -> Vec<Wanted<S::Sample>> {
+        let mut together = first.2.bytes();
         let mut wanted = vec![first];
         let mut plan = self.plan();
-        while wanted.len() < TOGETHER {
-            let Some(What::Sample(sample)) = plan.tasks.front().map(|task| task.what) else { break };
+        while wanted.len() < TOGETHER && together < TOGETHER_BYTES {
+            let Some(What::Sample(sample)) = plan.tasks.front().map(|task| task.what.clone()) else { break };
             if self.store.samples_cost(sample.shard) > moment {
                 break;
             }
             let Some(bytes) = self.budget.try_reserve(self.store.sample_bytes(sample)) else { break };
+            together = together.saturating_add(bytes.bytes());
             let task: Task<S::Sample> = plan.tasks.pop_front().expect("it was looked at");
             wanted.push((sample, task.promise, bytes));
         }
         wanted
     }
 
-    fn cost(&self, what: What) -> Bytes {
+    fn cost(&self, what: &What) -> Bytes {
         match what {
-            What::Shard(shard) => self.store.shard_cost(shard),
-            What::Sample(sample) => cost_alone(&*self.store, sample),
+            What::Part { shard, samples } if self.is_whole(*shard, samples) => self.store.shard_cost(*shard),
+            What::Part { shard, samples } => {
+                part_bytes(&*self.store, *shard, samples.clone()).saturating_add(self.store.samples_cost(*shard))
+            }
+            What::Sample(sample) => cost_alone(&*self.store, *sample),
         }
+    }
+
+    fn is_whole(&self, shard: u32, samples: &Range<u64>) -> bool {
+        *samples == (0..self.store.layout().samples_of(shard))
     }
 
     fn carry_out(&self, work: Work<S::Sample>) {
         match work {
-            Work::Shard { shard, promise, mut bytes } => {
-                let read = self.store.read_shard(shard);
-                let held = self.store.shard_bytes(shard);
+            Work::Part { shard, samples, promise, mut bytes } => {
+                let (first, held) = (samples.start, part_bytes(&*self.store, shard, samples.clone()));
+                let read = match self.is_whole(shard, &samples) {
+                    true => self.store.read_shard(shard),
+                    false => self.store.read_together(shard, &samples.collect::<Vec<_>>()),
+                };
                 self.count(1, held);
                 bytes.shrink_to(held);
-                promise.keep(read.map(|samples| Block { samples, first: 0, _bytes: bytes }).map_err(data));
+                promise.keep(read.map(|samples| Block { samples, first, _bytes: bytes }).map_err(data));
             }
             Work::Samples { mut wanted, moment: _moment } => {
                 wanted.sort_by_key(|(sample, ..)| *sample);
@@ -306,8 +330,9 @@ impl<S: Store> Shared<S> {
 type Wanted<T> = (SampleId, Promise<T>, Reservation);
 
 enum Work<T> {
-    Shard {
+    Part {
         shard: u32,
+        samples: Range<u64>,
         promise: Promise<T>,
         bytes: Reservation,
     },

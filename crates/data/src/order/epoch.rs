@@ -113,15 +113,20 @@ impl EpochOrder {
     /// In a window of n shards this looks at about n positions, because the samples of its shards are well mixed. It
     /// never looks at more than twice as many as the shard has samples.
     pub fn next_use_of_shard(&self, shard: u32, from: u64) -> Option<u64> {
+        self.next_use_of(shard, 0..self.layout.samples_of(shard), from)
+    }
+
+    /// The same for some neighbouring samples of a shard: it looks at no more positions than twice their number.
+    pub(crate) fn next_use_of(&self, shard: u32, samples: Range<u64>, from: u64) -> Option<u64> {
         let range = self.range_of_shard(shard);
         let positions = range.start.max(from)..range.end;
-        let samples = self.layout.samples_of(shard);
-        let near = positions.start..positions.end.min(positions.start.saturating_add(samples));
-        let found = near.clone().find(|position| self.sample_at(*position).shard == shard);
+        let near = positions.start..positions.end.min(positions.start.saturating_add(samples.end - samples.start));
+        let is_of_them = |sample: SampleId| sample.shard == shard && samples.contains(&sample.index);
+        let found = near.clone().find(|position| is_of_them(self.sample_at(*position)));
         if found.is_some() || near.end >= positions.end {
             return found;
         }
-        let uses = (0..samples).map(|index| self.position_of(SampleId { shard, index }));
+        let uses = samples.map(|index| self.position_of(SampleId { shard, index }));
         uses.filter(|position| *position >= from).min()
     }
 

@@ -1,12 +1,13 @@
 //! The cache as a state machine.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use lowtide_core::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::future::Future;
-use super::{Unit, Units};
+use super::{Parts, Unit, Units};
 use crate::order::{Cursor, Order};
 
 /// Which unit leaves when room is needed.
@@ -67,15 +68,16 @@ struct Kept {
 impl Cache {
     /// An empty cache of `capacity` bytes for the units of `order`.
     pub fn new(order: &Order, policy: Policy, capacity: Bytes) -> Self {
-        Self {
-            policy,
-            capacity,
-            used: Bytes::ZERO,
-            future: Future::new(order, Units::of(order.shuffle())),
-            calls: 0,
-            kept: HashMap::new(),
-            ranked: BTreeSet::new(),
-        }
+        Self::of(policy, capacity, Future::new(order, Units::of(order.shuffle()), None))
+    }
+
+    /// The same for parts of shards, where shards would be the units.
+    pub fn of_parts(order: &Order, policy: Policy, capacity: Bytes, parts: Arc<Parts>) -> Self {
+        Self::of(policy, capacity, Future::new(order, Units::of(order.shuffle()), Some(parts)))
+    }
+
+    fn of(policy: Policy, capacity: Bytes, future: Future) -> Self {
+        Self { policy, capacity, used: Bytes::ZERO, future, calls: 0, kept: HashMap::new(), ranked: BTreeSet::new() }
     }
 
     /// What to do about `unit`, of `bytes` bytes, which is needed at `at`.

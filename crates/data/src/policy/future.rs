@@ -1,6 +1,8 @@
 //! When each unit is needed next.
 
-use super::{Unit, Units};
+use std::sync::Arc;
+
+use super::{Parts, Unit, Units};
 use crate::order::{Cursor, EpochOrder, Order};
 
 /// The known future of a run: this epoch and the next. Every unit is needed once in each, so that is far enough.
@@ -8,14 +10,16 @@ use crate::order::{Cursor, EpochOrder, Order};
 pub(super) struct Future {
     order: Order,
     units: Units,
+    /// `None` where shards are not cut.
+    parts: Option<Arc<Parts>>,
     epoch: u64,
     this: EpochOrder,
     next: EpochOrder,
 }
 
 impl Future {
-    pub(super) fn new(order: &Order, units: Units) -> Self {
-        Self { order: order.clone(), units, epoch: 0, this: order.epoch(0), next: order.epoch(1) }
+    pub(super) fn new(order: &Order, units: Units, parts: Option<Arc<Parts>>) -> Self {
+        Self { order: order.clone(), units, parts, epoch: 0, this: order.epoch(0), next: order.epoch(1) }
     }
 
     /// The first place behind `now` at which `unit` is needed.
@@ -38,6 +42,10 @@ impl Future {
 
     fn first_use(&self, epoch: &EpochOrder, unit: Unit, from: u64) -> Option<u64> {
         match self.units {
+            Units::Shards if let Some(parts) = &self.parts => {
+                let (shard, samples) = parts.samples_of(epoch.layout(), unit);
+                epoch.next_use_of(shard, samples, from)
+            }
             Units::Shards => epoch.next_use_of_shard(unit.0 as u32, from),
             Units::Samples => {
                 Some(epoch.position_of(epoch.layout().sample(unit.0))).filter(|position| *position >= from)

@@ -10,7 +10,9 @@
 
 mod cache;
 mod future;
+mod parts;
 mod unit;
 
 pub use cache::{Cache, Decision, Policy};
+pub use parts::Parts;
 pub use unit::{Unit, Units};

@@ -2,7 +2,7 @@
 
 use crate::order::{Layout, SampleId, Shuffle};
 
-/// What is read and kept as one, by its number: a shard or a sample.
+/// What is read and kept as one, by its number: a shard, a [part](super::Parts) of one, or a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unit(pub u64);
 
