@@ -18,9 +18,10 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let names = ["a".to_owned(), "b".to_owned()];
-    match kind % 3 {
+    match kind % 4 {
         0 => read_all(bytes),
-        1 => read_all(&around_index(bytes)),
+        1 => read_all(&around_index(bytes, 2)),
+        2 => read_all(&around_index(bytes, 3)),
         _ => {
             let _ = Record::parse(bytes, &names);
         }
@@ -44,10 +45,12 @@ fn read_file(path: &Path) -> Option<()> {
     Some(())
 }
 
-/// A file whose index is the second half of `bytes` and whose records are the first, with good checksums all around.
-fn around_index(bytes: &[u8]) -> Vec<u8> {
+/// A file of a version whose index is the second half of `bytes` and whose records are the first, with good checksums all
+/// around.
+fn around_index(bytes: &[u8], version: u8) -> Vec<u8> {
     let (records, index) = bytes.split_at(bytes.len() / 2);
-    let mut file = b"\x89LTS\r\n\x1a\n\x01\0\0\0".to_vec();
+    let mut file = b"\x89LTS\r\n\x1a\n".to_vec();
+    file.extend([version, 0, 0, 0]);
     file.resize(60, 0);
     file.extend(crc32c::crc32c(&file).to_le_bytes());
     file.extend(records);

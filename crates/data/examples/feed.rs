@@ -22,14 +22,18 @@ use lowtide_data::{DataSet, OpenOptions, PageCache, View};
 use rustix::fs::{Advice, fadvise};
 use serde_json::json;
 
-const USAGE: &str = "usage: feed DIR [--cache SIZE | --cache-batches N] [--policy belady|lru] [--threads N] \
+const USAGE: &str = "usage: feed DIR [--line SIZE | --cache SIZE | --cache-batches N] [--policy belady|lru] [--threads N] \
     [--epochs N] [--seed N] [--window N | --full | --sequential] \
     [--keep-page-cache] [--drop-page-cache] [--copy] [--print-order]";
+
+/// What this program takes beside the data: stacks of threads, the plan of reads, a copy of a sample, what malloc holds.
+const OWN: Bytes = Bytes::from_mib(3);
 
 /// What was typed.
 struct Args {
     folder: PathBuf,
-    /// What may be kept; what reading takes for the moment comes on top of batches, and out of a size.
+    /// What may be kept; what reading takes for the moment comes on top of batches, and out of a size; so does all else
+    /// that the process takes, out of a line.
     cache: Cache,
     policy: Policy,
     threads: NonZeroUsize,
@@ -46,6 +50,7 @@ struct Args {
 }
 
 enum Cache {
+    Line(Bytes),
     Bytes(Bytes),
     Batches(u64),
 }
@@ -150,6 +155,10 @@ fn touch(sample: &lowtide_data::Packed, copies: bool) -> u64 {
 
 fn budget_of(args: &Args, set: &DataSet, shards: &[Bytes]) -> Bytes {
     let batches = match args.cache {
+        Cache::Line(line) => {
+            let beside = Bytes(status("VmRSS:")).saturating_add(set.most_kept_open()).saturating_add(OWN);
+            return line.saturating_sub(beside);
+        }
         Cache::Bytes(bytes) => return bytes,
         Cache::Batches(batches) => batches,
     };
@@ -201,6 +210,7 @@ fn parse() -> Result<Args, Box<dyn Error>> {
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} wants a value\n{USAGE}"));
         match &*word {
+            "--line" => args.cache = Cache::Line(value()?.parse()?),
             "--cache" => args.cache = Cache::Bytes(value()?.parse()?),
             "--cache-batches" => args.cache = Cache::Batches(value()?.parse()?),
             "--policy" => args.policy = serde_json::from_value(value()?.into())?,

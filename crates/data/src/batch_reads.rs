@@ -18,7 +18,7 @@ use crate::index::{FileCost, FileStamp, Looked, SampleFacts};
 use crate::leaf::Leaf;
 use crate::loader::{copy_into, to_this_machine};
 use crate::memory::Memory;
-use crate::packed::{Names, Packed, Room, no_memory};
+use crate::packed::{Names, Packed, RecordPlace, Room, no_memory};
 use crate::page_cache::PageCache;
 use crate::shard::record::{Head, Places, write_heads};
 use crate::shard::{self, hash_of_id};
@@ -262,8 +262,8 @@ impl<'t> Plan<'t> {
         let mut packed = Vec::with_capacity(samples.len());
         for (number, memory) in buffers.into_iter().enumerate() {
             let places = std::iter::from_fn(|| samples.next_if(|sample| sample.buffer == number))
-                .map(|sample| (sample.start, sample.length));
-            packed.append(&mut Packed::parts(memory, Arc::clone(&names), places));
+                .map(|sample| RecordPlace::whole(sample.start, sample.length));
+            packed.append(&mut Packed::parts(memory, Box::default(), Arc::clone(&names), places));
         }
         packed
     }

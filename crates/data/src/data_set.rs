@@ -9,15 +9,26 @@ use crate::batch_reads::Found;
 use crate::changed::changed;
 use crate::feed::{OnDamage, Store};
 use crate::index::{FileStamp, Index, Opened, Rebuilt, SetKind, open_or_build};
-use crate::kept_open::KeptOpen;
+use crate::kept_open::{KeptOpen, Limits};
+use crate::memory::MOST_SPARE;
 use crate::order::{Layout, SampleId};
 use crate::packed::Packed;
 use crate::page_cache::PageCache;
-use crate::shard::hash_of_id;
+use crate::shard::{Reader, hash_of_id};
 use crate::{DataError, Place, batch_reads, pack, shard_reads};
 
 /// Where the index of a folder is saved, in the folder itself.
 pub(crate) const SAVED_INDEX: &str = ".lowtide-index";
+
+/// Batch files that are kept open: finding their samples is what takes long.
+const BATCHES: Limits = Limits { bytes: 16 << 20, files: 16 };
+/// Shards that are kept open.
+const SHARDS: Limits = Limits { bytes: 8 << 20, files: 256 };
+/// Bytes of the parts of a shard, about: large enough for any disk, and small beside a cache.
+const PART: u64 = 4 << 20;
+/// What an open shard takes, about: for each record, and besides.
+const OPEN_RECORD: u64 = 56;
+const OPEN_SHARD: u64 = 1 << 10;
 
 /// How a data set is opened and read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,8 +64,8 @@ pub(crate) enum Which<'a> {
 /// Files of samples, all of one kind: shards, or batch files as [`BatchFile`](crate::BatchFile) reads them.
 ///
 /// Known of each sample are what it takes in memory and the hash of its id, of each file its size and time of change; a
-/// file that is no longer the one that was looked at is an error, never other data. Only batch files whose samples are
-/// read one by one stay open, a few of them.
+/// file that is no longer the one that was looked at is an error, never other data. Files whose samples are read one by
+/// one or part by part stay open, a few of them.
 #[derive(Debug)]
 pub struct DataSet {
     folder: PathBuf,
@@ -63,7 +74,8 @@ pub struct DataSet {
     options: OpenOptions,
     /// The numbers of all samples with an id, by its hash.
     by_hash: OnceLock<Vec<u64>>,
-    kept_open: KeptOpen,
+    batches: KeptOpen<Found>,
+    shards: KeptOpen<Reader>,
 }
 
 impl DataSet {
@@ -123,7 +135,8 @@ impl DataSet {
             index,
             options,
             by_hash: OnceLock::new(),
-            kept_open: KeptOpen::default(),
+            batches: KeptOpen::new(BATCHES),
+            shards: KeptOpen::new(SHARDS),
         };
         Ok(OpenedSet { set, left_out, rebuilt })
     }
@@ -151,13 +164,28 @@ impl DataSet {
         files.fold(Bytes::ZERO, |sum, file| sum.saturating_add(self.index.cost_of(file).memory))
     }
 
-    /// Memory that files take whose samples are read one by one, at the most; no budget of a feed has it.
+    /// Memory that is held beside the samples, at the most, and that no budget of a feed has: files whose samples are
+    /// read one by one, and pages that wait for the next sample.
     #[must_use]
     pub fn most_kept_open(&self) -> Bytes {
         match self.kind {
-            SetKind::Shards => Bytes::ZERO,
-            SetKind::Batches => KeptOpen::most((0..self.index.files()).map(|file| self.index.cost_of(file).reading)),
+            SetKind::Shards if self.keeps_shards_open() => Bytes(self.open_shards() + MOST_SPARE as u64),
+            SetKind::Shards => Bytes(MOST_SPARE as u64),
+            SetKind::Batches => {
+                let sizes = (0..self.index.files()).map(|file| self.index.cost_of(file).reading);
+                sizes.fold(Bytes::ZERO, Bytes::saturating_add).min(Bytes(BATCHES.bytes))
+            }
         }
+    }
+
+    /// Whether all shards can stay open. Of more, each would be opened for a sample or two and be gone when it is needed
+    /// again.
+    fn keeps_shards_open(&self) -> bool {
+        self.index.files() as usize <= SHARDS.files && self.open_shards() <= SHARDS.bytes
+    }
+
+    fn open_shards(&self) -> u64 {
+        self.index.samples() * OPEN_RECORD + u64::from(self.index.files()) * OPEN_SHARD
     }
 
     /// The [hash](hash_of_id) of a sample's id, where it has one.
@@ -193,20 +221,41 @@ impl DataSet {
             true => Ok(()),
             false => Err(changed(&path)),
         };
-        check().inspect_err(|_| self.kept_open.forget(shard))?;
-        let known = (stamp.fingerprint, self.index.layout().samples_of(shard));
+        let forget = || match self.kind {
+            SetKind::Shards => self.shards.forget(shard),
+            SetKind::Batches => self.batches.forget(shard),
+        };
+        check().inspect_err(|_| forget())?;
         let samples = match self.kind {
-            SetKind::Shards => shard_reads::read(&path, known, which, self.options.page_cache)?,
+            SetKind::Shards => {
+                let (fingerprint, pages) = (stamp.fingerprint, self.options.page_cache);
+                let known = (fingerprint, self.index.layout().samples_of(shard));
+                let reader = match which {
+                    Which::Together(_) | Which::Apart(_) if self.keeps_shards_open() => {
+                        self.shards.get(shard, || {
+                            let reader = shard_reads::open(&path, fingerprint, pages)?;
+                            let bytes = reader.bytes();
+                            Ok((reader, bytes))
+                        })?
+                    }
+                    _ => Arc::new(shard_reads::open_for(&path, known, which, pages)?),
+                };
+                shard_reads::read(&reader, which).inspect_err(|_| forget())?
+            }
             SetKind::Batches => {
                 let found = match which {
-                    Which::Apart(_) => self.kept_open.get(shard, || Found::to_keep(&path))?,
+                    Which::Apart(_) => self.batches.get(shard, || {
+                        let found = Found::to_keep(&path)?;
+                        let bytes = found.bytes();
+                        Ok((found, bytes))
+                    })?,
                     _ => Arc::new(Found::to_read(&path)?),
                 };
                 batch_reads::read(&found, self.index.samples_of(shard), which, self.options.page_cache)?
             }
         };
         // A file that was written to meanwhile may have given something of each.
-        check().inspect_err(|_| self.kept_open.forget(shard))?;
+        check().inspect_err(|_| forget())?;
         Ok(samples)
     }
 }
@@ -229,6 +278,13 @@ impl Store for DataSet {
     fn shard_cost(&self, shard: u32) -> Bytes {
         let cost = self.index.cost_of(shard);
         cost.memory.saturating_add(cost.reading)
+    }
+
+    fn parts(&self, shard: u32) -> u64 {
+        match self.kind {
+            SetKind::Shards => self.shard_bytes(shard).get() / PART,
+            SetKind::Batches => 1,
+        }
     }
 
     fn samples_cost(&self, shard: u32) -> Bytes {

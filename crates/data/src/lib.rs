@@ -51,6 +51,7 @@ pub mod budget;
 mod changed;
 mod chosen;
 mod data_set;
+mod direct;
 mod dtype;
 mod durable;
 mod error;

@@ -12,10 +12,10 @@ use lowtide_core::Bytes;
 use lowtide_data::feed::{Feed, FeedError, FeedOptions, OnDamage, Store};
 use lowtide_data::order::{Cursor, Order, SampleId, Shuffle};
 use lowtide_data::policy::Policy;
-use lowtide_data::shard::{Compression, Writer, hash_of_id};
+use lowtide_data::shard::{self, Compression, Writer, hash_of_id};
 use lowtide_data::{
-    BatchFile, Chosen, DataError, DataSet, Dtype, OpenOptions, OpenedSet, Packed, PtTensor, PtValue, View, tensors_of,
-    write_pt,
+    BatchFile, Chosen, DataError, DataSet, Dtype, OpenOptions, OpenedSet, Packed, PageCache, PtTensor, PtValue, View,
+    tensors_of, write_pt,
 };
 
 const STEPS: u64 = 50;
@@ -462,8 +462,60 @@ fn a_budget_that_is_too_small_names_one_that_works() {
 
 /// Of a shard with many records, some are read without the whole index.
 #[test]
+fn large_samples_are_the_same_however_they_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for shard in 0..3_u64 {
+        let mut writer = Writer::create(folder.path().join(format!("{shard}.shard")), Compression::None).unwrap();
+        for sample in 0..160_u64 {
+            // Those of one shape fill their pages, others do not.
+            let length = if sample.is_multiple_of(5) { 65536 + 8 * sample } else { 65536 };
+            let bytes: Vec<u8> =
+                (0..length / 8).flat_map(|place| (shard << 40 | sample << 20 | place).to_le_bytes()).collect();
+            let tensor =
+                shard::Tensor { name: "x", dtype: shard::Dtype::U8, shape: Cow::Owned(vec![length]), bytes: &bytes };
+            writer.append(&[tensor], None).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+    let keep = OpenOptions { page_cache: PageCache::Keep, ..OpenOptions::default() };
+    for options in [OpenOptions::default(), keep] {
+        let set = Arc::new(DataSet::open(folder.path(), options).unwrap().set);
+        assert!(set.parts(0) > 1, "a shard in one part would say nothing of parts");
+        let check = |sample: &Packed, at: SampleId| {
+            let Some(View::Array { bytes, .. }) = sample.get("x") else { panic!("there is x") };
+            let length = if at.index.is_multiple_of(5) { 65536 + 8 * at.index } else { 65536 };
+            assert_eq!(bytes.len() as u64, length);
+            for (place, number) in bytes.chunks_exact(8).enumerate() {
+                let expect = u64::from(at.shard) << 40 | at.index << 20 | place as u64;
+                assert_eq!(u64::from_le_bytes(number.try_into().unwrap()), expect, "{at:?}");
+            }
+        };
+        let some = [0, 1, 2, 5, 50, 159];
+        let read = set.read_samples(1, &some).unwrap().into_iter().chain(set.read_together(1, &some).unwrap());
+        for (index, sample) in some.into_iter().chain(some).zip(read) {
+            check(&sample, SampleId { shard: 1, index });
+        }
+        for shuffle in [Shuffle::Window { shards: 2 }, Shuffle::Full] {
+            let order = Order::new(set.layout().clone(), shuffle, 1);
+            let end = Some(Cursor { epoch: 2, position: 0 });
+            let options = FeedOptions { end, ..FeedOptions::new(Bytes(set.bytes().get() / 2)) };
+            let mut feed = Feed::start(Arc::clone(&set), &order, Cursor::default(), options).unwrap();
+            let mut taken = 0;
+            while let Some(fed) = feed.take().unwrap() {
+                check(&fed, fed.sample);
+                taken += 1;
+            }
+            assert_eq!(taken, 2 * 3 * 160);
+            assert!(feed.stats().peak <= options.budget);
+        }
+    }
+}
+
+#[test]
 fn a_few_records_of_many_are_read_as_all_are() {
-    for compression in [Compression::None, Compression::Zstd { level: 1 }] {
+    // A few shards stay open, many do not.
+    let cases = [Compression::None, Compression::Zstd { level: 1 }].into_iter().flat_map(|it| [(it, 0), (it, 256)]);
+    for (compression, others) in cases {
         let folder = tempfile::tempdir().unwrap();
         let made = folder.path().join("made");
         fs::create_dir(&made).unwrap();
@@ -473,7 +525,13 @@ fn a_few_records_of_many_are_read_as_all_are() {
         let mut writer = Writer::create(&path, compression).unwrap();
         batch.iter().for_each(|sample| _ = writer.append(&tensors_of(sample).unwrap(), None).unwrap());
         writer.finish().unwrap();
-        let set = DataSet::open(folder.path(), OpenOptions::default()).unwrap().set;
+        let other = made.join("other.shard");
+        let mut writer = Writer::create(&other, compression).unwrap();
+        writer.append(&tensors_of(&batch[0]).unwrap(), None).unwrap();
+        writer.finish().unwrap();
+        (0..others).for_each(|number| fs::hard_link(&other, folder.path().join(format!("1-{number}.shard"))).unwrap());
+        let open = || DataSet::open(folder.path(), OpenOptions::default()).unwrap().set;
+        let set = open();
         let all = set.read_shard(0).unwrap();
         for places in [&[0][..], &[499], &[0, 1, 2, 3], &[7, 8, 300, 499], &[3, 450], &[]] {
             let expect: Vec<Packed> = places.iter().map(|place| all[*place as usize].clone()).collect();
@@ -485,14 +543,16 @@ fn a_few_records_of_many_are_read_as_all_are() {
         let (whole, time) = (fs::read(&path).unwrap(), path.metadata().unwrap().modified().unwrap());
         let places = [1, 2, 400];
         let expect: Vec<Packed> = places.iter().map(|place| all[*place as usize].clone()).collect();
-        let index = whole.len() - 64 - 500 * 40 - 80;
+        let index = whole.len() - 64 - 500 * 48 - 80;
         let mut errors = 0;
         for place in (0..64).chain((64..index).step_by(997)).chain((index..whole.len()).step_by(7)) {
             let mut flipped = whole.clone();
             flipped[place] ^= 0x21;
             fs::write(&path, flipped).unwrap();
             File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
-            match set.read_samples(0, &places) {
+            // What is open is not looked at again.
+            let fresh = (others == 0).then(open);
+            match fresh.as_ref().unwrap_or(&set).read_samples(0, &places) {
                 Ok(read) => assert_eq!(read, expect, "byte {place}"),
                 Err(_) => errors += 1,
             }

@@ -1,11 +1,13 @@
 //! What is written to a shard is read back, and nothing else ever is.
 
 use std::borrow::Cow;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use lowtide_data::feed::Store;
 use lowtide_data::shard::{Compression, Dtype, Error, Reader, Scratch, Tensor, Writer};
+use lowtide_data::{DataSet, OpenOptions, Packed};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -122,6 +124,138 @@ proptest! {
     }
 }
 
+/// Samples of which some fill pages, and bytes that no compression makes smaller.
+fn large_samples() -> Vec<Sample> {
+    let noise = |shape: &[u64], seed: u64| {
+        let mut owned = Owned::new("x", Dtype::U8, shape, 0);
+        let mut state = seed;
+        owned.bytes.iter_mut().for_each(|byte| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *byte = (state >> 56) as u8;
+        });
+        owned
+    };
+    let label = |label| Owned::new("label", Dtype::U8, &[], label);
+    vec![
+        vec![noise(&[65536], 1)],
+        vec![noise(&[65536], 2)],
+        vec![noise(&[100], 3), label(1)],
+        vec![noise(&[2, 32768], 4)],
+        vec![noise(&[4096], 5)],
+        vec![noise(&[4097], 6)],
+        vec![noise(&[200_000], 7), label(2)],
+    ]
+}
+
+#[test]
+fn records_that_fill_pages_begin_at_one_and_have_their_heads_in_the_index() {
+    for compression in [Compression::None, Compression::Zstd { level: 1 }] {
+        let samples = large_samples();
+        let (_folder, path) = shard(&samples, compression);
+        let reader = Reader::open(&path).unwrap();
+        let places: Vec<(u64, u64)> =
+            (0..reader.len()).map(|it| reader.place_of(it).unwrap()).map(|(at, bytes)| (at, bytes.get())).collect();
+        let page = 4096;
+        assert_eq!(places[0], (page, 65536));
+        assert_eq!(places[1], (17 * page, 65536));
+        assert_eq!(places[2].0, 33 * page);
+        assert_eq!(places[3], (34 * page, 65536));
+        assert_eq!(places[4], (50 * page, 4096));
+        assert_eq!(places[5].0, 51 * page, "behind a whole page");
+        assert!(places[5].1 > 4097, "with its head");
+        assert_eq!(places[6], (53 * page, 200_001), "a little of the last page is not used");
+        let names = 2 + 1 + 2 + 5;
+        let heads = [1, 2, 1, 1].map(|dimensions| 4 + 14 + 8 * dimensions).iter().sum::<u64>() + 14;
+        let index = 24 + names + heads + 7 * 48;
+        let end = (53 * page + 200_001_u64).next_multiple_of(64);
+        assert_eq!(reader.file_bytes().get(), end + index + 64, "each head is written once");
+        for run in [1, 2, 7] {
+            assert_eq!(read(&path, run).unwrap(), samples);
+        }
+    }
+}
+
+#[test]
+fn flipped_bytes_of_large_records_and_their_heads_are_found() {
+    let samples = large_samples();
+    let (folder, path) = shard(&samples, Compression::None);
+    let whole = fs::read(&path).unwrap();
+    let flipped = folder.path().join("b.shard");
+    let index = whole.len() - 64 - 7 * 48 - 200;
+    let mut errors = 0;
+    for place in (4096..index).step_by(9973).chain(index..whole.len()) {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 4;
+        fs::write(&flipped, &bytes).unwrap();
+        match read(&flipped, 7) {
+            Err(_) => errors += 1,
+            Ok(read) => assert_eq!(read, samples, "a flip at {place} goes unnoticed"),
+        }
+    }
+    assert!(errors > 600, "{errors}");
+}
+
+/// A file of version 2, by its description.
+fn version_2(records: &[&[u8]], names: &[&str]) -> Vec<u8> {
+    let checksum = |bytes: &[u8]| crc32c::crc32c(bytes).to_le_bytes();
+    let mut file = b"\x89LTS\r\n\x1a\n\x02\0\0\0".to_vec();
+    file.resize(60, 0);
+    file.extend(checksum(&file.clone()));
+    let mut index = Vec::new();
+    index.extend((names.len() as u64).to_le_bytes());
+    index.extend((records.len() as u64).to_le_bytes());
+    for name in names {
+        index.extend((name.len() as u16).to_le_bytes());
+        index.extend(name.as_bytes());
+    }
+    let front = checksum(&index);
+    for record in records {
+        for number in [file.len(), record.len(), record.len()] {
+            index.extend((number as u64).to_le_bytes());
+        }
+        index.extend(checksum(record));
+        index.extend([0; 12]);
+        file.extend(*record);
+        file.resize(file.len().next_multiple_of(64), 0);
+    }
+    let mut footer = Vec::new();
+    for number in [file.len(), index.len(), records.len(), file.len() + index.len() + 64] {
+        footer.extend((number as u64).to_le_bytes());
+    }
+    footer.extend(checksum(&index));
+    footer.extend(front);
+    footer.resize(56, 0);
+    footer.extend(checksum(&footer.clone()));
+    footer.extend(b"LTSE");
+    [file, index, footer].concat()
+}
+
+#[test]
+fn version_2_is_read() {
+    let record = |bytes: &[u8]| {
+        let mut record = 1_u32.to_le_bytes().to_vec();
+        record.extend([0, 0, 0, 0, 1, 1]);
+        record.extend(64_u64.to_le_bytes());
+        record.extend((bytes.len() as u64).to_le_bytes());
+        record.resize(64, 0);
+        record.extend(bytes);
+        record
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.shard");
+    let (one, other) = (record(&[7; 65536]), record(&[1, 2, 3]));
+    fs::write(&path, version_2(&[&one, &other], &["x"])).unwrap();
+    let expect = [(65536, 7), (3, 1)].map(|(length, fill)| vec![Owned::new("x", Dtype::U8, &[length], fill)]);
+    let mut expect = expect.to_vec();
+    expect[1][0].bytes = vec![1, 2, 3];
+    assert_eq!(read(&path, 1).unwrap(), expect);
+    assert_eq!(read(&path, 2).unwrap(), expect);
+    let set = DataSet::open(folder.path(), OpenOptions::default()).unwrap().set;
+    let sizes = |samples: Vec<Packed>| samples.iter().map(|sample| sample.bytes().get() / 65536).collect::<Vec<_>>();
+    assert_eq!(sizes(set.read_shard(0).unwrap()), [1, 0]);
+    assert_eq!(set.read_samples(0, &[0, 1]).unwrap(), set.read_shard(0).unwrap());
+}
+
 #[test]
 fn compression_makes_smaller_and_only_where_it_does() {
     let samples = [vec![Owned::new("x", Dtype::F32, &[1000], 1)], vec![Owned::new("x", Dtype::U8, &[], 1)]];
@@ -222,7 +356,7 @@ fn errors_name_file_record_offset_and_checksums() {
     newer[8] = 9;
     let header_checksum = crc32c::crc32c(&newer[..60]);
     newer[60..64].copy_from_slice(&header_checksum.to_le_bytes());
-    assert_eq!(open(&newer), "a.shard has version 9 of the shard format, this program reads version 2");
+    assert_eq!(open(&newer), "a.shard has version 9 of the shard format, this program reads versions 2 to 3");
 }
 
 #[test]
@@ -231,7 +365,7 @@ fn a_file_that_changes_while_it_is_open_is_told_from_a_damaged_one() {
     let reader = Reader::open(&path).unwrap();
     let mut buffer = vec![0; reader.bytes_of(0..1).unwrap().get() as usize];
     let bytes = fs::metadata(&path).unwrap().len();
-    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
     file.write_all_at(&[9], 150).unwrap();
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let error = message(&reader.read(0..1, &mut buffer).unwrap_err(), &folder);

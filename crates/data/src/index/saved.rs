@@ -17,7 +17,7 @@ use crate::order::Layout;
 use crate::whole_file::write_whole;
 
 const MAGIC: [u8; 8] = *b"\x89LTI\r\n\x1a\n";
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Magic, version, kind, and three numbers.
 const HEAD: u64 = 6 * 8;
 const FILE: u64 = 7 * 8;

@@ -50,7 +50,7 @@ pub enum Error {
     },
     /// The file is of a version that this program does not know.
     #[error(
-        "{file} has version {found} of the shard format, this program reads version {known}",
+        "{file} has version {found} of the shard format, this program reads versions {oldest} to {newest}",
         file = file.display()
     )]
     Version {
@@ -58,8 +58,10 @@ pub enum Error {
         file: PathBuf,
         /// The version it has.
         found: u32,
-        /// The version that can be read.
-        known: u32,
+        /// The oldest version that can be read.
+        oldest: u32,
+        /// The newest.
+        newest: u32,
     },
     /// The file does not end as a shard does.
     #[error("{file} has no end: it was cut off at {found} bytes, or its end was overwritten", file = file.display())]

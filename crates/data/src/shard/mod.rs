@@ -1,6 +1,6 @@
 //! Lowtide's own file of samples, laid out for reading under a budget; `docs/shard-format.md` describes every byte.
 //!
-//! A sample is a list of named tensors, and one record of the file. [`Reader::open`] reads the index alone, 40 bytes
+//! A sample is a list of named tensors, and one record of the file. [`Reader::open`] reads the index alone, 48 bytes
 //! a record; one record or a run of neighbours is then read with one call into a buffer that the caller has reserved,
 //! and is checked against its checksum every time. Nothing is mapped into memory: a mapped page counts against
 //! nobody's budget until it does, and a disk error in it is a signal instead of an error. What was read is let go

@@ -5,11 +5,13 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use lowtide_core::Bytes;
 
-use super::format::{self, ALIGNMENT, ENTRY, Encoding, Entry, FOOTER, Footer, HEADER, Index};
+use super::format::{self, ALIGNMENT, Encoding, Entry, FOOTER, Footer, HEADER, Index, PAGE};
 use super::{Error, Part, Record};
+use crate::direct::DirectFile;
 use crate::page_cache::{self, PageCache};
 
 /// What the index says about records this far apart is read together.
@@ -17,12 +19,15 @@ const NEAR: u64 = 100;
 
 /// A shard that is open for reading, by any number of threads at once.
 ///
-/// Holds a file handle, the names and 40 bytes a record; the samples stay in the file.
+/// Holds the file, the names, heads that are in the index, and 56 bytes a record; the samples stay in the file.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
+    /// The same file past the page cache, opened when it is first used; `None` where the system has no such thing.
+    direct: OnceLock<Option<DirectFile>>,
     path: PathBuf,
-    names: Vec<String>,
+    names: Arc<[String]>,
+    heads: Vec<u8>,
     entries: Vec<Entry>,
     /// The numbers of the records that are known, rising; `None` where all are.
     known: Option<Vec<u64>>,
@@ -77,7 +82,7 @@ impl Reader {
     /// As for [`Reader::open`].
     pub fn open_with(path: impl Into<PathBuf>, pages: PageCache) -> Result<Self, Error> {
         let path = path.into();
-        let (file, opened, footer) = open_ends(&path)?;
+        let Ends { file, opened, footer, version } = open_ends(&path)?;
         let mut index = vec![0; footer.index_len as usize];
         file.read_exact_at(&mut index, footer.index_offset).map_err(Error::io(&path, "read"))?;
         pages.after_reading(&file, footer.index_offset, opened.bytes - footer.index_offset);
@@ -87,12 +92,13 @@ impl Reader {
             return Err(Error::Damaged { file: path, part: Part::Index, offset, expected, found });
         }
         let malformed = |reason| Error::Malformed { file: path.clone(), offset: footer.index_offset, reason };
-        let Index { names, entries } = Index::decode(&index, footer.index_offset).map_err(malformed)?;
+        let Index { names, heads, entries } = Index::decode(&index, footer.index_offset, version).map_err(malformed)?;
         if entries.len() as u64 != footer.records {
             return Err(malformed("index and footer disagree about the number of records"));
         }
         let (fingerprint, records) = (footer.index_checksum, footer.records);
-        Ok(Self { file, path, names, entries, known: None, records, fingerprint, opened, pages })
+        let (direct, names) = (OnceLock::new(), names.into());
+        Ok(Self { file, direct, path, names, heads, entries, known: None, records, fingerprint, opened, pages })
     }
 
     /// Opens a shard for these records alone, in rising order: of its index, only what is about them is read.
@@ -101,34 +107,36 @@ impl Reader {
     /// not fit its checksum is an error.
     pub(crate) fn open_some(path: impl Into<PathBuf>, records: &[u64], pages: PageCache) -> Result<Self, Error> {
         let path = path.into();
-        let (file, opened, footer) = open_ends(&path)?;
+        let Ends { file, opened, footer, version } = open_ends(&path)?;
+        let entry_bytes = format::entry_bytes(version);
         let malformed = |reason| Error::Malformed { file: path.clone(), offset: footer.index_offset, reason };
-        let entries_len = footer.records.checked_mul(ENTRY as u64);
-        let names_len = entries_len.and_then(|entries| footer.index_len.checked_sub(entries));
-        let names_len = names_len.ok_or_else(|| malformed("the index does not have the size of its records"))?;
+        let entries_len = footer.records.checked_mul(entry_bytes as u64);
+        let front_len = entries_len.and_then(|entries| footer.index_len.checked_sub(entries));
+        let front_len = front_len.ok_or_else(|| malformed("the index does not have the size of its records"))?;
         let read = |len: u64, offset: u64| {
             let mut bytes = vec![0; len as usize];
             file.read_exact_at(&mut bytes, offset).map_err(Error::io(&path, "read"))?;
             Ok(bytes)
         };
-        let names = read(names_len, footer.index_offset)?;
-        let found = crc32c::crc32c(&names);
+        let front = read(front_len, footer.index_offset)?;
+        let found = crc32c::crc32c(&front);
         if found != footer.names_checksum {
             let (offset, expected) = (footer.index_offset, footer.names_checksum);
             return Err(Error::Damaged { file: path.clone(), part: Part::Index, offset, expected, found });
         }
-        let (names, _) = format::decode_names(&mut &names[..]).map_err(malformed)?;
+        let format::Front { names, heads, .. } = format::decode_front(&mut &front[..], version).map_err(malformed)?;
         let mut entries: Vec<Entry> = Vec::with_capacity(records.len());
         for run in records.chunk_by(|one, next| next - one <= NEAR) {
             let (first, last) = (run[0], run[run.len() - 1]);
             if last >= footer.records {
                 return Err(Error::NoSuchRecord { file: path.clone(), record: last, records: footer.records });
             }
-            let start = footer.index_offset + names_len + first * ENTRY as u64;
-            let bytes = read((last + 1 - first) * ENTRY as u64, start)?;
+            let start = footer.index_offset + front_len + first * entry_bytes as u64;
+            let bytes = read((last + 1 - first) * entry_bytes as u64, start)?;
             for record in run {
-                let bytes = &bytes[(record - first) as usize * ENTRY..][..ENTRY];
-                let entry = format::decode_entry_within(bytes, footer.index_offset).map_err(malformed)?;
+                let bytes = &bytes[(record - first) as usize * entry_bytes..][..entry_bytes];
+                let entry = format::decode_entry_within(bytes, footer.index_offset, heads, version);
+                let entry = entry.map_err(malformed)?;
                 let is_behind = entries.last().is_none_or(|before| before.end() <= entry.offset);
                 entries.push(entry);
                 if !is_behind {
@@ -139,8 +147,9 @@ impl Reader {
         // Its pages stay with the system, 48 bytes a record: under a full shuffle they are needed again for every few
         // samples, and reading them from the disk each time is a fifth more than the samples themselves.
         let (fingerprint, known) = (footer.index_checksum, Some(records.to_vec()));
-        let records = footer.records;
-        Ok(Self { file, path, names, entries, known, records, fingerprint, opened, pages })
+        let (records, heads) = (footer.records, heads.to_vec());
+        let (direct, names) = (OnceLock::new(), names.into());
+        Ok(Self { file, direct, path, names, heads, entries, known, records, fingerprint, opened, pages })
     }
 
     /// The file.
@@ -161,6 +170,17 @@ impl Reader {
     /// The names of all tensors in the shard.
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// The names, to be shared.
+    pub(crate) fn shared_names(&self) -> Arc<[String]> {
+        Arc::clone(&self.names)
+    }
+
+    /// Memory that it takes, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        let names: usize = self.names.iter().map(|name| size_of::<String>() + name.len()).sum();
+        (size_of::<Self>() + names + self.heads.len() + self.entries.len() * size_of::<Entry>()) as u64
     }
 
     /// The size of the file.
@@ -189,6 +209,12 @@ impl Reader {
     /// [`Error::NoSuchRecord`].
     pub fn unpacked_bytes_of(&self, record: u64) -> Result<Bytes, Error> {
         self.entry(record).map(|entry| Bytes(entry.raw))
+    }
+
+    /// The head of a record, where that is not in the record itself; such a record begins at a page.
+    pub(crate) fn head_of(&self, record: u64) -> Result<Option<&[u8]>, Error> {
+        let head = self.entry(record)?.head;
+        Ok(head.of(&self.heads).filter(|head| !head.is_empty()))
     }
 
     /// Whether a record is read as it is.
@@ -227,17 +253,57 @@ impl Reader {
         self.check_buffer(&span, buffer)?;
         self.file.read_exact_at(buffer, span.start).map_err(|source| self.why_not_read(source, span.end))?;
         self.pages.after_reading(&self.file, span.start, span.end - span.start);
+        self.check(&records, buffer)?;
+        Ok(Loaded { reader: self, records, bytes: buffer })
+    }
+
+    /// The pages of the file that hold these neighbouring records.
+    pub(crate) fn pages_of(&self, records: &Range<u64>) -> Result<Range<u64>, Error> {
+        self.span(records).map(|span| pages_around(&span))
+    }
+
+    /// As [`Reader::read`], into memory for all of [their pages](Reader::pages_of), which has to begin at a page itself:
+    /// past the page cache, where the system can do that and pages are not to stay there.
+    pub(crate) fn read_pages<'a>(&'a self, records: Range<u64>, memory: &'a mut [u8]) -> Result<Loaded<'a>, Error> {
+        let span = self.span(&records)?;
+        let pages = pages_around(&span);
+        self.check_buffer(&pages, memory)?;
+        let place = (span.start - pages.start) as usize..(span.end - pages.start) as usize;
+        let direct = if self.pages == PageCache::LetGo { self.direct() } else { None };
+        let read = match direct {
+            Some(direct) => direct.read(memory, pages.start),
+            None => Ok(None),
+        };
+        match read {
+            Ok(Some(length)) if length >= place.end => {}
+            Ok(Some(_)) => return Err(self.why_not_read(io::ErrorKind::UnexpectedEof.into(), span.end)),
+            Ok(None) => return self.read(records, &mut memory[place]),
+            Err(source) => return Err(self.why_not_read(source, span.end)),
+        }
+        let bytes = &memory[place];
+        self.check(&records, bytes)?;
+        Ok(Loaded { reader: self, records, bytes })
+    }
+
+    fn direct(&self) -> Option<&DirectFile> {
+        let open = || DirectFile::open(&self.path, &self.file);
+        self.direct.get_or_init(open).as_ref()
+    }
+
+    /// Checks the bytes of neighbouring records against their checksums.
+    fn check(&self, records: &Range<u64>, bytes: &[u8]) -> Result<(), Error> {
+        let first = self.span(records)?.start;
         for record in records.clone() {
             let entry = self.entry(record)?;
-            let start = (entry.offset - span.start) as usize;
-            let found = crc32c::crc32c(&buffer[start..start + entry.stored as usize]);
+            let start = (entry.offset - first) as usize;
+            let found = crc32c::crc32c(&bytes[start..start + entry.stored as usize]);
             if found != entry.checksum {
                 let (offset, expected) = (entry.offset, entry.checksum);
                 let damaged = Error::DamagedRecord { file: self.path.clone(), record, offset, expected, found };
                 return Err(self.unless_changed(damaged));
             }
         }
-        Ok(Loaded { reader: self, records, bytes: buffer })
+        Ok(())
     }
 
     /// Bytes that [`Reader::read`] checked before, such as those of a cache; they are not checked again.
@@ -335,7 +401,13 @@ impl<'a> Loaded<'a> {
             Encoding::Plain => stored,
             Encoding::Zstd => scratch.unpack(stored, entry.raw).map_err(malformed)?,
         };
-        Record::parse(raw, &self.reader.names).map_err(malformed)
+        match entry.head.is_apart() {
+            true => {
+                let head = entry.head.of(&self.reader.heads).unwrap_or_default();
+                Record::parse_apart(head, raw, &self.reader.names).map_err(malformed)
+            }
+            false => Record::parse(raw, &self.reader.names).map_err(malformed),
+        }
     }
 }
 
@@ -364,16 +436,32 @@ impl Scratch {
 }
 
 /// Opens a file, and checks its header and footer.
-fn open_ends(path: &Path) -> Result<(File, Stamp, Footer), Error> {
+fn open_ends(path: &Path) -> Result<Ends, Error> {
     let file = File::open(path).map_err(Error::io(path, "open"))?;
     let opened = Stamp::of(&file.metadata().map_err(Error::io(path, "look at"))?);
     page_cache::expect_random_reads(&file);
-    let footer = check_ends(&file, path, opened.bytes)?;
-    Ok((file, opened, footer))
+    let (footer, version) = check_ends(&file, path, opened.bytes)?;
+    Ok(Ends { file, opened, footer, version })
+}
+
+/// A file whose header and footer are good.
+struct Ends {
+    file: File,
+    opened: Stamp,
+    footer: Footer,
+    version: u32,
+}
+
+/// The pages that hold a part of a file.
+fn pages_around(span: &Range<u64>) -> Range<u64> {
+    if span.is_empty() {
+        return span.start..span.start;
+    }
+    span.start / PAGE * PAGE..span.end.next_multiple_of(PAGE)
 }
 
 /// Checks header and footer, and that the file has the size that the footer gives.
-fn check_ends(file: &File, path: &Path, file_len: u64) -> Result<Footer, Error> {
+fn check_ends(file: &File, path: &Path, file_len: u64) -> Result<(Footer, u32), Error> {
     let read = |buffer: &mut [u8], offset| file.read_exact_at(buffer, offset).map_err(Error::io(path, "read"));
     let path = || path.to_path_buf();
     let mut header = [0; HEADER];
@@ -391,8 +479,10 @@ fn check_ends(file: &File, path: &Path, file_len: u64) -> Result<Footer, Error> 
     if expected != found {
         return Err(Error::Damaged { file: path(), part: Part::Header, offset: 0, expected, found });
     }
-    if format::version(&header) != format::VERSION {
-        return Err(Error::Version { file: path(), found: format::version(&header), known: format::VERSION });
+    let version = format::version(&header);
+    let (oldest, newest) = (format::OLDER, format::VERSION);
+    if !(oldest..=newest).contains(&version) {
+        return Err(Error::Version { file: path(), found: version, oldest, newest });
     }
     let mut footer = [0; FOOTER];
     let footer_offset = file_len - FOOTER as u64;
@@ -416,5 +506,5 @@ fn check_ends(file: &File, path: &Path, file_len: u64) -> Result<Footer, Error> 
             reason: "the index is not before the footer",
         });
     }
-    Ok(footer)
+    Ok((footer, version))
 }

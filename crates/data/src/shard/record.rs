@@ -41,7 +41,12 @@ impl<'a> Record<'a> {
     ///
     /// Where the bytes are no record.
     pub fn parse(bytes: &'a [u8], names: &'a [String]) -> Result<Self, &'static str> {
-        let tensors = Fields::of(bytes, names).collect::<Result<Vec<_>, _>>()?;
+        Self::parse_apart(bytes, bytes, names)
+    }
+
+    /// The same for a record whose head is elsewhere.
+    pub(crate) fn parse_apart(head: &'a [u8], bytes: &'a [u8], names: &'a [String]) -> Result<Self, &'static str> {
+        let tensors = Fields::of(head, bytes, names).collect::<Result<Vec<_>, _>>()?;
         let is_text = |tensor: &Tensor<'_>| tensor.shape.len() == 1 && str::from_utf8(tensor.bytes).is_ok();
         match tensors.iter().find(|tensor| tensor.dtype == Dtype::Text && !is_text(tensor)) {
             None => Ok(Self { tensors }),
@@ -59,8 +64,8 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn of(record: &'a [u8], names: &'a [String]) -> Self {
-        let mut head = record;
+    /// Of a record and its head, which are the same bytes where it begins with that.
+    pub(crate) fn of(mut head: &'a [u8], record: &'a [u8], names: &'a [String]) -> Self {
         // Of a record without even a number of tensors, the first tensor is what is missing.
         let left = take(&mut head).map_or(1, u32::from_le_bytes);
         Self { left, head, record, names }
@@ -112,8 +117,13 @@ pub(crate) struct Places {
 
 impl Places {
     pub(crate) fn new(dimensions: impl Iterator<Item = usize>) -> Self {
-        let head = 4 + dimensions.map(|dimensions| HEAD + 8 * dimensions).sum::<usize>() as u64;
+        let head = head_bytes(dimensions);
         Self { next: align(head), end: head }
+    }
+
+    /// The same for a record whose head is elsewhere.
+    fn apart() -> Self {
+        Self { next: 0, end: 0 }
     }
 
     /// Where the next tensor begins.
@@ -128,6 +138,10 @@ impl Places {
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
+}
+
+fn head_bytes(dimensions: impl Iterator<Item = usize>) -> u64 {
+    4 + dimensions.map(|dimensions| HEAD + 8 * dimensions).sum::<usize>() as u64
 }
 
 /// Bytes of a tensor's head besides its shape.
@@ -160,17 +174,57 @@ pub(crate) fn write_heads<'a>(record: &mut [u8], heads: impl ExactSizeIterator<I
 }
 
 /// Writes a record over `record`; `name_of` gives the number of each name.
-pub(crate) fn encode(tensors: &[Tensor<'_>], mut name_of: impl FnMut(&str) -> u32, record: &mut Vec<u8>) {
+pub(crate) fn encode(tensors: &[Tensor<'_>], name_of: impl FnMut(&str) -> u32, record: &mut Vec<u8>) {
     let mut places = Places::new(tensors.iter().map(|tensor| tensor.shape.len()));
-    let starts: Vec<u64> = tensors.iter().map(|tensor| places.add(tensor.bytes.len() as u64)).collect();
+    let starts = starts_of(tensors, &mut places);
     record.clear();
     record.resize(places.end() as usize, 0);
-    let heads = tensors.iter().zip(&starts).map(|(tensor, start)| {
+    write_heads(record, heads_of(tensors, &starts, name_of));
+    write_tensors(tensors, &starts, record);
+}
+
+/// The length of a record of these tensors whose head is elsewhere.
+pub(crate) fn bytes_apart(tensors: &[Tensor<'_>]) -> u64 {
+    let mut places = Places::apart();
+    starts_of(tensors, &mut places);
+    places.end()
+}
+
+/// Writes a record over `record`, and its head over `head`.
+pub(crate) fn encode_apart(
+    tensors: &[Tensor<'_>],
+    name_of: impl FnMut(&str) -> u32,
+    head: &mut Vec<u8>,
+    record: &mut Vec<u8>,
+) {
+    let mut places = Places::apart();
+    let starts = starts_of(tensors, &mut places);
+    head.clear();
+    head.resize(head_bytes(tensors.iter().map(|tensor| tensor.shape.len())) as usize, 0);
+    write_heads(head, heads_of(tensors, &starts, name_of));
+    record.clear();
+    record.resize(places.end() as usize, 0);
+    write_tensors(tensors, &starts, record);
+}
+
+fn starts_of(tensors: &[Tensor<'_>], places: &mut Places) -> Vec<u64> {
+    tensors.iter().map(|tensor| places.add(tensor.bytes.len() as u64)).collect()
+}
+
+fn heads_of<'a>(
+    tensors: &'a [Tensor<'_>],
+    starts: &'a [u64],
+    mut name_of: impl FnMut(&str) -> u32,
+) -> impl ExactSizeIterator<Item = Head<'a>> {
+    tensors.iter().zip(starts).map(move |(tensor, start)| {
         let (name, dtype, shape) = (name_of(tensor.name), tensor.dtype, &tensor.shape[..]);
         Head { name, dtype, shape, start: *start }
-    });
-    write_heads(record, heads);
+    })
+}
+
+fn write_tensors(tensors: &[Tensor<'_>], starts: &[u64], record: &mut [u8]) {
     for (tensor, start) in tensors.iter().zip(starts) {
-        record[start as usize..start as usize + tensor.bytes.len()].copy_from_slice(tensor.bytes);
+        let start = *start as usize;
+        record[start..start + tensor.bytes.len()].copy_from_slice(tensor.bytes);
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::Bytes;
 
-use super::format::{self, ENTRY, Encoding, Entry, Footer, HEADER, Index, aligned};
+use super::format::{self, Encoding, Entry, Footer, HEADER, HeadPlace, Index, PAGE, VERSION, aligned, entry_bytes};
 use super::{Dtype, Error, Tensor, hash_of_id, record};
 use crate::{durable, page_cache};
 
@@ -50,8 +50,11 @@ pub struct Writer {
     offset: u64,
     index: Index,
     numbers: HashMap<String, u32>,
+    /// Where the heads are that were written to the index.
+    head_places: HashMap<Vec<u8>, HeadPlace>,
     compressor: Option<zstd::bulk::Compressor<'static>>,
     record: Vec<u8>,
+    head: Vec<u8>,
 }
 
 impl Writer {
@@ -83,8 +86,10 @@ impl Writer {
             offset: HEADER as u64,
             index: Index::default(),
             numbers: HashMap::new(),
+            head_places: HashMap::new(),
             compressor,
             record: Vec::new(),
+            head: Vec::new(),
         })
     }
 
@@ -96,30 +101,59 @@ impl Writer {
     /// written then.
     pub fn append(&mut self, tensors: &[Tensor<'_>], id: Option<&str>) -> Result<u64, Error> {
         self.check(tensors)?;
-        record::encode(tensors, |name| number_of(name, &mut self.numbers, &mut self.index.names), &mut self.record);
-        let packed = match &mut self.compressor {
-            None => None,
-            Some(compressor) => {
-                let packed = compressor.compress(&self.record);
-                Some(packed.map_err(Error::io(&self.path, "compress"))?)
-            }
-        };
-        let packed = packed.filter(|packed| packed.len() < self.record.len());
-        let encoding = if packed.is_some() { Encoding::Zstd } else { Encoding::Plain };
+        let packed = self.packed(tensors)?;
+        let head = if packed.is_none() { self.lay_out(tensors)? } else { HeadPlace::default() };
         let stored = packed.as_ref().unwrap_or(&self.record);
+        let file = self.file.as_mut().expect("the file is there until it is finished");
+        if head.is_apart() {
+            let page = self.offset.next_multiple_of(PAGE);
+            let zeros = [0; PAGE as usize];
+            file.write_all(&zeros[..(page - self.offset) as usize]).map_err(Error::io(&self.path, "write"))?;
+            self.offset = page;
+        }
         let entry = Entry {
             offset: self.offset,
             stored: stored.len() as u64,
             raw: self.record.len() as u64,
             checksum: crc32c::crc32c(stored),
-            encoding,
+            encoding: if packed.is_some() { Encoding::Zstd } else { Encoding::Plain },
             id: id.map_or(0, hash_of_id),
+            head,
         };
-        let file = self.file.as_mut().expect("the file is there until it is finished");
         let end = write_padded(file, stored, self.offset);
         self.offset = end.map_err(Error::io(&self.path, "write"))?;
         self.index.entries.push(entry);
         Ok(self.index.entries.len() as u64 - 1)
+    }
+
+    /// The record as it is with its head, compressed, where that makes it smaller.
+    fn packed(&mut self, tensors: &[Tensor<'_>]) -> Result<Option<Vec<u8>>, Error> {
+        let Some(compressor) = &mut self.compressor else { return Ok(None) };
+        record::encode(tensors, |name| number_of(name, &mut self.numbers, &mut self.index.names), &mut self.record);
+        let packed = compressor.compress(&self.record).map_err(Error::io(&self.path, "compress"))?;
+        Ok(Some(packed).filter(|packed| packed.len() < self.record.len()))
+    }
+
+    /// Makes the record as it is written without compression, and says where its head is.
+    fn lay_out(&mut self, tensors: &[Tensor<'_>]) -> Result<HeadPlace, Error> {
+        let name_of = |name: &str| number_of(name, &mut self.numbers, &mut self.index.names);
+        if !format::fills_pages(record::bytes_apart(tensors)) {
+            record::encode(tensors, name_of, &mut self.record);
+            return Ok(HeadPlace::default());
+        }
+        record::encode_apart(tensors, name_of, &mut self.head, &mut self.record);
+        if let Some(place) = self.head_places.get(&self.head) {
+            return Ok(*place);
+        }
+        let heads = &mut self.index.heads;
+        let (start, end) = (u32::try_from(heads.len()), u32::try_from(heads.len() + self.head.len()));
+        let (Ok(start), Ok(_)) = (start, end) else {
+            return Err(Error::io(&self.path, "write")(io::ErrorKind::FileTooLarge.into()));
+        };
+        let place = HeadPlace { start, length: self.head.len() as u32 };
+        heads.extend_from_slice(&self.head);
+        self.head_places.insert(self.head.clone(), place);
+        Ok(place)
     }
 
     /// How large the file would be without its index: when to begin the next.
@@ -162,7 +196,7 @@ impl Writer {
             records: self.len(),
             file_len: self.offset + index.len() as u64 + format::FOOTER as u64,
             index_checksum: crc32c::crc32c(&index),
-            names_checksum: crc32c::crc32c(&index[..index.len() - self.index.entries.len() * ENTRY]),
+            names_checksum: crc32c::crc32c(&index[..index.len() - self.index.entries.len() * entry_bytes(VERSION)]),
         };
         let file = self.file.as_mut().expect("the file is there until it is finished");
         file.write_all(&index)?;
