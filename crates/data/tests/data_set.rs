@@ -512,6 +512,43 @@ fn large_samples_are_the_same_however_they_are_read() {
 }
 
 #[test]
+fn the_head_of_another_record_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("made");
+    fs::create_dir(&made).unwrap();
+    let path = folder.path().join("0.shard");
+    let write = |path: &Path, shapes: &[&[u64]]| {
+        let mut writer = Writer::create(path, Compression::None).unwrap();
+        for shape in shapes {
+            let (name, dtype, shape) = ("x", shard::Dtype::U8, Cow::Borrowed(*shape));
+            writer.append(&[shard::Tensor { name, dtype, shape, bytes: &[5; 4096] }], None).unwrap();
+        }
+        writer.finish().unwrap();
+    };
+    let shapes: Vec<&[u64]> = (0..32).map(|it| if it == 7 { &[64, 64][..] } else { &[4096][..] }).collect();
+    write(&path, &shapes);
+    write(&made.join("other.shard"), &[&[4096]]);
+    // So many that none stays open, and single entries of the index are read.
+    (0..256).for_each(|it| {
+        fs::hard_link(made.join("other.shard"), folder.path().join(format!("1-{it}.shard"))).unwrap();
+    });
+    let set = DataSet::open(folder.path(), OpenOptions::default()).unwrap().set;
+    let shape = |set: &DataSet| match set.read_samples(0, &[7]).map(|read| read[0].get("x").map(|x| format!("{x:?}"))) {
+        Ok(Some(view)) => view.contains("[64, 64]"),
+        _ => panic!("it cannot be read"),
+    };
+    assert!(shape(&set));
+    let (mut bytes, time) = (fs::read(&path).unwrap(), path.metadata().unwrap().modified().unwrap());
+    let entry = |record: usize| bytes.len() - 64 - (32 - record) * 48 + 40;
+    let (one, other) = (entry(7), entry(6));
+    bytes.copy_within(other..other + 8, one);
+    fs::write(&path, &bytes).unwrap();
+    File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+    let error = set.read_samples(0, &[7]).unwrap_err().to_string();
+    assert!(error.contains("record 7") && error.contains("is damaged"), "{error}");
+}
+
+#[test]
 fn a_few_records_of_many_are_read_as_all_are() {
     // A few shards stay open, many do not.
     let cases = [Compression::None, Compression::Zstd { level: 1 }].into_iter().flat_map(|it| [(it, 0), (it, 256)]);

@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub(super) stored: u64,
     /// The bytes of the record itself.
     pub(super) raw: u64,
-    /// Of the bytes in the file.
+    /// Of the bytes in the file, and of the head before them where that is in the index.
     pub(super) checksum: u32,
     pub(super) encoding: Encoding,
     /// The hash of the sample's id, 0 where it has none.
@@ -69,6 +69,13 @@ impl Entry {
     fn alignment(&self) -> u64 {
         if self.head.is_apart() { PAGE } else { ALIGNMENT }
     }
+}
+
+/// The checksum of a record, given its head where that is in the index.
+///
+/// The head counts too: what says where it is may have been read without a checksum of its own.
+pub(super) fn record_checksum(head: &[u8], stored: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(head), stored)
 }
 
 /// Whether the tensors of a record take about as many pages as they fill, so that it is worth while to begin at one.

@@ -296,7 +296,8 @@ impl Reader {
         for record in records.clone() {
             let entry = self.entry(record)?;
             let start = (entry.offset - first) as usize;
-            let found = crc32c::crc32c(&bytes[start..start + entry.stored as usize]);
+            let head = entry.head.of(&self.heads).unwrap_or_default();
+            let found = format::record_checksum(head, &bytes[start..start + entry.stored as usize]);
             if found != entry.checksum {
                 let (offset, expected) = (entry.offset, entry.checksum);
                 let damaged = Error::DamagedRecord { file: self.path.clone(), record, offset, expected, found };

@@ -115,7 +115,7 @@ impl Writer {
             offset: self.offset,
             stored: stored.len() as u64,
             raw: self.record.len() as u64,
-            checksum: crc32c::crc32c(stored),
+            checksum: format::record_checksum(head.of(&self.index.heads).unwrap_or_default(), stored),
             encoding: if packed.is_some() { Encoding::Zstd } else { Encoding::Plain },
             id: id.map_or(0, hash_of_id),
             head,
