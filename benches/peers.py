@@ -292,7 +292,7 @@ def compete(args, names, able, ours, join):
             for line in lines:
                 budget = set_bytes * line // 100
                 for policy in ["belady", "lru"] if shuffle == "window" else ["belady"]:
-                    command = [kit.program("examples/feed"), ours, "--cache", budget, "--policy", policy, "--copy",
+                    command = [kit.program("examples/feed"), ours, "--line", budget, "--policy", policy, "--copy",
                                "--threads", args.threads, "--epochs", args.epochs, "--seed", args.seed,
                                *(["--window", args.window] if shuffle == "window" else ["--full"]),
                                *(["--keep-page-cache"] if cache == "warm" else []),

@@ -122,26 +122,26 @@ fn a_folder() {
     assert_snapshot!(place.says("pack src --out packed --shard-size 20KiB --verify"), @r"
     packed: 21 samples in 4 shards
       sources   3 files, 86.91 KiB
-      shards    77.10 KiB
+      shards    77.29 KiB
       ids       21, none twice
       verified  21 samples as in the sources
     ");
     assert_snapshot!(place.says("pack src --out packed --shard-size 20KiB"), @r"
     packed: 21 samples in 4 shards, packed before
       sources   3 files, 86.91 KiB
-      shards    77.10 KiB
+      shards    77.29 KiB
       ids       21, none twice
     ");
     fs::remove_file(place.path("packed/00002.shard")).unwrap();
     assert_snapshot!(place.says("pack src --out packed --shard-size 20KiB"), @r"
     packed: 21 samples in 4 shards, of which 2 were there already
       sources   3 files, 86.91 KiB
-      shards    77.10 KiB
+      shards    77.29 KiB
       ids       21, none twice
     ");
     assert_snapshot!(place.says("pack src --out small --compress=19 --json --verify"), @r#"
     {
-      "bytes": 61599,
+      "bytes": 61775,
       "ids": {
         "again": 0,
         "examples": [],
@@ -169,7 +169,7 @@ fn files_with_scores() {
     assert_snapshot!(place.says("pack a.pkl b.pkl --scores scores.csv --out packed --verify"), @r"
     packed: 2 samples in 1 shard
       sources   2 files, 54 bytes
-      shards    751 bytes
+      shards    775 bytes
       ids       2, none twice
       scores    2 in the table
       verified  2 samples as in the sources
@@ -183,7 +183,7 @@ fn files_with_scores() {
     assert_snapshot!(place.says("pack a.pkl b.pkl --scores fewer.csv --allow-missing --out other --verify"), @r"
     other: 2 samples in 1 shard
       sources   2 files, 54 bytes
-      shards    687 bytes
+      shards    711 bytes
       ids       2, none twice
       scores    3 in the table; 1 sample has no score (`a`); 2 scores have no sample (`c`, `d`)
       verified  2 samples as in the sources
@@ -208,7 +208,7 @@ fn damaged_files() {
     assert_snapshot!(place.says("pack src --out packed --skip-damaged --verify"), @r"
     packed: 6 samples in 1 shard
       sources   1 file, 21.43 KiB
-      shards    18.38 KiB
+      shards    18.44 KiB
       ids       6, none twice
       left out  3 files
                 src/evil.pt: `evil/data.pkl` at byte 64: byte 14: GLOBAL names `posix.system`, which is not on the list of allowed names
@@ -230,7 +230,7 @@ fn ids_that_come_twice() {
     assert_snapshot!(place.says("pack src --out packed"), @r"
     packed: 12 samples in 1 shard
       sources   2 files, 42.85 KiB
-      shards    36.55 KiB
+      shards    36.66 KiB
       ids       12, 6 of them a second time (`q1_00_000`, `q1_00_001`, `q1_00_002`, `q1_00_003`, `q1_00_004`, ...)
     ");
 }

@@ -26,8 +26,8 @@ fn a_folder_of_shards() {
     assert_snapshot!(place.says("data packed"), @r"
     packed: 4 shards
       samples  21
-      on disk  77.10 KiB (smallest 11.70 KiB 00003.shard, largest 23.38 KiB 00002.shard)
-      memory   77.96 KiB for everything, up to 23.58 KiB for one shard; the files are 99 % of that
+      on disk  77.29 KiB (smallest 11.73 KiB 00003.shard, largest 23.44 KiB 00002.shard)
+      memory   83.76 KiB for everything, up to 24.96 KiB for one shard; the files are 92 % of that
       ids      21, none twice
 
     field              dtype    shape   samples
@@ -42,7 +42,7 @@ fn a_folder_of_shards() {
     assert_snapshot!(place.says("data packed --json"), @r#"
     {
       "cost": null,
-      "disk_bytes": 78948,
+      "disk_bytes": 79148,
       "fields": [
         {
           "dtypes": [
@@ -109,15 +109,15 @@ fn a_folder_of_shards() {
         "seen": 21
       },
       "largest": {
-        "bytes": 23943,
+        "bytes": 23999,
         "file": "00002.shard"
       },
-      "largest_memory_bytes": 24151,
-      "memory_bytes": 79828,
+      "largest_memory_bytes": 25563,
+      "memory_bytes": 85772,
       "samples": 21,
       "shards": 4,
       "smallest": {
-        "bytes": 11983,
+        "bytes": 12015,
         "file": "00003.shard"
       },
       "unreadable": [],
@@ -128,8 +128,8 @@ fn a_folder_of_shards() {
     assert_snapshot!(place.says("data small"), @r"
     small: 1 shard
       samples  21
-      on disk  61.03 KiB (smallest 61.03 KiB 00000.shard, largest 61.03 KiB 00000.shard)
-      memory   77.03 KiB for everything, up to 77.03 KiB for one shard; the files are 79 % of that
+      on disk  61.20 KiB (smallest 61.20 KiB 00000.shard, largest 61.20 KiB 00000.shard)
+      memory   77.40 KiB for everything, up to 77.40 KiB for one shard; the files are 79 % of that
       ids      21, none twice
 
     field              dtype    shape   samples
@@ -162,7 +162,7 @@ fn one_shard() {
     2.graphs.edge_index  int64    2 x 27   432 bytes  351
     2.lengths            int64    scalar     8 bytes  30
     2.scores             float32  scalar     4 bytes  1.1993043422698975
-    15 tensors, 10.11 KiB; the file is 11.70 KiB (shard)
+    15 tensors, 10.11 KiB; the file is 11.73 KiB (shard)
     ");
     assert_snapshot!(place.says("data packed/00003.shard --json"), @r#"
     [
@@ -198,137 +198,137 @@ fn one_shard() {
 fn what_a_run_would_read() {
     let place = packed();
     let cost = |text: String| text[text.find("\nat a host line").unwrap()..].to_owned();
-    assert_snapshot!(cost(place.says("data packed --host-line 2.32MiB --base 2MiB")), @r"
-    at a host line of 2.32 MiB
+    assert_snapshot!(cost(place.says("data packed --host-line 2.08MiB --base 2MiB")), @r"
+    at a host line of 2.08 MiB
       base     2.00 MiB, assumed for the engine itself (--base)
-      cache    41.53 KiB, and 286.15 KiB for what is being read
+      cache    42.31 KiB, and 39.61 KiB for what is being read
       window   1 of 4 shards at a time
-      epoch    reads 44.00 KiB of 77.96 KiB (lru: 55.96 KiB; at least: 36.43 KiB)
-      larger   what is added is not read any more; from 2.36 MiB on, nothing is read twice
-      least    2.28 MiB for single samples, 2.30 MiB for whole shards
+      epoch    reads 47.26 KiB of 83.76 KiB (lru: 60.13 KiB; at least: 41.45 KiB)
+      larger   what is added is not read any more; from 2.12 MiB on, nothing is read twice
+      least    2.04 MiB for single samples, 2.06 MiB for whole shards
 
         cache         window  read an epoch        lru
-     7.79 KiB   10 %       -      77.96 KiB  77.96 KiB
-    19.49 KiB   25 %       -      77.96 KiB  77.96 KiB
-    38.98 KiB   50 %       1      44.00 KiB  55.96 KiB
-    41.53 KiB   53 %       1      44.00 KiB  55.96 KiB  this line
-    58.47 KiB   75 %       1      22.99 KiB  41.12 KiB
-    77.96 KiB  100 %       4        0 bytes    0 bytes
+     8.38 KiB   10 %       -      83.76 KiB  83.76 KiB
+    20.94 KiB   25 %       -      83.76 KiB  83.76 KiB
+    41.88 KiB   50 %       1      47.26 KiB  60.13 KiB
+    42.31 KiB   51 %       1      47.26 KiB  60.13 KiB  this line
+    62.82 KiB   75 %       1      24.95 KiB  44.55 KiB
+    83.76 KiB  100 %       4        0 bytes    0 bytes
     ");
     assert_snapshot!(cost(place.says("data packed --host-line 1GiB")), @r"
     at a host line of 1.00 GiB
       base     350.00 MiB, assumed for the engine itself (--base)
-      cache    673.72 MiB, and 286.15 KiB for what is being read
+      cache    673.96 MiB, and 39.61 KiB for what is being read
       window   all 4 shards
       epoch    reads nothing, once all is there
       larger   a larger line would not help
-      least    350.28 MiB for single samples, 350.30 MiB for whole shards
+      least    350.04 MiB for single samples, 350.06 MiB for whole shards
 
          cache           window  read an epoch        lru
-      7.79 KiB     10 %       -      77.96 KiB  77.96 KiB
-     19.49 KiB     25 %       -      77.96 KiB  77.96 KiB
-     38.98 KiB     50 %       1      44.00 KiB  55.96 KiB
-     58.47 KiB     75 %       1      22.99 KiB  41.12 KiB
-     77.96 KiB    100 %       4        0 bytes    0 bytes
-    673.72 MiB  > 999 %       4        0 bytes    0 bytes  this line
+      8.38 KiB     10 %       -      83.76 KiB  83.76 KiB
+     20.94 KiB     25 %       -      83.76 KiB  83.76 KiB
+     41.88 KiB     50 %       1      47.26 KiB  60.13 KiB
+     62.82 KiB     75 %       1      24.95 KiB  44.55 KiB
+     83.76 KiB    100 %       4        0 bytes    0 bytes
+    673.96 MiB  > 999 %       4        0 bytes    0 bytes  this line
     ");
-    assert_snapshot!(cost(place.says("data packed --host-line 2.29MiB --base 2MiB")), @r"
-    at a host line of 2.29 MiB
+    assert_snapshot!(cost(place.says("data packed --host-line 2.05MiB --base 2MiB")), @r"
+    at a host line of 2.05 MiB
       base     2.00 MiB, assumed for the engine itself (--base)
-      cache    10.81 KiB, and 286.15 KiB for what is being read
+      cache    11.59 KiB, and 39.61 KiB for what is being read
       window   none: no shard fits, samples are read one by one
-      epoch    reads 77.96 KiB of 77.96 KiB (lru: 77.96 KiB; at least: 67.15 KiB)
-      larger   what is added is not read any more; from 2.36 MiB on, nothing is read twice
-      least    2.28 MiB for single samples, 2.30 MiB for whole shards
+      epoch    reads 83.76 KiB of 83.76 KiB (lru: 83.76 KiB; at least: 72.17 KiB)
+      larger   what is added is not read any more; from 2.12 MiB on, nothing is read twice
+      least    2.04 MiB for single samples, 2.06 MiB for whole shards
 
         cache         window  read an epoch        lru
-     7.79 KiB   10 %       -      77.96 KiB  77.96 KiB
-    10.81 KiB   14 %       -      77.96 KiB  77.96 KiB  this line
-    19.49 KiB   25 %       -      77.96 KiB  77.96 KiB
-    38.98 KiB   50 %       1      44.00 KiB  55.96 KiB
-    58.47 KiB   75 %       1      22.99 KiB  41.12 KiB
-    77.96 KiB  100 %       4        0 bytes    0 bytes
+     8.38 KiB   10 %       -      83.76 KiB  83.76 KiB
+    11.59 KiB   14 %       -      83.76 KiB  83.76 KiB  this line
+    20.94 KiB   25 %       -      83.76 KiB  83.76 KiB
+    41.88 KiB   50 %       1      47.26 KiB  60.13 KiB
+    62.82 KiB   75 %       1      24.95 KiB  44.55 KiB
+    83.76 KiB  100 %       4        0 bytes    0 bytes
     ");
     assert_snapshot!(cost(place.says("data packed --max-cache-batches 2 --base 2MiB")), @r"
-    at a host line of 2.32 MiB
+    at a host line of 2.09 MiB
       base     2.00 MiB, assumed for the engine itself (--base)
-      cache    45.40 KiB, and 286.15 KiB for what is being read
+      cache    49.90 KiB, and 39.61 KiB for what is being read
       window   1 of 4 shards at a time
-      epoch    reads 44.00 KiB of 77.96 KiB (lru: 55.96 KiB; at least: 32.56 KiB)
-      larger   what is added is not read any more; from 2.36 MiB on, nothing is read twice
-      least    2.28 MiB for single samples, 2.30 MiB for whole shards
+      epoch    reads 47.26 KiB of 83.76 KiB (lru: 60.13 KiB; at least: 33.87 KiB)
+      larger   what is added is not read any more; from 2.12 MiB on, nothing is read twice
+      least    2.04 MiB for single samples, 2.06 MiB for whole shards
 
         cache         window  read an epoch        lru
-     7.79 KiB   10 %       -      77.96 KiB  77.96 KiB
-    19.49 KiB   25 %       -      77.96 KiB  77.96 KiB
-    38.98 KiB   50 %       1      44.00 KiB  55.96 KiB
-    45.40 KiB   58 %       1      44.00 KiB  55.96 KiB  this line
-    58.47 KiB   75 %       1      22.99 KiB  41.12 KiB
-    77.96 KiB  100 %       4        0 bytes    0 bytes
+     8.38 KiB   10 %       -      83.76 KiB  83.76 KiB
+    20.94 KiB   25 %       -      83.76 KiB  83.76 KiB
+    41.88 KiB   50 %       1      47.26 KiB  60.13 KiB
+    49.90 KiB   60 %       1      47.26 KiB  60.13 KiB  this line
+    62.82 KiB   75 %       1      24.95 KiB  44.55 KiB
+    83.76 KiB  100 %       4        0 bytes    0 bytes
     ");
     assert_snapshot!(cost(place.says("data src --max-cache-batches 2 --base 2MiB")), @r"
     at a host line of 2.16 MiB
       base     2.00 MiB, assumed for the engine itself (--base)
-      cache    58.87 KiB, and 105.82 KiB for what is being read
+      cache    59.40 KiB, and 106.03 KiB for what is being read
       window   1 of 3 files at a time
-      epoch    reads 25.82 KiB of 77.45 KiB (lru: 40.94 KiB; at least: 18.58 KiB)
+      epoch    reads 26.08 KiB of 78.25 KiB (lru: 41.38 KiB; at least: 18.84 KiB)
       larger   what is added is not read any more; from 2.18 MiB on, nothing is read twice
-      least    2.10 MiB for single samples, 2.13 MiB for whole files
+      least    2.10 MiB for single samples, 2.14 MiB for whole files
 
         cache         window  read an epoch        lru
-     7.74 KiB   10 %       -      77.45 KiB  77.45 KiB
-    19.36 KiB   25 %       -      77.45 KiB  77.45 KiB
-    38.72 KiB   50 %       1      68.52 KiB  68.52 KiB
-    58.09 KiB   75 %       1      51.63 KiB  51.63 KiB
-    58.87 KiB   76 %       1      25.82 KiB  40.94 KiB  this line
-    77.45 KiB  100 %       3        0 bytes    0 bytes
+     7.82 KiB   10 %       -      78.25 KiB  78.25 KiB
+    19.56 KiB   25 %       -      78.25 KiB  78.25 KiB
+    39.12 KiB   50 %       1      69.23 KiB  69.23 KiB
+    58.68 KiB   75 %       1      52.16 KiB  52.16 KiB
+    59.40 KiB   76 %       1      26.08 KiB  41.38 KiB  this line
+    78.25 KiB  100 %       3        0 bytes    0 bytes
     ");
     let json: Value = serde_json::from_str(&place.says("data packed --max-cache-batches 2 --json")).unwrap();
     assert_snapshot!(serde_json::to_string_pretty(&json["cost"]).unwrap(), @r#"
     {
       "base_bytes": 367001600,
-      "belady_bytes_per_epoch": 45059,
-      "cache_bytes": 46486,
+      "belady_bytes_per_epoch": 48395,
+      "cache_bytes": 51094,
       "curve": [
         {
-          "belady_bytes_per_epoch": 79828,
-          "cache_bytes": 7982,
-          "lru_bytes_per_epoch": 79828,
+          "belady_bytes_per_epoch": 85772,
+          "cache_bytes": 8577,
+          "lru_bytes_per_epoch": 85772,
           "window": null
         },
         {
-          "belady_bytes_per_epoch": 79828,
-          "cache_bytes": 19957,
-          "lru_bytes_per_epoch": 79828,
+          "belady_bytes_per_epoch": 85772,
+          "cache_bytes": 21443,
+          "lru_bytes_per_epoch": 85772,
           "window": null
         },
         {
-          "belady_bytes_per_epoch": 45059,
-          "cache_bytes": 39914,
-          "lru_bytes_per_epoch": 57298,
+          "belady_bytes_per_epoch": 48395,
+          "cache_bytes": 42886,
+          "lru_bytes_per_epoch": 61574,
           "window": 1
         },
         {
-          "belady_bytes_per_epoch": 23545,
-          "cache_bytes": 59871,
-          "lru_bytes_per_epoch": 42104,
+          "belady_bytes_per_epoch": 25552,
+          "cache_bytes": 64329,
+          "lru_bytes_per_epoch": 45622,
           "window": 1
         },
         {
           "belady_bytes_per_epoch": 0,
-          "cache_bytes": 79828,
+          "cache_bytes": 85772,
           "lru_bytes_per_epoch": 0,
           "window": 4
         }
       ],
-      "data_bytes": 79828,
-      "host_line_bytes": 367341103,
-      "least_line_bytes": 367294617,
-      "least_line_for_everything_bytes": 367374445,
-      "least_line_for_shards_bytes": 367318768,
-      "lru_bytes_per_epoch": 57298,
-      "optimum_bytes_per_epoch": 33342,
-      "passing_bytes": 293017,
+      "data_bytes": 85772,
+      "host_line_bytes": 367093255,
+      "least_line_bytes": 367042161,
+      "least_line_for_everything_bytes": 367127933,
+      "least_line_for_shards_bytes": 367067724,
+      "lru_bytes_per_epoch": 61574,
+      "optimum_bytes_per_epoch": 34678,
+      "passing_bytes": 40561,
       "window": 1,
       "would_more_help": true
     }
@@ -336,8 +336,8 @@ fn what_a_run_would_read() {
     let output = place.run("data packed --host-line 200MiB");
     assert_eq!(output.status.code(), Some(2));
     assert_snapshot!(text(&output.stderr), @r"
-    error: a host line of 200.00 MiB is too small: about 350.00 MiB are the engine's own, and reading the largest sample takes 286.15 KiB
-    hint: the least that works is 350.28 MiB
+    error: a host line of 200.00 MiB is too small: about 350.00 MiB are the engine's own, and reading the largest sample takes 39.61 KiB
+    hint: the least that works is 350.04 MiB
     ");
     assert_snapshot!(place.complains("data packed --host-line 1GiB --max-cache-batches 2"), @r"
     error: the argument '--host-line <SIZE>' cannot be used with '--max-cache-batches <N>'
@@ -361,8 +361,8 @@ fn damaged_shards() {
     assert_snapshot!(text(&output.stdout), @r"
     packed: 4 shards
       samples  16
-      on disk  55.50 KiB (smallest 11.70 KiB 00003.shard, largest 23.38 KiB 00002.shard)
-      memory   56.15 KiB for everything, up to 23.58 KiB for one shard; the files are 99 % of that
+      on disk  55.65 KiB (smallest 11.73 KiB 00003.shard, largest 23.44 KiB 00002.shard)
+      memory   58.83 KiB for everything, up to 24.96 KiB for one shard; the files are 95 % of that
       ids      16, none twice
 
     field              dtype    shape   samples
@@ -419,7 +419,7 @@ fn bytes_fed(place: &Place, window: u64, budget: u64, policy: Policy) -> (u64, u
 #[test]
 fn a_run_reads_what_was_foretold() {
     let place = packed();
-    for line in [2_416_000_u64, 2_440_000, 2_460_000] {
+    for line in [2_163_800_u64, 2_190_000, 2_212_000] {
         let base = 2 << 20;
         let words = format!("data packed --host-line {line} --base {base} --json");
         let json: Value = serde_json::from_str(&place.says(&words)).unwrap();
