@@ -1,11 +1,18 @@
 //! Video restoration from blurred frames and spike streams, in the spirit of VRT.
 //!
-//! Start reading at `model.rs` (the network and how far its outputs see) and `scene.rs` (what a clip is).
+//! Start reading at `model.rs` (the network and how far its outputs see), `scene.rs` (films that are made up) and
+//! `film.rs` (films in files).
 
 mod clip;
+mod exposure;
+mod film;
+mod film_error;
+mod films;
+mod footage;
 mod layers;
 mod metrics;
 mod model;
+mod png_file;
 mod scene;
 mod settings;
 mod texture;
@@ -14,5 +21,5 @@ mod workload;
 pub use clip::{Clip, Region};
 pub use metrics::{psnr, ssim};
 pub use scene::Scenes;
-pub use settings::{DataSettings, ModelSettings};
+pub use settings::{DataSettings, ModelSettings, Source};
 pub use workload::Deblur;

@@ -1,13 +1,12 @@
 //! Made-up films of any resolution: two textures that move, one before the other.
 //!
 //! Every pixel is a pure function of (seed, number, place, time), so a crop is computed alone and is the same as that part
-//! of the whole frame. A blurred frame is the mean over the moments of its exposure, the sharp one is the moment in its
-//! middle. A pixel of the spike camera adds up brightness and fires when it has enough (integrate and fire); it begins
-//! with a random charge and goes on through the clip.
+//! of the whole frame.
 
 use std::thread;
 
 use super::clip::{Clip, Region};
+use super::exposure::{Exposure, first_charges};
 use super::settings::DataSettings;
 use super::texture::Texture;
 use crate::random::Random;
@@ -78,37 +77,17 @@ impl Scenes {
     }
 
     fn band(&self, scene: &Scene, region: Region) -> Clip {
-        let pixels = region.pixels();
-        let mut clip = Clip {
-            blurred: vec![0.0; self.frames * 3 * pixels],
-            spikes: vec![0; self.frames * self.moments * pixels],
-            sharp: vec![0.0; self.frames * 3 * pixels],
-        };
-        let mut charges = scene.first_charges(region);
+        let mut exposure = Exposure::new(self.frames, self.moments, first_charges(scene.charges, region));
         let share = 1.0 / self.moments as f32;
         for layer in 0..self.frames * self.moments {
-            let (frame, moment) = (layer / self.moments, layer % self.moments);
             let time = (layer as f32 + 0.5) * share;
-            let planes = frame * 3 * pixels;
-            for (pixel, charge) in charges.iter_mut().enumerate() {
+            for pixel in 0..region.pixels() {
                 let x = region.left as usize + pixel % region.width as usize;
                 let y = region.top as usize + pixel / region.width as usize;
-                let colour = scene.colour(x as f32, y as f32, time);
-                for (part, value) in colour.into_iter().enumerate() {
-                    let at = planes + part * pixels + pixel;
-                    clip.blurred[at] += value * share;
-                    if moment == self.moments / 2 {
-                        clip.sharp[at] = value;
-                    }
-                }
-                *charge += brightness(colour);
-                if *charge >= 1.0 {
-                    *charge -= 1.0;
-                    clip.spikes[layer * pixels + pixel] = 1;
-                }
+                exposure.see(layer, pixel, scene.colour(x as f32, y as f32, time));
             }
         }
-        clip
+        exposure.into_clip()
     }
 }
 
@@ -126,20 +105,6 @@ impl Scene {
         // Where nothing is before, its colour is 0: it counts by its cover already.
         std::array::from_fn(|part| before[part] + behind[part] * (1.0 - cover))
     }
-
-    fn first_charges(&self, region: Region) -> Vec<f32> {
-        let rows = region.top..region.top + region.height;
-        rows.flat_map(|y| {
-            (region.left..region.left + region.width)
-                .map(move |x| Random::new(self.charges, u64::from(y) << 32 | u64::from(x)).unit() as f32)
-        })
-        .collect()
-    }
-}
-
-/// Brightness as the eye weighs colours, so that white fires at every moment.
-pub(crate) fn brightness([red, green, blue]: [f32; 3]) -> f32 {
-    0.299 * red + 0.587 * green + 0.114 * blue
 }
 
 /// The region cut into about `count` bands of rows.
@@ -167,8 +132,21 @@ fn join<T: Copy>(parts: &[Clip], planes: usize, of: impl Fn(&Clip) -> &Vec<T>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deblur::exposure::brightness;
+    use crate::deblur::settings::Source;
 
-    const SMALL: DataSettings = DataSettings { height: 24, width: 40, crop: 16, frames: 2, moments: 8, speed: 6.0 };
+    const SMALL: DataSettings = DataSettings {
+        source: Source::Synthetic,
+        folder: None,
+        eval_folder: None,
+        eval_scenes: None,
+        height: 24,
+        width: 40,
+        crop: 16,
+        frames: 2,
+        moments: 8,
+        speed: 6.0,
+    };
     const WHOLE: Region = Region { top: 0, left: 0, height: 24, width: 40 };
 
     fn clip(seed: u64, number: u64, region: Region) -> Clip {

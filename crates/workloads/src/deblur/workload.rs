@@ -8,15 +8,14 @@ use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{Segment, attempt};
 use lowtide_train::{Batch, Mode, Result, Tiling, Workload};
 
-use super::clip::Region;
+use super::clip::{Clip, Region};
+use super::footage::Footage;
 use super::metrics::{psnr, ssim};
 use super::model::{network, receptive_field};
 use super::scene::Scenes;
-use super::settings::{DataSettings, LEAST_SIDE, ModelSettings, problem};
+use super::settings::{DataSettings, LEAST_SIDE, ModelSettings, problem, size_problem};
 use crate::random::Random;
 
-/// Evaluation clips are numbered from here, far above any for training.
-const EVALUATION: u64 = 1 << 62;
 /// Crops are drawn apart from what is in the clip.
 const CROPS: u64 = 0x6372_6f70;
 /// Charbonnier's loss is the absolute error, rounded off below this.
@@ -31,7 +30,7 @@ pub struct Deblur {
     segments: Vec<Segment>,
     parameters: BTreeMap<String, Tensor>,
     mode: Mode,
-    scenes: Scenes,
+    footage: Footage,
     seed: u64,
     device: Device,
 }
@@ -40,10 +39,11 @@ impl Deblur {
     /// Builds it from the settings; returns them with its own defaults filled in.
     pub fn build(loaded: &Loaded, device: Device) -> Result<(Deblur, RunSettings)> {
         let model: ModelSettings = typed(&loaded.settings.model, "model", &loaded.origins)?;
-        let data: DataSettings = typed(&loaded.settings.data, "data", &loaded.origins)?;
-        if let Some((key, problem)) = problem(&model, &data) {
-            return Err(SettingsError::refused(key, problem, &loaded.origins).into());
-        }
+        let mut data: DataSettings = typed(&loaded.settings.data, "data", &loaded.origins)?;
+        let refuse = |(key, problem): (&str, String)| Err(SettingsError::refused(key, problem, &loaded.origins));
+        problem(&model, &data).map_or(Ok(()), refuse)?;
+        let footage = Footage::open(&mut data, loaded.settings.seed, &loaded.origins)?;
+        size_problem(&data).map_or(Ok(()), refuse)?;
         let crop = eval_crop(&data, &loaded.settings);
         let allowed = LEAST_SIDE..=data.height.min(data.width);
         if let CropChoice::Pixels(side) = crop
@@ -55,7 +55,7 @@ impl Deblur {
         }
         let mut settings = RunSettings {
             model: serde_json::to_value(model).expect("plain numbers"),
-            data: serde_json::to_value(data).expect("plain numbers"),
+            data: serde_json::to_value(&data).expect("paths came from text"),
             ..loaded.settings.clone()
         };
         settings.eval.crop = crop;
@@ -63,13 +63,24 @@ impl Deblur {
             CropChoice::Pixels(side) => Some(side),
             CropChoice::Auto | CropChoice::Whole => None,
         };
-        Ok((Deblur::new(&model, &data, crop, settings.seed, device)?, settings))
+        Ok((Deblur::with(&model, &data, footage, crop, settings.seed, device)?, settings))
     }
 
-    /// A fresh network with the clips of `seed`, evaluated on a crop in the middle or on whole frames.
+    /// A fresh network with the made-up clips of `seed`, evaluated on a crop in the middle or on whole frames.
     pub fn new(
         model: &ModelSettings,
         data: &DataSettings,
+        crop: Option<u32>,
+        seed: u64,
+        device: Device,
+    ) -> Result<Deblur> {
+        Deblur::with(model, data, Footage::MadeUp(Scenes::new(data, seed)), crop, seed, device)
+    }
+
+    fn with(
+        model: &ModelSettings,
+        data: &DataSettings,
+        footage: Footage,
         crop: Option<u32>,
         seed: u64,
         device: Device,
@@ -82,14 +93,13 @@ impl Deblur {
         let frame = [evaluated.height, evaluated.width];
         let tiling = Tiling { receptive_field: receptive_field(model), alignment: model.window, frame };
         let (segments, parameters) = attempt(|| network(model, data, device))?;
-        let scenes = Scenes::new(data, seed);
-        Ok(Deblur { data: *data, evaluated, tiling, segments, parameters, mode: Mode::default(), scenes, seed, device })
+        let (data, mode) = (data.clone(), Mode::default());
+        Ok(Deblur { data, evaluated, tiling, segments, parameters, mode, footage, seed, device })
     }
 
     /// Clips `first .. first + count`, all of one size, on the host.
-    fn batch(&self, first: u64, count: u32, region: impl Fn(u64) -> Region) -> Batch {
-        let clips: Vec<Batch> =
-            (first..first + u64::from(count)).map(|number| self.sample(number, region(number))).collect();
+    fn batch(&self, first: u64, count: u32, clip: impl Fn(u64) -> (Clip, Region)) -> Batch {
+        let clips: Vec<Batch> = (first..first + u64::from(count)).map(|number| self.sample(clip(number))).collect();
         let join = |of: fn(&Batch) -> &Vec<Tensor>, index: usize| {
             Tensor::cat(&clips.iter().map(|clip| &of(clip)[index]).collect::<Vec<_>>(), 0)
         };
@@ -100,8 +110,7 @@ impl Deblur {
         }
     }
 
-    fn sample(&self, number: u64, region: Region) -> Batch {
-        let clip = self.scenes.clip(number, region);
+    fn sample(&self, (clip, region): (Clip, Region)) -> Batch {
         let shape = |planes: u32| [1, self.data.frames, planes, region.height, region.width].map(i64::from);
         let colours = |values: &[f32]| Tensor::from_slice(values).view(shape(3));
         let spikes = Tensor::from_slice(&clip.spikes).view(shape(self.data.moments));
@@ -111,7 +120,8 @@ impl Deblur {
 
     /// Where clip `number` is cropped for training.
     fn crop(&self, number: u64) -> Region {
-        let DataSettings { height, width, crop, .. } = self.data;
+        let crop = self.data.crop;
+        let [height, width] = self.footage.train_size(&self.data);
         let mut random = Random::new(self.seed ^ CROPS, number);
         let mut place = |length: u32| u32::try_from(random.below(u64::from(length - crop) + 1)).expect("in the frame");
         Region { top: place(height), left: place(width), height: crop, width: crop }
@@ -167,11 +177,19 @@ impl Workload for Deblur {
     }
 
     fn train_batch(&self, first: u64, count: u32) -> Batch {
-        self.batch(first, count, |number| self.crop(number)).to_device(self.device)
+        let clip = |number| {
+            let region = self.crop(number);
+            (self.footage.train_clip(number, region), region)
+        };
+        self.batch(first, count, clip).to_device(self.device)
     }
 
     fn eval_batch(&self, first: u64, count: u32) -> Batch {
-        self.batch(EVALUATION + first, count, |_| self.evaluated)
+        self.batch(first, count, |number| (self.footage.eval_clip(number, self.evaluated), self.evaluated))
+    }
+
+    fn eval_samples(&self) -> Option<u64> {
+        self.footage.eval_clips()
     }
 
     fn tiling(&self) -> Result<Tiling, &'static str> {

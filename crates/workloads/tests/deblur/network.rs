@@ -1,36 +1,14 @@
-//! The film sharpener: its figures against another implementation's, what its outputs see, evaluation in tiles, and that
-//! it learns.
+//! Its figures against another implementation's, what its outputs see, evaluation in tiles, and that it learns.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use lowtide_core::{Event, Line};
-use lowtide_settings::{CropChoice, Loaded, Override, RunSettings, TileChoice};
-use lowtide_torch::cuda::{Deterministic, set_environment};
+use lowtide_core::Event;
+use lowtide_settings::{CropChoice, RunSettings, TileChoice};
+use lowtide_torch::rng;
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
-use lowtide_torch::{DeviceAsked, DeviceFacts, host, rng, start};
-use lowtide_train::{EvalMode, EvalSummary, FolderChoice, Plan, Requests, Result, Run, Start, Summary, Workload};
+use lowtide_train::{EvalMode, EvalSummary, Summary, Workload};
 use lowtide_workloads::build;
-use lowtide_workloads::deblur::{DataSettings, Deblur, ModelSettings, psnr, ssim};
+use lowtide_workloads::deblur::{Deblur, psnr, ssim};
 
-const MODEL: ModelSettings = ModelSettings { channels: 8, blocks: 2, heads: 2, window: 4 };
-/// Frames that are no whole windows.
-const DATA: DataSettings = DataSettings { height: 61, width: 90, crop: 16, frames: 2, moments: 4, speed: 5.0 };
-
-/// The engine has one generator and one allocator, so runs take turns.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn open() -> DeviceFacts {
-    let facts = start(DeviceAsked::Cpu).unwrap();
-    lowtide_torch::tch::set_num_threads(1);
-    host::set_line(Line::NONE);
-    facts
-}
+use crate::kit::{DATA, MODEL, alone, loaded, open, run, train};
 
 /// (7 x + 13 y + 29 c + factor x y) mod 64, from 0 to 1.
 fn image(height: i64, width: i64, factor: i64) -> Tensor {
@@ -129,41 +107,6 @@ fn no_output_sees_beyond_the_receptive_field() {
     let beside = |frames: &Tensor| frames.narrow(4, 40, 4);
     let difference = (beside(&outputs(&deblur, &cut)) - beside(&before)).abs().max().double_value(&[]);
     assert!(difference > 0.01, "{difference}");
-}
-
-fn loaded(name: &str, overrides: &[&str]) -> Loaded {
-    let path = format!("{}/../../configs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).unwrap();
-    let overrides: Vec<_> = overrides.iter().map(|text| Override::set(text).unwrap()).collect();
-    RunSettings::load(Some((Path::new(&path), &text)), &overrides).unwrap()
-}
-
-/// Trains a workload in a folder that goes away.
-fn run(workload: &dyn Workload, settings: &RunSettings, facts: &DeviceFacts) -> Result<(Summary, Vec<Event>)> {
-    let folder = tempfile::tempdir().unwrap();
-    let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
-    let plan = Plan {
-        settings,
-        facts,
-        allocator: &allocator,
-        folder: FolderChoice::look(&folder.path().join("run"), Start::New).unwrap(),
-        requests: &Requests::default(),
-        injections: &[],
-        schedule: None,
-    };
-    let mut events = Vec::new();
-    let outcome = Run::prepare(plan, workload, |record| events.push(record.event.clone()))?.train();
-    host::set_line(Line::NONE);
-    Ok((outcome?.summary, events))
-}
-
-/// Trains the tiny configuration, changed by `overrides`, on one thread of the CPU.
-fn train(overrides: &[&str]) -> Result<(Summary, Vec<Event>)> {
-    let facts = open();
-    let loaded = loaded("deblur-tiny", overrides);
-    rng::seed(facts.device, loaded.settings.seed).unwrap();
-    let built = build(&loaded, &facts)?;
-    run(&*built.workload, &built.settings, &facts)
 }
 
 /// Two steps, then an evaluation of frames that are no multiple of anything.

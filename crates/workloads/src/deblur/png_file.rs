@@ -1,0 +1,131 @@
+//! A frame in a PNG file: its size, from the header, and a region of its pixels.
+//!
+//! Grey, palettes and transparency become red, green and blue from 0 to 1; how opaque a pixel is does not count.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use png::{BitDepth, ColorType, Decoder, DecodingError, Reader, Transformations};
+
+use super::clip::Region;
+use super::film_error::FilmError;
+use super::settings::MOST_SIDE;
+
+/// The last chunk of every file: no data, its name, its checksum.
+const END: [u8; 12] = *b"\0\0\0\0IEND\xaeB`\x82";
+/// More than a header takes, and little to read of many files.
+const HEADER: usize = 64;
+
+type Pixels = Reader<BufReader<File>>;
+
+/// Rows and columns of a frame, of which only the header and the last bytes are read.
+///
+/// A file that ends in something else than its last chunk is decoded as a whole, to see whether it is cut short.
+pub(crate) fn size(path: &Path) -> Result<[u32; 2], FilmError> {
+    let mut decoder = Decoder::new(BufReader::with_capacity(HEADER, open(path)?));
+    let info = decoder.read_header_info().map_err(|error| damaged(path, error))?;
+    let size = [info.height, info.width];
+    if size.iter().any(|side| *side > MOST_SIDE) {
+        let wanted = format!("at most {MOST_SIDE} rows and columns are read");
+        return Err(FilmError::Size { path: path.to_owned(), size, wanted });
+    }
+    if !ends_well(path)? {
+        decode(path).map_err(|error| damaged(path, error))?;
+    }
+    Ok(size)
+}
+
+/// A region of a frame of `size`: red, green and blue planes. Rows below the region are not decoded.
+pub(crate) fn read(path: &Path, size: [u32; 2], region: Region) -> Result<Vec<f32>, FilmError> {
+    let mut decoder = Decoder::new(BufReader::new(open(path)?));
+    decoder.set_transformations(Transformations::EXPAND);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    let mut reader = decoder.read_info().map_err(|error| damaged(path, error))?;
+    let there = [reader.info().height, reader.info().width];
+    if there != size {
+        let wanted = "it was of another size when the run began".to_owned();
+        return Err(FilmError::Size { path: path.to_owned(), size: there, wanted });
+    }
+    let mut planes = Planes::new(region, reader.output_color_type());
+    let copied = if reader.info().interlaced { planes.take_all(&mut reader) } else { planes.take_rows(&mut reader) };
+    copied.map_err(|error| damaged(path, error))?;
+    Ok(planes.values)
+}
+
+fn open(path: &Path) -> Result<File, FilmError> {
+    File::open(path).map_err(|source| FilmError::Unreadable { path: path.to_owned(), source })
+}
+
+fn ends_well(path: &Path) -> Result<bool, FilmError> {
+    let mut end = [0; END.len()];
+    let mut file = open(path)?;
+    let read = file.seek(SeekFrom::End(-(END.len() as i64))).and_then(|_| file.read_exact(&mut end));
+    // Shorter than the last chunk: it does not end in it either.
+    Ok(read.is_ok() && end == END)
+}
+
+/// Goes through a whole file, row by row.
+fn decode(path: &Path) -> Result<(), DecodingError> {
+    let mut reader = Decoder::new(BufReader::new(File::open(path)?)).read_info()?;
+    while reader.next_row()?.is_some() {}
+    reader.finish()
+}
+
+fn damaged(path: &Path, error: DecodingError) -> FilmError {
+    FilmError::Damaged { path: path.to_owned(), problem: error.to_string() }
+}
+
+/// The region's planes, filled row by row.
+struct Planes {
+    region: Region,
+    /// Numbers in a pixel.
+    parts: usize,
+    depth: BitDepth,
+    values: Vec<f32>,
+}
+
+impl Planes {
+    fn new(region: Region, (colour, depth): (ColorType, BitDepth)) -> Planes {
+        Planes { region, parts: colour.samples(), depth, values: vec![0.0; 3 * region.pixels()] }
+    }
+
+    fn take_rows(&mut self, reader: &mut Pixels) -> Result<(), DecodingError> {
+        for y in 0..self.region.top + self.region.height {
+            let row = reader.next_row()?.expect("the region is inside the frame");
+            if let Some(inside) = y.checked_sub(self.region.top) {
+                self.take_row(inside, row.data());
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of an interlaced file come in no order, so it is decoded as a whole.
+    fn take_all(&mut self, reader: &mut Pixels) -> Result<(), DecodingError> {
+        let mut bytes = vec![0; reader.output_buffer_size().expect("sides are bounded")];
+        let line = reader.next_frame(&mut bytes)?.line_size;
+        for inside in 0..self.region.height {
+            let start = (self.region.top + inside) as usize * line;
+            self.take_row(inside, &bytes[start..start + line]);
+        }
+        Ok(())
+    }
+
+    fn take_row(&mut self, inside: u32, row: &[u8]) {
+        let (pixels, width) = (self.region.pixels(), self.region.width as usize);
+        let wide = self.depth == BitDepth::Sixteen;
+        for x in 0..width {
+            let pixel = (self.region.left as usize + x) * self.parts;
+            for colour in 0..3 {
+                let at = if self.parts < 3 { pixel } else { pixel + colour };
+                let value = if wide {
+                    f32::from(u16::from_be_bytes([row[2 * at], row[2 * at + 1]])) / f32::from(u16::MAX)
+                } else {
+                    f32::from(row[at]) / f32::from(u8::MAX)
+                };
+                self.values[colour * pixels + inside as usize * width + x] = value;
+            }
+        }
+    }
+}
