@@ -178,6 +178,18 @@ pub enum Event {
         allocated: Option<Bytes>,
         /// Bytes held from the device right after it, cached blocks included. Lines of older runs do not tell.
         reserved: Option<Bytes>,
+        /// Whether frames were cut into tiles that change what the model sees; left out of the line where not.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        approximate: bool,
+    },
+    /// A figure of an evaluation is missing; the others stand.
+    MetricMissing {
+        /// The last committed step.
+        step: Step,
+        /// Its name.
+        metric: String,
+        /// Why.
+        reason: String,
     },
     /// The run ends before its last step, because its evaluations do not get better.
     StoppedEarly {

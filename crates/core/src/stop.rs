@@ -27,6 +27,13 @@ pub struct Stop {
 pub enum StopCause {
     /// The user wants no other try.
     RecoveryOff,
+    /// Frames are evaluated in tiles of a fixed size, or of the least, and one does not fit.
+    TileTooLarge {
+        /// Pixels along each side.
+        tile: u32,
+        /// The next smaller one, where there is one.
+        smaller: Option<u32>,
+    },
     /// Every rung that is allowed and could help was taken.
     LadderExhausted,
     /// One step failed too often.
@@ -63,6 +70,14 @@ impl fmt::Display for StopCause {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RecoveryOff => formatter.write_str("recovery is off"),
+            Self::TileTooLarge { tile, smaller: Some(smaller) } => write!(
+                formatter,
+                "a tile of {tile} x {tile} pixels does not fit: the next smaller is eval.tile={smaller}, and \
+                 eval.tile=auto finds the largest that fits"
+            ),
+            Self::TileTooLarge { tile, smaller: None } => {
+                write!(formatter, "a tile of {tile} x {tile} pixels, the smallest there is, does not fit")
+            }
             Self::LadderExhausted => formatter.write_str("nothing that is allowed is left to try"),
             Self::TooManyFailuresInStep { limit } => {
                 write!(formatter, "the step failed more than the {limit} times allowed")

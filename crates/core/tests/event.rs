@@ -134,6 +134,7 @@ fn evaluated(metrics: Metrics) -> Event {
         seconds: 0.5,
         allocated: Some(Bytes(10)),
         reserved: Some(Bytes(40)),
+        approximate: false,
     }
 }
 
@@ -146,6 +147,15 @@ fn an_evaluation() {
     check(
         evaluated(metrics(&[("survival", 0.5), ("activity", 0.25)])),
         r#""event":"evaluated","step":1,"loss":2.5,"metrics":{"survival":0.5,"activity":0.25},"batches":4,"seconds":0.5,"allocated":10,"reserved":40"#,
+    );
+    let Event::Evaluated { step, loss, metrics, batches, seconds, allocated, reserved, .. } =
+        evaluated(Metrics::default())
+    else {
+        unreachable!("it makes evaluations")
+    };
+    check(
+        Event::Evaluated { step, loss, metrics, batches, seconds, allocated, reserved, approximate: true },
+        r#""event":"evaluated","step":1,"loss":2.5,"batches":4,"seconds":0.5,"allocated":10,"reserved":40,"approximate":true"#,
     );
 }
 
@@ -167,6 +177,7 @@ fn an_evaluation_of_an_older_run_can_be_read() {
         seconds: 0.5,
         allocated: None,
         reserved: None,
+        approximate: false,
     };
     assert_eq!(serde_json::from_str::<Record>(line).expect("an older line"), Record::new(1.5, expect));
 }
@@ -205,6 +216,13 @@ fn the_endings() {
         measures: measures(),
         tried: vec![Tried { phase: Phase::Forward, rung: Rung::Clean, measures: measures() }],
     };
+    let tile = |smaller| Stop { cause: StopCause::TileTooLarge { tile: 512, smaller }, ..stop.clone() }.to_string();
+    assert_eq!(
+        tile(Some(256)),
+        "memory ran out in forward of step 10, and a tile of 512 x 512 pixels does not fit: the next smaller is \
+         eval.tile=256, and eval.tile=auto finds the largest that fits"
+    );
+    assert!(tile(None).ends_with("and a tile of 512 x 512 pixels, the smallest there is, does not fit"));
     assert_eq!(
         stop.to_string(),
         "memory ran out in forward of step 10, and no progress: 128 failures while 3 steps were done"
@@ -212,6 +230,8 @@ fn the_endings() {
     let words = format!(
         r#""stop":{{"step":10,"phase":"forward","cause":{{"why":"no_progress","failures":128,"committed":3}},{MEASURES},"tried":[{{"phase":"forward","rung":"clean",{MEASURES}}}]}}"#
     );
+    let event = Event::MetricMissing { step: Step(9), metric: "lpips".into(), reason: "no room".into() };
+    check(event, r#""event":"metric_missing","step":9,"metric":"lpips","reason":"no room""#);
     let event = Event::TileHalved { step: Step(9), tile: 256 };
     check(event, r#""event":"tile_halved","step":9,"tile":256"#);
     let event = Event::EvaluationFailed { step: Step(9), stop: stop.clone() };

@@ -114,10 +114,14 @@ impl Outlook {
             Event::Climbed { step, measures, reason } => {
                 self.say(&format!("[step {step}] {reason}: {}", measures.in_phase(Phase::Forward)));
             }
-            Event::Evaluated { step, loss, metrics, .. } => {
+            Event::Evaluated { step, loss, metrics, approximate, .. } => {
                 self.evaluated = Some(*step);
                 let comma = if metrics.is_empty() { "" } else { ", " };
-                self.say(&format!("[step {step}] evaluation: loss {loss:.4}{comma}{metrics}"));
+                let about = if *approximate { " (approximate: in tiles)" } else { "" };
+                self.say(&format!("[step {step}] evaluation: loss {loss:.4}{comma}{metrics}{about}"));
+            }
+            Event::MetricMissing { step, metric, reason } => {
+                self.say(&format!("[step {step}] {metric} is missing, the other figures stand: {reason}"));
             }
             Event::StoppedEarly { step, evaluations, best } => {
                 let best = best.map_or(String::new(), |best| format!(" than {best:.4}"));

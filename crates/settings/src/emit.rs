@@ -141,8 +141,11 @@ eval:
   clean_every: null
   crop: auto
   every: 100
+  lpips: null
+  metrics: null
   patience: null
   tile: null
+  tile_approximate: false
 save:
   every: 100
   keep: 2

@@ -1,5 +1,7 @@
 //! When and on how much a run is evaluated.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::frames::{CropChoice, TileChoice};
@@ -21,12 +23,20 @@ pub struct EvalSettings {
     /// Evaluations in a row, 1 or more, without a lower loss after which the run ends early; null is never. Default:
     /// null.
     pub patience: Option<u64>,
+    /// The figures that are computed, by name, the loss among them: it is always there. Null is all that the workload has.
+    /// Default: null.
+    pub metrics: Option<Vec<String>>,
     /// The part of each frame that is evaluated, for workloads with frames: pixels along each side, in the middle, or
     /// null for whole frames. Default: auto, which is the training crop, and whole frames where `tile` is set.
     pub crop: CropChoice,
     /// Pixels along each side of the tiles that frames are evaluated in, one at a time and with the figures of the whole
     /// frame; auto is the largest that fits, null is no tiles. Default: null.
     pub tile: TileChoice,
+    /// Whether a model that looks at whole frames may be evaluated in tiles all the same; its figures are marked as
+    /// approximate then. Default: false.
+    pub tile_approximate: bool,
+    /// A file of weights for the metric `lpips`, for workloads that have it; null is without. Default: null.
+    pub lpips: Option<PathBuf>,
 }
 
 impl Default for EvalSettings {
@@ -37,8 +47,11 @@ impl Default for EvalSettings {
             clean_every: None,
             at_start: false,
             patience: None,
+            metrics: None,
             crop: CropChoice::Auto,
             tile: TileChoice::None,
+            tile_approximate: false,
+            lpips: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Good input: what is read, who wins, and that written settings load back.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lowtide_core::{Bytes, LineSpec, MicroBatch, Percent};
 use lowtide_settings::{
@@ -150,7 +150,8 @@ prop_compose! {
         (line, host_line, allocator) in (any_line(), any_line(), "\\PC*"),
         (eval_every, batches, at_start) in (prop::option::of(1u64..), 1u64.., any::<bool>()),
         patience in prop::option::of(1u64..),
-        (crop, tile) in (any_crop(), any_tile()),
+        (crop, tile, tile_approximate) in (any_crop(), any_tile(), any::<bool>()),
+        (metrics, lpips) in (prop::option::of(prop::collection::vec("\\PC*", 0..3)), prop::option::of("\\PC*[a-z]")),
         (save_every, keep) in (prop::option::of(1u64..), 1u32..),
         (clean_every, seconds, log_every) in
             (prop::option::of(1u64..), prop::option::of(1u64..), prop::option::of(1u64..)),
@@ -165,7 +166,18 @@ prop_compose! {
             recover: false,
         };
         let patience = patience.filter(|_| eval_every.is_some());
-        let eval = EvalSettings { every: eval_every, batches, clean_every, at_start, patience, crop, tile };
+        let eval = EvalSettings {
+            every: eval_every,
+            batches,
+            clean_every,
+            at_start,
+            patience,
+            metrics,
+            crop,
+            tile,
+            tile_approximate,
+            lpips: lpips.map(PathBuf::from),
+        };
         let save = SaveSettings { every: save_every, keep };
         let watch = WatchSettings { seconds, log_every, tensorboard: false };
         RunSettings { workload, seed, model, data, train, optimizer, memory, eval, save, watch }

@@ -1,5 +1,6 @@
 //! Evaluation of a checkpoint apart from training: the run's folder is only read.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use crate::checkpoint;
 use crate::error::{FolderProblem, Holder, Result, TrainError};
 use crate::evaluate::Ended;
 use crate::memory::DeviceMemory;
+use crate::metrics;
 use crate::prepare::{Choices, fresh_progress, new_state};
 use crate::profile::Profile;
 use crate::requests::Requests;
@@ -141,6 +143,8 @@ pub struct Evaluation {
     pub loss: f64,
     /// The workload's own figures.
     pub metrics: Metrics,
+    /// Figures that could not be computed, and why.
+    pub metrics_missing: BTreeMap<String, String>,
     /// How frames were evaluated, for workloads with frames.
     pub eval: Option<EvalSummary>,
     /// The most memory held by tensors on the device.
@@ -174,6 +178,7 @@ pub fn evaluate_checkpoint(
     let begun = Instant::now();
     let EvalPlan { settings, facts, allocator, requests } = plan;
     tiles::check(&settings.eval, workload)?;
+    metrics::check(&settings.eval, workload)?;
     let memory = DeviceMemory::resolve(&settings.memory, facts, allocator, workload.data_reserve())?;
     let state = new_state(settings, facts, workload, &[]);
     make_room(&state, &memory)?;
@@ -202,6 +207,7 @@ pub fn evaluate_checkpoint(
         step: found.step.get(),
         loss: found.loss,
         metrics: found.metrics.clone(),
+        metrics_missing: progress.missing.clone(),
         eval: evaluating.eval_summary(found),
         peak_bytes: found.peak.get(),
         line_bytes: memory.line.limit().map(Bytes::get),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lowtide_core::{Bytes, Ending, Event, Metrics, Phase, Signal, Step, Stop, pieces};
+use lowtide_core::{Bytes, Ending, Event, Metrics, Phase, Rung, Signal, Step, Stop, StopCause, Tried, pieces};
 use lowtide_settings::{CropChoice, TileChoice};
 use lowtide_torch::tch::{Tensor, no_grad_guard};
 use lowtide_torch::{TorchError, attempt, rng};
@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::cleaning::{Cleaned, Moment, is_due};
 use crate::error::Result;
 use crate::memory::Reading;
+use crate::metrics::{self, LOSS, Missing, reason};
 use crate::progress::null_as_nan;
 use crate::run::{Run, due};
 use crate::step::Way;
 use crate::summary::{EvalMode, EvalSummary};
-use crate::tally::Tally;
+use crate::tally::Metric;
 use crate::workload::Batch;
 
 /// What an evaluation found.
@@ -34,6 +35,21 @@ pub(crate) struct Evaluated {
     /// Pixels along each side of a tile, where frames were evaluated in tiles.
     #[serde(default)]
     pub(crate) tile: Option<u32>,
+    /// Whether the tiles change what the model sees.
+    #[serde(default)]
+    pub(crate) approximate: bool,
+}
+
+/// A try that failed, in a figure beyond the loss or elsewhere.
+struct Failure {
+    metric: Option<&'static str>,
+    error: TorchError,
+}
+
+impl From<TorchError> for Failure {
+    fn from(error: TorchError) -> Failure {
+        Failure { metric: None, error }
+    }
 }
 
 /// How an evaluation ended.
@@ -84,7 +100,8 @@ impl Run<'_> {
 
     /// Evaluates, trying again as the guard says. Training's state and random numbers stay as they are.
     ///
-    /// An evaluation that cannot be done under the line is left out: its figure is missing and training goes on.
+    /// A figure that cannot be computed under the line is left out, and so is an evaluation whose loss cannot be:
+    /// training goes on.
     pub(crate) fn evaluate(&mut self) -> Result<Ended> {
         let step = self.progress.step;
         let begun = Instant::now();
@@ -93,9 +110,11 @@ impl Run<'_> {
         let Reading { allocated, reserved, .. } = before;
         self.clean_if_due(step, Moment::BeforeEvaluation { allocated, reserved })?;
         self.memory.reset_peaks()?;
+        let mut left_out = Missing::new();
+        let mut tries = Tries::default();
         loop {
             let mut cleanings = Vec::new();
-            let figures = self.state.injector.during(step, Phase::Eval, || self.figures(&mut cleanings));
+            let figures = self.state.injector.during(step, Phase::Eval, || self.figures(&left_out, &mut cleanings));
             for cleaned in cleanings {
                 self.tell(cleaned.event(step))?;
             }
@@ -103,7 +122,8 @@ impl Run<'_> {
                 Ok(None) => return Ok(Ended::Cut),
                 Ok(Some(evaluated)) => {
                     let reading = self.memory.reading()?;
-                    let Evaluated { loss, metrics, .. } = evaluated.clone();
+                    let Evaluated { loss, metrics, approximate, .. } = evaluated.clone();
+                    self.progress.missing = left_out;
                     self.progress.evaluated = Some(Evaluated { peak: reading.allocated_peak, ..evaluated });
                     self.recovered();
                     self.progress.figures.memory(&reading);
@@ -118,25 +138,47 @@ impl Run<'_> {
                         seconds: begun.elapsed().as_secs_f64(),
                         allocated: Some(left.allocated),
                         reserved: Some(left.reserved),
+                        approximate,
                     })?;
                     self.sample()?;
                     return Ok(Ended::Done);
                 }
-                Err(error) if error.is_oom() && self.smaller_tile().is_some() => self.take_smaller_tile(&error)?,
-                Err(error) => {
-                    if let Some(stop) = self.failed(step, Phase::Eval, error)? {
-                        self.after_evaluation(step)?;
-                        self.progress.evaluated = None;
-                        self.now.given_up = Some(stop.clone());
-                        if self.progress.guard.has_stopped() {
-                            return Ok(Ended::Stopped(stop));
+                Err(Failure { metric, error }) => {
+                    let reason = reason(&error);
+                    let answers = self.now.eval_tile.is_some() && self.settings.memory.recover && error.is_oom();
+                    let stop = if answers {
+                        self.failed_in_tiles(metric, &error, &mut tries)?
+                    } else {
+                        self.failed(step, Phase::Eval, error)?
+                    };
+                    match (stop, metric) {
+                        (None, _) => {}
+                        (Some(_), Some(metric)) if !self.progress.guard.has_stopped() => {
+                            let metric = metric.to_owned();
+                            left_out.insert(metric.clone(), reason.clone());
+                            self.tell(Event::MetricMissing { step, metric, reason })?;
                         }
-                        self.tell(Event::EvaluationFailed { step, stop })?;
-                        return Ok(Ended::Done);
+                        (Some(stop), _) => return self.give_up_evaluation(stop),
                     }
                 }
             }
         }
+    }
+
+    /// Goes on without the figures of this evaluation; without recovery, the run ends.
+    fn give_up_evaluation(&mut self, stop: Stop) -> Result<Ended> {
+        let step = self.progress.step;
+        self.after_evaluation(step)?;
+        let metrics = metrics::asked(&self.settings.eval, self.state.workload, &Missing::new());
+        let names = [LOSS].into_iter().chain(metrics.iter().map(|metric| metric.name));
+        self.progress.missing = names.map(|name| (name.to_owned(), stop.to_string())).collect();
+        self.progress.evaluated = None;
+        self.now.given_up = Some(stop.clone());
+        if self.progress.guard.has_stopped() {
+            return Ok(Ended::Stopped(stop));
+        }
+        self.tell(Event::EvaluationFailed { step, stop })?;
+        Ok(Ended::Done)
     }
 
     /// The next smaller tile, where the size is left to the run.
@@ -146,14 +188,33 @@ impl Run<'_> {
         self.state.workload.tiling().ok()?.smaller(tile)
     }
 
-    /// Answers memory that ran out by smaller tiles, for the rest of this start. The guard has nothing to do with it.
-    fn take_smaller_tile(&mut self, error: &TorchError) -> Result<()> {
+    /// Answers memory that ran out in tiles: by smaller ones where the size is left to the run, else by one more try.
+    ///
+    /// The guard has nothing to do with it: what it can do makes pieces of a batch smaller, and a tile is one piece.
+    fn failed_in_tiles(
+        &mut self,
+        metric: Option<&'static str>,
+        error: &TorchError,
+        tries: &mut Tries,
+    ) -> Result<Option<Stop>> {
         let step = self.progress.step;
         self.note_failure(step, Phase::Eval, error)?;
         self.clean(step)?;
-        self.now.eval_tile = self.smaller_tile();
-        let tile = self.now.eval_tile.expect("the caller saw that there is one");
-        self.tell(Event::TileHalved { step, tile })
+        // A figure is computed of the whole frame, whatever the tile.
+        if let Some(tile) = self.smaller_tile().filter(|_| metric.is_none()) {
+            (self.now.eval_tile, self.progress.found_tile) = (Some(tile), Some(tile));
+            self.tell(Event::TileHalved { step, tile })?;
+            return Ok(None);
+        }
+        if !std::mem::replace(&mut tries.cleaned, true) {
+            return Ok(None);
+        }
+        self.forget_open_errors();
+        let tile = self.now.eval_tile.unwrap_or_default();
+        let smaller = self.state.workload.tiling().ok().and_then(|tiling| tiling.smaller(tile));
+        let (phase, measures) = (Phase::Eval, self.measures());
+        let cause = StopCause::TileTooLarge { tile, smaller };
+        Ok(Some(Stop { step, phase, cause, measures, tried: vec![Tried { phase, rung: Rung::Clean, measures }] }))
     }
 
     /// What the summary tells of an evaluation of frames.
@@ -164,8 +225,14 @@ impl Run<'_> {
             (None, CropChoice::Whole) => EvalMode::Whole,
             (None, CropChoice::Auto | CropChoice::Pixels(_)) => EvalMode::Crop,
         };
-        let (tile, peak_bytes) = (evaluated.tile, evaluated.peak.get());
-        Some(EvalSummary { mode, tile, peak_bytes, metrics: evaluated.metrics.clone() })
+        Some(EvalSummary {
+            mode,
+            approximate: evaluated.approximate,
+            tile: evaluated.tile,
+            peak_bytes: evaluated.peak.get(),
+            metrics: evaluated.metrics.clone(),
+            missing: self.progress.missing.clone(),
+        })
     }
 
     /// Cleans where that is due after an evaluation, and notes what is left then.
@@ -179,11 +246,14 @@ impl Run<'_> {
     }
 
     /// The figures over all batches; `None` where the run was asked to end meanwhile.
-    fn figures(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<Evaluated>, TorchError> {
+    fn figures(&self, left_out: &Missing, cleanings: &mut Vec<Cleaned>) -> Result<Option<Evaluated>, Failure> {
         let before = attempt(|| rng::state(self.state.device)).and_then(|state| state)?;
-        let sums = self.sums(cleanings);
+        let sums = self.sums(left_out, cleanings);
         rng::set_state(self.state.device, &before)?;
-        Ok(sums?.map(|sums| sums.finish(self.progress.step, self.now.eval_tile)))
+        let tile = self.now.eval_tile;
+        let tiling = self.state.workload.tiling().ok();
+        let approximate = tiling.zip(tile).is_some_and(|(tiling, tile)| tiling.is_approximate(tile));
+        Ok(sums?.map(|sums| sums.finish(self.progress.step, tile, approximate)))
     }
 
     /// Batches in an evaluation; the last one is smaller where the samples come to an end in it.
@@ -193,9 +263,10 @@ impl Run<'_> {
         samples.map_or(asked, |samples| asked.min(samples.div_ceil(self.settings.train.batch.into())))
     }
 
-    fn sums(&self, cleanings: &mut Vec<Cleaned>) -> Result<Option<Sums<'_>>, TorchError> {
+    fn sums(&self, left_out: &Missing, cleanings: &mut Vec<Cleaned>) -> Result<Option<Sums<'_>>, Failure> {
         let batch = u64::from(self.settings.train.batch);
-        let mut sums = Sums { loss: 0.0, targets: 0, tally: self.state.workload.tally() };
+        let metrics = metrics::asked(&self.settings.eval, self.state.workload, left_out);
+        let mut sums = Sums { loss: 0.0, targets: 0, metrics };
         for index in 0..self.eval_batches() {
             if self.requests.stop_asked() {
                 return Ok(None);
@@ -203,7 +274,7 @@ impl Run<'_> {
             let first = index * batch;
             let left = self.state.workload.eval_samples().map_or(batch, |samples| samples - first);
             let count = u32::try_from(left.min(batch)).expect("a batch has fewer than 2^32 samples");
-            attempt(|| self.add_batch(&mut sums, first, count))?;
+            attempt(|| self.add_batch(&mut sums, first, count))??;
             let moment = Moment::InEvaluation { batches: index + 1 };
             let asked = due(self.settings.eval.clean_every, index + 1);
             if asked || is_due(self.settings.memory.clean, moment, self.progress.step, None) {
@@ -213,47 +284,63 @@ impl Run<'_> {
         Ok(Some(sums))
     }
 
-    fn add_batch(&self, sums: &mut Sums<'_>, first: u64, count: u32) {
+    fn add_batch(&self, sums: &mut Sums<'_>, first: u64, count: u32) -> Result<(), Failure> {
         let _no_grad = no_grad_guard();
         let _evaluating = self.state.workload.mode().evaluate();
-        if let (Some(tile), Ok(tiling)) = (self.now.eval_tile, self.state.workload.tiling()) {
-            // Whole frames are large, on the host too: one sample at a time.
-            for number in first..first + u64::from(count) {
-                let sample = self.state.workload.eval_batch(number, 1);
-                let way = self.state.evaluation_way(&self.measures());
-                let outputs = self.state.tiled_outputs(&sample, way, &tiling, tile);
-                self.add_piece(sums, &outputs, &sample, way);
-            }
-            return;
-        }
-        let samples = self.state.workload.eval_batch(first, count);
+        let workload = self.state.workload;
         let way = self.state.evaluation_way(&self.measures());
-        let mut start = 0;
-        for size in pieces(samples.samples(), self.measures().eval_micro_batch) {
-            let piece = samples.piece(start, size).to_device(self.state.device);
-            self.state.with_outputs(&piece, way, |outputs| self.add_piece(sums, outputs, &piece, way));
-            start += size;
+        let tiling = workload.tiling().ok();
+        if let (Some(tile), Some(tiling)) = (self.now.eval_tile, tiling) {
+            for number in first..first + u64::from(count) {
+                let sample = workload.eval_batch(number, 1);
+                let outputs = self.state.tiled_outputs(&sample, way, &tiling, tile);
+                self.add_piece(sums, &outputs, &sample, way)?;
+            }
+            return Ok(());
         }
+        // Frames are large, on the host too: no more of them are there than are computed at once.
+        let at_once = self.measures().eval_micro_batch.get();
+        let in_a_batch = if tiling.is_some() { at_once } else { count };
+        for start in (0..count).step_by(in_a_batch as usize) {
+            let samples = workload.eval_batch(first + u64::from(start), in_a_batch.min(count - start));
+            let mut start = 0;
+            for size in pieces(samples.samples(), self.measures().eval_micro_batch) {
+                let piece = samples.piece(start, size).to_device(self.state.device);
+                self.state.with_outputs(&piece, way, |outputs| self.add_piece(sums, outputs, &piece, way))?;
+                start += size;
+            }
+        }
+        Ok(())
     }
 
-    fn add_piece(&self, sums: &mut Sums<'_>, outputs: &[Tensor], piece: &Batch, way: Way) {
+    fn add_piece(&self, sums: &mut Sums<'_>, outputs: &[Tensor], piece: &Batch, way: Way) -> Result<(), Failure> {
         sums.loss += self.state.workload.loss_sum(outputs, piece, way.loss_chunks).double_value(&[]);
-        sums.tally.add(outputs, piece);
         sums.targets += piece.target_count();
+        for Metric { name, tally } in &mut sums.metrics {
+            attempt(|| tally.add(outputs, piece)).map_err(|error| Failure { metric: Some(name), error })?;
+        }
+        Ok(())
     }
+}
+
+/// What was tried in one evaluation in tiles.
+#[derive(Default)]
+struct Tries {
+    cleaned: bool,
 }
 
 /// What an evaluation adds up. Plain numbers, so that no tensor of one piece is there when the next is computed.
 struct Sums<'a> {
     loss: f64,
     targets: u64,
-    tally: Box<dyn Tally + 'a>,
+    metrics: Vec<Metric<'a>>,
 }
 
 impl Sums<'_> {
     /// The loss is a mean over targets.
-    fn finish(self, step: Step, tile: Option<u32>) -> Evaluated {
-        let (loss, metrics) = (self.loss / self.targets as f64, self.tally.finish());
-        Evaluated { step, loss, metrics, peak: Bytes::ZERO, tile }
+    fn finish(self, step: Step, tile: Option<u32>, approximate: bool) -> Evaluated {
+        let loss = self.loss / self.targets as f64;
+        let metrics = self.metrics.into_iter().map(|metric| (metric.name.to_owned(), metric.tally.finish())).collect();
+        Evaluated { step, loss, metrics, peak: Bytes::ZERO, tile, approximate }
     }
 }

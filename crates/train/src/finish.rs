@@ -93,6 +93,7 @@ impl Run<'_> {
             final_loss: figures.final_loss(),
             eval_loss: evaluated.map(|evaluated| evaluated.loss),
             metrics: evaluated.map_or_else(Metrics::default, |evaluated| evaluated.metrics.clone()),
+            metrics_missing: self.progress.missing.clone(),
             eval: evaluated.and_then(|evaluated| self.eval_summary(evaluated)),
             loss_floor: self.state.workload.loss_floor(),
             samples_per_second: per_second,

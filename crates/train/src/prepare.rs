@@ -14,6 +14,7 @@ use crate::checkpoint;
 use crate::error::{Holder, Result, TrainError};
 use crate::inject::{Injection, Injector};
 use crate::memory::DeviceMemory;
+use crate::metrics::Missing;
 use crate::precision;
 use crate::profile::Profile;
 use crate::progress::{Figures, Progress};
@@ -138,6 +139,7 @@ pub(crate) fn standing(
     if (saved.line, saved.host_line) != (line, host_line) {
         // Peaks under another line say nothing about this one.
         saved.figures.forget_peaks();
+        saved.found_tile = None;
     }
     let guard = if is_fresh { guard } else { saved.guard };
     let progress = Progress { guard, line, host_line, is_sized: !is_fresh, ..saved };
@@ -155,6 +157,8 @@ pub(crate) fn fresh_progress(choices: &Choices, memory: &DeviceMemory) -> Progre
         figures: Figures::default(),
         trend: Trend::default(),
         evaluated: None,
+        missing: Missing::new(),
+        found_tile: None,
         is_sized: false,
     }
 }

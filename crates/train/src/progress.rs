@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::evaluate::Evaluated;
 use crate::memory::Reading;
+use crate::metrics::Missing;
 use crate::trend::Trend;
 
 /// Steps whose losses the summary's final loss is the mean of.
@@ -31,6 +32,12 @@ pub(crate) struct Progress {
     /// The last evaluation, where it was not given up.
     #[serde(default)]
     pub(crate) evaluated: Option<Evaluated>,
+    /// Figures that the last evaluation could not compute, and why.
+    #[serde(default)]
+    pub(crate) missing: Missing,
+    /// The tile that `auto` found under this line.
+    #[serde(default)]
+    pub(crate) found_tile: Option<u32>,
     /// Whether the guard has its first micro-batch. Not so where the run was ended while it was looking for one.
     #[serde(default)]
     pub(crate) is_sized: bool,

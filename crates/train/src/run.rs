@@ -16,6 +16,7 @@ use crate::error::{Result, TrainError};
 use crate::inject::Injection;
 use crate::learning_rate::learning_rate;
 use crate::memory::DeviceMemory;
+use crate::metrics;
 use crate::monitor::Monitor;
 use crate::prepare::{Choices, Standing, make_room, new_state, standing};
 use crate::profile::Profile;
@@ -124,6 +125,7 @@ impl<'a> Run<'a> {
             schedule.fits(settings.train.steps, settings.train.batch)?;
         }
         tiles::check(&settings.eval, workload)?;
+        metrics::check(&settings.eval, workload)?;
         let memory = DeviceMemory::resolve(&settings.memory, facts, allocator, workload.data_reserve())?;
         let mut state = new_state(settings, facts, workload, injections);
         if let Some(schedule) = &schedule {
@@ -147,7 +149,8 @@ impl<'a> Run<'a> {
 
     pub(crate) fn new(parts: Parts<'a>, outlook: impl FnMut(&Record) + 'a) -> Run<'a> {
         let Parts { settings, facts, requests, memory, state, folder, progress, schedule } = parts;
-        let eval_tile = state.workload.tiling().ok().and_then(|tiling| tiling.first(settings.eval.tile));
+        let eval_tile =
+            state.workload.tiling().ok().and_then(|tiling| tiling.first(settings.eval.tile, progress.found_tile));
         let now = ThisStart::new(progress.figures.wall_seconds, eval_tile);
         let (monitor, outlook) = (Monitor::new(&settings.watch), Box::new(outlook));
         Run { settings, facts, requests, memory, state, folder, progress, schedule, now, monitor, outlook }
@@ -301,6 +304,11 @@ impl<'a> Run<'a> {
     /// The work that had failed was done.
     pub(crate) fn recovered(&mut self) {
         self.progress.figures.oom_recovered += std::mem::take(&mut self.now.open_errors);
+    }
+
+    /// The work that had failed was given up.
+    pub(crate) fn forget_open_errors(&mut self) {
+        self.now.open_errors = 0;
     }
 
     pub(crate) fn carry_out(&mut self, step: Step, action: Action) -> Result<()> {

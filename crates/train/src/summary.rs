@@ -61,6 +61,9 @@ pub struct Summary {
     pub eval_loss: Option<f64>,
     /// The workload's own figures of the last evaluation.
     pub metrics: Metrics,
+    /// Figures that the last evaluation should have had and could not compute, and why.
+    #[serde(default)]
+    pub metrics_missing: BTreeMap<String, String>,
     /// The last evaluation of a workload with frames: its figures, how it was made and what it took. Null where it was
     /// given up.
     #[serde(default)]
@@ -89,10 +92,16 @@ pub struct Summary {
 pub struct EvalSummary {
     /// What of a frame was evaluated, and how.
     pub mode: EvalMode,
+    /// Whether the tiles changed what the model saw, so that the figures are not those of whole frames.
+    #[serde(default)]
+    pub approximate: bool,
     /// Pixels along each side of a tile.
     pub tile: Option<u32>,
     /// The most memory held by tensors on the device meanwhile.
     pub peak_bytes: u64,
+    /// Figures that could not be computed, and why.
+    #[serde(default)]
+    pub missing: BTreeMap<String, String>,
     /// The workload's own figures.
     #[serde(flatten)]
     pub metrics: Metrics,

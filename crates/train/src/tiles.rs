@@ -22,6 +22,9 @@ pub struct Tiling {
     pub alignment: u32,
     /// Rows and columns of the frames that are evaluated.
     pub frame: [u32; 2],
+    /// What looks at the whole frame, where something does: the promise about outputs does not hold then, and tiles are for
+    /// those who allow approximate figures.
+    pub global: Option<&'static str>,
 }
 
 impl Tiling {
@@ -48,13 +51,18 @@ impl Tiling {
         (tile > self.least()).then(|| half.max(self.least()))
     }
 
-    /// The first tile to try.
-    pub(crate) fn first(&self, choice: TileChoice) -> Option<u32> {
+    /// The first tile to try, where an earlier start found one that fits.
+    pub(crate) fn first(&self, choice: TileChoice, found: Option<u32>) -> Option<u32> {
         match choice {
             TileChoice::None => None,
             TileChoice::Pixels(side) => Some(side),
-            TileChoice::Auto => Some(self.most()),
+            TileChoice::Auto => Some(found.map_or(self.most(), |found| found.clamp(self.least(), self.most()))),
         }
+    }
+
+    /// Whether tiles of this size change what the model sees.
+    pub(crate) fn is_approximate(&self, tile: u32) -> bool {
+        self.global.is_some() && tile < self.most()
     }
 
     /// Tiles of `side` pixels, which is at least [`Tiling::least`], over a frame.
@@ -79,18 +87,30 @@ impl Tiling {
     }
 }
 
-/// Refuses tiles where the workload has none, or where nothing of a tile would be kept.
+/// Refuses tiles where the workload has none or they would change its figures, or where nothing of a tile would be kept.
 pub(crate) fn check(settings: &EvalSettings, workload: &dyn Workload) -> Result<()> {
     let refuse = |problem: String| Err(SettingsError::refused("eval.tile", problem, &Origins::default()).into());
-    match (settings.tile, workload.tiling()) {
-        (TileChoice::None, _) | (TileChoice::Auto, Ok(_)) => Ok(()),
-        (_, Err(reason)) => refuse(format!("`{}` cannot be evaluated in tiles: {reason}", workload.name())),
-        (TileChoice::Pixels(side), Ok(tiling)) if side < tiling.least() => refuse(format!(
+    let tiling = match (settings.tile, workload.tiling()) {
+        (TileChoice::None, _) => return Ok(()),
+        (_, Err(reason)) => {
+            return refuse(format!("`{}` cannot be evaluated in tiles: {reason}", workload.name()));
+        }
+        (_, Ok(tiling)) => tiling,
+    };
+    if let Some(global) = tiling.global.filter(|_| !settings.tile_approximate) {
+        return refuse(format!(
+            "in tiles `{}` has other outputs than on whole frames: {global}. eval.tile_approximate=true allows figures \
+             that are approximate",
+            workload.name()
+        ));
+    }
+    match settings.tile {
+        TileChoice::Pixels(side) if side < tiling.least() => refuse(format!(
             "a tile of {side} is too small: its borders reach {} pixels far, so it takes at least {}",
             tiling.overlap(),
             tiling.least()
         )),
-        (TileChoice::Pixels(_), Ok(_)) => Ok(()),
+        _ => Ok(()),
     }
 }
 
@@ -164,7 +184,7 @@ fn frame_like(output: &Tensor, rows: i64, columns: i64) -> Tensor {
 mod tests {
     use super::*;
 
-    const TILING: Tiling = Tiling { receptive_field: 13, alignment: 8, frame: [100, 300] };
+    const TILING: Tiling = Tiling { receptive_field: 13, alignment: 8, frame: [100, 300], global: None };
 
     #[test]
     fn tiles_cover_every_pixel_once_and_keep_what_no_border_reaches() {
@@ -188,11 +208,13 @@ mod tests {
 
     #[test]
     fn smaller_tiles_end_at_the_least() {
-        let mut sides = vec![TILING.first(TileChoice::Auto).unwrap()];
+        let mut sides = vec![TILING.first(TileChoice::Auto, None).unwrap()];
         while let Some(side) = TILING.smaller(*sides.last().unwrap()) {
             sides.push(side);
         }
         assert_eq!(sides, [304, 152, 72, 40]);
         assert_eq!(TILING.smaller(100_000), Some(152), "what is larger than the frame is the frame");
+        assert_eq!(TILING.first(TileChoice::Auto, Some(72)), Some(72), "what was found is not looked for again");
+        assert_eq!(TILING.first(TileChoice::Pixels(64), Some(72)), Some(64));
     }
 }

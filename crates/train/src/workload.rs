@@ -10,7 +10,7 @@ use lowtide_torch::Segment;
 use lowtide_torch::tch::{Device, Tensor};
 
 use crate::feeding::Feeding;
-use crate::tally::{Means, Tally};
+use crate::tally::Metric;
 use crate::tiles::Tiling;
 
 /// A model with its data, as the loop sees it: a chain of segments, a loss, and batches that can be cut.
@@ -37,18 +37,12 @@ pub trait Workload {
     /// A workload that cannot cut its loss takes no notice of `chunks`; it is 1 then.
     fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, chunks: NonZeroU32) -> Tensor;
 
-    /// Figures beyond the loss, by name, each summed over the samples of a batch: the same names for every batch.
+    /// Fresh tallies of the figures beyond the loss, in the order in which they are told: always the same names.
     ///
-    /// Asked for in evaluation only, with the outputs that the loss was computed from; what is told of them is the mean
-    /// over all samples. For figures that are no such means there is [`Workload::tally`].
-    fn metrics(&self, _outputs: &[Tensor], _batch: &Batch) -> Vec<(&'static str, Tensor)> {
+    /// Those that `eval.metrics` asks for take in an evaluation, each by itself, with the outputs that the loss was
+    /// computed from.
+    fn metrics(&self) -> Vec<Metric<'_>> {
         Vec::new()
-    }
-
-    /// A fresh tally of an evaluation, which makes the figures beyond the loss. Without one of its own a workload's
-    /// figures are the means of its [`Workload::metrics`].
-    fn tally(&self) -> Box<dyn Tally + '_> {
-        Box::new(Means::new(|outputs: &[Tensor], batch: &Batch| self.metrics(outputs, batch)))
     }
 
     /// The most pieces in which the loss can be computed. 1 where it cannot be cut.

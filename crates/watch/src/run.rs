@@ -393,7 +393,7 @@ impl Story {
                 figures.recovered += mem::take(&mut self.unanswered);
             }
             // Not recovered: the figure of this evaluation is missing.
-            Event::EvaluationFailed { .. } => self.unanswered = 0,
+            Event::EvaluationFailed { .. } | Event::MetricMissing { .. } => self.unanswered = 0,
             Event::Saved { .. } => figures.saved += 1,
             Event::Stopped { ending, .. } => {
                 self.ended = Some(match ending {
@@ -457,7 +457,9 @@ impl Story {
             Event::Climbed { step, .. } => (Kind::Climbed, *step, 0.0),
             Event::Cleaned { step, seconds, .. } => (Kind::Cleaned, *step, *seconds),
             Event::Evaluated { step, seconds, .. } => (Kind::Evaluated, *step, *seconds),
-            Event::EvaluationFailed { step, .. } => (Kind::EvaluationFailed, *step, 0.0),
+            Event::EvaluationFailed { step, .. } | Event::MetricMissing { step, .. } => {
+                (Kind::EvaluationFailed, *step, 0.0)
+            }
             Event::Saved { step, seconds, .. } => (Kind::Saved, *step, *seconds),
             Event::Skipped { step, .. } => (Kind::Skipped, *step, 0.0),
             Event::StoppedEarly { step, .. } | Event::Stopped { step, .. } => (Kind::Ended, *step, 0.0),

@@ -45,9 +45,13 @@ pub fn sentence(event: &Event) -> Option<String> {
         Event::Cleaned { step, freed, .. } => {
             format!("Cached blocks were released at step {step}; {freed} came back.")
         }
-        Event::Evaluated { step, loss, metrics, .. } => {
+        Event::Evaluated { step, loss, metrics, approximate, .. } => {
             let metrics = if metrics.is_empty() { String::new() } else { format!(", {metrics}") };
-            format!("The evaluation after step {step} gave a loss of {loss:.4}{metrics}.")
+            let about = if *approximate { " (approximately: in tiles)" } else { "" };
+            format!("The evaluation after step {step} gave a loss of {loss:.4}{metrics}{about}.")
+        }
+        Event::MetricMissing { step, metric, reason } => {
+            format!("The evaluation after step {step} is without {metric}: {reason}.")
         }
         Event::StoppedEarly { step, evaluations, best } => {
             let best = best.map_or(String::new(), |best| format!(" than {best:.4}"));

@@ -59,6 +59,7 @@ fn evaluated(step: u64) -> Event {
         seconds: 0.2,
         allocated: None,
         reserved: None,
+        approximate: false,
     }
 }
 

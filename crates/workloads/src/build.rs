@@ -68,6 +68,10 @@ pub fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<Built> {
         let problem = format!("the data of `{workload}` has no end: say train.steps");
         return Err(SettingsError::refused("train.epochs", problem, &loaded.origins).into());
     }
+    if loaded.settings.eval.lpips.is_some() && workload != "deblur" {
+        let problem = format!("`{workload}` has no frames to compare");
+        return Err(SettingsError::refused("eval.lpips", problem, &loaded.origins).into());
+    }
     match workload {
         "deblur" => {
             let (deblur, settings) = Deblur::build(loaded, facts.device)?;

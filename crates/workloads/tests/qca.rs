@@ -286,7 +286,10 @@ fn a_batch_may_be_cut() {
                 no_grad(|| segment.run(&values))
             });
         let mut figures = vec![qca.loss_sum(&end, &batch, NonZeroU32::MIN).double_value(&[])];
-        figures.extend(qca.metrics(&end, &batch).iter().map(|(_, sum)| sum.double_value(&[])));
+        figures.extend(qca.metrics().into_iter().map(|mut metric| {
+            metric.tally.add(&end, &batch);
+            metric.tally.finish() * f64::from(count)
+        }));
         figures
     };
     let (whole, first, second) = (figures(0, 2), figures(0, 1), figures(1, 1));

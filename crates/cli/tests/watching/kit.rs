@@ -115,7 +115,16 @@ impl Written {
     pub(crate) fn evaluate(&mut self) {
         let (step, metrics) = (Step(self.step), Metrics::default());
         let (allocated, reserved) = (None, None);
-        self.event(Event::Evaluated { step, loss: 0.75, metrics, batches: 4, seconds: 0.2, allocated, reserved });
+        self.event(Event::Evaluated {
+            step,
+            loss: 0.75,
+            metrics,
+            batches: 4,
+            seconds: 0.2,
+            allocated,
+            reserved,
+            approximate: false,
+        });
     }
 
     pub(crate) fn finish(&mut self) {

@@ -14,7 +14,7 @@ use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{DeviceAsked, Segment, host, rng, start};
 use lowtide_train::{
-    Batch, FolderChoice, Injection, Means, Mode, Outcome, Plan, Requests, Result, Run, Schedule, Start, Tally, Workload,
+    Batch, FolderChoice, Injection, Metric, Mode, Outcome, Plan, Requests, Result, Run, Schedule, Start, Workload,
 };
 
 pub(crate) use model::Curve;
@@ -56,22 +56,14 @@ pub(crate) struct Hooked<'a> {
     /// Called before a batch for evaluation is made.
     pub(crate) before_eval_batch: &'a dyn Fn(),
     /// The model's metrics.
-    pub(crate) metrics: &'a MetricsOf<'a>,
-    /// The model's tally, in place of the means of its metrics.
-    pub(crate) tally: Option<&'a TallyOf<'a>>,
+    pub(crate) metrics: &'a dyn Fn() -> Vec<Metric<'a>>,
     pub(crate) eval_samples: Option<u64>,
 }
-
-/// As [`Workload::metrics`].
-type MetricsOf<'a> = dyn Fn(&[Tensor], &Batch) -> Vec<(&'static str, Tensor)> + 'a;
-
-/// As [`Workload::tally`].
-type TallyOf<'a> = dyn Fn() -> Box<dyn Tally> + 'a;
 
 impl Hooked<'_> {
     /// Nothing of its own yet.
     pub(crate) fn new(curve: Curve) -> Self {
-        Hooked { curve, before_eval_batch: &|| {}, metrics: &|_, _| Vec::new(), tally: None, eval_samples: None }
+        Hooked { curve, before_eval_batch: &|| {}, metrics: &Vec::new, eval_samples: None }
     }
 }
 
@@ -94,14 +86,8 @@ impl Workload for Hooked<'_> {
     fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, chunks: NonZeroU32) -> Tensor {
         self.curve.loss_sum(outputs, batch, chunks)
     }
-    fn metrics(&self, outputs: &[Tensor], batch: &Batch) -> Vec<(&'static str, Tensor)> {
-        (self.metrics)(outputs, batch)
-    }
-    fn tally(&self) -> Box<dyn Tally + '_> {
-        match self.tally {
-            Some(tally) => tally(),
-            None => Box::new(Means::new(self.metrics)),
-        }
+    fn metrics(&self) -> Vec<Metric<'_>> {
+        (self.metrics)()
     }
     fn train_batch(&self, first: u64, count: u32) -> Batch {
         self.curve.train_batch(first, count)

@@ -10,4 +10,5 @@ mod evaluation;
 mod injected;
 mod kit;
 mod measures;
+mod tiles;
 mod transaction;

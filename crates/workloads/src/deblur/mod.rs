@@ -10,6 +10,7 @@ mod film_error;
 mod films;
 mod footage;
 mod layers;
+mod lpips;
 mod metrics;
 mod model;
 mod png_file;
@@ -19,6 +20,7 @@ mod texture;
 mod workload;
 
 pub use clip::{Clip, Region};
+pub use lpips::{Lpips, LpipsError};
 pub use metrics::{psnr, ssim};
 pub use scene::Scenes;
 pub use settings::{DataSettings, ModelSettings, Source};

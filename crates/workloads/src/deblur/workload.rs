@@ -6,10 +6,11 @@ use std::num::NonZeroU32;
 use lowtide_settings::{CropChoice, Loaded, RunSettings, SettingsError, TileChoice, typed};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{Segment, attempt};
-use lowtide_train::{Batch, Mode, Result, Tiling, Workload};
+use lowtide_train::{Batch, Metric, Mode, Result, Tiling, Workload};
 
 use super::clip::{Clip, Region};
 use super::footage::Footage;
+use super::lpips::{self, Lpips};
 use super::metrics::{psnr, ssim};
 use super::model::{network, receptive_field};
 use super::scene::Scenes;
@@ -18,6 +19,8 @@ use crate::random::Random;
 
 /// Crops are drawn apart from what is in the clip.
 const CROPS: u64 = 0x6372_6f70;
+/// The metric that needs a file.
+const LPIPS: &str = "lpips";
 /// Charbonnier's loss is the absolute error, rounded off below this.
 const ROUND: f64 = 1e-3;
 
@@ -31,6 +34,7 @@ pub struct Deblur {
     parameters: BTreeMap<String, Tensor>,
     mode: Mode,
     footage: Footage,
+    lpips: Option<Lpips>,
     seed: u64,
     device: Device,
 }
@@ -63,7 +67,9 @@ impl Deblur {
             CropChoice::Pixels(side) => Some(side),
             CropChoice::Auto | CropChoice::Whole => None,
         };
-        Ok((Deblur::with(&model, &data, footage, crop, settings.seed, device)?, settings))
+        let mut deblur = Deblur::with(&model, &data, footage, crop, settings.seed, device)?;
+        deblur.lpips = deblur.open_lpips(loaded)?;
+        Ok((deblur, settings))
     }
 
     /// A fresh network with the made-up clips of `seed`, evaluated on a crop in the middle or on whole frames.
@@ -91,10 +97,31 @@ impl Deblur {
             None => Region { top: 0, left: 0, height, width },
         };
         let frame = [evaluated.height, evaluated.width];
-        let tiling = Tiling { receptive_field: receptive_field(model), alignment: model.window, frame };
+        let tiling = Tiling { receptive_field: receptive_field(model), alignment: model.window, frame, global: None };
         let (segments, parameters) = attempt(|| network(model, data, device))?;
         let (data, mode) = (data.clone(), Mode::default());
-        Ok(Deblur { data, evaluated, tiling, segments, parameters, mode, footage, seed, device })
+        Ok(Deblur { data, evaluated, tiling, segments, parameters, mode, footage, lpips: None, seed, device })
+    }
+
+    fn open_lpips(&self, loaded: &Loaded) -> Result<Option<Lpips>> {
+        let eval = &loaded.settings.eval;
+        let refuse = |key: &str, problem: String| Err(SettingsError::refused(key, problem, &loaded.origins).into());
+        let Some(path) = &eval.lpips else {
+            let is_asked = eval.metrics.iter().flatten().any(|name| name == LPIPS);
+            return if is_asked {
+                refuse("eval.metrics", format!("`{LPIPS}` needs a file of weights: set eval.lpips"))
+            } else {
+                Ok(None)
+            };
+        };
+        let Region { height, width, .. } = self.evaluated;
+        let least = lpips::LEAST_SIDE;
+        if height.min(width) < least {
+            let problem =
+                format!("it takes at least {least} x {least} pixels, and {width} x {height} are evaluated of a frame");
+            return refuse("eval.lpips", problem);
+        }
+        Lpips::open(path).map(Some).or_else(|error| refuse("eval.lpips", error.to_string()))
     }
 
     /// Clips `first .. first + count`, all of one size, on the host.
@@ -116,6 +143,16 @@ impl Deblur {
         let spikes = Tensor::from_slice(&clip.spikes).view(shape(self.data.moments));
         let inputs = vec![colours(&clip.blurred), spikes];
         Batch { inputs, targets: vec![colours(&clip.sharp)], targets_per_sample: clip.sharp.len() as u64 }
+    }
+
+    /// The mean of a figure over frames.
+    fn mean<'a>(&'a self, name: &'static str, figure: impl Fn(&Tensor, &Tensor, Device) -> f64 + 'a) -> Metric<'a> {
+        Metric::mean(name, move |outputs: &[Tensor], batch: &Batch| {
+            let frames = |tensor: &Tensor| tensor.flatten(0, 1).unbind(0);
+            let pairs = frames(&outputs[0]).into_iter().zip(frames(&batch.targets[0]));
+            let sum: f64 = pairs.map(|(frame, sharp)| figure(&frame, &sharp, self.device)).sum();
+            Tensor::from(sum / f64::from(self.data.frames))
+        })
     }
 
     /// Where clip `number` is cropped for training.
@@ -165,15 +202,13 @@ impl Workload for Deblur {
         (error.square() + ROUND * ROUND).sqrt().sum(Kind::Float)
     }
 
-    /// PSNR in dB and SSIM, means over the frames of a clip.
-    fn metrics(&self, outputs: &[Tensor], batch: &Batch) -> Vec<(&'static str, Tensor)> {
-        let frames = |tensor: &Tensor| tensor.flatten(0, 1).unbind(0);
-        let pairs: Vec<_> = frames(&outputs[0]).into_iter().zip(frames(&batch.targets[0])).collect();
-        let sum = |figure: fn(&Tensor, &Tensor, Device) -> f64| {
-            let sum: f64 = pairs.iter().map(|(frame, sharp)| figure(frame, sharp, self.device)).sum();
-            Tensor::from(sum / f64::from(self.data.frames))
-        };
-        vec![("psnr", sum(psnr)), ("ssim", sum(ssim))]
+    /// PSNR in dB, SSIM and, where its weights are there, LPIPS: means over the frames of a clip.
+    fn metrics(&self) -> Vec<Metric<'_>> {
+        let mut metrics = vec![self.mean("psnr", psnr), self.mean("ssim", ssim)];
+        if let Some(lpips) = &self.lpips {
+            metrics.push(self.mean(LPIPS, |frame, sharp, device| lpips.distance(frame, sharp, device)));
+        }
+        metrics
     }
 
     fn train_batch(&self, first: u64, count: u32) -> Batch {

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use lowtide_settings::{Loaded, RunSettings, SettingsError, typed};
 use lowtide_torch::tch::{Device, Tensor, no_grad};
 use lowtide_torch::{Segment, Shared, attempt};
-use lowtide_train::{Batch, Mode, Result, Workload};
+use lowtide_train::{Batch, Metric, Mode, Result, Workload};
 
 use super::episode;
 use super::metrics::{self, Metrics, activity, disc, survival, symmetry};
@@ -137,10 +137,19 @@ impl Workload for Qca {
     }
 
     /// The terms of the loss.
-    fn metrics(&self, outputs: &[Tensor], batch: &Batch) -> Vec<(&'static str, Tensor)> {
-        let Terms { survival, activity, symmetry } = self.terms(outputs, batch);
-        let named = [("survival", Some(survival)), ("symmetry", symmetry), ("activity", Some(activity))];
-        named.into_iter().filter_map(|(name, values)| Some((name, values?.sum(None)))).collect()
+    fn metrics(&self) -> Vec<Metric<'_>> {
+        let mean = |name, values: fn(&Tensor, &Tensor, &Batch) -> Tensor| {
+            Metric::mean(name, move |outputs: &[Tensor], batch: &Batch| {
+                let (end, turned_end) = self.ends(&outputs[0]);
+                values(&end, turned_end.as_ref().unwrap_or(&end), batch).sum(None)
+            })
+        };
+        let mut metrics = vec![mean("survival", |end, _, batch| survival(&batch.targets[0], end, &batch.targets[1]))];
+        if self.settings.symmetry {
+            metrics.push(mean("symmetry", |end, turned_end, batch| symmetry(&batch.targets[0], end, turned_end)));
+        }
+        metrics.push(mean("activity", |end, _, batch| activity(&batch.targets[0], end)));
+        metrics
     }
 
     fn train_batch(&self, first: u64, count: u32) -> Batch {

@@ -1,16 +1,24 @@
 //! How well predicted scores agree with the true ones.
 
-use lowtide_core::Metrics;
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_train::{Batch, Tally};
 
 use super::batch::target;
 
-/// The scores of an evaluation.
-#[derive(Default)]
+/// Makes one number of what was predicted and what is so.
+type Figure = fn(&[f64], &[f64]) -> f64;
+
+/// The scores of an evaluation, and what is made of them.
 pub(crate) struct Agreement {
+    figure: Figure,
     predicted: Vec<f64>,
     actual: Vec<f64>,
+}
+
+/// Fresh tallies of all figures, by name.
+pub(crate) fn agreement() -> [(&'static str, Agreement); 4] {
+    let figures: [(&str, Figure); 4] = [("mae", mae), ("rmse", rmse), ("r2", r2), ("spearman", spearman)];
+    figures.map(|(name, figure)| (name, Agreement { figure, predicted: Vec::new(), actual: Vec::new() }))
 }
 
 impl Tally for Agreement {
@@ -19,17 +27,21 @@ impl Tally for Agreement {
         self.actual.extend(numbers(&batch.targets[target::SCORE]));
     }
 
-    fn finish(self: Box<Self>) -> Metrics {
-        let Agreement { predicted, actual } = *self;
-        let errors = || predicted.iter().zip(&actual).map(|(predicted, actual)| predicted - actual);
-        let figures = [
-            ("mae", mean(errors().map(f64::abs))),
-            ("rmse", mean(errors().map(|error| error * error)).sqrt()),
-            ("r2", r2(&predicted, &actual)),
-            ("spearman", correlation(&ranks(&predicted), &ranks(&actual))),
-        ];
-        figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    fn finish(self: Box<Self>) -> f64 {
+        (self.figure)(&self.predicted, &self.actual)
     }
+}
+
+fn mae(predicted: &[f64], actual: &[f64]) -> f64 {
+    mean(predicted.iter().zip(actual).map(|(predicted, actual)| (predicted - actual).abs()))
+}
+
+fn rmse(predicted: &[f64], actual: &[f64]) -> f64 {
+    mean(predicted.iter().zip(actual).map(|(predicted, actual)| (predicted - actual).powi(2))).sqrt()
+}
+
+fn spearman(predicted: &[f64], actual: &[f64]) -> f64 {
+    correlation(&ranks(predicted), &ranks(actual))
 }
 
 fn numbers(tensor: &Tensor) -> Vec<f64> {
@@ -79,11 +91,9 @@ mod tests {
 
     #[track_caller]
     fn check(predicted: &[f64], actual: &[f64], expect: [f64; 4]) {
-        let tally = Box::new(Agreement { predicted: predicted.to_vec(), actual: actual.to_vec() });
-        let metrics = tally.finish();
-        let names: Vec<&str> = metrics.iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["mae", "rmse", "r2", "spearman"]);
-        for ((name, value), expect) in metrics.iter().zip(expect) {
+        let figures = agreement().map(|(name, tally)| (name, (tally.figure)(predicted, actual)));
+        assert_eq!(figures.map(|(name, _)| name), ["mae", "rmse", "r2", "spearman"]);
+        for ((name, value), expect) in figures.into_iter().zip(expect) {
             assert!(
                 (value - expect).abs() < 1e-12 || value.is_nan() && expect.is_nan(),
                 "{name} {value}, not {expect}"

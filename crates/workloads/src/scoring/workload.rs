@@ -8,13 +8,13 @@ use lowtide_core::{Bytes, Line};
 use lowtide_settings::{Loaded, Origins, RunSettings, SettingsError, typed};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{DeviceFacts, Segment, attempt, gradients, host, refuse_input, rng};
-use lowtide_train::{Batch, Feeding, Holder, Mode, Result, Tally, TrainError, Workload};
+use lowtide_train::{Batch, Feeding, Holder, Metric, Mode, Result, TrainError, Workload};
 
 use super::batch::collate;
 use super::drawn::Drawn;
 use super::generated::Generated;
 use super::item::{Item, Items, Widths};
-use super::metrics::Agreement;
+use super::metrics::agreement;
 use super::model::Model;
 use super::room::{Needs, Process, Room};
 use super::set::{Files, InMemory, ItemStore, Parts, on_damage};
@@ -315,8 +315,8 @@ impl Workload for Scoring {
     }
 
     /// `mae`, `rmse`, `r2` and `spearman` over all evaluated items.
-    fn tally(&self) -> Box<dyn Tally + '_> {
-        Box::<Agreement>::default()
+    fn metrics(&self) -> Vec<Metric<'_>> {
+        agreement().into_iter().map(|(name, tally)| Metric::new(name, tally)).collect()
     }
 
     fn train_batch(&self, first: u64, count: u32) -> Batch {

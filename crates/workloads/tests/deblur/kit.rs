@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lowtide_core::{Event, Line};
 use lowtide_settings::{Loaded, Override, RunSettings};
 use lowtide_torch::cuda::{Deterministic, set_environment};
+use lowtide_torch::tch::Tensor;
 use lowtide_torch::{DeviceAsked, DeviceFacts, host, rng, start};
 use lowtide_train::{FolderChoice, Plan, Requests, Result, Run, Start, Summary, Workload};
 use lowtide_workloads::build;
@@ -76,4 +77,13 @@ pub(crate) fn train(overrides: &[&str]) -> Result<(Summary, Vec<Event>)> {
     rng::seed(facts.device, loaded.settings.seed).unwrap();
     let built = build(&loaded, &facts)?;
     run(&*built.workload, &built.settings, &facts)
+}
+
+/// (7 x + 13 y + 29 c + factor x y) mod 64, from 0 to 1.
+pub(crate) fn image(height: i64, width: i64, factor: i64) -> Tensor {
+    let values: Vec<f32> = (0..3 * height * width)
+        .map(|at| (at / (height * width), at / width % height, at % width))
+        .map(|(c, y, x)| ((7 * x + 13 * y + 29 * c + factor * x * y) % 64) as f32 / 63.0)
+        .collect();
+    Tensor::from_slice(&values).view([3, height, width])
 }

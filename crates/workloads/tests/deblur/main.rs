@@ -5,4 +5,5 @@
 
 mod frames;
 mod kit;
+mod lpips;
 mod network;

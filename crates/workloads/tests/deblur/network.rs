@@ -8,16 +8,7 @@ use lowtide_train::{EvalMode, EvalSummary, Summary, Workload};
 use lowtide_workloads::build;
 use lowtide_workloads::deblur::{Deblur, psnr, ssim};
 
-use crate::kit::{DATA, MODEL, alone, loaded, open, run, train};
-
-/// (7 x + 13 y + 29 c + factor x y) mod 64, from 0 to 1.
-fn image(height: i64, width: i64, factor: i64) -> Tensor {
-    let values: Vec<f32> = (0..3 * height * width)
-        .map(|at| (at / (height * width), at / width % height, at % width))
-        .map(|(c, y, x)| ((7 * x + 13 * y + 29 * c + factor * x * y) % 64) as f32 / 63.0)
-        .collect();
-    Tensor::from_slice(&values).view([3, height, width])
-}
+use crate::kit::{DATA, MODEL, alone, image, loaded, open, run, train};
 
 /// The figures are those of scikit-image 0.26.0 on the same images in 64 bits:
 /// `peak_signal_noise_ratio(a, b, data_range=1.0)` and `structural_similarity(a, b, gaussian_weights=True, sigma=1.5,
