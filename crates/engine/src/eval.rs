@@ -99,13 +99,15 @@ fn words(found: &Evaluation) -> Vec<String> {
     row("step", found.step.to_string());
     row("loss", format!("{:.4}", found.loss));
     found.metrics.iter().for_each(|(name, value)| row(name, format!("{value:.4}")));
+    found.metrics_missing.iter().for_each(|(name, reason)| row(name, format!("missing: {reason}")));
     if let Some(eval) = &found.eval {
         row("frames", frames(eval));
     }
     let line = found.line_bytes.map_or("no line".to_owned(), |line| format!("line {}", Bytes(line)));
     row("memory", format!("peak {} ({line})", Bytes(found.peak_bytes)));
     if found.oom_errors > 0 {
-        row("out of memory", format!("{}, all recovered", counted(found.oom_errors, "time")));
+        let recovered = if found.metrics_missing.is_empty() { ", all recovered" } else { "" };
+        row("out of memory", format!("{}{recovered}", counted(found.oom_errors, "time")));
     }
     row("time", format!("{:.1} s", found.seconds));
     rows
@@ -113,7 +115,10 @@ fn words(found: &Evaluation) -> Vec<String> {
 
 fn frames(eval: &EvalSummary) -> String {
     match (eval.mode, eval.tile) {
-        (EvalMode::Tile, Some(tile)) => format!("whole, in tiles of {tile} x {tile} pixels"),
+        (EvalMode::Tile, Some(tile)) => {
+            let about = if eval.approximate { ", approximate" } else { "" };
+            format!("whole, in tiles of {tile} x {tile} pixels{about}")
+        }
         (EvalMode::Tile | EvalMode::Whole, _) => "whole, at once".to_owned(),
         (EvalMode::Crop, _) => "a part of each (eval.crop)".to_owned(),
     }
