@@ -262,19 +262,26 @@ fn help_on_generating() {
     assert_snapshot!(stdout(&["generate", "--help"]), @r"
     Write made-up training data of any size.
 
-    The samples are those that the workload makes up for itself, as files like those that people have:
-    the score of a sample depends on its sequence and on its graph, so that a model that sees both does
+    The samples are those that the workload makes up for itself, as files like those that people have.
+
+    Usage: lowtide generate <COMMAND>
+
+    Commands:
+      scoring  Write made-up traces with a sequence, a graph and a score
+      deblur   Write made-up films: folders of PNG frames, as `data.source: frames` reads them
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+    ");
+    assert_snapshot!(stdout(&["generate", "scoring", "--help"]), @r"
+    Write made-up traces with a sequence, a graph and a score.
+
+    The score of a sample depends on its sequence and on its graph, so that a model that sees both does
     better. Files are written whole or not at all; the same command, run again, goes on where it
     stopped.
 
-    Usage: lowtide generate [OPTIONS] --out <DIR> <WORKLOAD>
-
-    Arguments:
-      <WORKLOAD>
-              Whose data it is
-
-              Possible values:
-              - scoring: Traces with a sequence, a graph and a score
+    Usage: lowtide generate scoring [OPTIONS] --out <DIR>
 
     Options:
           --out <DIR>
@@ -327,6 +334,32 @@ fn help_on_generating() {
       0    finished
       2    bad input or a full disk; the files that are there are whole
       130  interrupted; the files that are there are whole
+    ");
+    assert_snapshot!(stdout(&["generate", "deblur", "--help"]), @r"
+    Write made-up films: folders of PNG frames, as `data.source: frames` reads them
+
+    Usage: lowtide generate deblur [OPTIONS] --out <DIR>
+
+    Options:
+          --out <DIR>         The folder: a new one or an empty one
+          --scenes <N>        How many scenes there are; the last one is evaluated on, where nothing
+                              else is said [default: 4]
+          --frames <N>        How many frames a scene has [default: 96]
+          --frame-size <WxH>  Columns and rows of a frame [default: 640x360]
+          --layout <LAYOUT>   What a scene holds: sharp frames, one for every moment, of which blur is
+                              made; or pairs of a blurred and a sharp one [default: sharp] [possible
+                              values: sharp, pairs]
+          --moments <N>       How many moments an exposure has [default: 16]
+          --speed <PIXELS>    How many pixels something moves in an exposure, at most [default: 12]
+          --seed <N>          The seed of all random numbers [default: 1]
+          --json              Print what was written as a line of JSON on standard output, and nothing
+                              else there
+      -h, --help              Print help
+
+    Examples:
+      lowtide generate deblur --out data/films --scenes 8 --frames 96 --frame-size 1280x720
+      lowtide generate deblur --out data/pairs --layout pairs --frames 24
+      lowtide train deblur --set data.source=frames --set data.folder=data/films
     ");
     assert_eq!(stdout(&["help", "generate"]), stdout(&["generate", "--help"]));
 }

@@ -1,5 +1,6 @@
 //! `lowtide generate`: made-up data as files.
 
+mod films;
 mod folder;
 mod progress;
 
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use lowtide_core::{Bytes, SCHEMA};
 use lowtide_data::{DataError, Packing, write_scores};
 use lowtide_workloads::scoring::{Generated, ItemFiles, ItemFormat, Items, PickledItems, STEPS};
@@ -19,6 +20,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use self::films::FilmArgs;
 use self::folder::OutFolder;
 use self::progress::Progress;
 use crate::exit::{self, Ended};
@@ -37,9 +39,25 @@ const MOST_SAMPLES: u64 = 100_000_000;
 
 /// Write made-up training data of any size.
 ///
-/// The samples are those that the workload makes up for itself, as files like those that people have: the score of a
-/// sample depends on its sequence and on its graph, so that a model that sees both does better. Files are written whole
-/// or not at all; the same command, run again, goes on where it stopped.
+/// The samples are those that the workload makes up for itself, as files like those that people have.
+#[derive(Debug, Args)]
+#[command(disable_help_subcommand = true)]
+pub(crate) struct GenerateArgs {
+    /// Whose data it is.
+    #[command(subcommand)]
+    data: Data,
+}
+
+#[derive(Debug, Subcommand)]
+enum Data {
+    Scoring(ScoringArgs),
+    Deblur(FilmArgs),
+}
+
+/// Write made-up traces with a sequence, a graph and a score.
+///
+/// The score of a sample depends on its sequence and on its graph, so that a model that sees both does better. Files are
+/// written whole or not at all; the same command, run again, goes on where it stopped.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide generate scoring --out data/traces --size 500MB
@@ -51,11 +69,7 @@ Exit codes:
   0    finished
   2    bad input or a full disk; the files that are there are whole
   130  interrupted; the files that are there are whole")]
-pub(crate) struct GenerateArgs {
-    /// Whose data it is.
-    #[arg(value_name = "WORKLOAD")]
-    workload: Workload,
-
+struct ScoringArgs {
     /// The folder: a new one, an empty one, or one that the same command began.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -92,12 +106,6 @@ pub(crate) struct GenerateArgs {
     /// Print what was written as a line of JSON on standard output, and nothing else there.
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Workload {
-    /// Traces with a sequence, a graph and a score.
-    Scoring,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -139,7 +147,11 @@ impl From<DataError> for Failure {
 
 /// Carries the command out, says what came of it and gives the exit code.
 pub(crate) fn run(args: &GenerateArgs) -> ExitCode {
-    match generate(args) {
+    let ended = match &args.data {
+        Data::Scoring(args) => generate(args),
+        Data::Deblur(args) => films::write(args),
+    };
+    match ended {
         Ok(ended) => exit::report(Ok(ended)),
         Err(failure) => {
             to_stderr(&format!("error: {}", failure.text));
@@ -151,7 +163,7 @@ pub(crate) fn run(args: &GenerateArgs) -> ExitCode {
     }
 }
 
-fn generate(args: &GenerateArgs) -> Result<Ended, Failure> {
+fn generate(args: &ScoringArgs) -> Result<Ended, Failure> {
     let began = Instant::now();
     let plan = Plan::of(args)?;
     let folder = OutFolder::open(&args.out, &plan)?;
@@ -195,8 +207,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(args: &GenerateArgs) -> Result<Plan, Failure> {
-        let Workload::Scoring = args.workload;
+    fn of(args: &ScoringArgs) -> Result<Plan, Failure> {
         let wrong = |text: &str| Failure { text: text.to_owned(), hint: None };
         let pickles = args.format != Format::Pt;
         let cut = match args.file_size {

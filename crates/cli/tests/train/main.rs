@@ -7,6 +7,7 @@ mod curves;
 mod disk;
 mod eval;
 mod feed;
+mod frames;
 mod inject;
 mod kill;
 mod kit;

@@ -126,6 +126,7 @@ fn the_summary_has_its_keys() {
         "line_bytes",
         "loss_floor",
         "metrics",
+        "metrics_missing",
         "micro_batch_final",
         "oom_errors",
         "oom_recovered",

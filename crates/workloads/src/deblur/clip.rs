@@ -20,6 +20,12 @@ impl Region {
         self.height as usize * self.width as usize
     }
 
+    /// Column and row in the frame of a pixel, counted row by row.
+    pub(crate) fn place_of(&self, pixel: usize) -> [f32; 2] {
+        let width = self.width as usize;
+        [self.left as usize + pixel % width, self.top as usize + pixel / width].map(|place| place as f32)
+    }
+
     /// The middle of a frame, `side` pixels along each side.
     #[must_use]
     pub fn middle(height: u32, width: u32, side: u32) -> Region {

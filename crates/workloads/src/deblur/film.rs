@@ -17,8 +17,8 @@ use super::exposure::{Exposure, brightness, first_charges};
 use super::film_error::FilmError;
 use super::png_file;
 
-const SHARP: &str = "sharp";
-const BLUR: &str = "blur";
+pub(crate) const SHARP: &str = "sharp";
+pub(crate) const BLUR: &str = "blur";
 
 /// Blurred frames in a clip, and moments in the exposure of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ mod clip;
 mod exposure;
 mod film;
 mod film_error;
+mod film_files;
 mod films;
 mod footage;
 mod layers;
@@ -20,6 +21,7 @@ mod texture;
 mod workload;
 
 pub use clip::{Clip, Region};
+pub use film_files::{FilmFiles, FilmLayout};
 pub use lpips::{Lpips, LpipsError};
 pub use metrics::{psnr, ssim};
 pub use scene::Scenes;

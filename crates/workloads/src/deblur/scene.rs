@@ -48,18 +48,7 @@ impl Scenes {
     /// A region of clip `number`.
     #[must_use]
     pub fn clip(&self, number: u64, region: Region) -> Clip {
-        let mut random = Random::new(self.seed, number);
-        let velocity = |random: &mut Random| {
-            let (speed, angle) = (random.unit() as f32 * self.speed, random.unit() as f32 * std::f32::consts::TAU);
-            [speed * angle.cos(), speed * angle.sin()]
-        };
-        let scene = Scene {
-            behind: Texture::new(&mut random, LEAVES_BEHIND, [GREY, GREY, GREY, 1.0]),
-            before: Texture::new(&mut random, LEAVES_BEFORE, [0.0; 4]),
-            velocity_behind: velocity(&mut random),
-            velocity_before: velocity(&mut random),
-            charges: random.next(),
-        };
+        let scene = self.scene(number);
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let bands = bands(region, threads.min(region.pixels() / WORTH_A_THREAD).max(1));
         if let [region] = bands[..] {
@@ -76,15 +65,48 @@ impl Scenes {
         }
     }
 
+    /// What is there at a moment, counted through all exposures, in a region of clip `number`: planes of colours.
+    pub(crate) fn still(&self, number: u64, moment: usize, region: Region) -> Vec<f32> {
+        let scene = self.scene(number);
+        let time = self.time_of(moment);
+        let pixels = region.pixels();
+        let mut planes = vec![0.0; 3 * pixels];
+        for pixel in 0..pixels {
+            let [x, y] = region.place_of(pixel);
+            for (part, value) in scene.colour(x, y, time).into_iter().enumerate() {
+                planes[part * pixels + pixel] = value;
+            }
+        }
+        planes
+    }
+
+    /// Exposures since the beginning, in the middle of a moment.
+    fn time_of(&self, moment: usize) -> f32 {
+        (moment as f32 + 0.5) * (1.0 / self.moments as f32)
+    }
+
+    fn scene(&self, number: u64) -> Scene {
+        let mut random = Random::new(self.seed, number);
+        let velocity = |random: &mut Random| {
+            let (speed, angle) = (random.unit() as f32 * self.speed, random.unit() as f32 * std::f32::consts::TAU);
+            [speed * angle.cos(), speed * angle.sin()]
+        };
+        Scene {
+            behind: Texture::new(&mut random, LEAVES_BEHIND, [GREY, GREY, GREY, 1.0]),
+            before: Texture::new(&mut random, LEAVES_BEFORE, [0.0; 4]),
+            velocity_behind: velocity(&mut random),
+            velocity_before: velocity(&mut random),
+            charges: random.next(),
+        }
+    }
+
     fn band(&self, scene: &Scene, region: Region) -> Clip {
         let mut exposure = Exposure::new(self.frames, self.moments, first_charges(scene.charges, region));
-        let share = 1.0 / self.moments as f32;
         for layer in 0..self.frames * self.moments {
-            let time = (layer as f32 + 0.5) * share;
+            let time = self.time_of(layer);
             for pixel in 0..region.pixels() {
-                let x = region.left as usize + pixel % region.width as usize;
-                let y = region.top as usize + pixel / region.width as usize;
-                exposure.see(layer, pixel, scene.colour(x as f32, y as f32, time));
+                let [x, y] = region.place_of(pixel);
+                exposure.see(layer, pixel, scene.colour(x, y, time));
             }
         }
         exposure.into_clip()

@@ -1,0 +1,102 @@
+//! Made-up films as files, in the folders that `film.rs` reads.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use png::{BitDepth, ColorType, Encoder};
+
+use super::clip::Region;
+use super::film::{BLUR, SHARP};
+use super::scene::Scenes;
+use super::settings::DataSettings;
+
+/// What a scene's folder holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilmLayout {
+    /// A sharp frame for every moment.
+    Sharp,
+    /// For every exposure a blurred frame and a sharp one.
+    Pairs,
+}
+
+/// Films to be written: as many frames as `data.frames` says in each scene, or in each of its two folders.
+pub struct FilmFiles {
+    data: DataSettings,
+    layout: FilmLayout,
+    scenes: Scenes,
+}
+
+impl FilmFiles {
+    /// Films of a seed.
+    #[must_use]
+    pub fn new(data: DataSettings, layout: FilmLayout, seed: u64) -> FilmFiles {
+        let scenes = Scenes::new(&data, seed);
+        FilmFiles { data, layout, scenes }
+    }
+
+    /// Writes scene `number` into a folder of `folder`; each file is there as a whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// What the system said, and of which file.
+    pub fn write(&self, folder: &Path, number: u32) -> Result<(), (PathBuf, io::Error)> {
+        let scene = folder.join(format!("scene_{number:03}"));
+        let (sharp, blur) = (scene.join(SHARP), scene.join(BLUR));
+        let folders = match self.layout {
+            FilmLayout::Sharp => vec![&sharp],
+            FilmLayout::Pairs => vec![&sharp, &blur],
+        };
+        for folder in folders {
+            fs::create_dir_all(folder).map_err(|error| (folder.clone(), error))?;
+        }
+        for frame in 0..self.data.frames {
+            let name = format!("{frame:06}.png");
+            match self.layout {
+                FilmLayout::Sharp => self.put(&sharp.join(name), &self.moment(number, frame))?,
+                FilmLayout::Pairs => {
+                    let moments = frame * self.data.moments..(frame + 1) * self.data.moments;
+                    self.put(&sharp.join(&name), &self.moment(number, moments.start + self.data.moments / 2))?;
+                    let share = 1.0 / self.data.moments as f32;
+                    let mut blurred = vec![0.0; 3 * self.region().pixels()];
+                    for moment in moments {
+                        let still = self.moment(number, moment);
+                        blurred.iter_mut().zip(still).for_each(|(sum, value)| *sum += value * share);
+                    }
+                    self.put(&blur.join(&name), &blurred)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn region(&self) -> Region {
+        Region { top: 0, left: 0, height: self.data.height, width: self.data.width }
+    }
+
+    /// What is there at a moment, counted through all exposures.
+    fn moment(&self, number: u32, moment: u32) -> Vec<f32> {
+        self.scenes.still(number.into(), moment as usize, self.region())
+    }
+
+    fn put(&self, path: &Path, planes: &[f32]) -> Result<(), (PathBuf, io::Error)> {
+        let under_way = path.with_extension("partial");
+        let written = write_png(&under_way, self.region(), planes).and_then(|()| fs::rename(&under_way, path));
+        written.map_err(|error| (path.to_owned(), error))
+    }
+}
+
+/// Red, green and blue planes of values from 0 to 1, in 8 bits.
+fn write_png(path: &Path, region: Region, planes: &[f32]) -> io::Result<()> {
+    let pixels = region.pixels();
+    let bytes: Vec<u8> =
+        (0..3 * pixels).map(|at| (planes[at % 3 * pixels + at / 3] * 255.0).round().clamp(0.0, 255.0) as u8).collect();
+    let mut file = BufWriter::new(File::create(path)?);
+    let mut encoder = Encoder::new(&mut file, region.width, region.height);
+    encoder.set_color(ColorType::Rgb);
+    encoder.set_depth(BitDepth::Eight);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&bytes)?;
+    writer.finish()?;
+    file.flush()
+}
