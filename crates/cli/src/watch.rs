@@ -22,7 +22,7 @@ use crate::sampling::{Sampling, look_at};
 /// Where runs are unless `--out` says otherwise.
 const RUNS: &str = "runs";
 /// How often a run's events are looked at.
-const TICK: Duration = Duration::from_millis(200);
+const TICK: Duration = Duration::from_millis(500);
 /// A page that asked within this time is open in a browser.
 const OPEN: Duration = Duration::from_secs(6);
 /// How long such a page may still ask for the end of the run that it was started with.

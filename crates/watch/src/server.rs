@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::board::Board;
 use crate::data::{self, Known};
 use crate::error::WatchError;
@@ -21,7 +23,9 @@ const PORTS: u16 = 50;
 /// The most connections at once.
 const CONNECTIONS: usize = 32;
 /// How often a server that nobody calls looks whether it is to end.
-const TICK: Duration = Duration::from_millis(50);
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+/// How long a server waits where a caller cannot be taken.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A page at an address, not yet served.
 #[derive(Debug)]
@@ -73,8 +77,14 @@ impl Server {
     pub fn serve(&self, board: &Arc<Mutex<Board>>, end: &AtomicBool) {
         let open = Arc::new(AtomicUsize::new(0));
         while !end.load(Ordering::Relaxed) {
+            let mut waiting = [PollFd::new(&self.listener, PollFlags::IN)];
+            // A signal ends the wait early, and nobody is there then.
+            let callers = poll(&mut waiting, Some(&TICK)).unwrap_or(0);
             let Ok((stream, _)) = self.listener.accept() else {
-                thread::sleep(TICK);
+                // A caller who cannot be taken, as where no more files can be opened, stays for the next try.
+                if callers > 0 {
+                    thread::sleep(PAUSE);
+                }
                 continue;
             };
             *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());

@@ -149,3 +149,28 @@ fn a_day_with_samples_can_be_looked_at() {
         end.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn a_page_that_was_opened_before_its_run_shows_it_once_it_begins() {
+    let Some(browser) = Browser::open(500, 900, "light") else { return };
+    let place = Place::new();
+    let server = Server::listen(IpAddr::V4(Ipv4Addr::LOCALHOST), Some(0)).unwrap();
+    let (url, board, end) = (server.url(), Arc::new(Mutex::new(Board::default())), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| server.serve(&board, &end));
+        browser.go(&url);
+        browser.wait_for("document.getElementById('state').textContent === 'waiting'");
+        browser.wait_for("document.getElementById('story').textContent === 'The run has not begun yet.'");
+        assert_eq!(browser.value("document.getElementById('banner').hidden"), true);
+        let folder = place.path("mine");
+        let mut run = Written::begin(&folder);
+        run.steps(3);
+        let mut seen = board.lock().unwrap();
+        seen.join(&folder).unwrap();
+        seen.catch_up(SystemTime::now()).unwrap();
+        drop(seen);
+        browser.wait_for("document.body.dataset.drawn === '3'");
+        assert_eq!(browser.value("document.title"), "mine · Lowtide");
+        end.store(true, Ordering::Relaxed);
+    });
+}
