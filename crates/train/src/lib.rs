@@ -37,6 +37,7 @@ mod step;
 mod summary;
 mod tally;
 mod tensor_file;
+mod thinned;
 mod tiles;
 mod trend;
 mod workload;

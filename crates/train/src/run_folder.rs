@@ -3,7 +3,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `config.yaml` | the settings as resolved |
-//! | `events.jsonl` | one [`Record`] a line, as it happens; locked while the run is under way |
+//! | `events.jsonl` | one [`Record`] a line, as it happens; locked while the run is under way; beyond 64 MiB several steps are one |
 //! | `schedule.jsonl` | how each step was computed |
 //! | `checkpoints/STEP/` | the state after that step |
 //! | `summary.json` | what came of it, written last; not there while the run is under way |
@@ -20,6 +20,7 @@ use crate::checkpoint::{self, write_synced};
 use crate::error::{FolderProblem, Result, TrainError};
 use crate::schedule::{SCHEDULE, ScheduleLine};
 use crate::summary::Summary;
+use crate::thinned::Thinned;
 
 pub(crate) const CONFIG: &str = "config.yaml";
 const EVENTS: &str = "events.jsonl";
@@ -56,6 +57,8 @@ pub(crate) struct RunFolder {
 /// What is written while a run goes on.
 struct Files {
     events: BufWriter<File>,
+    event_bytes: u64,
+    thinned: Thinned,
     schedule: BufWriter<File>,
 }
 
@@ -131,7 +134,9 @@ impl FolderChoice {
         cut_schedule(&schedule, step).map_err(|source| TrainError::File { path: schedule.clone(), source })?;
         remove_file(&self.path.join(SUMMARY))?;
         replace(&self.path, CONFIG, to_yaml(settings).as_bytes())?;
-        let files = Some(Files { events, schedule: append(&schedule)? });
+        let event_bytes = events.get_ref().metadata().map_or(0, |metadata| metadata.len());
+        let (schedule, thinned) = (append(&schedule)?, Thinned::default());
+        let files = Some(Files { events, event_bytes, thinned, schedule });
         Ok(RunFolder { files, path: self.path.clone(), made })
     }
 
@@ -160,16 +165,21 @@ impl RunFolder {
         self.path.join(CHECKPOINTS)
     }
 
+    /// Writes an event down; in a large file, one of a step may wait for the steps after it.
     pub(crate) fn event(&mut self, record: &Record) -> Result<()> {
         let Some(files) = &mut self.files else { return Ok(()) };
         let path = self.path.join(EVENTS);
-        json_line(&mut files.events, record).map_err(|source| TrainError::File { path, source })
+        for record in files.thinned.next(record, files.event_bytes) {
+            let written = json_line(&mut files.events, &record);
+            files.event_bytes += written.map_err(|source| TrainError::File { path: path.clone(), source })?;
+        }
+        Ok(())
     }
 
     pub(crate) fn schedule(&mut self, line: &ScheduleLine) -> Result<()> {
         let Some(files) = &mut self.files else { return Ok(()) };
         let path = self.path.join(SCHEDULE);
-        json_line(&mut files.schedule, line).map_err(|source| TrainError::File { path, source })
+        json_line(&mut files.schedule, line).map(drop).map_err(|source| TrainError::File { path, source })
     }
 
     pub(crate) fn summary(&self, summary: &impl Serialize) -> Result<()> {
@@ -218,11 +228,13 @@ pub(crate) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Each line is handed to the system at once, so that someone who watches the file sees it.
-fn json_line(file: &mut BufWriter<File>, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *file, value)?;
-    file.write_all(b"\n")?;
-    file.flush()
+/// Each line is handed to the system at once, so that someone who watches the file sees it; its bytes.
+fn json_line(file: &mut BufWriter<File>, value: &impl Serialize) -> io::Result<u64> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    file.write_all(&line)?;
+    file.flush()?;
+    Ok(line.len() as u64)
 }
 
 /// Opens a file of lines at its end. A last line that a kill cut short is dropped.
