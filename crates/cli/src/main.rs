@@ -5,6 +5,7 @@
 
 mod data;
 mod engine;
+mod explain;
 mod output;
 mod pack;
 mod page_of_run;
@@ -20,6 +21,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::data::DataArgs;
+use crate::explain::ExplainArgs;
 use crate::pack::PackArgs;
 use crate::report::ReportArgs;
 use crate::top::TopArgs;
@@ -64,6 +66,7 @@ enum Command {
     Watch(WatchArgs),
     Top(TopArgs),
     Report(ReportArgs),
+    Explain(ExplainArgs),
     /// Explain lowtide, or one of its commands.
     Help {
         /// The command to explain.
@@ -81,6 +84,7 @@ enum Explained {
     Watch,
     Top,
     Report,
+    Explain,
 }
 
 fn main() -> ExitCode {
@@ -96,17 +100,19 @@ fn main() -> ExitCode {
         Command::Watch(args) => watch::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Report(args) => report::run(&args),
-        Command::Help { command: Some(Explained::Data) } => explain(Some("data")),
-        Command::Help { command: Some(Explained::Pack) } => explain(Some("pack")),
-        Command::Help { command: Some(Explained::Watch) } => explain(Some("watch")),
-        Command::Help { command: Some(Explained::Top) } => explain(Some("top")),
-        Command::Help { command: Some(Explained::Report) } => explain(Some("report")),
-        Command::Help { command: None } => explain(None),
+        Command::Explain(args) => explain::run(&args),
+        Command::Help { command: Some(Explained::Data) } => describe(Some("data")),
+        Command::Help { command: Some(Explained::Pack) } => describe(Some("pack")),
+        Command::Help { command: Some(Explained::Watch) } => describe(Some("watch")),
+        Command::Help { command: Some(Explained::Top) } => describe(Some("top")),
+        Command::Help { command: Some(Explained::Report) } => describe(Some("report")),
+        Command::Help { command: Some(Explained::Explain) } => describe(Some("explain")),
+        Command::Help { command: None } => describe(None),
     }
 }
 
 /// Prints the help of a command, or of the whole program.
-fn explain(name: Option<&str>) -> ExitCode {
+fn describe(name: Option<&str>) -> ExitCode {
     let mut command = Lowtide::command();
     // Else a command would not know that it is one of lowtide's.
     command.build();

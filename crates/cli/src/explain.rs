@@ -1,0 +1,315 @@
+//! `lowtide explain`: why a training ran out of memory, from its log.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use lowtide_core::Bytes;
+use lowtide_explain::{Account, Advice, Config, Context, Explained, NotMemory, Patch, Place, Reader, Syntax, Verdict};
+
+use crate::output::{Failure, Side, aligned, print, printable, report};
+
+/// The log has no out-of-memory error.
+const NONE_FOUND: u8 = 1;
+/// How much is read at once.
+const PIECE: usize = 1 << 20;
+/// Far above any configuration people write by hand.
+const LARGEST_CONFIG: u64 = 16 << 20;
+
+/// Say from a log why memory ran out, which tensor it was, and what to change.
+///
+/// Finds every out-of-memory event of a log of any size and any engine, the last one first: the cause with its arithmetic, the
+/// culprit, advice in order of gain against cost, and a patch for the configuration.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  lowtide explain train.log
+  python train.py 2>&1 | tee train.log; lowtide explain train.log --config config/train_gpt2.py
+  lowtide explain train.log --config run.yaml --config config.json --write
+  lowtide explain train.log --command 'python run.py --per_device_train_batch_size 16'
+  kubectl logs mine | lowtide explain - --json
+
+Exit codes:
+  0    memory ran out, and here is why
+  1    no out-of-memory error in the log
+  2    bad input: a file that cannot be read, or a patch that cannot be written")]
+pub(crate) struct ExplainArgs {
+    /// The log, or `-` for standard input.
+    #[arg(value_name = "FILE")]
+    log: PathBuf,
+
+    /// A configuration of the run: nanoGPT's Python, YAML, JSON (also Hugging Face's config.json), or a shell script. May be
+    /// given several times; a later one counts before an earlier one.
+    #[arg(long, value_name = "FILE")]
+    config: Vec<PathBuf>,
+
+    /// The command line of the run.
+    #[arg(long, value_name = "COMMAND")]
+    command: Option<String>,
+
+    /// Write the patch into the configuration. Without it, it is only shown.
+    #[arg(long)]
+    write: bool,
+
+    /// Show every event in full, not only the last one.
+    #[arg(long)]
+    all: bool,
+
+    /// Print the verdicts as a JSON list, the last event first.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
+    match explain(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NONE_FOUND),
+        Err(failure) => report(Err(failure)),
+    }
+}
+
+/// Whether there was anything to explain.
+fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
+    let context = context(args)?;
+    let explained = read(&args.log)?.finish(&context);
+    // Written first, so that what is printed is what is there.
+    let written = match args.write {
+        true => Some(write_patch(explained.verdicts.first())?),
+        false => None,
+    };
+    match args.json {
+        true => print(&format!("{}\n", as_json(&explained.verdicts)?))?,
+        false => print(&told(args, &explained, written.as_deref()))?,
+    }
+    Ok(!explained.verdicts.is_empty())
+}
+
+fn context(args: &ExplainArgs) -> Result<Context, Failure> {
+    let mut configs = Vec::new();
+    for path in &args.config {
+        configs.push(read_config(path)?);
+    }
+    if let Some(command) = &args.command {
+        let config = Config::parse_as(Syntax::Command, "command line", command);
+        let hint = "give a command with options, such as --command 'python train.py --batch_size=64'";
+        configs.push(config.map_err(|error| Failure::bad_input(error.to_string(), Some(hint.to_owned())))?);
+    }
+    Ok(Context { configs })
+}
+
+fn read_config(path: &Path) -> Result<Config, Failure> {
+    let failure = |problem: String, hint: Option<&str>| {
+        Failure::bad_input(format!("{}: {problem}", path.display()), hint.map(str::to_owned))
+    };
+    let size = fs::metadata(path).map_err(|error| failure(error.to_string(), None))?.len();
+    if size > LARGEST_CONFIG {
+        return Err(failure(format!("{} are too many for a configuration", Bytes(size)), None));
+    }
+    let bytes = fs::read(path).map_err(|error| failure(error.to_string(), None))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        failure("this is not text".to_owned(), Some("give the configuration of the run, not a checkpoint"))
+    })?;
+    Config::parse(&path.display().to_string(), &text).map_err(|error| {
+        let hint = "it is read by its ending: .py, .yaml, .json or .sh";
+        Failure::bad_input(error.to_string(), Some(hint.to_owned()))
+    })
+}
+
+fn read(path: &Path) -> Result<Reader, Failure> {
+    let failure = |error: &io::Error| Failure::bad_input(format!("{}: {error}", path.display()), None);
+    let mut source: Box<dyn Read> = match path == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(File::open(path).map_err(|error| failure(&error))?),
+    };
+    let mut reader = Reader::new();
+    let mut piece = vec![0; PIECE];
+    loop {
+        match source.read(&mut piece) {
+            Ok(0) => return Ok(reader),
+            Ok(length) => reader.feed(&piece[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failure(&error)),
+        }
+    }
+}
+
+fn as_json(verdicts: &[Verdict]) -> Result<String, Failure> {
+    serde_json::to_string_pretty(verdicts)
+        .map_err(|error| Failure::bad_input(format!("cannot write JSON: {error}"), None))
+}
+
+/// Writes the patch of the last event, whole or not at all; the name of what was written.
+fn write_patch(verdict: Option<&Verdict>) -> Result<String, Failure> {
+    let Some(patch) = verdict.and_then(|verdict| verdict.patch.as_ref()) else {
+        let why = verdict.and_then(|verdict| verdict.evidence.iter().rev().find(|text| text.contains("no patch")));
+        let text =
+            why.map_or("there is no patch to write".to_owned(), |why| format!("there is no patch to write: {why}"));
+        let hint = "give the configuration of this run with --config";
+        return Err(Failure::bad_input(text, Some(hint.to_owned())));
+    };
+    let path = Path::new(&patch.file);
+    let failure = |problem: String| {
+        Failure::bad_input(format!("{}: {problem}", path.display()), Some("nothing was written".to_owned()))
+    };
+    let now = fs::read_to_string(path).map_err(|error| failure(error.to_string()))?;
+    let text = patch.apply(&now).map_err(|error| failure(error.to_string()))?;
+    replace_file(path, &text).map_err(|error| failure(error.to_string()))?;
+    Ok(patch.file.clone())
+}
+
+/// Writes beside the file and renames, so that the file is the old one or the new one; a link stays a link.
+fn replace_file(path: &Path, text: &str) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let beside = path.with_file_name(format!(".{name}.{}.lowtide", std::process::id()));
+    let written = (|| {
+        let mut file = File::options().write(true).create_new(true).open(&beside)?;
+        file.set_permissions(fs::metadata(&path)?.permissions())?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, &path)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn told(args: &ExplainArgs, explained: &Explained, written: Option<&str>) -> String {
+    let name = match args.log == Path::new("-") {
+        true => "the log".to_owned(),
+        false => args.log.display().to_string(),
+    };
+    let Some((last, earlier)) = explained.verdicts.split_first() else {
+        return nothing(&name, explained.not_memory.as_ref());
+    };
+    let mut text = event(&name, last, written);
+    if earlier.is_empty() {
+        return text;
+    }
+    let count = explained.events - 1;
+    text.push_str(&format!("\n{count} earlier {} in this log:\n", if count == 1 { "event" } else { "events" }));
+    for verdict in earlier {
+        match args.all {
+            true => text.push_str(&format!("\n{}", event(&name, verdict, None))),
+            false => text.push_str(&format!("  line {}: {}\n", verdict.line, verdict.cause.words())),
+        }
+    }
+    if !args.all {
+        text.push_str("  --all shows them in full\n");
+    }
+    text
+}
+
+fn nothing(name: &str, instead: Option<&NotMemory>) -> String {
+    let mut text = format!("no out-of-memory error in {name}\n");
+    if let Some(found) = instead {
+        let line: String = found.text.chars().take(160).collect();
+        text.push_str(&format!(
+            "line {}: {}\n  what looks like one is {}\n",
+            found.line,
+            printable(&line),
+            found.words()
+        ));
+    }
+    text
+}
+
+/// One event: the cause first, then what it rests on, then what to do.
+fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
+    let mut text = format!("memory ran out at line {} of {name}{}\n\n", verdict.line, place(verdict));
+    let percent = (verdict.certainty * 100.0).round();
+    let mut cause = vec![format!("{} ({percent:.0} % sure)", verdict.cause.words())];
+    cause.extend(verdict.contributing.iter().map(|cause| format!("also: {}", cause.words())));
+    section(&mut text, "cause", &cause);
+    section(&mut text, "evidence", &verdict.evidence);
+    if let Some(culprit) = &verdict.culprit {
+        let size = culprit.bytes.map_or(String::new(), |bytes| format!(" = {bytes}"));
+        let shape: Vec<String> = culprit.shape.iter().map(u64::to_string).collect();
+        let shape = match (shape.is_empty(), &culprit.dtype) {
+            (true, _) => String::new(),
+            (false, Some(dtype)) => format!(", {} in {dtype}", shape.join(" x ")),
+            (false, None) => format!(", {}", shape.join(" x ")),
+        };
+        section(&mut text, "culprit", &[format!("{}{shape}{size}", culprit.name), culprit.how.clone()]);
+    }
+    if let Some(account) = &verdict.model {
+        section(&mut text, "a step", &table(account));
+    }
+    let advice: Vec<String> =
+        verdict.advice.iter().enumerate().map(|(index, advice)| numbered(index + 1, advice)).collect();
+    section(&mut text, "advice", &advice);
+    let remarks: Vec<String> = verdict.remarks.iter().map(|remark| remark.text.clone()).collect();
+    section(&mut text, "besides", &remarks);
+    if let Some(patch) = &verdict.patch {
+        text.push_str(&shown_patch(patch, written));
+    }
+    text
+}
+
+fn place(verdict: &Verdict) -> String {
+    let mut text = match (verdict.place, verdict.device) {
+        (Place::Device, Some(index)) => format!(": device {index}"),
+        (Place::Device, None) => ": the device".to_owned(),
+        (Place::Host, _) => ": the machine".to_owned(),
+    };
+    if let Some(phase) = verdict.phase {
+        text.push_str(&format!(", in {phase}"));
+    }
+    match verdict.step {
+        Some(step) => text.push_str(&format!(", after step {step}")),
+        None if verdict.before_first_step => text.push_str(", before the first step"),
+        None => {}
+    }
+    if let Some(time) = &verdict.time {
+        text.push_str(&format!(", at {}", printable(time)));
+    }
+    text
+}
+
+/// A heading in the margin, and paragraphs beside it.
+fn section(text: &mut String, heading: &str, paragraphs: &[String]) {
+    for (index, paragraph) in paragraphs.iter().enumerate() {
+        let heading = if index == 0 { heading } else { "" };
+        for (line_index, line) in paragraph.lines().enumerate() {
+            let heading = if line_index == 0 { heading } else { "" };
+            text.push_str(format!("{heading:<10}{}", printable(line)).trim_end());
+            text.push('\n');
+        }
+    }
+}
+
+fn numbered(number: usize, advice: &Advice) -> String {
+    let kept = [
+        (advice.same_effective_batch, "effective batch"),
+        (advice.same_model, "model"),
+        (advice.same_numbers, "numbers"),
+    ];
+    let names = |wanted: bool| -> Vec<&str> {
+        kept.iter().filter(|(same, _)| *same == wanted).map(|(_, name)| *name).collect()
+    };
+    let change = match names(false).as_slice() {
+        [] => "same effective batch, model and numbers".to_owned(),
+        changed => format!("changes {}", changed.join(", ")),
+    };
+    let peak = advice.expected_peak_bytes.map_or(String::new(), |peak| format!("expected peak {peak}; "));
+    format!("{number}. {}\n   [{peak}{change}]", advice.text)
+}
+
+fn table(account: &Account) -> Vec<String> {
+    let mut rows: Vec<[String; 3]> =
+        account.rows.iter().map(|row| [row.name.to_owned(), row.bytes.to_string(), row.how.clone()]).collect();
+    rows.push(["together".to_owned(), account.total_bytes.to_string(), "estimated".to_owned()]);
+    aligned([Side::Left, Side::Right, Side::Left], &rows).lines().map(str::to_owned).collect()
+}
+
+fn shown_patch(patch: &Patch, written: Option<&str>) -> String {
+    let state = match (written, patch.file.as_str()) {
+        (Some(_), _) => "written",
+        (None, "command line") => "type it so",
+        (None, _) => "--write writes it",
+    };
+    let diff: String = patch.diff.lines().map(|line| format!("{}\n", printable(line))).collect();
+    format!("\npatch of {} ({state})\n{diff}", printable(&patch.file))
+}

@@ -1,0 +1,121 @@
+//! One event from what a log says of it, which is often several times and in several voices.
+
+use lowtide_oom::{Certainty, Engine, Oom, Place, Source};
+
+use crate::surroundings::Surroundings;
+
+/// Messages further apart than this are events of their own.
+const NEAR: u64 = 32 << 10;
+/// The allocators of XLA and TensorFlow warn for every attempt, each with another size.
+const ATTEMPTS: u64 = 8 << 10;
+/// How many of the further messages are kept.
+const MOST_ALSO: usize = 6;
+/// How many processes are kept.
+const MOST_PROCESSES: usize = 16;
+
+/// An out-of-memory event.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    pub(crate) line: u64,
+    pub(crate) message: String,
+    pub(crate) oom: Oom,
+    pub(crate) surroundings: Surroundings,
+    /// What else the log says of it.
+    pub(crate) also: Vec<(Source, String)>,
+    /// Where the last of its messages ends.
+    pub(crate) end: u64,
+}
+
+impl Event {
+    /// Whether a message that starts at `start` tells of this event too.
+    pub(crate) fn takes(&self, oom: &Oom, start: u64) -> bool {
+        let distance = start.saturating_sub(self.end);
+        if distance > NEAR {
+            return false;
+        }
+        let is_weak = oom.source == Source::ExitStatus || oom.certainty <= Certainty::Possible;
+        if self.oom.place != oom.place {
+            return is_weak && oom.requested.is_none();
+        }
+        let (ours, theirs) = (&self.oom, oom);
+        let is_attempt = matches!(ours.engine, Engine::Tensorflow | Engine::Xla) && ours.engine == theirs.engine;
+        if is_attempt && distance <= ATTEMPTS {
+            return true;
+        }
+        !differ(ours.device, theirs.device)
+            && !differ(ours.requested, theirs.requested)
+            && !differ(ours.free, theirs.free)
+            && !differ(ours.allocated, theirs.allocated)
+    }
+
+    /// Takes a further message; where it is surer or says more, it becomes the one that counts.
+    pub(crate) fn take(&mut self, oom: Oom, line: u64, message: String, end: u64) {
+        self.end = end;
+        let is_same = self.oom == oom;
+        if self.oom.place == oom.place && weight(&oom) > weight(&self.oom) {
+            let old = std::mem::replace(&mut self.oom, oom);
+            let text = std::mem::replace(&mut self.message, message);
+            self.line = line;
+            fill(&mut self.oom, &old);
+            self.note(old.source, text);
+        } else {
+            if self.oom.place == oom.place {
+                fill(&mut self.oom, &oom);
+            }
+            if !is_same {
+                self.note(oom.source, message);
+            }
+        }
+    }
+
+    fn note(&mut self, source: Source, text: String) {
+        if self.also.len() < MOST_ALSO && text != self.message {
+            self.also.push((source, text));
+        }
+    }
+}
+
+fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    matches!((one, other), (Some(one), Some(other)) if one != other)
+}
+
+/// How much a message says: first how sure it is, then how many figures it has.
+fn weight(oom: &Oom) -> (Certainty, u8, usize) {
+    let figures = [oom.requested, oom.capacity, oom.free, oom.in_use, oom.allocated, oom.limit];
+    // Who ended a process knows more than who saw it end.
+    let voice = match oom.source {
+        Source::Kernel | Source::Cgroup | Source::Scheduler => 2,
+        Source::ExitStatus => 0,
+        _ => 1,
+    };
+    (oom.certainty, voice, figures.iter().flatten().count())
+}
+
+/// Adds figures that the other message has.
+fn fill(oom: &mut Oom, other: &Oom) {
+    let pairs = [
+        (&mut oom.requested, other.requested),
+        (&mut oom.capacity, other.capacity),
+        (&mut oom.free, other.free),
+        (&mut oom.in_use, other.in_use),
+        (&mut oom.allocated, other.allocated),
+        (&mut oom.reserved, other.reserved),
+        (&mut oom.reserved_unallocated, other.reserved_unallocated),
+        (&mut oom.limit, other.limit),
+    ];
+    for (ours, theirs) in pairs {
+        *ours = ours.or(theirs);
+    }
+    if oom.place == Place::Host {
+        for process in &other.processes {
+            if let Some(known) = oom.processes.iter_mut().find(|known| known.pid == process.pid) {
+                known.used = known.used.or(process.used);
+                if known.name.is_none() {
+                    known.name.clone_from(&process.name);
+                }
+            } else if oom.processes.len() < MOST_PROCESSES {
+                oom.processes.push(process.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Where memory goes in a training step of a transformer, by arithmetic.
+
+use lowtide_core::Bytes;
+use serde::Serialize;
+
+use crate::facts::{Dtype, FP32, Facts, Key};
+
+/// Memory of a training step, by what it is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Account {
+    /// The parts, in the order in which they come to be.
+    pub rows: Vec<Row>,
+    /// All parts together: the expected peak.
+    pub total_bytes: Bytes,
+}
+
+/// One part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// What it is.
+    pub name: &'static str,
+    /// How much.
+    pub bytes: Bytes,
+    /// The product it comes from.
+    pub how: String,
+}
+
+/// A transformer, as far as memory goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Model {
+    pub(crate) parameters: u64,
+    pub(crate) layers: u64,
+    pub(crate) width: u64,
+    pub(crate) inner: u64,
+    pub(crate) vocabulary: u64,
+    pub(crate) sequence: u64,
+    pub(crate) dtype: Dtype,
+    pub(crate) recomputes: bool,
+}
+
+/// Bytes of fp32 parameters, gradients and AdamW's two moments for each parameter.
+const OPTIMIZER: u64 = 8;
+/// Bytes for each logit at the peak: 16-bit, widened to fp32, and the gradients of both.
+const LOGIT: u64 = 12;
+
+impl Model {
+    /// The model that settings describe; `None` where its shape is not there.
+    pub(crate) fn read(facts: &Facts<'_>) -> Option<Self> {
+        let nanogpt = facts.is_nanogpt();
+        let or = |key, usual: u64| facts.number(key).or_else(|| nanogpt.then_some(usual));
+        let layers = bounded(or(Key::Layers, 12)?, 4096)?;
+        let width = bounded(or(Key::Width, 768)?, 1 << 17)?;
+        let vocabulary = bounded(facts.vocabulary()?, 1 << 24)?;
+        let sequence = bounded(facts.sequence()?, 1 << 24)?;
+        let inner = bounded(facts.number(Key::Inner).unwrap_or(4 * width), 1 << 20)?;
+        let heads = facts.number(Key::Heads).filter(|heads| *heads > 0);
+        let shared = match (heads, facts.number(Key::KeyValueHeads)) {
+            (Some(heads), Some(pairs)) => width * pairs.min(heads) / heads,
+            _ => width,
+        };
+        let is_gated = facts.text(Key::ModelType).is_some_and(|kind| {
+            ["llama", "mistral", "qwen", "gemma", "phi3", "mixtral", "olmo"].iter().any(|name| kind.starts_with(name))
+        });
+        let matrices = if is_gated { 3 } else { 2 };
+        let block = 2 * width * width + 2 * width * shared + matrices * width * inner;
+        let is_tied = facts.is_on(Key::Tied).unwrap_or(!is_gated);
+        let positions = if is_gated { 0 } else { facts.number(Key::Positions).unwrap_or(sequence).min(1 << 24) };
+        let embeddings = vocabulary * width * if is_tied { 1 } else { 2 } + positions * width;
+        Some(Self {
+            parameters: layers * block + embeddings,
+            layers,
+            width,
+            inner,
+            vocabulary,
+            sequence,
+            dtype: facts.dtype().unwrap_or(FP32),
+            recomputes: facts.is_on(Key::Recompute) == Some(true),
+        })
+    }
+
+    /// Parameters, gradients and moments: what no batch size changes.
+    pub(crate) fn fixed(&self) -> u64 {
+        self.parameters.saturating_mul(4 + 4 + OPTIMIZER)
+    }
+
+    /// Activations of one sample, all layers.
+    ///
+    /// For 16 bits and inner = 4 x width this is 50 bytes for each layer, token and unit of width: GPT-2 124M under autocast
+    /// in PyTorch eager takes 5.95 GiB at batch 4 and 18.25 GiB at 16, which is 1.025 GiB a sample, logits included.
+    fn activations(&self) -> u64 {
+        let held = 34 * self.width + 4 * self.inner;
+        let held = if self.dtype == FP32 { held * 3 / 2 } else { held };
+        let layer = self.sequence.saturating_mul(held);
+        match self.recomputes {
+            // Inputs of every layer, and one layer whole.
+            true => self.sequence.saturating_mul(4 * self.width).saturating_mul(self.layers).saturating_add(layer),
+            false => layer.saturating_mul(self.layers),
+        }
+    }
+
+    fn logits(&self) -> u64 {
+        self.sequence.saturating_mul(self.vocabulary).saturating_mul(LOGIT)
+    }
+
+    /// The expected peak of a training step with so many samples at once.
+    pub(crate) fn peak(&self, batch: u64) -> Bytes {
+        let sample = self.activations().saturating_add(self.logits());
+        Bytes(self.fixed().saturating_add(batch.saturating_mul(sample)))
+    }
+
+    /// The peak where the loss is computed in pieces of an eighth.
+    pub(crate) fn peak_with_chunked_loss(&self, batch: u64) -> Bytes {
+        let sample = self.activations().saturating_add(self.logits() / 8);
+        Bytes(self.fixed().saturating_add(batch.saturating_mul(sample)))
+    }
+
+    /// The same model with activations recomputed.
+    pub(crate) fn recomputing(self) -> Self {
+        Self { recomputes: true, ..self }
+    }
+
+    /// The same model on sequences of another length.
+    pub(crate) fn with_sequence(self, sequence: u64) -> Self {
+        Self { sequence, ..self }
+    }
+
+    /// The table for a batch.
+    pub(crate) fn account(&self, batch: u64) -> Account {
+        let millions = self.parameters as f64 / 1e6;
+        let tokens = batch.saturating_mul(self.sequence);
+        let row = |name, bytes: u64, how: String| Row { name, bytes: Bytes(bytes), how };
+        let rows = vec![
+            row("parameters", self.parameters.saturating_mul(4), format!("{millions:.1}M in fp32")),
+            row("gradients", self.parameters.saturating_mul(4), format!("{millions:.1}M in fp32")),
+            row("optimizer", self.parameters.saturating_mul(OPTIMIZER), "two moments of AdamW in fp32".to_owned()),
+            row(
+                "activations",
+                self.activations().saturating_mul(batch),
+                match self.recomputes {
+                    true => format!("{tokens} tokens, {} layers recomputed", self.layers),
+                    false => format!(
+                        "{tokens} tokens x {} layers x width {} in {}",
+                        self.layers, self.width, self.dtype.name
+                    ),
+                },
+            ),
+            row(
+                "logits",
+                self.logits().saturating_mul(batch),
+                format!("{tokens} tokens x {} x {LOGIT} bytes with gradients", self.vocabulary),
+            ),
+        ];
+        let total = rows.iter().fold(Bytes::ZERO, |sum, row| sum.saturating_add(row.bytes));
+        Account { rows, total_bytes: total }
+    }
+}
+
+fn bounded(number: u64, most: u64) -> Option<u64> {
+    (1..=most).contains(&number).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::facts::LogFacts;
+
+    #[test]
+    fn gpt2_is_as_measured() {
+        let configs = [Config::parse("train.py", "batch_size = 4\nblock_size = 1024\n").unwrap()];
+        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        let model = Model::read(&facts).unwrap();
+        assert!((123_500_000..125_000_000).contains(&model.parameters), "{}", model.parameters);
+        // Measured: 5.95 and 18.25 GiB.
+        for (batch, measured) in [(4, 5.95), (16, 18.25)] {
+            let peak = model.peak(batch).as_gib();
+            assert!((peak / measured - 1.0).abs() < 0.03, "{peak}");
+            assert_eq!(model.account(batch).total_bytes, model.peak(batch));
+        }
+    }
+
+    #[test]
+    fn llama_has_the_parameters_it_is_named_for() {
+        let text = r#"{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
+            "tie_word_embeddings": false}"#;
+        let configs = [Config::parse("config.json", text).unwrap()];
+        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        let model = Model::read(&facts).unwrap();
+        assert!((6_700_000_000..6_770_000_000).contains(&model.parameters), "{}", model.parameters);
+    }
+}

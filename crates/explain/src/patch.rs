@@ -1,0 +1,319 @@
+//! A change of a configuration's text, shown as a unified diff.
+
+use std::fmt::Write;
+use std::ops::Range;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::config::{Config, Setting, Syntax};
+use crate::facts::{Facts, Key};
+
+/// Lines shown around a change.
+const AROUND: usize = 3;
+
+/// A change of one configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Patch {
+    /// Name of the configuration.
+    pub file: String,
+    /// How it is written.
+    pub syntax: Syntax,
+    /// The change as a unified diff.
+    pub diff: String,
+    /// The single changes, first to last.
+    pub edits: Vec<Edit>,
+    #[serde(skip)]
+    original: String,
+}
+
+/// One place where text is replaced; what is only added replaces nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Edit {
+    /// The setting, as its keys joined by dots.
+    pub key: String,
+    /// Where the old text begins and ends, in bytes.
+    pub span: Range<usize>,
+    /// What stands there.
+    pub old: String,
+    /// What stands there afterwards.
+    pub new: String,
+    /// The value afterwards.
+    pub value: String,
+}
+
+/// Why a patch cannot be applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum PatchError {
+    /// The text is not the one the patch was made for.
+    #[error("the configuration has changed since it was read, so the patch does not apply")]
+    Changed,
+}
+
+impl Patch {
+    /// A change of some values of a configuration; `None` where nothing would change.
+    pub(crate) fn new(config: &Config, mut edits: Vec<Edit>) -> Option<Self> {
+        edits.retain(|edit| edit.old != edit.new);
+        edits.sort_by_key(|edit| edit.span.start);
+        let overlaps = edits.windows(2).any(|pair| pair[0].span.end > pair[1].span.start);
+        if edits.is_empty() || overlaps {
+            return None;
+        }
+        let diff = diff(&config.name, &config.text, &edits);
+        let (file, original) = (config.name.clone(), config.text.clone());
+        Some(Self { file, syntax: config.syntax, diff, edits, original })
+    }
+
+    /// The text after the change.
+    ///
+    /// # Errors
+    ///
+    /// Where `text` is not what the patch was made for, to the byte.
+    pub fn apply(&self, text: &str) -> Result<String, PatchError> {
+        if text != self.original {
+            return Err(PatchError::Changed);
+        }
+        Ok(spliced(text, 0..text.len(), &self.edits))
+    }
+}
+
+/// Puts another value in the place of a setting's.
+pub(crate) fn replace(config: &Config, setting: &Setting, value: u64) -> Edit {
+    let old = config.text[setting.span.clone()].to_owned();
+    let new = match old.as_bytes().first() {
+        Some(quote @ (b'"' | b'\'')) => format!("{0}{value}{0}", char::from(*quote)),
+        _ => value.to_string(),
+    };
+    Edit { key: setting.path.join("."), span: setting.span.clone(), old, new, value: value.to_string() }
+}
+
+/// Adds a setting behind another one of the same group.
+pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: u64) -> Edit {
+    let text = &config.text;
+    let line_start = text[..setting.span.start].rfind('\n').map_or(0, |newline| newline + 1);
+    let line_end = text[setting.span.end..].find('\n').map_or(text.len(), |newline| setting.span.end + newline);
+    let line_end = if text[..line_end].ends_with('\r') { line_end - 1 } else { line_end };
+    let newline = if text[line_end..].starts_with("\r\n") { "\r\n" } else { "\n" };
+    let before = &text[line_start..setting.span.start];
+    let indent: String = before.chars().take_while(|c| c.is_whitespace()).collect();
+    let is_flow = config.syntax == Syntax::Yaml && before.contains('{');
+    let (at, new) = match config.syntax {
+        Syntax::Python => (line_end, format!("{newline}{key} = {value}")),
+        Syntax::Yaml if is_flow => (setting.span.end, format!(", {key}: {value}")),
+        Syntax::Yaml => (line_end, format!("{newline}{indent}{key}: {value}")),
+        Syntax::Json => match before.trim_start().starts_with('"') {
+            true => (setting.span.end, format!(",{newline}{indent}\"{key}\": {value}")),
+            false => (setting.span.end, format!(", \"{key}\": {value}")),
+        },
+        Syntax::Command => {
+            let sign = if text[..setting.span.start].ends_with('=') { '=' } else { ' ' };
+            (setting.span.end, format!(" --{key}{sign}{value}"))
+        }
+    };
+    let mut path = setting.path.clone();
+    match config.syntax {
+        Syntax::Command => path = vec![key.to_owned()],
+        _ => {
+            path.pop();
+            path.push(key.to_owned());
+        }
+    }
+    Edit { key: path.join("."), span: at..at, old: String::new(), new, value: value.to_string() }
+}
+
+/// A batch of another size with as much accumulation as keeps the product; the reason where that cannot be written.
+pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> Result<Patch, &'static str> {
+    let (config, batch) = facts.find(Key::Batch).ok_or("no configuration given sets the batch size")?;
+    let refused = "the settings stand where they cannot be written";
+    let mut edits = vec![replace(config, batch, micro)];
+    match facts.find(Key::Accumulation) {
+        Some((other, setting)) if other.name == config.name => edits.push(replace(config, setting, accumulation)),
+        Some(_) if config.syntax != Syntax::Command => {
+            return Err("batch size and accumulation are set in two different places: change both by hand");
+        }
+        _ => {
+            let is_lightning = facts.configs.iter().any(|config| {
+                config.settings.iter().any(|setting| setting.path.len() > 1 && setting.path[0] == "trainer")
+            });
+            let key = match (facts.is_nanogpt() || facts.is_hugging_face(), is_lightning, config.syntax) {
+                (true, _, _) => "gradient_accumulation_steps",
+                (false, true, Syntax::Command) => "trainer.accumulate_grad_batches",
+                _ => {
+                    return Err(
+                        "the configuration has no key for accumulation, and a smaller batch alone would change training",
+                    );
+                }
+            };
+            edits.push(add_after(config, batch, key, accumulation));
+        }
+    }
+    Patch::new(config, edits).ok_or(refused)
+}
+
+/// A part of a text with the edits that lie in it carried out.
+fn spliced(text: &str, range: Range<usize>, edits: &[Edit]) -> String {
+    let mut result = String::with_capacity(range.len() + 64);
+    let mut at = range.start;
+    for edit in edits.iter().filter(|edit| edit.span.start >= range.start && edit.span.end <= range.end) {
+        result.push_str(&text[at..edit.span.start]);
+        result.push_str(&edit.new);
+        at = edit.span.end;
+    }
+    result.push_str(&text[at..range.end]);
+    result
+}
+
+/// One line of the old text with what takes its place.
+struct Line<'a> {
+    old: &'a str,
+    new: Option<String>,
+}
+
+fn diff(name: &str, text: &str, edits: &[Edit]) -> String {
+    let mut lines = Vec::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let end = start + line.trim_end_matches('\n').len();
+        let is_changed = edits.iter().any(|edit| edit.span.start >= start && edit.span.end <= end);
+        lines
+            .push(Line { old: line, new: is_changed.then(|| spliced(text, start..end, edits) + &line[end - start..]) });
+        start += line.len();
+    }
+    let mut result = format!("--- a/{name}\n+++ b/{name}\n");
+    let changed: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].new.is_some()).collect();
+    let mut shift = 0_isize;
+    let mut next = 0;
+    while next < changed.len() {
+        let first = next;
+        while next + 1 < changed.len() && changed[next + 1] - changed[next] <= 2 * AROUND {
+            next += 1;
+        }
+        let from = changed[first].saturating_sub(AROUND);
+        let to = (changed[next] + AROUND + 1).min(lines.len());
+        next += 1;
+        let mut body = String::new();
+        let mut added = 0;
+        for line in &lines[from..to] {
+            added += hunk_line(&mut body, line);
+        }
+        let new_start = (from + 1).saturating_add_signed(shift);
+        let count = to - from;
+        let _ = writeln!(result, "@@ -{},{count} +{new_start},{} @@", from + 1, count + added);
+        result.push_str(&body);
+        shift += added as isize;
+    }
+    result
+}
+
+/// Writes one line into a hunk; how many lines it has become more.
+fn hunk_line(body: &mut String, line: &Line<'_>) -> usize {
+    let Some(new) = &line.new else {
+        put(body, ' ', line.old);
+        return 0;
+    };
+    // Something added behind a line leaves the line itself as it is.
+    if let Some(added) =
+        new.strip_prefix(line.old.trim_end_matches(['\n', '\r'])).filter(|added| added.starts_with(['\n', '\r']))
+    {
+        if line.old.ends_with('\n') {
+            put(body, ' ', line.old);
+            let added = &added[added.find('\n').map_or(0, |newline| newline + 1)..];
+            added.split_inclusive('\n').for_each(|line| put(body, '+', line));
+            return added.split_inclusive('\n').count();
+        }
+    }
+    put(body, '-', line.old);
+    new.split_inclusive('\n').for_each(|line| put(body, '+', line));
+    new.split_inclusive('\n').count() - 1
+}
+
+fn put(body: &mut String, sign: char, line: &str) {
+    body.push(sign);
+    body.push_str(line);
+    if !line.ends_with('\n') {
+        body.push_str("\n\\ No newline at end of file\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::LogFacts;
+
+    #[track_caller]
+    fn check(name: &str, text: &str, expected: &str) -> String {
+        let configs = [Config::parse(name, text).unwrap()];
+        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        let patch = micro_batch(&facts, 4, 16).unwrap();
+        assert_eq!(patch.apply(text).unwrap(), expected);
+        assert_eq!(patch.apply(&format!("{text} ")), Err(PatchError::Changed));
+        patch.diff
+    }
+
+    #[test]
+    fn nanogpt_keeps_comments_and_order() {
+        let text = "# mine\nout_dir = 'x'\nbatch_size = 64 # big\nblock_size = 1024\n\neval_iters = 200\ngradient_accumulation_steps = 1 # none\n";
+        let diff = check(
+            "config/train_owt.py",
+            text,
+            "# mine\nout_dir = 'x'\nbatch_size = 4 # big\nblock_size = 1024\n\neval_iters = 200\ngradient_accumulation_steps = 16 # none\n",
+        );
+        assert_eq!(
+            diff,
+            "--- a/config/train_owt.py\n+++ b/config/train_owt.py\n@@ -1,7 +1,7 @@\n # mine\n out_dir = 'x'\n-batch_size = 64 # big\n\
+             +batch_size = 4 # big\n block_size = 1024\n \n eval_iters = 200\n-gradient_accumulation_steps = 1 # none\n\
+             +gradient_accumulation_steps = 16 # none\n"
+        );
+        let diff = check(
+            "a.py",
+            "batch_size = 64\nblock_size = 8",
+            "batch_size = 4\ngradient_accumulation_steps = 16\nblock_size = 8",
+        );
+        assert_eq!(
+            diff,
+            "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,3 @@\n-batch_size = 64\n+batch_size = 4\n+gradient_accumulation_steps = 16\n \
+             block_size = 8\n\\ No newline at end of file\n"
+        );
+    }
+
+    #[test]
+    fn every_syntax() {
+        check(
+            "run.yaml",
+            "train:\n  batch_size: 64  # b\n  accum_steps: 1\n",
+            "train:\n  batch_size: 4  # b\n  accum_steps: 16\n",
+        );
+        check(
+            "args.yaml",
+            "per_device_train_batch_size: 64  # b\nlr: 1\n",
+            "per_device_train_batch_size: 4  # b\ngradient_accumulation_steps: 16\nlr: 1\n",
+        );
+        check(
+            "args.json",
+            "{\n  \"per_device_train_batch_size\": 64,\n  \"lr\": 1\n}\n",
+            "{\n  \"per_device_train_batch_size\": 4,\n  \"gradient_accumulation_steps\": 16,\n  \"lr\": 1\n}\n",
+        );
+        check(
+            "run.sh",
+            "python run.py --per_device_train_batch_size 64 \\\n  --bf16\n",
+            "python run.py --per_device_train_batch_size 4 --gradient_accumulation_steps 16 \\\n  --bf16\n",
+        );
+        check(
+            "fit.sh",
+            "python main.py fit --data.batch_size=64 --trainer.max_epochs=3\n",
+            "python main.py fit --data.batch_size=4 --trainer.accumulate_grad_batches=16 --trainer.max_epochs=3\n",
+        );
+        check(
+            "w.yaml",
+            "a: {per_device_train_batch_size: 64, b: 1}\r\n",
+            "a: {per_device_train_batch_size: 4, gradient_accumulation_steps: 16, b: 1}\r\n",
+        );
+    }
+
+    #[test]
+    fn no_patch_that_would_change_training() {
+        let configs = [Config::parse("a.yaml", "TRAIN:\n  BATCH_SIZE: 8\n").unwrap()];
+        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("would change training"));
+    }
+}

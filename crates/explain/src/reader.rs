@@ -1,0 +1,186 @@
+//! A log of any size, in pieces: a few megabytes are held at once.
+
+use std::collections::VecDeque;
+
+use lowtide_oom::{Found, LookAlike, Oom, Place, look_alike, scan};
+use memchr::{memchr_iter, memrchr};
+
+use crate::event::Event;
+use crate::explain::{Context, Explained, NotMemory, verdict};
+use crate::facts::LogFacts;
+use crate::surroundings::Surroundings;
+
+/// How much is gathered before it is searched.
+const PIECE: usize = 2 << 20;
+/// How much stays back for the lines that go on with a message.
+const AHEAD: usize = 16 << 10;
+/// How much before a message is looked at.
+const BEFORE: usize = 64 << 10;
+/// The beginning of a log tells of versions, settings and the model.
+const HEAD: u64 = 256 << 10;
+/// How many events are kept, the last ones.
+const MOST_EVENTS: usize = 200;
+/// 64 TiB: more than any device has, so a size above it was never meant.
+const LARGEST_REQUEST: u64 = 64 << 40;
+/// How much of a line is kept.
+const LONGEST_MESSAGE: usize = 1200;
+
+/// Takes a log piece by piece and explains it at the end.
+///
+/// Memory is bounded, whatever the log is: the pieces, the last 200 events, and what the log says of its settings.
+#[derive(Debug, Default)]
+pub struct Reader {
+    buffer: Vec<u8>,
+    /// Where the buffer begins in the log.
+    base: u64,
+    /// Where in the buffer the search goes on.
+    from: usize,
+    /// Lines that end before that place.
+    lines: u64,
+    events: VecDeque<Event>,
+    found: u64,
+    facts: LogFacts,
+    /// How far of the log was looked at for facts.
+    noted: u64,
+    /// Where the last message ends.
+    last_end: u64,
+    step: Option<u64>,
+    time: Option<String>,
+    not_memory: Option<NotMemory>,
+}
+
+impl Reader {
+    /// A reader that has seen nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next bytes of the log, cut anywhere.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(PIECE) {
+            self.buffer.extend_from_slice(piece);
+            if self.buffer.len() - self.from >= PIECE {
+                self.search(false);
+            }
+        }
+    }
+
+    /// Ends the log and explains what was found, the last event first.
+    #[must_use]
+    pub fn finish(mut self, context: &Context) -> Explained {
+        self.search(true);
+        if self.events.is_empty() {
+            self.not_memory = self.not_memory.take().or_else(|| self.resembles());
+        }
+        let verdicts = self.events.iter().rev().map(|event| verdict(event, &self.facts, context)).collect();
+        Explained { verdicts, events: self.found, not_memory: self.not_memory }
+    }
+
+    /// Searches what is gathered, all of it at the end, else up to a line's end that has enough text behind it.
+    fn search(&mut self, is_end: bool) {
+        let waiting = &self.buffer[self.from..];
+        let limit = match is_end {
+            true => waiting.len(),
+            false => {
+                let latest = waiting.len().saturating_sub(AHEAD);
+                memrchr(b'\n', &waiting[..latest]).map_or(latest, |newline| newline + 1)
+            }
+        };
+        let mut found = Vec::new();
+        let mut consumed = limit;
+        for message in scan(waiting) {
+            if message.range.start >= limit {
+                break;
+            }
+            consumed = consumed.max(message.range.end);
+            found.push(message);
+        }
+        let head_end = HEAD.min(self.base + (self.from + consumed) as u64);
+        if self.noted < head_end {
+            let start = self.noted.saturating_sub(self.base) as usize;
+            let text = String::from_utf8_lossy(&self.buffer[start..(head_end - self.base) as usize]).into_owned();
+            self.facts.note(&text);
+            self.noted = head_end;
+        }
+        for message in found {
+            self.take(message);
+        }
+        self.lines += memchr_iter(b'\n', &self.buffer[self.from..self.from + consumed]).count() as u64;
+        self.from += consumed;
+        if !is_end && self.from > BEFORE {
+            let gone = self.from - BEFORE;
+            self.buffer.drain(..gone);
+            self.base += gone as u64;
+            self.from = BEFORE;
+        }
+    }
+
+    fn take(&mut self, message: Found) {
+        let line = self.lines + message.line as u64;
+        let range = self.from + message.range.start..self.from + message.range.end;
+        let (start, end) = (self.base + range.start as u64, self.base + range.end as u64);
+        let text = cut(&String::from_utf8_lossy(&self.buffer[range.clone()]));
+        if is_corrupted(&message.oom) {
+            self.not_memory = Some(NotMemory { line, kind: LookAlike::CorruptedSize, text });
+            self.last_end = end;
+            return;
+        }
+        if let Some(event) = self.events.back_mut().filter(|event| event.takes(&message.oom, start)) {
+            event.take(message.oom, line, text, end);
+            self.last_end = end;
+            return;
+        }
+        let before = self.before(range.start);
+        if self.noted < start {
+            self.facts.note(&before);
+            self.noted = start;
+        }
+        let mut surroundings = Surroundings::read(&before);
+        // A message far behind the last step has it all the same.
+        self.step = surroundings.step.or(self.step);
+        self.time = surroundings.time.take().or_else(|| self.time.take());
+        surroundings.step = self.step;
+        surroundings.time.clone_from(&self.time);
+        self.found += 1;
+        if self.events.len() == MOST_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(Event { line, message: text, oom: message.oom, surroundings, also: Vec::new(), end });
+        self.last_end = end;
+    }
+
+    /// The text before a place, no further back than the last message, so that all together is read once.
+    fn before(&self, at: usize) -> String {
+        let last = self.last_end.saturating_sub(self.base) as usize;
+        let start = at.saturating_sub(BEFORE).max(last.min(at));
+        String::from_utf8_lossy(&self.buffer[start..at]).into_owned()
+    }
+
+    /// What the end of a log without any event looks like.
+    fn resembles(&self) -> Option<NotMemory> {
+        let start = self.buffer.len().saturating_sub(BEFORE);
+        let text = String::from_utf8_lossy(&self.buffer[start..]);
+        let all = text.lines().count();
+        let last_line = self.lines + u64::from(!self.buffer.is_empty() && !self.buffer.ends_with(b"\n"));
+        let mut mentioned = None;
+        for (index, line) in text.lines().rev().enumerate() {
+            let number = last_line.saturating_sub(index.min(all) as u64).max(1);
+            let found = |kind| Some(NotMemory { line: number, kind, text: cut(line) });
+            match look_alike(&cut(line)) {
+                Some(LookAlike::Mentioned) if mentioned.is_none() => mentioned = found(LookAlike::Mentioned),
+                Some(LookAlike::Mentioned) | None => {}
+                Some(kind) => return found(kind),
+            }
+        }
+        mentioned
+    }
+}
+
+fn is_corrupted(oom: &Oom) -> bool {
+    oom.place == Place::Device && oom.requested.is_some_and(|bytes| bytes.get() > LARGEST_REQUEST)
+}
+
+fn cut(text: &str) -> String {
+    text.trim().chars().take(LONGEST_MESSAGE).collect()
+}

@@ -1,0 +1,279 @@
+//! What the log says around an error: what the program was doing, at which step, at what time.
+
+use crate::traceback::{Frame, frames};
+use crate::verdict::Activity;
+
+/// What stands around an error.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Surroundings {
+    pub(crate) frames: Vec<Frame>,
+    /// What the program was doing, and the words of the log that say so.
+    pub(crate) activity: Option<(Activity, String)>,
+    pub(crate) step: Option<u64>,
+    pub(crate) time: Option<String>,
+}
+
+/// How many lines before the traceback may say what the program was doing.
+const LINES_BEFORE: usize = 40;
+
+impl Surroundings {
+    /// Reads the text that ends where the error's line begins.
+    pub(crate) fn read(before: &str) -> Self {
+        let frames = frames(before);
+        let activity = by_frames(&frames).or_else(|| by_lines(before));
+        let (mut step, mut time) = (None, None);
+        for line in before.lines().rev() {
+            step = step.or_else(|| step_in(line));
+            time = time.or_else(|| time_in(line));
+            if step.is_some() && time.is_some() {
+                break;
+            }
+        }
+        Self { frames, activity, step, time }
+    }
+}
+
+/// Whether any frame has one of the words in its function or, where those are none of the libraries' own, in its code.
+fn by_frames(frames: &[Frame]) -> Option<(Activity, String)> {
+    for (activity, functions, files, codes) in SIGNS {
+        // The innermost frame is what counts for a reader; any frame is enough for the phase.
+        let found = frames.iter().rev().find(|frame| {
+            let function = frame.function.rsplit('.').next().unwrap_or_default();
+            let function = function.split('(').next().unwrap_or_default();
+            functions.contains(&function)
+                || files.iter().any(|file| frame.file.contains(file))
+                || codes.iter().any(|code| frame.code.contains(code))
+        });
+        if let Some(frame) = found {
+            let file = frame.file.rsplit(['/', '\\']).next().unwrap_or_default();
+            return Some((*activity, format!("the stack goes through {} in {file}", frame.function)));
+        }
+    }
+    None
+}
+
+type Signs = (Activity, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
+
+/// In the order in which they are asked: an evaluation inside a training loop has frames of both.
+const SIGNS: &[Signs] = &[
+    (Activity::DataWorker, &["_worker_loop", "_try_get_data", "_get_data"], &["_utils/worker.py", "data/_utils/"], &[]),
+    (
+        Activity::Evaluation,
+        &[
+            "estimate_loss",
+            "evaluate",
+            "evaluation_loop",
+            "validate",
+            "validation",
+            "validation_step",
+            "validation_epoch",
+            "eval_step",
+            "eval_model",
+            "eval_epoch",
+            "prediction_step",
+            "prediction_loop",
+            "predict",
+            "predict_step",
+            "test_step",
+            "run_evaluation",
+            "run_eval",
+            "run_validation",
+            "val_step",
+            "val_epoch",
+            "val",
+            "test",
+            "_evaluate",
+            "_validate",
+            "generate",
+        ],
+        &["evaluation_loop.py", "/validate.py", "/evaluate.py"],
+        &["estimate_loss()", "validate(", "evaluate(", "val_step("],
+    ),
+    (
+        Activity::Saving,
+        &["save_checkpoint", "_save_checkpoint", "save_pretrained", "save_state_dict"],
+        &["torch/serialization.py\", in save"],
+        &["torch.save("],
+    ),
+    (
+        Activity::Optimizer,
+        &[
+            "optimizer_step",
+            "_optimizer_step",
+            "clip_grad_norm_",
+            "_multi_tensor_adamw",
+            "_multi_tensor_adam",
+            "_init_group",
+        ],
+        &["torch/optim/", "torch\\optim\\", "bitsandbytes/optim", "apex/optimizers", "/optimizer.py"],
+        &["optimizer.step(", "scaler.step(", "opt.step(", "optim.step("],
+    ),
+    (
+        Activity::Training,
+        &[
+            "training_step",
+            "train_step",
+            "_training_step",
+            "train_one_epoch",
+            "train_epoch",
+            "train_episode",
+            "backward",
+            "run_backward",
+            "compute_loss",
+            "inner_training_loop",
+            "_inner_training_loop",
+        ],
+        &["torch/autograd/", "training_epoch_loop.py"],
+        &[".backward(", "train_step(", "train_episode(", "training_step(", "train_one_epoch("],
+    ),
+    (
+        Activity::Loading,
+        &[
+            "from_pretrained",
+            "load_state_dict",
+            "_load_from_state_dict",
+            "load_checkpoint",
+            "_load_pretrained_model",
+            "load_model",
+            "resume",
+        ],
+        &["torch/serialization.py"],
+        &[
+            "from_pretrained(",
+            "load_state_dict(",
+            "torch.load(",
+            "model.to(",
+            "model.cuda(",
+            ".to(device)",
+            "init_process_group(",
+            "model = ",
+        ],
+    ),
+    (Activity::Training, &["forward", "train", "_call_impl"], &["train"], &["loss = ", "loss, "]),
+];
+
+/// Words of a line that tell by themselves, looked for from the error backwards.
+fn by_lines(before: &str) -> Option<(Activity, String)> {
+    for line in before.lines().rev().take(LINES_BEFORE) {
+        let lower = line.to_lowercase();
+        for (activity, words) in LINE_SIGNS {
+            if let Some(word) = words.iter().find(|word| lower.contains(**word)) {
+                return Some((*activity, format!("the log says `{}` shortly before", word.trim())));
+            }
+        }
+    }
+    None
+}
+
+const LINE_SIGNS: &[(Activity, &[&str])] = &[
+    (Activity::DataWorker, &["dataloader worker"]),
+    (
+        Activity::Evaluation,
+        &[
+            "validating",
+            "evaluating",
+            "running evaluation",
+            "***** running prediction",
+            "[val]",
+            "validation dataloader",
+            "start validation",
+            "starting validation",
+            "val:",
+            "eval:",
+        ],
+    ),
+    (Activity::Saving, &["saving checkpoint", "saving model checkpoint"]),
+    (Activity::Loading, &["loading checkpoint", "loading weights", "loading model", "loading checkpoint shards"]),
+    (Activity::Training, &["iter ", "step ", "epoch ", "it/s", "s/it", "loss"]),
+];
+
+/// The step a line of a log names: `iter 120:`, `[Step 1000]`, `global_step=5`, `"step": 7`, `| 12/100 [`.
+pub(crate) fn step_in(line: &str) -> Option<u64> {
+    let lower = line.to_ascii_lowercase();
+    if lower.contains("file \"") {
+        return None;
+    }
+    let bytes = lower.as_bytes();
+    for word in ["global_step", "step", "iteration", "iter"] {
+        for (at, _) in lower.match_indices(word) {
+            let stands_alone =
+                at == 0 || !(bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_') || word == "global_step";
+            let rest = &lower[at + word.len()..];
+            let gap = rest.bytes().take_while(|byte| b" :=#\"'[".contains(byte)).count();
+            if stands_alone
+                && (1..=4).contains(&gap)
+                && let Some(number) = number(&rest[gap..])
+            {
+                return Some(number);
+            }
+        }
+    }
+    let (before, _) = lower.split_once(" [").filter(|(_, rest)| rest.contains("it/s") || rest.contains("s/it"))?;
+    let counts = before.rsplit(' ').next()?;
+    number(counts.split_once('/')?.0)
+}
+
+fn number(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    text[..digits].parse().ok()
+}
+
+/// A date with a time, or a time in brackets, as loggers write them.
+pub(crate) fn time_in(line: &str) -> Option<String> {
+    let bytes = line.as_bytes();
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let is_clock = |at: usize| {
+        digit(at)
+            && digit(at + 1)
+            && bytes.get(at + 2) == Some(&b':')
+            && digit(at + 3)
+            && digit(at + 4)
+            && bytes.get(at + 5) == Some(&b':')
+            && digit(at + 6)
+            && digit(at + 7)
+    };
+    let limit = bytes.len().min(200);
+    let clock = (0..limit).find(|&at| is_clock(at) && (at == 0 || !digit(at - 1)))?;
+    let is_date = |at: usize| {
+        (at..at + 4).all(digit) && matches!(bytes.get(at + 4), Some(b'-' | b'/')) && digit(at + 5) && digit(at + 6)
+    };
+    let start = clock.checked_sub(11).filter(|&at| is_date(at)).unwrap_or(clock);
+    let is_duration = line.contains("it/s") || line.contains("s/it");
+    let text = line.get(start..clock + 8)?;
+    (start < clock || !is_duration).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_as_logs_write_them() {
+        for (line, expected) in [
+            ("iter 120: loss 3.1, time 5ms", Some(120)),
+            ("[Step 1000] Memory", Some(1000)),
+            ("step=5, loss=3", Some(5)),
+            ("{'loss': 2.1, \"step\": 7}", Some(7)),
+            (" 12%|█▏        | 12/100 [00:03<00:21,  4.1it/s]", Some(12)),
+            ("global_step: 31", Some(31)),
+            ("  File \"train.py\", line 3, in step", None),
+            ("stepping 3", None),
+            ("number of steps", None),
+        ] {
+            assert_eq!(step_in(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn times_as_logs_write_them() {
+        for (line, expected) in [
+            ("2025-10-24 18:33:07,123 INFO", Some("2025-10-24 18:33:07")),
+            ("2025-10-24T18:33:07Z", Some("2025-10-24T18:33:07")),
+            ("[18:33:07] hello", Some("18:33:07")),
+            ("12/100 [00:00:03<00:00:21, 4.1it/s]", None),
+            ("no time", None),
+        ] {
+            assert_eq!(time_in(line).as_deref(), expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Frames of a Python traceback, in the forms people have in their logs.
+
+/// The most frames that are kept; the innermost count.
+const MOST: usize = 96;
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Frame {
+    /// Path of the source file.
+    pub(crate) file: String,
+    /// Name of the function.
+    pub(crate) function: String,
+    /// The quoted line of code, empty where there is none.
+    pub(crate) code: String,
+}
+
+/// The frames of the last traceback in a text that ends where the error stands, outermost first.
+pub(crate) fn frames(text: &str) -> Vec<Frame> {
+    let start = text.rfind("Traceback (most recent call last)").unwrap_or(0);
+    let mut frames: Vec<Frame> = Vec::new();
+    for line in text[start..].lines() {
+        let line = without_margin(line);
+        if let Some(frame) = head(line) {
+            if frames.len() == MOST {
+                frames.remove(0);
+            }
+            frames.push(frame);
+        } else if let Some(last) = frames.last_mut()
+            && last.code.is_empty()
+            && !line.trim_start().starts_with(['^', '~'])
+        {
+            last.code = line.trim().chars().take(400).collect();
+        }
+    }
+    frames
+}
+
+/// A line without the rank and the ruler before it.
+fn without_margin(line: &str) -> &str {
+    let line = line.trim_end();
+    let line = match line.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
+        Some((rank, rest)) if rank.starts_with("rank") => rest,
+        _ => line,
+    };
+    line.trim_start_matches(['│', '|', ' ', '\t'])
+}
+
+/// `File "train.py", line 3, in main`, `File ~/train.py:3, in main(..)` or rich's `train.py:3 in main`.
+fn head(line: &str) -> Option<Frame> {
+    if let Some(rest) = line.strip_prefix("File \"") {
+        let (file, rest) = rest.split_once('"')?;
+        let function = rest.split_once(", in ").map_or("", |(_, name)| name);
+        return Some(frame(file, function));
+    }
+    if let Some(rest) = line.strip_prefix("File ") {
+        let (file, rest) = rest.split_once(':')?;
+        let (_, function) = rest.split_once(", in ")?;
+        return Some(frame(file, function));
+    }
+    let (file, rest) = line.split_once(".py:")?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let function = rest.get(digits..)?.strip_prefix(" in ")?;
+    let is_path = digits > 0 && !file.is_empty() && !file.contains(' ');
+    is_path.then(|| frame(&format!("{file}.py"), function.trim_end_matches(['│', '|', ' '])))
+}
+
+fn frame(file: &str, function: &str) -> Frame {
+    let cut = |text: &str| text.trim().chars().take(300).collect();
+    Frame { file: cut(file), function: cut(function), code: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &[(&str, &str, &str)]) {
+        let found = frames(text);
+        let found: Vec<_> = found.iter().map(|frame| (&*frame.file, &*frame.function, &*frame.code)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn plain_ranked_notebook_and_rich() {
+        check(
+            "Traceback (most recent call last):\n  File \"old.py\", line 1, in old\nTraceback (most recent call last):\n  \
+             File \"train.py\", line 3, in <module>\n    main()\n    ^^^^^^\n",
+            &[("train.py", "<module>", "main()")],
+        );
+        check(
+            "[rank1]:   File \"a.py\", line 3, in step\n[rank1]:     y = f(x)\n[rank1]:         ^^^^\n",
+            &[("a.py", "step", "y = f(x)")],
+        );
+        check("File ~/x.py:22, in Trainer.train(self)\n", &[("~/x.py", "Trainer.train(self)", "")]);
+        check("│ /home/me/train.py:123 in main     │\n", &[("/home/me/train.py", "main", "")]);
+    }
+}

@@ -1,0 +1,227 @@
+//! What is said about one out-of-memory event.
+
+use std::fmt;
+
+use lowtide_core::Bytes;
+use lowtide_oom::{DeviceKind, Engine, Place, Source};
+use serde::Serialize;
+
+use crate::model::Account;
+use crate::patch::Patch;
+use crate::remark::Remark;
+
+/// One out-of-memory event, explained. What the log does not tell is `None` or empty.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// Which memory ran out.
+    pub place: Place,
+    /// Who wrote the message.
+    pub engine: Engine,
+    /// The part that refused, or that saw the end.
+    pub source: Source,
+    /// Why memory ran out.
+    pub cause: Cause,
+    /// What made it worse besides.
+    pub contributing: Vec<Cause>,
+    /// How sure the cause is, from 0 to 1.
+    pub certainty: f64,
+    /// The arithmetic and the words of the log behind the cause, as sentences.
+    pub evidence: Vec<String>,
+    /// Line of the log, from 1, on which the message stands.
+    pub line: u64,
+    /// That line, cut to a bounded length.
+    pub message: String,
+    /// What the program was doing.
+    pub phase: Option<Activity>,
+    /// Whether no training step had ended yet.
+    pub before_first_step: bool,
+    /// The last step the log names before.
+    pub step: Option<u64>,
+    /// The last time of day the log names before, as it is written there.
+    pub time: Option<String>,
+    /// The kind of device.
+    pub device_kind: Option<DeviceKind>,
+    /// Index of the device.
+    pub device: Option<u32>,
+    /// What was asked for.
+    pub tried_bytes: Option<Bytes>,
+    /// What the device or machine has.
+    pub capacity_bytes: Option<Bytes>,
+    /// What was free.
+    pub free_bytes: Option<Bytes>,
+    /// What this process held, all together.
+    pub in_use_bytes: Option<Bytes>,
+    /// What the engine's allocator had handed out.
+    pub allocated_bytes: Option<Bytes>,
+    /// What the engine's allocator held without having handed it out.
+    pub reserved_unallocated_bytes: Option<Bytes>,
+    /// A limit below the capacity.
+    pub limit_bytes: Option<Bytes>,
+    /// What others held: other processes, or whoever the figures leave over.
+    pub held_by_others_bytes: Option<Bytes>,
+    /// What this process held outside the engine's allocator.
+    pub outside_allocator_bytes: Option<Bytes>,
+    /// Other processes the log names.
+    pub holders: Vec<Holder>,
+    /// Which tensor, or which kind of memory, the request was for.
+    pub culprit: Option<Culprit>,
+    /// What to do, best first.
+    pub advice: Vec<Advice>,
+    /// The first piece of advice that is a change of the configuration, as a change of its text.
+    pub patch: Option<Patch>,
+    /// What the log shows besides.
+    pub remarks: Vec<Remark>,
+    /// Where memory goes in a training step, where the model is known.
+    pub model: Option<Account>,
+}
+
+/// Why memory ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The step needs more than the device has.
+    Need,
+    /// The request would have fitted into what was free plus what was reserved and not handed out.
+    Fragmentation,
+    /// Another process holds the memory.
+    OtherProcess,
+    /// A limit is set below what the device has.
+    Limit,
+    /// Memory outside the engine's allocator: libraries, contexts, communication.
+    OutsideAllocator,
+    /// Memory of the machine, of a container or of a job on it.
+    HostMemory,
+}
+
+impl Cause {
+    /// The name, as it stands in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Need => "need",
+            Self::Fragmentation => "fragmentation",
+            Self::OtherProcess => "other_process",
+            Self::Limit => "limit",
+            Self::OutsideAllocator => "outside_allocator",
+            Self::HostMemory => "host_memory",
+        }
+    }
+
+    /// The cause in plain words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Need => "the step needs more memory than there is",
+            Self::Fragmentation => "fragmentation: enough memory, but in pieces",
+            Self::OtherProcess => "someone else holds the memory",
+            Self::Limit => "a limit below what the device has",
+            Self::OutsideAllocator => "memory outside the allocator ran out",
+            Self::HostMemory => "the machine's own memory ran out, not the GPU's",
+        }
+    }
+}
+
+/// What a program was doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// Building the model, reading a checkpoint, moving it to the device.
+    Loading,
+    /// Forward or backward of a training step.
+    Training,
+    /// Forward without gradients.
+    Evaluation,
+    /// Updating the parameters.
+    Optimizer,
+    /// Writing a checkpoint.
+    Saving,
+    /// Reading data, in a process of its own.
+    DataWorker,
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Loading => "loading",
+            Self::Training => "training",
+            Self::Evaluation => "evaluation",
+            Self::Optimizer => "the optimizer",
+            Self::Saving => "saving",
+            Self::DataWorker => "a data worker",
+        })
+    }
+}
+
+/// A process that held memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// Process id, as whoever wrote the message sees it.
+    pub pid: u32,
+    /// Name of the program.
+    pub name: Option<String>,
+    /// What it held.
+    pub used_bytes: Option<Bytes>,
+}
+
+/// What a request was for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Culprit {
+    /// What it is called: `logits`, `attention scores`.
+    pub name: String,
+    /// Its dimensions, empty where only the kind is known.
+    pub shape: Vec<u64>,
+    /// Its type, such as `bf16`.
+    pub dtype: Option<String>,
+    /// Its size.
+    pub bytes: Option<Bytes>,
+    /// How that is known.
+    pub how: String,
+    /// How sure that is, from 0 to 1.
+    pub certainty: f64,
+}
+
+/// What can be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Lever {
+    MicroBatch,
+    ChunkedLoss,
+    Recompute,
+    ExpandableSegments,
+    EvaluationCrop,
+    EvaluationBatch,
+    EvaluationLess,
+    EmptyCache,
+    CompileOff,
+    ShorterSequence,
+    SmallerModel,
+    Precision,
+    Spill,
+    EndOtherProcess,
+    RaiseLimit,
+    LeaveRoom,
+    FewerWorkers,
+    SharedMemory,
+    SmallerDataCache,
+    MoreMemory,
+    LoadInPieces,
+    CheckLog,
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Advice {
+    /// What is changed.
+    pub lever: Lever,
+    /// What to do, as a sentence.
+    pub text: String,
+    /// Peak memory of the device expected after it, where arithmetic allows one.
+    pub expected_peak_bytes: Option<Bytes>,
+    /// Whether as many samples go into one update as before.
+    pub same_effective_batch: bool,
+    /// Whether the model stays as it is.
+    pub same_model: bool,
+    /// Whether training computes the same numbers, rounding aside.
+    pub same_numbers: bool,
+}
