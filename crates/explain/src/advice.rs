@@ -160,14 +160,17 @@ impl List<'_> {
         }
     }
 
-    /// Behind the levers that may be enough come those that alone are not; what changes the model stays last.
+    /// Behind the levers that may be enough come those that alone are not, then those that only save time; what changes the
+    /// model stays last.
     fn what_fits_first(&mut self) {
         let Some(target) = self.case.target() else { return };
         self.advice.sort_by_key(|advice| {
             let too_much = advice.expected_peak_bytes.is_some_and(|peak| peak > target);
+            let saves_no_memory = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff);
             match advice.same_model && advice.same_effective_batch {
+                true if saves_no_memory => 2,
                 true => u8::from(too_much),
-                false => 2,
+                false => 3,
             }
         });
         for advice in
@@ -294,8 +297,9 @@ impl List<'_> {
         let batch = facts.batch().unwrap_or(micro);
         let name =
             facts.find(Key::Batch).and_then(|(_, setting)| setting.path.last()).map_or("batch size", |name| name);
+        let samples = if micro == 1 { "1 sample".to_owned() } else { format!("{micro} samples") };
         let mut text = format!(
-            "Compute {micro} samples at once instead of {batch} and gather {accumulation} of them for each update ({name} {micro}, \
+            "Compute {samples} at once instead of {batch} and gather {accumulation} such pieces for each update ({name} {micro}, \
              accumulation {accumulation})"
         );
         match micro_batch(facts, micro, accumulation) {
@@ -392,7 +396,8 @@ impl List<'_> {
             ),
             false => format!("End {}, if it is yours and not needed: others hold {held}on the device", who.join(", ")),
         };
-        self.push(Lever::EndOtherProcess, text, self.case.needed(), ALL);
+        let is_enough = self.case.judgement.cause == Cause::OtherProcess;
+        self.push(Lever::EndOtherProcess, text, self.case.needed().filter(|_| is_enough), ALL);
     }
 
     fn limit(&mut self) {

@@ -158,9 +158,11 @@ fn decide(figures: &Figures, oom: &Oom) -> Judgement {
     if tried <= within {
         return fitting(figures, free, idle, stated);
     }
-    let others = figures.others.unwrap_or_default();
+    // A driver keeps a little for itself on every card: that is nobody's to end.
+    let others = figures.others.filter(|others| is_large(*others, figures)).unwrap_or_default();
     // A context has its place in every process; what goes beyond one is worth a word.
     let outside = figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT));
+    let outside = if is_large(outside, figures) { outside } else { Bytes::ZERO };
     if tried <= within.saturating_add(others.max(outside)) {
         let (cause, held, who) = match others >= outside {
             true => (Cause::OtherProcess, others, "others hold"),
@@ -170,14 +172,11 @@ fn decide(figures: &Figures, oom: &Oom) -> Judgement {
                 "this process holds, outside its allocator and beyond a usual context,",
             ),
         };
-        let mut judgement = verdict(cause, if is_large(held, figures) { 0.9 } else { 0.5 });
+        let mut judgement = verdict(cause, 0.9);
         judgement.evidence = vec![
             format!("{stated}: {} too few", tried.saturating_sub(within)),
             format!("{who} {held}; without that the request would have fitted"),
         ];
-        if !is_large(held, figures) {
-            judgement.contributing.push(Cause::Need);
-        }
         return judgement;
     }
     let mut judgement = verdict(Cause::Need, need_certainty(figures));
@@ -191,6 +190,13 @@ fn decide(figures: &Figures, oom: &Oom) -> Judgement {
             allocated.saturating_add(tried)
         )),
         _ => {}
+    }
+    if let (Some(others), Some(capacity)) =
+        (figures.others.filter(|others| is_large(*others, figures)), figures.capacity)
+    {
+        judgement
+            .evidence
+            .push(format!("others hold {others} of the {capacity}; even without that it would not have fitted"));
     }
     judgement
 }
@@ -246,8 +252,8 @@ fn by_limit(figures: &Figures, oom: &Oom) -> Option<Judgement> {
         return None;
     }
     let room = figures.free.map(|free| free.saturating_add(figures.idle.unwrap_or_default()));
-    if wanted <= limit && figures.idle.is_some_and(|idle| idle.get() > limit.get() / 20) {
-        let mut judgement = verdict(Cause::Fragmentation, 0.8);
+    if wanted <= limit && figures.idle.is_some_and(|idle| idle.get() > limit.get() / 4) {
+        let mut judgement = verdict(Cause::Fragmentation, 0.7);
         judgement.contributing.push(Cause::Limit);
         judgement.evidence = vec![format!(
             "{allocated} handed out and {tried} more are below the limit of {limit}; {} are reserved and idle",
@@ -332,6 +338,9 @@ fn outside(oom: &Oom) -> Judgement {
         ),
     };
     let mut judgement = bare(oom, Cause::OutsideAllocator, certainty, text);
+    if oom.source == Source::Runtime {
+        judgement.contributing.push(Cause::OtherProcess);
+    }
     if let (Some(tried), Some(free)) = (oom.requested, oom.free) {
         judgement.evidence.push(format!("asked for {tried}; {free} were free"));
     }

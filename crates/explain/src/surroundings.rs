@@ -20,7 +20,10 @@ impl Surroundings {
     /// Reads the text that ends where the error's line begins.
     pub(crate) fn read(before: &str) -> Self {
         let frames = frames(before);
-        let activity = by_frames(&frames).or_else(|| by_lines(before));
+        let strong = by_frames(&frames, SIGNS);
+        let told = || by_lines(before).filter(|(activity, _)| *activity != Activity::Training);
+        let weak = || by_frames(&frames, WEAK_SIGNS);
+        let activity = strong.or_else(told).or_else(weak).or_else(|| by_lines(before));
         let (mut step, mut time) = (None, None);
         for line in before.lines().rev() {
             step = step.or_else(|| step_in(line));
@@ -34,8 +37,8 @@ impl Surroundings {
 }
 
 /// Whether any frame has one of the words in its function or, where those are none of the libraries' own, in its code.
-fn by_frames(frames: &[Frame]) -> Option<(Activity, String)> {
-    for (activity, functions, files, codes) in SIGNS {
+fn by_frames(frames: &[Frame], signs: &[Signs]) -> Option<(Activity, String)> {
+    for (activity, functions, files, codes) in signs {
         // The innermost frame is what counts for a reader; any frame is enough for the phase.
         let found = frames.iter().rev().find(|frame| {
             let function = frame.function.rsplit('.').next().unwrap_or_default();
@@ -149,12 +152,16 @@ const SIGNS: &[Signs] = &[
             "model = ",
         ],
     ),
-    (Activity::Training, &["forward", "train", "_call_impl"], &["train"], &["loss = ", "loss, "]),
 ];
+
+/// What both training and evaluation go through; it counts where neither stack nor log say more.
+const WEAK_SIGNS: &[Signs] =
+    &[(Activity::Training, &["forward", "train", "_call_impl"], &["train"], &["loss = ", "loss, "])];
 
 /// Words of a line that tell by themselves, looked for from the error backwards.
 fn by_lines(before: &str) -> Option<(Activity, String)> {
-    for line in before.lines().rev().take(LINES_BEFORE) {
+    let end = before.rfind("Traceback (most recent call last)").unwrap_or(before.len());
+    for line in before[..end].lines().rev().take(LINES_BEFORE) {
         let lower = line.to_lowercase();
         for (activity, words) in LINE_SIGNS {
             if let Some(word) = words.iter().find(|word| lower.contains(**word)) {

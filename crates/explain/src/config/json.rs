@@ -13,7 +13,10 @@ pub(crate) fn settings(text: &str) -> Result<Vec<Setting>, (usize, String)> {
     });
     match end {
         Ok(()) => Ok(reader.settings),
-        Err(problem) => Err((text[..reader.at].matches('\n').count() + 1, problem)),
+        Err(problem) => {
+            let before = &text.as_bytes()[..reader.at.min(text.len())];
+            Err((before.iter().filter(|byte| **byte == b'\n').count() + 1, problem))
+        }
     }
 }
 

@@ -1,0 +1,144 @@
+//! Three stories that people told in full: a language model evaluated before its first step, whole frames, a small card.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use lowtide_core::Bytes;
+use lowtide_explain::{Activity, Cause, Config, Context, Lever, Verdict, explain};
+
+fn one(log: &str, configs: &[(&str, &str)]) -> Verdict {
+    let configs = configs.iter().map(|(name, text)| Config::parse(name, text).unwrap()).collect();
+    let mut verdicts = explain(log.as_bytes(), &Context { configs });
+    assert_eq!(verdicts.len(), 1);
+    verdicts.remove(0)
+}
+
+fn place(verdict: &Verdict, lever: Lever) -> usize {
+    verdict.advice.iter().position(|advice| advice.lever == lever).unwrap()
+}
+
+const NANOGPT: &str = include_str!("golden/nanogpt.log");
+const OPENWEBTEXT: &str = include_str!("golden/train_openwebtext.py");
+
+#[test]
+fn logits_of_a_batch_of_64() {
+    let verdict = one(NANOGPT, &[("config/train_openwebtext.py", OPENWEBTEXT)]);
+    assert_eq!((verdict.cause, &*verdict.contributing), (Cause::Need, &[Cause::OtherProcess][..]));
+    assert!(verdict.certainty >= 0.9);
+    assert_eq!((verdict.phase, verdict.before_first_step), (Some(Activity::Evaluation), true));
+    let others = verdict.held_by_others_bytes.unwrap();
+    assert_eq!(others.to_string(), "1.97 GiB");
+    let culprit = verdict.culprit.as_ref().unwrap();
+    assert_eq!(
+        (&*culprit.name, &*culprit.shape, culprit.dtype.as_deref()),
+        ("logits", &[64, 1024, 50304][..], Some("bf16"))
+    );
+    assert_eq!(culprit.bytes, Some(Bytes(64 * 1024 * 50304 * 2)));
+    let first = &verdict.advice[0];
+    assert_eq!(first.lever, Lever::MicroBatch);
+    assert!(first.same_effective_batch && first.same_model && first.same_numbers);
+    assert!(first.expected_peak_bytes.unwrap() < Bytes::from_gib(9));
+    let patched = verdict.patch.as_ref().unwrap().apply(OPENWEBTEXT).unwrap();
+    let expected = OPENWEBTEXT
+        .replace("batch_size = 64", "batch_size = 4")
+        .replace("gradient_accumulation_steps = 1", "gradient_accumulation_steps = 16");
+    assert_eq!(patched, expected);
+    let remarks: Vec<&str> = verdict.remarks.iter().map(|remark| remark.kind).collect();
+    assert_eq!(remarks, ["deprecated_grad_scaler", "too_few_multiprocessors"]);
+    assert!(place(&verdict, Lever::EvaluationLess) < place(&verdict, Lever::SmallerModel));
+}
+
+#[test]
+fn logits_are_found_from_the_settings_alone() {
+    // Without the compiled code in the stack, shape and type follow from the size.
+    let log: String =
+        NANOGPT.lines().filter(|line| !line.contains("empty_strided")).map(|line| format!("{line}\n")).collect();
+    let culprit = one(&log, &[("train.py", OPENWEBTEXT)]).culprit.unwrap();
+    assert_eq!((&*culprit.name, &*culprit.shape), ("logits", &[64, 1024, 50304][..]));
+}
+
+#[test]
+fn where_nobody_else_is_a_larger_micro_batch_is_enough() {
+    let log = NANOGPT.replace("7.04 GiB memory in use", "9.01 GiB memory in use");
+    let verdict = one(&log.replace("6.78 GiB is", "8.75 GiB is"), &[("train.py", OPENWEBTEXT)]);
+    assert_eq!(verdict.patch.unwrap().edits.iter().map(|edit| &*edit.value).collect::<Vec<_>>(), ["8", "8"]);
+}
+
+#[test]
+fn accumulation_that_the_file_leaves_out_is_read_from_the_log() {
+    let config = OPENWEBTEXT.replace("gradient_accumulation_steps = 1\n", "");
+    let log = NANOGPT.replace("gradient_accumulation_steps = 1\n", "").replace("will be: 65,536", "will be: 2,621,440");
+    let verdict = one(&log, &[("train.py", &config)]);
+    let patched = verdict.patch.unwrap().apply(&config).unwrap();
+    assert!(patched.contains("batch_size = 4\ngradient_accumulation_steps = 640\n"), "{patched}");
+}
+
+#[test]
+fn no_patch_for_the_configuration_of_another_run() {
+    let config = OPENWEBTEXT.replace("batch_size = 64", "batch_size = 4");
+    let verdict = one(NANOGPT, &[("train.py", &config)]);
+    assert_eq!(verdict.patch, None);
+    assert!(verdict.evidence.iter().any(|text| text.contains("another run")), "{:?}", verdict.evidence);
+}
+
+#[test]
+fn evaluation_on_whole_frames() {
+    let frames = include_str!("golden/frames.log");
+    let config = include_str!("golden/frames.yaml");
+    for configs in [&[("vrt.yaml", config)][..], &[]] {
+        let verdict = one(frames, configs);
+        assert_eq!((verdict.cause, &*verdict.contributing), (Cause::Need, &[Cause::Fragmentation][..]));
+        assert_eq!((verdict.phase, verdict.step), (Some(Activity::Evaluation), Some(1000)));
+        assert_eq!(verdict.time.as_deref(), Some("2025-10-24 19:41:00"));
+        assert_eq!(verdict.culprit.as_ref().unwrap().name, "whole frames");
+        assert_eq!(verdict.advice[0].lever, Lever::EvaluationCrop);
+    }
+    let verdict = one(frames, &[("vrt.yaml", config)]);
+    let crop = &verdict.advice[0];
+    assert_eq!(crop.expected_peak_bytes.unwrap().to_string(), "37.29 GiB");
+    let patched = verdict.patch.unwrap().apply(config).unwrap();
+    assert_eq!(patched, config.replace("VAL_CROP_SIZE: null  # whole frames", "VAL_CROP_SIZE: 256  # whole frames"));
+}
+
+#[test]
+fn a_small_card_in_training() {
+    let log = include_str!("golden/unet.log");
+    let config = include_str!("golden/unet.yaml");
+    for configs in [&[("low.yaml", config)][..], &[]] {
+        let verdict = one(log, configs);
+        assert_eq!((verdict.cause, &*verdict.contributing), (Cause::Need, &[][..]));
+        assert_eq!(verdict.phase, Some(Activity::Training));
+        let shrink = place(&verdict, Lever::SmallerModel);
+        assert!(place(&verdict, Lever::MicroBatch) < shrink && place(&verdict, Lever::Recompute) < shrink);
+        assert!(place(&verdict, Lever::Precision) < shrink);
+    }
+    let verdict = one(log, &[("low.yaml", config)]);
+    let patched = verdict.patch.unwrap().apply(config).unwrap();
+    assert!(patched.contains("batch_size: 2\n  gradient_accumulation_steps: 2"), "{patched}");
+    // The message alone, as people paste it.
+    let bare = "torch.OutOfMemoryError: CUDA out of memory. \nTried to allocate 20.00 MiB. GPU 0 has a total capacity of 3.68 GiB \n\
+                of which 11.75 MiB is free.\n";
+    assert_eq!(one(bare, &[]).cause, Cause::Need);
+}
+
+#[test]
+fn the_json_has_what_it_says() {
+    let verdict = one(NANOGPT, &[]);
+    let json = serde_json::to_value(&verdict).unwrap();
+    assert_eq!(json["place"], "device");
+    assert_eq!(json["engine"], "pytorch");
+    assert_eq!(json["cause"], "need");
+    assert_eq!(json["contributing"], serde_json::json!(["other_process"]));
+    assert_eq!(json["tried_bytes"], 6_592_774_799_u64);
+    assert_eq!(json["patch"], serde_json::Value::Null);
+    for key in [
+        "certainty",
+        "capacity_bytes",
+        "free_bytes",
+        "allocated_bytes",
+        "reserved_unallocated_bytes",
+        "culprit",
+        "advice",
+    ] {
+        assert!(!json[key].is_null(), "{key}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Every story gets its cause, and none a wrong one with high certainty.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::fs;
+use std::path::Path;
+
+use lowtide_explain::{Context, Reader, Verdict};
+
+struct Story {
+    name: String,
+    cause: String,
+    contributing: String,
+    phase: String,
+    verdicts: Vec<Verdict>,
+}
+
+fn stories() -> Vec<Story> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stories");
+    let table = fs::read_to_string(folder.join("expected.csv")).unwrap();
+    let rows = table.lines().skip(1).map(|line| {
+        let [name, cause, contributing, phase, _] = line.split(',').collect::<Vec<_>>().try_into().unwrap();
+        let log = fs::read(folder.join(format!("{name}.log"))).unwrap();
+        let mut reader = Reader::new();
+        reader.feed(&log);
+        Story {
+            name: name.to_owned(),
+            cause: cause.to_owned(),
+            contributing: contributing.to_owned(),
+            phase: phase.to_owned(),
+            verdicts: reader.finish(&Context::default()).verdicts,
+        }
+    });
+    rows.collect()
+}
+
+fn cause(story: &Story) -> &'static str {
+    story.verdicts.first().map_or("none", |verdict| verdict.cause.name())
+}
+
+#[test]
+fn causes_are_right_and_never_wrong_with_high_certainty() {
+    let stories = stories();
+    assert!(stories.len() >= 60);
+    let wrong: Vec<&Story> = stories.iter().filter(|story| cause(story) != story.cause).collect();
+    let list: Vec<String> = wrong
+        .iter()
+        .map(|story| {
+            let certainty = story.verdicts.first().map_or(1.0, |verdict| verdict.certainty);
+            format!("{}: {} instead of {} ({certainty})", story.name, cause(story), story.cause)
+        })
+        .collect();
+    assert!(wrong.len() * 20 <= stories.len(), "{list:#?}");
+    for story in wrong {
+        assert!(story.verdicts.first().is_some_and(|verdict| verdict.certainty < 0.75), "{list:#?}");
+    }
+}
+
+#[test]
+fn phases_are_right() {
+    let told: Vec<String> = stories()
+        .iter()
+        .filter(|story| !story.phase.is_empty())
+        .filter_map(|story| {
+            let phase = serde_json::to_value(story.verdicts.first()?.phase).unwrap();
+            (phase != story.phase.as_str()).then(|| format!("{}: {phase} instead of {}", story.name, story.phase))
+        })
+        .collect();
+    assert!(told.is_empty(), "{told:#?}");
+}
+
+#[test]
+fn what_contributed_is_named() {
+    for story in stories().iter().filter(|story| !story.contributing.is_empty()) {
+        let named: Vec<&str> = story.verdicts[0].contributing.iter().map(|cause| cause.name()).collect();
+        assert!(named.contains(&&*story.contributing), "{}: {named:?}", story.name);
+    }
+}
+
+#[test]
+fn one_event_is_told_once() {
+    for story in stories() {
+        let expected = match &*story.name {
+            "two_ranks" => 2,
+            _ => usize::from(story.cause != "none"),
+        };
+        assert_eq!(story.verdicts.len(), expected, "{}", story.name);
+    }
+}
+
+#[test]
+fn every_verdict_has_evidence_and_advice() {
+    for story in stories() {
+        for verdict in &story.verdicts {
+            assert!(!verdict.evidence.is_empty() && !verdict.advice.is_empty(), "{}", story.name);
+            assert!((0.0..=1.0).contains(&verdict.certainty), "{}", story.name);
+            assert!(!verdict.contributing.contains(&verdict.cause), "{}", story.name);
+        }
+    }
+}
