@@ -13,6 +13,11 @@ use crate::output::{Failure, Side, aligned, print, printable, report};
 
 /// The log has no out-of-memory error.
 const NONE_FOUND: u8 = 1;
+/// What a command line is called in diffs.
+const COMMAND_LINE: &str = "command line";
+/// Columns of the text, and of its margin.
+const WIDTH: usize = 100;
+const MARGIN: usize = 10;
 /// How much is read at once.
 const PIECE: usize = 1 << 20;
 /// Far above any configuration people write by hand.
@@ -20,8 +25,8 @@ const LARGEST_CONFIG: u64 = 16 << 20;
 
 /// Say from a log why memory ran out, which tensor it was, and what to change.
 ///
-/// Finds every out-of-memory event of a log of any size and any engine, the last one first: the cause with its arithmetic, the
-/// culprit, advice in order of gain against cost, and a patch for the configuration.
+/// Finds every out-of-memory event of a log of any size and any engine, the last one first: the cause with its
+/// arithmetic, the culprit, advice in order of gain against cost, and a patch for the configuration.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide explain train.log
@@ -39,8 +44,8 @@ pub(crate) struct ExplainArgs {
     #[arg(value_name = "FILE")]
     log: PathBuf,
 
-    /// A configuration of the run: nanoGPT's Python, YAML, JSON (also Hugging Face's config.json), or a shell script. May be
-    /// given several times; a later one counts before an earlier one.
+    /// A configuration of the run: nanoGPT's Python, YAML, JSON (also Hugging Face's config.json), or a shell script.
+    /// May be given several times; a later one counts before an earlier one.
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
 
@@ -91,7 +96,7 @@ fn context(args: &ExplainArgs) -> Result<Context, Failure> {
         configs.push(read_config(path)?);
     }
     if let Some(command) = &args.command {
-        let config = Config::parse_as(Syntax::Command, "command line", command);
+        let config = Config::parse_as(Syntax::Command, COMMAND_LINE, command);
         let hint = "give a command with options, such as --command 'python train.py --batch_size=64'";
         configs.push(config.map_err(|error| Failure::bad_input(error.to_string(), Some(hint.to_owned())))?);
     }
@@ -148,6 +153,10 @@ fn write_patch(verdict: Option<&Verdict>) -> Result<String, Failure> {
         let hint = "give the configuration of this run with --config";
         return Err(Failure::bad_input(text, Some(hint.to_owned())));
     };
+    if patch.syntax == Syntax::Command && patch.file == COMMAND_LINE {
+        let hint = "type it as the patch shows; leave --write out to see it";
+        return Err(Failure::bad_input("a command line cannot be written to".to_owned(), Some(hint.to_owned())));
+    }
     let path = Path::new(&patch.file);
     let failure = |problem: String| {
         Failure::bad_input(format!("{}: {problem}", path.display()), Some("nothing was written".to_owned()))
@@ -221,7 +230,7 @@ fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
     let mut text = format!("memory ran out at line {} of {name}{}\n\n", verdict.line, place(verdict));
     let percent = (verdict.certainty * 100.0).round();
     let mut cause = vec![format!("{} ({percent:.0} % sure)", verdict.cause.words())];
-    cause.extend(verdict.contributing.iter().map(|cause| format!("also: {}", cause.words())));
+    cause.extend(verdict.contributing.iter().map(|cause| format!("also: {}", cause.part())));
     section(&mut text, "cause", &cause);
     section(&mut text, "evidence", &verdict.evidence);
     if let Some(culprit) = &verdict.culprit {
@@ -270,14 +279,35 @@ fn place(verdict: &Verdict) -> String {
 
 /// A heading in the margin, and paragraphs beside it.
 fn section(text: &mut String, heading: &str, paragraphs: &[String]) {
-    for (index, paragraph) in paragraphs.iter().enumerate() {
-        let heading = if index == 0 { heading } else { "" };
-        for (line_index, line) in paragraph.lines().enumerate() {
-            let heading = if line_index == 0 { heading } else { "" };
-            text.push_str(format!("{heading:<10}{}", printable(line)).trim_end());
+    let mut heading = heading;
+    for line in paragraphs.iter().flat_map(|paragraph| paragraph.lines()) {
+        for part in wrapped(&printable(line)) {
+            text.push_str(format!("{heading:<MARGIN$}{part}").trim_end());
             text.push('\n');
+            heading = "";
         }
     }
+}
+
+/// A line broken at blanks; what goes on stands under the first word, past a number.
+fn wrapped(line: &str) -> Vec<String> {
+    let mark = line.bytes().take_while(|byte| byte.is_ascii_digit() || b". ".contains(byte)).count();
+    let indent = if line[..mark].ends_with(' ') { mark } else { 0 };
+    let mut lines = vec![line[..indent].to_owned()];
+    let mut is_new = true;
+    // Blanks between words stay: tables are aligned by them.
+    for word in line[indent..].split(' ') {
+        let last = lines.last_mut().expect("there is always a line");
+        let blank = usize::from(!is_new);
+        if !is_new && last.chars().count() + blank + word.chars().count() > WIDTH - MARGIN {
+            lines.push(format!("{:indent$}{word}", ""));
+        } else {
+            last.push_str(&" ".repeat(blank));
+            last.push_str(word);
+        }
+        is_new = false;
+    }
+    lines
 }
 
 fn numbered(number: usize, advice: &Advice) -> String {
@@ -307,7 +337,7 @@ fn table(account: &Account) -> Vec<String> {
 fn shown_patch(patch: &Patch, written: Option<&str>) -> String {
     let state = match (written, patch.file.as_str()) {
         (Some(_), _) => "written",
-        (None, "command line") => "type it so",
+        (None, COMMAND_LINE) => "type it so",
         (None, _) => "--write writes it",
     };
     let diff: String = patch.diff.lines().map(|line| format!("{}\n", printable(line))).collect();

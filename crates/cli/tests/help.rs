@@ -39,6 +39,7 @@ fn without_arguments_it_shows_its_commands() {
                 answer, the loss
       top       Watch a run in the terminal: memory against the line, what the guard did, the loss
       report    Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
+      explain   Say from a log why memory ran out, which tensor it was, and what to change
       help      Explain lowtide, or one of its commands
 
     Options:
@@ -69,6 +70,7 @@ fn help() {
                 answer, the loss
       top       Watch a run in the terminal: memory against the line, what the guard did, the loss
       report    Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
+      explain   Say from a log why memory ran out, which tensor it was, and what to change
       help      Explain lowtide, or one of its commands
 
     Options:

@@ -1,7 +1,7 @@
 //! How long does a log of 1 GB take to explain, in how much memory, and how long a short one?
 //!
-//! Goals: 3 s and 100 MB for the large one, 30 ms for the short one. The log comes in pieces of 1 MiB, as from a file; the floor
-//! is a count of its lines. Memory is the growth of the process's peak while the log is read.
+//! Goals: 3 s and 100 MB for the large one, 30 ms for the short one. The log comes in pieces of 1 MiB, as from a file;
+//! the floor is a count of its lines. Memory is the growth of the process's peak while the log is read.
 //!
 //! Run with `make bench BENCH=how_fast_is_a_1_gb_log`.
 
@@ -78,7 +78,8 @@ fn piece() -> Vec<u8> {
             }
             _ => writeln!(
                 log,
-                "2026-03-01 12:00:00.{noise} INFO [step {step}] loss 2.{noise} memory allocated 1.37 GiB, reserved 2.10 GiB"
+                "2026-03-01 12:00:00.{noise} INFO [step {step}] loss 2.{noise} memory allocated 1.37 GiB, reserved \
+                 2.10 GiB"
             ),
         };
         written.expect("writing to a string cannot fail");

@@ -79,7 +79,8 @@ impl Case<'_> {
         let expected = batch.saturating_mul(sequence);
         tokens.filter(|tokens| *tokens != expected).map(|tokens| {
             format!(
-                "{}: {batch} x {sequence} are {expected} tokens, but the log is of a run with {tokens} at once: no patch for a \
+                "{}: {batch} x {sequence} are {expected} tokens, but the log is of a run with {tokens} at once: no \
+                 patch for a \
                  configuration of another run",
                 config.name
             )
@@ -160,8 +161,8 @@ impl List<'_> {
         }
     }
 
-    /// Behind the levers that may be enough come those that alone are not, then those that only save time; what changes the
-    /// model stays last.
+    /// Behind the levers that may be enough come those that alone are not, then those that only save time; what changes
+    /// the model stays last.
     fn what_fits_first(&mut self) {
         let Some(target) = self.case.target() else { return };
         self.advice.sort_by_key(|advice| {
@@ -262,7 +263,8 @@ impl List<'_> {
         self.contributors();
         self.push(
             Lever::LoadInPieces,
-            "Load weights to the host first (map_location='cpu', low_cpu_mem_usage), move them once, and delete the checkpoint \
+            "Load weights to the host first (map_location='cpu', low_cpu_mem_usage), move them once, and delete the \
+             checkpoint \
              before the optimizer is made",
             None,
             ALL,
@@ -289,7 +291,8 @@ impl List<'_> {
         let facts = case.facts;
         let Some((micro, accumulation, peak)) = case.plan() else {
             if facts.batch() != Some(1) {
-                let text = "Compute the batch in smaller pieces: halve the batch size and double the steps of gradient accumulation";
+                let text = "Compute the batch in smaller pieces: halve the batch size and double the steps of \
+                    gradient accumulation";
                 self.push(Lever::MicroBatch, text, None, ALL);
             }
             return;
@@ -299,7 +302,8 @@ impl List<'_> {
             facts.find(Key::Batch).and_then(|(_, setting)| setting.path.last()).map_or("batch size", |name| name);
         let samples = if micro == 1 { "1 sample".to_owned() } else { format!("{micro} samples") };
         let mut text = format!(
-            "Compute {samples} at once instead of {batch} and gather {accumulation} such pieces for each update ({name} {micro}, \
+            "Compute {samples} at once instead of {batch} and gather {accumulation} such pieces for each update \
+             ({name} {micro}, \
              accumulation {accumulation})"
         );
         match micro_batch(facts, micro, accumulation) {
@@ -313,7 +317,8 @@ impl List<'_> {
                 let assumed = facts.number(Key::Accumulation).is_none() && facts.log.tokens_per_iteration.is_none();
                 if assumed {
                     self.notes.push(
-                        "accumulation is set nowhere and was taken to be 1; if the script's own default is another (nanoGPT's is \
+                        "accumulation is set nowhere and was taken to be 1; if the script's own default is another \
+                         (nanoGPT's is \
                          40), multiply the new one by it"
                             .to_owned(),
                     );
@@ -331,7 +336,8 @@ impl List<'_> {
         let peak = case.model.zip(case.facts.batch()).map(|(model, batch)| model.peak_with_chunked_loss(batch));
         self.push(
             Lever::ChunkedLoss,
-            "Compute the loss in pieces, so that the logits are never held whole (a loop over slices under checkpoint, or a \
+            "Compute the loss in pieces, so that the logits are never held whole (a loop over slices under \
+             checkpoint, or a \
              fused linear cross-entropy)",
             peak,
             ALL,
@@ -407,7 +413,8 @@ impl List<'_> {
                 format!("Raise the limit{limit}: set_per_process_memory_fraction, or the engine's own memory fraction")
             }
             Place::Host => format!(
-                "Ask for more memory{limit}: --mem for Slurm, resources.limits.memory for Kubernetes, --memory for Docker, ulimit -v"
+                "Ask for more memory{limit}: --mem for Slurm, resources.limits.memory for Kubernetes, --memory for \
+                 Docker, ulimit -v"
             ),
         };
         self.push(Lever::RaiseLimit, text, self.case.needed(), ALL);
@@ -416,18 +423,22 @@ impl List<'_> {
     fn outside(&mut self) {
         let text = match self.case.oom.source {
             Source::Collectives => {
-                "Leave room for NCCL: call set_per_process_memory_fraction(0.9) early, and make its buffers smaller (NCCL_BUFFSIZE, \
+                "Leave room for NCCL: call set_per_process_memory_fraction(0.9) early, and make its buffers smaller \
+                 (NCCL_BUFFSIZE, \
                  fewer channels)"
             }
             Source::Blas => {
-                "Leave room for cuBLAS: call set_per_process_memory_fraction(0.9) early; where memory is free, an index out of \
+                "Leave room for cuBLAS: call set_per_process_memory_fraction(0.9) early; where memory is free, an \
+                 index out of \
                  range shows itself this way too: run once with CUDA_LAUNCH_BLOCKING=1"
             }
             Source::Dnn => {
-                "Leave room for cuDNN: call set_per_process_memory_fraction(0.9) early, and turn torch.backends.cudnn.benchmark off"
+                "Leave room for cuDNN: call set_per_process_memory_fraction(0.9) early, and turn \
+                 torch.backends.cudnn.benchmark off"
             }
             _ => {
-                "See who is on the device before the program starts (nvidia-smi), and leave room for what the allocator does not count: \
+                "See who is on the device before the program starts (nvidia-smi), and leave room for what the \
+                 allocator does not count: \
                   set_per_process_memory_fraction(0.9)"
             }
         };
@@ -446,10 +457,10 @@ impl List<'_> {
             let part = tried * u128::from(crop) * u128::from(crop) / u128::from(height.checked_mul(width)?.max(1));
             Some(case.oom.allocated?.saturating_add(Bytes(u64::try_from(part).ok()?)))
         });
-        let size =
-            crop.map_or("the size of training crops".to_owned(), |crop| format!("{crop} x {crop}, as training does"));
+        let size = crop.map_or("as training does".to_owned(), |crop| format!("of {crop} x {crop}, as training does"));
         let text = format!(
-            "Evaluate on crops of {size}, or cut whole frames into overlapping tiles and put the outputs together: the figures of the \
+            "Evaluate on crops {size}, or cut whole frames into overlapping tiles and put the outputs together: \
+             the figures of the \
              whole frame in the memory of one tile"
         );
         if let (Some(crop), Some((config, setting))) = (crop, case.facts.find(Key::EvalCrop)) {
@@ -488,7 +499,8 @@ impl List<'_> {
         let interval = facts.number(Key::EvalInterval);
         let text = match (iters, interval, self.case.before_first_step) {
             (Some(iters), _, _) if facts.is_nanogpt() => format!(
-                "Evaluate less: eval_iters {} instead of {iters}, and a larger eval_interval; this saves time, the peak stays",
+                "Evaluate less: eval_iters {} instead of {iters}, and a larger eval_interval; this saves time, the \
+                 peak stays",
                 (iters / 4).max(1)
             ),
             (_, Some(interval), _) => {
@@ -512,7 +524,8 @@ impl List<'_> {
         if uses {
             self.push(
                 Lever::CompileOff,
-                "Turn torch.compile off for a try, or leave max-autotune and reduce-overhead for its default mode: compiled graphs may \
+                "Turn torch.compile off for a try, or leave max-autotune and reduce-overhead for its default mode: \
+                 compiled graphs may \
                  hold more at once",
                 None,
                 ALL,
@@ -589,7 +602,8 @@ impl List<'_> {
             Source::SharedMemory => {
                 self.push(
                     Lever::SharedMemory,
-                    "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in Kubernetes), or share \
+                    "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in \
+                     Kubernetes), or share \
                      tensors by file_system",
                     None,
                     ALL,
@@ -599,7 +613,8 @@ impl List<'_> {
             Source::ExitStatus => {
                 self.push(
                     Lever::CheckLog,
-                    "Look whether the kernel ended it: dmesg -T | grep -i 'killed process', or sacct -j JOB --format=State,MaxRSS",
+                    "Look whether the kernel ended it: dmesg -T | grep -i 'killed process', or sacct -j JOB \
+                     --format=State,MaxRSS",
                     None,
                     ALL,
                 );
@@ -613,7 +628,8 @@ impl List<'_> {
                 let is_loading = case.activity == Some(Activity::Loading);
                 self.push(
                     Lever::LoadInPieces,
-                    "Read data and weights in pieces or memory-mapped instead of whole (mmap=True, np.memmap, streaming)",
+                    "Read data and weights in pieces or memory-mapped instead of whole (mmap=True, np.memmap, \
+                     streaming)",
                     None,
                     ALL,
                 );

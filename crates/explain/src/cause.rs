@@ -1,14 +1,15 @@
 //! Why memory ran out, by arithmetic over the figures of the message.
 //!
-//! Of a device with `capacity`, this process holds `allocated + reserved_unallocated` in its allocator and something outside of
-//! it, others hold the rest, and what is left is `free`. A request fails because
+//! Of a device with `capacity`, this process holds `allocated + reserved_unallocated` in its allocator and something
+//! outside of it, others hold the rest, and what is left is `free`. A request fails because
 //!
 //! 1. a limit below the capacity stands in its way;
 //! 2. it would have fitted into `free + reserved_unallocated`, but not in one piece: fragmentation;
 //! 3. it would have fitted had others not held what they hold, or had so much not gone past the allocator;
 //! 4. or it is simply too much: need.
 //!
-//! Each is said with the figures it comes from. Where figures are missing the cause is the likeliest one and its certainty low.
+//! Each is said with the figures it comes from. Where figures are missing the cause is the likeliest one and its
+//! certainty low.
 
 use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Engine, Oom, Place, ProcessUse, Source};
@@ -93,8 +94,8 @@ fn figures(oom: &Oom, tried: Bytes) -> Figures {
 
 /// What this process holds, and the other processes.
 ///
-/// Inside a container a process sees itself as `Process 20398`: the one that holds a little more than the allocator is taken
-/// for this one.
+/// Inside a container a process sees itself as `Process 20398`: the one that holds a little more than the allocator is
+/// taken for this one.
 fn own_process(oom: &Oom, reserved: Option<Bytes>) -> (Option<Bytes>, Vec<Holder>) {
     let holder =
         |process: &ProcessUse| Holder { pid: process.pid, name: process.name.clone(), used_bytes: process.used };
@@ -183,7 +184,8 @@ fn decide(figures: &Figures, oom: &Oom) -> Judgement {
     judgement.evidence.push(format!("{stated}: {} too few", tried.saturating_sub(within)));
     match (figures.allocated, figures.capacity) {
         (Some(allocated), Some(capacity)) if allocated > capacity => judgement.evidence.push(format!(
-            "{allocated} were handed out already, more than the {capacity} of the device: the driver borrows the machine's memory"
+            "{allocated} were handed out already, more than the {capacity} of the device: the driver borrows the \
+             machine's memory"
         )),
         (Some(allocated), Some(capacity)) => judgement.evidence.push(format!(
             "{allocated} in use and {tried} more are {}, of {capacity} on the device",
@@ -227,7 +229,8 @@ fn fitting(figures: &Figures, free: Bytes, idle: Bytes, stated: String) -> Judge
     if is_slack {
         judgement.contributing.push(Cause::Need);
         judgement.evidence.push(format!(
-            "but only {idle} of {} are idle, which is usual: the device is nearly full, and the next request may fail for need",
+            "but only {idle} of {} are idle, which is usual: the device is nearly full, and the next request may fail \
+             for need",
             allocated.saturating_add(idle)
         ));
     }
@@ -265,7 +268,8 @@ fn by_limit(figures: &Figures, oom: &Oom) -> Option<Judgement> {
         let mut judgement = verdict(Cause::Limit, if wanted > limit { 0.95 } else { 0.75 });
         judgement.evidence = vec![match (wanted > limit, figures.free) {
             (true, Some(free)) => format!(
-                "{allocated} handed out and {tried} more are {wanted}, above the limit of {limit}; the device has {free} free"
+                "{allocated} handed out and {tried} more are {wanted}, above the limit of {limit}; the device has \
+                 {free} free"
             ),
             (true, None) => format!("{allocated} handed out and {tried} more are {wanted}, above the limit of {limit}"),
             (false, _) => format!("a limit of {limit} is set, and the device has more free than the {tried} asked for"),

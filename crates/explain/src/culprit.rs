@@ -1,4 +1,5 @@
-//! Which tensor a request was for: from the code in the stack, from sizes that settings multiply to, or from names in the stack.
+//! Which tensor a request was for: from the code in the stack, from sizes that settings multiply to, or from names in
+//! the stack.
 
 use lowtide_core::Bytes;
 use lowtide_oom::{Place, Source};
@@ -20,7 +21,8 @@ pub(crate) fn culprit(event: &Event, facts: &Facts<'_>, activity: Option<Activit
         .or_else(|| from_names(event))
 }
 
-/// Whether a tensor of so many bytes is a request that is printed as `tried`: rounded to 2 MiB, printed with two decimals.
+/// Whether a tensor of so many bytes is a request that is printed as `tried`: rounded to 2 MiB, printed with two
+/// decimals.
 fn is_size(bytes: u64, tried: Bytes) -> bool {
     let rounded = if bytes >= 10 << 20 { bytes.next_multiple_of(2 << 20) } else { bytes };
     [bytes, rounded].iter().any(|bytes| Bytes(*bytes) == tried || Bytes(*bytes).to_string() == tried.to_string())

@@ -49,7 +49,8 @@ impl NotMemory {
     pub const fn words(&self) -> &'static str {
         match self.kind {
             LookAlike::CorruptedSize => {
-                "a corrupted size: no device has that much memory, so a counter, a shape or a message from another process is \
+                "a corrupted size: no device has that much memory, so a counter, a shape or a message from another \
+                 process is \
                  broken (often after a communication timeout); mend that, no memory will help"
             }
             LookAlike::KernelResources => {

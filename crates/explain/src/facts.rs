@@ -14,7 +14,7 @@ pub(crate) enum Key {
     Vocabulary,
     Layers,
     Heads,
-    KeyValueHeads,
+    PairHeads,
     Width,
     Inner,
     Dtype,
@@ -95,7 +95,7 @@ const NAMES: &[(Key, &[&str])] = &[
     (Key::Vocabulary, &["vocab_size", "padded_vocab_size"]),
     (Key::Layers, &["n_layer", "n_layers", "num_hidden_layers", "num_layers"]),
     (Key::Heads, &["n_head", "n_heads", "num_attention_heads", "num_heads"]),
-    (Key::KeyValueHeads, &["num_key_value_heads", "n_kv_heads", "n_query_groups"]),
+    (Key::PairHeads, &["num_key_value_heads", "n_kv_heads", "n_query_groups"]),
     (Key::Width, &["n_embd", "hidden_size", "d_model", "n_embed", "embed_dim", "model_dim"]),
     (Key::Inner, &["intermediate_size", "n_inner", "ffn_dim", "d_ff"]),
     (Key::Dtype, &["dtype", "mixed_precision", "precision", "torch_dtype", "amp_dtype"]),
@@ -176,7 +176,8 @@ impl LogFacts {
         }
     }
 
-    /// `batch_size = 64`, `Overriding: batch_size = 64`, `  batch_size: 64`: nanoGPT and many others print their settings.
+    /// `batch_size = 64`, `Overriding: batch_size = 64`, `  batch_size: 64`: nanoGPT and many others print their
+    /// settings.
     fn note_setting(&mut self, line: &str) {
         let line = line.trim().trim_start_matches("Overriding: ");
         let Some((name, value)) =
@@ -400,7 +401,10 @@ mod tests {
     #[test]
     fn what_logs_tell() {
         let mut facts = LogFacts::default();
-        facts.note("Overriding config with config/a.py:\nbatch_size = 64 # x\ntokens per iteration will be: 65,536\nnumber of parameters: 123.59M\nval frames 1920x1080\n");
+        facts.note(
+            "Overriding config with config/a.py:\nbatch_size = 64 # x\ntokens per iteration will be: \
+            65,536\nnumber of parameters: 123.59M\nval frames 1920x1080\n",
+        );
         assert_eq!(facts.number(Key::Batch), Some(64));
         assert_eq!(facts.tokens_per_iteration, Some(65_536));
         assert_eq!(facts.parameters, Some(123_590_000));

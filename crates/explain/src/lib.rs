@@ -1,15 +1,16 @@
 //! From a training log to a cause, advice and a patch.
 //!
-//! **What it does.** [`explain`] takes a log and what is known besides ([`Context`]: configurations, a command line) and gives a
-//! [`Verdict`] for every out-of-memory event, the last one first: what ran out, why, which tensor it was, what to change and
-//! what the configuration looks like after that. A log too large for memory goes through a [`Reader`] in pieces.
+//! **What it does.** [`explain`] takes a log and what is known besides ([`Context`]: configurations, a command line)
+//! and gives a [`Verdict`] for every out-of-memory event, the last one first: what ran out, why, which tensor it was,
+//! what to change and what the configuration looks like after that. A log too large for memory goes through a
+//! [`Reader`] in pieces.
 //!
-//! **What it leaves out.** Files, printing and the machine itself: text comes in, values go out. Whoever calls reads the log,
-//! shows the verdict and writes the patch.
+//! **What it leaves out.** Files, printing and the machine itself: text comes in, values go out. Whoever calls reads
+//! the log, shows the verdict and writes the patch.
 //!
-//! **Where to start reading.** `reader.rs` walks the log; `event.rs` joins what the log says several times into one event;
-//! `cause.rs` holds the arithmetic; `config/` reads settings with the place of each, `facts.rs` says what they mean, and
-//! `culprit.rs`, `advice.rs` and `patch.rs` work with both.
+//! **Where to start reading.** `reader.rs` walks the log; `event.rs` joins what the log says several times into one
+//! event; `cause.rs` holds the arithmetic; `config/` reads settings with the place of each, `facts.rs` says what they
+//! mean, and `culprit.rs`, `advice.rs` and `patch.rs` work with both.
 
 mod advice;
 mod cause;

@@ -54,7 +54,7 @@ impl Model {
         let sequence = bounded(facts.sequence()?, 1 << 24)?;
         let inner = bounded(facts.number(Key::Inner).unwrap_or(4 * width), 1 << 20)?;
         let heads = facts.number(Key::Heads).filter(|heads| *heads > 0);
-        let shared = match (heads, facts.number(Key::KeyValueHeads)) {
+        let shared = match (heads, facts.number(Key::PairHeads)) {
             (Some(heads), Some(pairs)) => width * pairs.min(heads) / heads,
             _ => width,
         };
@@ -85,8 +85,9 @@ impl Model {
 
     /// Activations of one sample, all layers.
     ///
-    /// For 16 bits and inner = 4 x width this is 50 bytes for each layer, token and unit of width: GPT-2 124M under autocast
-    /// in PyTorch eager takes 5.95 GiB at batch 4 and 18.25 GiB at 16, which is 1.025 GiB a sample, logits included.
+    /// For 16 bits and inner = 4 x width this is 50 bytes for each layer, token and unit of width: GPT-2 124M under
+    /// autocast in PyTorch eager takes 5.95 GiB at batch 4 and 18.25 GiB at 16, which is 1.025 GiB a sample, logits
+    /// included.
     fn activations(&self) -> u64 {
         let held = 34 * self.width + 4 * self.inner;
         let held = if self.dtype == FP32 { held * 3 / 2 } else { held };

@@ -140,7 +140,8 @@ pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> R
                 (false, true, Syntax::Command) => "trainer.accumulate_grad_batches",
                 _ => {
                     return Err(
-                        "the configuration has no key for accumulation, and a smaller batch alone would change training",
+                        "the configuration has no key for accumulation, and a smaller batch alone would change \
+                         training",
                     );
                 }
             };
@@ -212,15 +213,14 @@ fn hunk_line(body: &mut String, line: &Line<'_>) -> usize {
         return 0;
     };
     // Something added behind a line leaves the line itself as it is.
-    if let Some(added) =
-        new.strip_prefix(line.old.trim_end_matches(['\n', '\r'])).filter(|added| added.starts_with(['\n', '\r']))
+    let kept = line.old.trim_end_matches(['\n', '\r']);
+    if line.old.ends_with('\n')
+        && let Some(added) = new.strip_prefix(kept).filter(|added| added.starts_with(['\n', '\r']))
     {
-        if line.old.ends_with('\n') {
-            put(body, ' ', line.old);
-            let added = &added[added.find('\n').map_or(0, |newline| newline + 1)..];
-            added.split_inclusive('\n').for_each(|line| put(body, '+', line));
-            return added.split_inclusive('\n').count();
-        }
+        put(body, ' ', line.old);
+        let added = &added[added.find('\n').map_or(0, |newline| newline + 1)..];
+        added.split_inclusive('\n').for_each(|line| put(body, '+', line));
+        return added.split_inclusive('\n').count();
     }
     put(body, '-', line.old);
     new.split_inclusive('\n').for_each(|line| put(body, '+', line));
@@ -252,15 +252,18 @@ mod tests {
 
     #[test]
     fn nanogpt_keeps_comments_and_order() {
-        let text = "# mine\nout_dir = 'x'\nbatch_size = 64 # big\nblock_size = 1024\n\neval_iters = 200\ngradient_accumulation_steps = 1 # none\n";
+        let text = "# mine\nout_dir = 'x'\nbatch_size = 64 # big\nblock_size = 1024\n\neval_iters = \
+            200\ngradient_accumulation_steps = 1 # none\n";
         let diff = check(
             "config/train_owt.py",
             text,
-            "# mine\nout_dir = 'x'\nbatch_size = 4 # big\nblock_size = 1024\n\neval_iters = 200\ngradient_accumulation_steps = 16 # none\n",
+            "# mine\nout_dir = 'x'\nbatch_size = 4 # big\nblock_size = 1024\n\neval_iters = \
+             200\ngradient_accumulation_steps = 16 # none\n",
         );
         assert_eq!(
             diff,
-            "--- a/config/train_owt.py\n+++ b/config/train_owt.py\n@@ -1,7 +1,7 @@\n # mine\n out_dir = 'x'\n-batch_size = 64 # big\n\
+            "--- a/config/train_owt.py\n+++ b/config/train_owt.py\n@@ -1,7 +1,7 @@\n # mine\n out_dir = \
+             'x'\n-batch_size = 64 # big\n\
              +batch_size = 4 # big\n block_size = 1024\n \n eval_iters = 200\n-gradient_accumulation_steps = 1 # none\n\
              +gradient_accumulation_steps = 16 # none\n"
         );
@@ -271,7 +274,8 @@ mod tests {
         );
         assert_eq!(
             diff,
-            "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,3 @@\n-batch_size = 64\n+batch_size = 4\n+gradient_accumulation_steps = 16\n \
+            "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,3 @@\n-batch_size = 64\n+batch_size = 4\n+gradient_accumulation_steps \
+             = 16\n \
              block_size = 8\n\\ No newline at end of file\n"
         );
     }

@@ -40,7 +40,8 @@ pub(crate) fn remark(line: &str) -> Option<Remark> {
         return Some(Remark { kind: "driver_too_old", text: text.to_owned() });
     }
     if line.contains("detected CUDA version") && line.contains("mismatches the version that was used to compile") {
-        let text = "torch and the CUDA toolkit do not go together: build extensions with the CUDA version torch was built with";
+        let text = "torch and the CUDA toolkit do not go together: build extensions with the CUDA version torch was \
+            built with";
         return Some(Remark { kind: "cuda_mismatch", text: text.to_owned() });
     }
     if line.contains("is not compatible with the current PyTorch installation") {
@@ -97,7 +98,8 @@ mod tests {
             ("W0101 [0/0] Not enough SMs to use max_autotune_gemm mode", Some("too_few_multiprocessors")),
             ("The NVIDIA driver on your system is too old (found version 11040).", Some("driver_too_old")),
             (
-                "RuntimeError: The detected CUDA version (12.4) mismatches the version that was used to compile PyTorch (11.8)",
+                "RuntimeError: The detected CUDA version (12.4) mismatches the version that was used to compile \
+                 PyTorch (11.8)",
                 Some("cuda_mismatch"),
             ),
             ("ValueError: Your setup doesn't support bf16/gpu.", Some("no_bf16")),

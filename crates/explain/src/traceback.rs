@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn plain_ranked_notebook_and_rich() {
         check(
-            "Traceback (most recent call last):\n  File \"old.py\", line 1, in old\nTraceback (most recent call last):\n  \
+            "Traceback (most recent call last):\n  File \"old.py\", line 1, in old\nTraceback (most recent call \
+             last):\n  \
              File \"train.py\", line 3, in <module>\n    main()\n    ^^^^^^\n",
             &[("train.py", "<module>", "main()")],
         );

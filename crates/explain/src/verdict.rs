@@ -107,6 +107,19 @@ impl Cause {
         }
     }
 
+    /// What it adds to another cause, in plain words.
+    #[must_use]
+    pub const fn part(self) -> &'static str {
+        match self {
+            Self::Need => "the device is nearly full all the same",
+            Self::Fragmentation => "much is reserved and idle, in pieces",
+            Self::OtherProcess => "others hold memory of the device",
+            Self::Limit => "a limit is set",
+            Self::OutsideAllocator => "much memory lies outside the allocator",
+            Self::HostMemory => "the machine's own memory is short",
+        }
+    }
+
     /// The cause in plain words.
     #[must_use]
     pub const fn words(self) -> &'static str {

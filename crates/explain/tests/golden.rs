@@ -1,4 +1,5 @@
-//! Three stories that people told in full: a language model evaluated before its first step, whole frames, a small card.
+//! Three stories that people told in full: a language model evaluated before its first step, whole frames, a small
+//! card.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -115,7 +116,8 @@ fn a_small_card_in_training() {
     let patched = verdict.patch.unwrap().apply(config).unwrap();
     assert!(patched.contains("batch_size: 2\n  gradient_accumulation_steps: 2"), "{patched}");
     // The message alone, as people paste it.
-    let bare = "torch.OutOfMemoryError: CUDA out of memory. \nTried to allocate 20.00 MiB. GPU 0 has a total capacity of 3.68 GiB \n\
+    let bare = "torch.OutOfMemoryError: CUDA out of memory. \nTried to allocate 20.00 MiB. GPU 0 has a total capacity \
+        of 3.68 GiB \n\
                 of which 11.75 MiB is free.\n";
     assert_eq!(one(bare, &[]).cause, Cause::Need);
 }

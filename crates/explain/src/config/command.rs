@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn options_with_their_places() {
-        let text = "torchrun train.py --batch_size=64 \\\n  --lr 1e-4 --bf16 --seed -1 \\\n --trainer.accumulate-grad-batches=2 # --no\n";
+        let text = "torchrun train.py --batch_size=64 \\\n  --lr 1e-4 --bf16 --seed -1 \\\n \
+            --trainer.accumulate-grad-batches=2 # --no\n";
         let found = shown(&settings(text), text);
         let found: Vec<_> = found.iter().map(|(key, value, at)| (&**key, &**value, &**at)).collect();
         assert_eq!(

@@ -1,8 +1,8 @@
 //! Configurations as people have them, with the place of every setting.
 //!
-//! Only what is a plain value is read: a name, where its value stands in the text, and the value as it is written. What a file
-//! computes is left alone. That is enough to know a batch size and to write another one in its place, with every comment and
-//! blank as it was.
+//! Only what is a plain value is read: a name, where its value stands in the text, and the value as it is written. What
+//! a file computes is left alone. That is enough to know a batch size and to write another one in its place, with every
+//! comment and blank as it was.
 
 mod command;
 mod json;

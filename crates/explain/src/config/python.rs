@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn assignments_with_their_places() {
-        let text = "# a = 1\nbatch_size = 64 # of it\ngradient_accumulation_steps=5 * 8\ndtype = 'bf#16'\nif x == 3:\n    y = 4\n\
+        let text = "# a = 1\nbatch_size = 64 # of it\ngradient_accumulation_steps=5 * 8\ndtype = 'bf#16'\nif x == \
+            3:\n    y = 4\n\
                     n: int = 2\nlist = [\n'''\nz = 5\n'''\n";
         let found = shown(&settings(text), text);
         let found: Vec<_> = found.iter().map(|(key, value, at)| (&**key, &**value, &**at)).collect();

@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn nested_keys_with_their_places() {
-        let text = "# ü\nDATA:\n  CROP_SIZE: 256  # 剪\n  VAL_CROP_SIZE: null\n  LIST: [1, {a: 'x'}]\nTRAIN: {batch: 4}\nempty:\n";
+        let text = "# ü\nDATA:\n  CROP_SIZE: 256  # 剪\n  VAL_CROP_SIZE: null\n  LIST: [1, {a: 'x'}]\nTRAIN: {batch: \
+            4}\nempty:\n";
         let found = shown(&settings(text).unwrap(), text);
         let found: Vec<_> = found.iter().map(|(key, value, at)| (&**key, &**value, &**at)).collect();
         assert_eq!(
