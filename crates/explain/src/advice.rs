@@ -346,7 +346,8 @@ impl List<'_> {
 
     fn recompute(&mut self) {
         let case = self.case;
-        if case.facts.is_on(Key::Recompute) == Some(true) {
+        // What a log prints may be of another run, or prose; a configuration is meant.
+        if case.facts.find(Key::Recompute).is_some() && case.facts.is_on(Key::Recompute) == Some(true) {
             return;
         }
         let peak = case.model.zip(case.facts.batch()).map(|(model, batch)| model.recomputing().peak(batch));
@@ -484,12 +485,20 @@ impl List<'_> {
                 self.push(Lever::EvaluationBatch, text, None, ALL);
             }
             Some(_) => {}
-            None => self.push(
-                Lever::EvaluationBatch,
-                "Evaluate fewer samples at once, and turn outputs into plain numbers before the next batch",
-                None,
-                ALL,
-            ),
+            None => {
+                let gathers = self.case.frames.iter().any(|frame| frame.code.contains("nested_concat"));
+                let text = match gathers {
+                    true => {
+                        "Do not gather the outputs of a whole evaluation on the device: eval_accumulation_steps=1, \
+                         prediction_loss_only, \
+                         or preprocess_logits_for_metrics; and a smaller per_device_eval_batch_size"
+                    }
+                    false => {
+                        "Evaluate fewer samples at once, and turn outputs into plain numbers before the next batch"
+                    }
+                };
+                self.push(Lever::EvaluationBatch, text, None, ALL);
+            }
         }
     }
 
@@ -536,7 +545,9 @@ impl List<'_> {
     fn precision(&mut self) {
         let facts = self.case.facts;
         let no_bf16 = facts.log.remarks.iter().any(|remark| remark.kind == "no_bf16");
-        if facts.dtype().is_some_and(|dtype| dtype != FP32) && !no_bf16 {
+        let is_set =
+            facts.is_nanogpt() || [Key::Bf16, Key::Fp16, Key::Dtype].into_iter().any(|key| facts.find(key).is_some());
+        if is_set && facts.dtype().is_some_and(|dtype| dtype != FP32) && !no_bf16 {
             return;
         }
         let kind = if no_bf16 {
@@ -640,18 +651,29 @@ impl List<'_> {
             }
             _ => self.workers(),
         }
-        self.push(
-            Lever::SmallerDataCache,
-            "Keep less data in memory: a smaller cache, fewer prefetched batches (prefetch_factor), no pinned copies",
-            None,
-            ALL,
-        );
+        self.data_cache();
         self.push(
             Lever::MoreMemory,
             "Run where there is more memory, or add swap so that the end comes as slowness instead",
             None,
             ALL,
         );
+    }
+
+    fn data_cache(&mut self) {
+        let facts = self.case.facts;
+        let text = match facts.find(Key::Cache).zip(facts.number(Key::Cache)) {
+            Some(((config, setting), size)) if size > 1 => {
+                let smaller = size / 2;
+                let patch = Patch::new(config, vec![replace(config, setting, smaller)]);
+                self.offer(patch);
+                format!("Keep less data in memory: {} {smaller} instead of {size}", setting.path.join("."))
+            }
+            _ => "Keep less data in memory: a smaller cache, fewer prefetched batches (prefetch_factor), no pinned \
+                copies"
+                .to_owned(),
+        };
+        self.push(Lever::SmallerDataCache, text, None, ALL);
     }
 
     fn workers(&mut self) {

@@ -41,6 +41,11 @@ pub(crate) fn judge(event: &Event) -> Judgement {
     let mut judgement = match (event.oom.place, event.oom.source) {
         (Place::Host, _) => host(event),
         (Place::Device, Source::Allocator) => allocator(&event.oom),
+        (Place::Device, _) if has_no_allocator(event) => {
+            let text =
+                "the driver refused, and this engine asks it for every tensor: the step needs more than was free";
+            bare(&event.oom, Cause::Need, 0.65, text)
+        }
         (Place::Device, _) => outside(&event.oom),
     };
     judgement.certainty = round(judgement.certainty * event.oom.certainty.number() / 0.98);
@@ -328,6 +333,16 @@ fn need_certainty(figures: &Figures) -> f64 {
         (Some(_), None) | (None, Some(_)) => 0.9,
         (None, None) => 0.75,
     }
+}
+
+/// Whether every tensor of the engine is the driver's: PyTorch before 1.0 says where in its sources that is.
+fn has_no_allocator(event: &Event) -> bool {
+    let is_counted = matches!(
+        event.oom.engine,
+        Engine::PyTorch | Engine::Cuda | Engine::Rocm | Engine::Tensorflow | Engine::Unknown
+    );
+    let is_driver = matches!(event.oom.source, Source::Runtime | Source::Heap | Source::Allocator);
+    is_driver && (!is_counted || event.message.contains("THCStorage") || event.message.contains("THCTensor"))
 }
 
 /// The driver or a library refused, which no allocator counts.

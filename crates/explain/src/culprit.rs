@@ -106,6 +106,11 @@ fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -
     dtypes.extend([FP32, BF16, FP16].into_iter().filter(|dtype| dtype.bytes != own.bytes).take(1));
     let weights = weights(facts);
     let mut candidates = Vec::new();
+    if batches.is_empty()
+        && let Some(batch) = batch_of_logits(facts, own, tried)
+    {
+        candidates.extend(activations(batch, facts));
+    }
     if activity == Some(Activity::Optimizer) {
         candidates.extend(weights.iter().cloned());
     }
@@ -128,6 +133,13 @@ fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -
             })
         })
     })
+}
+
+/// The batch whose logits are that large, where no setting gives one.
+fn batch_of_logits(facts: &Facts<'_>, dtype: Dtype, tried: Bytes) -> Option<u64> {
+    let sample = facts.sequence()?.checked_mul(facts.vocabulary()?)?.checked_mul(dtype.bytes)?;
+    let batch = tried.get().checked_add(sample / 2)?.checked_div(sample)?;
+    (batch > 0 && is_size(batch.checked_mul(sample)?, tried)).then_some(batch)
 }
 
 type Named = (&'static str, Vec<u64>);

@@ -98,6 +98,8 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: u6
     let indent: String = before.chars().take_while(|c| c.is_whitespace()).collect();
     let is_flow = config.syntax == Syntax::Yaml && before.contains('{');
     let (at, new) = match config.syntax {
+        // An argument of a call, or an assignment.
+        Syntax::Python if !indent.is_empty() => (line_end, format!("{newline}{indent}{key}={value},")),
         Syntax::Python => (line_end, format!("{newline}{key} = {value}")),
         Syntax::Yaml if is_flow => (setting.span.end, format!(", {key}: {value}")),
         Syntax::Yaml => (line_end, format!("{newline}{indent}{key}: {value}")),
@@ -138,6 +140,13 @@ pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> R
             let key = match (facts.is_nanogpt() || facts.is_hugging_face(), is_lightning, config.syntax) {
                 (true, _, _) => "gradient_accumulation_steps",
                 (false, true, Syntax::Command) => "trainer.accumulate_grad_batches",
+                (false, true, Syntax::Yaml | Syntax::Json) => {
+                    let beside =
+                        config.settings.iter().find(|setting| setting.path.len() == 2 && setting.path[0] == "trainer");
+                    let beside = beside.ok_or("the trainer's settings stand in another file")?;
+                    edits.push(add_after(config, beside, "accumulate_grad_batches", accumulation));
+                    return Patch::new(config, edits).ok_or(refused);
+                }
                 _ => {
                     return Err(
                         "the configuration has no key for accumulation, and a smaller batch alone would change \
@@ -311,6 +320,21 @@ mod tests {
             "w.yaml",
             "a: {per_device_train_batch_size: 64, b: 1}\r\n",
             "a: {per_device_train_batch_size: 4, gradient_accumulation_steps: 16, b: 1}\r\n",
+        );
+    }
+
+    #[test]
+    fn groups_and_arguments() {
+        check(
+            "lightning.yaml",
+            "trainer:\n  max_epochs: 3  # few\n  devices: 1\ndata:\n  batch_size: 64\n",
+            "trainer:\n  max_epochs: 3  # few\n  accumulate_grad_batches: 16\n  devices: 1\ndata:\n  batch_size: 4\n",
+        );
+        check(
+            "finetune.py",
+            "args = TrainingArguments(\n    per_device_train_batch_size=64,  # big\n    lr=1e-4,\n)\n",
+            "args = TrainingArguments(\n    per_device_train_batch_size=4,  # big\n    \
+             gradient_accumulation_steps=16,\n    lr=1e-4,\n)\n",
         );
     }
 

@@ -163,6 +163,10 @@ fn by_lines(before: &str) -> Option<(Activity, String)> {
     let end = before.rfind("Traceback (most recent call last)").unwrap_or(before.len());
     for line in before[..end].lines().rev().take(LINES_BEFORE) {
         let lower = line.to_lowercase();
+        let reports = RESULTS.iter().any(|word| lower.contains(word));
+        if lower.contains("validation") && !reports {
+            return Some((Activity::Evaluation, "the log says `validation` shortly before".to_owned()));
+        }
         for (activity, words) in LINE_SIGNS {
             if let Some(word) = words.iter().find(|word| lower.contains(**word)) {
                 return Some((*activity, format!("the log says `{}` shortly before", word.trim())));
@@ -171,6 +175,9 @@ fn by_lines(before: &str) -> Option<(Activity, String)> {
     }
     None
 }
+
+/// Words of a line that tells how an evaluation went, which is over then.
+const RESULTS: &[&str] = &["loss", "finished", "done", "complete", "score", "acc", "samples", "size"];
 
 const LINE_SIGNS: &[(Activity, &[&str])] = &[
     (Activity::DataWorker, &["dataloader worker"]),

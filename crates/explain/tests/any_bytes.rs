@@ -121,8 +121,8 @@ proptest! {
         let log = format!(
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {tried} bytes. GPU 0 has a total capacity \
              of {capacity} bytes of \
-             which {free} bytes is free. Including non-PyTorch memory, this process has {own} bytes memory in use. Of the \
-             allocated memory \
+             which {free} bytes is free. Including non-PyTorch memory, this process has {own} bytes memory in use. Of \
+             the allocated memory \
              {own} bytes is allocated by PyTorch, and {free} bytes is reserved by PyTorch but unallocated.\n"
         );
         exercise(log.as_bytes(), &format!("batch_size = {batch}\nblock_size = {own}\nvocab_size = {free}\nn_layer = \

@@ -58,6 +58,19 @@ fn logits_are_found_from_the_settings_alone() {
 }
 
 #[test]
+fn logits_are_found_without_any_settings() {
+    // The stack is nanoGPT's, whose vocabulary and length are known; the batch follows from the size.
+    let start = NANOGPT.find("Traceback").unwrap();
+    let log: String = NANOGPT[start..]
+        .lines()
+        .filter(|line| !line.contains("empty_strided"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let culprit = one(&log, &[]).culprit.unwrap();
+    assert_eq!((&*culprit.name, &*culprit.shape), ("logits", &[64, 1024, 50304][..]));
+}
+
+#[test]
 fn where_nobody_else_is_a_larger_micro_batch_is_enough() {
     let log = NANOGPT.replace("7.04 GiB memory in use", "9.01 GiB memory in use");
     let verdict = one(&log.replace("6.78 GiB is", "8.75 GiB is"), &[("train.py", OPENWEBTEXT)]);
@@ -120,6 +133,31 @@ fn a_small_card_in_training() {
         of 3.68 GiB \n\
                 of which 11.75 MiB is free.\n";
     assert_eq!(one(bare, &[]).cause, Cause::Need);
+}
+
+#[test]
+fn a_model_of_hugging_face_in_a_table() {
+    let model = r#"{"model_type": "gpt2", "n_embd": 1024, "n_layer": 24, "n_head": 16,
+        "vocab_size": 50257, "n_positions": 1024}"#;
+    let script = "accelerate launch run_clm.py --model_name_or_path gpt2-medium --per_device_train_batch_size 16 \\\n  \
+                  --block_size 1024 --bf16 --gradient_accumulation_steps 2\n";
+    let log = "step 12 loss 3.3\nTraceback (most recent call last):\n  File \"run_clm.py\", line 1, in main\n    \
+        trainer.train()\n  \
+               File \"trainer.py\", line 2, in training_step\n    loss = self.compute_loss(model, inputs)\n\
+               torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.07 GiB. GPU 0 has a total capacity of 23.65 GiB \
+               of which 1.20 GiB is free. Including non-PyTorch memory, this process has 22.44 GiB memory in use. Of the \
+               allocated memory 21.60 GiB is allocated by PyTorch, and 411.00 MiB is reserved by PyTorch but unallocated.\n";
+    let verdict = one(log, &[("config.json", model), ("train.sh", script)]);
+    assert_eq!(verdict.cause, Cause::Need);
+    let names: Vec<&str> = verdict.model.as_ref().unwrap().rows.iter().map(|row| row.name).collect();
+    assert_eq!(names, ["parameters", "gradients", "optimizer", "activations", "logits"]);
+    // 354.8M parameters, 4 bytes each.
+    assert_eq!(verdict.model.as_ref().unwrap().rows[0].bytes.to_string(), "1.32 GiB");
+    let culprit = verdict.culprit.as_ref().unwrap();
+    assert_eq!((&*culprit.name, culprit.dtype.as_deref()), ("logits", Some("fp32")));
+    let patched = verdict.patch.unwrap().apply(script).unwrap();
+    let expected = script.replace("batch_size 16", "batch_size 8").replace("steps 2", "steps 4");
+    assert_eq!(patched, expected);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Assignments at the left edge of a Python file: `batch_size = 64  # a comment`.
+//! Assignments at the left edge of a Python file, `batch_size = 64  # a comment`, and arguments on lines of their own.
 
 use super::{Setting, unquoted};
 
@@ -12,7 +12,7 @@ pub(crate) fn settings(text: &str) -> Vec<Setting> {
         if line.matches("\"\"\"").count() % 2 == 1 || line.matches("'''").count() % 2 == 1 {
             in_string = !in_string;
         }
-        if !was_in_string && let Some(setting) = assignment(line, start) {
+        if !was_in_string && let Some(setting) = assignment(line, start).or_else(|| argument(line, start)) {
             settings.push(setting);
         }
         start += line.len();
@@ -36,6 +36,20 @@ fn assignment(line: &str, start: usize) -> Option<Setting> {
         return None;
     }
     let at = start + name.len() + 1 + blank;
+    Some(Setting { path: vec![key.to_owned()], span: at..at + value.len(), value: unquoted(value).to_owned() })
+}
+
+/// An argument on a line of its own: `    per_device_train_batch_size=8,  # a comment`.
+fn argument(line: &str, start: usize) -> Option<Setting> {
+    let indent = line.len() - line.trim_start().len();
+    let (key, rest) = line[indent..].split_once('=')?;
+    let value = without_comment(rest).trim_end().strip_suffix(',')?;
+    let is_name = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_plain = !value.is_empty() && !value.contains(['(', ')', '[', '{', ',', '=', ' ']);
+    if indent == 0 || !is_name || !is_plain {
+        return None;
+    }
+    let at = start + indent + key.len() + 1;
     Some(Setting { path: vec![key.to_owned()], span: at..at + value.len(), value: unquoted(value).to_owned() })
 }
 
