@@ -67,6 +67,8 @@ struct Figures {
     idle: Option<Bytes>,
     limit: Option<Bytes>,
     others: Option<Bytes>,
+    /// Whether what others hold may be this process's own, outside its allocator: the message does not say what it holds.
+    others_may_be_own: bool,
     outside: Option<Bytes>,
     holders: Vec<Holder>,
 }
@@ -79,9 +81,16 @@ fn figures(oom: &Oom, tried: Bytes) -> Figures {
     let named = holders.iter().filter_map(|holder| holder.used_bytes).fold(Bytes::ZERO, Bytes::saturating_add);
     // What the figures leave over is others' too: containers do not see each other's processes.
     let left_over = own.and_then(|own| Some(capacity?.saturating_sub(oom.free?).saturating_sub(own)));
+    // Without a figure for this process, its context counts as a usual one.
+    let beyond_context = || {
+        let used = capacity?.saturating_sub(oom.free?).saturating_sub(reserved?);
+        Some(used.saturating_sub(Bytes(CONTEXT))).filter(|left| !left.is_zero())
+    };
+    let others_may_be_own = own.is_none() && named.is_zero();
     let others = match left_over {
         Some(left) => Some(left.max(named)),
-        None => (!named.is_zero()).then_some(named),
+        None if others_may_be_own => beyond_context(),
+        None => Some(named),
     };
     let outside = oom.outside_allocator.or_else(|| Some(own?.saturating_sub(reserved?)));
     Figures {
@@ -92,6 +101,7 @@ fn figures(oom: &Oom, tried: Bytes) -> Figures {
         idle,
         limit: oom.limit,
         others,
+        others_may_be_own,
         outside,
         holders,
     }
@@ -178,7 +188,9 @@ fn decide(figures: &Figures, oom: &Oom) -> Judgement {
                 "this process holds, outside its allocator and beyond a usual context,",
             ),
         };
-        let mut judgement = verdict(cause, 0.9);
+        let is_unsure = cause == Cause::OtherProcess && figures.others_may_be_own;
+        let who = if is_unsure { "others, or this process outside its allocator, hold" } else { who };
+        let mut judgement = verdict(cause, if is_unsure { 0.7 } else { 0.9 });
         judgement.evidence = vec![
             format!("{stated}: {} too few", tried.saturating_sub(within)),
             format!("{who} {held}; without that the request would have fitted"),

@@ -97,7 +97,8 @@ pub(crate) fn verdict(event: &Event, log: &LogFacts, context: &Context) -> Verdi
     if let Some((activity, why)) = &surroundings.activity {
         evidence.push(format!("it happened in {activity}: {why}"));
     }
-    let before_first_step = surroundings.step.is_none() && !surroundings.frames.is_empty();
+    let begins = matches!(activity, Some(Activity::Evaluation | Activity::Loading));
+    let before_first_step = begins && surroundings.step.is_none() && !log.has_progress;
     let case = Case {
         oom,
         judgement: &judgement,

@@ -153,6 +153,8 @@ pub(crate) struct LogFacts {
     pub(crate) tokens_per_iteration: Option<u64>,
     pub(crate) parameters: Option<u64>,
     pub(crate) remarks: Vec<Remark>,
+    /// Whether the log tells of a loss or of an epoch, as it does after the first step.
+    pub(crate) has_progress: bool,
     /// Height and width of frames, where the log names them.
     pub(crate) frame: Option<(u64, u64)>,
 }
@@ -173,6 +175,7 @@ impl LogFacts {
             }
             self.parameters = parameters(line).or(self.parameters);
             self.frame = frame(line).or(self.frame);
+            self.has_progress |= tells_of_progress(line);
         }
     }
 
@@ -204,6 +207,17 @@ impl LogFacts {
     pub(crate) fn number(&self, key: Key) -> Option<u64> {
         self.text(key).and_then(whole_number)
     }
+}
+
+/// `loss 2.31`, `loss: 2.31`, `epoch 3`, `Epoch=3`.
+fn tells_of_progress(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    ["loss", "epoch"].iter().any(|word| {
+        lower.match_indices(word).any(|(at, _)| {
+            let rest = lower[at + word.len()..].trim_start_matches([' ', ':', '=', '\'', '"']);
+            rest.starts_with(|c: char| c.is_ascii_digit()) && rest.len() < lower.len() - at - word.len()
+        })
+    })
 }
 
 /// `number of parameters: 123.59M`, `27.8M params`, `with 124,354,560 parameters`.

@@ -144,8 +144,8 @@ fn a_model_of_hugging_face_in_a_table() {
     let log = "step 12 loss 3.3\nTraceback (most recent call last):\n  File \"run_clm.py\", line 1, in main\n    \
         trainer.train()\n  \
                File \"trainer.py\", line 2, in training_step\n    loss = self.compute_loss(model, inputs)\n\
-               torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.07 GiB. GPU 0 has a total capacity of 23.65 GiB \
-               of which 1.20 GiB is free. Including non-PyTorch memory, this process has 22.44 GiB memory in use. Of the \
+               torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.07 GiB. GPU 0 has a total capacity of \
+               23.65 GiB of which 1.20 GiB is free. Including non-PyTorch memory, this process has 22.44 GiB memory in use. Of the \
                allocated memory 21.60 GiB is allocated by PyTorch, and 411.00 MiB is reserved by PyTorch but unallocated.\n";
     let verdict = one(log, &[("config.json", model), ("train.sh", script)]);
     assert_eq!(verdict.cause, Cause::Need);
