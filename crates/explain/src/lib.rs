@@ -9,8 +9,8 @@
 //! the log, shows the verdict and writes the patch.
 //!
 //! **Where to start reading.** `reader.rs` walks the log; `event.rs` joins what the log says several times into one
-//! event; `cause.rs` holds the arithmetic; `config/` reads settings with the place of each, `facts.rs` says what they
-//! mean, and `culprit.rs`, `advice.rs` and `patch.rs` work with both.
+//! event; `cause/` holds the arithmetic; `config/` reads settings with the place of each, `facts.rs` says what they
+//! mean, and `culprit.rs`, `advice/` and `patch.rs` work with both.
 
 mod advice;
 mod cause;
@@ -19,6 +19,8 @@ mod culprit;
 mod event;
 mod explain;
 mod facts;
+mod keys;
+mod log_facts;
 mod model;
 mod patch;
 mod reader;

@@ -11,9 +11,12 @@
 //! Each is said with the figures it comes from. Where figures are missing the cause is the likeliest one and its
 //! certainty low.
 
-use lowtide_core::Bytes;
-use lowtide_oom::{DeviceKind, Engine, Oom, Place, ProcessUse, Source};
+mod figures;
 
+use lowtide_core::Bytes;
+use lowtide_oom::{DeviceKind, Engine, Oom, Place, Source};
+
+use self::figures::{Figures, figures, is_large};
 use crate::event::Event;
 use crate::verdict::{Cause, Holder};
 
@@ -56,77 +59,6 @@ pub(crate) fn judge(event: &Event) -> Judgement {
 
 fn round(certainty: f64) -> f64 {
     (certainty.clamp(0.0, 0.99) * 100.0).round() / 100.0
-}
-
-/// What the figures of a device say, one derived from the others where it is missing.
-struct Figures {
-    tried: Bytes,
-    capacity: Option<Bytes>,
-    free: Option<Bytes>,
-    allocated: Option<Bytes>,
-    idle: Option<Bytes>,
-    limit: Option<Bytes>,
-    others: Option<Bytes>,
-    /// Whether what others hold may be this process's own, outside its allocator: the message does not say what it holds.
-    others_may_be_own: bool,
-    outside: Option<Bytes>,
-    holders: Vec<Holder>,
-}
-
-fn figures(oom: &Oom, tried: Bytes) -> Figures {
-    let idle = oom.reserved_unallocated_or_derived();
-    let reserved = oom.reserved.or_else(|| Some(oom.allocated?.saturating_add(idle?)));
-    let (own, holders) = own_process(oom, reserved);
-    let capacity = oom.capacity;
-    let named = holders.iter().filter_map(|holder| holder.used_bytes).fold(Bytes::ZERO, Bytes::saturating_add);
-    // What the figures leave over is others' too: containers do not see each other's processes.
-    let left_over = own.and_then(|own| Some(capacity?.saturating_sub(oom.free?).saturating_sub(own)));
-    // Without a figure for this process, its context counts as a usual one.
-    let beyond_context = || {
-        let used = capacity?.saturating_sub(oom.free?).saturating_sub(reserved?);
-        Some(used.saturating_sub(Bytes(CONTEXT))).filter(|left| !left.is_zero())
-    };
-    let others_may_be_own = own.is_none() && named.is_zero();
-    let others = match left_over {
-        Some(left) => Some(left.max(named)),
-        None if others_may_be_own => beyond_context(),
-        None => Some(named),
-    };
-    let outside = oom.outside_allocator.or_else(|| Some(own?.saturating_sub(reserved?)));
-    Figures {
-        tried,
-        capacity,
-        free: oom.free,
-        allocated: oom.allocated,
-        idle,
-        limit: oom.limit,
-        others,
-        others_may_be_own,
-        outside,
-        holders,
-    }
-}
-
-/// What this process holds, and the other processes.
-///
-/// Inside a container a process sees itself as `Process 20398`: the one that holds a little more than the allocator is
-/// taken for this one.
-fn own_process(oom: &Oom, reserved: Option<Bytes>) -> (Option<Bytes>, Vec<Holder>) {
-    let holder =
-        |process: &ProcessUse| Holder { pid: process.pid, name: process.name.clone(), used_bytes: process.used };
-    if oom.in_use.is_some() || oom.processes.is_empty() {
-        return (oom.in_use, oom.processes.iter().map(holder).collect());
-    }
-    let is_own = |process: &&ProcessUse| match (process.used, reserved) {
-        // The figures are rounded to two decimals each.
-        (Some(used), Some(reserved)) => {
-            used.get() + (used.get() >> 7) >= reserved.get() && used.get() <= reserved.get().saturating_add(3 * CONTEXT)
-        }
-        _ => false,
-    };
-    let own = oom.processes.iter().filter(is_own).min_by_key(|process| process.used).map(|process| process.pid);
-    let (ours, theirs): (Vec<_>, Vec<_>) = oom.processes.iter().partition(|process| Some(process.pid) == own);
-    (ours.first().and_then(|process| process.used), theirs.into_iter().map(holder).collect())
 }
 
 /// An allocator that knows its figures refused.
@@ -330,12 +262,6 @@ fn contributing(figures: &Figures) -> Vec<Cause> {
         causes.push(Cause::Limit);
     }
     causes
-}
-
-/// At least a twentieth of the device, and more than a driver keeps for itself.
-fn is_large(bytes: Bytes, figures: &Figures) -> bool {
-    let part = figures.capacity.map_or(0, |capacity| capacity.get() / 20);
-    bytes.get() >= part.max(256 << 20)
 }
 
 /// Need is what remains: surer, the more of the other explanations the figures rule out.

@@ -1,0 +1,134 @@
+//! Which levers a device has, by cause and phase, in order.
+
+use super::{ALL, Keeps, List, NOT_MODEL};
+use crate::culprit::WHOLE_FRAMES;
+use crate::facts::Key;
+use crate::verdict::{Activity, Cause, Lever};
+
+impl List<'_> {
+    pub(super) fn device(&mut self) {
+        let case = self.case;
+        match case.judgement.cause {
+            Cause::Fragmentation => self.expandable(),
+            Cause::OtherProcess => self.other_process(),
+            Cause::Limit => self.limit(),
+            Cause::OutsideAllocator => self.outside(),
+            Cause::Need | Cause::HostMemory => {}
+        }
+        match case.activity {
+            Some(Activity::Evaluation) => self.evaluation(),
+            Some(Activity::Optimizer) => self.optimizer(),
+            Some(Activity::Loading) => self.loading(),
+            _ => self.training(),
+        }
+        self.last_resorts();
+    }
+
+    pub(super) fn evaluation(&mut self) {
+        let frames = self.case.culprit.is_some_and(|culprit| culprit.name == WHOLE_FRAMES)
+            || self.case.facts.number(Key::Crop).is_some();
+        if frames {
+            self.crop();
+        }
+        if self.case.facts.find(Key::EvalBatch).is_some() || !self.case.facts.is_nanogpt() {
+            self.evaluation_batch();
+        }
+        if self.case.facts.is_nanogpt() {
+            self.micro_batch();
+        }
+        if self.case.is_language_model() {
+            self.chunked_loss();
+        }
+        if self.case.has(Cause::Fragmentation) {
+            self.expandable();
+            self.push(
+                Lever::EmptyCache,
+                "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then \
+                 torch.cuda.empty_cache(); delete its outputs as soon as they are numbers",
+                None,
+                ALL,
+            );
+        }
+        self.contributors();
+        self.evaluate_less();
+        self.compile_off();
+        if !frames {
+            self.micro_batch();
+        }
+        self.precision();
+    }
+
+    pub(super) fn training(&mut self) {
+        self.micro_batch();
+        if self.case.is_language_model() {
+            self.chunked_loss();
+        }
+        self.recompute();
+        self.contributors();
+        self.compile_off();
+        self.precision();
+        self.spill();
+    }
+
+    pub(super) fn optimizer(&mut self) {
+        self.contributors();
+        self.spill();
+        self.push(
+            Lever::LeaveRoom,
+            "Update without whole-model temporaries: fused=True (or foreach=False) for the optimizer",
+            None,
+            ALL,
+        );
+        self.micro_batch();
+        self.recompute();
+        self.precision();
+    }
+
+    pub(super) fn loading(&mut self) {
+        self.contributors();
+        self.push(
+            Lever::LoadInPieces,
+            "Load weights to the host first (map_location='cpu', low_cpu_mem_usage), move them once, and delete the \
+             checkpoint \
+             before the optimizer is made",
+            None,
+            ALL,
+        );
+        self.precision();
+        self.spill();
+    }
+
+    /// What contributed is worth mending where it is large.
+    pub(super) fn contributors(&mut self) {
+        if self.case.has(Cause::Fragmentation) {
+            self.expandable();
+        }
+        if self.case.has(Cause::OtherProcess) {
+            self.other_process();
+        }
+        if self.case.has(Cause::Limit) {
+            self.limit();
+        }
+    }
+
+    pub(super) fn last_resorts(&mut self) {
+        let case = self.case;
+        if let Some(sequence) = case.facts.sequence().filter(|_| case.is_language_model()) {
+            let half = (sequence / 2).max(1);
+            let peak = case.model.zip(case.facts.batch()).map(|(model, batch)| model.with_sequence(half).peak(batch));
+            self.push(
+                Lever::ShorterSequence,
+                format!("Shorter sequences: {half} instead of {sequence}; the model sees less context"),
+                peak,
+                Keeps { batch: false, model: false, numbers: false },
+            );
+        }
+        let text = match case.facts.number(Key::HiddenChannels) {
+            Some(channels) => {
+                format!("A smaller model, last of all: {} hidden channels instead of {channels}", (channels / 2).max(1))
+            }
+            None => "A smaller model, last of all".to_owned(),
+        };
+        self.push(Lever::SmallerModel, text, None, NOT_MODEL);
+    }
+}

@@ -1,0 +1,102 @@
+//! Which levers the machine's own memory has.
+
+use lowtide_oom::Source;
+
+use super::{ALL, List};
+use crate::facts::Key;
+use crate::patch::{Patch, replace};
+use crate::verdict::{Activity, Lever};
+
+impl List<'_> {
+    pub(super) fn host(&mut self) {
+        let case = self.case;
+        match case.oom.source {
+            Source::SharedMemory => {
+                self.push(
+                    Lever::SharedMemory,
+                    "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in \
+                     Kubernetes), or share \
+                     tensors by file_system",
+                    None,
+                    ALL,
+                );
+                self.workers();
+            }
+            Source::ExitStatus => {
+                self.push(
+                    Lever::CheckLog,
+                    "Look whether the kernel ended it: dmesg -T | grep -i 'killed process', or sacct -j JOB \
+                     --format=State,MaxRSS",
+                    None,
+                    ALL,
+                );
+                self.workers();
+            }
+            Source::Cgroup | Source::Scheduler => {
+                self.limit();
+                self.workers();
+            }
+            Source::Allocator | Source::Heap if case.activity != Some(Activity::DataWorker) => {
+                let is_loading = case.activity == Some(Activity::Loading);
+                self.push(
+                    Lever::LoadInPieces,
+                    "Read data and weights in pieces or memory-mapped instead of whole (mmap=True, np.memmap, \
+                     streaming)",
+                    None,
+                    ALL,
+                );
+                if !is_loading {
+                    self.micro_batch();
+                }
+                self.workers();
+            }
+            _ => self.workers(),
+        }
+        self.data_cache();
+        self.push(
+            Lever::MoreMemory,
+            "Run where there is more memory, or add swap so that the end comes as slowness instead",
+            None,
+            ALL,
+        );
+    }
+
+    pub(super) fn data_cache(&mut self) {
+        let facts = self.case.facts;
+        let text = match facts.find(Key::Cache).zip(facts.number(Key::Cache)) {
+            Some(((config, setting), size)) if size > 1 => {
+                let smaller = size / 2;
+                let patch = Patch::new(config, vec![replace(config, setting, smaller)]);
+                self.offer(patch);
+                format!("Keep less data in memory: {} {smaller} instead of {size}", setting.path.join("."))
+            }
+            _ => "Keep less data in memory: a smaller cache, fewer prefetched batches (prefetch_factor), no pinned \
+                copies"
+                .to_owned(),
+        };
+        self.push(Lever::SmallerDataCache, text, None, ALL);
+    }
+
+    pub(super) fn workers(&mut self) {
+        let facts = self.case.facts;
+        match facts.find(Key::Workers).zip(facts.number(Key::Workers)) {
+            Some(((config, setting), workers)) if workers > 0 => {
+                let fewer = workers / 2;
+                let text = format!(
+                    "Fewer data workers: {} {fewer} instead of {workers}; each holds its own copy of what it reads",
+                    setting.path.join(".")
+                );
+                let patch = Patch::new(config, vec![replace(config, setting, fewer)]);
+                self.offer(patch);
+                self.push(Lever::FewerWorkers, text, None, ALL);
+            }
+            Some(_) => {}
+            None => self.push(
+                Lever::FewerWorkers,
+                "Fewer data workers (num_workers): each holds its own copy of what it reads",
+                None,
+                ALL,
+            ),
+        }
+    }
+}

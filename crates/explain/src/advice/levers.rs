@@ -1,0 +1,325 @@
+//! The levers of a device, one function each, with the peak expected after it and its patch.
+
+use lowtide_core::Bytes;
+use lowtide_oom::{DeviceKind, Place, Source};
+
+use super::{ALL, Case, List, NOT_NUMBERS};
+use crate::config::Syntax;
+use crate::facts::{FP32, Key};
+use crate::patch::{Edit, Patch, micro_batch, replace};
+use crate::verdict::{Cause, Lever};
+
+impl List<'_> {
+    pub(super) fn micro_batch(&mut self) {
+        let case = self.case;
+        let facts = case.facts;
+        let Some((micro, accumulation, peak)) = case.plan() else {
+            if facts.batch() != Some(1) {
+                let text = "Compute the batch in smaller pieces: halve the batch size and double the steps of \
+                    gradient accumulation";
+                self.push(Lever::MicroBatch, text, None, ALL);
+            }
+            return;
+        };
+        let batch = facts.batch().unwrap_or(micro);
+        let name =
+            facts.find(Key::Batch).and_then(|(_, setting)| setting.path.last()).map_or("batch size", |name| name);
+        let samples = if micro == 1 { "1 sample".to_owned() } else { format!("{micro} samples") };
+        let mut text = format!(
+            "Compute {samples} at once instead of {batch} and gather {accumulation} such pieces for each update \
+             ({name} {micro}, \
+             accumulation {accumulation})"
+        );
+        match micro_batch(facts, micro, accumulation) {
+            Ok(patch) => {
+                let is_command = patch.syntax == Syntax::Command;
+                if !is_command && facts.is_nanogpt() {
+                    text.push_str(&format!(
+                        "; on the command line: --batch_size={micro} --gradient_accumulation_steps={accumulation}"
+                    ));
+                }
+                let assumed = facts.number(Key::Accumulation).is_none() && facts.log.tokens_per_iteration.is_none();
+                if assumed {
+                    self.notes.push(
+                        "accumulation is set nowhere and was taken to be 1; if the script's own default is another \
+                         (nanoGPT's is \
+                         40), multiply the new one by it"
+                            .to_owned(),
+                    );
+                }
+                self.offer(Some(patch));
+            }
+            Err(why) if facts.find(Key::Batch).is_some() => self.notes.push(format!("no patch for the batch: {why}")),
+            Err(_) => {}
+        }
+        self.push(Lever::MicroBatch, text, peak, ALL);
+    }
+
+    pub(super) fn chunked_loss(&mut self) {
+        let case = self.case;
+        let peak = case.model.zip(case.facts.batch()).map(|(model, batch)| model.peak_with_chunked_loss(batch));
+        self.push(
+            Lever::ChunkedLoss,
+            "Compute the loss in pieces, so that the logits are never held whole (a loop over slices under \
+             checkpoint, or a \
+             fused linear cross-entropy)",
+            peak,
+            ALL,
+        );
+    }
+
+    pub(super) fn recompute(&mut self) {
+        let case = self.case;
+        // What a log prints may be of another run, or prose; a configuration is meant.
+        if case.facts.find(Key::Recompute).is_some() && case.facts.is_on(Key::Recompute) == Some(true) {
+            return;
+        }
+        let peak = case.model.zip(case.facts.batch()).map(|(model, batch)| model.recomputing().peak(batch));
+        let patch = case.facts.find(Key::Recompute).and_then(|(config, setting)| {
+            let old = config.text[setting.span.clone()].to_owned();
+            let new = if old.starts_with('F') { "True" } else { "true" };
+            let edit = Edit {
+                key: setting.path.join("."),
+                span: setting.span.clone(),
+                old,
+                new: new.to_owned(),
+                value: "true".to_owned(),
+            };
+            Patch::new(config, vec![edit])
+        });
+        self.offer(patch);
+        self.push(
+            Lever::Recompute,
+            "Recompute activations in backward instead of keeping them (torch.utils.checkpoint around each block, \
+             gradient_checkpointing); about a third more time",
+            peak,
+            ALL,
+        );
+    }
+
+    pub(super) fn expandable(&mut self) {
+        let needed = self.case.needed();
+        let name = match self.case.oom.device_kind {
+            Some(DeviceKind::Hip) => "PYTORCH_HIP_ALLOC_CONF",
+            Some(DeviceKind::Npu) => "PYTORCH_NPU_ALLOC_CONF",
+            _ => "PYTORCH_CUDA_ALLOC_CONF",
+        };
+        self.push(
+            Lever::ExpandableSegments,
+            format!("Let reserved memory grow instead of lying in pieces: export {name}=expandable_segments:True"),
+            needed,
+            ALL,
+        );
+    }
+
+    pub(super) fn other_process(&mut self) {
+        let judgement = self.case.judgement;
+        let who: Vec<String> = judgement
+            .holders
+            .iter()
+            .filter(|holder| holder.used_bytes.is_some())
+            .map(|holder| format!("process {} ({})", holder.pid, holder.used_bytes.unwrap_or_default()))
+            .collect();
+        let held = judgement.others.map_or(String::new(), |others| format!("{others} "));
+        let text = match who.is_empty() {
+            true => format!(
+                "Find out who else holds {held}on the device (nvidia-smi) and end it, if it is yours and not needed"
+            ),
+            false => format!("End {}, if it is yours and not needed: others hold {held}on the device", who.join(", ")),
+        };
+        let is_enough = self.case.judgement.cause == Cause::OtherProcess;
+        self.push(Lever::EndOtherProcess, text, self.case.needed().filter(|_| is_enough), ALL);
+    }
+
+    pub(super) fn limit(&mut self) {
+        let limit = self.case.oom.limit.map_or(String::new(), |limit| format!(" (it is {limit})"));
+        let text = match self.case.oom.place {
+            Place::Device => {
+                format!("Raise the limit{limit}: set_per_process_memory_fraction, or the engine's own memory fraction")
+            }
+            Place::Host => format!(
+                "Ask for more memory{limit}: --mem for Slurm, resources.limits.memory for Kubernetes, --memory for \
+                 Docker, ulimit -v"
+            ),
+        };
+        self.push(Lever::RaiseLimit, text, self.case.needed(), ALL);
+    }
+
+    pub(super) fn outside(&mut self) {
+        let text = match self.case.oom.source {
+            Source::Collectives => {
+                "Leave room for NCCL: call set_per_process_memory_fraction(0.9) early, and make its buffers smaller \
+                 (NCCL_BUFFSIZE, \
+                 fewer channels)"
+            }
+            Source::Blas => {
+                "Leave room for cuBLAS: call set_per_process_memory_fraction(0.9) early; where memory is free, an \
+                 index out of \
+                 range shows itself this way too: run once with CUDA_LAUNCH_BLOCKING=1"
+            }
+            Source::Dnn => {
+                "Leave room for cuDNN: call set_per_process_memory_fraction(0.9) early, and turn \
+                 torch.backends.cudnn.benchmark off"
+            }
+            _ => {
+                "See who is on the device before the program starts (nvidia-smi), and leave room for what the \
+                 allocator does not count: \
+                  set_per_process_memory_fraction(0.9)"
+            }
+        };
+        self.push(Lever::LeaveRoom, text, None, ALL);
+        if self.case.oom.source == Source::Runtime {
+            self.other_process();
+        }
+    }
+
+    pub(super) fn crop(&mut self) {
+        let case = self.case;
+        let crop = case.facts.number(Key::Crop);
+        let peak = crop.zip(case.culprit).and_then(|(crop, culprit)| {
+            let [_, height, width] = *culprit.shape.as_slice() else { return None };
+            let tried = u128::from(case.oom.requested?.get());
+            let part = tried * u128::from(crop) * u128::from(crop) / u128::from(height.checked_mul(width)?.max(1));
+            Some(case.oom.allocated?.saturating_add(Bytes(u64::try_from(part).ok()?)))
+        });
+        let size = crop.map_or("as training does".to_owned(), |crop| format!("of {crop} x {crop}, as training does"));
+        let text = format!(
+            "Evaluate on crops {size}, or cut whole frames into overlapping tiles and put the outputs together: \
+             the figures of the \
+             whole frame in the memory of one tile"
+        );
+        if let (Some(crop), Some((config, setting))) = (crop, case.facts.find(Key::EvalCrop)) {
+            let patch = Patch::new(config, vec![replace(config, setting, crop)]);
+            self.offer(patch);
+        }
+        self.push(Lever::EvaluationCrop, text, peak, ALL);
+    }
+
+    pub(super) fn evaluation_batch(&mut self) {
+        let facts = self.case.facts;
+        match facts.find(Key::EvalBatch).zip(facts.number(Key::EvalBatch)) {
+            Some(((config, setting), batch)) if batch > 1 => {
+                let smaller = smaller_evaluation_batch(&self.case, batch);
+                let text = format!(
+                    "Evaluate {smaller} samples at once instead of {batch} ({} {smaller})",
+                    setting.path.join(".")
+                );
+                let patch = Patch::new(config, vec![replace(config, setting, smaller)]);
+                self.offer(patch);
+                self.push(Lever::EvaluationBatch, text, None, ALL);
+            }
+            Some(_) => {}
+            None => {
+                let gathers = self.case.frames.iter().any(|frame| frame.code.contains("nested_concat"));
+                let text = match gathers {
+                    true => {
+                        "Do not gather the outputs of a whole evaluation on the device: eval_accumulation_steps=1, \
+                         prediction_loss_only, \
+                         or preprocess_logits_for_metrics; and a smaller per_device_eval_batch_size"
+                    }
+                    false => {
+                        "Evaluate fewer samples at once, and turn outputs into plain numbers before the next batch"
+                    }
+                };
+                self.push(Lever::EvaluationBatch, text, None, ALL);
+            }
+        }
+    }
+
+    pub(super) fn evaluate_less(&mut self) {
+        let facts = self.case.facts;
+        let iters = facts.number(Key::EvalIters).or_else(|| facts.is_nanogpt().then_some(200));
+        let interval = facts.number(Key::EvalInterval);
+        let text = match (iters, interval, self.case.before_first_step) {
+            (Some(iters), _, _) if facts.is_nanogpt() => format!(
+                "Evaluate less: eval_iters {} instead of {iters}, and a larger eval_interval; this saves time, the \
+                 peak stays",
+                (iters / 4).max(1)
+            ),
+            (_, Some(interval), _) => {
+                format!(
+                    "Evaluate more rarely: every {} steps instead of {interval}; this saves time, the peak stays",
+                    interval.saturating_mul(2)
+                )
+            }
+            _ => "Evaluate fewer batches, or more rarely; this saves time, the peak stays".to_owned(),
+        };
+        self.push(Lever::EvaluationLess, text, None, ALL);
+    }
+
+    pub(super) fn compile_off(&mut self) {
+        let uses = self.case.facts.is_on(Key::Compile) == Some(true)
+            || self.case.frames.iter().any(|frame| {
+                frame.file.contains("_inductor")
+                    || frame.file.contains("_dynamo")
+                    || frame.file.contains("torchinductor")
+            });
+        if uses {
+            self.push(
+                Lever::CompileOff,
+                "Turn torch.compile off for a try, or leave max-autotune and reduce-overhead for its default mode: \
+                 compiled graphs may \
+                 hold more at once",
+                None,
+                ALL,
+            );
+        }
+    }
+
+    pub(super) fn precision(&mut self) {
+        let facts = self.case.facts;
+        let no_bf16 = facts.log.remarks.iter().any(|remark| remark.kind == "no_bf16");
+        let is_set =
+            facts.is_nanogpt() || [Key::Bf16, Key::Fp16, Key::Dtype].into_iter().any(|key| facts.find(key).is_some());
+        if is_set && facts.dtype().is_some_and(|dtype| dtype != FP32) && !no_bf16 {
+            return;
+        }
+        let kind = if no_bf16 {
+            "fp16 with a GradScaler (the card has no bf16)"
+        } else {
+            "bf16 (fp16 with a GradScaler where the card has no bf16)"
+        };
+        self.push(
+            Lever::Precision,
+            format!("Compute in {kind} under torch.autocast: about half the memory of activations"),
+            None,
+            NOT_NUMBERS,
+        );
+    }
+
+    pub(super) fn spill(&mut self) {
+        let case = self.case;
+        let moments = case
+            .model
+            .map(|model| model.parameters)
+            .or(case.facts.log.parameters)
+            .map(|count| Bytes(count.saturating_mul(8)));
+        let peak = case
+            .model
+            .zip(case.facts.batch())
+            .zip(moments)
+            .map(|((model, batch), moments)| model.peak(batch).saturating_sub(moments));
+        let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
+        self.push(
+            Lever::Spill,
+            format!(
+                "Keep the optimizer's moments{size} in the machine's memory, or saved activations (save_on_cpu); slower"
+            ),
+            peak,
+            ALL,
+        );
+    }
+}
+
+/// Half, or less where the figures ask for it.
+fn smaller_evaluation_batch(case: &Case<'_>, batch: u64) -> u64 {
+    let mut smaller = batch / 2;
+    if let (Some(needed), Some(target)) = (case.needed(), case.target()) {
+        while smaller > 1
+            && u128::from(needed.get()) * u128::from(smaller) / u128::from(batch) > u128::from(target.get())
+        {
+            smaller /= 2;
+        }
+    }
+    smaller.max(1)
+}

@@ -1,0 +1,105 @@
+//! What to do, in the order of what it gains against what it costs.
+
+mod device;
+mod host;
+mod levers;
+mod plan;
+
+use lowtide_core::Bytes;
+use lowtide_oom::{Oom, Place};
+
+use crate::cause::Judgement;
+use crate::facts::Facts;
+use crate::model::Model;
+use crate::patch::Patch;
+use crate::traceback::Frame;
+use crate::verdict::{Activity, Advice, Culprit, Lever};
+
+/// All that is known of an event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case<'a> {
+    pub(crate) oom: &'a Oom,
+    pub(crate) judgement: &'a Judgement,
+    pub(crate) activity: Option<Activity>,
+    pub(crate) before_first_step: bool,
+    pub(crate) facts: &'a Facts<'a>,
+    pub(crate) model: Option<Model>,
+    pub(crate) culprit: Option<&'a Culprit>,
+    pub(crate) frames: &'a [Frame],
+}
+
+/// Advice, the patch for the first of it that has one, and what is to be said of the configuration.
+pub(crate) fn advise(case: &Case<'_>) -> (Vec<Advice>, Option<Patch>, Vec<String>) {
+    let mut list = List { case: *case, advice: Vec::new(), patch: None, notes: Vec::new(), stale: case.stale() };
+    if let Some(why) = &list.stale {
+        list.notes.push(why.clone());
+    }
+    match case.oom.place {
+        Place::Host => list.host(),
+        Place::Device => list.device(),
+    }
+    list.what_fits_first();
+    (list.advice, list.patch, list.notes)
+}
+
+/// Whether a piece of advice keeps what it should.
+#[derive(Clone, Copy)]
+struct Keeps {
+    batch: bool,
+    model: bool,
+    numbers: bool,
+}
+
+const ALL: Keeps = Keeps { batch: true, model: true, numbers: true };
+const NOT_NUMBERS: Keeps = Keeps { numbers: false, ..ALL };
+const NOT_MODEL: Keeps = Keeps { batch: true, model: false, numbers: false };
+
+struct List<'a> {
+    case: Case<'a>,
+    advice: Vec<Advice>,
+    patch: Option<Patch>,
+    notes: Vec<String>,
+    stale: Option<String>,
+}
+
+impl List<'_> {
+    pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, peak: Option<Bytes>, keeps: Keeps) {
+        if self.advice.iter().any(|advice| advice.lever == lever) {
+            return;
+        }
+        self.advice.push(Advice {
+            lever,
+            text: text.into(),
+            expected_peak_bytes: peak,
+            same_effective_batch: keeps.batch,
+            same_model: keeps.model,
+            same_numbers: keeps.numbers,
+        });
+    }
+
+    pub(super) fn offer(&mut self, patch: Option<Patch>) {
+        if self.patch.is_none() && self.stale.is_none() {
+            self.patch = patch;
+        }
+    }
+
+    /// Behind the levers that may be enough come those that alone are not, then those that only save time; what changes
+    /// the model stays last.
+    pub(super) fn what_fits_first(&mut self) {
+        let Some(target) = self.case.target() else { return };
+        self.advice.sort_by_key(|advice| {
+            let too_much = advice.expected_peak_bytes.is_some_and(|peak| peak > target);
+            let saves_no_memory = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff);
+            match advice.same_model && advice.same_effective_batch {
+                true if saves_no_memory => 2,
+                true => u8::from(too_much),
+                false => 3,
+            }
+        });
+        for advice in
+            self.advice.iter_mut().filter(|advice| advice.expected_peak_bytes.is_some_and(|peak| peak > target))
+        {
+            advice.text.push_str(" (not enough alone)");
+        }
+    }
+}

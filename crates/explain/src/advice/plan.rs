@@ -1,0 +1,90 @@
+//! What is known of a case, and the micro-batch that is expected to fit.
+
+use lowtide_core::Bytes;
+
+use super::Case;
+use crate::culprit::allocation;
+use crate::facts::Key;
+use crate::verdict::Cause;
+
+impl Case<'_> {
+    pub(super) fn has(&self, cause: Cause) -> bool {
+        self.judgement.cause == cause || self.judgement.contributing.contains(&cause)
+    }
+
+    pub(super) fn is_language_model(&self) -> bool {
+        self.model.is_some() || self.culprit.is_some_and(|culprit| culprit.name.contains("logits"))
+    }
+
+    /// What may be used: nineteen twentieths of what this process can have.
+    pub(super) fn target(&self) -> Option<Bytes> {
+        self.judgement.available.map(|available| Bytes(available.get() / 20 * 19))
+    }
+
+    /// The need at the moment of failure, where the figures give it.
+    pub(super) fn needed(&self) -> Option<Bytes> {
+        // Where the allocator's figure is missing, the process's is a little more than it.
+        Some(self.oom.allocated.or(self.oom.in_use)?.saturating_add(self.oom.requested?))
+    }
+
+    /// Why the configuration is not the one of this log, where it is not.
+    pub(super) fn stale(&self) -> Option<String> {
+        let (config, setting) = self.facts.find(Key::Batch)?;
+        let batch = self.facts.batch()?;
+        if let Some(logged) = self.facts.log.number(Key::Batch).filter(|logged| *logged != batch) {
+            return Some(format!(
+                "{}: {} is {batch}, but the log is of a run with {logged}: no patch for a configuration of another run",
+                config.name,
+                setting.path.join(".")
+            ));
+        }
+        let sequence = self.facts.sequence()?;
+        let tokens = self.frames.iter().rev().find_map(|frame| {
+            let (shape, _) = allocation(&frame.code)?;
+            let is_logits = shape.len() >= 2 && shape.last().copied() == self.facts.vocabulary();
+            is_logits
+                .then(|| shape[..shape.len() - 1].iter().fold(1_u64, |product, size| product.saturating_mul(*size)))
+        });
+        let expected = batch.saturating_mul(sequence);
+        tokens.filter(|tokens| *tokens != expected).map(|tokens| {
+            format!(
+                "{}: {batch} x {sequence} are {expected} tokens, but the log is of a run with {tokens} at once: no \
+                 patch for a \
+                 configuration of another run",
+                config.name
+            )
+        })
+    }
+
+    /// The largest micro-batch that divides the batch and is expected to fit, with its peak.
+    pub(super) fn plan(&self) -> Option<(u64, u64, Option<Bytes>)> {
+        let batch = self.facts.batch().filter(|batch| *batch > 1)?;
+        let divisors = (1..batch).rev().filter(|micro| batch.is_multiple_of(*micro));
+        let fixed =
+            self.model.map(|model| model.fixed()).or_else(|| Some(self.facts.log.parameters?.saturating_mul(16)));
+        let mut chosen = None;
+        for micro in divisors {
+            let by_model = self.model.map(|model| model.peak(micro));
+            let by_log = self.needed().zip(fixed).map(|(needed, fixed)| {
+                let moving = needed.get().saturating_sub(fixed);
+                Bytes(fixed.saturating_add((u128::from(moving) * u128::from(micro) / u128::from(batch)) as u64))
+            });
+            let peak = match (by_model, by_log) {
+                (Some(one), Some(other)) => Some(one.max(other)),
+                (one, other) => one.or(other),
+            };
+            // Without the fixed part, all of what was in use is taken to go down with the batch.
+            let expected = peak.or_else(|| {
+                self.needed()
+                    .map(|needed| Bytes((u128::from(needed.get()) * u128::from(micro) / u128::from(batch)) as u64))
+            });
+            chosen = Some((micro, peak));
+            match (expected, self.target()) {
+                (Some(expected), Some(target)) if expected > target => {}
+                _ => break,
+            }
+        }
+        let (micro, peak) = chosen?;
+        Some((micro, self.facts.accumulation().saturating_mul(batch / micro), peak))
+    }
+}

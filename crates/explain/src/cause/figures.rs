@@ -1,0 +1,85 @@
+//! The figures of a device, one derived from the others where it is missing.
+
+use lowtide_core::Bytes;
+use lowtide_oom::{Oom, ProcessUse};
+
+use super::CONTEXT;
+use crate::verdict::Holder;
+
+/// What the figures of a device say, one derived from the others where it is missing.
+pub(super) struct Figures {
+    pub(super) tried: Bytes,
+    pub(super) capacity: Option<Bytes>,
+    pub(super) free: Option<Bytes>,
+    pub(super) allocated: Option<Bytes>,
+    pub(super) idle: Option<Bytes>,
+    pub(super) limit: Option<Bytes>,
+    pub(super) others: Option<Bytes>,
+    /// Whether what others hold may be this process's own, outside its allocator: the message does not say what it holds.
+    pub(super) others_may_be_own: bool,
+    pub(super) outside: Option<Bytes>,
+    pub(super) holders: Vec<Holder>,
+}
+
+/// The figures of a message, and what follows from them.
+pub(super) fn figures(oom: &Oom, tried: Bytes) -> Figures {
+    let idle = oom.reserved_unallocated_or_derived();
+    let reserved = oom.reserved.or_else(|| Some(oom.allocated?.saturating_add(idle?)));
+    let (own, holders) = own_process(oom, reserved);
+    let capacity = oom.capacity;
+    let named = holders.iter().filter_map(|holder| holder.used_bytes).fold(Bytes::ZERO, Bytes::saturating_add);
+    // What the figures leave over is others' too: containers do not see each other's processes.
+    let left_over = own.and_then(|own| Some(capacity?.saturating_sub(oom.free?).saturating_sub(own)));
+    // Without a figure for this process, its context counts as a usual one.
+    let beyond_context = || {
+        let used = capacity?.saturating_sub(oom.free?).saturating_sub(reserved?);
+        Some(used.saturating_sub(Bytes(CONTEXT))).filter(|left| !left.is_zero())
+    };
+    let others_may_be_own = own.is_none() && named.is_zero();
+    let others = match left_over {
+        Some(left) => Some(left.max(named)),
+        None if others_may_be_own => beyond_context(),
+        None => Some(named),
+    };
+    let outside = oom.outside_allocator.or_else(|| Some(own?.saturating_sub(reserved?)));
+    Figures {
+        tried,
+        capacity,
+        free: oom.free,
+        allocated: oom.allocated,
+        idle,
+        limit: oom.limit,
+        others,
+        others_may_be_own,
+        outside,
+        holders,
+    }
+}
+
+/// What this process holds, and the other processes.
+///
+/// Inside a container a process sees itself as `Process 20398`: the one that holds a little more than the allocator is
+/// taken for this one.
+fn own_process(oom: &Oom, reserved: Option<Bytes>) -> (Option<Bytes>, Vec<Holder>) {
+    let holder =
+        |process: &ProcessUse| Holder { pid: process.pid, name: process.name.clone(), used_bytes: process.used };
+    if oom.in_use.is_some() || oom.processes.is_empty() {
+        return (oom.in_use, oom.processes.iter().map(holder).collect());
+    }
+    let is_own = |process: &&ProcessUse| match (process.used, reserved) {
+        // The figures are rounded to two decimals each.
+        (Some(used), Some(reserved)) => {
+            used.get() + (used.get() >> 7) >= reserved.get() && used.get() <= reserved.get().saturating_add(3 * CONTEXT)
+        }
+        _ => false,
+    };
+    let own = oom.processes.iter().filter(is_own).min_by_key(|process| process.used).map(|process| process.pid);
+    let (ours, theirs): (Vec<_>, Vec<_>) = oom.processes.iter().partition(|process| Some(process.pid) == own);
+    (ours.first().and_then(|process| process.used), theirs.into_iter().map(holder).collect())
+}
+
+/// At least a twentieth of the device, and more than a driver keeps for itself.
+pub(super) fn is_large(bytes: Bytes, figures: &Figures) -> bool {
+    let part = figures.capacity.map_or(0, |capacity| capacity.get() / 20);
+    bytes.get() >= part.max(256 << 20)
+}

@@ -1,0 +1,158 @@
+//! What a log tells of its run: settings it prints, the size of the model, remarks.
+
+use crate::config::unquoted;
+use crate::keys::{Key, key_of, whole_number};
+use crate::remark::{Remark, remark};
+
+/// What the log itself tells of the run.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct LogFacts {
+    /// Settings as the log prints them, the last of each.
+    settings: Vec<(Key, String)>,
+    pub(crate) tokens_per_iteration: Option<u64>,
+    pub(crate) parameters: Option<u64>,
+    pub(crate) remarks: Vec<Remark>,
+    /// Whether the log tells of a loss or of an epoch, as it does after the first step.
+    pub(crate) has_progress: bool,
+    /// Height and width of frames, where the log names them.
+    pub(crate) frame: Option<(u64, u64)>,
+}
+
+impl LogFacts {
+    /// Looks at some lines of the log.
+    pub(crate) fn note(&mut self, text: &str) {
+        for line in text.lines().filter(|line| line.len() < 2000) {
+            if let Some(remark) = remark(line)
+                && self.remarks.len() < 16
+                && !self.remarks.iter().any(|known| known.kind == remark.kind)
+            {
+                self.remarks.push(remark);
+            }
+            self.note_setting(line);
+            if let Some((_, rest)) = line.split_once("tokens per iteration will be: ") {
+                self.tokens_per_iteration = whole_number(rest.trim());
+            }
+            self.parameters = parameters(line).or(self.parameters);
+            self.frame = frame(line).or(self.frame);
+            self.has_progress |= tells_of_progress(line);
+        }
+    }
+
+    /// `batch_size = 64`, `Overriding: batch_size = 64`, `  batch_size: 64`: nanoGPT and many others print their
+    /// settings.
+    fn note_setting(&mut self, line: &str) {
+        let line = line.trim().trim_start_matches("Overriding: ");
+        let Some((name, value)) =
+            line.split_once(" = ").or_else(|| line.split_once(": ")).or_else(|| line.split_once('='))
+        else {
+            return;
+        };
+        let Some((key, _)) = key_of(name.trim().trim_matches(['"', '\''])) else { return };
+        let value = value.split('#').next().unwrap_or_default().trim().trim_end_matches(',');
+        if value.is_empty() || value.len() > 64 {
+            return;
+        }
+        let value = unquoted(value).to_owned();
+        match self.settings.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, old)) => *old = value,
+            None => self.settings.push((key, value)),
+        }
+    }
+
+    pub(crate) fn text(&self, key: Key) -> Option<&str> {
+        self.settings.iter().find(|(known, _)| *known == key).map(|(_, value)| &**value)
+    }
+
+    pub(crate) fn number(&self, key: Key) -> Option<u64> {
+        self.text(key).and_then(whole_number)
+    }
+}
+
+/// `loss 2.31`, `loss: 2.31`, `epoch 3`, `Epoch=3`.
+fn tells_of_progress(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    ["loss", "epoch"].iter().any(|word| {
+        lower.match_indices(word).any(|(at, _)| {
+            let rest = lower[at + word.len()..].trim_start_matches([' ', ':', '=', '\'', '"']);
+            rest.starts_with(|c: char| c.is_ascii_digit()) && rest.len() < lower.len() - at - word.len()
+        })
+    })
+}
+
+/// `number of parameters: 123.59M`, `27.8M params`, `with 124,354,560 parameters`.
+fn parameters(line: &str) -> Option<u64> {
+    let lower = line.to_ascii_lowercase();
+    let says = [
+        "number of parameters",
+        "parameters:",
+        "params:",
+        "m parameters",
+        "m params",
+        "b parameters",
+        "b params",
+        " parameters",
+    ];
+    if !lower.contains("param") || lower.contains("tensors") || !says.iter().any(|words| lower.contains(words)) {
+        return None;
+    }
+    lower.split(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | '=' | ':')).find_map(|word| {
+        let (digits, scale) = match word.char_indices().next_back()? {
+            (at, 'm') => (&word[..at], 1e6),
+            (at, 'b') => (&word[..at], 1e9),
+            _ => (word, 1.0),
+        };
+        let number: f64 = digits.replace(',', "").parse().ok()?;
+        let count = number * scale;
+        (count.is_finite() && (1e5..1e13).contains(&count)).then_some(count as u64)
+    })
+}
+
+/// `1920x1080` in a line about frames, as height and width.
+fn frame(line: &str) -> Option<(u64, u64)> {
+    let lower = line.to_ascii_lowercase();
+    if !["frame", "resolution", "image", "full-res", "full res", "video", "val"].iter().any(|word| lower.contains(word))
+    {
+        return None;
+    }
+    for (at, cross) in lower.match_indices(['x', '×']) {
+        let before = lower[..at].trim_end();
+        let start = before
+            .rfind(|c: char| !c.is_ascii_digit())
+            .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
+        let after = lower[at + cross.len()..].trim_start();
+        let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        if let (Ok(width), Ok(height)) = (before[start..].parse::<u64>(), after[..end].parse::<u64>())
+            && (64..=16_384).contains(&width)
+            && (64..=16_384).contains(&height)
+        {
+            return Some((height, width));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_logs_tell() {
+        let mut facts = LogFacts::default();
+        facts.note(
+            "Overriding config with config/a.py:\nbatch_size = 64 # x\ntokens per iteration will be: \
+            65,536\nnumber of parameters: 123.59M\nval frames 1920x1080\n",
+        );
+        assert_eq!(facts.number(Key::Batch), Some(64));
+        assert_eq!(facts.tokens_per_iteration, Some(65_536));
+        assert_eq!(facts.parameters, Some(123_590_000));
+        assert_eq!(facts.frame, Some((1080, 1920)));
+    }
+
+    #[test]
+    fn numbers_and_products() {
+        assert_eq!(whole_number("5 * 8"), Some(40));
+        assert_eq!(whole_number("1_000"), Some(1000));
+        assert_eq!(whole_number("x"), None);
+        assert_eq!(whole_number(&"9*".repeat(40)), None);
+    }
+}
