@@ -291,8 +291,9 @@ fn section(text: &mut String, heading: &str, paragraphs: &[String]) {
 
 /// A line broken at blanks; what goes on stands under the first word, past a number.
 fn wrapped(line: &str) -> Vec<String> {
-    let mark = line.bytes().take_while(|byte| byte.is_ascii_digit() || b". ".contains(byte)).count();
-    let indent = if line[..mark].ends_with(' ') { mark } else { 0 };
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    let blanks = line.bytes().take_while(|byte| *byte == b' ').count();
+    let indent = if digits > 0 && line[digits..].starts_with(". ") { digits + 2 } else { blanks };
     let mut lines = vec![line[..indent].to_owned()];
     let mut is_new = true;
     // Blanks between words stay: tables are aligned by them.

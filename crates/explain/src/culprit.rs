@@ -15,10 +15,31 @@ pub(crate) fn culprit(event: &Event, facts: &Facts<'_>, activity: Option<Activit
     if event.oom.place == Place::Host {
         return from_message(event).or_else(|| host(event, activity));
     }
+    if event.oom.source != Source::Allocator {
+        return from_library(event);
+    }
     from_code(event, facts)
         .or_else(|| from_settings(event, facts, activity))
         .or_else(|| from_frames(event, facts, activity))
         .or_else(|| from_names(event))
+}
+
+/// What libraries ask the driver for by themselves.
+fn from_library(event: &Event) -> Option<Culprit> {
+    let name = match event.oom.source {
+        Source::Blas => "the handle and the workspace of cuBLAS",
+        Source::Dnn => "the workspace of cuDNN",
+        Source::Collectives => "the buffers of NCCL",
+        _ => return None,
+    };
+    Some(Culprit {
+        name: name.to_owned(),
+        shape: Vec::new(),
+        dtype: None,
+        bytes: event.oom.requested,
+        how: "the message is the library's".to_owned(),
+        certainty: 0.7,
+    })
 }
 
 /// Whether a tensor of so many bytes is a request that is printed as `tried`: rounded to 2 MiB, printed with two

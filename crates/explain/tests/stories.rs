@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use lowtide_explain::{Context, Reader, Verdict};
+use lowtide_explain::{Cause, Context, Lever, Reader, Verdict};
 
 struct Story {
     name: String,
@@ -85,6 +85,22 @@ fn one_event_is_told_once() {
             _ => usize::from(story.cause != "none"),
         };
         assert_eq!(story.verdicts.len(), expected, "{}", story.name);
+    }
+}
+
+#[test]
+fn what_mends_the_cause_comes_first() {
+    for story in stories() {
+        let Some(verdict) = story.verdicts.first() else { continue };
+        let first = verdict.advice[0].lever;
+        let expected = match verdict.cause {
+            Cause::OtherProcess => Lever::EndOtherProcess,
+            Cause::Limit => Lever::RaiseLimit,
+            Cause::Fragmentation => Lever::ExpandableSegments,
+            Cause::OutsideAllocator => Lever::LeaveRoom,
+            Cause::Need | Cause::HostMemory => continue,
+        };
+        assert_eq!(first, expected, "{}", story.name);
     }
 }
 

@@ -52,9 +52,6 @@ impl List<'_> {
         self.contributors();
         self.evaluate_less();
         self.compile_off();
-        if !frames {
-            self.micro_batch();
-        }
         self.precision();
     }
 

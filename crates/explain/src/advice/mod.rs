@@ -13,7 +13,7 @@ use crate::facts::Facts;
 use crate::model::Model;
 use crate::patch::Patch;
 use crate::traceback::Frame;
-use crate::verdict::{Activity, Advice, Culprit, Lever};
+use crate::verdict::{Activity, Advice, Cause, Culprit, Lever};
 
 /// All that is known of an event.
 #[derive(Debug, Clone, Copy)]
@@ -87,18 +87,25 @@ impl List<'_> {
     /// the model stays last.
     pub(super) fn what_fits_first(&mut self) {
         let Some(target) = self.case.target() else { return };
+        let is_fragmented = self.case.judgement.cause == Cause::Fragmentation;
+        let too_much = |advice: &Advice| {
+            // These make more room, or mend what stood in the way: what there is now says nothing about them.
+            let is_enough = match advice.lever {
+                Lever::EndOtherProcess | Lever::RaiseLimit => true,
+                Lever::ExpandableSegments => is_fragmented,
+                _ => false,
+            };
+            !is_enough && advice.expected_peak_bytes.is_some_and(|peak| peak > target)
+        };
         self.advice.sort_by_key(|advice| {
-            let too_much = advice.expected_peak_bytes.is_some_and(|peak| peak > target);
             let saves_no_memory = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff);
             match advice.same_model && advice.same_effective_batch {
                 true if saves_no_memory => 2,
-                true => u8::from(too_much),
+                true => u8::from(too_much(advice)),
                 false => 3,
             }
         });
-        for advice in
-            self.advice.iter_mut().filter(|advice| advice.expected_peak_bytes.is_some_and(|peak| peak > target))
-        {
+        for advice in self.advice.iter_mut().filter(|advice| too_much(advice)) {
             advice.text.push_str(" (not enough alone)");
         }
     }

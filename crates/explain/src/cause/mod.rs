@@ -336,7 +336,7 @@ fn host(event: &Event) -> Judgement {
         .map(|process| Holder { pid: process.pid, name: process.name.clone(), used_bytes: process.used })
         .collect();
     for (_, message) in event.also.iter().take(2) {
-        let short: String = message.chars().take(160).collect();
+        let short: String = message.chars().take(100).collect();
         judgement.evidence.push(format!("the log also says: {short}"));
     }
     judgement
