@@ -11,6 +11,16 @@
 //! **Where to start reading.** `reader.rs` walks the log; `event.rs` joins what the log says several times into one
 //! event; `cause/` holds the arithmetic; `config/` reads settings with the place of each, `facts.rs` says what they
 //! mean, and `culprit.rs`, `advice/` and `patch.rs` work with both.
+//!
+//! ```
+//! use lowtide_explain::{Cause, Context, explain};
+//!
+//! let log = b"step 7 loss 2.1\nCUDA out of memory. Tried to allocate 3.00 GiB (GPU 0; 23.70 GiB total capacity; \
+//!             14.90 GiB already allocated; 1.10 GiB free; 21.80 GiB reserved in total by PyTorch)\n";
+//! let verdicts = explain(log, &Context::default());
+//! assert_eq!(verdicts[0].cause, Cause::Fragmentation);
+//! assert_eq!(verdicts[0].step, Some(7));
+//! ```
 
 mod advice;
 mod cause;
