@@ -133,6 +133,19 @@ impl Levels {
         self.statistic(files, name)
     }
 
+    /// How many processes of the process's group the kernel ended for want of memory, for whichever limit.
+    pub(crate) fn oom_kills(&self, files: &mut Files) -> Result<u64, Missing> {
+        let name = match self.version {
+            CgroupVersion::V1 => "memory.oom_control",
+            CgroupVersion::V2 => "memory.events",
+        };
+        let place = format!("{}/{name}", self.folders[0]);
+        let text = files.read(&place)?;
+        text.lines()
+            .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+            .ok_or_else(|| Missing::malformed(&place, "no oom_kill"))
+    }
+
     fn statistic(&self, files: &mut Files, name: &str) -> Result<u64, Missing> {
         let place = format!("{}/memory.stat", self.folders[0]);
         let text = files.read(&place)?;

@@ -44,6 +44,15 @@ impl HostSampler {
             .unwrap_or(Host { used_bytes: machine.used_bytes(), total_bytes: machine.total_bytes }))
     }
 
+    /// How many processes of this process's control group the kernel has ended for want of memory.
+    ///
+    /// # Errors
+    ///
+    /// There is no control group, or its kernel does not count.
+    pub fn oom_kills(&mut self) -> Result<u64, Missing> {
+        self.levels.as_ref().map_err(Clone::clone)?.oom_kills(&mut self.files)
+    }
+
     /// The group that leaves less than the machine has, where there is one.
     fn limited(&mut self, machine: u64) -> Option<Host> {
         let levels = self.levels.as_ref().ok()?;

@@ -30,7 +30,7 @@ pub use detail::{CardProcesses, Detail, GpuProcess, ProcessDetail};
 pub use gpu::{Gpu, GpuMemory, Gpus};
 pub use host::{Host, HostSampler};
 pub use machine::{Machine, Pressure, Stall};
-pub use process::{Children, Process};
+pub use process::{Children, Process, processes_below};
 pub use reading::{Cause, Missing, Reading};
 pub use sample::Sample;
 pub use sampler::{Options, Sampler};

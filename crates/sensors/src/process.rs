@@ -1,6 +1,7 @@
 //! A process and its children, as `/proc` shows them.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +93,12 @@ impl Started {
             .map(Self)
             .ok_or_else(|| Missing::malformed(&place, "no time of start"))
     }
+}
+
+/// Every process below `process`, without itself, in order; `root` is where `proc` is, usually `/`.
+#[must_use]
+pub fn processes_below(root: &Path, process: u32) -> Vec<u32> {
+    descendants(&mut Files::new(root.to_owned()), process)
 }
 
 /// Every process below `root`, without itself, in order.
