@@ -1,0 +1,112 @@
+//! The batch of a step, and the smaller pieces in which it can be computed.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A batch as training scripts have it: so many samples at once, so many times before a step of the optimizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Batch {
+    /// Samples computed at once.
+    pub micro: u64,
+    /// Micro-batches before a step of the optimizer.
+    pub accum: u64,
+}
+
+impl Batch {
+    /// A batch; `None` where a number is 0 or the product is too large.
+    #[must_use]
+    pub fn new(micro: u64, accum: u64) -> Option<Self> {
+        let batch = Self { micro, accum };
+        (micro > 0 && accum > 0 && micro.checked_mul(accum).is_some()).then_some(batch)
+    }
+
+    /// The samples of a step, which every rung keeps.
+    #[must_use]
+    pub fn effective(self) -> u64 {
+        self.micro * self.accum
+    }
+
+    /// The batch itself, then each rung below it: the micro-batch at most half of the one before, the effective batch
+    /// the same.
+    ///
+    /// Only divisors of the effective batch are taken, so that the product is exact. Accumulation stays a multiple of
+    /// `group`, the number of processes that share it out, where it is one to begin with.
+    #[must_use]
+    pub fn rungs(self, group: u64) -> Vec<Self> {
+        let effective = self.effective();
+        let group = if group > 0 && self.accum.is_multiple_of(group) { group } else { 1 };
+        let mut rungs = vec![self];
+        let mut micro = self.micro / 2;
+        while micro > 0 {
+            let accum = effective / micro;
+            if effective.is_multiple_of(micro) && accum.is_multiple_of(group) {
+                rungs.push(Self { micro, accum });
+                micro /= 2;
+            } else {
+                micro -= 1;
+            }
+        }
+        rungs
+    }
+}
+
+impl fmt::Display for Batch {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} x {}", self.micro, self.accum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn told(micro: u64, accum: u64, group: u64) -> String {
+        let rungs = Batch { micro, accum }.rungs(group);
+        rungs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn each_rung_is_half_or_less() {
+        let cases = [
+            (64, 1, 1, "64 x 1, 32 x 2, 16 x 4, 8 x 8, 4 x 16, 2 x 32, 1 x 64"),
+            (12, 5, 1, "12 x 5, 6 x 10, 3 x 20, 1 x 60"),
+            (7, 1, 1, "7 x 1, 1 x 7"),
+            (1, 32, 1, "1 x 32"),
+            // nanoGPT's own: 40 for 8 processes.
+            (12, 40, 8, "12 x 40, 6 x 80, 3 x 160, 1 x 480"),
+            // 5 is no multiple of 2 to begin with: such a script does not share it out.
+            (4, 5, 2, "4 x 5, 2 x 10, 1 x 20"),
+            // 8 x 3 of 3 processes: 4 x 6, 2 x 12 and 1 x 24 are multiples of 3.
+            (8, 3, 3, "8 x 3, 4 x 6, 2 x 12, 1 x 24"),
+            (6, 4, 4, "6 x 4, 3 x 8, 1 x 24"),
+        ];
+        for (micro, accum, group, expected) in cases {
+            assert_eq!(told(micro, accum, group), expected);
+        }
+    }
+
+    #[test]
+    fn nothing_is_no_batch() {
+        assert_eq!((Batch::new(0, 4), Batch::new(4, 0), Batch::new(u64::MAX, 2)), (None, None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn the_effective_batch_is_kept(micro in 1_u64..3000, accum in 1_u64..300, group in 0_u64..9) {
+            let first = Batch { micro, accum };
+            let rungs = first.rungs(group);
+            prop_assert_eq!(rungs[0], first);
+            for pair in rungs.windows(2) {
+                prop_assert_eq!(pair[1].effective(), first.effective());
+                prop_assert!(pair[1].micro <= pair[0].micro / 2);
+                if group > 0 && accum % group == 0 {
+                    prop_assert_eq!(pair[1].accum % group, 0);
+                }
+            }
+            prop_assert!(rungs.last().is_some_and(|last| last.micro == 1));
+        }
+    }
+}

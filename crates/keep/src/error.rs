@@ -1,0 +1,100 @@
+//! Why a command is not run, or not run to its end.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why a command is not run, or not run to its end.
+#[derive(Debug, Error)]
+pub enum KeepError {
+    /// The command's program is not there.
+    #[error("{program}: no such command")]
+    NotFound {
+        /// Its name as it was given.
+        program: String,
+    },
+    /// The command's program is there and cannot be run.
+    #[error("{program} cannot be run: {error}")]
+    NotExecutable {
+        /// Its name as it was given.
+        program: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A template that cannot be filled.
+    #[error("template `{template}`: {detail}")]
+    Template {
+        /// The template as it was given.
+        template: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The batch of the command is needed for its rungs, and is not known.
+    #[error("the batch of this command is not known: {detail}")]
+    Batch {
+        /// What was looked for.
+        detail: String,
+    },
+    /// A configuration file that cannot be changed as a rung wants it.
+    #[error("{}: {detail}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A file or folder of the run's own.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The system refused something that every run needs.
+    #[error("{what}: {error}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Processes of a start that memory ran out in do not end, so that their memory is not free.
+    #[error("processes of the last start do not end, not even by SIGKILL: {pids:?}")]
+    Stuck {
+        /// Their numbers.
+        pids: Vec<u32>,
+    },
+}
+
+impl KeepError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NotFound { .. } => Some("the command stands after `--`, as it would be typed without lowtide"),
+            Self::NotExecutable { .. } => {
+                Some("`chmod +x` it, or name the program that runs it: `-- python3 train.py`")
+            }
+            Self::Template { .. } => {
+                Some("for example: --rung '--batch_size={micro} --gradient_accumulation_steps={accum}'")
+            }
+            Self::Batch { .. } => Some("say it with --batch N, and --accum M where gradients are accumulated"),
+            Self::Config { .. } => Some("name keys as they stand in the file: --rung-config 'batch_size={micro}'"),
+            Self::Stuck { .. } => Some("they wait inside the kernel, often for a driver; `ps` shows them in state D"),
+            Self::File { .. } | Self::System { .. } => None,
+        }
+    }
+
+    /// The exit code that a shell would give for it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } => 127,
+            Self::NotExecutable { .. } => 126,
+            Self::Stuck { .. } => 3,
+            _ => 2,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Passes a command's output on, with a copy into its log.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::{Mutex, PoisonError};
+
+use crate::log::{Log, WholeLines};
+
+/// As much as a pipe holds at most for ordinary users, so that one call moves all that is there.
+pub(crate) const BUFFER: usize = 1 << 20;
+
+/// Copies until the other side is closed.
+///
+/// Where nobody takes the output any more, copying ends: the command's next write then fails, as it would without us.
+pub(crate) fn pass(mut from: impl Read, mut to: impl Write, log: &Mutex<Log>) {
+    let mut buffer = vec![0; BUFFER];
+    let mut lines = WholeLines::default();
+    let note = |bytes: &[u8]| log.lock().unwrap_or_else(PoisonError::into_inner).take(bytes);
+    loop {
+        let size = match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(size) => size,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            // The far side of a pseudo-terminal is closed: EIO.
+            Err(_) => break,
+        };
+        let bytes = &buffer[..size];
+        lines.pass(bytes, note);
+        if taken(&mut to, bytes).is_err() {
+            break;
+        }
+    }
+    lines.finish(note);
+}
+
+/// Writes all, also to an output that somebody else has set to not wait.
+fn taken(to: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(size) => bytes = &bytes[size..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+            Err(error) => return Err(error),
+        }
+    }
+    to.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Closed;
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_passes_is_the_same_in_both_places() {
+        let text = "a line\nand another".repeat(200_000);
+        let log = Mutex::new(Log::new(tempfile::tempfile().unwrap()));
+        let mut to = Vec::new();
+        pass(text.as_bytes(), &mut to, &log);
+        assert_eq!(to, text.as_bytes());
+        assert_eq!(log.lock().unwrap().bytes(), text.len() as u64);
+    }
+
+    #[test]
+    fn it_ends_where_nobody_listens() {
+        let log = Mutex::new(Log::new(tempfile::tempfile().unwrap()));
+        pass(io::repeat(b'y'), Closed, &log);
+        assert!(log.lock().unwrap().bytes() > 0);
+    }
+}

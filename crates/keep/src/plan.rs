@@ -1,0 +1,453 @@
+//! What is to be run: the command of each rung, its environment, and how it goes on from a checkpoint.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::config_file::Language;
+use crate::preset::{group, number, script};
+use crate::template::{Values, current};
+use crate::{Batch, KeepError, Preset, Surroundings, Template};
+
+/// What was asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The command, its program first.
+    pub command: Vec<OsString>,
+    /// The trainer whose flags a rung changes; looked for where it is not given.
+    pub preset: Option<Preset>,
+    /// What a rung changes on the command line.
+    pub rung: Option<String>,
+    /// What a rung changes in the environment.
+    pub rung_environment: Option<String>,
+    /// The configuration file, as the command line names it, that a rung changes, and how.
+    pub rung_config: Option<(PathBuf, String)>,
+    /// The micro-batch, where the command line does not say it.
+    pub micro: Option<u64>,
+    /// Accumulation, where the command line does not say it.
+    pub accum: Option<u64>,
+    /// What is put on the command line to go on from a checkpoint.
+    pub resume_with: Option<String>,
+    /// Where checkpoints are.
+    pub checkpoints: Option<String>,
+}
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    command: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    preset: Option<Preset>,
+    group: u64,
+    recipe: Recipe,
+    rungs: Vec<Batch>,
+    resume: Option<(Template, String)>,
+}
+
+/// What a rung changes.
+#[derive(Debug, Clone, Default)]
+struct Recipe {
+    words: Option<Template>,
+    environment: Option<Template>,
+    config: Option<Config>,
+}
+
+/// A configuration file that a rung changes: a copy is changed, and the command gets the copy.
+#[derive(Debug, Clone)]
+struct Config {
+    path: PathBuf,
+    language: Language,
+    text: String,
+    template: Template,
+}
+
+/// One start of the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The command, its program first.
+    pub command: Vec<OsString>,
+    /// Variables besides those that are there.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The configuration file to be written first.
+    pub file: Option<(PathBuf, String)>,
+}
+
+/// The variable by which PyTorch's allocator is told to grow its segments instead of leaving gaps between them.
+const ALLOCATOR: (&str, &str) = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+/// Variables by which a person chooses that for themselves.
+const ALLOCATOR_CHOSEN: [&str; 3] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"];
+
+impl Plan {
+    /// Finds out what is to be run.
+    ///
+    /// # Errors
+    ///
+    /// A template or a file cannot be used, or rungs are asked for and the batch is not known.
+    pub fn make(request: Request, around: &Surroundings<'_>) -> Result<Self, KeepError> {
+        let recipe = Recipe::read(&request, around)?;
+        let given = recipe.words.is_some() || recipe.environment.is_some() || recipe.config.is_some();
+        let preset = match request.preset {
+            Some(preset) => Some(preset),
+            None if given => None,
+            None => Preset::find(&request.command, around),
+        };
+        let recipe = match preset {
+            Some(preset) if !given => Recipe { words: Some(preset.template()), ..recipe },
+            _ => recipe,
+        };
+        recipe.keeps_the_batch(&request)?;
+        let group = group(&request.command, around);
+        let batch = batch(&request, &recipe, preset, around);
+        let rungs = match batch {
+            Ok(batch) => batch.rungs(if preset.is_none_or(Preset::shares_accumulation) { group } else { 1 }),
+            // A trainer that was only found, not named: it is run as it is.
+            Err(_) if request.preset.is_none() && !given => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let chosen = ALLOCATOR_CHOSEN.iter().any(|name| (around.variable)(name).is_some());
+        let environment = if chosen { Vec::new() } else { vec![(ALLOCATOR.0.into(), ALLOCATOR.1.into())] };
+        let resume = resume(&request)?;
+        Ok(Self { command: request.command, environment, preset, group, recipe, rungs, resume })
+    }
+
+    /// The command as it was given.
+    #[must_use]
+    pub fn command(&self) -> &[OsString] {
+        &self.command
+    }
+
+    /// The trainer that was named or found.
+    #[must_use]
+    pub const fn preset(&self) -> Option<Preset> {
+        self.preset
+    }
+
+    /// The number of processes that share a step.
+    #[must_use]
+    pub const fn group(&self) -> u64 {
+        self.group
+    }
+
+    /// The batch of each rung, the command's own first; empty where nothing can be changed.
+    #[must_use]
+    pub fn rungs(&self) -> &[Batch] {
+        &self.rungs
+    }
+
+    /// Variables that every start gets besides those that are there.
+    #[must_use]
+    pub fn environment(&self) -> &[(OsString, OsString)] {
+        &self.environment
+    }
+
+    /// Whether it is known how to go on from a checkpoint.
+    #[must_use]
+    pub const fn resumes(&self) -> bool {
+        self.resume.is_some()
+    }
+
+    /// A short name for the run, after its script or program.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let path = script(&self.command).or(self.command.first().map(Path::new)).unwrap_or(Path::new("run"));
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let plain =
+            |character: char| if character.is_alphanumeric() || "-_.".contains(character) { character } else { '-' };
+        let name: String = name.chars().map(plain).take(60).collect();
+        if name.trim_matches(['.', '-']).is_empty() { "run".to_owned() } else { name }
+    }
+
+    /// The newest checkpoint that was written since a moment, where it is known how to go on from one. An older one
+    /// is another run's.
+    #[must_use]
+    pub fn checkpoint(&self, since: SystemTime) -> Option<PathBuf> {
+        let (_, pattern) = self.resume.as_ref()?;
+        let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
+        let found = glob::glob(pattern).ok()?.flatten();
+        let found = found.filter_map(|path| Some((written(&path)?, path))).filter(|(time, _)| *time >= since);
+        found.max().map(|(_, path)| path)
+    }
+
+    /// The start of a rung. The first rung is the command as it was given.
+    ///
+    /// # Errors
+    ///
+    /// The configuration file has no such key.
+    pub fn launch(&self, rung: usize, folder: &Path, checkpoint: Option<&Path>) -> Result<Launch, KeepError> {
+        let mut launch = Launch { command: self.command.clone(), environment: self.environment.clone(), file: None };
+        if rung > 0
+            && let Some(batch) = self.rungs.get(rung)
+        {
+            let values = Values { batch: Some(*batch), checkpoint: None };
+            self.recipe.change(&mut launch, values, &folder.join(format!("rung-{rung}")))?;
+        }
+        if let (Some((template, _)), Some(checkpoint)) = (&self.resume, checkpoint) {
+            let values = Values { batch: None, checkpoint: Some(checkpoint.as_os_str()) };
+            launch.command = template.applied(&launch.command, values);
+        }
+        Ok(launch)
+    }
+}
+
+impl Recipe {
+    fn read(request: &Request, around: &Surroundings<'_>) -> Result<Self, KeepError> {
+        let words = request.rung.as_deref().map(Template::read).transpose()?;
+        let environment = request.rung_environment.as_deref().map(named).transpose()?;
+        let config = match &request.rung_config {
+            Some((path, template)) => {
+                let wrong = |detail: &str| KeepError::Config { path: path.clone(), detail: detail.to_owned() };
+                let language = Language::of(path).ok_or_else(|| wrong("neither .py nor .yaml nor .json"))?;
+                let text = (around.read)(path).ok_or_else(|| wrong("cannot be read"))?;
+                if !request.command.iter().any(|word| mentions(word, path)) {
+                    return Err(wrong("the command line does not name this file"));
+                }
+                Some(Config { path: path.clone(), language, text, template: named(template)? })
+            }
+            None => None,
+        };
+        Ok(Self { words, environment, config })
+    }
+
+    fn templates(&self) -> impl Iterator<Item = &Template> {
+        [&self.words, &self.environment]
+            .into_iter()
+            .flatten()
+            .chain(self.config.as_ref().map(|config| &config.template))
+    }
+
+    /// A smaller micro-batch without more accumulation would be another training.
+    fn keeps_the_batch(&self, request: &Request) -> Result<(), KeepError> {
+        let has = |place: &str| self.templates().any(|template| template.has(place));
+        let missing = ["{micro}", "{accum}"].into_iter().find(|place| !has(place));
+        match missing {
+            Some(place) if self.templates().next().is_some() => {
+                let given = [&request.rung, &request.rung_environment].into_iter().flatten().cloned();
+                let given = given.chain(request.rung_config.as_ref().map(|(_, template)| template.clone()));
+                let detail = format!("{place} is missing, without which the effective batch would change");
+                Err(KeepError::Template { template: given.collect::<Vec<_>>().join(" "), detail })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The number that stands where a rung will put another.
+    fn number(&self, place: &str, command: &[OsString], around: &Surroundings<'_>) -> Option<u64> {
+        let typed = || current(command, self.words.as_ref()?.key_of(place)?).and_then(number);
+        let set = || number(&(around.variable)(self.environment.as_ref()?.key_of(place)?)?);
+        let filed = || {
+            let config = self.config.as_ref()?;
+            config.language.number(&config.text, config.template.key_of(place)?)
+        };
+        typed().or_else(set).or_else(filed)
+    }
+
+    fn change(&self, launch: &mut Launch, values: Values<'_>, copy: &Path) -> Result<(), KeepError> {
+        if let Some(template) = &self.words {
+            launch.command = template.applied(&launch.command, values);
+        }
+        if let Some(template) = &self.environment {
+            launch.environment.extend(template.named(values).into_iter().map(|(name, value)| (name.into(), value)));
+        }
+        if let Some(config) = &self.config {
+            let mut text = config.text.clone();
+            for (key, value) in config.template.named(values) {
+                text = config
+                    .language
+                    .changed(&text, &key, &value.to_string_lossy())
+                    .ok_or_else(|| KeepError::Config { path: config.path.clone(), detail: format!("has no {key}") })?;
+            }
+            let copy = copy.with_extension(config.path.extension().unwrap_or_default());
+            for word in &mut launch.command {
+                if mentions(word, &config.path) {
+                    *word = instead(word, &config.path, &copy);
+                }
+            }
+            launch.file = Some((copy, text));
+        }
+        Ok(())
+    }
+}
+
+/// A template of `NAME=value` alone.
+fn named(text: &str) -> Result<Template, KeepError> {
+    let template = Template::read(text)?;
+    match template.not_named() {
+        Some(word) => {
+            let detail = format!("{word} is no NAME=value");
+            Err(KeepError::Template { template: text.to_owned(), detail })
+        }
+        None => Ok(template),
+    }
+}
+
+/// The batch of the command as it was given.
+fn batch(
+    request: &Request,
+    recipe: &Recipe,
+    preset: Option<Preset>,
+    around: &Surroundings<'_>,
+) -> Result<Batch, KeepError> {
+    if recipe.templates().next().is_none() {
+        return Err(KeepError::Batch { detail: "it says nothing of a batch".to_owned() });
+    }
+    let known = preset.map_or([None, None], |preset| preset.numbers(&request.command, around));
+    let there = |place: &str| recipe.number(place, &request.command, around);
+    let micro = request.micro.or_else(|| there("{micro}")).or(known[0]);
+    let accum = request.accum.or_else(|| there("{accum}")).or(known[1]);
+    let keys: Vec<&str> = recipe.templates().filter_map(|template| template.key_of("{micro}")).collect();
+    let Some(micro) = micro else {
+        return Err(KeepError::Batch { detail: format!("{} is not set", keys.join(" ")) });
+    };
+    let none = || KeepError::Batch { detail: format!("{micro} x {} is no batch", accum.unwrap_or(1)) };
+    Batch::new(micro, accum.unwrap_or(1)).ok_or_else(none)
+}
+
+fn resume(request: &Request) -> Result<Option<(Template, String)>, KeepError> {
+    let Some(text) = &request.resume_with else { return Ok(None) };
+    let wrong = |detail: String| KeepError::Template { template: text.clone(), detail };
+    let template = Template::read(text)?;
+    if let Some(place) = ["{micro}", "{accum}"].into_iter().find(|place| template.has(place)) {
+        return Err(wrong(format!("{place} has no place where a run goes on from a checkpoint")));
+    }
+    let Some(pattern) = &request.checkpoints else {
+        return Err(wrong("--checkpoint-glob must say where checkpoints are".to_owned()));
+    };
+    glob::Pattern::new(pattern).map_err(|error| wrong(format!("--checkpoint-glob {pattern}: {error}")))?;
+    Ok(Some((template, pattern.clone())))
+}
+
+/// Whether a word names a file, alone or as the value of a setting.
+fn mentions(word: &OsStr, path: &Path) -> bool {
+    let word = word.as_encoded_bytes();
+    let path = path.as_os_str().as_encoded_bytes();
+    word == path || word.strip_suffix(path).is_some_and(|before| before.ends_with(b"="))
+}
+
+fn instead(word: &OsStr, path: &Path, copy: &Path) -> OsString {
+    let length = word.len() - path.as_os_str().len();
+    let mut changed = OsString::from(String::from_utf8_lossy(&word.as_encoded_bytes()[..length]).into_owned());
+    changed.push(copy);
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quoted;
+    use crate::words::split;
+
+    fn file(path: &Path) -> Option<String> {
+        match path.to_str()? {
+            "train.py" => Some("batch_size = 12\ngradient_accumulation_steps = 5\n# configurator.py\n".to_owned()),
+            "fit.yaml" => Some("data:\n  batch_size: 8\ntrainer:\n  accumulate: 2\n".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn request(command: &str) -> Request {
+        Request { command: split(command).unwrap().into_iter().map(OsString::from).collect(), ..Request::default() }
+    }
+
+    fn made(request: Request) -> Result<Plan, KeepError> {
+        Plan::make(request, &Surroundings { variable: &|_| None, read: &file, cards: &|| 0 })
+    }
+
+    fn rungs(plan: &Plan) -> Vec<String> {
+        let launch = |rung| plan.launch(rung, Path::new("f"), None).unwrap();
+        let told = |launch: Launch| {
+            let environment: Vec<String> = launch.environment[1..]
+                .iter()
+                .map(|(name, value)| format!("{}={} ", name.display(), value.display()))
+                .collect();
+            format!("{}{}", environment.concat(), quoted(&launch.command))
+        };
+        (0..plan.rungs().len()).map(|rung| told(launch(rung))).collect()
+    }
+
+    #[test]
+    fn a_known_trainer_needs_no_words() {
+        let plan = made(request("python train.py --device=cpu")).unwrap();
+        assert_eq!(plan.name(), "train");
+        assert_eq!(
+            rungs(&plan),
+            [
+                "python train.py --device=cpu",
+                "python train.py --device=cpu --batch_size=6 --gradient_accumulation_steps=10",
+                "python train.py --device=cpu --batch_size=3 --gradient_accumulation_steps=20",
+                "python train.py --device=cpu --batch_size=1 --gradient_accumulation_steps=60",
+            ]
+        );
+    }
+
+    #[test]
+    fn rungs_of_the_users_own() {
+        let rung = Some("--bs={micro} --acc={accum}".to_owned());
+        let plan = made(Request { rung: rung.clone(), ..request("t --bs 4") }).unwrap();
+        assert_eq!(rungs(&plan), ["t --bs 4", "t --bs 2 --acc=2", "t --bs 1 --acc=4"]);
+        let plan = made(Request { rung, micro: Some(2), accum: Some(3), ..request("t") }).unwrap();
+        assert_eq!(rungs(&plan), ["t", "t --bs=1 --acc=6"]);
+        let environment = Some("BS={micro} ACC={accum}".to_owned());
+        let plan = made(Request { rung_environment: environment, micro: Some(2), ..request("t") }).unwrap();
+        assert_eq!(rungs(&plan), ["t", "BS=1 ACC=2 t"]);
+    }
+
+    #[test]
+    fn a_copy_of_the_configuration_is_changed() {
+        let template = "data.batch_size={micro} trainer.accumulate={accum}".to_owned();
+        let config = Some((PathBuf::from("fit.yaml"), template));
+        let plan = made(Request { rung_config: config, ..request("t fit --config=fit.yaml") }).unwrap();
+        let launch = plan.launch(2, Path::new("runs/t-1"), None).unwrap();
+        assert_eq!(quoted(&launch.command), "t fit --config=runs/t-1/rung-2.yaml");
+        let text = "data:\n  batch_size: 2\ntrainer:\n  accumulate: 8\n".to_owned();
+        assert_eq!(launch.file, Some((PathBuf::from("runs/t-1/rung-2.yaml"), text)));
+    }
+
+    #[test]
+    fn a_checkpoint_is_taken_only_if_this_run_wrote_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        let checkpoints = Some(place("*.pt").display().to_string());
+        let resume_with = Some("--init_from=resume --from {checkpoint}".to_owned());
+        let plan = made(Request { resume_with, checkpoints, ..request("t --init_from=scratch") }).unwrap();
+        let begun = SystemTime::now();
+        let written = |name: &str, seconds: i64| {
+            let file = std::fs::File::create(place(name)).unwrap();
+            let offset = std::time::Duration::from_secs(seconds.unsigned_abs());
+            file.set_modified(if seconds < 0 { begun - offset } else { begun + offset }).unwrap();
+        };
+        written("old.pt", -10);
+        assert_eq!(plan.checkpoint(begun), None);
+        written("a.pt", 20);
+        written("b.pt", 10);
+        let newest = plan.checkpoint(begun).unwrap();
+        assert_eq!(newest, place("a.pt"));
+        let launch = plan.launch(0, Path::new("f"), Some(Path::new("a.pt"))).unwrap();
+        assert_eq!(quoted(&launch.command), "t --init_from=resume --from a.pt");
+    }
+
+    #[test]
+    fn the_allocator_is_set_unless_somebody_did() {
+        let chosen = |name: &str| (name == "PYTORCH_ALLOC_CONF").then(|| OsString::from("x"));
+        let plan = Plan::make(request("t"), &Surroundings { variable: &chosen, read: &file, cards: &|| 0 }).unwrap();
+        assert!(plan.environment().is_empty());
+        assert_eq!(made(request("t")).unwrap().environment().len(), 1);
+    }
+
+    #[test]
+    fn refusals() {
+        let told = |request: Request| made(request).unwrap_err().to_string();
+        let rung = |text: &str| Request { rung: Some(text.to_owned()), ..request("t") };
+        assert_eq!(
+            told(rung("--bs={micro}")),
+            "template `--bs={micro}`: {accum} is missing, without which the effective batch would change"
+        );
+        assert_eq!(told(rung("--bs={micro} --a={accum}")), "the batch of this command is not known: --bs is not set");
+        let zero = Request { micro: Some(0), ..rung("--bs={micro} --a={accum}") };
+        assert_eq!(told(zero), "the batch of this command is not known: 0 x 1 is no batch");
+        let config = |file: &str| Request { rung_config: Some((file.into(), "x={micro}".to_owned())), ..request("t") };
+        assert_eq!(told(config("a.txt")), "a.txt: neither .py nor .yaml nor .json");
+        assert_eq!(told(config("fit.yaml")), "fit.yaml: the command line does not name this file");
+        let resume = Request { resume_with: Some("--resume".to_owned()), ..request("t") };
+        assert_eq!(told(resume), "template `--resume`: --checkpoint-glob must say where checkpoints are");
+    }
+}

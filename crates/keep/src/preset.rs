@@ -1,0 +1,199 @@
+//! The ways of well-known trainers to say their batch, and how to tell them by the command line.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use crate::config_file::{Language, product};
+use crate::template::{Template, current};
+
+/// Trainers whose flags are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preset {
+    /// nanoGPT and its kin: Python files for settings, overridden by `--key=value`.
+    NanoGpt,
+    /// Hugging Face's Trainer and the example scripts of accelerate.
+    HuggingFace,
+    /// Lightning's command line.
+    Lightning,
+}
+
+/// What is to be had besides the command line.
+pub struct Surroundings<'a> {
+    /// A variable of the environment.
+    pub variable: &'a dyn Fn(&str) -> Option<OsString>,
+    /// The text of a file.
+    pub read: &'a dyn Fn(&Path) -> Option<String>,
+    /// How many cards there are.
+    pub cards: &'a dyn Fn() -> u64,
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::NanoGpt, Self::HuggingFace, Self::Lightning];
+
+    /// The name that people type.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NanoGpt => "nanogpt",
+            Self::HuggingFace => "hf",
+            Self::Lightning => "lightning",
+        }
+    }
+
+    /// The keys of the micro-batch and of accumulation.
+    const fn keys(self) -> [&'static str; 2] {
+        match self {
+            Self::NanoGpt => ["--batch_size", "--gradient_accumulation_steps"],
+            Self::HuggingFace => ["--per_device_train_batch_size", "--gradient_accumulation_steps"],
+            Self::Lightning => ["--data.batch_size", "--trainer.accumulate_grad_batches"],
+        }
+    }
+
+    /// What a rung changes.
+    pub(crate) fn template(self) -> Template {
+        let [micro, accum] = self.keys();
+        Template::read(&format!("{micro}={{micro}} {accum}={{accum}}")).expect("our own template")
+    }
+
+    /// Whether all processes of a group share accumulation out among them, so that it is a multiple of their number.
+    pub(crate) const fn shares_accumulation(self) -> bool {
+        matches!(self, Self::NanoGpt)
+    }
+
+    /// What the trainer takes where nobody says a number: micro-batch and accumulation.
+    const fn defaults(self) -> [Option<u64>; 2] {
+        match self {
+            Self::NanoGpt => [None, None],
+            Self::HuggingFace => [Some(8), Some(1)],
+            Self::Lightning => [None, Some(1)],
+        }
+    }
+
+    /// The trainer of a command line, where it shows.
+    #[must_use]
+    pub fn find(command: &[OsString], around: &Surroundings<'_>) -> Option<Self> {
+        let has = |key: &str| current(command, key).is_some();
+        if has("--per_device_train_batch_size") {
+            return Some(Self::HuggingFace);
+        }
+        let dotted = command.iter().any(|word| word.to_str().is_some_and(|word| word.starts_with("--trainer.")));
+        if has("--data.batch_size") || has("--trainer.accumulate_grad_batches") || dotted {
+            return Some(Self::Lightning);
+        }
+        let script = (around.read)(script(command)?)?;
+        let nano = script.contains("configurator.py") && script.contains("gradient_accumulation_steps");
+        nano.then_some(Self::NanoGpt)
+    }
+
+    /// The micro-batch and accumulation of a command line, as far as they are said anywhere.
+    pub(crate) fn numbers(self, command: &[OsString], around: &Surroundings<'_>) -> [Option<u64>; 2] {
+        let said = self.keys().map(|key| {
+            let typed = current(command, key).and_then(number);
+            typed.or_else(|| self.in_files(command, key.trim_start_matches('-'), around))
+        });
+        let [micro, accum] = self.defaults();
+        [said[0].or(micro), said[1].or(accum)]
+    }
+
+    /// A number in the files that a command line names; those named later count.
+    fn in_files(self, command: &[OsString], key: &str, around: &Surroundings<'_>) -> Option<u64> {
+        let files: Vec<PathBuf> = match self {
+            // The script itself has the defaults, files of settings follow it.
+            Self::NanoGpt => {
+                let words = command.iter().filter(|word| !word.as_encoded_bytes().starts_with(b"-"));
+                words.filter(|word| is_python(word)).map(PathBuf::from).collect()
+            }
+            Self::HuggingFace | Self::Lightning => {
+                ["--config", "-c"].iter().filter_map(|key| current(command, key)).map(PathBuf::from).collect()
+            }
+        };
+        let number = |file: &PathBuf| Language::of(file)?.number(&(around.read)(file)?, key);
+        files.iter().rev().find_map(number)
+    }
+}
+
+/// The script that a command line runs.
+pub(crate) fn script(command: &[OsString]) -> Option<&Path> {
+    command.iter().find(|word| is_python(word)).map(Path::new)
+}
+
+/// The number of processes that a launcher starts on this and all other machines; 1 where there is no launcher.
+#[must_use]
+pub fn group(command: &[OsString], around: &Surroundings<'_>) -> u64 {
+    let position = command.iter().position(|word| {
+        let name = Path::new(word).file_name().unwrap_or_default();
+        name == "torchrun" || name == "torch.distributed.run" || name == "torch.distributed.launch"
+    });
+    let Some(position) = position else { return 1 };
+    // What stands after the script is the script's.
+    let own = &command[position..];
+    let own = &own[..own.iter().position(|word| is_python(word)).unwrap_or(own.len())];
+    let one = |key: &str| current(own, key);
+    let processes = match one("--nproc_per_node").map(|word| (word.to_str(), number(word))) {
+        None => 1,
+        Some((_, Some(number))) => number,
+        Some((Some("cpu"), None)) => 1,
+        Some(_) => (around.cards)().max(1),
+    };
+    // `--nnodes=1:4` begins with one machine.
+    let machines = one("--nnodes").and_then(|word| number(OsStr::new(word.to_str()?.split(':').next()?)));
+    processes.saturating_mul(machines.unwrap_or(1)).max(1)
+}
+
+pub(crate) fn number(word: &OsStr) -> Option<u64> {
+    product(word.to_str()?)
+}
+
+fn is_python(word: &OsStr) -> bool {
+    let path = Path::new(word);
+    path.extension().is_some_and(|extension| extension == "py") && !word.as_encoded_bytes().starts_with(b"-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::split;
+
+    const TRAIN: &str = "gradient_accumulation_steps = 5 * 8 # to simulate\nbatch_size = 12\n\
+                         exec(open('configurator.py').read())\n";
+
+    fn file(path: &Path) -> Option<String> {
+        match path.to_str()? {
+            "train.py" => Some(TRAIN.to_owned()),
+            "config/gpt2.py" => Some("batch_size = 64\n".to_owned()),
+            "fit.yaml" => Some("data:\n  batch_size: 32\n".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn told(command: &str) -> String {
+        let command: Vec<OsString> = split(command).unwrap().into_iter().map(OsString::from).collect();
+        let around = Surroundings { variable: &|_| None, read: &file, cards: &|| 8 };
+        let Some(preset) = Preset::find(&command, &around) else { return "none".to_owned() };
+        let [micro, accum] = preset.numbers(&command, &around).map(|it| it.map_or("?".to_owned(), |it| it.to_string()));
+        format!("{} {micro} x {accum} in {}", preset.name(), group(&command, &around))
+    }
+
+    #[test]
+    fn trainers_are_told_by_their_command_lines() {
+        let cases = [
+            ("python train.py", "nanogpt 12 x 40 in 1"),
+            ("python train.py config/gpt2.py", "nanogpt 64 x 40 in 1"),
+            ("python train.py config/gpt2.py --batch_size=4", "nanogpt 4 x 40 in 1"),
+            ("torchrun --standalone --nproc_per_node=4 train.py", "nanogpt 12 x 40 in 4"),
+            ("python -m torch.distributed.run --nproc-per-node gpu --nnodes 2 train.py", "nanogpt 12 x 40 in 16"),
+            ("torchrun train.py --nproc_per_node=9", "nanogpt 12 x 40 in 1"),
+            ("python run_clm.py --per_device_train_batch_size 16", "hf 16 x 1 in 1"),
+            ("accelerate launch x.py --per-device-train-batch-size=2 --gradient_accumulation_steps 4", "hf 2 x 4 in 1"),
+            ("python main.py fit --trainer.max_epochs=3 --data.batch_size=8", "lightning 8 x 1 in 1"),
+            ("python main.py fit --trainer.max_epochs=3 --config fit.yaml", "lightning 32 x 1 in 1"),
+            ("python main.py fit --trainer.max_epochs=3", "lightning ? x 1 in 1"),
+            ("python other.py --batch_size=3", "none"),
+            ("true", "none"),
+        ];
+        for (command, expected) in cases {
+            assert_eq!(told(command), expected, "{command}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What a rung changes: settings on a command line or in the environment, with places for numbers.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use crate::words::split;
+use crate::{Batch, KeepError};
+
+/// Settings with places for `{micro}`, `{accum}` and `{checkpoint}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    settings: Vec<Setting>,
+}
+
+/// One setting; the text of a value still has its places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Setting {
+    /// `--key=value` or `key=value`.
+    Joined { key: String, value: String },
+    /// `--key value`.
+    Spaced { key: String, value: String },
+    /// A word by itself.
+    Bare(String),
+}
+
+/// What stands in the places.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Values<'a> {
+    pub(crate) batch: Option<Batch>,
+    pub(crate) checkpoint: Option<&'a OsStr>,
+}
+
+const PLACES: [&str; 3] = ["{micro}", "{accum}", "{checkpoint}"];
+
+impl Template {
+    /// Reads a template such as `--batch_size={micro} --gradient_accumulation_steps={accum}`.
+    ///
+    /// # Errors
+    ///
+    /// It is empty, has an open quote, or a place that is not known.
+    pub fn read(text: &str) -> Result<Self, KeepError> {
+        let wrong = |detail: String| KeepError::Template { template: text.to_owned(), detail };
+        let words = split(text).map_err(wrong)?;
+        if words.is_empty() {
+            return Err(wrong("it is empty".to_owned()));
+        }
+        if let Some(place) = words.iter().find_map(|word| unknown_place(word)) {
+            return Err(wrong(format!("{place} is none of {}", PLACES.join(", "))));
+        }
+        let mut settings = Vec::new();
+        let mut words = words.into_iter().peekable();
+        while let Some(word) = words.next() {
+            settings.push(match word.split_once('=') {
+                Some((key, value)) if !key.contains('{') => {
+                    Setting::Joined { key: key.to_owned(), value: value.to_owned() }
+                }
+                _ => match words.next_if(|next| word.starts_with('-') && !next.starts_with('-')) {
+                    Some(value) => Setting::Spaced { key: word, value },
+                    None => Setting::Bare(word),
+                },
+            });
+        }
+        Ok(Self { settings })
+    }
+
+    /// Whether a place is named in it.
+    #[must_use]
+    pub fn has(&self, place: &str) -> bool {
+        self.settings.iter().any(|setting| match setting {
+            Setting::Joined { value, .. } | Setting::Spaced { value, .. } => value.contains(place),
+            Setting::Bare(word) => word.contains(place),
+        })
+    }
+
+    /// The name of the setting whose whole value is this place.
+    pub(crate) fn key_of(&self, place: &str) -> Option<&str> {
+        self.settings.iter().find_map(|setting| match setting {
+            Setting::Joined { key, value } | Setting::Spaced { key, value } if value == place => Some(key.as_str()),
+            _ => None,
+        })
+    }
+
+    /// A command line with these settings: one that is there gets its new value in its place and its own way of
+    /// writing, others follow at the end.
+    pub(crate) fn applied(&self, command: &[OsString], values: Values<'_>) -> Vec<OsString> {
+        let mut words = command.to_vec();
+        for setting in &self.settings {
+            match setting {
+                Setting::Joined { key, value } => {
+                    let value = filled(value, values);
+                    if !replaced(&mut words, key, &value) {
+                        words.push(joined(OsStr::new(key), &value));
+                    }
+                }
+                Setting::Spaced { key, value } => {
+                    let value = filled(value, values);
+                    if !replaced(&mut words, key, &value) {
+                        words.extend([key.into(), value]);
+                    }
+                }
+                Setting::Bare(word) => {
+                    let word = filled(word, values);
+                    if !words.contains(&word) {
+                        words.push(word);
+                    }
+                }
+            }
+        }
+        words
+    }
+
+    /// The settings by name, for an environment or a file; words by themselves are left out.
+    pub(crate) fn named(&self, values: Values<'_>) -> Vec<(String, OsString)> {
+        let named = self.settings.iter().filter_map(|setting| match setting {
+            Setting::Joined { key, value } | Setting::Spaced { key, value } => {
+                Some((key.clone(), filled(value, values)))
+            }
+            Setting::Bare(_) => None,
+        });
+        named.collect()
+    }
+
+    /// The first word that is no `NAME=value`.
+    pub(crate) fn not_named(&self) -> Option<&str> {
+        self.settings.iter().find_map(|setting| match setting {
+            Setting::Joined { key, .. } => key.starts_with('-').then_some(key.as_str()),
+            Setting::Spaced { key, .. } => Some(key),
+            Setting::Bare(word) => Some(word),
+        })
+    }
+}
+
+/// The value that a command line has for a setting; of several the last, as most programs take it.
+pub(crate) fn current<'a>(command: &'a [OsString], key: &str) -> Option<&'a OsStr> {
+    let mut found = None;
+    for (index, word) in command.iter().enumerate() {
+        match cut(word) {
+            (name, Some(value)) if same(name, key) => found = Some(value),
+            (name, None) if key.starts_with('-') && same(name, key) => {
+                found = command.get(index + 1).map(OsString::as_os_str);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn replaced(words: &mut [OsString], key: &str, value: &OsStr) -> bool {
+    let mut any = false;
+    for index in 0..words.len() {
+        match cut(&words[index]) {
+            (name, Some(_)) if same(name, key) => words[index] = joined(name, value),
+            (name, None) if key.starts_with('-') && same(name, key) && index + 1 < words.len() => {
+                words[index + 1] = value.to_owned();
+            }
+            _ => continue,
+        }
+        any = true;
+    }
+    any
+}
+
+/// A word as the name and the value of a setting.
+fn cut(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
+    let bytes = word.as_bytes();
+    match memchr::memchr(b'=', bytes) {
+        Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..]))),
+        None => (word, None),
+    }
+}
+
+/// Whether two names are the same setting: many programs take `-` for `_` within a name.
+fn same(name: &OsStr, key: &str) -> bool {
+    let (name, key) = (name.as_bytes(), key.as_bytes());
+    let alike = |(one, other): (&u8, &u8)| one == other || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'));
+    let dashes = |bytes: &[u8]| bytes.iter().take_while(|byte| **byte == b'-').count();
+    name.len() == key.len() && dashes(name) == dashes(key) && name.iter().zip(key).all(alike)
+}
+
+fn joined(key: &OsStr, value: &OsStr) -> OsString {
+    let mut word = key.to_owned();
+    word.push("=");
+    word.push(value);
+    word
+}
+
+fn filled(text: &str, values: Values<'_>) -> OsString {
+    let mut text = text.to_owned();
+    if let Some(batch) = values.batch {
+        text = text.replace("{micro}", &batch.micro.to_string()).replace("{accum}", &batch.accum.to_string());
+    }
+    let Some(checkpoint) = values.checkpoint else { return text.into() };
+    let mut bytes = Vec::new();
+    for (index, part) in text.split("{checkpoint}").enumerate() {
+        if index > 0 {
+            bytes.extend_from_slice(checkpoint.as_bytes());
+        }
+        bytes.extend_from_slice(part.as_bytes());
+    }
+    OsString::from_vec(bytes)
+}
+
+/// A name in braces that is none of ours. Other braces, as of JSON, are left alone.
+fn unknown_place(word: &str) -> Option<&str> {
+    let mut rest = word;
+    while let Some(start) = rest.find('{') {
+        let length = rest[start + 1..].find(|character: char| !character.is_ascii_lowercase())?;
+        let end = start + 1 + length;
+        if length > 0 && rest[end..].starts_with('}') && !PLACES.contains(&&rest[start..=end]) {
+            return Some(&rest[start..=end]);
+        }
+        rest = &rest[start + 1..];
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quoted;
+
+    fn words(text: &str) -> Vec<OsString> {
+        split(text).unwrap().into_iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn settings_keep_their_place_and_their_way_of_writing() {
+        let flags = "--batch_size={micro} --gradient_accumulation_steps={accum}";
+        let cases = [
+            (flags, "python train.py", "python train.py --batch_size=4 --gradient_accumulation_steps=16"),
+            (flags, "t --batch_size=64 -q", "t --batch_size=4 -q --gradient_accumulation_steps=16"),
+            (flags, "t --batch-size 64 -q", "t --batch-size 4 -q --gradient_accumulation_steps=16"),
+            (
+                "--bs {micro} --quiet",
+                "t --bs=64 --gradient_accumulation_steps 1",
+                "t --bs=4 --gradient_accumulation_steps 1 --quiet",
+            ),
+            ("data.batch={micro} ++acc={accum}", "t data.batch=64", "t data.batch=4 ++acc=16"),
+            // A value that looks like a name is no setting.
+            ("bs={micro}", "t bs 64", "t bs 64 bs=4"),
+            ("-b {micro}", "t --b=3 -b 64", "t --b=3 -b 4"),
+            ("--json='{\"n\": {micro}}'", "t", "t '--json={\"n\": 4}'"),
+        ];
+        for (template, command, expected) in cases {
+            let values = Values { batch: Batch::new(4, 16), checkpoint: None };
+            let applied = Template::read(template).unwrap().applied(&words(command), values);
+            assert_eq!(quoted(&applied), expected, "{template} on {command}");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_of_any_name() {
+        let template = Template::read("--resume '{checkpoint}' --again").unwrap();
+        let name = OsStr::from_bytes(b"out/a b\xff.pt");
+        let values = Values { batch: None, checkpoint: Some(name) };
+        let expected: Vec<OsString> = vec!["t".into(), "--resume".into(), name.into(), "--again".into()];
+        assert_eq!(template.applied(&words("t --again --resume x"), values)[3], name);
+        assert_eq!(template.applied(&words("t"), values), expected);
+    }
+
+    #[test]
+    fn the_value_that_counts_is_the_last() {
+        let command = words("t --bs=1 --b-s 2 bs=3");
+        assert_eq!(current(&command, "--b_s"), Some(OsStr::new("2")));
+        assert_eq!(current(&command, "bs"), Some(OsStr::new("3")));
+        assert_eq!(current(&command, "--none"), None);
+        assert_eq!(current(&words("t --bs=1 --bs=8"), "--bs"), Some(OsStr::new("8")));
+    }
+
+    #[test]
+    fn refusals_name_what_is_wrong() {
+        let told = |text| Template::read(text).unwrap_err().to_string();
+        assert_eq!(told("--a={batch}"), "template `--a={batch}`: {batch} is none of {micro}, {accum}, {checkpoint}");
+        assert_eq!(told(" "), "template ` `: it is empty");
+        assert_eq!(told("'"), "template `'`: a quote (') is not closed");
+    }
+}

@@ -1,0 +1,147 @@
+//! The terminal that we run in, and the one that the command gets instead.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::Sender;
+use std::thread::{self, JoinHandle};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::getpgrp;
+use rustix::stdio::{stderr, stdin, stdout};
+use rustix::termios::{
+    LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, tcsetwinsize,
+};
+
+use crate::supervise::Event;
+
+/// The bytes of Ctrl-C and Ctrl-Z.
+const INTERRUPT: u8 = 0x03;
+const SUSPEND: u8 = 0x1a;
+
+/// Which of our streams are a terminal's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Streams {
+    pub(crate) stdin: bool,
+    pub(crate) stdout: bool,
+    pub(crate) stderr: bool,
+}
+
+impl Streams {
+    /// Our streams, where the command should get a terminal of its own: where its output is shown in one that is ours
+    /// to use. A job in the background has to leave the terminal alone.
+    pub(crate) fn of_terminal() -> Option<Self> {
+        let streams = Self { stdin: isatty(stdin()), stdout: isatty(stdout()), stderr: isatty(stderr()) };
+        let shown = streams.shown()?;
+        (tcgetpgrp(shown).ok()? == getpgrp()).then_some(streams)
+    }
+
+    /// Where the command's terminal is shown.
+    pub(crate) fn shown(self) -> Option<BorrowedFd<'static>> {
+        match self {
+            Self { stdout: true, .. } => Some(stdout()),
+            Self { stderr: true, .. } => Some(stderr()),
+            _ => None,
+        }
+    }
+}
+
+/// Our terminal while the command's own does the work of reading keys; put back when this goes, also by a panic.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    before: Termios,
+}
+
+impl Raw {
+    /// Lets every key through.
+    pub(crate) fn enter() -> io::Result<Self> {
+        let raw = Self { before: tcgetattr(stdin())? };
+        raw.again();
+        Ok(raw)
+    }
+
+    /// Lets every key through again, after [`Raw::restore`].
+    pub(crate) fn again(&self) {
+        let mut settings = self.before.clone();
+        settings.make_raw();
+        // A terminal that went away is noticed by whoever reads from it.
+        let _ = tcsetattr(stdin(), OptionalActions::Drain, &settings);
+    }
+
+    /// Puts the terminal back as it was.
+    pub(crate) fn restore(&self) {
+        let _ = tcsetattr(stdin(), OptionalActions::Drain, &self.before);
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+/// Gives the command's terminal the size of ours.
+pub(crate) fn copy_size(from: BorrowedFd<'_>, to: impl AsFd) {
+    if let Ok(size) = tcgetwinsize(from) {
+        let _ = tcsetwinsize(to, size);
+    }
+}
+
+/// A thread that gives keys to the command's terminal.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// Closed to end the thread.
+    wake: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keys {
+    pub(crate) fn pass(to: File, events: Sender<Event>) -> io::Result<Self> {
+        let (woken, wake) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let thread = thread::spawn(move || pass_keys(to, &woken, &events));
+        Ok(Self { wake: Some(wake), thread: Some(thread) })
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        self.wake = None;
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pass_keys(mut to: File, woken: &OwnedFd, events: &Sender<Event>) {
+    let mut keys = [0; 4096];
+    loop {
+        let mut waiting = [PollFd::from_borrowed_fd(stdin(), PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
+        match poll(&mut waiting, None) {
+            Ok(_) if !waiting[1].revents().is_empty() => return,
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return,
+        }
+        let size = match rustix::io::read(stdin(), &mut keys) {
+            Ok(0) => return,
+            Ok(size) => size,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
+            Err(_) => return,
+        };
+        let keys = &keys[..size];
+        // A program that reads keys itself, as an editor does, gets these as keys.
+        if tcgetattr(&to).is_ok_and(|settings| settings.local_modes.contains(LocalModes::ISIG)) {
+            for key in keys {
+                let _ = match *key {
+                    INTERRUPT => events.send(Event::InterruptKey),
+                    SUSPEND => events.send(Event::SuspendKey),
+                    _ => Ok(()),
+                };
+            }
+        }
+        if to.write_all(keys).is_err() {
+            return;
+        }
+    }
+}
