@@ -55,7 +55,8 @@ fn engine_command(engine: &Path) -> Command {
     command
 }
 
-fn find() -> io::Result<PathBuf> {
+/// The engine that would be started.
+pub(crate) fn find() -> io::Result<PathBuf> {
     if let Some(named) = env::var_os(ENGINE_VARIABLE) {
         return Ok(named.into());
     }

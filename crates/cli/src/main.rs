@@ -4,6 +4,7 @@
 //! by which this process replaces itself: signals, exit codes and the terminal behave as one program.
 
 mod data;
+mod doctor;
 mod engine;
 mod explain;
 mod output;
@@ -12,6 +13,7 @@ mod page_of_run;
 mod report;
 mod run_of;
 mod sampling;
+mod run;
 mod top;
 mod watch;
 
@@ -22,8 +24,10 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::data::DataArgs;
 use crate::explain::ExplainArgs;
+use crate::doctor::DoctorArgs;
 use crate::pack::PackArgs;
 use crate::report::ReportArgs;
+use crate::run::RunArgs;
 use crate::top::TopArgs;
 use crate::watch::WatchArgs;
 
@@ -67,6 +71,8 @@ enum Command {
     Top(TopArgs),
     Report(ReportArgs),
     Explain(ExplainArgs),
+    Run(RunArgs),
+    Doctor(DoctorArgs),
     /// Explain lowtide, or one of its commands.
     Help {
         /// The command to explain.
@@ -85,34 +91,34 @@ enum Explained {
     Top,
     Report,
     Explain,
+    Run,
+    Doctor,
 }
 
 fn main() -> ExitCode {
     match Lowtide::parse().command {
         Command::Train { args } => engine::train(&args),
-        Command::Help { command: Some(Explained::Train) } => engine::become_engine("train", &["--help".into()]),
         Command::Eval { args } => engine::become_engine("eval", &args),
-        Command::Help { command: Some(Explained::Eval) } => engine::become_engine("eval", &["--help".into()]),
         Command::Generate { args } => engine::become_engine("generate", &args),
-        Command::Help { command: Some(Explained::Generate) } => engine::become_engine("generate", &["--help".into()]),
         Command::Data(args) => data::run(&args),
         Command::Pack(args) => pack::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Explain(args) => explain::run(&args),
-        Command::Help { command: Some(Explained::Data) } => describe(Some("data")),
-        Command::Help { command: Some(Explained::Pack) } => describe(Some("pack")),
-        Command::Help { command: Some(Explained::Watch) } => describe(Some("watch")),
-        Command::Help { command: Some(Explained::Top) } => describe(Some("top")),
-        Command::Help { command: Some(Explained::Report) } => describe(Some("report")),
-        Command::Help { command: Some(Explained::Explain) } => describe(Some("explain")),
-        Command::Help { command: None } => describe(None),
+        Command::Run(args) => run::run(args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Help { command } => describe(command),
     }
 }
 
-/// Prints the help of a command, or of the whole program.
-fn describe(name: Option<&str>) -> ExitCode {
+/// Prints the help of a command, or of the whole program. The engine knows its own.
+fn describe(explained: Option<Explained>) -> ExitCode {
+    let name = explained.and_then(|explained| explained.to_possible_value());
+    let name = name.as_ref().map(|value| value.get_name());
+    if let (Some(name), Some(Explained::Train | Explained::Eval | Explained::Generate)) = (name, explained) {
+        return engine::become_engine(name, &["--help".into()]);
+    }
     let mut command = Lowtide::command();
     // Else a command would not know that it is one of lowtide's.
     command.build();

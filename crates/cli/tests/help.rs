@@ -40,6 +40,9 @@ fn without_arguments_it_shows_its_commands() {
       top       Watch a run in the terminal: memory against the line, what the guard did, the loss
       report    Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
       explain   Say from a log why memory ran out, which tensor it was, and what to change
+      run       Run any training command; when memory runs out, start it again with a smaller
+                micro-batch
+      doctor    Say what this machine has for training, what looks wrong, and how to mend it
       help      Explain lowtide, or one of its commands
 
     Options:
@@ -71,6 +74,9 @@ fn help() {
       top       Watch a run in the terminal: memory against the line, what the guard did, the loss
       report    Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
       explain   Say from a log why memory ran out, which tensor it was, and what to change
+      run       Run any training command; when memory runs out, start it again with a smaller
+                micro-batch
+      doctor    Say what this machine has for training, what looks wrong, and how to mend it
       help      Explain lowtide, or one of its commands
 
     Options:

@@ -1,0 +1,140 @@
+//! `lowtide doctor`: what this machine has for training, and what looks wrong with it.
+
+mod facts;
+mod findings;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use lowtide_core::Bytes;
+use serde_json::json;
+
+use crate::doctor::facts::{Facts, Surroundings};
+use crate::doctor::findings::{Finding, findings};
+use crate::engine;
+use crate::output::{Failure, print, printable, report};
+
+/// Say what this machine has for training, what looks wrong, and how to mend it.
+///
+/// Looks at GPUs and their driver, who holds their memory, PyTorch where it is installed (without starting it), the
+/// allocator's environment, RAM, swap, the control group's limit, /dev/shm and the limit of open files. Changes
+/// nothing.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  lowtide doctor
+  lowtide doctor --json         the same for a program
+
+Exit codes:
+  0    nothing looks wrong
+  1    something does; each has its mend")]
+pub(crate) struct DoctorArgs {
+    /// Print everything as JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// Where the machine's /proc, /sys and installations are; for tests.
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
+    match examined(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => report(Err(failure)),
+    }
+}
+
+/// Whether nothing looks wrong.
+fn examined(args: &DoctorArgs) -> Result<bool, Failure> {
+    let here = args.root == Path::new("/");
+    let engine = if here { engine::find().ok() } else { None };
+    let around = Surroundings { root: args.root.clone(), engine, variable: &|name| env::var(name).ok() };
+    let facts = Facts::gather(&around);
+    let findings = findings(&facts);
+    if args.json {
+        let told = json!({ "schema": 1, "machine": facts, "wrong": findings });
+        print(&format!("{told:#}\n"))?;
+    } else {
+        print(&text(&facts, &findings))?;
+    }
+    Ok(findings.is_empty())
+}
+
+fn text(facts: &Facts, findings: &[Finding]) -> String {
+    let mut lines = Vec::new();
+    let mut row = |name: &str, value: String| lines.push(format!("{name:<12}{}", printable(&value)));
+    if let Some(missing) = &facts.gpus.missing {
+        row("GPU", format!("none ({missing})"));
+    }
+    for card in &facts.gpus.cards {
+        let memory = card.memory.known().map_or("memory unknown".to_owned(), |memory| {
+            format!("{} of {} free", Bytes(memory.free_bytes), Bytes(memory.total_bytes))
+        });
+        row(&format!("GPU {}", card.index), format!("{}, {memory}", card.name));
+        for holder in facts.holders(card.index) {
+            row("", holder);
+        }
+    }
+    row("driver", facts.driver.clone().unwrap_or_else(|| "none".to_owned()));
+    if facts.torch.is_empty() {
+        row("torch", "none found (python3 on PATH, VIRTUAL_ENV, CONDA_PREFIX, .venv)".to_owned());
+    }
+    let own = facts.own_torch.iter().map(|torch| ("LibTorch", torch));
+    for (name, torch) in own.chain(facts.torch.iter().map(|torch| ("torch", torch))) {
+        let backend = match (&torch.cuda, &torch.hip) {
+            (Some(cuda), _) => format!("CUDA {cuda}"),
+            (None, Some(hip)) => format!("ROCm {hip}"),
+            (None, None) => "CPU only".to_owned(),
+        };
+        row(name, format!("{} ({backend}) in {}", torch.version, torch.folder.display()));
+    }
+    match facts.allocator.is_empty() {
+        true => row("allocator", "as PyTorch has it (`lowtide run` sets expandable_segments:True)".to_owned()),
+        false => facts.allocator.iter().for_each(|(name, value)| row("allocator", format!("{name}={value}"))),
+    }
+    if let Some(machine) = facts.machine.known() {
+        row("RAM", format!("{} of {} available", Bytes(machine.available_bytes), Bytes(machine.total_bytes)));
+        row(
+            "swap",
+            match machine.swap_total_bytes {
+                0 => "none".to_owned(),
+                total => format!("{} of {} used", Bytes(machine.swap_used_bytes), Bytes(total)),
+            },
+        );
+    }
+    row(
+        "cgroup",
+        match facts.cgroup.known().map(|group| (group.limit_bytes, group.left_bytes)) {
+            Some((Some(limit), left)) => {
+                format!(
+                    "limit {}{}",
+                    Bytes(limit),
+                    left.map_or(String::new(), |left| format!(", {} left", Bytes(left)))
+                )
+            }
+            Some((None, _)) => "no limit".to_owned(),
+            None => "none".to_owned(),
+        },
+    );
+    row("/dev/shm", facts.shared_memory_bytes.map_or("not there".to_owned(), |bytes| Bytes(bytes).to_string()));
+    row(
+        "open files",
+        facts.open_files.map_or("unknown".to_owned(), |limit| match limit.soft {
+            Some(soft) => soft.to_string(),
+            None => "no limit".to_owned(),
+        }),
+    );
+    row("overcommit", facts.overcommit.map_or("unknown".to_owned(), |mode| mode.to_string()));
+    lines.push(String::new());
+    if findings.is_empty() {
+        lines.push("nothing looks wrong".to_owned());
+    }
+    for finding in findings {
+        lines.push(format!("wrong: {}", printable(&finding.what)));
+        lines.push(format!("mend:  {}", printable(&finding.mend)));
+    }
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}

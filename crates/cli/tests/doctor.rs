@@ -1,0 +1,156 @@
+//! `lowtide doctor` on machines that are made up.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use insta::assert_snapshot;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A machine as its files tell.
+struct Machine(TempDir);
+
+impl Machine {
+    fn new() -> Machine {
+        let machine = Machine(tempfile::tempdir().unwrap());
+        machine.file(
+            "proc/meminfo",
+            "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\nSwapTotal: 2097152 kB\nSwapFree: 0 kB\n",
+        );
+        machine.file("proc/mounts", "tmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n");
+        machine.file("proc/self/limits", "Max open files            65536                1048576              files\n");
+        machine.file("proc/sys/vm/overcommit_memory", "0\n");
+        machine
+    }
+
+    fn file(&self, place: &str, text: &str) {
+        let path = self.0.path().join(place);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn torch(&self, prefix: &str, version: &str, cuda: &str) {
+        let text = format!(
+            "from typing import Optional\n__version__ = '{version}'\ncuda: Optional[str] = {cuda}\nhip = None\n"
+        );
+        self.file(&format!("{prefix}/lib/python3.12/site-packages/torch/version.py"), &text);
+    }
+
+    fn doctor(&self, words: &[&str], variables: &[(&str, &str)]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lowtide"));
+        command.arg("doctor").args(words).arg("--root").arg(self.0.path());
+        command.env_clear().envs(variables.iter().copied()).output().unwrap()
+    }
+
+    /// What is said, with the machine's folder and those of packages left out.
+    fn told(&self, variables: &[(&str, &str)]) -> (Option<i32>, String) {
+        let output = self.doctor(&[], variables);
+        let text = String::from_utf8(output.stdout).unwrap().replace(self.root(), "");
+        let text = text.replace("/lib/python3.12/site-packages", "");
+        (output.status.code(), text)
+    }
+
+    fn root(&self) -> &str {
+        Path::to_str(self.0.path()).unwrap()
+    }
+}
+
+#[test]
+fn a_sound_machine() {
+    let machine = Machine::new();
+    machine.torch("venv", "2.11.0+cpu", "None");
+    let (code, text) = machine.told(&[("VIRTUAL_ENV", "/venv")]);
+    assert_eq!(code, Some(0));
+    assert_snapshot!(text, @r"
+    GPU         none (/libnvidia-ml.so.1 cannot be loaded: no NVIDIA driver)
+    driver      none
+    torch       2.11.0+cpu (CPU only) in /venv/torch
+    allocator   as PyTorch has it (`lowtide run` sets expandable_segments:True)
+    RAM         16.00 GiB of 32.00 GiB available
+    swap        2.00 GiB of 2.00 GiB used
+    cgroup      none
+    /dev/shm    16.00 GiB
+    open files  65536
+    overcommit  0
+
+    nothing looks wrong
+    ");
+}
+
+#[test]
+fn everything_wrong_has_a_mend() {
+    let machine = Machine::new();
+    machine.file("proc/meminfo", "MemTotal: 33554432 kB\nMemAvailable: 524288 kB\n");
+    machine.file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed\n");
+    machine.file("proc/mounts", "shm /dev/shm tmpfs rw,size=65536k 0 0\n");
+    machine.file("proc/self/limits", "Max open files            1024                 524288               files\n");
+    machine.file("proc/sys/vm/overcommit_memory", "2\n");
+    machine.torch("venv", "2.11.0+cu130", "'13.0'");
+    machine.torch("conda", "2.6.0+cpu", "None");
+    let variables = [
+        ("VIRTUAL_ENV", "/venv"),
+        ("CONDA_PREFIX", "/conda"),
+        ("PYTORCH_ALLOC_CONF", "expandable_segments:True"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128"),
+    ];
+    let (code, text) = machine.told(&variables);
+    assert_eq!(code, Some(1));
+    assert_snapshot!(text, @r"
+    GPU         none (/libnvidia-ml.so.1 cannot be loaded: no NVIDIA driver)
+    driver      570.124.06
+    torch       2.11.0+cu130 (CUDA 13.0) in /venv/torch
+    torch       2.6.0+cpu (CPU only) in /conda/torch
+    allocator   PYTORCH_ALLOC_CONF=expandable_segments:True
+    allocator   PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128
+    RAM         512.00 MiB of 32.00 GiB available
+    swap        none
+    cgroup      none
+    /dev/shm    64.00 MiB
+    open files  1024
+    overcommit  2
+
+    wrong: driver 570.124.06 is loaded, but no card can be asked: /libnvidia-ml.so.1 cannot be loaded: no NVIDIA driver
+    mend:  in a container start it with --gpus all; else reboot after a change of drivers
+    wrong: torch 2.11.0+cu130 in /venv/torch is built for CUDA 13.0, which needs driver 580 or newer; this is 570.124.06
+    mend:  install driver 580 or newer, or a torch for CUDA 12 (its wheels end in +cu126 or +cu128)
+    wrong: torch 2.6.0+cpu in /conda/torch is built for the CPU alone, and there is an NVIDIA driver
+    mend:  pip install torch from the index for CUDA: https://pytorch.org/get-started/locally
+    wrong: only 512.00 MiB of 32.00 GiB of RAM are available
+    mend:  end other programs, lower the number of data workers, or train with --host-line
+    wrong: the kernel promises no more memory than there is (vm.overcommit_memory=2), and CUDA reserves much
+    mend:  sudo sysctl vm.overcommit_memory=0
+    wrong: /dev/shm has 64.00 MiB, and data workers die with a bus error when it is full
+    mend:  docker run --shm-size=8g (or --ipc=host), or num_workers=0
+    wrong: a process may open 1024 files, and data workers take one for each tensor
+    mend:  ulimit -n 65536
+    wrong: PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128: max_split_size_mb rarely helps where segments can grow
+    mend:  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    wrong: PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF are both set, and differ
+    mend:  unset PYTORCH_CUDA_ALLOC_CONF: PyTorch reads PYTORCH_ALLOC_CONF first where it knows it
+    ");
+}
+
+#[test]
+fn a_driver_that_is_new_enough_is_no_fault() {
+    for (driver, cuda, faults) in [("580.65.06", "'13.0'", 0), ("579.1", "'13.0'", 1), ("525.60.13", "'12.8'", 0)] {
+        let machine = Machine::new();
+        machine.file("proc/driver/nvidia/version", &format!("NVRM version: NVIDIA Kernel Module  {driver}  Wed\n"));
+        machine.torch("venv", "2.11.0", cuda);
+        let output = machine.doctor(&["--json"], &[("VIRTUAL_ENV", "/venv")]);
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let wrong = told["wrong"].as_array().unwrap().iter().map(|finding| finding["what"].as_str().unwrap());
+        assert_eq!(wrong.filter(|what| what.contains("or newer")).count(), faults, "{driver} {cuda}: {told:#}");
+        assert_eq!(told["machine"]["driver"], driver);
+    }
+}
+
+#[test]
+fn an_empty_machine_is_survived() {
+    let machine = Machine(tempfile::tempdir().unwrap());
+    let output = machine.doctor(&["--json"], &[]);
+    assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
+    assert!(output.stderr.is_empty());
+}

@@ -1,0 +1,55 @@
+"""Runs a command in a pseudo-terminal of 33 rows and 77 columns; does what its arguments say as words appear.
+
+Arguments: steps `WORD=ACTION` joined by commas, then the command. Actions: `resize`, or keys with `^C` for Ctrl-C.
+Prints what was shown, and whether the terminal's settings are as they were before.
+"""
+
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+
+steps = [step.split("=", 1) for step in sys.argv[1].split(",") if step]
+command = sys.argv[2:]
+first, second = pty.openpty()
+
+
+def resize(rows, columns):
+    fcntl.ioctl(second, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+resize(33, 77)
+before = termios.tcgetattr(second)
+child = os.fork()
+if child == 0:
+    os.close(first)
+    os.setsid()
+    fcntl.ioctl(second, termios.TIOCSCTTY, 0)
+    for number in range(3):
+        os.dup2(second, number)
+    os.execv(command[0], command)
+shown = b""
+while True:
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        break
+    os.set_blocking(first, False)
+    try:
+        shown += os.read(first, 65536)
+    except BlockingIOError:
+        os.sched_yield()
+    if steps and steps[0][0].encode() in shown:
+        action = steps.pop(0)[1]
+        if action == "resize":
+            resize(20, 50)
+        else:
+            os.write(first, action.replace("^C", "\x03").encode())
+try:
+    shown += os.read(first, 65536)
+except OSError:
+    pass
+sys.stdout.buffer.write(shown)
+print("settings kept" if termios.tcgetattr(second) == before else "settings changed")
+sys.exit(os.waitstatus_to_exitcode(status))

@@ -1,0 +1,76 @@
+//! Output, exit codes and the log.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::kit::Place;
+
+#[test]
+fn streams_stay_two_and_the_exit_code_passes() {
+    let place = Place::new();
+    let ran = place.run(&["--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert_eq!((ran.code, ran.out.as_str(), ran.own_err()), (Some(7), "out\n", vec!["err"]));
+    let mut log: Vec<String> = place.text("runs/sh-1/start-1.log").lines().map(str::to_owned).collect();
+    log.sort();
+    assert_eq!(log, ["err", "out"]);
+    let story = place.story("runs/sh-1");
+    assert_eq!((&story["ending"], &story["exit_code"], &story["restarts"]), (&json!("failed"), &json!(7), &json!(0)));
+}
+
+#[test]
+fn the_command_reads_our_input_and_says_what_it_said_alone() {
+    let place = Place::with("in.txt", "a line\n");
+    let mut command = place.command(&["-q", "--", "cat"]);
+    let output = command.stdin(std::fs::File::open(place.path("in.txt")).unwrap()).output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice(), output.stderr.as_slice()),
+        (Some(0), &b"a line\n"[..], &b""[..])
+    );
+}
+
+#[test]
+fn the_allocator_is_set_unless_the_user_did() {
+    let place = Place::new();
+    let words = ["-q", "--", "sh", "-c", "echo $PYTORCH_CUDA_ALLOC_CONF"];
+    assert_eq!(place.run(&words).out, "expandable_segments:True\n");
+    let mut command = place.command(&words);
+    let output = command.env("PYTORCH_ALLOC_CONF", "backend:native").output().unwrap();
+    assert_eq!(output.stdout, b"\n");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_command() {
+    let place = Place::new();
+    let mut child = place.command(&["-q", "--", "yes"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut some = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    // The pipe is closed here: `yes` ends by SIGPIPE.
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
+}
+
+#[test]
+fn a_gigabyte_passes_in_flat_memory() {
+    let place = Place::new();
+    // The peak of lowtide itself, told by its child when all has passed but what pipes hold.
+    let script = "head -c 1000000000 /dev/zero; grep VmHWM /proc/$PPID/status >&2";
+    let mut command = place.command(&["-q", "--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    let mut passed = 0;
+    loop {
+        match out.read(&mut buffer).unwrap() {
+            0 => break,
+            size => passed += size,
+        }
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), passed), (Some(0), 1_000_000_000));
+    let log = place.path("runs/sh-1/start-1.log");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(log.metadata().unwrap().len(), 1_000_000_000 + told.len() as u64);
+    let peak: u64 = told.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(peak < 32 << 10, "lowtide took {peak} kB");
+}

@@ -1,0 +1,115 @@
+//! Commands that run out of memory, and what is done about it.
+
+use serde_json::json;
+
+use crate::kit::Place;
+
+/// Trains nothing, but takes memory as training does: so much for every sample of a micro-batch, within a limit of
+/// its own.
+const TRAIN: &str = r#"
+import resource, sys
+settings = dict(word.lstrip("-").split("=") for word in sys.argv[1:])
+micro, accum = int(settings["bs"]), int(settings.get("accum", 1))
+limit = int(settings.get("limit", 700)) << 20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+samples = 0
+for step in range(3):
+    print("step", step, flush=True)
+    for piece in range(accum):
+        activations = bytearray(micro * (32 << 20))
+        samples += micro
+print("samples", samples, flush=True)
+"#;
+const RUNG: [&str; 2] = ["--rung", "--bs={micro} --accum={accum}"];
+
+fn train(place: &Place, options: &[&str], words: &[&str]) -> crate::kit::Ran {
+    place.run(&[&RUNG, options, &["--", "python3", "train.py"], words].concat())
+}
+
+#[test]
+fn it_finishes_on_a_lower_rung_with_the_same_effective_batch() {
+    let place = Place::with("train.py", TRAIN);
+    let ran = train(&place, &[], &["--bs=32"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    // 3 steps of 32 samples, whatever the pieces.
+    assert!(ran.out.ends_with("samples 96\n"), "{}", ran.out);
+    let story = place.story("runs/train-1");
+    assert_eq!((&story["ending"], &story["effective_batch"]), (&json!("finished"), &json!(32)));
+    let starts = story["starts"].as_array().unwrap();
+    let outcomes: Vec<_> = starts.iter().map(|start| start["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["out_of_memory", "out_of_memory", "finished"]);
+    assert_eq!(starts[2]["batch"], json!({"micro": 8, "accum": 4}));
+    assert_eq!(starts[0]["line"], "MemoryError");
+    assert!(place.text("runs/train-1/start-3.log").ends_with("samples 96\n"));
+    assert!(ran.err.contains("finished after 2 restarts, effective batch 32 throughout"), "{}", ran.err);
+}
+
+#[test]
+fn the_environment_and_a_configuration_can_be_rungs_too() {
+    let script = "import os, sys\nmicro = int(os.environ.get('BS', 4))\nprint(micro, os.environ.get('ACC', 1))\n\
+                  if micro > 2: raise MemoryError\n";
+    let place = Place::with("env.py", script);
+    let ran = place.run(&["--rung-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "python3", "env.py"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "4 1\n2 2\n"));
+
+    let script =
+        "import sys\ntext = open(sys.argv[1]).read()\nprint(text, end='')\nif 'bs: 8' in text: raise MemoryError\n";
+    let place = Place::with("conf.py", script);
+    std::fs::write(place.path("c.yaml"), "train:\n  bs: 8 # samples\n  acc: 1\n").unwrap();
+    let rung = "train.bs={micro} train.acc={accum}";
+    let ran = place.run(&["--config", "c.yaml", "--rung-config", rung, "--", "python3", "conf.py", "c.yaml"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.ends_with("train:\n  bs: 4 # samples\n  acc: 2\n"), "{}", ran.out);
+    assert_eq!(place.text("c.yaml"), "train:\n  bs: 8 # samples\n  acc: 1\n");
+}
+
+#[test]
+fn a_restart_goes_on_from_the_newest_checkpoint() {
+    let script = "import sys\nprint(sys.argv[1:])\nopen('ckpt-7.pt', 'w').close()\n\
+                  if '--bs=4' in sys.argv: raise MemoryError\n";
+    let place = Place::with("train.py", script);
+    std::fs::File::create(place.path("ckpt-9.pt")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    let resume = ["--resume-with", "--from={checkpoint}", "--checkpoint-glob", "ckpt-*.pt"];
+    let ran = train(&place, &resume, &["--bs=4"]);
+    assert_eq!(ran.out, "['--bs=4']\n['--bs=2', '--accum=2', '--from=ckpt-7.pt']\n", "{}", ran.err);
+    assert_eq!(place.story("runs/train-1")["starts"][1]["resumed_from"], "ckpt-7.pt");
+}
+
+#[test]
+fn the_last_rung_is_tried_twice_and_the_story_told() {
+    let place = Place::with("train.py", TRAIN);
+    let ran = train(&place, &[], &["--bs=2", "--limit=40"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.err);
+    let story = place.story("runs/train-1");
+    assert_eq!((&story["ending"], &story["restarts"]), (&json!("last_rung"), &json!(2)));
+    assert!(ran.err.contains("lowtide:   start 3: 1 x 2, "), "{}", ran.err);
+    let ran = train(&place, &["--max-restarts", "0"], &["--bs=2", "--limit=40"]);
+    assert_eq!((ran.code, &place.story("runs/train-2")["ending"]), (Some(3), &json!("too_many_restarts")));
+}
+
+#[test]
+fn another_failure_is_not_tried_again() {
+    let place = Place::with(
+        "train.py",
+        "import sys\nprint('hint: lower batch_size if you see CUDA out of memory')\nsys.exit(5)\n",
+    );
+    let ran = train(&place, &[], &["--bs=4"]);
+    assert_eq!(ran.code, Some(5), "{}", ran.err);
+    assert_eq!(place.story("runs/train-1")["starts"].as_array().unwrap().len(), 1);
+    // An error that the script got over, before it failed for another reason.
+    let script = "try:\n    raise MemoryError('over')\nexcept MemoryError:\n    import traceback\n    \
+                  traceback.print_exc()\n\
+                  raise ValueError('no such split')\n";
+    let place = Place::with("train.py", script);
+    assert_eq!(train(&place, &[], &["--bs=4"]).code, Some(1));
+    assert_eq!(place.story("runs/train-1")["ending"], "failed");
+}
+
+#[test]
+fn a_kill_that_nothing_explains_is_not_tried_again() {
+    let place = Place::new();
+    let ran = place.run(&["--rung", "--bs={micro} --acc={accum}", "--batch", "4", "--", "sh", "-c", "kill -KILL $$"]);
+    assert_eq!(ran.code, Some(137));
+    assert!(ran.err.contains("nothing shows that memory was the reason"), "{}", ran.err);
+    assert_eq!(place.story("runs/sh-1")["starts"][0]["end"], json!({"signal": 9}));
+}

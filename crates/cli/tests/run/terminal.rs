@@ -1,0 +1,39 @@
+//! A command in a terminal.
+
+use std::process::Command;
+
+use crate::kit::{Place, Ran};
+
+fn in_terminal(place: &Place, steps: &str, script: &str) -> Ran {
+    std::fs::write(place.path("script.py"), script).unwrap();
+    let mut command = Command::new("python3");
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/in_terminal.py")).arg(steps);
+    command.args([env!("CARGO_BIN_EXE_lowtide"), "run", "-q", "--", "python3", "-u", "script.py"]);
+    Ran::of(command.current_dir(place.path("")).output().unwrap())
+}
+
+#[test]
+fn the_command_has_a_terminal_of_the_same_size_that_follows_ours() {
+    let place = Place::new();
+    let script = "import os, signal, sys\nprint([os.isatty(number) for number in range(3)], os.get_terminal_size(1))\n\
+                  signal.signal(signal.SIGWINCH, lambda *_: (print(os.get_terminal_size(1)), os._exit(6)))\n\
+                  print('ready')\nwhile True: signal.pause()\n";
+    let ran = in_terminal(&place, "ready=resize", script);
+    assert_eq!(ran.code, Some(6), "{ran:?}");
+    let expected = "[True, True, True] os.terminal_size(columns=77, lines=33)\r\nready\r\n\
+                    os.terminal_size(columns=50, lines=20)\r\nsettings kept\n";
+    assert_eq!(ran.out, expected);
+    assert!(place.text("runs/script-1/start-1.log").contains("ready"));
+}
+
+#[test]
+fn keys_and_ctrl_c_reach_the_command() {
+    let place = Place::new();
+    let script = "print('heard', input('name? '))\ntry:\n    import signal\n    print('wait')\n    signal.pause()\n\
+                  except KeyboardInterrupt:\n    print('saved')\n    raise SystemExit(8)\n";
+    let ran = in_terminal(&place, "name?=ada\n,wait=^C", script);
+    assert_eq!(ran.code, Some(8), "{ran:?}");
+    assert!(ran.out.contains("heard ada\r\n") && ran.out.contains("saved\r\n"), "{ran:?}");
+    assert!(ran.out.ends_with("settings kept\n"), "{ran:?}");
+    assert_eq!(place.story("runs/script-1")["ending"], "interrupted");
+}
