@@ -11,6 +11,8 @@ use crate::Evidence;
 
 /// How often memory is looked at.
 const TICK: Duration = Duration::from_millis(500);
+/// How often at first, so that something is seen of a command that ends soon; then ever more seldom.
+const FIRST_TICK: Duration = Duration::from_millis(10);
 /// How often new processes are looked for, in ticks.
 const LOOK_AROUND: u64 = 4;
 /// A share of all there is that counts as nearly all, in percent.
@@ -52,7 +54,8 @@ impl Seen {
     fn add(&mut self, sample: &Sample) {
         let Some(process) = sample.process.known() else { return };
         let held_bytes = process.resident_bytes.saturating_add(sample.children.resident_bytes);
-        self.peak.tree_bytes = self.peak.tree_bytes.max(held_bytes);
+        // The kernel remembers the most that the first process ever held, between two looks too.
+        self.peak.tree_bytes = self.peak.tree_bytes.max(held_bytes).max(process.peak_bytes);
         for card in &sample.gpus.cards {
             let Some(memory) = card.memory.known() else { continue };
             match self.peak.cards.iter_mut().find(|peak| peak.index == card.index) {
@@ -92,6 +95,7 @@ impl Watch {
             let options = Options { process: Some(process), share_up_to_bytes: 0, ..Options::default() };
             let mut sampler = Sampler::new(options);
             let mut seen = Seen { pids: vec![process], ..Seen::default() };
+            let mut tick_time = FIRST_TICK;
             for tick in 0_u64.. {
                 let now = begun.elapsed().as_secs_f64();
                 if tick.is_multiple_of(LOOK_AROUND) {
@@ -101,9 +105,10 @@ impl Watch {
                     seen.pids.dedup();
                 }
                 seen.add(&sampler.fast(now));
-                if stopped.recv_timeout(TICK) != Err(RecvTimeoutError::Timeout) {
+                if stopped.recv_timeout(tick_time) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
+                tick_time = tick_time.mul_f64(1.2).min(TICK);
             }
             seen
         });

@@ -5,8 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::log::{Log, WholeLines};
 
-/// As much as a pipe holds at most for ordinary users, so that one call moves all that is there.
-pub(crate) const BUFFER: usize = 1 << 20;
+/// What a pipe from the command holds: as much as ordinary users may have, so that neither side waits often.
+pub(crate) const PIPE: usize = 1 << 20;
+/// What is moved at once: little enough to be in the processor's cache when it is written, twice.
+const BUFFER: usize = 128 << 10;
 
 /// Copies until the other side is closed.
 ///

@@ -23,7 +23,7 @@ use signal_hook::iterator::{Handle, Signals};
 use crate::ending::Asked;
 use crate::log::Log;
 use crate::memory::{Seen, Watch};
-use crate::passing::{BUFFER, pass};
+use crate::passing::{PIPE, pass};
 use crate::terminal::{Keys, Raw, Streams, copy_size};
 use crate::{End, KeepError, Launch, Told};
 
@@ -225,7 +225,7 @@ impl Supervisor {
     fn pass(&self, from: impl Into<OwnedFd>, to: OwnedFd, log: &Arc<Mutex<Log>>) {
         let (from, to): (OwnedFd, OwnedFd) = (from.into(), to);
         // A larger pipe takes fewer turns; where it is refused, the usual one will do.
-        let _ = rustix::pipe::fcntl_setpipe_size(&from, BUFFER);
+        let _ = rustix::pipe::fcntl_setpipe_size(&from, PIPE);
         let (log, sender) = (log.clone(), self.sender.clone());
         thread::spawn(move || {
             pass(File::from(from), File::from(to), &log);

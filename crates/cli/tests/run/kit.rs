@@ -29,8 +29,10 @@ impl Place {
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lowtide"));
-        command.current_dir(self.0.path()).arg("run").args(words).env_remove("COLUMNS").stdin(Stdio::null());
+        // A shell starts jobs in the background with Ctrl-C ignored, and whoever runs these tests may be such a job.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,QUIT", env!("CARGO_BIN_EXE_lowtide"), "run"]);
+        command.current_dir(self.0.path()).args(words).env_remove("COLUMNS").stdin(Stdio::null());
         for name in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"] {
             command.env_remove(name);
         }
