@@ -173,3 +173,17 @@ fn the_host_is_the_group_where_that_has_less() {
     tree.write("sys/fs/cgroup/job/memory.max", &more_than_there_is);
     check_host(&tree, 32 << 30, 64 << 30);
 }
+
+#[test]
+fn kills_are_counted_by_the_own_group() {
+    let tree = tree(V2_MOUNT, "0::/job\n");
+    let kills = || HostSampler::new(tree.path().to_owned()).oom_kills();
+    assert_eq!(kills().expect_err("nothing counts").cause, Cause::Absent);
+    tree.write("sys/fs/cgroup/job/memory.events", "low 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 7\n");
+    assert_eq!(kills(), Ok(2));
+    tree.write("proc/self/mountinfo", V1_MOUNTS).write("proc/self/cgroup", V1_GROUPS);
+    tree.write("sys/fs/cgroup/memory/jobs/17/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
+    assert_eq!(kills(), Ok(5));
+    tree.write("sys/fs/cgroup/memory/jobs/17/memory.oom_control", "oom_kill_disable 0\n");
+    assert_eq!(kills().expect_err("an old kernel").cause, Cause::Malformed);
+}
