@@ -17,7 +17,7 @@ model = torch.nn.Sequential(torch.nn.Linear(256, 65536), torch.nn.GELU(), torch.
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 data = torch.randn(512, 256)
 held = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) << 10
-resource.setrlimit(resource.RLIMIT_AS, (held + (400 << 20), held + (400 << 20)))
+resource.setrlimit(resource.RLIMIT_AS, (held + (300 << 20), held + (300 << 20)))
 seen = 0
 for step in range(2):
     print("step", step, flush=True)
