@@ -11,9 +11,9 @@ mod output;
 mod pack;
 mod page_of_run;
 mod report;
+mod run;
 mod run_of;
 mod sampling;
-mod run;
 mod top;
 mod watch;
 
@@ -23,8 +23,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::data::DataArgs;
-use crate::explain::ExplainArgs;
 use crate::doctor::DoctorArgs;
+use crate::explain::ExplainArgs;
 use crate::pack::PackArgs;
 use crate::report::ReportArgs;
 use crate::run::RunArgs;
