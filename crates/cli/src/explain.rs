@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use lowtide_core::Bytes;
-use lowtide_explain::{Account, Advice, Config, Context, Explained, NotMemory, Patch, Place, Reader, Syntax, Verdict};
+use lowtide_explain::{
+    Account, Advice, Config, Context, Culprit, Explained, NotMemory, Patch, Place, Reader, Syntax, Verdict,
+};
 
 use crate::output::{Failure, Side, aligned, print, printable, report};
 
@@ -88,6 +90,18 @@ fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
         false => print(&told(args, &explained, written.as_deref()))?,
     }
     Ok(!explained.verdicts.is_empty())
+}
+
+/// Why a command ran out of memory, in a few lines, from its log; nothing where the log does not tell.
+pub(crate) fn in_short(log: &Path, command: &str) -> Vec<String> {
+    let configs = Config::parse_as(Syntax::Command, COMMAND_LINE, command).into_iter().collect();
+    let Ok(reader) = read(log) else { return Vec::new() };
+    let explained = reader.finish(&Context { configs });
+    let Some(verdict) = explained.verdicts.first() else { return Vec::new() };
+    let mut lines = vec![format!("cause: {}", cause(verdict))];
+    lines.extend(verdict.culprit.as_ref().map(|culprit| format!("culprit: {}", named(culprit))));
+    lines.push(format!("more: lowtide explain {}", log.display()));
+    lines.iter().map(|line| printable(line)).collect()
 }
 
 fn context(args: &ExplainArgs) -> Result<Context, Failure> {
@@ -228,20 +242,12 @@ fn nothing(name: &str, instead: Option<&NotMemory>) -> String {
 /// One event: the cause first, then what it rests on, then what to do.
 fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
     let mut text = format!("memory ran out at line {} of {name}{}\n\n", verdict.line, place(verdict));
-    let percent = (verdict.certainty * 100.0).round();
-    let mut cause = vec![format!("{} ({percent:.0} % sure)", verdict.cause.words())];
+    let mut cause = vec![cause(verdict)];
     cause.extend(verdict.contributing.iter().map(|cause| format!("also: {}", cause.part())));
     section(&mut text, "cause", &cause);
     section(&mut text, "evidence", &verdict.evidence);
     if let Some(culprit) = &verdict.culprit {
-        let size = culprit.bytes.map_or(String::new(), |bytes| format!(" = {bytes}"));
-        let shape: Vec<String> = culprit.shape.iter().map(u64::to_string).collect();
-        let shape = match (shape.is_empty(), &culprit.dtype) {
-            (true, _) => String::new(),
-            (false, Some(dtype)) => format!(", {} in {dtype}", shape.join(" x ")),
-            (false, None) => format!(", {}", shape.join(" x ")),
-        };
-        section(&mut text, "culprit", &[format!("{}{shape}{size}", culprit.name), culprit.how.clone()]);
+        section(&mut text, "culprit", &[named(culprit), culprit.how.clone()]);
     }
     if let Some(account) = &verdict.model {
         section(&mut text, "a step", &table(account));
@@ -255,6 +261,23 @@ fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
         text.push_str(&shown_patch(patch, written));
     }
     text
+}
+
+/// The cause, and how sure it is.
+fn cause(verdict: &Verdict) -> String {
+    format!("{} ({:.0} % sure)", verdict.cause.words(), (verdict.certainty * 100.0).round())
+}
+
+/// The culprit with its shape and size, as far as they are known.
+fn named(culprit: &Culprit) -> String {
+    let size = culprit.bytes.map_or(String::new(), |bytes| format!(" = {bytes}"));
+    let shape: Vec<String> = culprit.shape.iter().map(u64::to_string).collect();
+    let shape = match (shape.is_empty(), &culprit.dtype) {
+        (true, _) => String::new(),
+        (false, Some(dtype)) => format!(", {} in {dtype}", shape.join(" x ")),
+        (false, None) => format!(", {}", shape.join(" x ")),
+    };
+    format!("{}{shape}{size}", culprit.name)
 }
 
 fn place(verdict: &Verdict) -> String {

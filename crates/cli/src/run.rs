@@ -16,6 +16,7 @@ use lowtide_keep::{
 };
 use lowtide_sensors::{Options as SensorOptions, Sampler};
 
+use crate::explain;
 use crate::output::{Failure, print, printable, report};
 
 /// Where runs are unless `--out` says otherwise.
@@ -269,7 +270,12 @@ fn ended(start: &Start) -> Option<String> {
     match start.outcome {
         Outcome::OutOfMemory => {
             let step = start.step.map_or(String::new(), |step| format!(" (last step told: {step})"));
-            Some(format!("out of memory after {:.1} s{step}: {}", start.seconds, start.cause.as_deref().unwrap_or("")))
+            let cause = start.cause.as_deref().unwrap_or("");
+            let mut text = format!("out of memory after {:.1} s{step}: {cause}", start.seconds);
+            for line in explain::in_short(Path::new(&start.log), &start.command.join(" ")) {
+                text.push_str(&format!("\n  {line}"));
+            }
+            Some(text)
         }
         Outcome::Failed if killed => {
             Some("killed by SIGKILL, and nothing shows that memory was the reason: not started again".to_owned())

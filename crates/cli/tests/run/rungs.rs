@@ -44,6 +44,23 @@ fn it_finishes_on_a_lower_rung_with_the_same_effective_batch() {
     assert!(ran.err.contains("finished after 2 restarts, effective batch 32 throughout"), "{}", ran.err);
 }
 
+/// Ends as PyTorch does on a small card, whose words have figures.
+const ON_A_CARD: &str = r#"
+import sys
+sys.exit("""torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.14 GiB. GPU 0 has a total capacity of 11.69 GiB \
+of which 2.68 GiB is free. Including non-PyTorch memory, this process has 9.01 GiB memory in use. Of the allocated memory \
+8.56 GiB is allocated by PyTorch, and 224.90 MiB is reserved by PyTorch but unallocated.""")
+"#;
+
+#[test]
+fn it_says_why_memory_ran_out_and_where_more_is_said() {
+    let place = Place::with("train.py", ON_A_CARD);
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.err);
+    assert!(ran.err.contains("cause: the step needs more memory than there is ("), "{}", ran.err);
+    assert!(ran.err.contains("more: lowtide explain runs/train-1/start-1.log"), "{}", ran.err);
+}
+
 #[test]
 fn the_environment_and_a_configuration_can_be_rungs_too() {
     let script = "import os, sys\nmicro = int(os.environ.get('BS', 4))\nprint(micro, os.environ.get('ACC', 1))\n\
