@@ -7,6 +7,7 @@ Prints what was shown, and whether the terminal's settings are as they were befo
 import fcntl
 import os
 import pty
+import select
 import struct
 import sys
 import termios
@@ -46,10 +47,9 @@ while True:
             resize(20, 50)
         else:
             os.write(first, action.replace("^C", "\x03").encode())
-try:
+# The kernel hands over what was written in pieces, and not at once.
+while select.select([first], [], [], 0.3)[0]:
     shown += os.read(first, 65536)
-except OSError:
-    pass
 sys.stdout.buffer.write(shown)
 print("settings kept" if termios.tcgetattr(second) == before else "settings changed")
 sys.exit(os.waitstatus_to_exitcode(status))
