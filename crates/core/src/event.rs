@@ -101,6 +101,9 @@ pub enum Event {
         allocated: Bytes,
         /// Bytes held from the device, cached blocks included.
         reserved: Bytes,
+        /// Times the allocator had to empty its cache to serve a request, since the start.
+        #[serde(default)]
+        retries: u64,
         /// Bytes of the device that are taken, by all programs, as the driver tells.
         #[serde(skip_serializing_if = "Option::is_none")]
         device_used: Option<Bytes>,

@@ -139,6 +139,25 @@ fn evaluated(metrics: Metrics) -> Event {
 }
 
 #[test]
+fn a_sample_of_memory_leaves_out_what_cannot_be_had() {
+    let sample = |device: Option<Bytes>| Event::Memory {
+        step: Step(3),
+        allocated: Bytes(10),
+        reserved: Bytes(40),
+        retries: 2,
+        device_used: device,
+        device_total: device,
+        resident: Bytes(7),
+        host_used: device,
+        host_total: device,
+    };
+    let start = r#""event":"memory","step":3,"allocated":10,"reserved":40,"retries":2,"#;
+    check(sample(None), &format!(r#"{start}"resident":7"#));
+    let all = r#""device_used":5,"device_total":5,"resident":7,"host_used":5,"host_total":5"#;
+    check(sample(Some(Bytes(5))), &format!("{start}{all}"));
+}
+
+#[test]
 fn an_evaluation() {
     check(
         evaluated(Metrics::default()),

@@ -52,6 +52,7 @@ impl Run<'_> {
             step: self.progress.step,
             allocated: reading.allocated,
             reserved: reading.reserved,
+            retries: reading.retries,
             device_used: device.map(|device| device.total.saturating_sub(device.free)),
             device_total: device.map(|device| device.total),
             resident: host::resident().now,

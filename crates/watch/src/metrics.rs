@@ -31,7 +31,7 @@ fn figures(run: &Run, board: &Board) -> RunFigures {
         allocated_bytes: has_begun.then(|| figures.allocated.get()),
         reserved_bytes: has_begun.then(|| figures.reserved.get()),
         peak_allocated_bytes: has_begun.then(|| figures.highest_peak.get()),
-        allocator_retries: None,
+        allocator_retries: figures.retries,
         out_of_memory: Some(figures.out_of_memory),
         metrics,
     }

@@ -108,6 +108,8 @@ pub struct Figures {
     pub freed: Bytes,
     /// Checkpoints written.
     pub saved: u64,
+    /// Times the allocator had to empty its cache, since the last start; runs of older versions do not tell.
+    pub retries: Option<u64>,
     /// The most memory of the host that the process was seen to take.
     pub highest_resident: Option<Bytes>,
     /// Memory of the host, or what its control group may take of it.
@@ -368,7 +370,8 @@ impl Story {
             Event::StepDone { .. } => self.step(time, event),
             Event::Probed { micro_batch, peak, .. } => self.plan.probed(*micro_batch, *peak),
             Event::Sized { measures } => self.plan.sized(measures.micro_batch),
-            Event::Memory { device_used, resident, host_used, host_total, .. } => {
+            Event::Memory { retries, device_used, resident, host_used, host_total, .. } => {
+                figures.retries = Some(*retries);
                 figures.host_total = host_total.or(figures.host_total);
                 figures.highest_resident = figures.highest_resident.max(Some(*resident));
                 let noted = [

@@ -141,6 +141,7 @@ impl Written {
                 step: Step(step),
                 allocated: Bytes::from_gib(10),
                 reserved: Bytes::from_gib(30),
+                retries: 3,
                 device_used: Some(Bytes::from_gib(33)),
                 device_total: Some(Bytes::from_gib(48)),
                 resident: Bytes::from_gib(3),

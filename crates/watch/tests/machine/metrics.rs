@@ -20,6 +20,7 @@ fn page() -> String {
     folders.iter().for_each(|folder| fs::create_dir_all(folder).unwrap());
     let mut runs = folders.each_ref().map(|folder| Written::begin(folder, at(0.0)));
     runs[0].step(at(2.0), 2.0, 1);
+    runs[0].memory(at(2.0), 2.0, 1);
     let mut board = Board::open(&folders).unwrap();
     board.catch_up(at(3.0)).unwrap();
     let me = std::process::id();
@@ -56,6 +57,7 @@ fn every_series_belongs_to_a_family_with_help_and_is_there_once() {
         "lowtide_run_steps_total{run=\"/b/mine\"} 0",
         "lowtide_run_memory_reserved_bytes{run=\"/a/mine\"} 32212254720",
         "lowtide_run_memory_line_bytes{run=\"/b/mine\"} 42949672960",
+        "lowtide_run_allocator_retries_total{run=\"/a/mine\"} 3",
         "lowtide_run_phase{run=\"/a/mine\",phase=\"running\"} 1",
     ] {
         assert!(page.lines().any(|other| other == line), "{line} is not in\n{page}");
