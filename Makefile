@@ -38,6 +38,11 @@ test: build ## run all tests
 		$(cargo) test --release --workspace --lib --bins --tests; \
 	fi
 	@$(cargo) test --release --workspace --doc
+	@if [ -n "$$LOWTIDE_TORCH_PYTHON" ]; then \
+		$(cargo) test --release -p lowtide-cli --test run -- --ignored --test-threads 2 torch::; \
+	else \
+		echo 'not tested: `lowtide run` with PyTorch itself (LOWTIDE_TORCH_PYTHON names no Python)'; \
+	fi
 
 lint: setup ## check the format and run clippy
 	@$(cargo) fmt --all --check
