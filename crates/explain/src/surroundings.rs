@@ -20,7 +20,7 @@ impl Surroundings {
     /// Reads the text that ends where the error's line begins.
     pub(crate) fn read(before: &str) -> Self {
         let frames = frames(before);
-        let strong = by_frames(&frames, SIGNS);
+        let strong = building(&frames).or_else(|| by_frames(&frames, SIGNS));
         let told = || by_lines(before).filter(|(activity, _)| *activity != Activity::Training);
         let weak = || by_frames(&frames, WEAK_SIGNS);
         let activity = strong.or_else(told).or_else(weak).or_else(|| by_lines(before));
@@ -34,6 +34,19 @@ impl Surroundings {
         }
         Self { frames, activity, step, time }
     }
+
+    /// Whether the stack ends where memory of the machine is pinned.
+    pub(crate) fn ends_in_pinning(&self) -> bool {
+        let pins = |frame: &Frame| frame.code.contains("pin_memory=True") || frame.code.contains(".pin_memory(");
+        // The thread of a data loader makes a context on the device first, which may be what failed.
+        self.frames.last().is_some_and(|frame| pins(frame) && !frame.file.contains("_utils/pin_memory.py"))
+    }
+}
+
+/// A stack that ends where a layer is made asks for its weights, whatever called for the layer.
+fn building(frames: &[Frame]) -> Option<(Activity, String)> {
+    let frame = frames.last().filter(|frame| frame.makes_a_layer())?;
+    Some((Activity::Loading, format!("the stack ends where {} makes a layer", frame.file_name())))
 }
 
 /// Whether any frame has one of the words in its function or, where those are none of the libraries' own, in its code.
@@ -48,8 +61,8 @@ fn by_frames(frames: &[Frame], signs: &[Signs]) -> Option<(Activity, String)> {
                 || codes.iter().any(|code| frame.code.contains(code))
         });
         if let Some(frame) = found {
-            let file = frame.file.rsplit(['/', '\\']).next().unwrap_or_default();
-            return Some((*activity, format!("the stack goes through {} in {file}", frame.function)));
+            let words = format!("the stack goes through {} in {}", frame.function, frame.file_name());
+            return Some((*activity, words));
         }
     }
     None
@@ -126,7 +139,7 @@ const SIGNS: &[Signs] = &[
             "inner_training_loop",
             "_inner_training_loop",
         ],
-        &["torch/autograd/", "training_epoch_loop.py"],
+        &["torch/autograd/", "torch/utils/checkpoint.py", "training_epoch_loop.py"],
         &[".backward(", "train_step(", "train_episode(", "training_step(", "train_one_epoch("],
     ),
     (

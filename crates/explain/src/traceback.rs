@@ -14,6 +14,24 @@ pub(crate) struct Frame {
     pub(crate) code: String,
 }
 
+impl Frame {
+    /// Name of the source file without its folder.
+    pub(crate) fn file_name(&self) -> &str {
+        self.file.rsplit(['/', '\\']).next().unwrap_or_default()
+    }
+
+    /// Whether it is the constructor of one of PyTorch's layers.
+    pub(crate) fn makes_a_layer(&self) -> bool {
+        let is_layer = self.file.contains("torch/nn/modules") || self.file.contains("torch\\nn\\modules");
+        self.function == "__init__" && is_layer
+    }
+
+    /// Whether it is PyTorch's recomputation of activations.
+    pub(crate) fn recomputes(&self) -> bool {
+        self.file.ends_with("torch/utils/checkpoint.py") || self.file.ends_with("torch\\utils\\checkpoint.py")
+    }
+}
+
 /// The frames of the last traceback in a text that ends where the error stands, outermost first.
 pub(crate) fn frames(text: &str) -> Vec<Frame> {
     let start = text.rfind("Traceback (most recent call last)").unwrap_or(0);
