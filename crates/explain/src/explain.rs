@@ -71,6 +71,10 @@ impl NotMemory {
                 "the loader's block for thread variables is full: import that library first"
             }
             LookAlike::InvalidArgument => "a device or a launch setting that does not exist",
+            LookAlike::Ended => {
+                "the end of a process that somebody ended: a time limit, a scheduler, a user; the log has no word of \
+                 memory"
+            }
             LookAlike::Mentioned => "the log only talks about running out of memory",
         }
     }

@@ -1,14 +1,16 @@
 //! A log of any size, in pieces: a few megabytes are held at once.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-use lowtide_oom::{Found, LookAlike, Oom, Place, look_alike, scan};
+use lowtide_oom::{Found, LookAlike, Oom, Place, Source, is_ended_by_someone, look_alike, scan};
 use memchr::{memchr_iter, memrchr};
 
+use crate::encoding::Encoding;
 use crate::event::Event;
 use crate::explain::{Context, Explained, NotMemory, verdict};
 use crate::facts::LogFacts;
-use crate::surroundings::Surroundings;
+use crate::surroundings::{Surroundings, time_in};
 
 /// How much is gathered before it is searched.
 const PIECE: usize = 2 << 20;
@@ -16,6 +18,8 @@ const PIECE: usize = 2 << 20;
 const AHEAD: usize = 16 << 10;
 /// How much before a message is looked at.
 const BEFORE: usize = 64 << 10;
+/// How far around the bare end of a process its reason may stand.
+const AROUND_END: usize = 2 << 10;
 /// The beginning of a log tells of versions, settings and the model.
 const HEAD: u64 = 256 << 10;
 /// How many events are kept, the last ones.
@@ -30,6 +34,9 @@ const LONGEST_MESSAGE: usize = 1200;
 /// Memory is bounded, whatever the log is: the pieces, the last 200 events, and what the log says of its settings.
 #[derive(Debug, Default)]
 pub struct Reader {
+    encoding: Encoding,
+    /// The first byte, while it is the only one.
+    first: Option<u8>,
     buffer: Vec<u8>,
     /// Where the buffer begins in the log.
     base: u64,
@@ -58,8 +65,30 @@ impl Reader {
 
     /// Takes the next bytes of the log, cut anywhere.
     pub fn feed(&mut self, bytes: &[u8]) {
+        if matches!(self.encoding, Encoding::Unknown) {
+            let mut start: Vec<u8> = self.first.take().into_iter().collect();
+            let (beginning, rest) = bytes.split_at(bytes.len().min(2 - start.len()));
+            start.extend(beginning);
+            match *start {
+                [] => {}
+                [only] => self.first = Some(only),
+                _ => {
+                    self.encoding = Encoding::of(&start);
+                    self.put(&start);
+                    self.put(rest);
+                }
+            }
+            return;
+        }
+        self.put(bytes);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(PIECE) {
-            self.buffer.extend_from_slice(piece);
+            match &mut self.encoding {
+                Encoding::Wide(wide) => self.buffer.extend(wide.decode(piece)),
+                _ => self.buffer.extend_from_slice(piece),
+            }
             if self.buffer.len() - self.from >= PIECE {
                 self.search(false);
             }
@@ -69,6 +98,9 @@ impl Reader {
     /// Ends the log and explains what was found, the last event first.
     #[must_use]
     pub fn finish(mut self, context: &Context) -> Explained {
+        if let Some(only) = self.first.take() {
+            self.put(&[only]);
+        }
         self.search(true);
         if self.events.is_empty() {
             self.not_memory = self.not_memory.take().or_else(|| self.resembles());
@@ -126,12 +158,21 @@ impl Reader {
             self.last_end = end;
             return;
         }
-        if let Some(event) = self.events.back_mut().filter(|event| event.takes(&message.oom, start)) {
-            event.take(message.oom, line, text, end);
+        if message.oom.source == Source::ExitStatus && self.is_ended_by_someone(&range) {
+            self.not_memory = Some(NotMemory { line, kind: LookAlike::Ended, text });
+            return;
+        }
+        if self.events.back().is_some_and(|event| event.takes(&message.oom, start)) {
+            let between = self.before(range.start);
+            let event = self.events.back_mut().expect("there is one that takes it");
+            if event.take(message.oom, line, text, end) && between.contains("File \"") {
+                event.surroundings.deepen(&between);
+            }
             self.last_end = end;
             return;
         }
-        let before = self.before(range.start);
+        let mut before = self.before(range.start);
+        before.push_str(&told_in_line(&text));
         if self.noted < start {
             self.facts.note(&before);
             self.noted = start;
@@ -139,7 +180,7 @@ impl Reader {
         let mut surroundings = Surroundings::read(&before);
         // A message far behind the last step has it all the same.
         self.step = surroundings.step.or(self.step);
-        self.time = surroundings.time.take().or_else(|| self.time.take());
+        self.time = time_in(&text).or_else(|| surroundings.time.take()).or_else(|| self.time.take());
         surroundings.step = self.step;
         surroundings.time.clone_from(&self.time);
         self.found += 1;
@@ -155,6 +196,13 @@ impl Reader {
         let last = self.last_end.saturating_sub(self.base) as usize;
         let start = at.saturating_sub(BEFORE).max(last.min(at));
         String::from_utf8_lossy(&self.buffer[start..at]).into_owned()
+    }
+
+    /// Whether the lines around a bare end of a process tell who ended it.
+    fn is_ended_by_someone(&self, range: &Range<usize>) -> bool {
+        let start = range.start.saturating_sub(AROUND_END).max(self.last_end.saturating_sub(self.base) as usize);
+        let end = (range.end + AROUND_END).min(self.buffer.len());
+        start < end && is_ended_by_someone(&String::from_utf8_lossy(&self.buffer[start..end]))
     }
 
     /// What the end of a log without any event looks like.
@@ -174,6 +222,14 @@ impl Reader {
             }
         }
         mentioned
+    }
+}
+
+/// The traceback inside a line, as loggers write one that put a whole error into a JSON string.
+fn told_in_line(line: &str) -> String {
+    match line.contains("Traceback (most recent call last)") && line.contains("\\n") {
+        true => line.replace("\\n", "\n").replace("\\\"", "\""),
+        false => String::new(),
     }
 }
 

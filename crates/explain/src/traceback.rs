@@ -18,13 +18,20 @@ pub(crate) struct Frame {
 pub(crate) fn frames(text: &str) -> Vec<Frame> {
     let start = text.rfind("Traceback (most recent call last)").unwrap_or(0);
     let mut frames: Vec<Frame> = Vec::new();
+    let mut margin = "";
     for line in text[start..].lines() {
-        let line = without_margin(line);
-        if let Some(frame) = head(line) {
+        let line = line.trim_end();
+        let line = without_margin(line.strip_prefix(margin).filter(|_| !margin.is_empty()).unwrap_or(line));
+        let (prefix, framed) = line.find("File \"").filter(|at| *at > 0).map_or(("", line), |at| line.split_at(at));
+        if let Some(frame) = head(framed) {
             if frames.len() == MOST {
                 frames.remove(0);
             }
             frames.push(frame);
+            // What a logger or `srun --label` puts before every line.
+            if !prefix.is_empty() {
+                margin = prefix.trim_end();
+            }
         } else if let Some(last) = frames.last_mut()
             && last.code.is_empty()
             && !line.trim_start().starts_with(['^', '~'])

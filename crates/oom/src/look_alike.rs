@@ -31,6 +31,8 @@ pub enum LookAlike {
     StaticThreadStorage,
     /// A device or a launch setting that does not exist.
     InvalidArgument,
+    /// Somebody ended the process: a user, a time limit, a scheduler that wanted the place for another.
+    Ended,
     /// The text talks about running out of memory without reporting it.
     Mentioned,
 }
@@ -126,6 +128,7 @@ const OTHERS: &[(LookAlike, &[&str])] = &[
             "Memory access fault by GPU",
         ],
     ),
+    (LookAlike::Ended, &["DUE TO TIME LIMIT", "DUE TO PREEMPTION", "DUE TO NODE FAILURE", "DUE TO JOB REQUEUE"]),
     (LookAlike::StackOverflow, &["RecursionError", "maximum recursion depth", "stack overflow", "StackOverflowError"]),
     (
         LookAlike::CorruptedSize,
@@ -147,6 +150,32 @@ const OTHERS: &[(LookAlike, &[&str])] = &[
         ],
     ),
 ];
+
+/// Whether a text tells who ended a process, and that it was not for its memory.
+///
+/// Only for text around an end that has no reason of its own: a bare `Killed`, exit status 137.
+#[must_use]
+pub fn is_ended_by_someone(text: &str) -> bool {
+    has_any(
+        text,
+        &[
+            "DUE TO TIME LIMIT",
+            "DUE TO PREEMPTION",
+            "DUE TO NODE FAILURE",
+            "DUE TO JOB REQUEUE",
+            "CANCELLED by ",
+            "scancel ",
+            "kill -9 ",
+            "kill -KILL ",
+            "kill -s KILL ",
+            "pkill -9",
+            "killall -9",
+            "KeyboardInterrupt",
+            "timeout: sending signal",
+            "DeadlineExceeded",
+        ],
+    )
+}
 
 /// Whether a line asks for 1 EiB or more, or for less than nothing.
 fn is_corrupted_size(line: &str) -> bool {

@@ -133,8 +133,26 @@ const CODE_MARKS: &[&str] = &[
 ///
 /// `at..end` is where the anchor stands in `line`. Only the clause it stands in is looked at.
 pub(crate) fn is_only_mentioned(line: &str, at: usize, end: usize) -> bool {
-    is_hypothetical(clause_before(&line[..at])) || is_topic(&line[end..])
+    is_hypothetical(clause_before(&line[..at])) || is_topic(&line[end..]) || is_quoted(line, at)
 }
+
+/// Whether the anchor stands in quotes that a sentence opens to name it: ``an error like `CUDA out of memory` ``.
+///
+/// JSON and exceptions quote what they report too, but behind a colon, not behind such words.
+pub(crate) fn is_quoted(line: &str, at: usize) -> bool {
+    ['"', '`', '\u{201c}'].into_iter().any(|quote| {
+        let before = &line[..at];
+        let is_open = quote == '\u{201c}' || before.matches(quote).count() % 2 == 1;
+        let Some(open) = before.rfind(quote).filter(|_| is_open) else { return false };
+        let clause = clause_before(before[..open].trim_end());
+        let last = clause.rsplit(|c: char| !c.is_alphanumeric() && c != '.').find(|word| !word.is_empty());
+        is_hypothetical(clause)
+            || last.is_some_and(|last| NAMING.split(' ').any(|word| word.eq_ignore_ascii_case(last)))
+    })
+}
+
+/// Words that open a quotation to name what is in it.
+const NAMING: &str = "like see as called named e.g. e.g";
 
 fn clause_before(text: &str) -> &str {
     let start = text.rfind([':', ';', '!', '?', '(']).map_or(0, |at| at + 1);
@@ -224,7 +242,11 @@ mod tests {
         assert!(check("To avoid CUDA out of memory errors, reduce the batch"));
         assert!(check("If you run out of memory, lower it"));
         assert!(check("no out of memory so far"));
+        assert!(check("See \"CUDA out of memory\" in the FAQ"));
+        assert!(check("If you see an error like `RuntimeError: CUDA out of memory`, lower it"));
         assert!(!check("if this fails: CUDA out of memory"));
+        assert!(!check("{\"level\": \"ERROR\", \"msg\": \"CUDA out of memory\"}"));
+        assert!(!check("Training failed with \"CUDA out of memory\""));
         assert!(!check("ran out of memory on step 3, skipping the batch"));
     }
 }
