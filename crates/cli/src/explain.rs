@@ -212,7 +212,9 @@ fn told(args: &ExplainArgs, explained: &Explained, written: Option<&str>) -> Str
         return text;
     }
     let count = explained.events - 1;
-    text.push_str(&format!("\n{count} earlier {} in this log:\n", if count == 1 { "event" } else { "events" }));
+    let least = if explained.has_more { "at least " } else { "" };
+    let events = if count == 1 { "event" } else { "events" };
+    text.push_str(&format!("\n{least}{count} earlier {events} in this log:\n"));
     for verdict in earlier {
         match args.all {
             true => text.push_str(&format!("\n{}", event(&name, verdict, None))),

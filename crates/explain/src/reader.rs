@@ -24,6 +24,10 @@ const AROUND_END: usize = 2 << 10;
 const HEAD: u64 = 256 << 10;
 /// How many events are kept, the last ones.
 const MOST_EVENTS: usize = 200;
+/// So many messages in one piece are a flood.
+const FLOOD: usize = 1000;
+/// How much of a piece in a flood is read, at its end: room for more events than are kept.
+const TAIL: usize = 192 << 10;
 /// 64 TiB: more than any device has, so a size above it was never meant.
 const LARGEST_REQUEST: u64 = 64 << 40;
 /// How much of a line is kept.
@@ -46,6 +50,10 @@ pub struct Reader {
     lines: u64,
     events: VecDeque<Event>,
     found: u64,
+    /// Whether the piece before was full of messages.
+    is_flooded: bool,
+    /// Whether messages were left out because there are too many.
+    is_cut: bool,
     facts: LogFacts,
     /// How far of the log was looked at for facts.
     noted: u64,
@@ -106,7 +114,7 @@ impl Reader {
             self.not_memory = self.not_memory.take().or_else(|| self.resembles());
         }
         let verdicts = self.events.iter().rev().map(|event| verdict(event, &self.facts, context)).collect();
-        Explained { verdicts, events: self.found, not_memory: self.not_memory }
+        Explained { verdicts, events: self.found, has_more: self.is_cut, not_memory: self.not_memory }
     }
 
     /// Searches what is gathered, all of it at the end, else up to a line's end that has enough text behind it.
@@ -121,12 +129,34 @@ impl Reader {
         };
         let mut found = Vec::new();
         let mut consumed = limit;
-        for message in scan(waiting) {
-            if message.range.start >= limit {
-                break;
+        let tail = tail_of(waiting, limit);
+        let mut is_flood = self.is_flooded && tail > 0;
+        if !is_flood {
+            for message in scan(waiting) {
+                if message.range.start >= limit {
+                    break;
+                }
+                consumed = consumed.max(message.range.end);
+                found.push(message);
+                is_flood = found.len() == FLOOD && found[FLOOD - 1].range.end < tail;
+                if is_flood {
+                    break;
+                }
             }
-            consumed = consumed.max(message.range.end);
-            found.push(message);
+        }
+        // Of a flood only the last messages are kept, so only they are read.
+        if is_flood {
+            let lines = memchr_iter(b'\n', &waiting[..tail]).count();
+            let messages = scan(&waiting[tail..]).map(|message| Found {
+                line: message.line + lines,
+                range: message.range.start + tail..message.range.end + tail,
+                ..message
+            });
+            let before = found.len();
+            found.extend(messages.take_while(|message| message.range.start < limit));
+            consumed = found.last().map_or(limit, |last| limit.max(last.range.end));
+            self.is_flooded = found.len() - before >= MOST_EVENTS;
+            self.is_cut = true;
         }
         let head_end = HEAD.min(self.base + (self.from + consumed) as u64);
         if self.noted < head_end {
@@ -177,7 +207,11 @@ impl Reader {
             self.facts.note(&before);
             self.noted = start;
         }
-        let mut surroundings = Surroundings::read(&before);
+        // Of many messages in a row, only the first has something before it.
+        let mut surroundings = match before.trim().is_empty() {
+            true => Surroundings::default(),
+            false => Surroundings::read(&before),
+        };
         // A message far behind the last step has it all the same.
         self.step = surroundings.step.or(self.step);
         self.time = time_in(&text).or_else(|| surroundings.time.take()).or_else(|| self.time.take());
@@ -231,6 +265,12 @@ fn told_in_line(line: &str) -> String {
         true => line.replace("\\n", "\n").replace("\\\"", "\""),
         false => String::new(),
     }
+}
+
+/// Where the last part of a piece begins that is read however many messages there are: at the start of a line.
+fn tail_of(waiting: &[u8], limit: usize) -> usize {
+    let latest = limit.saturating_sub(TAIL);
+    memrchr(b'\n', &waiting[..latest]).map_or(0, |newline| newline + 1)
 }
 
 fn is_corrupted(oom: &Oom) -> bool {

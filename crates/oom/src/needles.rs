@@ -8,10 +8,14 @@ use std::sync::OnceLock;
 use aho_corasick::packed::{Config, MatchKind, Searcher};
 use aho_corasick::{AhoCorasick, Span};
 
+use crate::phrase::quick;
+
 /// The search, built once.
 pub(crate) struct Needles {
     packed: Option<Searcher>,
     automaton: AhoCorasick,
+    memory: AhoCorasick,
+    workers: AhoCorasick,
 }
 
 impl Needles {
@@ -25,19 +29,43 @@ impl Needles {
         Self {
             packed: Config::new().match_kind(MatchKind::LeftmostFirst).builder().extend(NEEDLES).build(),
             automaton: AhoCorasick::new(NEEDLES).expect("a short list of literals always builds"),
+            memory: quick(MEMORY),
+            workers: quick(&["exited", "orker"]),
         }
     }
 
-    /// The first needle at or after a position.
-    pub(crate) fn find(&self, log: &[u8], from: usize) -> Option<usize> {
+    /// The first needle at or after a position, and where it stands.
+    pub(crate) fn find(&self, log: &[u8], from: usize) -> Option<(usize, &'static str)> {
         let span = Span { start: from.min(log.len()), end: log.len() };
-        match &self.packed {
+        let found = match &self.packed {
             // The packed search has no path for less than its vector's width.
-            Some(packed) if span.len() >= packed.minimum_len() => packed.find_in(log, span).map(|found| found.start()),
-            _ => self.automaton.find(aho_corasick::Input::new(log).span(span)).map(|found| found.start()),
+            Some(packed) if span.len() >= packed.minimum_len() => packed.find_in(log, span),
+            _ => self.automaton.find(aho_corasick::Input::new(log).span(span)),
+        }?;
+        Some((found.start(), NEEDLES[found.pattern().as_usize()]))
+    }
+
+    /// Whether a line with this needle at `at` is worth reading: everyday words are, where the line is about memory.
+    ///
+    /// Reading a line takes a hundred times as long as this, and logs are full of limits that are exceeded.
+    pub(crate) fn is_worth(&self, needle: &str, line: &[u8], at: usize) -> bool {
+        match needle {
+            "illed" => at > 0 && matches!(line[at - 1], b'k' | b'K'),
+            "unexpectedly" => self.workers.is_match(line),
+            needle if EVERYDAY.contains(&needle) => self.memory.is_match(line),
+            _ => true,
         }
     }
 }
+
+/// Needles that many a line has that is not about memory.
+const EVERYDAY: &[&str] =
+    &["xceed", "enough ", "nsufficient ", "cating ", "nable to ", "low on ", "g beyond ", "to reserve ", "cation of "];
+
+/// What a line is about that reports a lack of memory in everyday words.
+const MEMORY: &[&str] = &[
+    "mem", "Mem", "MEM", "oom", "OOM", "shm", "lloc", "LLOC", "buffer", "Buffer", "thread", "bytes", "paging", "PHYS",
+];
 
 const NEEDLES: &[&str] = &[
     "ut of memory",

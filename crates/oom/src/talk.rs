@@ -1,6 +1,10 @@
 //! Text that reports an error, told from text that talks about one: quoted source code, advice, hypotheses.
 
-use crate::phrase::has_any;
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
+
+use crate::phrase::{has_any, quick};
 
 /// Whether a line is source code, as tracebacks and compilers quote it.
 pub(crate) fn is_source_code(line: &str) -> bool {
@@ -8,7 +12,9 @@ pub(crate) fn is_source_code(line: &str) -> bool {
     if is_native_crash_note(line) {
         return false;
     }
-    starts_like_code(line) || has_any(line, CODE_MARKS)
+    static MARKS: OnceLock<AhoCorasick> = OnceLock::new();
+    let marks = MARKS.get_or_init(|| quick(CODE_MARKS));
+    starts_like_code(line) || marks.is_match(line)
 }
 
 /// What a traceback puts before a quoted line: ranks, rulers, line numbers, arrows.
