@@ -21,7 +21,7 @@ pub(crate) fn culprit(event: &Event, facts: &Facts<'_>, activity: Option<Activit
     from_code(event, facts)
         .or_else(|| from_settings(event, facts, activity))
         .or_else(|| from_frames(event, facts, activity))
-        .or_else(|| from_names(event))
+        .or_else(|| from_names(event, activity))
 }
 
 /// What libraries ask the driver for by themselves.
@@ -127,9 +127,8 @@ fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -
     dtypes.extend([FP32, BF16, FP16].into_iter().filter(|dtype| dtype.bytes != own.bytes).take(1));
     let weights = weights(facts);
     let mut candidates = Vec::new();
-    if batches.is_empty()
-        && let Some(batch) = batch_of_logits(facts, own, tried)
-    {
+    let is_guessed = batches.is_empty();
+    if is_guessed && let Some(batch) = batch_of_logits(facts, own, tried) {
         candidates.extend(activations(batch, facts));
     }
     if activity == Some(Activity::Optimizer) {
@@ -141,24 +140,55 @@ fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -
     if activity != Some(Activity::Optimizer) {
         candidates.extend(weights);
     }
-    candidates.into_iter().find_map(|(name, shape)| {
-        dtypes.iter().find_map(|dtype| {
+    let mut fitting: Vec<(&str, Vec<u64>, Dtype, u64)> = Vec::new();
+    for (name, shape) in candidates {
+        let fits = dtypes.iter().find_map(|dtype| {
             let bytes = product(&shape)?.checked_mul(dtype.bytes)?;
-            is_size(bytes, tried).then(|| Culprit {
-                name: name.to_owned(),
-                shape: shape.clone(),
-                dtype: Some(dtype.name.to_owned()),
-                bytes: Some(Bytes(bytes)),
-                how: "the settings multiply to exactly the size asked for".to_owned(),
-                certainty: 0.9,
-            })
-        })
+            is_size(bytes, tried).then_some((*dtype, bytes))
+        });
+        if let Some((dtype, bytes)) = fits
+            && !fitting.iter().any(|(known, ..)| *known == name)
+        {
+            fitting.push((name, shape, dtype, bytes));
+        }
+    }
+    let by_stack = from_names(event, activity).map(|culprit| culprit.name);
+    let agrees = |name: &str| by_stack.as_ref().is_some_and(|stack| is_same_kind(name, stack));
+    let chosen = fitting.iter().position(|(name, ..)| agrees(name)).unwrap_or(0);
+    let (name, shape, dtype, bytes) = fitting.get(chosen)?.clone();
+    let is_told = agrees(name);
+    let (certainty, how) = match (is_guessed, is_told, fitting.len()) {
+        (true, false, _) => (0.5, "a batch of this size would multiply to the size asked for".to_owned()),
+        (_, true, _) => {
+            (0.9, "the settings multiply to exactly the size asked for, and the stack goes there".to_owned())
+        }
+        (false, false, 1) => (0.85, "the settings multiply to exactly the size asked for".to_owned()),
+        (false, false, many) => (0.6, format!("the settings multiply to the size asked for, as {many} tensors do")),
+    };
+    Some(Culprit {
+        name: name.to_owned(),
+        shape,
+        dtype: Some(dtype.name.to_owned()),
+        bytes: Some(Bytes(bytes)),
+        how,
+        certainty,
     })
+}
+
+/// Whether two names are of the same kind of tensor.
+fn is_same_kind(one: &str, other: &str) -> bool {
+    ["logits", "attention", "feed-forward", "moment", "weights"]
+        .iter()
+        .any(|kind| one.contains(kind) && other.contains(kind))
 }
 
 /// The batch whose logits are that large, where no setting gives one.
 fn batch_of_logits(facts: &Facts<'_>, dtype: Dtype, tried: Bytes) -> Option<u64> {
     let sample = facts.sequence()?.checked_mul(facts.vocabulary()?)?.checked_mul(dtype.bytes)?;
+    // A figure in GiB is printed to a hundredth: where samples are hardly larger, any size is a whole number of them.
+    if sample < 64 << 20 {
+        return None;
+    }
     let batch = tried.get().checked_add(sample / 2)?.checked_div(sample)?;
     (batch > 0 && is_size(batch.checked_mul(sample)?, tried)).then_some(batch)
 }
@@ -249,9 +279,13 @@ fn from_frames(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> 
 }
 
 /// Names of functions and what they allocate, innermost frame first.
-fn from_names(event: &Event) -> Option<Culprit> {
+fn from_names(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
     for frame in event.surroundings.frames.iter().rev() {
         for (words, name) in STACK_NAMES {
+            // A step that runs inside the optimizer's, as a closure, is none of the optimizer's.
+            if name.contains("optimizer") && !matches!(activity, None | Some(Activity::Optimizer)) {
+                continue;
+            }
             let word = words.iter().find(|word| {
                 frame.function.contains(**word) || frame.code.contains(**word) || frame.file.contains(**word)
             });
@@ -277,6 +311,7 @@ const STACK_NAMES: &[(&[&str], &str)] = &[
     (&["clip_grad_norm_"], "norms of the gradients"),
     (&["torch/optim/", "optimizer.step("], "the optimizer's moments"),
     (&["cross_entropy", "log_softmax", "nll_loss", "CrossEntropyLoss"], "logits in the loss"),
+    (&["nested_concat", "torch_pad_and_concatenate"], "outputs of a whole evaluation, gathered"),
     (&["lm_head", "logits = ", "logits.float("], "logits"),
     (&["scaled_dot_product_attention", "softmax", "baddbmm", "attn_weights", "attention_scores"], "attention scores"),
     (&["F.conv", "conv2d", "conv3d", "_conv_forward", "conv_transpose"], "activations of a convolution"),
@@ -313,7 +348,7 @@ fn host(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
     let (name, how) = match event.oom.source {
         Source::SharedMemory => ("batches passed between data workers", "they pass through shared memory"),
         _ if is_worker => ("samples held by data workers", "a data worker ran out or was killed"),
-        _ => return from_names(event),
+        _ => return from_names(event, activity),
     };
     Some(Culprit {
         name: name.to_owned(),

@@ -1,6 +1,6 @@
 //! A change of a configuration's text, shown as a unified diff.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::ops::Range;
 
 use serde::Serialize;
@@ -78,17 +78,39 @@ impl Patch {
 }
 
 /// Puts another value in the place of a setting's.
-pub(crate) fn replace(config: &Config, setting: &Setting, value: u64) -> Edit {
+pub(crate) fn replace(config: &Config, setting: &Setting, value: impl Display) -> Edit {
     let old = config.text[setting.span.clone()].to_owned();
     let new = match old.as_bytes().first() {
+        // A flag of a command line stands alone, and its value behind it.
+        None => format!(" {value}"),
         Some(quote @ (b'"' | b'\'')) => format!("{0}{value}{0}", char::from(*quote)),
         _ => value.to_string(),
     };
     Edit { key: setting.path.join("."), span: setting.span.clone(), old, new, value: value.to_string() }
 }
 
+/// A change of one setting to another value.
+pub(crate) fn single(config: &Config, setting: &Setting, value: impl Display) -> Option<Patch> {
+    Patch::new(config, vec![replace(config, setting, value)])
+}
+
+/// Turns a switch, in the words of the file it stands in.
+pub(crate) fn switch(config: &Config, setting: &Setting, to: bool) -> Option<Patch> {
+    let old = &config.text[setting.span.clone()];
+    let is_title = old.starts_with(['T', 'F']) || config.syntax == Syntax::Python;
+    let value = match (to, old) {
+        (true, "0") => "1",
+        (false, "1") => "0",
+        (true, _) if is_title => "True",
+        (false, _) if is_title => "False",
+        (true, _) => "true",
+        (false, _) => "false",
+    };
+    single(config, setting, value)
+}
+
 /// Adds a setting behind another one of the same group.
-pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: u64) -> Edit {
+pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: impl Display) -> Edit {
     let text = &config.text;
     let line_start = text[..setting.span.start].rfind('\n').map_or(0, |newline| newline + 1);
     let line_end = text[setting.span.end..].find('\n').map_or(text.len(), |newline| setting.span.end + newline);
@@ -125,9 +147,24 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: u6
 
 /// A batch of another size with as much accumulation as keeps the product; the reason where that cannot be written.
 pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> Result<Patch, &'static str> {
-    let (config, batch) = facts.find(Key::Batch).ok_or("no configuration given sets the batch size")?;
     let refused = "the settings stand where they cannot be written";
+    if let Some((config, whole)) = facts.whole_batch() {
+        let edit = match facts.find(Key::Accumulation) {
+            Some((other, setting)) if other.name == config.name => replace(config, setting, accumulation),
+            Some(_) => return Err("batch size and accumulation are set in two different places: change both by hand"),
+            None => add_after(config, whole, "gradient_accumulation_steps", accumulation),
+        };
+        return Patch::new(config, vec![edit]).ok_or(refused);
+    }
+    let (config, batch) = facts.find(Key::Batch).ok_or("no configuration given sets the batch size")?;
+    if facts.rival(Key::Batch).is_some() {
+        return Err("the batch size is set in several places: change the one that was in use by hand");
+    }
     let mut edits = vec![replace(config, batch, micro)];
+    // Where nothing is updated there is nothing to gather.
+    if facts.is_on(Key::EvalOnly) == Some(true) {
+        return Patch::new(config, edits).ok_or(refused);
+    }
     match facts.find(Key::Accumulation) {
         Some((other, setting)) if other.name == config.name => edits.push(replace(config, setting, accumulation)),
         Some(_) if config.syntax != Syntax::Command => {
@@ -189,6 +226,7 @@ fn diff(name: &str, text: &str, edits: &[Edit]) -> String {
             .push(Line { old: line, new: is_changed.then(|| spliced(text, start..end, edits) + &line[end - start..]) });
         start += line.len();
     }
+    let name = name.trim_start_matches('/');
     let mut result = format!("--- a/{name}\n+++ b/{name}\n");
     let changed: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].new.is_some()).collect();
     let mut shift = 0_isize;
