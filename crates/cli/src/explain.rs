@@ -175,6 +175,11 @@ fn write_patch(verdict: Option<&Verdict>) -> Result<String, Failure> {
     let failure = |problem: String| {
         Failure::bad_input(format!("{}: {problem}", path.display()), Some("nothing was written".to_owned()))
     };
+    // A rename would go past it, but whoever made it read-only meant it.
+    let is_read_only = fs::metadata(path).is_ok_and(|metadata| metadata.permissions().readonly());
+    if is_read_only {
+        return Err(failure("the file is read-only".to_owned()));
+    }
     let now = fs::read_to_string(path).map_err(|error| failure(error.to_string()))?;
     let text = patch.apply(&now).map_err(|error| failure(error.to_string()))?;
     replace_file(path, &text).map_err(|error| failure(error.to_string()))?;

@@ -259,12 +259,14 @@ impl Reader {
     }
 }
 
-/// The traceback inside a line, as loggers write one that put a whole error into a JSON string.
+/// What a line tells besides its error: the traceback that a logger put into a JSON string with it, or the progress bar that
+/// it broke into.
 fn told_in_line(line: &str) -> String {
-    match line.contains("Traceback (most recent call last)") && line.contains("\\n") {
-        true => line.replace("\\n", "\n").replace("\\\"", "\""),
-        false => String::new(),
+    if line.contains("Traceback (most recent call last)") && line.contains("\\n") {
+        return line.replace("\\n", "\n").replace("\\\"", "\"");
     }
+    let bar = ["it/s", "s/it"].iter().filter_map(|unit| line.find(unit)).min().map(|at| &line[..at + 4]);
+    bar.map_or(String::new(), str::to_owned)
 }
 
 /// Where the last part of a piece begins that is read however many messages there are: at the start of a line.
