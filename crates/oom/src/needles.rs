@@ -69,8 +69,7 @@ const MEMORY: &[&str] = &[
 
 const NEEDLES: &[&str] = &[
     "ut of memory",
-    "ut of Memory",
-    "ut Of Memory",
+    "f Memory",
     "UT OF MEMORY",
     "ut-of-memory",
     "ut of device m",

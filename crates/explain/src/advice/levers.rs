@@ -64,7 +64,7 @@ impl List<'_> {
 
     pub(super) fn chunked_loss(&mut self) {
         let case = self.case;
-        let peak = case.model.zip(case.facts.batch()).map(|(model, batch)| model.peak_with_chunked_loss(batch));
+        let peak = case.after(|model, batch| model.peak_with_chunked_loss(batch));
         self.push(
             Lever::ChunkedLoss,
             "Compute the loss in pieces, so that the logits are never held whole (a loop over slices under \
@@ -81,7 +81,7 @@ impl List<'_> {
         if case.facts.find(Key::Recompute).is_some() && case.facts.is_on(Key::Recompute) == Some(true) {
             return;
         }
-        let peak = case.model.zip(case.facts.batch()).map(|(model, batch)| model.recomputing().peak(batch));
+        let peak = case.after(|model, batch| model.recomputing().peak(batch));
         let patch = match case.facts.find(Key::Recompute) {
             Some((config, setting)) => switch(config, setting, true),
             // Hugging Face's Trainer has it for every model of theirs.
@@ -125,7 +125,7 @@ impl List<'_> {
             .filter(|holder| holder.used_bytes.is_some())
             .map(|holder| format!("process {} ({})", holder.pid, holder.used_bytes.unwrap_or_default()))
             .collect();
-        let held = judgement.others.map_or(String::new(), |others| format!("{others} "));
+        let held = judgement.others.map_or("memory ".to_owned(), |others| format!("{others} "));
         let text = match who.is_empty() {
             true => format!(
                 "Find out who else holds {held}on the device (nvidia-smi) and end it, if it is yours and not needed"
@@ -309,11 +309,7 @@ impl List<'_> {
             .map(|model| model.parameters)
             .or(case.facts.log.parameters)
             .map(|count| Bytes(count.saturating_mul(8)));
-        let peak = case
-            .model
-            .zip(case.facts.batch())
-            .zip(moments)
-            .map(|((model, batch), moments)| model.peak(batch).saturating_sub(moments));
+        let peak = moments.and_then(|moments| case.after(|model, batch| model.peak(batch).saturating_sub(moments)));
         let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
         self.push(
             Lever::Spill,
