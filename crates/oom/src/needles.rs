@@ -14,8 +14,8 @@ use crate::phrase::quick;
 pub(crate) struct Needles {
     packed: Option<Searcher>,
     automaton: AhoCorasick,
-    memory: AhoCorasick,
-    workers: AhoCorasick,
+    /// The phrases of [`EVERYDAY`], in its order.
+    everyday: Vec<AhoCorasick>,
 }
 
 impl Needles {
@@ -29,8 +29,7 @@ impl Needles {
         Self {
             packed: Config::new().match_kind(MatchKind::LeftmostFirst).builder().extend(NEEDLES).build(),
             automaton: AhoCorasick::new(NEEDLES).expect("a short list of literals always builds"),
-            memory: quick(MEMORY),
-            workers: quick(&["exited", "orker"]),
+            everyday: EVERYDAY.iter().map(|(_, phrases)| quick(*phrases)).collect(),
         }
     }
 
@@ -45,26 +44,49 @@ impl Needles {
         Some((found.start(), NEEDLES[found.pattern().as_usize()]))
     }
 
-    /// Whether a line with this needle at `at` is worth reading: everyday words are, where the line is about memory.
+    /// Whether a line with this needle is worth reading: one of everyday words is, where it goes on as a message would.
     ///
     /// Reading a line takes a hundred times as long as this, and logs are full of limits that are exceeded.
-    pub(crate) fn is_worth(&self, needle: &str, line: &[u8], at: usize) -> bool {
-        match needle {
-            "illed" => at > 0 && matches!(line[at - 1], b'k' | b'K'),
-            "unexpectedly" => self.workers.is_match(line),
-            needle if EVERYDAY.contains(&needle) => self.memory.is_match(line),
-            _ => true,
-        }
+    pub(crate) fn is_worth(&self, needle: &str, line: &[u8]) -> bool {
+        let known = EVERYDAY.iter().position(|(everyday, _)| *everyday == needle);
+        known.is_none_or(|known| self.everyday[known].is_match(line))
     }
 }
 
-/// Needles that many a line has that is not about memory.
-const EVERYDAY: &[&str] =
-    &["xceed", "enough ", "nsufficient ", "cating ", "nable to ", "low on ", "g beyond ", "to reserve ", "cation of "];
-
-/// What a line is about that reports a lack of memory in everyday words.
-const MEMORY: &[&str] = &[
-    "mem", "Mem", "MEM", "oom", "OOM", "shm", "lloc", "LLOC", "buffer", "Buffer", "thread", "bytes", "paging", "PHYS",
+/// Needles that many a line has that is not about memory, each with the phrases of the families that open with it.
+const EVERYDAY: &[(&str, &[&str])] = &[
+    ("xceed", &["memory limit", "memory budget", "exceed allowed memory", "exceeded limit", "hbm capacity"]),
+    ("enough ", &["enough memory", "isn't enough", "emory not enough"]),
+    ("nsufficient ", &["nsufficient memory", "nsufficient Memory", "nsufficient shared"]),
+    ("cating ", &["ut of ", "ail", "annot", "rror"]),
+    (
+        "nable to ",
+        &[
+            "nable to allocate",
+            "nable to mmap",
+            "nable to write to file",
+            "nable to open shared",
+            "nable to resize file",
+            "nable to create",
+        ],
+    ),
+    ("low on ", &["low on resource: memory", "low on memory"]),
+    ("g beyond ", &["memory limit"]),
+    ("to reserve ", &["memory", "bytes"]),
+    ("cation of ", &["llocation of "]),
+    (
+        "illed",
+        &["Killed", "OOM", "oom", "ignal", "zsh: killed", "killed by", "job killed", "killed due", "killed after"],
+    ),
+    ("unexpectedly", &["exited unexpectedly", "WorkerError"]),
+    ("oom_", &["oom_kill", "oom_reaper"]),
+    ("oom-", &["oom-kill"]),
+    ("ALLOC", &["ALLOC_FAILED", "ALLOCATION_FAIL"]),
+    ("xitcode", &["-9", "137"]),
+    ("os error", &["os error 12", "os error 1455", "os error 8)"]),
+    ("No space left", &["shm", "torch_"]),
+    ("preemptively", &["rejected"]),
+    ("WinError ", &["WinError 8]", "WinError 1455"]),
 ];
 
 const NEEDLES: &[&str] = &[
@@ -137,6 +159,17 @@ const NEEDLES: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn everyday_words_are_needles_and_need_more() {
+        let needles = Needles::get();
+        for (word, _) in EVERYDAY {
+            assert!(NEEDLES.contains(word), "{word}");
+        }
+        assert!(needles.is_worth("xceed", b"job exceeded memory limit (3 > 2)"));
+        assert!(!needles.is_worth("xceed", b"gradient norm exceeds the limit"));
+        assert!(needles.is_worth("MemoryError", b"MemoryError"));
+    }
 
     #[test]
     #[cfg(target_arch = "x86_64")]

@@ -53,7 +53,7 @@ impl Iterator for Scan<'_> {
     fn next(&mut self) -> Option<Found> {
         while let Some((at, needle)) = self.needles.find(self.log, self.position) {
             let range = line_around(self.log, at, self.floor);
-            if !self.needles.is_worth(needle, &self.log[range.clone()], at - range.start) {
+            if !self.needles.is_worth(needle, &self.log[range.clone()]) {
                 self.position = at + needle.len();
                 continue;
             }
