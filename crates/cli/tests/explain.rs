@@ -176,6 +176,7 @@ fn bad_input() {
         ("broken.json", b"{\"a\": \n"),
         ("weights.py", &[0xff, 0xfe, 0x00]),
         ("empty.yaml", b"\n"),
+        ("kept.py", OPENWEBTEXT.as_bytes()),
     ]);
     assert_snapshot!(place.refuses(&["nowhere.log"]), @"error: nowhere.log: No such file or directory (os error 2)");
     assert_snapshot!(place.refuses(&["train.log", "--config", "nowhere.py"]), @"error: nowhere.py: No such file or directory (os error 2)");
@@ -195,6 +196,14 @@ fn bad_input() {
     error: empty.yaml: no settings found in it
     hint: it is read by its ending: .py, .yaml, .json or .sh
     ");
+    let mut permissions = fs::metadata(place.path("kept.py")).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(place.path("kept.py"), permissions).unwrap();
+    assert_snapshot!(place.refuses(&["train.log", "--config", "kept.py", "--write"]), @r"
+    error: kept.py: the file is read-only
+    hint: nothing was written
+    ");
+    assert_eq!(place.text("kept.py"), OPENWEBTEXT);
     assert_snapshot!(place.refuses(&["train.log", "--write"]), @r"
     error: there is no patch to write
     hint: give the configuration of this run with --config

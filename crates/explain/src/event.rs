@@ -50,7 +50,7 @@ impl Event {
             && !differ(ours.allocated, theirs.allocated)
     }
 
-    /// Whether this is only a remark of the program, such as `ran out of memory, trying again`, right before the error itself.
+    /// Whether this is only a remark of the program, such as `ran out of memory, trying again`, right before the error.
     fn announces(&self, oom: &Oom, distance: u64) -> bool {
         let is_remark = self.oom.engine == Engine::Unknown && self.oom.source != Source::ExitStatus;
         is_remark && self.oom.requested.is_none() && oom.certainty > self.oom.certainty && distance <= ANNOUNCED

@@ -149,8 +149,8 @@ pub(crate) fn key_of(name: &str) -> Option<(Key, usize)> {
 
 /// What a setting is about by the keys that lead to it, and how far down the list of names it stands.
 ///
-/// `bf16.enabled` is about bf16, `batch_size.value` about the batch, and `val.batch_size` about evaluation; of the same name in
-/// several groups that of training counts.
+/// `bf16.enabled` is about bf16, `batch_size.value` about the batch, and `val.batch_size` about evaluation; of the same
+/// name in several groups that of training counts.
 pub(crate) fn key_of_path(path: &[String]) -> Option<(Key, usize)> {
     let (last, groups) = path.split_last()?;
     let (name, groups) = match (&**last, groups.split_last()) {

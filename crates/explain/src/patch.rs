@@ -377,7 +377,48 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_the_value_stays() {
+        check(
+            "a.yaml",
+            "\u{feff}train:\n  batch_size: &b 64 # x\n  accum_steps: !!int 1\nlogged: *b\n",
+            "\u{feff}train:\n  batch_size: &b 4 # x\n  accum_steps: !!int 16\nlogged: *b\n",
+        );
+    }
+
+    #[test]
+    fn groups_of_evaluation_are_left_alone() {
+        check(
+            "a.yaml",
+            "val:\n  batch_size: 8\ntrain:\n  batch_size: 64\n  accum_steps: 1\n",
+            "val:\n  batch_size: 8\ntrain:\n  batch_size: 4\n  accum_steps: 16\n",
+        );
+    }
+
+    #[test]
+    fn the_batch_of_a_whole_update_stays() {
+        check(
+            "ds.json",
+            "{\n\t\"train_batch_size\": 64,\n\t\"gradient_accumulation_steps\": 1,\n\t\"steps_per_print\": 9\n}",
+            "{\n\t\"train_batch_size\": 64,\n\t\"gradient_accumulation_steps\": 16,\n\t\"steps_per_print\": 9\n}",
+        );
+        check(
+            "ds.json",
+            "{\"train_micro_batch_size_per_gpu\": 64, \"gradient_accumulation_steps\": 1, \"train_batch_size\": 64}",
+            "{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 16, \"train_batch_size\": 64}",
+        );
+    }
+
+    #[test]
+    fn where_nothing_is_updated_nothing_is_gathered() {
+        check("eval_gpt2.py", "batch_size = 64\neval_only = True\n", "batch_size = 4\neval_only = True\n");
+    }
+
+    #[test]
     fn no_patch_that_would_change_training() {
+        let text = "stages:\n  - {batch_size: 8, accum_steps: 1}\n  - {batch_size: 4, accum_steps: 2}\n";
+        let configs = [Config::parse("a.yaml", text).unwrap()];
+        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("several places"));
         let configs = [Config::parse("a.yaml", "TRAIN:\n  BATCH_SIZE: 8\n").unwrap()];
         let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
         assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("would change training"));

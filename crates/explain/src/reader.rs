@@ -195,7 +195,7 @@ impl Reader {
         if self.events.back().is_some_and(|event| event.takes(&message.oom, start)) {
             let between = self.before(range.start);
             let event = self.events.back_mut().expect("there is one that takes it");
-            if event.take(message.oom, line, text, end) && between.contains("File \"") {
+            if event.take(message.oom, line, text, end) && !between.trim().is_empty() {
                 event.surroundings.deepen(&between);
             }
             self.last_end = end;
@@ -207,10 +207,11 @@ impl Reader {
             self.facts.note(&before);
             self.noted = start;
         }
-        // Of many messages in a row, only the first has something before it.
-        let mut surroundings = match before.trim().is_empty() {
-            true => Surroundings::default(),
-            false => Surroundings::read(&before),
+        // Of messages in a row, as ranks write them, only the first has something before it.
+        let mut surroundings = match (before.trim().is_empty(), self.events.back()) {
+            (true, Some(event)) => event.surroundings.clone(),
+            (true, None) => Surroundings::default(),
+            (false, _) => Surroundings::read(&before),
         };
         // A message far behind the last step has it all the same.
         self.step = surroundings.step.or(self.step);
@@ -259,8 +260,8 @@ impl Reader {
     }
 }
 
-/// What a line tells besides its error: the traceback that a logger put into a JSON string with it, or the progress bar that
-/// it broke into.
+/// What a line tells besides its error: the traceback that a logger put into a JSON string with it, or the progress bar
+/// that it broke into.
 fn told_in_line(line: &str) -> String {
     if line.contains("Traceback (most recent call last)") && line.contains("\\n") {
         return line.replace("\\n", "\n").replace("\\\"", "\"");
