@@ -6,6 +6,7 @@ use lowtide_oom::{Place, Source};
 
 use crate::event::Event;
 use crate::facts::{BF16, Dtype, FP16, FP32, Facts, Key, dtype_named};
+use crate::traceback::Frame;
 use crate::verdict::{Activity, Culprit};
 
 pub(crate) const WHOLE_FRAMES: &str = "whole frames";
@@ -280,6 +281,16 @@ fn from_frames(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> 
 
 /// Names of functions and what they allocate, innermost frame first.
 fn from_names(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
+    if event.surroundings.frames.last().is_some_and(Frame::builds_module) {
+        return Some(Culprit {
+            name: "the model's weights".to_owned(),
+            shape: Vec::new(),
+            dtype: None,
+            bytes: event.oom.requested,
+            how: "the stack ends where a module is built".to_owned(),
+            certainty: 0.8,
+        });
+    }
     for frame in event.surroundings.frames.iter().rev() {
         for (words, name) in STACK_NAMES {
             // A step that runs inside the optimizer's, as a closure, is none of the optimizer's.

@@ -52,6 +52,10 @@ impl Surroundings {
 const RUNNING_EVALUATION: &str = "***** Running Evaluation";
 
 fn activity(frames: &[Frame], before: &str) -> Option<(Activity, String)> {
+    if let Some(frame) = frames.last().filter(|frame| frame.builds_module()) {
+        let file = frame.file.rsplit(['/', '\\']).next().unwrap_or_default();
+        return Some((Activity::Loading, format!("the stack ends where a module is built, in {file}")));
+    }
     let strong = by_frames(frames, SIGNS);
     let told = || by_lines(before).filter(|(activity, _)| *activity != Activity::Training);
     let weak = || by_frames(frames, WEAK_SIGNS);
@@ -84,7 +88,8 @@ fn innermost(frames: &[Frame], (activity, functions, files, codes): &Signs) -> O
         functions.contains(&function)
             || (*activity == Activity::Evaluation && is_named_evaluation(function))
             || files.iter().any(|file| frame.file.replace('\\', "/").contains(file))
-            || codes.iter().any(|code| frame.code.contains(code))
+            // Of several statements in one line it is not known which one it was.
+            || codes.iter().any(|code| frame.code.contains(code) && !frame.code.contains("; "))
     })
 }
 
@@ -138,6 +143,11 @@ const SIGNS: &[Signs] = &[
             "val_epoch",
             "val",
             "test",
+            "test_epoch",
+            "test_loop",
+            "test_model",
+            "test_one_epoch",
+            "run_test",
             "_evaluate",
             "_validate",
             "generate",
@@ -192,6 +202,8 @@ const SIGNS: &[Signs] = &[
             "load_checkpoint",
             "_load_pretrained_model",
             "load_model",
+            "build_model",
+            "create_model",
             "resume",
         ],
         &["torch/serialization.py"],

@@ -14,6 +14,16 @@ pub(crate) struct Frame {
     pub(crate) code: String,
 }
 
+impl Frame {
+    /// Whether this is PyTorch making the parameters of a module.
+    pub(crate) fn builds_module(&self) -> bool {
+        let file = self.file.replace('\\', "/");
+        let in_module =
+            file.contains("torch/nn/modules/") && matches!(&*self.function, "__init__" | "reset_parameters");
+        in_module || file.contains("torch/nn/init.py")
+    }
+}
+
 /// The frames of the last traceback in a text that ends where the error stands, outermost first.
 pub(crate) fn frames(text: &str) -> Vec<Frame> {
     let start = text.rfind("Traceback (most recent call last)").unwrap_or(0);
