@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use lowtide_core::Bytes;
@@ -213,6 +214,9 @@ fn told(args: &ExplainArgs, explained: &Explained, written: Option<&str>) -> Str
         return nothing(&name, explained.not_memory.as_ref());
     };
     let mut text = event(&name, last, written);
+    if written.is_none() && last.patch.as_ref().is_some_and(|patch| is_younger(Path::new(&patch.file), &args.log)) {
+        text.push_str("the file was changed after the log ended: it may have the patch already\n");
+    }
     if earlier.is_empty() {
         return text;
     }
@@ -230,6 +234,15 @@ fn told(args: &ExplainArgs, explained: &Explained, written: Option<&str>) -> Str
         text.push_str("  --all shows them in full\n");
     }
     text
+}
+
+/// How much later a file must have been changed to be of another time than the log.
+const LATER: Duration = Duration::from_secs(2);
+
+/// Whether a file was changed after the log was.
+fn is_younger(file: &Path, log: &Path) -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    changed(file).zip(changed(log)).is_some_and(|(file, log)| file.duration_since(log).is_ok_and(|by| by > LATER))
 }
 
 fn nothing(name: &str, instead: Option<&NotMemory>) -> String {

@@ -127,6 +127,16 @@ fn a_patch_is_shown_and_written_only_when_told() {
 }
 
 #[test]
+fn a_file_changed_after_the_log_may_have_the_patch() {
+    let place = Place::new(&[("train.log", NANOGPT.as_bytes()), ("config.py", OPENWEBTEXT.as_bytes())]);
+    let says = |ran: &Ran| ran.stdout.contains("it may have the patch already");
+    assert!(!says(&place.run(&["train.log", "--config", "config.py"])));
+    let log = fs::File::options().write(true).open(place.path("train.log")).unwrap();
+    log.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).unwrap();
+    assert!(says(&place.run(&["train.log", "--config", "config.py"])));
+}
+
+#[test]
 fn a_command_line_is_a_configuration_too() {
     let place = Place::new(&[("train.log", NANOGPT.as_bytes())]);
     let ran = place.run(&["train.log", "--command", "python train.py config/a.py --batch_size=64"]);

@@ -61,7 +61,7 @@ fn from_code(event: &Event, facts: &Facts<'_>) -> Option<Culprit> {
         let (shape, dtype) = allocation(&frame.code)?;
         let bytes = product(&shape)?.checked_mul(dtype.bytes)?;
         is_size(bytes, tried).then(|| {
-            let (name, shape) = named(&shape, facts);
+            let (name, shape) = named(&shape, facts, is_of_language(event));
             Culprit {
                 name: name.to_owned(),
                 shape,
@@ -99,10 +99,10 @@ pub(crate) fn allocation(code: &str) -> Option<(Vec<u64>, Dtype)> {
 }
 
 /// A shape's name; tokens that are a batch of sequences are shown as one.
-fn named(shape: &[u64], facts: &Facts<'_>) -> (&'static str, Vec<u64>) {
+fn named(shape: &[u64], facts: &Facts<'_>, is_of_language: bool) -> (&'static str, Vec<u64>) {
     let last = shape.last().copied().unwrap_or_default();
-    let is_vocabulary = facts.vocabulary() == Some(last) || (last >= 30_000 && shape.len() >= 2);
-    let name = if is_vocabulary { "logits" } else { "activations" };
+    let is_vocabulary = facts.vocabulary() == Some(last) || (is_of_language && last >= 30_000 && shape.len() >= 2);
+    let name = if is_vocabulary { "logits" } else { "a tensor of this shape" };
     if let ([tokens, _], Some(sequence)) = (shape, facts.sequence())
         && sequence > 0
         && tokens.is_multiple_of(sequence)
@@ -240,12 +240,20 @@ fn weights(facts: &Facts<'_>) -> Vec<Named> {
     found
 }
 
+/// Whether the stack is that of a language model, in which no frames are.
+fn is_of_language(event: &Event) -> bool {
+    let words = ["transformers/", "transformers\\", "logits", "lm_head", "input_ids", "token", "gpt", "llama", "bert"];
+    event.surroundings.frames.iter().any(|frame| {
+        words.iter().any(|word| frame.file.contains(word) || frame.code.contains(word) || frame.function.contains(word))
+    })
+}
+
 /// Common sizes of video frames, height and width.
 const COMMON_FRAMES: [(u64, u64); 6] = [(1080, 1920), (720, 1280), (2160, 3840), (1440, 2560), (480, 854), (540, 960)];
 
 /// Frames evaluated whole: a round number of values for each pixel of a frame.
 fn from_frames(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> Option<Culprit> {
-    if activity != Some(Activity::Evaluation) || facts.vocabulary().is_some() {
+    if activity != Some(Activity::Evaluation) || facts.vocabulary().is_some() || is_of_language(event) {
         return None;
     }
     let tried = event.oom.requested.filter(|tried| *tried > Bytes::from_mib(64))?;
