@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use lowtide_core::Bytes;
 use lowtide_explain::{
-    Account, Advice, Config, Context, Culprit, Explained, NotMemory, Patch, Place, Reader, Syntax, Verdict,
+    Account, Advice, Config, ConfigError, Context, Culprit, Explained, NotMemory, Patch, Place, Reader, Syntax, Verdict,
 };
 
 use crate::output::{Failure, Side, aligned, print, printable, report};
@@ -111,9 +111,12 @@ fn context(args: &ExplainArgs) -> Result<Context, Failure> {
         configs.push(read_config(path)?);
     }
     if let Some(command) = &args.command {
-        let config = Config::parse_as(Syntax::Command, COMMAND_LINE, command);
-        let hint = "give a command with options, such as --command 'python train.py --batch_size=64'";
-        configs.push(config.map_err(|error| Failure::bad_input(error.to_string(), Some(hint.to_owned())))?);
+        match Config::parse_as(Syntax::Command, COMMAND_LINE, command) {
+            Ok(config) => configs.push(config),
+            // A command without options sets nothing, which is no mistake.
+            Err(ConfigError::Empty { .. }) => {}
+            Err(error) => return Err(Failure::bad_input(error.to_string(), None)),
+        }
     }
     Ok(Context { configs })
 }

@@ -109,8 +109,8 @@ pub(crate) fn switch(config: &Config, setting: &Setting, to: bool) -> Option<Pat
     single(config, setting, value)
 }
 
-/// Adds a setting behind another one of the same group.
-pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: impl Display) -> Edit {
+/// Adds a setting behind another one of the same group; `None` where nothing can stand behind it.
+pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: impl Display) -> Option<Edit> {
     let text = &config.text;
     let line_start = text[..setting.span.start].rfind('\n').map_or(0, |newline| newline + 1);
     let line_end = text[setting.span.end..].find('\n').map_or(text.len(), |newline| setting.span.end + newline);
@@ -119,7 +119,12 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: im
     let before = &text[line_start..setting.span.start];
     let indent: String = before.chars().take_while(|c| c.is_whitespace()).collect();
     let is_flow = config.syntax == Syntax::Yaml && before.contains('{');
+    // The default of an option: another option would have to be made.
+    if config.syntax == Syntax::Python && before.contains("add_argument(") {
+        return None;
+    }
     let (at, new) = match config.syntax {
+        Syntax::Python if before.contains('(') => (setting.span.end, format!(", {key}={value}")),
         // An argument of a call, or an assignment.
         Syntax::Python if !indent.is_empty() => (line_end, format!("{newline}{indent}{key}={value},")),
         Syntax::Python => (line_end, format!("{newline}{key} = {value}")),
@@ -131,7 +136,9 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: im
         },
         Syntax::Command => {
             let sign = if text[..setting.span.start].ends_with('=') { '=' } else { ' ' };
-            (setting.span.end, format!(" --{key}{sign}{value}"))
+            let word = text[..setting.span.start].rsplit(char::is_whitespace).next().unwrap_or_default();
+            let dashes = if sign == '=' && !word.starts_with('-') { "" } else { "--" };
+            (setting.span.end, format!(" {dashes}{key}{sign}{value}"))
         }
     };
     let mut path = setting.path.clone();
@@ -142,7 +149,7 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: im
             path.push(key.to_owned());
         }
     }
-    Edit { key: path.join("."), span: at..at, old: String::new(), new, value: value.to_string() }
+    Some(Edit { key: path.join("."), span: at..at, old: String::new(), new, value: value.to_string() })
 }
 
 /// A batch of another size with as much accumulation as keeps the product; the reason where that cannot be written.
@@ -152,7 +159,7 @@ pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> R
         let edit = match facts.find(Key::Accumulation) {
             Some((other, setting)) if other.name == config.name => replace(config, setting, accumulation),
             Some(_) => return Err("batch size and accumulation are set in two different places: change both by hand"),
-            None => add_after(config, whole, "gradient_accumulation_steps", accumulation),
+            None => add_after(config, whole, "gradient_accumulation_steps", accumulation).ok_or(refused)?,
         };
         return Patch::new(config, vec![edit]).ok_or(refused);
     }
@@ -181,7 +188,7 @@ pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> R
                     let beside =
                         config.settings.iter().find(|setting| setting.path.len() == 2 && setting.path[0] == "trainer");
                     let beside = beside.ok_or("the trainer's settings stand in another file")?;
-                    edits.push(add_after(config, beside, "accumulate_grad_batches", accumulation));
+                    edits.push(add_after(config, beside, "accumulate_grad_batches", accumulation).ok_or(refused)?);
                     return Patch::new(config, edits).ok_or(refused);
                 }
                 _ => {
@@ -191,7 +198,7 @@ pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> R
                     );
                 }
             };
-            edits.push(add_after(config, batch, key, accumulation));
+            edits.push(add_after(config, batch, key, accumulation).ok_or(refused)?);
         }
     }
     Patch::new(config, edits).ok_or(refused)
@@ -355,6 +362,26 @@ mod tests {
             "python main.py fit --data.batch_size=4 --trainer.accumulate_grad_batches=16 --trainer.max_epochs=3\n",
         );
         check(
+            "hydra.sh",
+            "python main.py data.batch_size=64 trainer.max_epochs=3\n",
+            "python main.py data.batch_size=4 trainer.accumulate_grad_batches=16 trainer.max_epochs=3\n",
+        );
+        check(
+            "args.py",
+            "args = TrainingArguments(\"o\", per_device_train_batch_size=64, gradient_accumulation_steps=1)  # x\n",
+            "args = TrainingArguments(\"o\", per_device_train_batch_size=4, gradient_accumulation_steps=16)  # x\n",
+        );
+        check(
+            "args.py",
+            "args = TrainingArguments(per_device_train_batch_size=64)\n",
+            "args = TrainingArguments(per_device_train_batch_size=4, gradient_accumulation_steps=16)\n",
+        );
+        check(
+            "train.py",
+            "p.add_argument('--batch-size', type=int, default=64)\np.add_argument('--accum_iter', default=1)\n",
+            "p.add_argument('--batch-size', type=int, default=4)\np.add_argument('--accum_iter', default=16)\n",
+        );
+        check(
             "w.yaml",
             "a: {per_device_train_batch_size: 64, b: 1}\r\n",
             "a: {per_device_train_batch_size: 4, gradient_accumulation_steps: 16, b: 1}\r\n",
@@ -415,6 +442,10 @@ mod tests {
 
     #[test]
     fn no_patch_that_would_change_training() {
+        let text = "p.add_argument('--per_device_train_batch_size', default=64)\n";
+        let configs = [Config::parse("a.py", text).unwrap()];
+        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        assert!(micro_batch(&facts, 4, 16).is_err());
         let text = "stages:\n  - {batch_size: 8, accum_steps: 1}\n  - {batch_size: 4, accum_steps: 2}\n";
         let configs = [Config::parse("a.yaml", text).unwrap()];
         let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };

@@ -22,8 +22,7 @@ impl List<'_> {
             return;
         };
         let batch = facts.batch().unwrap_or(micro);
-        let name =
-            facts.find(Key::Batch).and_then(|(_, setting)| setting.path.last()).map_or("batch size", |name| name);
+        let name = facts.find(Key::Batch).and_then(|(_, setting)| setting.name()).unwrap_or("batch size");
         let samples = if micro == 1 { "1 sample".to_owned() } else { format!("{micro} samples") };
         let is_evaluation_only = facts.is_on(Key::EvalOnly) == Some(true);
         let mut text = match (is_evaluation_only, facts.whole_batch()) {
@@ -88,7 +87,7 @@ impl List<'_> {
             None => {
                 case.facts.find(Key::Batch).filter(|_| case.facts.is_hugging_face()).and_then(|(config, setting)| {
                     let value = if config.syntax == Syntax::Python { "True" } else { "true" };
-                    Patch::new(config, vec![add_after(config, setting, "gradient_checkpointing", value)])
+                    Patch::new(config, vec![add_after(config, setting, "gradient_checkpointing", value)?])
                 })
             }
         };

@@ -95,6 +95,6 @@ impl Case<'_> {
             }
         }
         let (micro, peak) = chosen?;
-        Some((micro, self.facts.accumulation().saturating_mul(batch / micro), peak))
+        Some((micro, self.facts.accumulation().checked_mul(batch / micro)?, peak))
     }
 }

@@ -51,6 +51,14 @@ pub(crate) struct Setting {
     pub(crate) value: String,
 }
 
+impl Setting {
+    /// What it is called: its last key, or the one before where that only says that a value follows.
+    pub(crate) fn name(&self) -> Option<&str> {
+        let mut names = self.path.iter().rev().map(|name| &**name);
+        names.find(|name| !matches!(*name, "value" | "enabled"))
+    }
+}
+
 /// Why a configuration cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigError {
