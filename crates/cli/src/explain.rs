@@ -21,6 +21,8 @@ const COMMAND_LINE: &str = "command line";
 /// Columns of the text, and of its margin.
 const WIDTH: usize = 100;
 const MARGIN: usize = 10;
+/// How many of the earlier events are listed.
+const LISTED: usize = 10;
 /// How much is read at once.
 const PIECE: usize = 1 << 20;
 /// Far above any configuration people write by hand.
@@ -227,15 +229,20 @@ fn told(args: &ExplainArgs, explained: &Explained, written: Option<&str>) -> Str
     let least = if explained.has_more { "at least " } else { "" };
     let events = if count == 1 { "event" } else { "events" };
     text.push_str(&format!("\n{least}{count} earlier {events} in this log:\n"));
-    for verdict in earlier {
-        match args.all {
-            true => text.push_str(&format!("\n{}", event(&name, verdict, None))),
-            false => text.push_str(&format!("  line {}: {}\n", verdict.line, verdict.cause.words())),
-        }
+    if args.all {
+        earlier.iter().for_each(|verdict| text.push_str(&format!("\n{}", event(&name, verdict, None))));
+        return text;
     }
-    if !args.all {
-        text.push_str("  --all shows them in full\n");
+    for verdict in earlier.iter().take(LISTED) {
+        text.push_str(&format!("  line {}: {}\n", verdict.line, verdict.cause.words()));
     }
+    if earlier.len() > LISTED {
+        text.push_str("  ...\n");
+    }
+    text.push_str(match earlier.len() as u64 == count {
+        true => "  --all shows them in full\n",
+        false => "  --all shows the last of them in full\n",
+    });
     text
 }
 

@@ -207,8 +207,10 @@ fn by_limit(figures: &Figures, oom: &Oom) -> Option<Judgement> {
     if oom.device_kind == Some(DeviceKind::Mps) {
         let mut judgement = verdict(Cause::Need, 0.6);
         judgement.contributing.push(Cause::Limit);
+        let used = oom.in_use.unwrap_or(allocated);
         judgement.evidence = vec![format!(
-            "{allocated} in use and {tried} more are above the {limit} that Metal allows a process by default"
+            "{used} in use and {tried} more are {}, and Metal allows a process {limit} by default",
+            used.saturating_add(tried)
         )];
         return Some(judgement);
     }
