@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use lowtide_core::Bytes;
 use lowtide_explain::{
-    Account, Advice, Config, Context, Culprit, Explained, NotMemory, Patch, Place, Reader, Syntax, Verdict,
+    Account, Advice, Config, ConfigError, Context, Culprit, Explained, NotMemory, Patch, Place, Reader, Syntax, Verdict,
 };
 
 use crate::output::{Failure, Side, aligned, print, printable, report};
@@ -20,6 +21,8 @@ const COMMAND_LINE: &str = "command line";
 /// Columns of the text, and of its margin.
 const WIDTH: usize = 100;
 const MARGIN: usize = 10;
+/// How many of the earlier events are listed.
+const LISTED: usize = 10;
 /// How much is read at once.
 const PIECE: usize = 1 << 20;
 /// Far above any configuration people write by hand.
@@ -110,9 +113,12 @@ fn context(args: &ExplainArgs) -> Result<Context, Failure> {
         configs.push(read_config(path)?);
     }
     if let Some(command) = &args.command {
-        let config = Config::parse_as(Syntax::Command, COMMAND_LINE, command);
-        let hint = "give a command with options, such as --command 'python train.py --batch_size=64'";
-        configs.push(config.map_err(|error| Failure::bad_input(error.to_string(), Some(hint.to_owned())))?);
+        match Config::parse_as(Syntax::Command, COMMAND_LINE, command) {
+            Ok(config) => configs.push(config),
+            // A command without options sets nothing, which is no mistake.
+            Err(ConfigError::Empty { .. }) => {}
+            Err(error) => return Err(Failure::bad_input(error.to_string(), None)),
+        }
     }
     Ok(Context { configs })
 }
@@ -175,6 +181,11 @@ fn write_patch(verdict: Option<&Verdict>) -> Result<String, Failure> {
     let failure = |problem: String| {
         Failure::bad_input(format!("{}: {problem}", path.display()), Some("nothing was written".to_owned()))
     };
+    // A rename would go past it, but whoever made it read-only meant it.
+    let is_read_only = fs::metadata(path).is_ok_and(|metadata| metadata.permissions().readonly());
+    if is_read_only {
+        return Err(failure("the file is read-only".to_owned()));
+    }
     let now = fs::read_to_string(path).map_err(|error| failure(error.to_string()))?;
     let text = patch.apply(&now).map_err(|error| failure(error.to_string()))?;
     replace_file(path, &text).map_err(|error| failure(error.to_string()))?;
@@ -208,21 +219,40 @@ fn told(args: &ExplainArgs, explained: &Explained, written: Option<&str>) -> Str
         return nothing(&name, explained.not_memory.as_ref());
     };
     let mut text = event(&name, last, written);
+    if written.is_none() && last.patch.as_ref().is_some_and(|patch| is_younger(Path::new(&patch.file), &args.log)) {
+        text.push_str("the file was changed after the log ended: it may have the patch already\n");
+    }
     if earlier.is_empty() {
         return text;
     }
     let count = explained.events - 1;
-    text.push_str(&format!("\n{count} earlier {} in this log:\n", if count == 1 { "event" } else { "events" }));
-    for verdict in earlier {
-        match args.all {
-            true => text.push_str(&format!("\n{}", event(&name, verdict, None))),
-            false => text.push_str(&format!("  line {}: {}\n", verdict.line, verdict.cause.words())),
-        }
+    let least = if explained.has_more { "at least " } else { "" };
+    let events = if count == 1 { "event" } else { "events" };
+    text.push_str(&format!("\n{least}{count} earlier {events} in this log:\n"));
+    if args.all {
+        earlier.iter().for_each(|verdict| text.push_str(&format!("\n{}", event(&name, verdict, None))));
+        return text;
     }
-    if !args.all {
-        text.push_str("  --all shows them in full\n");
+    for verdict in earlier.iter().take(LISTED) {
+        text.push_str(&format!("  line {}: {}\n", verdict.line, verdict.cause.words()));
     }
+    if earlier.len() > LISTED {
+        text.push_str("  ...\n");
+    }
+    text.push_str(match earlier.len() as u64 == count {
+        true => "  --all shows them in full\n",
+        false => "  --all shows the last of them in full\n",
+    });
     text
+}
+
+/// How much later a file must have been changed to be of another time than the log.
+const LATER: Duration = Duration::from_secs(2);
+
+/// Whether a file was changed after the log was.
+fn is_younger(file: &Path, log: &Path) -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    changed(file).zip(changed(log)).is_some_and(|(file, log)| file.duration_since(log).is_ok_and(|by| by > LATER))
 }
 
 fn nothing(name: &str, instead: Option<&NotMemory>) -> String {

@@ -127,6 +127,16 @@ fn a_patch_is_shown_and_written_only_when_told() {
 }
 
 #[test]
+fn a_file_changed_after_the_log_may_have_the_patch() {
+    let place = Place::new(&[("train.log", NANOGPT.as_bytes()), ("config.py", OPENWEBTEXT.as_bytes())]);
+    let says = |ran: &Ran| ran.stdout.contains("it may have the patch already");
+    assert!(!says(&place.run(&["train.log", "--config", "config.py"])));
+    let log = fs::File::options().write(true).open(place.path("train.log")).unwrap();
+    log.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).unwrap();
+    assert!(says(&place.run(&["train.log", "--config", "config.py"])));
+}
+
+#[test]
 fn a_command_line_is_a_configuration_too() {
     let place = Place::new(&[("train.log", NANOGPT.as_bytes())]);
     let ran = place.run(&["train.log", "--command", "python train.py config/a.py --batch_size=64"]);
@@ -176,6 +186,7 @@ fn bad_input() {
         ("broken.json", b"{\"a\": \n"),
         ("weights.py", &[0xff, 0xfe, 0x00]),
         ("empty.yaml", b"\n"),
+        ("kept.py", OPENWEBTEXT.as_bytes()),
     ]);
     assert_snapshot!(place.refuses(&["nowhere.log"]), @"error: nowhere.log: No such file or directory (os error 2)");
     assert_snapshot!(place.refuses(&["train.log", "--config", "nowhere.py"]), @"error: nowhere.py: No such file or directory (os error 2)");
@@ -195,6 +206,14 @@ fn bad_input() {
     error: empty.yaml: no settings found in it
     hint: it is read by its ending: .py, .yaml, .json or .sh
     ");
+    let mut permissions = fs::metadata(place.path("kept.py")).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(place.path("kept.py"), permissions).unwrap();
+    assert_snapshot!(place.refuses(&["train.log", "--config", "kept.py", "--write"]), @r"
+    error: kept.py: the file is read-only
+    hint: nothing was written
+    ");
+    assert_eq!(place.text("kept.py"), OPENWEBTEXT);
     assert_snapshot!(place.refuses(&["train.log", "--write"]), @r"
     error: there is no patch to write
     hint: give the configuration of this run with --config

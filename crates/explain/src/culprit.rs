@@ -25,7 +25,7 @@ pub(crate) fn culprit(event: &Event, facts: &Facts<'_>, activity: Option<Activit
     from_code(event, facts)
         .or_else(|| from_settings(event, facts, activity))
         .or_else(|| from_frames(event, facts, activity))
-        .or_else(|| from_names(event))
+        .or_else(|| from_names(event, activity))
 }
 
 /// What libraries ask the driver for by themselves.
@@ -64,7 +64,7 @@ fn from_code(event: &Event, facts: &Facts<'_>) -> Option<Culprit> {
         let (shape, dtype) = allocation(&frame.code)?;
         let bytes = product(&shape)?.checked_mul(dtype.bytes)?;
         is_size(bytes, tried).then(|| {
-            let (name, shape) = named(&shape, facts);
+            let (name, shape) = named(&shape, facts, is_of_language(event));
             Culprit {
                 name: name.to_owned(),
                 shape,
@@ -102,10 +102,10 @@ pub(crate) fn allocation(code: &str) -> Option<(Vec<u64>, Dtype)> {
 }
 
 /// A shape's name; tokens that are a batch of sequences are shown as one.
-fn named(shape: &[u64], facts: &Facts<'_>) -> (&'static str, Vec<u64>) {
+fn named(shape: &[u64], facts: &Facts<'_>, is_of_language: bool) -> (&'static str, Vec<u64>) {
     let last = shape.last().copied().unwrap_or_default();
-    let is_vocabulary = facts.vocabulary() == Some(last) || (last >= 30_000 && shape.len() >= 2);
-    let name = if is_vocabulary { "logits" } else { "activations" };
+    let is_vocabulary = facts.vocabulary() == Some(last) || (is_of_language && last >= 30_000 && shape.len() >= 2);
+    let name = if is_vocabulary { "logits" } else { "a tensor of this shape" };
     if let ([tokens, _], Some(sequence)) = (shape, facts.sequence())
         && sequence > 0
         && tokens.is_multiple_of(sequence)
@@ -131,9 +131,8 @@ fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -
     dtypes.extend([FP32, BF16, FP16].into_iter().filter(|dtype| dtype.bytes != own.bytes).take(1));
     let weights = weights(facts);
     let mut candidates = Vec::new();
-    if batches.is_empty()
-        && let Some(batch) = batch_of_logits(facts, own, tried)
-    {
+    let is_guessed = batches.is_empty();
+    if is_guessed && let Some(batch) = batch_of_logits(facts, own, tried) {
         candidates.extend(activations(batch, facts));
     }
     if activity == Some(Activity::Optimizer) {
@@ -145,24 +144,55 @@ fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -
     if activity != Some(Activity::Optimizer) {
         candidates.extend(weights);
     }
-    candidates.into_iter().find_map(|(name, shape)| {
-        dtypes.iter().find_map(|dtype| {
+    let mut fitting: Vec<(&str, Vec<u64>, Dtype, u64)> = Vec::new();
+    for (name, shape) in candidates {
+        let fits = dtypes.iter().find_map(|dtype| {
             let bytes = product(&shape)?.checked_mul(dtype.bytes)?;
-            is_size(bytes, tried).then(|| Culprit {
-                name: name.to_owned(),
-                shape: shape.clone(),
-                dtype: Some(dtype.name.to_owned()),
-                bytes: Some(Bytes(bytes)),
-                how: "the settings multiply to exactly the size asked for".to_owned(),
-                certainty: 0.9,
-            })
-        })
+            is_size(bytes, tried).then_some((*dtype, bytes))
+        });
+        if let Some((dtype, bytes)) = fits
+            && !fitting.iter().any(|(known, ..)| *known == name)
+        {
+            fitting.push((name, shape, dtype, bytes));
+        }
+    }
+    let by_stack = from_names(event, activity).map(|culprit| culprit.name);
+    let agrees = |name: &str| by_stack.as_ref().is_some_and(|stack| is_same_kind(name, stack));
+    let chosen = fitting.iter().position(|(name, ..)| agrees(name)).unwrap_or(0);
+    let (name, shape, dtype, bytes) = fitting.get(chosen)?.clone();
+    let is_told = agrees(name);
+    let (certainty, how) = match (is_guessed, is_told, fitting.len()) {
+        (true, false, _) => (0.5, "a batch of this size would multiply to the size asked for".to_owned()),
+        (_, true, _) => {
+            (0.9, "the settings multiply to exactly the size asked for, and the stack goes there".to_owned())
+        }
+        (false, false, 1) => (0.85, "the settings multiply to exactly the size asked for".to_owned()),
+        (false, false, many) => (0.6, format!("the settings multiply to the size asked for, as {many} tensors do")),
+    };
+    Some(Culprit {
+        name: name.to_owned(),
+        shape,
+        dtype: Some(dtype.name.to_owned()),
+        bytes: Some(Bytes(bytes)),
+        how,
+        certainty,
     })
+}
+
+/// Whether two names are of the same kind of tensor.
+fn is_same_kind(one: &str, other: &str) -> bool {
+    ["logits", "attention", "feed-forward", "moment", "weights"]
+        .iter()
+        .any(|kind| one.contains(kind) && other.contains(kind))
 }
 
 /// The batch whose logits are that large, where no setting gives one.
 fn batch_of_logits(facts: &Facts<'_>, dtype: Dtype, tried: Bytes) -> Option<u64> {
     let sample = facts.sequence()?.checked_mul(facts.vocabulary()?)?.checked_mul(dtype.bytes)?;
+    // A figure in GiB is printed to a hundredth: where samples are hardly larger, any size is a whole number of them.
+    if sample < 64 << 20 {
+        return None;
+    }
     let batch = tried.get().checked_add(sample / 2)?.checked_div(sample)?;
     (batch > 0 && is_size(batch.checked_mul(sample)?, tried)).then_some(batch)
 }
@@ -213,12 +243,20 @@ fn weights(facts: &Facts<'_>) -> Vec<Named> {
     found
 }
 
+/// Whether the stack is that of a language model, in which no frames are.
+fn is_of_language(event: &Event) -> bool {
+    let words = ["transformers/", "transformers\\", "logits", "lm_head", "input_ids", "token", "gpt", "llama", "bert"];
+    event.surroundings.frames.iter().any(|frame| {
+        words.iter().any(|word| frame.file.contains(word) || frame.code.contains(word) || frame.function.contains(word))
+    })
+}
+
 /// Common sizes of video frames, height and width.
 const COMMON_FRAMES: [(u64, u64); 6] = [(1080, 1920), (720, 1280), (2160, 3840), (1440, 2560), (480, 854), (540, 960)];
 
 /// Frames evaluated whole: a round number of values for each pixel of a frame.
 fn from_frames(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> Option<Culprit> {
-    if activity != Some(Activity::Evaluation) || facts.vocabulary().is_some() {
+    if activity != Some(Activity::Evaluation) || facts.vocabulary().is_some() || is_of_language(event) {
         return None;
     }
     let tried = event.oom.requested.filter(|tried| *tried > Bytes::from_mib(64))?;
@@ -253,14 +291,23 @@ fn from_frames(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> 
 }
 
 /// Names of functions and what they allocate, innermost frame first.
-fn from_names(event: &Event) -> Option<Culprit> {
-    if event.surroundings.frames.last().is_some_and(Frame::makes_a_layer) {
-        let name = WEIGHTS.to_owned();
-        let how = "the stack ends where a layer is made".to_owned();
-        return Some(Culprit { name, shape: Vec::new(), dtype: None, bytes: event.oom.requested, how, certainty: 0.8 });
+fn from_names(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
+    if event.surroundings.frames.last().is_some_and(Frame::builds_module) {
+        return Some(Culprit {
+            name: WEIGHTS.to_owned(),
+            shape: Vec::new(),
+            dtype: None,
+            bytes: event.oom.requested,
+            how: "the stack ends where a module is built".to_owned(),
+            certainty: 0.8,
+        });
     }
     for frame in event.surroundings.frames.iter().rev() {
         for (words, name) in STACK_NAMES {
+            // A step that runs inside the optimizer's, as a closure, is none of the optimizer's.
+            if name.contains("optimizer") && !matches!(activity, None | Some(Activity::Optimizer)) {
+                continue;
+            }
             let word = words.iter().find(|word| {
                 frame.function.contains(**word) || frame.code.contains(**word) || frame.file.contains(**word)
             });
@@ -286,6 +333,7 @@ const STACK_NAMES: &[(&[&str], &str)] = &[
     (&["clip_grad_norm_"], "norms of the gradients"),
     (&["torch/optim/", "optimizer.step("], "the optimizer's moments"),
     (&["cross_entropy", "log_softmax", "nll_loss", "CrossEntropyLoss"], "logits in the loss"),
+    (&["nested_concat", "torch_pad_and_concatenate"], "outputs of a whole evaluation, gathered"),
     (&["lm_head", "logits = ", "logits.float("], "logits"),
     (&["scaled_dot_product_attention", "softmax", "baddbmm", "attn_weights", "attention_scores"], "attention scores"),
     (&["F.conv", "conv2d", "conv3d", "_conv_forward", "conv_transpose"], "activations of a convolution"),
@@ -322,7 +370,7 @@ fn host(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
     let (name, how) = match event.oom.source {
         Source::SharedMemory => ("batches passed between data workers", "they pass through shared memory"),
         _ if is_worker => ("samples held by data workers", "a data worker ran out or was killed"),
-        _ => return from_names(event),
+        _ => return from_names(event, activity),
     };
     Some(Culprit {
         name: name.to_owned(),

@@ -8,6 +8,8 @@ use crate::surroundings::Surroundings;
 const NEAR: u64 = 32 << 10;
 /// The allocators of XLA and TensorFlow warn for every attempt, each with another size.
 const ATTEMPTS: u64 = 8 << 10;
+/// A program's own remark stands right before the error it is about.
+const ANNOUNCED: u64 = 1 << 10;
 /// How many of the further messages are kept.
 const MOST_ALSO: usize = 6;
 /// How many processes are kept.
@@ -35,7 +37,7 @@ impl Event {
         }
         let is_weak = oom.source == Source::ExitStatus || oom.certainty <= Certainty::Possible;
         if self.oom.place != oom.place {
-            return is_weak && oom.requested.is_none();
+            return is_weak && oom.requested.is_none() || self.announces(oom, distance);
         }
         let (ours, theirs) = (&self.oom, oom);
         let is_attempt = matches!(ours.engine, Engine::Tensorflow | Engine::Xla) && ours.engine == theirs.engine;
@@ -48,15 +50,25 @@ impl Event {
             && !differ(ours.allocated, theirs.allocated)
     }
 
-    /// Takes a further message; where it is surer or says more, it becomes the one that counts.
-    pub(crate) fn take(&mut self, oom: Oom, line: u64, message: String, end: u64) {
+    /// Whether this is only a remark of the program, such as `ran out of memory, trying again`, right before the error.
+    fn announces(&self, oom: &Oom, distance: u64) -> bool {
+        let is_remark = self.oom.engine == Engine::Unknown && self.oom.source != Source::ExitStatus;
+        is_remark && self.oom.requested.is_none() && oom.certainty > self.oom.certainty && distance <= ANNOUNCED
+    }
+
+    /// Takes a further message; where it is surer or says more, it becomes the one that counts. Whether it did.
+    pub(crate) fn take(&mut self, oom: Oom, line: u64, message: String, end: u64) -> bool {
         self.end = end;
         let is_same = self.oom == oom;
-        if self.oom.place == oom.place && weight(&oom) > weight(&self.oom) {
+        let counts = self.oom.place == oom.place && weight(&oom) > weight(&self.oom)
+            || self.oom.place != oom.place && oom.certainty > self.oom.certainty;
+        if counts {
             let old = std::mem::replace(&mut self.oom, oom);
             let text = std::mem::replace(&mut self.message, message);
             self.line = line;
-            fill(&mut self.oom, &old);
+            if old.place == self.oom.place {
+                fill(&mut self.oom, &old);
+            }
             self.note(old.source, text);
         } else {
             if self.oom.place == oom.place {
@@ -66,6 +78,7 @@ impl Event {
                 self.note(oom.source, message);
             }
         }
+        counts
     }
 
     /// Says where memory ran out, once all messages are read: the driver refuses to pin memory of the machine in the

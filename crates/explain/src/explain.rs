@@ -26,8 +26,10 @@ pub struct Context {
 pub struct Explained {
     /// One for each event, the last event first; of very many, the last ones.
     pub verdicts: Vec<Verdict>,
-    /// How many events the log has.
+    /// How many events were read in the log.
     pub events: u64,
+    /// Whether the log has more: of thousands in a row only the last ones are read.
+    pub has_more: bool,
     /// Something that looks like memory running out and is something else, where that is all there is.
     pub not_memory: Option<NotMemory>,
 }
@@ -71,6 +73,10 @@ impl NotMemory {
                 "the loader's block for thread variables is full: import that library first"
             }
             LookAlike::InvalidArgument => "a device or a launch setting that does not exist",
+            LookAlike::Ended => {
+                "the end of a process that somebody ended: a time limit, a scheduler, a user; the log has no word of \
+                 memory"
+            }
             LookAlike::Mentioned => "the log only talks about running out of memory",
         }
     }

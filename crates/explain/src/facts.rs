@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Setting, Syntax};
 pub(crate) use crate::keys::Key;
-use crate::keys::{key_of, whole_number};
+use crate::keys::{key_of_path, whole_number};
 pub(crate) use crate::log_facts::LogFacts;
 
 /// A type of numbers.
@@ -36,23 +36,72 @@ pub(crate) struct Facts<'a> {
     pub(crate) stack_is_nanogpt: bool,
 }
 
+/// What DeepSpeed fills in by itself.
+const AUTO: &str = "auto";
+
+/// The settings of a configuration that are about something, each with how far down the list of names it stands.
+fn candidates(config: &Config, key: Key) -> impl Iterator<Item = (usize, &Setting)> {
+    let is_deepspeed = is_deepspeed(config);
+    config.settings.iter().filter(|setting| setting.value != AUTO).filter_map(move |setting| {
+        let (known, rank) = key_of_path(&setting.path)?;
+        let is_whole = is_deepspeed && setting.path == ["train_batch_size"];
+        (known == key && !is_whole).then_some((rank, setting))
+    })
+}
+
+/// Whether a configuration is DeepSpeed's, whose `train_batch_size` is the batch of all devices and steps together.
+fn is_deepspeed(config: &Config) -> bool {
+    config.syntax == Syntax::Json
+        && config.settings.iter().any(|setting| {
+            let first = setting.path.first().map(|name| &**name);
+            matches!(
+                first,
+                Some(
+                    "zero_optimization" | "train_micro_batch_size_per_gpu" | "steps_per_print" | "wall_clock_breakdown"
+                )
+            )
+        })
+}
+
+/// Layers, heads and width of the checkpoints nanoGPT begins from.
+fn checkpoint_shape(name: &str) -> Option<[u64; 3]> {
+    match name {
+        "gpt2" => Some([12, 12, 768]),
+        "gpt2-medium" => Some([24, 16, 1024]),
+        "gpt2-large" => Some([36, 20, 1280]),
+        "gpt2-xl" => Some([48, 25, 1600]),
+        _ => None,
+    }
+}
+
 impl<'a> Facts<'a> {
     /// The setting that says it, and which configuration it is in.
     pub(crate) fn find(&self, key: Key) -> Option<(&'a Config, &'a Setting)> {
         self.configs.iter().rev().find_map(|config| {
-            let named = |setting: &&'a Setting| {
-                setting
-                    .path
-                    .last()
-                    .and_then(|name| key_of(name))
-                    .filter(|(known, _)| *known == key)
-                    .map(|(_, rank)| rank)
-            };
-            let best = config.settings.iter().filter(|setting| named(setting).is_some()).min_by_key(named)?;
+            let (_, best) = candidates(config, key).min_by_key(|(rank, _)| *rank)?;
             // Of settings with the same name the last one counts: scripts assign again, command lines repeat.
             let last = config.settings.iter().rev().find(|setting| setting.path == best.path)?;
             Some((config, last))
         })
+    }
+
+    /// Another setting with as good a claim to be this one, and another value: a list of stages, several models.
+    pub(crate) fn rival(&self, key: Key) -> Option<&'a Setting> {
+        let (config, found) = self.find(key)?;
+        let rank = candidates(config, key).find(|(_, setting)| setting.path == found.path)?.0;
+        candidates(config, key)
+            .find(|(other, setting)| *other == rank && setting.path != found.path && setting.value != found.value)
+            .map(|(_, setting)| setting)
+    }
+
+    /// DeepSpeed's `train_batch_size`, which is what one update takes, where the micro-batch is set nowhere.
+    pub(crate) fn whole_batch(&self) -> Option<(&'a Config, &'a Setting)> {
+        let is_whole = |setting: &&'a Setting| setting.path == ["train_batch_size"] && setting.value != AUTO;
+        let (config, setting) = self.configs.iter().rev().find_map(|config| {
+            let setting = config.settings.iter().find(is_whole).filter(|_| is_deepspeed(config))?;
+            Some((config, setting))
+        })?;
+        self.find(Key::Batch).is_none().then_some((config, setting))
     }
 
     pub(crate) fn text(&self, key: Key) -> Option<&'a str> {
@@ -60,7 +109,15 @@ impl<'a> Facts<'a> {
     }
 
     pub(crate) fn number(&self, key: Key) -> Option<u64> {
-        self.text(key).and_then(whole_number)
+        let at = match key {
+            Key::Layers => Some(0),
+            Key::Heads => Some(1),
+            Key::Width => Some(2),
+            _ => None,
+        };
+        // A checkpoint has its shape, whatever the settings say.
+        let shape = at.and_then(|at| Some(checkpoint_shape(self.text(Key::InitFrom)?)?[at]));
+        shape.or_else(|| self.text(key).and_then(whole_number))
     }
 
     pub(crate) fn is_on(&self, key: Key) -> Option<bool> {
@@ -78,9 +135,7 @@ impl<'a> Facts<'a> {
                 |name: &str| config.settings.iter().any(|setting| setting.path.len() == 1 && setting.path[0] == name);
             config.syntax == Syntax::Python
                 && has("batch_size")
-                && ["block_size", "n_embd", "eval_iters", "gradient_accumulation_steps", "lr_decay_iters"]
-                    .iter()
-                    .any(|name| has(name))
+                && ["block_size", "n_embd", "eval_iters", "lr_decay_iters", "init_from"].iter().any(|name| has(name))
         });
         by_config || self.stack_is_nanogpt || self.log.tokens_per_iteration.is_some()
     }
@@ -97,7 +152,12 @@ impl<'a> Facts<'a> {
     }
 
     pub(crate) fn batch(&self) -> Option<u64> {
-        self.number(Key::Batch).filter(|batch| (1..=1 << 24).contains(batch))
+        let whole = || {
+            let whole = self.whole_batch().and_then(|(_, setting)| whole_number(&setting.value))?;
+            let steps = self.number(Key::Accumulation).unwrap_or(1).max(1);
+            whole.is_multiple_of(steps).then(|| whole / steps)
+        };
+        self.number(Key::Batch).or_else(whole).filter(|batch| (1..=1 << 24).contains(batch))
     }
 
     /// Batches gathered for one update: as set, as the log's tokens per iteration tell, or 1.
@@ -122,7 +182,8 @@ impl<'a> Facts<'a> {
     }
 
     pub(crate) fn vocabulary(&self) -> Option<u64> {
-        self.number(Key::Vocabulary).or_else(|| self.is_nanogpt().then_some(50_304))
+        let checkpoint = || checkpoint_shape(self.text(Key::InitFrom)?).map(|_| 50_257);
+        self.number(Key::Vocabulary).or_else(checkpoint).or_else(|| self.is_nanogpt().then_some(50_304))
     }
 
     /// Height and width of whole frames.

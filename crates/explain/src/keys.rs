@@ -31,6 +31,8 @@ pub(crate) enum Key {
     ModelType,
     Tied,
     HiddenChannels,
+    InitFrom,
+    EvalOnly,
 }
 
 /// The names each has, in lower case; the first that a configuration has counts.
@@ -135,12 +137,41 @@ const NAMES: &[(Key, &[&str])] = &[
     (Key::ModelType, &["model_type"]),
     (Key::Tied, &["tie_word_embeddings"]),
     (Key::HiddenChannels, &["hidden_channels", "base_channels", "n_filters", "num_feat", "embed_channels"]),
+    (Key::InitFrom, &["init_from"]),
+    (Key::EvalOnly, &["eval_only"]),
 ];
 
 /// What a name is about, and how far down the list of its names it stands.
 pub(crate) fn key_of(name: &str) -> Option<(Key, usize)> {
     let name = name.to_ascii_lowercase().replace('-', "_");
     NAMES.iter().find_map(|(key, names)| Some((*key, names.iter().position(|known| *known == name)?)))
+}
+
+/// What a setting is about by the keys that lead to it, and how far down the list of names it stands.
+///
+/// `bf16.enabled` is about bf16, `batch_size.value` about the batch, and `val.batch_size` about evaluation; of the same
+/// name in several groups that of training counts.
+pub(crate) fn key_of_path(path: &[String]) -> Option<(Key, usize)> {
+    let (last, groups) = path.split_last()?;
+    let (name, groups) = match (&**last, groups.split_last()) {
+        ("enabled" | "value", Some((parent, groups))) => (parent, groups),
+        _ => (last, groups),
+    };
+    let (key, rank) = key_of(name)?;
+    let in_group = |words: &[&str]| {
+        groups.iter().any(|group| {
+            let group = group.to_ascii_lowercase();
+            group.split(['_', '-']).any(|part| words.contains(&part))
+        })
+    };
+    let is_evaluation = in_group(&["val", "valid", "validation", "eval", "evaluation", "test", "predict", "inference"])
+        && !in_group(&["train", "training"]);
+    match (key, is_evaluation) {
+        (Key::Batch, true) => Some((Key::EvalBatch, 3 * rank + 1)),
+        (key, true) => Some((key, 3 * (rank + NAMES.len()))),
+        (key, false) if groups.is_empty() || in_group(&["train", "training", "trainer"]) => Some((key, 3 * rank)),
+        (key, false) => Some((key, 3 * rank + 1)),
+    }
 }
 
 /// A whole number, or a product of them: `65,536`, `5 * 8`, `1_000`.

@@ -26,6 +26,7 @@ mod advice;
 mod cause;
 mod config;
 mod culprit;
+mod encoding;
 mod event;
 mod explain;
 mod facts;

@@ -1,6 +1,6 @@
 //! A change of a configuration's text, shown as a unified diff.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::ops::Range;
 
 use serde::Serialize;
@@ -78,17 +78,39 @@ impl Patch {
 }
 
 /// Puts another value in the place of a setting's.
-pub(crate) fn replace(config: &Config, setting: &Setting, value: u64) -> Edit {
+pub(crate) fn replace(config: &Config, setting: &Setting, value: impl Display) -> Edit {
     let old = config.text[setting.span.clone()].to_owned();
     let new = match old.as_bytes().first() {
+        // A flag of a command line stands alone, and its value behind it.
+        None => format!(" {value}"),
         Some(quote @ (b'"' | b'\'')) => format!("{0}{value}{0}", char::from(*quote)),
         _ => value.to_string(),
     };
     Edit { key: setting.path.join("."), span: setting.span.clone(), old, new, value: value.to_string() }
 }
 
-/// Adds a setting behind another one of the same group.
-pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: u64) -> Edit {
+/// A change of one setting to another value.
+pub(crate) fn single(config: &Config, setting: &Setting, value: impl Display) -> Option<Patch> {
+    Patch::new(config, vec![replace(config, setting, value)])
+}
+
+/// Turns a switch, in the words of the file it stands in.
+pub(crate) fn switch(config: &Config, setting: &Setting, to: bool) -> Option<Patch> {
+    let old = &config.text[setting.span.clone()];
+    let is_title = old.starts_with(['T', 'F']) || config.syntax == Syntax::Python;
+    let value = match (to, old) {
+        (true, "0") => "1",
+        (false, "1") => "0",
+        (true, _) if is_title => "True",
+        (false, _) if is_title => "False",
+        (true, _) => "true",
+        (false, _) => "false",
+    };
+    single(config, setting, value)
+}
+
+/// Adds a setting behind another one of the same group; `None` where nothing can stand behind it.
+pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: impl Display) -> Option<Edit> {
     let text = &config.text;
     let line_start = text[..setting.span.start].rfind('\n').map_or(0, |newline| newline + 1);
     let line_end = text[setting.span.end..].find('\n').map_or(text.len(), |newline| setting.span.end + newline);
@@ -97,7 +119,12 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: u6
     let before = &text[line_start..setting.span.start];
     let indent: String = before.chars().take_while(|c| c.is_whitespace()).collect();
     let is_flow = config.syntax == Syntax::Yaml && before.contains('{');
+    // The default of an option: another option would have to be made.
+    if config.syntax == Syntax::Python && before.contains("add_argument(") {
+        return None;
+    }
     let (at, new) = match config.syntax {
+        Syntax::Python if before.contains('(') => (setting.span.end, format!(", {key}={value}")),
         // An argument of a call, or an assignment.
         Syntax::Python if !indent.is_empty() => (line_end, format!("{newline}{indent}{key}={value},")),
         Syntax::Python => (line_end, format!("{newline}{key} = {value}")),
@@ -109,7 +136,9 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: u6
         },
         Syntax::Command => {
             let sign = if text[..setting.span.start].ends_with('=') { '=' } else { ' ' };
-            (setting.span.end, format!(" --{key}{sign}{value}"))
+            let word = text[..setting.span.start].rsplit(char::is_whitespace).next().unwrap_or_default();
+            let dashes = if sign == '=' && !word.starts_with('-') { "" } else { "--" };
+            (setting.span.end, format!(" {dashes}{key}{sign}{value}"))
         }
     };
     let mut path = setting.path.clone();
@@ -120,14 +149,29 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: u6
             path.push(key.to_owned());
         }
     }
-    Edit { key: path.join("."), span: at..at, old: String::new(), new, value: value.to_string() }
+    Some(Edit { key: path.join("."), span: at..at, old: String::new(), new, value: value.to_string() })
 }
 
 /// A batch of another size with as much accumulation as keeps the product; the reason where that cannot be written.
 pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> Result<Patch, &'static str> {
-    let (config, batch) = facts.find(Key::Batch).ok_or("no configuration given sets the batch size")?;
     let refused = "the settings stand where they cannot be written";
+    if let Some((config, whole)) = facts.whole_batch() {
+        let edit = match facts.find(Key::Accumulation) {
+            Some((other, setting)) if other.name == config.name => replace(config, setting, accumulation),
+            Some(_) => return Err("batch size and accumulation are set in two different places: change both by hand"),
+            None => add_after(config, whole, "gradient_accumulation_steps", accumulation).ok_or(refused)?,
+        };
+        return Patch::new(config, vec![edit]).ok_or(refused);
+    }
+    let (config, batch) = facts.find(Key::Batch).ok_or("no configuration given sets the batch size")?;
+    if facts.rival(Key::Batch).is_some() {
+        return Err("the batch size is set in several places: change the one that was in use by hand");
+    }
     let mut edits = vec![replace(config, batch, micro)];
+    // Where nothing is updated there is nothing to gather.
+    if facts.is_on(Key::EvalOnly) == Some(true) {
+        return Patch::new(config, edits).ok_or(refused);
+    }
     match facts.find(Key::Accumulation) {
         Some((other, setting)) if other.name == config.name => edits.push(replace(config, setting, accumulation)),
         Some(_) if config.syntax != Syntax::Command => {
@@ -144,7 +188,7 @@ pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> R
                     let beside =
                         config.settings.iter().find(|setting| setting.path.len() == 2 && setting.path[0] == "trainer");
                     let beside = beside.ok_or("the trainer's settings stand in another file")?;
-                    edits.push(add_after(config, beside, "accumulate_grad_batches", accumulation));
+                    edits.push(add_after(config, beside, "accumulate_grad_batches", accumulation).ok_or(refused)?);
                     return Patch::new(config, edits).ok_or(refused);
                 }
                 _ => {
@@ -154,7 +198,7 @@ pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> R
                     );
                 }
             };
-            edits.push(add_after(config, batch, key, accumulation));
+            edits.push(add_after(config, batch, key, accumulation).ok_or(refused)?);
         }
     }
     Patch::new(config, edits).ok_or(refused)
@@ -189,6 +233,7 @@ fn diff(name: &str, text: &str, edits: &[Edit]) -> String {
             .push(Line { old: line, new: is_changed.then(|| spliced(text, start..end, edits) + &line[end - start..]) });
         start += line.len();
     }
+    let name = name.trim_start_matches('/');
     let mut result = format!("--- a/{name}\n+++ b/{name}\n");
     let changed: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].new.is_some()).collect();
     let mut shift = 0_isize;
@@ -317,6 +362,26 @@ mod tests {
             "python main.py fit --data.batch_size=4 --trainer.accumulate_grad_batches=16 --trainer.max_epochs=3\n",
         );
         check(
+            "hydra.sh",
+            "python main.py data.batch_size=64 trainer.max_epochs=3\n",
+            "python main.py data.batch_size=4 trainer.accumulate_grad_batches=16 trainer.max_epochs=3\n",
+        );
+        check(
+            "args.py",
+            "args = TrainingArguments(\"o\", per_device_train_batch_size=64, gradient_accumulation_steps=1)  # x\n",
+            "args = TrainingArguments(\"o\", per_device_train_batch_size=4, gradient_accumulation_steps=16)  # x\n",
+        );
+        check(
+            "args.py",
+            "args = TrainingArguments(per_device_train_batch_size=64)\n",
+            "args = TrainingArguments(per_device_train_batch_size=4, gradient_accumulation_steps=16)\n",
+        );
+        check(
+            "train.py",
+            "p.add_argument('--batch-size', type=int, default=64)\np.add_argument('--accum_iter', default=1)\n",
+            "p.add_argument('--batch-size', type=int, default=4)\np.add_argument('--accum_iter', default=16)\n",
+        );
+        check(
             "w.yaml",
             "a: {per_device_train_batch_size: 64, b: 1}\r\n",
             "a: {per_device_train_batch_size: 4, gradient_accumulation_steps: 16, b: 1}\r\n",
@@ -339,7 +404,52 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_the_value_stays() {
+        check(
+            "a.yaml",
+            "\u{feff}train:\n  batch_size: &b 64 # x\n  accum_steps: !!int 1\nlogged: *b\n",
+            "\u{feff}train:\n  batch_size: &b 4 # x\n  accum_steps: !!int 16\nlogged: *b\n",
+        );
+    }
+
+    #[test]
+    fn groups_of_evaluation_are_left_alone() {
+        check(
+            "a.yaml",
+            "val:\n  batch_size: 8\ntrain:\n  batch_size: 64\n  accum_steps: 1\n",
+            "val:\n  batch_size: 8\ntrain:\n  batch_size: 4\n  accum_steps: 16\n",
+        );
+    }
+
+    #[test]
+    fn the_batch_of_a_whole_update_stays() {
+        check(
+            "ds.json",
+            "{\n\t\"train_batch_size\": 64,\n\t\"gradient_accumulation_steps\": 1,\n\t\"steps_per_print\": 9\n}",
+            "{\n\t\"train_batch_size\": 64,\n\t\"gradient_accumulation_steps\": 16,\n\t\"steps_per_print\": 9\n}",
+        );
+        check(
+            "ds.json",
+            "{\"train_micro_batch_size_per_gpu\": 64, \"gradient_accumulation_steps\": 1, \"train_batch_size\": 64}",
+            "{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 16, \"train_batch_size\": 64}",
+        );
+    }
+
+    #[test]
+    fn where_nothing_is_updated_nothing_is_gathered() {
+        check("eval_gpt2.py", "batch_size = 64\neval_only = True\n", "batch_size = 4\neval_only = True\n");
+    }
+
+    #[test]
     fn no_patch_that_would_change_training() {
+        let text = "p.add_argument('--per_device_train_batch_size', default=64)\n";
+        let configs = [Config::parse("a.py", text).unwrap()];
+        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        assert!(micro_batch(&facts, 4, 16).is_err());
+        let text = "stages:\n  - {batch_size: 8, accum_steps: 1}\n  - {batch_size: 4, accum_steps: 2}\n";
+        let configs = [Config::parse("a.yaml", text).unwrap()];
+        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("several places"));
         let configs = [Config::parse("a.yaml", "TRAIN:\n  BATCH_SIZE: 8\n").unwrap()];
         let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
         assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("would change training"));

@@ -1,14 +1,16 @@
 //! A log of any size, in pieces: a few megabytes are held at once.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-use lowtide_oom::{Found, LookAlike, Oom, Place, look_alike, scan};
+use lowtide_oom::{Found, LookAlike, Oom, Place, Source, is_ended_by_someone, look_alike, scan};
 use memchr::{memchr_iter, memrchr};
 
+use crate::encoding::Encoding;
 use crate::event::Event;
 use crate::explain::{Context, Explained, NotMemory, verdict};
 use crate::facts::LogFacts;
-use crate::surroundings::Surroundings;
+use crate::surroundings::{Surroundings, time_in};
 
 /// How much is gathered before it is searched.
 const PIECE: usize = 2 << 20;
@@ -16,10 +18,16 @@ const PIECE: usize = 2 << 20;
 const AHEAD: usize = 16 << 10;
 /// How much before a message is looked at.
 const BEFORE: usize = 64 << 10;
+/// How far around the bare end of a process its reason may stand.
+const AROUND_END: usize = 2 << 10;
 /// The beginning of a log tells of versions, settings and the model.
 const HEAD: u64 = 256 << 10;
 /// How many events are kept, the last ones.
 const MOST_EVENTS: usize = 200;
+/// So many messages in one piece are a flood.
+const FLOOD: usize = 1000;
+/// How much of a piece in a flood is read, at its end: room for more events than are kept.
+const TAIL: usize = 192 << 10;
 /// 64 TiB: more than any device has, so a size above it was never meant.
 const LARGEST_REQUEST: u64 = 64 << 40;
 /// How much of a line is kept.
@@ -30,6 +38,9 @@ const LONGEST_MESSAGE: usize = 1200;
 /// Memory is bounded, whatever the log is: the pieces, the last 200 events, and what the log says of its settings.
 #[derive(Debug, Default)]
 pub struct Reader {
+    encoding: Encoding,
+    /// The first byte, while it is the only one.
+    first: Option<u8>,
     buffer: Vec<u8>,
     /// Where the buffer begins in the log.
     base: u64,
@@ -39,6 +50,10 @@ pub struct Reader {
     lines: u64,
     events: VecDeque<Event>,
     found: u64,
+    /// Whether the piece before was full of messages.
+    is_flooded: bool,
+    /// Whether messages were left out because there are too many.
+    is_cut: bool,
     facts: LogFacts,
     /// How far of the log was looked at for facts.
     noted: u64,
@@ -58,8 +73,30 @@ impl Reader {
 
     /// Takes the next bytes of the log, cut anywhere.
     pub fn feed(&mut self, bytes: &[u8]) {
+        if matches!(self.encoding, Encoding::Unknown) {
+            let mut start: Vec<u8> = self.first.take().into_iter().collect();
+            let (beginning, rest) = bytes.split_at(bytes.len().min(2 - start.len()));
+            start.extend(beginning);
+            match *start {
+                [] => {}
+                [only] => self.first = Some(only),
+                _ => {
+                    self.encoding = Encoding::of(&start);
+                    self.put(&start);
+                    self.put(rest);
+                }
+            }
+            return;
+        }
+        self.put(bytes);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(PIECE) {
-            self.buffer.extend_from_slice(piece);
+            match &mut self.encoding {
+                Encoding::Wide(wide) => self.buffer.extend(wide.decode(piece)),
+                _ => self.buffer.extend_from_slice(piece),
+            }
             if self.buffer.len() - self.from >= PIECE {
                 self.search(false);
             }
@@ -69,6 +106,9 @@ impl Reader {
     /// Ends the log and explains what was found, the last event first.
     #[must_use]
     pub fn finish(mut self, context: &Context) -> Explained {
+        if let Some(only) = self.first.take() {
+            self.put(&[only]);
+        }
         self.search(true);
         if self.events.is_empty() {
             self.not_memory = self.not_memory.take().or_else(|| self.resembles());
@@ -77,7 +117,7 @@ impl Reader {
         self.facts.note_end(&String::from_utf8_lossy(&self.buffer[end.min(self.buffer.len())..]));
         self.events.iter_mut().for_each(Event::settle_place);
         let verdicts = self.events.iter().rev().map(|event| verdict(event, &self.facts, context)).collect();
-        Explained { verdicts, events: self.found, not_memory: self.not_memory }
+        Explained { verdicts, events: self.found, has_more: self.is_cut, not_memory: self.not_memory }
     }
 
     /// Searches what is gathered, all of it at the end, else up to a line's end that has enough text behind it.
@@ -92,12 +132,34 @@ impl Reader {
         };
         let mut found = Vec::new();
         let mut consumed = limit;
-        for message in scan(waiting) {
-            if message.range.start >= limit {
-                break;
+        let tail = tail_of(waiting, limit);
+        let mut is_flood = self.is_flooded && tail > 0;
+        if !is_flood {
+            for message in scan(waiting) {
+                if message.range.start >= limit {
+                    break;
+                }
+                consumed = consumed.max(message.range.end);
+                found.push(message);
+                is_flood = found.len() == FLOOD && found[FLOOD - 1].range.end < tail;
+                if is_flood {
+                    break;
+                }
             }
-            consumed = consumed.max(message.range.end);
-            found.push(message);
+        }
+        // Of a flood only the last messages are kept, so only they are read.
+        if is_flood {
+            let lines = memchr_iter(b'\n', &waiting[..tail]).count();
+            let messages = scan(&waiting[tail..]).map(|message| Found {
+                line: message.line + lines,
+                range: message.range.start + tail..message.range.end + tail,
+                ..message
+            });
+            let before = found.len();
+            found.extend(messages.take_while(|message| message.range.start < limit));
+            consumed = found.last().map_or(limit, |last| limit.max(last.range.end));
+            self.is_flooded = found.len() - before >= MOST_EVENTS;
+            self.is_cut = true;
         }
         let head_end = HEAD.min(self.base + (self.from + consumed) as u64);
         if self.noted < head_end {
@@ -129,20 +191,34 @@ impl Reader {
             self.last_end = end;
             return;
         }
-        if let Some(event) = self.events.back_mut().filter(|event| event.takes(&message.oom, start)) {
-            event.take(message.oom, line, text, end);
+        if message.oom.source == Source::ExitStatus && self.is_ended_by_someone(&range) {
+            self.not_memory = Some(NotMemory { line, kind: LookAlike::Ended, text });
+            return;
+        }
+        if self.events.back().is_some_and(|event| event.takes(&message.oom, start)) {
+            let between = self.before(range.start);
+            let event = self.events.back_mut().expect("there is one that takes it");
+            if event.take(message.oom, line, text, end) && !between.trim().is_empty() {
+                event.surroundings.deepen(&between);
+            }
             self.last_end = end;
             return;
         }
-        let before = self.before(range.start);
+        let mut before = self.before(range.start);
+        before.push_str(&told_in_line(&text));
         if self.noted < start {
             self.facts.note(&before);
             self.noted = start;
         }
-        let mut surroundings = Surroundings::read(&before);
+        // Of messages in a row, as ranks write them, only the first has something before it.
+        let mut surroundings = match (before.trim().is_empty(), self.events.back()) {
+            (true, Some(event)) => event.surroundings.clone(),
+            (true, None) => Surroundings::default(),
+            (false, _) => Surroundings::read(&before),
+        };
         // A message far behind the last step has it all the same.
         self.step = surroundings.step.or(self.step);
-        self.time = surroundings.time.take().or_else(|| self.time.take());
+        self.time = time_in(&text).or_else(|| surroundings.time.take()).or_else(|| self.time.take());
         surroundings.step = self.step;
         surroundings.time.clone_from(&self.time);
         self.found += 1;
@@ -158,6 +234,13 @@ impl Reader {
         let last = self.last_end.saturating_sub(self.base) as usize;
         let start = at.saturating_sub(BEFORE).max(last.min(at));
         String::from_utf8_lossy(&self.buffer[start..at]).into_owned()
+    }
+
+    /// Whether the lines around a bare end of a process tell who ended it.
+    fn is_ended_by_someone(&self, range: &Range<usize>) -> bool {
+        let start = range.start.saturating_sub(AROUND_END).max(self.last_end.saturating_sub(self.base) as usize);
+        let end = (range.end + AROUND_END).min(self.buffer.len());
+        start < end && is_ended_by_someone(&String::from_utf8_lossy(&self.buffer[start..end]))
     }
 
     /// What the end of a log without any event looks like.
@@ -178,6 +261,22 @@ impl Reader {
         }
         mentioned
     }
+}
+
+/// What a line tells besides its error: the traceback that a logger put into a JSON string with it, or the progress bar
+/// that it broke into.
+fn told_in_line(line: &str) -> String {
+    if line.contains("Traceback (most recent call last)") && line.contains("\\n") {
+        return line.replace("\\n", "\n").replace("\\\"", "\"");
+    }
+    let bar = ["it/s", "s/it"].iter().filter_map(|unit| line.find(unit)).min().map(|at| &line[..at + 4]);
+    bar.map_or(String::new(), str::to_owned)
+}
+
+/// Where the last part of a piece begins that is read however many messages there are: at the start of a line.
+fn tail_of(waiting: &[u8], limit: usize) -> usize {
+    let latest = limit.saturating_sub(TAIL);
+    memrchr(b'\n', &waiting[..latest]).map_or(0, |newline| newline + 1)
 }
 
 fn is_corrupted(oom: &Oom) -> bool {

@@ -20,13 +20,14 @@ impl Surroundings {
     /// Reads the text that ends where the error's line begins.
     pub(crate) fn read(before: &str) -> Self {
         let frames = frames(before);
-        let strong = building(&frames).or_else(|| by_frames(&frames, SIGNS));
-        let told = || by_lines(before).filter(|(activity, _)| *activity != Activity::Training);
-        let weak = || by_frames(&frames, WEAK_SIGNS);
-        let activity = strong.or_else(told).or_else(weak).or_else(|| by_lines(before));
+        let activity = activity(&frames, before);
+        let mut is_in_evaluation = before.contains(RUNNING_EVALUATION);
         let (mut step, mut time) = (None, None);
-        for line in before.lines().rev() {
-            step = step.or_else(|| step_in(line));
+        // Progress bars overwrite themselves within a line.
+        for line in before.rsplit(['\n', '\r']) {
+            // Bars of an evaluation count its batches.
+            is_in_evaluation &= !line.contains(RUNNING_EVALUATION);
+            step = step.or_else(|| step_in(line).filter(|_| !is_in_evaluation));
             time = time.or_else(|| time_in(line));
             if step.is_some() && time.is_some() {
                 break;
@@ -41,31 +42,81 @@ impl Surroundings {
         // The thread of a data loader makes a context on the device first, which may be what failed.
         self.frames.last().is_some_and(|frame| pins(frame) && !frame.file.contains("_utils/pin_memory.py"))
     }
+
+    /// Takes the stack of a further message, which tells more of the same event.
+    pub(crate) fn deepen(&mut self, between: &str) {
+        let frames = frames(between);
+        if let Some(activity) = by_frames(&frames, SIGNS) {
+            self.activity = Some(activity);
+        }
+        if !frames.is_empty() {
+            self.frames = frames;
+        }
+    }
 }
 
-/// A stack that ends where a layer is made asks for its weights, whatever called for the layer.
-fn building(frames: &[Frame]) -> Option<(Activity, String)> {
-    let frame = frames.last().filter(|frame| frame.makes_a_layer())?;
-    Some((Activity::Loading, format!("the stack ends where {} makes a layer", frame.file_name())))
+/// Hugging Face's Trainer says so, and then draws a bar that names nothing.
+const RUNNING_EVALUATION: &str = "***** Running Evaluation";
+
+fn activity(frames: &[Frame], before: &str) -> Option<(Activity, String)> {
+    if let Some(frame) = frames.last().filter(|frame| frame.builds_module()) {
+        let words = format!("the stack ends where a module is built, in {}", frame.file_name());
+        return Some((Activity::Loading, words));
+    }
+    let strong = by_frames(frames, SIGNS);
+    let told = || by_lines(before).filter(|(activity, _)| *activity != Activity::Training);
+    let weak = || by_frames(frames, WEAK_SIGNS);
+    strong.or_else(told).or_else(weak).or_else(|| by_lines(before))
 }
 
 /// Whether any frame has one of the words in its function or, where those are none of the libraries' own, in its code.
 fn by_frames(frames: &[Frame], signs: &[Signs]) -> Option<(Activity, String)> {
-    for (activity, functions, files, codes) in signs {
-        // The innermost frame is what counts for a reader; any frame is enough for the phase.
-        let found = frames.iter().rev().find(|frame| {
-            let function = frame.function.rsplit('.').next().unwrap_or_default();
-            let function = function.split('(').next().unwrap_or_default();
-            functions.contains(&function)
-                || files.iter().any(|file| frame.file.contains(file))
-                || codes.iter().any(|code| frame.code.contains(code))
-        });
-        if let Some(frame) = found {
-            let words = format!("the stack goes through {} in {}", frame.function, frame.file_name());
-            return Some((*activity, words));
-        }
-    }
-    None
+    let (index, (activity, ..)) = signs.iter().find_map(|sign| Some((innermost(frames, sign)?, sign)))?;
+    // Lightning calls the whole step from inside the optimizer's, as a closure.
+    let (index, activity) = match activity {
+        Activity::Optimizer => signs
+            .iter()
+            .filter(|(other, ..)| *other == Activity::Training)
+            .filter_map(|sign| innermost(frames, sign))
+            .find(|inner| *inner > index)
+            .map_or((index, *activity), |inner| (inner, Activity::Training)),
+        other => (index, *other),
+    };
+    let frame = &frames[index];
+    Some((activity, format!("the stack goes through {} in {}", frame.function, frame.file_name())))
+}
+
+/// The innermost frame that has a sign.
+fn innermost(frames: &[Frame], (activity, functions, files, codes): &Signs) -> Option<usize> {
+    frames.iter().rposition(|frame| {
+        let function = frame.function.rsplit('.').next().unwrap_or_default();
+        let function = function.split('(').next().unwrap_or_default();
+        functions.contains(&function)
+            || (*activity == Activity::Evaluation && is_named_evaluation(function))
+            || files.iter().any(|file| frame.file.replace('\\', "/").contains(file))
+            // Of several statements in one line it is not known which one it was.
+            || codes.iter().any(|code| frame.code.contains(code) && !frame.code.contains("; "))
+    })
+}
+
+/// `_do_epoch_validate`, `run_validation_loop`, `validar_modelo`; not `train_and_evaluate`, which is both.
+fn is_named_evaluation(function: &str) -> bool {
+    let lower = function.to_ascii_lowercase();
+    let has = |words: &[&str]| lower.split('_').any(|part| words.contains(&part));
+    has(&[
+        "validate",
+        "validation",
+        "validating",
+        "evaluate",
+        "evaluation",
+        "eval",
+        "validar",
+        "evaluar",
+        "valider",
+        "evaluer",
+        "validieren",
+        "auswerten",
+    ]) && !has(&["train", "training", "fit", "and"])
 }
 
 type Signs = (Activity, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
@@ -98,6 +149,11 @@ const SIGNS: &[Signs] = &[
             "val_epoch",
             "val",
             "test",
+            "test_epoch",
+            "test_loop",
+            "test_model",
+            "test_one_epoch",
+            "run_test",
             "_evaluate",
             "_validate",
             "generate",
@@ -120,8 +176,9 @@ const SIGNS: &[Signs] = &[
             "_multi_tensor_adamw",
             "_multi_tensor_adam",
             "_init_group",
+            "_take_model_step",
         ],
-        &["torch/optim/", "torch\\optim\\", "bitsandbytes/optim", "apex/optimizers", "/optimizer.py"],
+        &["torch/optim/", "bitsandbytes/optim", "apex/optimizers", "deepspeed/ops/adam", "/optimizer.py"],
         &["optimizer.step(", "scaler.step(", "opt.step(", "optim.step("],
     ),
     (
@@ -151,6 +208,8 @@ const SIGNS: &[Signs] = &[
             "load_checkpoint",
             "_load_pretrained_model",
             "load_model",
+            "build_model",
+            "create_model",
             "resume",
         ],
         &["torch/serialization.py"],
@@ -174,11 +233,11 @@ const WEAK_SIGNS: &[Signs] =
 /// Words of a line that tell by themselves, looked for from the error backwards.
 fn by_lines(before: &str) -> Option<(Activity, String)> {
     let end = before.rfind("Traceback (most recent call last)").unwrap_or(before.len());
-    for line in before[..end].lines().rev().take(LINES_BEFORE) {
+    for line in before[..end].rsplit(['\n', '\r']).filter(|line| !line.is_empty()).take(LINES_BEFORE) {
         let lower = line.to_lowercase();
         let reports = RESULTS.iter().any(|word| lower.contains(word));
-        if lower.contains("validation") && !reports {
-            return Some((Activity::Evaluation, "the log says `validation` shortly before".to_owned()));
+        if !reports && let Some(word) = EVALUATION_WORDS.iter().find(|word| lower.contains(**word)) {
+            return Some((Activity::Evaluation, format!("the log says `{word}` shortly before")));
         }
         for (activity, words) in LINE_SIGNS {
             if let Some(word) = words.iter().find(|word| lower.contains(**word)) {
@@ -189,8 +248,28 @@ fn by_lines(before: &str) -> Option<(Activity, String)> {
     None
 }
 
+/// The word for it in the languages of logs; it counts where no result is told with it.
+const EVALUATION_WORDS: &[&str] = &[
+    "validation",
+    "validación",
+    "validando",
+    "evaluación",
+    "evaluando",
+    "validação",
+    "évaluation",
+    "validierung",
+    "валидаци",
+    "验证",
+    "驗證",
+    "评估",
+    "評估",
+    "検証",
+    "評価",
+    "검증",
+];
+
 /// Words of a line that tells how an evaluation went, which is over then.
-const RESULTS: &[&str] = &["loss", "finished", "done", "complete", "score", "acc", "samples", "size"];
+const RESULTS: &[&str] = &["loss", "finished", "done", "complete", "score", "acc", "samples", "size", "损失", "完成"];
 
 const LINE_SIGNS: &[(Activity, &[&str])] = &[
     (Activity::DataWorker, &["dataloader worker"]),
@@ -217,7 +296,8 @@ const LINE_SIGNS: &[(Activity, &[&str])] = &[
 /// The step a line of a log names: `iter 120:`, `[Step 1000]`, `global_step=5`, `"step": 7`, `| 12/100 [`.
 pub(crate) fn step_in(line: &str) -> Option<u64> {
     let lower = line.to_ascii_lowercase();
-    if lower.contains("file \"") {
+    // Slurm's steps are none of training.
+    if lower.contains("file \"") || lower.contains("slurmstepd") {
         return None;
     }
     let bytes = lower.as_bytes();
@@ -236,9 +316,32 @@ pub(crate) fn step_in(line: &str) -> Option<u64> {
         }
     }
     let (before, _) = lower.split_once(" [").filter(|(_, rest)| rest.contains("it/s") || rest.contains("s/it"))?;
+    if OTHER_BARS.iter().any(|word| before.contains(word)) {
+        return None;
+    }
     let counts = before.rsplit(' ').next()?;
     number(counts.split_once('/')?.0)
 }
+
+/// What else draws progress bars.
+const OTHER_BARS: &[&str] = &[
+    "sanity",
+    "valid",
+    "evaluat",
+    "eval:",
+    "test",
+    "predict",
+    "loading",
+    "download",
+    "map",
+    "tokeniz",
+    "generating",
+    "filter",
+    "extracting",
+    "resolving",
+    "fetching",
+    "capturing",
+];
 
 fn number(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

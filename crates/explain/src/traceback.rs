@@ -20,15 +20,17 @@ impl Frame {
         self.file.rsplit(['/', '\\']).next().unwrap_or_default()
     }
 
-    /// Whether it is the constructor of one of PyTorch's layers.
-    pub(crate) fn makes_a_layer(&self) -> bool {
-        let is_layer = self.file.contains("torch/nn/modules") || self.file.contains("torch\\nn\\modules");
-        self.function == "__init__" && is_layer
-    }
-
     /// Whether it is PyTorch's recomputation of activations.
     pub(crate) fn recomputes(&self) -> bool {
         self.file.ends_with("torch/utils/checkpoint.py") || self.file.ends_with("torch\\utils\\checkpoint.py")
+    }
+
+    /// Whether this is PyTorch making the parameters of a module.
+    pub(crate) fn builds_module(&self) -> bool {
+        let file = self.file.replace('\\', "/");
+        let in_module =
+            file.contains("torch/nn/modules/") && matches!(&*self.function, "__init__" | "reset_parameters");
+        in_module || file.contains("torch/nn/init.py")
     }
 }
 
@@ -36,13 +38,22 @@ impl Frame {
 pub(crate) fn frames(text: &str) -> Vec<Frame> {
     let start = text.rfind("Traceback (most recent call last)").unwrap_or(0);
     let mut frames: Vec<Frame> = Vec::new();
+    let mut margin = "";
     for line in text[start..].lines() {
-        let line = without_margin(line);
-        if let Some(frame) = head(line) {
+        let line = line.trim_end();
+        let line = without_margin(line.strip_prefix(margin).filter(|_| !margin.is_empty()).unwrap_or(line));
+        let (prefix, framed) = line.find("File \"").filter(|at| *at > 0).map_or(("", line), |at| line.split_at(at));
+        if let Some(frame) = head(framed) {
             if frames.len() == MOST {
                 frames.remove(0);
             }
             frames.push(frame);
+            // What a logger or `srun --label` puts before every line.
+            if !prefix.is_empty() {
+                margin = prefix.trim_end();
+            }
+        } else if let (Some(last), Some(code)) = (frames.last_mut(), pointed_at(line)) {
+            last.code = code.trim().chars().take(400).collect();
         } else if let Some(last) = frames.last_mut()
             && last.code.is_empty()
             && !line.trim_start().starts_with(['^', '~'])
@@ -63,7 +74,15 @@ fn without_margin(line: &str) -> &str {
     line.trim_start_matches(['│', '|', ' ', '\t'])
 }
 
-/// `File "train.py", line 3, in main`, `File ~/train.py:3, in main(..)` or rich's `train.py:3 in main`.
+/// The code a notebook's arrow points at: `----> 5     loss.backward()`.
+fn pointed_at(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("--")?.trim_start_matches('-').strip_prefix("> ")?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    (digits > 0).then(|| &rest[digits..])
+}
+
+/// `File "train.py", line 3, in main`, `File ~/train.py:3, in main(..)`, rich's `train.py:3 in main`, and notebooks'
+/// `Cell In[3], line 5` and `<ipython-input-5-def> in validate(model)`.
 fn head(line: &str) -> Option<Frame> {
     if let Some(rest) = line.strip_prefix("File \"") {
         let (file, rest) = rest.split_once('"')?;
@@ -73,6 +92,17 @@ fn head(line: &str) -> Option<Frame> {
     if let Some(rest) = line.strip_prefix("File ") {
         let (file, rest) = rest.split_once(':')?;
         let (_, function) = rest.split_once(", in ")?;
+        return Some(frame(file, function));
+    }
+    if line.starts_with("Cell In[") || line.starts_with("Input In [") {
+        return Some(frame(
+            line.split(", ").next().unwrap_or(line),
+            line.split_once(", in ").map_or("", |(_, name)| name),
+        ));
+    }
+    if let Some((file, function)) = line.split_once(" in ")
+        && (file.starts_with("<ipython-input-") || file.ends_with(".py") && !file.contains(' '))
+    {
         return Some(frame(file, function));
     }
     let (file, rest) = line.split_once(".py:")?;
@@ -108,6 +138,18 @@ mod tests {
         );
         check(
             "[rank1]:   File \"a.py\", line 3, in step\n[rank1]:     y = f(x)\n[rank1]:         ^^^^\n",
+            &[("a.py", "step", "y = f(x)")],
+        );
+        check(
+            "Cell In[12], line 5\n      4     y = f(x)\n----> 5     loss.backward()\n",
+            &[("Cell In[12]", "", "loss.backward()")],
+        );
+        check(
+            "<ipython-input-5-def> in validate(model)\n      3 with x:\n----> 4     y = model(x)\n",
+            &[("<ipython-input-5-def>", "validate(model)", "y = model(x)")],
+        );
+        check(
+            "3: Traceback (most recent call last):\n3:   File \"a.py\", line 3, in step\n3:     y = f(x)\n",
             &[("a.py", "step", "y = f(x)")],
         );
         check("File ~/x.py:22, in Trainer.train(self)\n", &[("~/x.py", "Trainer.train(self)", "")]);

@@ -67,7 +67,8 @@ pub struct Verdict {
     pub culprit: Option<Culprit>,
     /// What to do, best first.
     pub advice: Vec<Advice>,
-    /// The first piece of advice that is a change of the configuration, as a change of its text.
+    /// The patch of the first piece of advice that has one and is expected to be enough; what keeps the numbers comes
+    /// before what changes them.
     pub patch: Option<Patch>,
     /// What the log shows besides.
     pub remarks: Vec<Remark>,
@@ -237,4 +238,6 @@ pub struct Advice {
     pub same_model: bool,
     /// Whether training computes the same numbers, rounding aside.
     pub same_numbers: bool,
+    /// The change of the configuration that does it, where one can be written.
+    pub patch: Option<Patch>,
 }

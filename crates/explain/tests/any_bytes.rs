@@ -45,6 +45,22 @@ fn pieces_of_any_size_give_the_same() {
 }
 
 #[test]
+fn of_a_flood_the_last_are_read() {
+    let mut log = String::new();
+    for index in 0..60_000 {
+        writeln!(log, "CUDA out of memory. Tried to allocate {}.00 MiB. GPU 0 has 9.00 GiB free", index + 1)
+            .expect("a string takes it");
+    }
+    for piece in [4096, 1 << 20, log.len()] {
+        let explained = read(log.as_bytes(), piece, &Context::default());
+        let lines: Vec<u64> = explained.verdicts.iter().map(|verdict| verdict.line).collect();
+        assert_eq!(lines, (59_801..=60_000).rev().collect::<Vec<_>>());
+        assert_eq!(explained.verdicts[0].tried_bytes.map(|bytes| bytes.get()), Some(60_000 << 20));
+        assert!(explained.has_more && explained.events < 60_000);
+    }
+}
+
+#[test]
 fn of_very_many_events_the_last_are_kept() {
     let mut log = String::new();
     for index in 0..1000 {

@@ -136,6 +136,22 @@ fn a_small_card_in_training() {
 }
 
 #[test]
+fn the_patch_shown_keeps_the_numbers_where_one_does() {
+    let diff = |config: &str| {
+        let verdict = one(include_str!("golden/unet.log"), &[("run.yaml", config)]);
+        let patch = |lever| verdict.advice.iter().find(|advice| advice.lever == lever)?.patch.clone();
+        let edits = |patch: Option<lowtide_explain::Patch>| -> Vec<String> {
+            patch.into_iter().flat_map(|patch| patch.edits).map(|edit| format!("{}={}", edit.key, edit.value)).collect()
+        };
+        (edits(verdict.patch.clone()), edits(patch(Lever::Precision)))
+    };
+    let bf16 = vec!["bf16=true".to_owned()];
+    let (shown, precision) = diff("batch_size: 1\nbf16: false\nuse_checkpointing: false\n");
+    assert_eq!((shown, precision), (vec!["use_checkpointing=true".to_owned()], bf16.clone()));
+    assert_eq!(diff("batch_size: 1\nbf16: false\n"), (bf16.clone(), bf16));
+}
+
+#[test]
 fn a_model_of_hugging_face_in_a_table() {
     let model = r#"{"model_type": "gpt2", "n_embd": 1024, "n_layer": 24, "n_head": 16,
         "vocab_size": 50257, "n_positions": 1024}"#;

@@ -33,7 +33,7 @@ mod scan;
 mod talk;
 
 pub use certainty::Certainty;
-pub use look_alike::{LookAlike, look_alike};
+pub use look_alike::{LookAlike, is_ended_by_someone, look_alike};
 pub use oom::{DeviceKind, Engine, Oom, Place, ProcessUse, Source};
 pub use read::{Hint, read, read_bytes, read_with};
 pub use scan::{Found, Scan, scan};

@@ -1,9 +1,12 @@
 //! Messages that look like memory running out and are something else.
 
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
 use serde::Serialize;
 
 use crate::figure::{ABSURD, figure_at};
-use crate::phrase::{has_any, has_any_caseless};
+use crate::phrase::{has_any, has_any_caseless, quick};
 
 /// What a text is instead of an out-of-memory error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -31,6 +34,8 @@ pub enum LookAlike {
     StaticThreadStorage,
     /// A device or a launch setting that does not exist.
     InvalidArgument,
+    /// Somebody ended the process: a user, a time limit, a scheduler that wanted the place for another.
+    Ended,
     /// The text talks about running out of memory without reporting it.
     Mentioned,
 }
@@ -48,10 +53,14 @@ pub fn look_alike(text: &str) -> Option<LookAlike> {
 
 /// Look-alikes that share words with real messages, so that they must be ruled out before any family is asked.
 pub(crate) fn never_memory(line: &str) -> Option<LookAlike> {
+    static ANY: OnceLock<AhoCorasick> = OnceLock::new();
     if is_corrupted_size(line) {
         return Some(LookAlike::CorruptedSize);
     }
-    by_phrase(line, FIRST)
+    // One search for all of them: nearly every line has none.
+    let phrases = || FIRST.iter().flat_map(|(_, phrases)| phrases.iter());
+    let any = ANY.get_or_init(|| quick(phrases()));
+    any.is_match(line).then(|| by_phrase(line, FIRST)).flatten()
 }
 
 fn by_phrase(line: &str, table: &[(LookAlike, &[&str])]) -> Option<LookAlike> {
@@ -126,6 +135,7 @@ const OTHERS: &[(LookAlike, &[&str])] = &[
             "Memory access fault by GPU",
         ],
     ),
+    (LookAlike::Ended, &["DUE TO TIME LIMIT", "DUE TO PREEMPTION", "DUE TO NODE FAILURE", "DUE TO JOB REQUEUE"]),
     (LookAlike::StackOverflow, &["RecursionError", "maximum recursion depth", "stack overflow", "StackOverflowError"]),
     (
         LookAlike::CorruptedSize,
@@ -148,13 +158,39 @@ const OTHERS: &[(LookAlike, &[&str])] = &[
     ),
 ];
 
+/// Whether a text tells who ended a process, and that it was not for its memory.
+///
+/// Only for text around an end that has no reason of its own: a bare `Killed`, exit status 137.
+#[must_use]
+pub fn is_ended_by_someone(text: &str) -> bool {
+    has_any(
+        text,
+        &[
+            "DUE TO TIME LIMIT",
+            "DUE TO PREEMPTION",
+            "DUE TO NODE FAILURE",
+            "DUE TO JOB REQUEUE",
+            "CANCELLED by ",
+            "scancel ",
+            "kill -9 ",
+            "kill -KILL ",
+            "kill -s KILL ",
+            "pkill -9",
+            "killall -9",
+            "KeyboardInterrupt",
+            "timeout: sending signal",
+            "DeadlineExceeded",
+        ],
+    )
+}
+
 /// Whether a line asks for 1 EiB or more, or for less than nothing.
 fn is_corrupted_size(line: &str) -> bool {
-    REQUESTS.iter().any(|request| {
-        line.match_indices(request).any(|(at, _)| {
-            let asked = line[at + request.len()..].trim_start();
-            is_negative(asked) || figure_at(asked).is_some_and(|figure| figure.bytes >= ABSURD)
-        })
+    static REQUEST: OnceLock<AhoCorasick> = OnceLock::new();
+    let request = REQUEST.get_or_init(|| quick(REQUESTS));
+    request.find_overlapping_iter(line).any(|found| {
+        let asked = line[found.end()..].trim_start();
+        is_negative(asked) || figure_at(asked).is_some_and(|figure| figure.bytes >= ABSURD)
     })
 }
 

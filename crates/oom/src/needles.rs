@@ -8,10 +8,14 @@ use std::sync::OnceLock;
 use aho_corasick::packed::{Config, MatchKind, Searcher};
 use aho_corasick::{AhoCorasick, Span};
 
+use crate::phrase::quick;
+
 /// The search, built once.
 pub(crate) struct Needles {
     packed: Option<Searcher>,
     automaton: AhoCorasick,
+    /// The phrases of [`EVERYDAY`], in its order.
+    everyday: Vec<AhoCorasick>,
 }
 
 impl Needles {
@@ -25,24 +29,69 @@ impl Needles {
         Self {
             packed: Config::new().match_kind(MatchKind::LeftmostFirst).builder().extend(NEEDLES).build(),
             automaton: AhoCorasick::new(NEEDLES).expect("a short list of literals always builds"),
+            everyday: EVERYDAY.iter().map(|(_, phrases)| quick(*phrases)).collect(),
         }
     }
 
-    /// The first needle at or after a position.
-    pub(crate) fn find(&self, log: &[u8], from: usize) -> Option<usize> {
+    /// The first needle at or after a position, and where it stands.
+    pub(crate) fn find(&self, log: &[u8], from: usize) -> Option<(usize, &'static str)> {
         let span = Span { start: from.min(log.len()), end: log.len() };
-        match &self.packed {
+        let found = match &self.packed {
             // The packed search has no path for less than its vector's width.
-            Some(packed) if span.len() >= packed.minimum_len() => packed.find_in(log, span).map(|found| found.start()),
-            _ => self.automaton.find(aho_corasick::Input::new(log).span(span)).map(|found| found.start()),
-        }
+            Some(packed) if span.len() >= packed.minimum_len() => packed.find_in(log, span),
+            _ => self.automaton.find(aho_corasick::Input::new(log).span(span)),
+        }?;
+        Some((found.start(), NEEDLES[found.pattern().as_usize()]))
+    }
+
+    /// Whether a line with this needle is worth reading: one of everyday words is, where it goes on as a message would.
+    ///
+    /// Reading a line takes a hundred times as long as this, and logs are full of limits that are exceeded.
+    pub(crate) fn is_worth(&self, needle: &str, line: &[u8]) -> bool {
+        let known = EVERYDAY.iter().position(|(everyday, _)| *everyday == needle);
+        known.is_none_or(|known| self.everyday[known].is_match(line))
     }
 }
 
+/// Needles that many a line has that is not about memory, each with the phrases of the families that open with it.
+const EVERYDAY: &[(&str, &[&str])] = &[
+    ("xceed", &["memory limit", "memory budget", "exceed allowed memory", "exceeded limit", "hbm capacity"]),
+    ("enough ", &["enough memory", "isn't enough", "emory not enough"]),
+    ("nsufficient ", &["nsufficient memory", "nsufficient Memory", "nsufficient shared"]),
+    ("cating ", &["ut of ", "ail", "annot", "rror"]),
+    (
+        "nable to ",
+        &[
+            "nable to allocate",
+            "nable to mmap",
+            "nable to write to file",
+            "nable to open shared",
+            "nable to resize file",
+            "nable to create",
+        ],
+    ),
+    ("low on ", &["low on resource: memory", "low on memory"]),
+    ("g beyond ", &["memory limit"]),
+    ("to reserve ", &["memory", "bytes"]),
+    ("cation of ", &["llocation of "]),
+    (
+        "illed",
+        &["Killed", "OOM", "oom", "ignal", "zsh: killed", "killed by", "job killed", "killed due", "killed after"],
+    ),
+    ("unexpectedly", &["exited unexpectedly", "WorkerError"]),
+    ("oom_", &["oom_kill", "oom_reaper"]),
+    ("oom-", &["oom-kill"]),
+    ("ALLOC", &["ALLOC_FAILED", "ALLOCATION_FAIL"]),
+    ("xitcode", &["-9", "137"]),
+    ("os error", &["os error 12", "os error 1455", "os error 8)"]),
+    ("No space left", &["shm", "torch_"]),
+    ("preemptively", &["rejected"]),
+    ("WinError ", &["WinError 8]", "WinError 1455"]),
+];
+
 const NEEDLES: &[&str] = &[
     "ut of memory",
-    "ut of Memory",
-    "ut Of Memory",
+    "f Memory",
     "UT OF MEMORY",
     "ut-of-memory",
     "ut of device m",
@@ -97,7 +146,8 @@ const NEEDLES: &[&str] = &[
     "Errno 12",
     "os error",
     "paging file",
-    "WinError 8",
+    "WinError ",
+    "vailable RAM",
     "y exhausted",
     "xceed",
     "MEMLIMIT",
@@ -109,6 +159,17 @@ const NEEDLES: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn everyday_words_are_needles_and_need_more() {
+        let needles = Needles::get();
+        for (word, _) in EVERYDAY {
+            assert!(NEEDLES.contains(word), "{word}");
+        }
+        assert!(needles.is_worth("xceed", b"job exceeded memory limit (3 > 2)"));
+        assert!(!needles.is_worth("xceed", b"gradient norm exceeds the limit"));
+        assert!(needles.is_worth("MemoryError", b"MemoryError"));
+    }
 
     #[test]
     #[cfg(target_arch = "x86_64")]

@@ -107,6 +107,8 @@ pub enum Engine {
     Node,
     R,
     Go,
+    /// CUDA.jl and its siblings.
+    Julia,
     Linux,
     Windows,
     Slurm,

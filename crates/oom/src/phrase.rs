@@ -1,5 +1,6 @@
 //! Small searches in a message: the figure after a phrase, the figure before one.
 
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use lowtide_core::Bytes;
 
 use crate::figure::{Figure, figure_at};
@@ -45,6 +46,12 @@ pub(crate) fn number_after<T: TryFrom<u128>>(text: &str, phrase: &str) -> Option
 pub(crate) fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(open)?;
     rest.split_once(close).map(|(inner, _)| inner)
+}
+
+/// One search for many phrases, as a table: for lists that nearly every line is asked about.
+pub(crate) fn quick<'a>(phrases: impl IntoIterator<Item = &'a &'a str>) -> AhoCorasick {
+    let table = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(phrases);
+    table.expect("a short list of literals always builds")
 }
 
 /// Whether any of the phrases is in the text.

@@ -33,6 +33,8 @@ pub struct Scan<'a> {
     log: &'a [u8],
     needles: &'static Needles,
     position: usize,
+    /// Where the text begins that was not read yet.
+    floor: usize,
     counted: usize,
     line: usize,
 }
@@ -42,19 +44,25 @@ pub struct Scan<'a> {
 /// A traceback that repeats its error gives one hit for each repetition.
 #[must_use]
 pub fn scan(log: &[u8]) -> Scan<'_> {
-    Scan { log, needles: Needles::get(), position: 0, counted: 0, line: 1 }
+    Scan { log, needles: Needles::get(), position: 0, floor: 0, counted: 0, line: 1 }
 }
 
 impl Iterator for Scan<'_> {
     type Item = Found;
 
     fn next(&mut self) -> Option<Found> {
-        while let Some(at) = self.needles.find(self.log, self.position) {
-            let range = line_around(self.log, at, self.position);
+        while let Some((at, needle)) = self.needles.find(self.log, self.position) {
+            let range = line_around(self.log, at, self.floor);
+            if !self.needles.is_worth(needle, &self.log[range.clone()]) {
+                self.position = at + needle.len();
+                continue;
+            }
             let was_cut = range.end == at.saturating_add(AFTER);
             self.position = if was_cut { range.end - OVERLAP } else { range.end };
+            self.floor = self.position;
             if let Some(oom) = read_line(self.log, &range) {
                 self.position = range.end;
+                self.floor = range.end;
                 return Some(Found { line: self.line_number(range.start), range, oom });
             }
         }

@@ -1,6 +1,10 @@
 //! Text that reports an error, told from text that talks about one: quoted source code, advice, hypotheses.
 
-use crate::phrase::has_any;
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
+
+use crate::phrase::{has_any, quick};
 
 /// Whether a line is source code, as tracebacks and compilers quote it.
 pub(crate) fn is_source_code(line: &str) -> bool {
@@ -8,7 +12,9 @@ pub(crate) fn is_source_code(line: &str) -> bool {
     if is_native_crash_note(line) {
         return false;
     }
-    starts_like_code(line) || has_any(line, CODE_MARKS)
+    static MARKS: OnceLock<AhoCorasick> = OnceLock::new();
+    let marks = MARKS.get_or_init(|| quick(CODE_MARKS));
+    starts_like_code(line) || marks.is_match(line)
 }
 
 /// What a traceback puts before a quoted line: ranks, rulers, line numbers, arrows.
@@ -133,8 +139,26 @@ const CODE_MARKS: &[&str] = &[
 ///
 /// `at..end` is where the anchor stands in `line`. Only the clause it stands in is looked at.
 pub(crate) fn is_only_mentioned(line: &str, at: usize, end: usize) -> bool {
-    is_hypothetical(clause_before(&line[..at])) || is_topic(&line[end..])
+    is_hypothetical(clause_before(&line[..at])) || is_topic(&line[end..]) || is_quoted(line, at)
 }
+
+/// Whether the anchor stands in quotes that a sentence opens to name it: ``an error like `CUDA out of memory` ``.
+///
+/// JSON and exceptions quote what they report too, but behind a colon, not behind such words.
+pub(crate) fn is_quoted(line: &str, at: usize) -> bool {
+    ['"', '`', '\u{201c}'].into_iter().any(|quote| {
+        let before = &line[..at];
+        let is_open = quote == '\u{201c}' || before.matches(quote).count() % 2 == 1;
+        let Some(open) = before.rfind(quote).filter(|_| is_open) else { return false };
+        let clause = clause_before(before[..open].trim_end());
+        let last = clause.rsplit(|c: char| !c.is_alphanumeric() && c != '.').find(|word| !word.is_empty());
+        is_hypothetical(clause)
+            || last.is_some_and(|last| NAMING.split(' ').any(|word| word.eq_ignore_ascii_case(last)))
+    })
+}
+
+/// Words that open a quotation to name what is in it.
+const NAMING: &str = "like see as called named e.g. e.g";
 
 fn clause_before(text: &str) -> &str {
     let start = text.rfind([':', ';', '!', '?', '(']).map_or(0, |at| at + 1);
@@ -224,7 +248,11 @@ mod tests {
         assert!(check("To avoid CUDA out of memory errors, reduce the batch"));
         assert!(check("If you run out of memory, lower it"));
         assert!(check("no out of memory so far"));
+        assert!(check("See \"CUDA out of memory\" in the FAQ"));
+        assert!(check("If you see an error like `RuntimeError: CUDA out of memory`, lower it"));
         assert!(!check("if this fails: CUDA out of memory"));
+        assert!(!check("{\"level\": \"ERROR\", \"msg\": \"CUDA out of memory\"}"));
+        assert!(!check("Training failed with \"CUDA out of memory\""));
         assert!(!check("ran out of memory on step 3, skipping the batch"));
     }
 }

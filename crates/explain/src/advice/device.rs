@@ -3,6 +3,7 @@
 use super::{ALL, Keeps, List, NOT_MODEL};
 use crate::culprit::{FOREACH, WHOLE_FRAMES};
 use crate::facts::Key;
+use crate::patch::single;
 use crate::verdict::{Activity, Cause, Lever};
 
 impl List<'_> {
@@ -119,7 +120,9 @@ impl List<'_> {
         let case = self.case;
         if let Some(sequence) = case.facts.sequence().filter(|_| case.is_language_model()) {
             let half = (sequence / 2).max(1);
-            let peak = case.model.zip(case.facts.batch()).map(|(model, batch)| model.with_sequence(half).peak(batch));
+            let peak = case.after(|model, batch| model.with_sequence(half).peak(batch));
+            let patch = case.facts.find(Key::Sequence).and_then(|(config, setting)| single(config, setting, half));
+            self.offer(patch);
             self.push(
                 Lever::ShorterSequence,
                 format!("Shorter sequences: {half} instead of {sequence}; the model sees less context"),

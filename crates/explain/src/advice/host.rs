@@ -4,7 +4,7 @@ use lowtide_oom::Source;
 
 use super::{ALL, List};
 use crate::facts::Key;
-use crate::patch::{Patch, replace};
+use crate::patch::single;
 use crate::verdict::{Activity, Lever};
 
 impl List<'_> {
@@ -66,8 +66,7 @@ impl List<'_> {
         let text = match facts.find(Key::Cache).zip(facts.number(Key::Cache)) {
             Some(((config, setting), size)) if size > 1 => {
                 let smaller = size / 2;
-                let patch = Patch::new(config, vec![replace(config, setting, smaller)]);
-                self.offer(patch);
+                self.offer(single(config, setting, smaller));
                 format!("Keep less data in memory: {} {smaller} instead of {size}", setting.path.join("."))
             }
             _ => "Keep less data in memory: a smaller cache, fewer prefetched batches (prefetch_factor), no pinned \
@@ -86,8 +85,7 @@ impl List<'_> {
                     "Fewer data workers: {} {fewer} instead of {workers}; each holds its own copy of what it reads",
                     setting.path.join(".")
                 );
-                let patch = Patch::new(config, vec![replace(config, setting, fewer)]);
-                self.offer(patch);
+                self.offer(single(config, setting, fewer));
                 self.push(Lever::FewerWorkers, text, None, ALL);
             }
             Some(_) => {}

@@ -5,8 +5,8 @@ use lowtide_oom::{DeviceKind, Place, Source};
 
 use super::{ALL, Case, List, NOT_NUMBERS};
 use crate::config::Syntax;
-use crate::facts::{FP32, Key};
-use crate::patch::{Edit, Patch, micro_batch, replace};
+use crate::facts::{FP32, Facts, Key};
+use crate::patch::{Patch, add_after, micro_batch, single, switch};
 use crate::traceback::Frame;
 use crate::verdict::{Cause, Lever};
 
@@ -23,30 +23,36 @@ impl List<'_> {
             return;
         };
         let batch = facts.batch().unwrap_or(micro);
-        let name =
-            facts.find(Key::Batch).and_then(|(_, setting)| setting.path.last()).map_or("batch size", |name| name);
+        let name = facts.find(Key::Batch).and_then(|(_, setting)| setting.name()).unwrap_or("batch size");
         let samples = if micro == 1 { "1 sample".to_owned() } else { format!("{micro} samples") };
-        let mut text = format!(
-            "Compute {samples} at once instead of {batch} and gather {accumulation} such pieces for each update \
-             ({name} {micro}, \
-             accumulation {accumulation})"
-        );
+        let is_evaluation_only = facts.is_on(Key::EvalOnly) == Some(true);
+        let mut text = match (is_evaluation_only, facts.whole_batch()) {
+            (true, _) => format!("Evaluate {samples} at once instead of {batch} ({name} {micro})"),
+            (false, Some((_, whole))) => format!(
+                "Compute {samples} at once instead of {batch}, on one device: gradient_accumulation_steps \
+                 {accumulation}, and train_batch_size stays {}",
+                whole.value
+            ),
+            (false, None) => format!(
+                "Compute {samples} at once instead of {batch} and gather {accumulation} such pieces for each update \
+                 ({name} {micro}, accumulation {accumulation})"
+            ),
+        };
         match micro_batch(facts, micro, accumulation) {
             Ok(patch) => {
                 let is_command = patch.syntax == Syntax::Command;
-                if !is_command && facts.is_nanogpt() {
+                if !is_command && facts.is_nanogpt() && !is_evaluation_only {
                     text.push_str(&format!(
                         "; on the command line: --batch_size={micro} --gradient_accumulation_steps={accumulation}"
                     ));
                 }
                 let assumed = facts.number(Key::Accumulation).is_none() && facts.log.tokens_per_iteration.is_none();
-                if assumed {
-                    self.notes.push(
-                        "accumulation is set nowhere and was taken to be 1; if the script's own default is another \
-                         (nanoGPT's is \
-                         40), multiply the new one by it"
-                            .to_owned(),
-                    );
+                if assumed && !is_evaluation_only {
+                    let usual = if facts.is_nanogpt() { " (nanoGPT's is 40)" } else { "" };
+                    self.notes.push(format!(
+                        "accumulation is set nowhere and was taken to be 1; if the script's own default is \
+                         another{usual}, multiply the new one by it"
+                    ));
                 }
                 self.offer(Some(patch));
             }
@@ -58,7 +64,7 @@ impl List<'_> {
 
     pub(super) fn chunked_loss(&mut self) {
         let case = self.case;
-        let peak = case.model.zip(case.facts.batch()).map(|(model, batch)| model.peak_with_chunked_loss(batch));
+        let peak = case.after(|model, batch| model.peak_with_chunked_loss(batch));
         self.push(
             Lever::ChunkedLoss,
             "Compute the loss in pieces, so that the logits are never held whole (a loop over slices under \
@@ -76,19 +82,17 @@ impl List<'_> {
         if is_on || case.frames.iter().any(Frame::recomputes) {
             return;
         }
-        let peak = case.model.zip(case.facts.batch()).map(|(model, batch)| model.recomputing().peak(batch));
-        let patch = case.facts.find(Key::Recompute).and_then(|(config, setting)| {
-            let old = config.text[setting.span.clone()].to_owned();
-            let new = if old.starts_with('F') { "True" } else { "true" };
-            let edit = Edit {
-                key: setting.path.join("."),
-                span: setting.span.clone(),
-                old,
-                new: new.to_owned(),
-                value: "true".to_owned(),
-            };
-            Patch::new(config, vec![edit])
-        });
+        let peak = case.after(|model, batch| model.recomputing().peak(batch));
+        let patch = match case.facts.find(Key::Recompute) {
+            Some((config, setting)) => switch(config, setting, true),
+            // Hugging Face's Trainer has it for every model of theirs.
+            None => {
+                case.facts.find(Key::Batch).filter(|_| case.facts.is_hugging_face()).and_then(|(config, setting)| {
+                    let value = if config.syntax == Syntax::Python { "True" } else { "true" };
+                    Patch::new(config, vec![add_after(config, setting, "gradient_checkpointing", value)?])
+                })
+            }
+        };
         self.offer(patch);
         self.push(
             Lever::Recompute,
@@ -122,7 +126,7 @@ impl List<'_> {
             .filter(|holder| holder.used_bytes.is_some())
             .map(|holder| format!("process {} ({})", holder.pid, holder.used_bytes.unwrap_or_default()))
             .collect();
-        let held = judgement.others.map_or(String::new(), |others| format!("{others} "));
+        let held = judgement.others.map_or("memory ".to_owned(), |others| format!("{others} "));
         let text = match who.is_empty() {
             _ if self.case.facts.log.is_group => format!(
                 "Give every rank a card of its own (torch.cuda.set_device(local_rank), no more processes than cards): \
@@ -197,8 +201,7 @@ impl List<'_> {
              whole frame in the memory of one tile"
         );
         if let (Some(crop), Some((config, setting))) = (crop, case.facts.find(Key::EvalCrop)) {
-            let patch = Patch::new(config, vec![replace(config, setting, crop)]);
-            self.offer(patch);
+            self.offer(single(config, setting, crop));
         }
         self.push(Lever::EvaluationCrop, text, peak, ALL);
     }
@@ -212,8 +215,7 @@ impl List<'_> {
                     "Evaluate {smaller} samples at once instead of {batch} ({} {smaller})",
                     setting.path.join(".")
                 );
-                let patch = Patch::new(config, vec![replace(config, setting, smaller)]);
-                self.offer(patch);
+                self.offer(single(config, setting, smaller));
                 self.push(Lever::EvaluationBatch, text, None, ALL);
             }
             Some(_) => {}
@@ -252,12 +254,22 @@ impl List<'_> {
             }
             _ => "Evaluate fewer batches, or more rarely; this saves time, the peak stays".to_owned(),
         };
+        let patch = match (facts.find(Key::EvalIters), facts.find(Key::EvalInterval).zip(interval)) {
+            (Some((config, setting)), _) if facts.is_nanogpt() => {
+                iters.and_then(|iters| single(config, setting, (iters / 4).max(1)))
+            }
+            (_, Some(((config, setting), interval))) => single(config, setting, interval.saturating_mul(2)),
+            _ => None,
+        };
+        self.offer(patch);
         self.push(Lever::EvaluationLess, text, None, ALL);
     }
 
     pub(super) fn compile_off(&mut self) {
         let uses = self.case.facts.is_on(Key::Compile) == Some(true) || goes_through_compiled(self.case.frames);
         if uses {
+            let patch = self.case.facts.find(Key::Compile).and_then(|(config, setting)| switch(config, setting, false));
+            self.offer(patch);
             self.push(
                 Lever::CompileOff,
                 "Turn torch.compile off for a try, or leave max-autotune and reduce-overhead for its default mode: \
@@ -282,6 +294,8 @@ impl List<'_> {
         } else {
             "bf16 (fp16 with a GradScaler where the card has no bf16)"
         };
+        let patch = precision_patch(facts, no_bf16);
+        self.offer(patch);
         self.push(
             Lever::Precision,
             format!("Compute in {kind} under torch.autocast: about half the memory of activations"),
@@ -297,11 +311,7 @@ impl List<'_> {
             .map(|model| model.parameters)
             .or(case.facts.log.parameters)
             .map(|count| Bytes(count.saturating_mul(8)));
-        let peak = case
-            .model
-            .zip(case.facts.batch())
-            .zip(moments)
-            .map(|((model, batch), moments)| model.peak(batch).saturating_sub(moments));
+        let peak = moments.and_then(|moments| case.after(|model, batch| model.peak(batch).saturating_sub(moments)));
         let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
         self.push(
             Lever::Spill,
@@ -322,6 +332,26 @@ fn goes_through_compiled(frames: &[Frame]) -> bool {
         let has = |part: &str| frame.file.contains(part);
         has("_inductor") || has("torchinductor") || (has("_dynamo") && !is_kept_out(at))
     })
+}
+
+/// Half precision in the words of whoever reads the setting; the type of a stored model is left alone.
+fn precision_patch(facts: &Facts<'_>, no_bf16: bool) -> Option<Patch> {
+    let flag = if no_bf16 { Key::Fp16 } else { Key::Bf16 };
+    if let Some((config, setting)) = facts.find(flag) {
+        return switch(config, setting, true);
+    }
+    let (config, setting) = facts.find(Key::Dtype)?;
+    let name = setting.path.last().map(|name| name.to_ascii_lowercase())?;
+    let value = match (&*name, no_bf16) {
+        ("dtype", false) => "bfloat16",
+        ("dtype", true) => "float16",
+        ("precision", false) => "bf16-mixed",
+        ("precision", true) => "16-mixed",
+        ("mixed_precision", false) => "bf16",
+        ("mixed_precision", true) => "fp16",
+        _ => return None,
+    };
+    single(config, setting, value)
 }
 
 /// Half, or less where the figures ask for it.

@@ -30,7 +30,7 @@ pub(crate) struct Case<'a> {
 
 /// Advice, the patch for the first of it that has one, and what is to be said of the configuration.
 pub(crate) fn advise(case: &Case<'_>) -> (Vec<Advice>, Option<Patch>, Vec<String>) {
-    let mut list = List { case: *case, advice: Vec::new(), patch: None, notes: Vec::new(), stale: case.stale() };
+    let mut list = List { case: *case, advice: Vec::new(), next: None, notes: Vec::new(), stale: case.stale() };
     if let Some(why) = &list.stale {
         list.notes.push(why.clone());
     }
@@ -39,7 +39,8 @@ pub(crate) fn advise(case: &Case<'_>) -> (Vec<Advice>, Option<Patch>, Vec<String
         Place::Device => list.device(),
     }
     list.what_fits_first();
-    (list.advice, list.patch, list.notes)
+    let patch = list.best_patch();
+    (list.advice, patch, list.notes)
 }
 
 /// Whether a piece of advice keeps what it should.
@@ -57,13 +58,15 @@ const NOT_MODEL: Keeps = Keeps { batch: true, model: false, numbers: false };
 struct List<'a> {
     case: Case<'a>,
     advice: Vec<Advice>,
-    patch: Option<Patch>,
+    /// The patch of the advice that comes next.
+    next: Option<Patch>,
     notes: Vec<String>,
     stale: Option<String>,
 }
 
 impl List<'_> {
     pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, peak: Option<Bytes>, keeps: Keeps) {
+        let patch = self.next.take();
         if self.advice.iter().any(|advice| advice.lever == lever) {
             return;
         }
@@ -74,30 +77,53 @@ impl List<'_> {
             same_effective_batch: keeps.batch,
             same_model: keeps.model,
             same_numbers: keeps.numbers,
+            patch,
         });
     }
 
+    /// Gives the advice that is pushed next its patch; none is offered for a configuration of another run.
     pub(super) fn offer(&mut self, patch: Option<Patch>) {
-        if self.patch.is_none() && self.stale.is_none() {
-            self.patch = patch;
-        }
+        self.next = patch.filter(|_| self.stale.is_none());
+    }
+
+    /// The patch that is shown: enough by arithmetic, and with the numbers kept, where there is one.
+    fn best_patch(&self) -> Option<Patch> {
+        let kept = |advice: &&Advice| {
+            let is_aside = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff);
+            advice.same_model && advice.same_effective_batch && advice.patch.is_some() && !is_aside
+        };
+        let enough = |advice: &&Advice| !self.is_too_much(advice);
+        let list = || self.advice.iter().filter(kept);
+        let chosen = list()
+            .find(|advice| advice.same_numbers && enough(advice))
+            .or_else(|| list().find(enough))
+            .or_else(|| list().next())
+            .or_else(|| self.advice.iter().find(|advice| advice.lever == Lever::CompileOff && advice.patch.is_some()));
+        chosen.and_then(|advice| advice.patch.clone())
+    }
+
+    /// Whether the figures say that this alone is not enough.
+    fn is_too_much(&self, advice: &Advice) -> bool {
+        let is_fragmented = self.case.judgement.cause == Cause::Fragmentation;
+        // These make more room, or mend what stood in the way: what there is now says nothing about them.
+        let is_enough = match advice.lever {
+            Lever::EndOtherProcess | Lever::RaiseLimit => true,
+            Lever::ExpandableSegments => is_fragmented,
+            _ => false,
+        };
+        let target = self.case.target();
+        !is_enough && advice.expected_peak_bytes.zip(target).is_some_and(|(peak, target)| peak > target)
     }
 
     /// Behind the levers that may be enough come those that alone are not, then those that only save time; what changes
     /// the model stays last.
     pub(super) fn what_fits_first(&mut self) {
-        let Some(target) = self.case.target() else { return };
-        let is_fragmented = self.case.judgement.cause == Cause::Fragmentation;
-        let too_much = |advice: &Advice| {
-            // These make more room, or mend what stood in the way: what there is now says nothing about them.
-            let is_enough = match advice.lever {
-                Lever::EndOtherProcess | Lever::RaiseLimit => true,
-                Lever::ExpandableSegments => is_fragmented,
-                _ => false,
-            };
-            !is_enough && advice.expected_peak_bytes.is_some_and(|peak| peak > target)
-        };
-        self.advice.sort_by_key(|advice| {
+        if self.case.target().is_none() {
+            return;
+        }
+        let mut list = std::mem::take(&mut self.advice);
+        let too_much = |advice: &Advice| self.is_too_much(advice);
+        list.sort_by_key(|advice| {
             let saves_no_memory = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff);
             match advice.same_model && advice.same_effective_batch {
                 true if saves_no_memory => 2,
@@ -105,8 +131,9 @@ impl List<'_> {
                 false => 3,
             }
         });
-        for advice in self.advice.iter_mut().filter(|advice| too_much(advice)) {
+        for advice in list.iter_mut().filter(|advice| too_much(advice)) {
             advice.text.push_str(" (not enough alone)");
         }
+        self.advice = list;
     }
 }

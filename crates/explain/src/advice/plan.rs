@@ -5,6 +5,7 @@ use lowtide_core::Bytes;
 use super::Case;
 use crate::culprit::allocation;
 use crate::facts::Key;
+use crate::model::Model;
 use crate::verdict::Cause;
 
 impl Case<'_> {
@@ -25,6 +26,15 @@ impl Case<'_> {
     pub(super) fn needed(&self) -> Option<Bytes> {
         // Where the allocator's figure is missing, the process's is a little more than it.
         Some(self.oom.allocated.or(self.oom.in_use)?.saturating_add(self.oom.requested?))
+    }
+
+    /// The peak after a change, from the model's before and after it; where the log shows that more was needed than the
+    /// model's arithmetic says, only the difference counts.
+    pub(super) fn after(&self, change: impl Fn(Model, u64) -> Bytes) -> Option<Bytes> {
+        let (model, batch) = self.model.zip(self.facts.batch())?;
+        let (before, after) = (model.peak(batch), change(model, batch));
+        let excess = self.needed().map_or(Bytes::ZERO, |needed| needed.saturating_sub(before));
+        Some(after.saturating_add(excess))
     }
 
     /// Why the configuration is not the one of this log, where it is not.
@@ -85,6 +95,6 @@ impl Case<'_> {
             }
         }
         let (micro, peak) = chosen?;
-        Some((micro, self.facts.accumulation().saturating_mul(batch / micro), peak))
+        Some((micro, self.facts.accumulation().checked_mul(batch / micro)?, peak))
     }
 }

@@ -168,6 +168,18 @@ fn fitting(figures: &Figures, free: Bytes, idle: Bytes, stated: String) -> Judge
     let allocated = figures.allocated.unwrap_or_default();
     // A few percent are always idle: rounding to 2 and 20 MiB leaves them.
     let is_slack = idle.get() < allocated.get() / 20 && tried <= Bytes::from_mib(64);
+    // A device that others have filled: the little that is left says nothing about pieces.
+    let others =
+        figures.others.filter(|others| figures.capacity.is_some_and(|capacity| others.get() > capacity.get() / 2));
+    if let Some(others) = others.filter(|_| is_slack || idle < tried && tried <= Bytes::from_mib(64)) {
+        let mut judgement = verdict(Cause::OtherProcess, 0.7);
+        judgement.contributing.push(Cause::Fragmentation);
+        judgement.evidence = vec![
+            format!("{stated}: enough by a hair, in no piece large enough"),
+            format!("others hold {others}, most of the device: that is why so little is left"),
+        ];
+        return judgement;
+    }
     let certainty = match (idle >= tried, is_slack) {
         (_, true) => 0.5,
         (true, false) => 0.9,
@@ -195,8 +207,10 @@ fn by_limit(figures: &Figures, oom: &Oom) -> Option<Judgement> {
     if oom.device_kind == Some(DeviceKind::Mps) {
         let mut judgement = verdict(Cause::Need, 0.6);
         judgement.contributing.push(Cause::Limit);
+        let used = oom.in_use.unwrap_or(allocated);
         judgement.evidence = vec![format!(
-            "{allocated} in use and {tried} more are above the {limit} that Metal allows a process by default"
+            "{used} in use and {tried} more are {}, and Metal allows a process {limit} by default",
+            used.saturating_add(tried)
         )];
         return Some(judgement);
     }

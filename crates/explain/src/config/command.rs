@@ -1,4 +1,4 @@
-//! Command lines: `--key value`, `--key=value`, and Lightning's `--trainer.key=value`.
+//! Command lines: `--key value`, `--key=value`, Lightning's `--trainer.key=value` and Hydra's `trainer.key=value`.
 
 use std::ops::Range;
 
@@ -11,6 +11,7 @@ pub(crate) fn settings(text: &str) -> Vec<Setting> {
     for (index, span) in words.iter().enumerate() {
         let word = &text[span.clone()];
         let Some(option) = word.strip_prefix("--").filter(|option| !option.is_empty()) else {
+            settings.extend(override_of(word, span.start));
             continue;
         };
         let (key, value) = match option.split_once('=') {
@@ -27,6 +28,20 @@ pub(crate) fn settings(text: &str) -> Vec<Setting> {
         });
     }
     settings
+}
+
+/// Hydra's `train.batch_size=64`, a word that belongs to no option; in capitals it is a variable of the shell's.
+fn override_of(word: &str, start: usize) -> Option<Setting> {
+    let (key, value) = word.split_once('=')?;
+    let key = key.trim_start_matches('+');
+    let is_name = key.starts_with(|c: char| c.is_ascii_lowercase())
+        && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'));
+    let at = start + word.len() - value.len();
+    (is_name && !value.is_empty()).then(|| Setting {
+        path: key.split('.').map(|part| part.replace('-', "_")).collect(),
+        value: unquoted(value).to_owned(),
+        span: at..at + value.len(),
+    })
 }
 
 fn is_option(word: &str) -> bool {
@@ -82,5 +97,9 @@ mod tests {
                 ("trainer.accumulate_grad_batches", "2", "2")
             ]
         );
+        let text = "python train.py train.batch_size=64 +x=y";
+        let found = shown(&settings(text), text);
+        let found: Vec<_> = found.iter().map(|(key, value, at)| (&**key, &**value, &**at)).collect();
+        assert_eq!(found, [("train.batch_size", "64", "64"), ("x", "y", "y")]);
     }
 }

@@ -51,6 +51,14 @@ pub(crate) struct Setting {
     pub(crate) value: String,
 }
 
+impl Setting {
+    /// What it is called: its last key, or the one before where that only says that a value follows.
+    pub(crate) fn name(&self) -> Option<&str> {
+        let mut names = self.path.iter().rev().map(|name| &**name);
+        names.find(|name| !matches!(*name, "value" | "enabled"))
+    }
+}
+
 /// Why a configuration cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigError {
@@ -107,12 +115,18 @@ impl Config {
         let wrong = |syntax: &'static str| {
             move |(line, problem): (usize, String)| ConfigError::Wrong { name: name.to_owned(), line, syntax, problem }
         };
-        let settings = match syntax {
-            Syntax::Python => python::settings(text),
-            Syntax::Yaml => yaml::settings(text).map_err(wrong("YAML"))?,
-            Syntax::Json => json::settings(text).map_err(wrong("JSON"))?,
-            Syntax::Command => command::settings(text),
+        // Editors on Windows write a mark first, which is no part of the first name.
+        let body = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mark = text.len() - body.len();
+        let mut settings = match syntax {
+            Syntax::Python => python::settings(body),
+            Syntax::Yaml => yaml::settings(body).map_err(wrong("YAML"))?,
+            Syntax::Json => json::settings(body).map_err(wrong("JSON"))?,
+            Syntax::Command => command::settings(body),
         };
+        for setting in &mut settings {
+            setting.span = setting.span.start + mark..setting.span.end + mark;
+        }
         if settings.is_empty() {
             return Err(ConfigError::Empty { name: name.to_owned() });
         }

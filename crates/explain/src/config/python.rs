@@ -1,6 +1,7 @@
 //! Assignments at the left edge of a Python file, `batch_size = 64  # a comment`, and arguments on lines of their own.
 
 use super::{Setting, unquoted};
+use crate::keys::key_of;
 
 /// Every assignment of a literal, or of a product of whole numbers, to a plain name.
 pub(crate) fn settings(text: &str) -> Vec<Setting> {
@@ -12,8 +13,12 @@ pub(crate) fn settings(text: &str) -> Vec<Setting> {
         if line.matches("\"\"\"").count() % 2 == 1 || line.matches("'''").count() % 2 == 1 {
             in_string = !in_string;
         }
-        if !was_in_string && let Some(setting) = assignment(line, start).or_else(|| argument(line, start)) {
-            settings.push(setting);
+        if !was_in_string {
+            settings.extend(assignment(line, start).or_else(|| argument(line, start)));
+            match line.contains("add_argument(") {
+                true => settings.extend(default(line, start)),
+                false => settings.extend(inline(line, start)),
+            }
         }
         start += line.len();
     }
@@ -51,6 +56,36 @@ fn argument(line: &str, start: usize) -> Option<Setting> {
     }
     let at = start + indent + key.len() + 1;
     Some(Setting { path: vec![key.to_owned()], span: at..at + value.len(), value: unquoted(value).to_owned() })
+}
+
+/// Arguments among others in one line that are known settings: `TrainingArguments("o", per_device_train_batch_size=8)`.
+fn inline(line: &str, start: usize) -> Vec<Setting> {
+    let code = without_comment(line);
+    let Some(open) = code.find('(') else { return Vec::new() };
+    let arguments = code[open..].match_indices('=').filter_map(|(at, _)| {
+        let at = open + at;
+        let name_start = code[..at].trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();
+        let before = code[..name_start].trim_end();
+        let length = code[at + 1..].find([',', ')', ' ']).unwrap_or(0);
+        let is_argument = before.ends_with(['(', ',']) && length > 0 && !code[at + 1..].starts_with('=');
+        let name = &code[name_start..at];
+        (is_argument && key_of(name).is_some()).then(|| plain(name, &code[at + 1..at + 1 + length], start + at + 1))
+    });
+    arguments.collect()
+}
+
+/// The default of an option: `parser.add_argument("--batch-size", type=int, default=64)`.
+fn default(line: &str, start: usize) -> Option<Setting> {
+    let (_, rest) = line.split_once("add_argument(")?;
+    let (_, option) = rest.split_once("--")?;
+    let name = option.split(['"', '\'']).next()?.replace('-', "_");
+    let at = line.find("default=")? + "default=".len();
+    let length = line[at..].find([',', ')', ' '])?;
+    Some(plain(&name, &line[at..at + length], start + at))
+}
+
+fn plain(name: &str, value: &str, at: usize) -> Setting {
+    Setting { path: vec![name.to_owned()], span: at..at + value.len(), value: unquoted(value).to_owned() }
 }
 
 /// The text before a `#` that stands in no string.

@@ -84,7 +84,19 @@ fn bytes(text: &str, starts: &[usize], span: Span) -> Option<std::ops::Range<usi
     let at = |column: usize| line.char_indices().map(|(at, _)| at).chain([line.len()]).nth(column);
     let (start, end) = (at(span.start.col())?, at(span.end.col())?);
     let end = start + line.get(start..end)?.trim_end().len();
+    let start = start + properties(&line[start..end]);
     (start < end).then_some(line_start + start..line_start + end)
+}
+
+/// How long the anchor and the tag before a value are: `&name !!int 3`.
+fn properties(value: &str) -> usize {
+    let mut at = 0;
+    while value[at..].starts_with(['&', '!']) {
+        let word = value[at..].find(char::is_whitespace).unwrap_or(value.len() - at);
+        let blanks = value[at + word..].len() - value[at + word..].trim_start().len();
+        at += word + blanks;
+    }
+    at
 }
 
 #[cfg(test)]
@@ -94,6 +106,8 @@ mod tests {
 
     #[test]
     fn nested_keys_with_their_places() {
+        let text = "batch: &b !!int 32 # x\nagain: *b\n";
+        assert_eq!(shown(&settings(text).unwrap(), text), [("batch".to_owned(), "32".to_owned(), "32".to_owned())]);
         let text = "# ü\nDATA:\n  CROP_SIZE: 256  # 剪\n  VAL_CROP_SIZE: null\n  LIST: [1, {a: 'x'}]\nTRAIN: {batch: \
             4}\nempty:\n";
         let found = shown(&settings(text).unwrap(), text);

@@ -7,6 +7,7 @@ use lowtide_core::Bytes;
 
 use crate::message::Message;
 use crate::phrase::{figure_after, has_any, number_after, size_after, size_before};
+use crate::talk::is_quoted;
 use crate::{DeviceKind, Engine, Oom, Place, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -25,6 +26,9 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return Some(early_refusal(body));
     }
     let (head, tail) = split(&message.line, body)?;
+    if is_quoted(&message.line, head.len()) {
+        return None;
+    }
     let kind = kind(head);
     let place = if kind == DeviceKind::Cpu { Place::Host } else { Place::Device };
     Some(Oom {

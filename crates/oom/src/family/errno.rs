@@ -22,6 +22,10 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     ) {
         return Some(Oom::host(Engine::Windows, Source::Heap));
     }
+    // Notebooks on the web tell it in their own words.
+    if has_any(line, &["using all available RAM", "allocate more memory than is available"]) {
+        return Some(Oom::host(Engine::Unknown, Source::Cgroup));
+    }
     if has_any(line, &["Not enough memory", "not enough memory"]) && has_any(line, &["rror", "rrno", "(os error 8)"]) {
         return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Windows, Source::Heap) });
     }

@@ -8,7 +8,7 @@ use crate::{Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    let source = if has_any(line, &["emory cgroup out of memory", "CONSTRAINT_MEMCG"]) {
+    let source = if has_any(line, &["emory cgroup out of memory", "CONSTRAINT_MEMCG"]) || is_counter(line) {
         Source::Cgroup
     } else {
         Source::Kernel
@@ -32,6 +32,9 @@ fn victim(message: &Message<'_>) -> Option<Option<ProcessUse>> {
         let name = between(line, "task=", ",").map(str::to_owned);
         return Some(number_after(line, ",pid=").map(|pid| ProcessUse { pid, name, used: None }));
     }
+    if is_counter(line) {
+        return Some(None);
+    }
     if has_any(line, &["invoked oom-killer", "System OOM encountered"]) {
         let name = between(line, "victim process: ", ",").map(str::to_owned);
         return Some(number_after(line, "pid: ").map(|pid| ProcessUse { pid, name, used: None }));
@@ -46,6 +49,12 @@ fn victim(message: &Message<'_>) -> Option<Option<ProcessUse>> {
         ],
     );
     (by_service && has_any(line, &["illed", "oom-kill", "sending SIG"])).then(|| killed(line, message.body()))
+}
+
+/// A line of a control group's `memory.events` with a kill in it: `oom_kill 1`.
+fn is_counter(line: &str) -> bool {
+    let count = line.trim().strip_prefix("oom_kill ").or_else(|| line.trim().strip_prefix("memory.events: oom_kill "));
+    count.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > 0)
 }
 
 /// Before 5.x the kernel tells in one line what it will kill and in the next what it killed.

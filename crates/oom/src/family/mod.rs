@@ -10,6 +10,7 @@ mod cupy;
 mod errno;
 mod exit;
 mod ggml;
+mod julia;
 mod kernel;
 mod language;
 mod library;
@@ -49,6 +50,7 @@ const FAMILIES: &[fn(&Message<'_>) -> Option<Oom>] = &[
     rmm::read,
     ggml::read,
     rust_gpu::read,
+    julia::read,
     onnx::read,
     other_frameworks::read,
     library::read,
