@@ -15,6 +15,7 @@
 
 mod batch;
 mod cause;
+mod checkpoint;
 mod config_file;
 mod decision;
 mod ending;
@@ -26,21 +27,22 @@ mod memory;
 mod passing;
 mod plan;
 mod preset;
+mod shell;
 mod story;
 mod supervise;
+mod tail;
 mod template;
 mod terminal;
 mod told;
 mod words;
 
 pub use batch::Batch;
-pub use cause::{LastWords, last_step, last_words};
 pub use decision::Ending;
 pub use ending::{End, Evidence, Outcome};
 pub use error::KeepError;
 pub use keep::{OUT_OF_MEMORY, Options, keep, new_folder};
 pub use memory::{CardPeak, Peak};
-pub use plan::{Launch, Plan, Request};
+pub use plan::{ConfigCopy, Launch, Plan, Request};
 pub use preset::{Preset, Surroundings, group};
 pub use story::{SCHEMA, Start, Story};
 pub use template::Template;

@@ -4,8 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::config_file::Language;
-use crate::preset::{group, number, script};
+use crate::checkpoint::newest;
+use crate::config_file::{Language, product};
+use crate::preset::{group, script};
+use crate::shell::deaf_script;
 use crate::template::{Values, current};
 use crate::{Batch, KeepError, Preset, Surroundings, Template};
 
@@ -68,8 +70,21 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// Variables besides those that are there.
     pub environment: Vec<(OsString, OsString)>,
-    /// The configuration file to be written first.
-    pub file: Option<(PathBuf, String)>,
+    /// The copy of a configuration file to be written first.
+    pub copy: Option<ConfigCopy>,
+}
+
+/// A copy of a configuration file with other values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigCopy {
+    /// Where it is written.
+    pub path: PathBuf,
+    /// What it is a copy of.
+    pub original: PathBuf,
+    /// Its text.
+    pub text: String,
+    /// What is different, as `key=value`.
+    pub changes: Vec<String>,
 }
 
 /// The variable by which PyTorch's allocator is told to grow its segments instead of leaving gaps between them.
@@ -96,6 +111,11 @@ impl Plan {
             _ => recipe,
         };
         recipe.keeps_the_batch(&request)?;
+        if (recipe.words.is_some() || request.resume_with.is_some())
+            && let Some(script) = deaf_script(&request.command)
+        {
+            return Err(KeepError::Deaf { shell: script.shell, script: script.text });
+        }
         let group = group(&request.command, around);
         let batch = batch(&request, &recipe, preset, around);
         let rungs = match batch {
@@ -134,6 +154,23 @@ impl Plan {
         &self.rungs
     }
 
+    /// The samples of a step, of all processes together. Where a template of the user's own runs in a group, it is not
+    /// known who shares what, and the product stands for it.
+    #[must_use]
+    pub fn effective_batch(&self) -> Option<u64> {
+        let each = self.rungs.first()?.effective();
+        match self.preset {
+            Some(preset) if !preset.shares_accumulation() => each.checked_mul(self.group),
+            _ => Some(each),
+        }
+    }
+
+    /// How a restart goes on, and from which checkpoints, where it is known.
+    #[must_use]
+    pub fn resume(&self) -> Option<(String, &str)> {
+        self.resume.as_ref().map(|(template, pattern)| (template.to_string(), pattern.as_str()))
+    }
+
     /// Variables that every start gets besides those that are there.
     #[must_use]
     pub fn environment(&self) -> &[(OsString, OsString)] {
@@ -157,15 +194,11 @@ impl Plan {
         if name.trim_matches(['.', '-']).is_empty() { "run".to_owned() } else { name }
     }
 
-    /// The newest checkpoint that was written since a moment, where it is known how to go on from one. An older one
-    /// is another run's.
+    /// The newest whole checkpoint that was written since a moment, where it is known how to go on from one.
     #[must_use]
     pub fn checkpoint(&self, since: SystemTime) -> Option<PathBuf> {
         let (_, pattern) = self.resume.as_ref()?;
-        let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
-        let found = glob::glob(pattern).ok()?.flatten();
-        let found = found.filter_map(|path| Some((written(&path)?, path))).filter(|(time, _)| *time >= since);
-        found.max().map(|(_, path)| path)
+        newest(pattern, since)
     }
 
     /// The start of a rung. The first rung is the command as it was given.
@@ -174,7 +207,7 @@ impl Plan {
     ///
     /// The configuration file has no such key.
     pub fn launch(&self, rung: usize, folder: &Path, checkpoint: Option<&Path>) -> Result<Launch, KeepError> {
-        let mut launch = Launch { command: self.command.clone(), environment: self.environment.clone(), file: None };
+        let mut launch = Launch { command: self.command.clone(), environment: self.environment.clone(), copy: None };
         if rung > 0
             && let Some(batch) = self.rungs.get(rung)
         {
@@ -231,14 +264,24 @@ impl Recipe {
     }
 
     /// The number that stands where a rung will put another.
-    fn number(&self, place: &str, command: &[OsString], around: &Surroundings<'_>) -> Option<u64> {
-        let typed = || current(command, self.words.as_ref()?.key_of(place)?).and_then(number);
-        let set = || number(&(around.variable)(self.environment.as_ref()?.key_of(place)?)?);
+    fn number(&self, place: &str, command: &[OsString], around: &Surroundings<'_>) -> Result<Option<u64>, KeepError> {
+        let shown = |text: &OsStr| text.to_string_lossy().into_owned();
+        let typed = || {
+            let key = self.words.as_ref()?.key_of(place)?;
+            Some((key, shown(current(command, key)?)))
+        };
+        let set = || {
+            let key = self.environment.as_ref()?.key_of(place)?;
+            Some((key, shown(&(around.variable)(key)?)))
+        };
         let filed = || {
             let config = self.config.as_ref()?;
-            config.language.number(&config.text, config.template.key_of(place)?)
+            let key = config.template.key_of(place)?;
+            Some((key, config.language.value(&config.text, key)?.to_owned()))
         };
-        typed().or_else(set).or_else(filed)
+        let Some((key, text)) = typed().or_else(set).or_else(filed) else { return Ok(None) };
+        let wrong = || KeepError::Batch { detail: format!("{key} is `{text}`, which is no number") };
+        product(&text).map(Some).ok_or_else(wrong)
     }
 
     fn change(&self, launch: &mut Launch, values: Values<'_>, copy: &Path) -> Result<(), KeepError> {
@@ -250,11 +293,13 @@ impl Recipe {
         }
         if let Some(config) = &self.config {
             let mut text = config.text.clone();
+            let mut changes = Vec::new();
             for (key, value) in config.template.named(values) {
                 text = config
                     .language
                     .changed(&text, &key, &value.to_string_lossy())
                     .ok_or_else(|| KeepError::Config { path: config.path.clone(), detail: format!("has no {key}") })?;
+                changes.push(format!("{key}={}", value.to_string_lossy()));
             }
             let copy = copy.with_extension(config.path.extension().unwrap_or_default());
             for word in &mut launch.command {
@@ -262,7 +307,7 @@ impl Recipe {
                     *word = instead(word, &config.path, &copy);
                 }
             }
-            launch.file = Some((copy, text));
+            launch.copy = Some(ConfigCopy { path: copy, original: config.path.clone(), text, changes });
         }
         Ok(())
     }
@@ -291,9 +336,12 @@ fn batch(
         return Err(KeepError::Batch { detail: "it says nothing of a batch".to_owned() });
     }
     let known = preset.map_or([None, None], |preset| preset.numbers(&request.command, around));
-    let there = |place: &str| recipe.number(place, &request.command, around);
-    let micro = request.micro.or_else(|| there("{micro}")).or(known[0]);
-    let accum = request.accum.or_else(|| there("{accum}")).or(known[1]);
+    let there = |given: Option<u64>, place: &str| match given {
+        Some(number) => Ok(Some(number)),
+        None => recipe.number(place, &request.command, around),
+    };
+    let micro = there(request.micro, "{micro}")?.or(known[0]);
+    let accum = there(request.accum, "{accum}")?.or(known[1]);
     let keys: Vec<&str> = recipe.templates().filter_map(|template| template.key_of("{micro}")).collect();
     let Some(micro) = micro else {
         return Err(KeepError::Batch { detail: format!("{} is not set", keys.join(" ")) });
@@ -399,30 +447,45 @@ mod tests {
         let launch = plan.launch(2, Path::new("runs/t-1"), None).unwrap();
         assert_eq!(quoted(&launch.command), "t fit --config=runs/t-1/rung-2.yaml");
         let text = "data:\n  batch_size: 2\ntrainer:\n  accumulate: 8\n".to_owned();
-        assert_eq!(launch.file, Some((PathBuf::from("runs/t-1/rung-2.yaml"), text)));
+        let copy = launch.copy.unwrap();
+        assert_eq!((copy.path, copy.text), (PathBuf::from("runs/t-1/rung-2.yaml"), text));
+        assert_eq!(copy.changes, ["data.batch_size=2", "trainer.accumulate=8"]);
     }
 
     #[test]
-    fn a_checkpoint_is_taken_only_if_this_run_wrote_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = |name: &str| folder.path().join(name);
-        let checkpoints = Some(place("*.pt").display().to_string());
+    fn a_restart_goes_on_from_a_checkpoint() {
         let resume_with = Some("--init_from=resume --from {checkpoint}".to_owned());
+        let checkpoints = Some("out/*.pt".to_owned());
         let plan = made(Request { resume_with, checkpoints, ..request("t --init_from=scratch") }).unwrap();
-        let begun = SystemTime::now();
-        let written = |name: &str, seconds: i64| {
-            let file = std::fs::File::create(place(name)).unwrap();
-            let offset = std::time::Duration::from_secs(seconds.unsigned_abs());
-            file.set_modified(if seconds < 0 { begun - offset } else { begun + offset }).unwrap();
-        };
-        written("old.pt", -10);
-        assert_eq!(plan.checkpoint(begun), None);
-        written("a.pt", 20);
-        written("b.pt", 10);
-        let newest = plan.checkpoint(begun).unwrap();
-        assert_eq!(newest, place("a.pt"));
         let launch = plan.launch(0, Path::new("f"), Some(Path::new("a.pt"))).unwrap();
         assert_eq!(quoted(&launch.command), "t --init_from=resume --from a.pt");
+    }
+
+    #[test]
+    fn a_script_in_one_word_cannot_be_changed() {
+        let rung = Some("--bs={micro} --acc={accum}".to_owned());
+        let told = |command: &str| {
+            let request = Request { rung: rung.clone(), micro: Some(4), ..request(command) };
+            made(request).map(|plan| rungs(&plan).len()).map_err(|error| error.to_string())
+        };
+        let deaf = "`bash -c` does not give its script what stands after it: python t.py";
+        assert_eq!(told("bash -c 'python t.py'"), Err(deaf.to_owned()));
+        assert_eq!(told("nice bash -ec 'python t.py' x"), Err(deaf.replace("-c", "-ec")));
+        assert_eq!(told("bash -c 'python t.py \"$@\"' x"), Ok(3));
+        assert_eq!(told("bash train.sh"), Ok(3));
+        let environment = Some("BS={micro} ACC={accum}".to_owned());
+        let plan = Request { rung_environment: environment, micro: Some(4), ..request("sh -c 'python t.py'") };
+        assert_eq!(rungs(&made(plan).unwrap()).len(), 3);
+    }
+
+    #[test]
+    fn the_effective_batch_of_a_group() {
+        let effective = |command: &str| made(request(command)).unwrap().effective_batch();
+        assert_eq!(effective("python train.py"), Some(60));
+        // nanoGPT shares its accumulation out, others do not.
+        assert_eq!(effective("torchrun --nproc_per_node=5 train.py"), Some(60));
+        assert_eq!(effective("torchrun --nproc_per_node=4 x.py --per_device_train_batch_size=8"), Some(32));
+        assert_eq!(effective("t"), None);
     }
 
     #[test]
@@ -442,6 +505,8 @@ mod tests {
             "template `--bs={micro}`: {accum} is missing, without which the effective batch would change"
         );
         assert_eq!(told(rung("--bs={micro} --a={accum}")), "the batch of this command is not known: --bs is not set");
+        let odd = Request { rung: Some("--bs={micro} --a={accum}".to_owned()), ..request("t --bs=eight") };
+        assert_eq!(told(odd), "the batch of this command is not known: --bs is `eight`, which is no number");
         let zero = Request { micro: Some(0), ..rung("--bs={micro} --a={accum}") };
         assert_eq!(told(zero), "the batch of this command is not known: 0 x 1 is no batch");
         let config = |file: &str| Request { rung_config: Some((file.into(), "x={micro}".to_owned())), ..request("t") };

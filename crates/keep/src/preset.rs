@@ -88,12 +88,12 @@ impl Preset {
 
     /// The micro-batch and accumulation of a command line, as far as they are said anywhere.
     pub(crate) fn numbers(self, command: &[OsString], around: &Surroundings<'_>) -> [Option<u64>; 2] {
-        let said = self.keys().map(|key| {
-            let typed = current(command, key).and_then(number);
-            typed.or_else(|| self.in_files(command, key.trim_start_matches('-'), around))
-        });
         let [micro, accum] = self.defaults();
-        [said[0].or(micro), said[1].or(accum)]
+        let [micro_key, accum_key] = self.keys();
+        [(micro_key, micro), (accum_key, accum)].map(|(key, default)| match current(command, key) {
+            Some(typed) => number(typed),
+            None => self.in_files(command, key.trim_start_matches('-'), around).or(default),
+        })
     }
 
     /// A number in the files that a command line names; those named later count.
@@ -121,24 +121,49 @@ pub(crate) fn script(command: &[OsString]) -> Option<&Path> {
 /// The number of processes that a launcher starts on this and all other machines; 1 where there is no launcher.
 #[must_use]
 pub fn group(command: &[OsString], around: &Surroundings<'_>) -> u64 {
-    let position = command.iter().position(|word| {
-        let name = Path::new(word).file_name().unwrap_or_default();
-        name == "torchrun" || name == "torch.distributed.run" || name == "torch.distributed.launch"
-    });
-    let Some(position) = position else { return 1 };
     // What stands after the script is the script's.
-    let own = &command[position..];
-    let own = &own[..own.iter().position(|word| is_python(word)).unwrap_or(own.len())];
-    let one = |key: &str| current(own, key);
-    let processes = match one("--nproc_per_node").map(|word| (word.to_str(), number(word))) {
-        None => 1,
-        Some((_, Some(number))) => number,
-        Some((Some("cpu"), None)) => 1,
-        Some(_) => (around.cards)().max(1),
+    let own = &command[..command.iter().position(|word| is_python(word)).unwrap_or(command.len())];
+    let after = |names: &[&str]| {
+        let named =
+            |word: &OsString| Path::new(word).file_name().is_some_and(|name| names.iter().any(|it| name == *it));
+        own.iter().position(named).map(|position| &own[position..])
     };
-    // `--nnodes=1:4` begins with one machine.
-    let machines = one("--nnodes").and_then(|word| number(OsStr::new(word.to_str()?.split(':').next()?)));
-    processes.saturating_mul(machines.unwrap_or(1)).max(1)
+    let all_cards = || (around.cards)().max(1);
+    let number_of = |words: &[OsString], key: &str| current(words, key).and_then(number);
+    let processes = if let Some(words) = after(&["torchrun", "torch.distributed.run", "torch.distributed.launch"]) {
+        let each = match current(words, "--nproc_per_node").map(|word| (word.to_str(), number(word))) {
+            None | Some((Some("cpu"), None)) => 1,
+            Some((_, Some(number))) => number,
+            Some(_) => all_cards(),
+        };
+        // `--nnodes=1:4` begins with one machine.
+        let machines =
+            current(words, "--nnodes").and_then(|word| number(OsStr::new(word.to_str()?.split(':').next()?)));
+        each.saturating_mul(machines.unwrap_or(1))
+    } else if let Some(words) = after(&["accelerate"]) {
+        let every = words.iter().any(|word| word == "--multi_gpu" || word == "--multi-gpu");
+        number_of(words, "--num_processes").unwrap_or_else(|| if every { all_cards() } else { 1 })
+    } else if let Some(words) = after(&["deepspeed"]) {
+        let each = number_of(words, "--num_gpus").unwrap_or_else(all_cards);
+        each.saturating_mul(number_of(words, "--num_nodes").unwrap_or(1))
+    } else if let Some(words) = after(&["mpirun", "mpiexec"]) {
+        ["-n", "-np", "--np"].iter().find_map(|key| number_of(words, key)).unwrap_or(1)
+    } else if let Some(words) = after(&["srun"]) {
+        let short = |key: &str| number_of(words, key).or_else(|| attached(words, key));
+        let tasks = short("-n").or_else(|| number_of(words, "--ntasks"));
+        let machines = || short("-N").or_else(|| number_of(words, "--nodes"));
+        let spread = || Some(number_of(words, "--ntasks_per_node")?.saturating_mul(machines().unwrap_or(1)));
+        let set = || number(&(around.variable)("SLURM_NTASKS")?);
+        tasks.or_else(spread).or_else(set).unwrap_or(1)
+    } else {
+        1
+    };
+    processes.max(1)
+}
+
+/// The number in a word such as `-n4`.
+fn attached(words: &[OsString], key: &str) -> Option<u64> {
+    words.iter().find_map(|word| number(OsStr::new(word.to_str()?.strip_prefix(key)?)))
 }
 
 pub(crate) fn number(word: &OsStr) -> Option<u64> {
@@ -169,7 +194,8 @@ mod tests {
 
     fn told(command: &str) -> String {
         let command: Vec<OsString> = split(command).unwrap().into_iter().map(OsString::from).collect();
-        let around = Surroundings { variable: &|_| None, read: &file, cards: &|| 8 };
+        let variable = |name: &str| (name == "SLURM_NTASKS").then(|| OsString::from("6"));
+        let around = Surroundings { variable: &variable, read: &file, cards: &|| 8 };
         let Some(preset) = Preset::find(&command, &around) else { return "none".to_owned() };
         let [micro, accum] = preset.numbers(&command, &around).map(|it| it.map_or("?".to_owned(), |it| it.to_string()));
         format!("{} {micro} x {accum} in {}", preset.name(), group(&command, &around))
@@ -184,7 +210,19 @@ mod tests {
             ("torchrun --standalone --nproc_per_node=4 train.py", "nanogpt 12 x 40 in 4"),
             ("python -m torch.distributed.run --nproc-per-node gpu --nnodes 2 train.py", "nanogpt 12 x 40 in 16"),
             ("torchrun train.py --nproc_per_node=9", "nanogpt 12 x 40 in 1"),
+            ("python train.py --batch_size=-3", "nanogpt ? x 40 in 1"),
+            ("srun -N2 --ntasks-per-node=4 python train.py", "nanogpt 12 x 40 in 8"),
+            ("srun -n4 python train.py", "nanogpt 12 x 40 in 4"),
+            ("srun python train.py", "nanogpt 12 x 40 in 6"),
+            ("srun -N 2 torchrun --nnodes=2 --nproc_per_node=4 train.py", "nanogpt 12 x 40 in 8"),
+            ("mpirun -np 2 python train.py", "nanogpt 12 x 40 in 2"),
+            ("env A=1 poetry run python -u train.py", "nanogpt 12 x 40 in 1"),
             ("python run_clm.py --per_device_train_batch_size 16", "hf 16 x 1 in 1"),
+            ("python run_clm.py --per_device_train_batch_size auto", "hf ? x 1 in 1"),
+            ("accelerate launch --num_processes 4 x.py --per_device_train_batch_size=2", "hf 2 x 1 in 4"),
+            ("accelerate launch --multi_gpu x.py --per_device_train_batch_size=2", "hf 2 x 1 in 8"),
+            ("deepspeed --num_gpus=2 --num_nodes 2 x.py --per_device_train_batch_size=2", "hf 2 x 1 in 4"),
+            ("deepspeed x.py --per_device_train_batch_size=2", "hf 2 x 1 in 8"),
             ("accelerate launch x.py --per-device-train-batch-size=2 --gradient_accumulation_steps 4", "hf 2 x 4 in 1"),
             ("python main.py fit --trainer.max_epochs=3 --data.batch_size=8", "lightning 8 x 1 in 1"),
             ("python main.py fit --trainer.max_epochs=3 --config fit.yaml", "lightning 32 x 1 in 1"),

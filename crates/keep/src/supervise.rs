@@ -24,6 +24,7 @@ use crate::ending::Asked;
 use crate::log::Log;
 use crate::memory::{Seen, Watch};
 use crate::passing::{PIPE, pass};
+use crate::tail::Tail;
 use crate::terminal::{Keys, Raw, Streams, copy_size};
 use crate::{End, KeepError, Launch, Told};
 
@@ -31,7 +32,7 @@ use crate::{End, KeepError, Launch, Told};
 const UNKILLABLE: Duration = Duration::from_secs(5);
 /// How often SIGKILL is sent again meanwhile, to those that were just started.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
-const CAUGHT: [i32; 8] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP];
+const CAUGHT: [i32; 9] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
 
 /// What happens while a command runs.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(crate) enum Event {
     InterruptKey,
     /// Ctrl-Z was typed there; the command, alone in its session, cannot be stopped by it.
     SuspendKey,
+    /// The terminal is ours again.
+    Foreground,
     /// A process below us ended.
     Waited(Pid, WaitStatus),
     /// No process is left below us.
@@ -65,7 +68,7 @@ pub(crate) struct Ran {
     pub(crate) end: End,
     pub(crate) asked: Asked,
     pub(crate) seen: Seen,
-    pub(crate) tail: Vec<u8>,
+    pub(crate) tail: Tail,
     pub(crate) output_bytes: u64,
     pub(crate) log_cut: Option<String>,
     pub(crate) seconds: f64,
@@ -119,8 +122,7 @@ impl Supervisor {
 
     /// Starts a command and stays with it until no process of it is left.
     pub(crate) fn run(&mut self, launch: &Launch, log: &Path, told: &mut dyn FnMut(&Told)) -> Result<Ran, KeepError> {
-        let file = File::create(log).map_err(|error| KeepError::File { path: log.to_owned(), error })?;
-        let log = Arc::new(Mutex::new(Log::new(file)));
+        let log = Arc::new(Mutex::new(Log::new(File::create(log))));
         let begun = Instant::now();
         let started = self.start(launch, &log)?;
         self.reap();
@@ -134,7 +136,7 @@ impl Supervisor {
             end,
             asked,
             seen,
-            tail: log.tail().to_vec(),
+            tail: log.tail().clone(),
             output_bytes: log.bytes(),
             log_cut: log.refused().map(ToString::to_string),
             seconds,
@@ -166,9 +168,9 @@ impl Supervisor {
         let process = Pid::from_child(&child);
         let streams =
             [(child.stdout.take().map(OwnedFd::from), stdout()), (child.stderr.take().map(OwnedFd::from), stderr())];
-        for (from, to) in streams {
+        for (number, (from, to)) in streams.into_iter().enumerate() {
             let from = from.expect("a pipe was asked for");
-            self.pass(from, to.try_clone_to_owned().map_err(no_stream)?, log);
+            self.pass(number, from, to.try_clone_to_owned().map_err(no_stream)?, log);
         }
         Ok(Started { process, streams: 2, terminal: None })
     }
@@ -204,12 +206,12 @@ impl Supervisor {
         let process = Pid::from_child(&child);
         let screen = File::from(OwnedFd::from(screen));
         let mut count = 1;
-        self.pass(screen.try_clone().map_err(no_stream)?, shown.try_clone_to_owned().map_err(no_stream)?, log);
+        self.pass(0, screen.try_clone().map_err(no_stream)?, shown.try_clone_to_owned().map_err(no_stream)?, log);
         let apart =
             [(child.stdout.take().map(OwnedFd::from), stdout()), (child.stderr.take().map(OwnedFd::from), stderr())];
         for (from, to) in apart {
             let Some(from) = from else { continue };
-            self.pass(from, to.try_clone_to_owned().map_err(no_stream)?, log);
+            self.pass(count, from, to.try_clone_to_owned().map_err(no_stream)?, log);
             count += 1;
         }
         let (mut raw, mut keys) = (None, None);
@@ -222,13 +224,13 @@ impl Supervisor {
     }
 
     /// Passes a stream on in a thread of its own.
-    fn pass(&self, from: impl Into<OwnedFd>, to: OwnedFd, log: &Arc<Mutex<Log>>) {
+    fn pass(&self, stream: usize, from: impl Into<OwnedFd>, to: OwnedFd, log: &Arc<Mutex<Log>>) {
         let (from, to): (OwnedFd, OwnedFd) = (from.into(), to);
         // A larger pipe takes fewer turns; where it is refused, the usual one will do.
         let _ = rustix::pipe::fcntl_setpipe_size(&from, PIPE);
         let (log, sender) = (log.clone(), self.sender.clone());
         thread::spawn(move || {
-            pass(File::from(from), File::from(to), &log);
+            pass(stream, File::from(from), File::from(to), &log);
             let _ = sender.send(Event::Passed);
         });
     }
@@ -270,6 +272,7 @@ impl Supervisor {
                 Some(Event::Waited(process, status)) => attending.waited(process, status),
                 Some(Event::InterruptKey) => attending.interrupted(told),
                 Some(Event::SuspendKey) => attending.suspend(),
+                Some(Event::Foreground) => attending.take_keys(),
                 Some(Event::Signal(signal)) if all_gone => {
                     // Whoever takes our output is slow, and somebody has enough of it.
                     if matches!(signal, SIGINT | SIGTERM | SIGHUP | SIGQUIT) {
@@ -343,13 +346,17 @@ impl Attending<'_> {
                 }
             }
             SIGTSTP => self.suspend(),
+            SIGCONT => {
+                self.take_keys();
+                self.send(SIGCONT);
+            }
             SIGINT => {
-                self.send(SIGINT);
+                self.send_to_end(SIGINT);
                 self.interrupted(told);
             }
             SIGUSR1 | SIGUSR2 => self.send(signal),
             _ => {
-                self.send(signal);
+                self.send_to_end(signal);
                 self.asked = Asked::Yes;
                 self.hurry();
             }
@@ -423,22 +430,35 @@ impl Attending<'_> {
         }
     }
 
-    /// Stops the command and ourselves, so that the shell takes over; goes on when the shell says so. Without a shell
-    /// that could say so, nothing stops.
+    /// Sends a signal that is to end the command, also where it is stopped, as whoever reads from a terminal in the
+    /// background is.
+    fn send_to_end(&self, signal: i32) {
+        self.send(signal);
+        self.send(SIGCONT);
+    }
+
+    /// Stops the command and ourselves, so that the shell takes over; SIGCONT comes when the shell wants us to go on.
+    /// Without a shell that could say so, nothing stops.
     fn suspend(&self) {
         if !has_job_control() {
             return;
         }
         self.send(SIGSTOP);
-        let raw = self.started.terminal.as_ref().and_then(|terminal| terminal.raw.as_ref());
-        if let Some(raw) = raw {
+        if let Some(raw) = self.raw() {
             raw.restore();
         }
         let _ = kill_process(getpid(), Signal::STOP);
-        if let Some(raw) = raw {
+    }
+
+    /// Gives keys to the command again, if the terminal is ours.
+    fn take_keys(&self) {
+        if let Some(raw) = self.raw() {
             raw.again();
         }
-        self.send(SIGCONT);
+    }
+
+    fn raw(&self) -> Option<&Raw> {
+        self.started.terminal.as_ref()?.raw.as_ref()
     }
 }
 
@@ -459,11 +479,13 @@ fn left() -> Vec<u32> {
     all.into_iter().filter(lives).collect()
 }
 
+/// Sends a signal that is to end them to all processes below us, also to those that are stopped.
 fn signal_all(signal: Signal) {
     for pid in left() {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
             // It may have ended meanwhile.
             let _ = kill_process(pid, signal);
+            let _ = kill_process(pid, Signal::CONT);
         }
     }
 }

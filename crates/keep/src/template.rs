@@ -1,6 +1,7 @@
 //! What a rung changes: settings on a command line or in the environment, with places for numbers.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::words::split;
@@ -127,6 +128,17 @@ impl Template {
             Setting::Spaced { key, .. } => Some(key),
             Setting::Bare(word) => Some(word),
         })
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.settings.iter().flat_map(|setting| match setting {
+            Setting::Joined { key, value } => vec![format!("{key}={value}")],
+            Setting::Spaced { key, value } => vec![key.clone(), value.clone()],
+            Setting::Bare(word) => vec![word.clone()],
+        });
+        out.write_str(&words.collect::<Vec<_>>().join(" "))
     }
 }
 

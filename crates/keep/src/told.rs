@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Batch, Launch, Start, Story};
+use crate::{Batch, KeepError, Launch, Start, Story};
 
 /// What is told while a command is kept alive; whoever prints makes words of it.
 #[derive(Debug)]
@@ -25,6 +25,11 @@ pub enum Told<'a> {
     Over {
         /// All that happened.
         story: &'a Story,
+    },
+    /// The story could not be written into its folder.
+    NotWritten {
+        /// Why.
+        error: &'a KeepError,
     },
     /// A second Ctrl-C: the command is killed if it takes longer than this.
     Patience {
