@@ -41,6 +41,37 @@ fn the_allocator_is_set_unless_the_user_did() {
 }
 
 #[test]
+fn a_full_disk_costs_the_log_and_nothing_else() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("out")).unwrap();
+    for name in ["start-1.log", "summary.json"] {
+        std::os::unix::fs::symlink("/dev/full", place.path("out").join(name)).unwrap();
+    }
+    let ran = place.run(&["--out", "out", "--", "sh", "-c", "echo said; exit 7"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(7), "said\n"));
+    let full = "No space left on device (os error 28)";
+    assert!(ran.err.contains(&format!("lowtide: out/start-1.log is not whole: {full}\n")), "{}", ran.err);
+    let lost = format!("lowtide: the story of this run is not kept: out/summary.json: {full}\n");
+    assert!(ran.err.contains(&lost), "{}", ran.err);
+}
+
+#[test]
+fn many_at_once_have_a_folder_each() {
+    let place = Place::new();
+    let start = |number: i32| {
+        let script = format!("sleep 0.2; echo {number}");
+        place.command(&["-q", "--", "sh", "-c", &script]).stdout(Stdio::null()).spawn().unwrap()
+    };
+    let children: Vec<_> = (1..=4).map(start).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let mut logs: Vec<String> = (1..=4).map(|number| place.text(&format!("runs/sh-{number}/start-1.log"))).collect();
+    logs.sort();
+    assert_eq!(logs, ["1\n", "2\n", "3\n", "4\n"]);
+}
+
+#[test]
 fn a_reader_that_goes_away_ends_the_command() {
     let place = Place::new();
     let mut child = place.command(&["-q", "--", "yes"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();

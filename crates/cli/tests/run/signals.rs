@@ -37,6 +37,15 @@ fn a_command_that_ignores_sigterm_is_killed() {
 }
 
 #[test]
+fn a_command_that_is_stopped_hears_that_it_should_end() {
+    let place = Place::new();
+    let script = "trap 'exit 5' TERM; echo $$ > ready; kill -STOP $$; while :; do sleep 0.05; done";
+    let mut child = start(&place, &["--grace", "10m"], script);
+    signal("TERM", child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
 fn a_second_ctrl_c_ends_patience() {
     let place = Place::new();
     let script = "trap 'echo once > once' INT; echo > ready; while :; do sleep 0.05; done";
