@@ -25,6 +25,8 @@ use crate::run::outlook::Outlook;
 
 /// Where runs are unless `--out` says otherwise.
 const RUNS: &str = "runs";
+/// What helps where the micro-batch cannot be cut any further.
+const LESS: &str = "a smaller model, shorter sequences, recompute or narrower numbers are left";
 /// Files of settings are not larger; a script that is, is not looked into.
 const LARGEST_FILE: u64 = 4 << 20;
 
@@ -277,7 +279,7 @@ fn ended(start: &Start) -> Option<String> {
 }
 
 fn meaning(start: &Start) -> Option<String> {
-    let killed = start.end == End::Signal(9);
+    let killed = matches!(start.end, End::Signal(9) | End::Code(137)) || start.line.is_some();
     match start.outcome {
         Outcome::OutOfMemory => {
             let step = start.step.map_or(String::new(), |step| format!(" (last step told: {step})"));
@@ -289,7 +291,8 @@ fn meaning(start: &Start) -> Option<String> {
             Some(text)
         }
         Outcome::Failed if killed => {
-            Some("killed by SIGKILL, and nothing shows that memory was the reason: not started again".to_owned())
+            let line = start.line.as_ref().map_or(String::new(), |line| format!(" ({line})"));
+            Some(format!("killed by SIGKILL{line}, and nothing shows that memory was the reason: not started again"))
         }
         _ => None,
     }
@@ -323,8 +326,9 @@ fn whole(story: &Story) -> String {
         Ending::LastRung | Ending::TooManyRestarts if rungs_change_nothing(story) => {
             "every rung asked for just as much: look whether the command takes what a rung changes"
         }
+        Ending::NoRungs if story.effective_batch.is_some() => LESS,
         Ending::NoRungs => "say how it needs less: --batch N --rung '--batch_size={micro} --accumulation={accum}'",
-        Ending::LastRung => "a smaller model, shorter sequences, recompute or narrower numbers are left",
+        Ending::LastRung => LESS,
         Ending::TooManyRestarts => "--max-restarts allows more",
         Ending::Finished | Ending::Interrupted | Ending::Failed => return text,
     };

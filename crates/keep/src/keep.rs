@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lowtide_sensors::HostSampler;
 
-use crate::cause::{LastWords, last_step};
+use crate::cause::{LastWords, RanOut, last_step};
 use crate::decision::{Bounds, Next, next};
 use crate::ending::judge;
 use crate::kernel_log::KernelLog;
@@ -127,13 +127,10 @@ impl Outside {
 fn start(launch: &Launch, log: &Path, ran: Ran, evidence: Option<Evidence>) -> Start {
     let words = LastWords::of(&ran.tail);
     let outcome = judge(ran.end, ran.asked, &words, evidence);
-    let words = words.ran_out.filter(|_| outcome == Outcome::OutOfMemory);
+    let words = words.ran_out.filter(|_| matches!(outcome, Outcome::OutOfMemory | Outcome::Failed));
     let evidence = evidence.filter(|_| outcome == Outcome::OutOfMemory);
     let by_kernel = || "memory of the machine ran out: the kernel ended a process of the command".to_owned();
-    let cause = match &words {
-        Some(words) => Some(words.sentence()),
-        None => (outcome == Outcome::OutOfMemory).then(by_kernel),
-    };
+    let cause = (outcome == Outcome::OutOfMemory).then(|| words.as_ref().map_or_else(by_kernel, RanOut::sentence));
     Start {
         rung: 0,
         batch: None,

@@ -183,7 +183,7 @@ impl Supervisor {
         streams: Streams,
         log: &Arc<Mutex<Log>>,
     ) -> Result<Started, KeepError> {
-        let shown = streams.shown().expect("a terminal shows the output");
+        let shown = streams.shown().expect("one of them is a terminal's");
         let no_terminal = |error: pty_process::Error| match error {
             pty_process::Error::Io(error) => error,
             other => io::Error::other(other),
@@ -193,7 +193,7 @@ impl Supervisor {
         copy_size(shown, &screen);
         let mut command =
             pty_process::blocking::Command::new(program).args(words).envs(launch.environment.iter().cloned());
-        if !streams.stdin {
+        if !streams.takes_keys() {
             command = command.stdin(Stdio::inherit());
         }
         if !streams.stdout {
@@ -215,7 +215,7 @@ impl Supervisor {
             count += 1;
         }
         let (mut raw, mut keys) = (None, None);
-        if streams.stdin {
+        if streams.takes_keys() {
             raw = Some(Raw::enter().map_err(system)?);
             keys = Some(Keys::pass(screen.try_clone().map_err(no_stream)?, self.sender.clone()).map_err(system)?);
         }

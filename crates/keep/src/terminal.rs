@@ -32,8 +32,8 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Our streams, where the command should get a terminal of its own: where its output is shown in one that is ours
-    /// to use. A job in the background has to leave the terminal alone.
+    /// Our streams, where the command should get a terminal of its own: where one of them is a terminal's that is ours to
+    /// use. A job in the background has to leave the terminal alone.
     pub(crate) fn of_terminal() -> Option<Self> {
         let streams = Self { stdin: isatty(stdin()), stdout: isatty(stdout()), stderr: isatty(stderr()) };
         is_ours(streams.shown()?).then_some(streams)
@@ -44,8 +44,15 @@ impl Streams {
         match self {
             Self { stdout: true, .. } => Some(stdout()),
             Self { stderr: true, .. } => Some(stderr()),
+            Self { stdin: true, .. } => Some(stdin()),
             _ => None,
         }
+    }
+
+    /// Whether all keys are the command's. Where its output goes on to another program, they may be that one's, as with
+    /// `less`, and the command reads our terminal itself if it wants to.
+    pub(crate) const fn takes_keys(self) -> bool {
+        self.stdin && self.stdout
     }
 }
 

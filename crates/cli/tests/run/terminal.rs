@@ -59,3 +59,17 @@ fn a_shell_stops_it_and_lets_it_go_on_in_the_background() {
     assert!(!ran.out.contains("-icanon"), "{ran:?}");
     assert_eq!(place.story("runs/script-1")["ending"], "finished");
 }
+
+#[test]
+fn keys_are_left_to_whoever_shows_the_output() {
+    let place = Place::new();
+    // As `less` does, what comes after the bar reads keys from the terminal.
+    let pager = "$LOWTIDE run -q -- sh -c 'echo ready >&2; cat fifo' | \
+                 { read key < /dev/tty; echo pager got $key; echo > fifo; }";
+    let ran = typed(&place, "ready=q\n", &["/bin/sh", "-c", &format!("mkfifo fifo; {pager}")]);
+    assert!(ran.out.contains("pager got q\r\n"), "{ran:?}");
+    // A command whose output goes on can still ask.
+    let line = "$LOWTIDE run -q -- python3 -c 'print(input(\"name? \"))' 2>&1 | cat";
+    let ran = typed(&place, "name?=ada\n", &["/bin/sh", "-c", line]);
+    assert!(ran.out.ends_with("name? ada\r\nada\r\nsettings kept\n"), "{ran:?}");
+}
