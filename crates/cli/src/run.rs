@@ -251,10 +251,15 @@ fn copy_line(copy: &ConfigCopy) -> String {
 /// What is said of what happens; `None` for what is better passed over.
 fn words(told: &Told<'_>, plan: &Plan, quiet: bool) -> Option<String> {
     match told {
-        Told::Starting { number, launch, batch } => {
+        Told::Starting { number, launch, batch, checkpoint } => {
+            let from = match (checkpoint, plan.resume()) {
+                (Some(checkpoint), _) => format!(" from {}", checkpoint.display()),
+                (None, Some((_, pattern))) => format!(" from the beginning, for this run wrote no whole {pattern},"),
+                (None, None) => " from the beginning".to_owned(),
+            };
             let batch = batch.map_or(String::new(), |batch| format!(" with micro-batch x accumulation {batch}"));
             let copy = launch.copy.as_ref().map_or(String::new(), |copy| format!("\n  {}", copy_line(copy)));
-            Some(format!("start {number}{batch}: {}{copy}", command_line(plan, launch)))
+            Some(format!("start {number}{from}{batch}: {}{copy}", command_line(plan, launch)))
         }
         Told::NotWritten { error } => Some(format!("the story of this run is not kept: {error}")),
         Told::Ended { start } => ended(start),

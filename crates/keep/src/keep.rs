@@ -50,7 +50,8 @@ pub fn keep(plan: &Plan, options: &Options, told: &mut dyn FnMut(&Told)) -> Resu
         let launch = plan.launch(rung, &options.folder, checkpoint.as_deref())?;
         let batch = plan.rungs().get(rung).copied();
         if !starts.is_empty() {
-            told(&Told::Starting { number: starts.len() + 1, launch: &launch, batch });
+            let (number, checkpoint) = (starts.len() + 1, checkpoint.as_deref());
+            told(&Told::Starting { number, launch: &launch, batch, checkpoint });
         }
         if let Some(copy) = &launch.copy {
             fs::write(&copy.path, &copy.text).map_err(|error| KeepError::File { path: copy.path.clone(), error })?;

@@ -1,14 +1,14 @@
 //! What is to be run: the command of each rung, its environment, and how it goes on from a checkpoint.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::checkpoint::newest;
 use crate::config_file::{Language, product};
 use crate::preset::{group, script};
 use crate::shell::deaf_script;
-use crate::template::{Values, current};
+use crate::template::{Values, current, cut, joined};
 use crate::{Batch, KeepError, Preset, Surroundings, Template};
 
 /// What was asked for.
@@ -303,8 +303,8 @@ impl Recipe {
             }
             let copy = copy.with_extension(config.path.extension().unwrap_or_default());
             for word in &mut launch.command {
-                if mentions(word, &config.path) {
-                    *word = instead(word, &config.path, &copy);
+                if let Some(changed) = instead(word, &config.path, &copy) {
+                    *word = changed;
                 }
             }
             launch.copy = Some(ConfigCopy { path: copy, original: config.path.clone(), text, changes });
@@ -366,16 +366,24 @@ fn resume(request: &Request) -> Result<Option<(Template, String)>, KeepError> {
 
 /// Whether a word names a file, alone or as the value of a setting.
 fn mentions(word: &OsStr, path: &Path) -> bool {
-    let word = word.as_encoded_bytes();
-    let path = path.as_os_str().as_encoded_bytes();
-    word == path || word.strip_suffix(path).is_some_and(|before| before.ends_with(b"="))
+    instead(word, path, path).is_some()
 }
 
-fn instead(word: &OsStr, path: &Path, copy: &Path) -> OsString {
-    let length = word.len() - path.as_os_str().len();
-    let mut changed = OsString::from(String::from_utf8_lossy(&word.as_encoded_bytes()[..length]).into_owned());
-    changed.push(copy);
-    changed
+/// A word with another file in the place of one that it names.
+fn instead(word: &OsStr, path: &Path, other: &Path) -> Option<OsString> {
+    let same = |name: &OsStr| plain(Path::new(name)).eq(plain(path));
+    if same(word) {
+        return Some(other.into());
+    }
+    match cut(word) {
+        (key, Some(value)) if same(value) => Some(joined(key, other.as_os_str())),
+        _ => None,
+    }
+}
+
+/// The parts of a path; `./a` is `a`.
+fn plain(path: &Path) -> impl Iterator<Item = Component<'_>> {
+    path.components().filter(|part| *part != Component::CurDir)
 }
 
 #[cfg(test)]
@@ -443,7 +451,7 @@ mod tests {
     fn a_copy_of_the_configuration_is_changed() {
         let template = "data.batch_size={micro} trainer.accumulate={accum}".to_owned();
         let config = Some((PathBuf::from("fit.yaml"), template));
-        let plan = made(Request { rung_config: config, ..request("t fit --config=fit.yaml") }).unwrap();
+        let plan = made(Request { rung_config: config, ..request("t fit --config=./fit.yaml") }).unwrap();
         let launch = plan.launch(2, Path::new("runs/t-1"), None).unwrap();
         assert_eq!(quoted(&launch.command), "t fit --config=runs/t-1/rung-2.yaml");
         let text = "data:\n  batch_size: 2\ntrainer:\n  accumulate: 8\n".to_owned();

@@ -156,7 +156,9 @@ pub fn group(command: &[OsString], around: &Surroundings<'_>) -> u64 {
         let set = || number(&(around.variable)("SLURM_NTASKS")?);
         tasks.or_else(spread).or_else(set).unwrap_or(1)
     } else {
-        1
+        // Lightning starts the others itself.
+        let each = number_of(command, "--trainer.devices").unwrap_or(1);
+        each.saturating_mul(number_of(command, "--trainer.num_nodes").unwrap_or(1))
     };
     processes.max(1)
 }
@@ -225,6 +227,7 @@ mod tests {
             ("deepspeed x.py --per_device_train_batch_size=2", "hf 2 x 1 in 8"),
             ("accelerate launch x.py --per-device-train-batch-size=2 --gradient_accumulation_steps 4", "hf 2 x 4 in 1"),
             ("python main.py fit --trainer.max_epochs=3 --data.batch_size=8", "lightning 8 x 1 in 1"),
+            ("python main.py fit --trainer.devices 4 --data.batch_size=8", "lightning 8 x 1 in 4"),
             ("python main.py fit --trainer.max_epochs=3 --config fit.yaml", "lightning 32 x 1 in 1"),
             ("python main.py fit --trainer.max_epochs=3", "lightning ? x 1 in 1"),
             ("python other.py --batch_size=3", "none"),

@@ -173,7 +173,7 @@ fn replaced(words: &mut [OsString], key: &str, value: &OsStr) -> bool {
 }
 
 /// A word as the name and the value of a setting.
-fn cut(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
+pub(crate) fn cut(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
     let bytes = word.as_bytes();
     match memchr::memchr(b'=', bytes) {
         Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..]))),
@@ -189,7 +189,7 @@ fn same(name: &OsStr, key: &str) -> bool {
     name.len() == key.len() && dashes(name) == dashes(key) && name.iter().zip(key).all(alike)
 }
 
-fn joined(key: &OsStr, value: &OsStr) -> OsString {
+pub(crate) fn joined(key: &OsStr, value: &OsStr) -> OsString {
     let mut word = key.to_owned();
     word.push("=");
     word.push(value);

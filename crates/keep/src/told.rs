@@ -1,5 +1,6 @@
 //! What is told while a command is kept alive.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::{Batch, KeepError, Launch, Start, Story};
@@ -15,6 +16,8 @@ pub enum Told<'a> {
         launch: &'a Launch,
         /// Its batch.
         batch: Option<Batch>,
+        /// The checkpoint it goes on from.
+        checkpoint: Option<&'a Path>,
     },
     /// A start has ended.
     Ended {

@@ -94,6 +94,11 @@ fn a_restart_goes_on_from_the_newest_checkpoint() {
     let ran = train(&place, &resume, &["--bs=4"]);
     assert_eq!(ran.out, "['--bs=4']\n['--bs=2', '--accum=2', '--from=ckpt-7.pt']\n", "{}", ran.err);
     assert_eq!(place.story("runs/train-1")["starts"][1]["resumed_from"], "ckpt-7.pt");
+    assert!(ran.err.contains("lowtide: start 2 from ckpt-7.pt with micro-batch x accumulation 2 x 2: "), "{}", ran.err);
+    let resume = ["--resume-with", "--from={checkpoint}", "--checkpoint-glob", "none-*.pt"];
+    let ran = train(&place, &resume, &["--bs=4"]);
+    let beginning = "lowtide: start 2 from the beginning, for this run wrote no whole none-*.pt, with micro-batch";
+    assert!(ran.err.contains(beginning), "{}", ran.err);
 }
 
 #[test]
