@@ -271,7 +271,8 @@ fn words(told: &Told<'_>, plan: &Plan, quiet: bool) -> Option<String> {
             Some(format!("it has {} to end before it is killed; Ctrl-C once more kills it at once", seconds(*grace)))
         }
         Told::LeftBehind { processes } => {
-            Some(format!("the command left {} behind; asking them to end", processes_of(*processes)))
+            let they_are = if *processes == 1 { "it is" } else { "they are" };
+            Some(format!("the command left {} behind; {they_are} asked to end", processes_of(*processes)))
         }
         Told::Killing { processes } => Some(format!("killing what did not end: {}", processes_of(*processes))),
     }

@@ -354,7 +354,14 @@ impl Attending<'_> {
                 self.send_to_end(SIGINT);
                 self.interrupted(told);
             }
-            SIGUSR1 | SIGUSR2 => self.send(signal),
+            // Who is told to end or to save tells its own: data workers may die of it otherwise.
+            SIGUSR1 | SIGUSR2 => self.send_to_first(signal),
+            SIGTERM => {
+                self.send_to_first(SIGTERM);
+                self.send(SIGCONT);
+                self.asked = Asked::Yes;
+                self.hurry();
+            }
             _ => {
                 self.send_to_end(signal);
                 self.asked = Asked::Yes;
@@ -430,7 +437,16 @@ impl Attending<'_> {
         }
     }
 
-    /// Sends a signal that is to end the command, also where it is stopped, as whoever reads from a terminal in the
+    /// Sends a signal to the process that was started, as whoever knows its number would.
+    fn send_to_first(&self, signal: i32) {
+        if self.end.is_none()
+            && let Some(signal) = Signal::from_named_raw(signal)
+        {
+            let _ = kill_process(self.started.process, signal);
+        }
+    }
+
+    /// Sends a signal of a terminal's that is to end the command, also where it is stopped, as whoever reads from a terminal in the
     /// background is.
     fn send_to_end(&self, signal: i32) {
         self.send(signal);

@@ -68,6 +68,22 @@ fn other_signals_pass() {
 }
 
 #[test]
+fn those_below_are_left_to_the_command() {
+    for name in ["USR1", "TERM"] {
+        let place = Place::new();
+        // A data worker has no mind for such signals, and the command needs it to save.
+        let script = format!(
+            "sleep 1000 & below=$!; trap 'sleep 0.2; kill -0 $below && echo lives > heard; exit 4' {name}; \
+             echo > ready; while :; do sleep 0.05; done"
+        );
+        let mut child = start(&place, &[], &script);
+        signal(name, child.id());
+        assert_eq!(child.wait().unwrap().code(), Some(4));
+        assert_eq!(place.text("heard"), "lives\n");
+    }
+}
+
+#[test]
 fn what_a_command_leaves_behind_is_ended() {
     let place = Place::new();
     let script = format!("{FAMILY} exit 0");
