@@ -103,7 +103,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     grace: Duration,
 
-    /// The folder for logs and summary.json, made if need be [default: a new runs/NAME-N].
+    /// The folder for logs and summary.json, made if need be; one that has another run's is refused [default: a new
+    /// runs/NAME-N].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -299,6 +300,9 @@ fn meaning(start: &Start) -> Option<String> {
         Outcome::Failed if killed => {
             let line = start.line.as_ref().map_or(String::new(), |line| format!(" ({line})"));
             Some(format!("killed by SIGKILL{line}, and nothing shows that memory was the reason: not started again"))
+        }
+        Outcome::Failed if matches!(start.end, End::Signal(7) | End::Code(135)) => {
+            Some("a bus error: shared memory may be full; `lowtide doctor` shows the size of /dev/shm".to_owned())
         }
         _ => None,
     }

@@ -439,7 +439,8 @@ fn help_on_running() {
               [default: 10s]
 
           --out <DIR>
-              The folder for logs and summary.json, made if need be [default: a new runs/NAME-N]
+              The folder for logs and summary.json, made if need be; one that has another run's is
+              refused [default: a new runs/NAME-N]
 
           --json <FILE>
               Write the story as JSON to this file too; with --dry-run, what would be done

@@ -1,7 +1,7 @@
 //! Keeps a command alive.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -19,7 +19,7 @@ use crate::{Ending, Evidence, KeepError, Launch, Outcome, Plan, SCHEMA, Start, S
 /// How a command is kept alive.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where logs and the story are written; made where it is not there.
+    /// The folder where logs and the story are written; it has no other run's.
     pub folder: PathBuf,
     /// How long processes have to end when they are told to.
     pub grace: Duration,
@@ -57,8 +57,13 @@ pub fn keep(plan: &Plan, options: &Options, told: &mut dyn FnMut(&Told)) -> Resu
             fs::write(&copy.path, &copy.text).map_err(|error| KeepError::File { path: copy.path.clone(), error })?;
         }
         let log = options.folder.join(format!("start-{}.log", starts.len() + 1));
+        let file = match File::create_new(&log) {
+            // Nothing is lost yet. Later, a full disk costs the log alone.
+            Err(error) if starts.is_empty() => return Err(KeepError::File { path: log, error }),
+            file => file,
+        };
         let mut surroundings = Outside::look(Path::new("/"));
-        let ran = supervisor.run(&launch, &log, told)?;
+        let ran = supervisor.run(&launch, file, told)?;
         let evidence = surroundings.evidence(&ran.seen);
         let start = Start { rung, batch, resumed_from: checkpoint.map(shown), ..start(&launch, &log, ran, evidence) };
         told(&Told::Ended { start: &start });

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -103,8 +102,13 @@ impl Supervisor {
     }
 
     /// Starts a command and stays with it until no process of it is left.
-    pub(crate) fn run(&mut self, launch: &Launch, log: &Path, told: &mut dyn FnMut(&Told)) -> Result<Ran, KeepError> {
-        let log = Arc::new(Mutex::new(Log::new(File::create(log))));
+    pub(crate) fn run(
+        &mut self,
+        launch: &Launch,
+        log: io::Result<File>,
+        told: &mut dyn FnMut(&Told),
+    ) -> Result<Ran, KeepError> {
+        let log = Arc::new(Mutex::new(Log::new(log)));
         let begun = Instant::now();
         let started = self.start(launch, &log)?;
         self.reap();

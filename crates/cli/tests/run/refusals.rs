@@ -63,6 +63,20 @@ fn a_folder_that_cannot_be_had() {
 }
 
 #[test]
+fn the_logs_of_another_run_are_kept() {
+    let place = Place::new();
+    let run = |words: &str| place.run(&["-q", "--out", "mine", "--", "echo", words]);
+    assert_eq!(run("first").code, Some(0));
+    let ran = run("second");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
+    assert_snapshot!(ran.err, @r"
+    error: mine/start-1.log: File exists (os error 17)
+    hint: --out names another folder for logs
+    ");
+    assert_eq!(place.text("mine/start-1.log"), "first\n");
+}
+
+#[test]
 fn what_would_be_done() {
     let place = Place::with("train.py", "batch_size = 12\ngradient_accumulation_steps = 5 * 8\n# configurator.py\n");
     let ran = place.run(&["--dry-run", "--", "torchrun", "--nproc_per_node=8", "train.py"]);
