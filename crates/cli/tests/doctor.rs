@@ -201,6 +201,47 @@ fn a_job_with_limits() {
 }
 
 #[test]
+fn cards_and_who_holds_them() {
+    let machine = Machine::new();
+    // The made-up library of the sensors' own tests: two cards, the second of which has fallen off the bus.
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../sensors/tests/made_up/fake_nvml.c");
+    let library = machine.0.path().join("libnvidia-ml.so.1");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(library).arg(source).status();
+    assert!(compiled.unwrap().success());
+    machine.file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun\n");
+    machine.file("proc/77/status", "Name:\tjupyter\nPid:\t77\nPPid:\t1\nVmRSS:\t1 kB\n");
+    machine.file("proc/77/comm", "jupyter\n");
+    machine.torch("venv", "2.11.0+cpu", "None");
+    let (code, text) = machine.told(&[("VIRTUAL_ENV", "/venv"), ("CUDA_VISIBLE_DEVICES", "0,2")]);
+    assert_eq!(code, Some(1));
+    assert_snapshot!(text, @r#"
+    GPU 0       Made "Up" 9000, 6.00 GiB of 48.00 GiB free
+                40.00 GiB held by process 10 (outside of this container)
+                2.00 GiB held by process 77 (jupyter)
+                an unknown amount held by process 78 (outside of this container)
+    GPU 1       Lost, memory unknown
+    driver      580.65.06
+    torch       2.11.0+cpu (CPU only) in /venv/torch
+    allocator   as PyTorch has it (`lowtide run` sets expandable_segments:True)
+    RAM         16.00 GiB of 32.00 GiB available
+    swap        2.00 GiB of 2.00 GiB used
+    cgroup      none
+    /dev/shm    16.00 GiB
+    open files  65536
+    overcommit  0
+
+    wrong: CUDA_VISIBLE_DEVICES names card 2, counted from 0, and there are 2 cards
+    mend:  CUDA sees neither that one nor those named after it: name others
+    wrong: GPU 1 (Lost) does not answer: memory: device fell off the bus or has otherwise become inacessible
+    mend:  `dmesg | grep Xid` says why; reset it (nvidia-smi --gpu-reset) or reboot
+    wrong: torch 2.11.0+cpu in /venv/torch is built for the CPU alone, and there is an NVIDIA driver
+    mend:  pip install torch from the index for CUDA: https://pytorch.org/get-started/locally
+    wrong: 41.00 GiB of 48.00 GiB on GPU 0 are taken: 40.00 GiB held by process 10 (outside of this container), 2.00 GiB held by process 77 (jupyter), an unknown amount held by process 78 (outside of this container)
+    mend:  end what is not needed (`kill PID`; a notebook holds memory until its kernel is shut down)
+    "#);
+}
+
+#[test]
 fn page_cache_is_not_taken() {
     let left = |limit: &str, machine: &Machine| {
         let output = machine.doctor(&["--json"], &[]);

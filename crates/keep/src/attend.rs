@@ -219,8 +219,8 @@ impl<'a> Attending<'a> {
         }
     }
 
-    /// Sends a signal of a terminal's that is to end the command, also where it is stopped, as whoever reads from a terminal in the
-    /// background is.
+    /// Sends a signal of a terminal's that is to end the command, also where it is stopped, as whoever reads from a
+    /// terminal in the background is.
     fn send_to_end(&self, signal: i32) {
         self.send(signal);
         self.send(SIGCONT);

@@ -1,7 +1,7 @@
 //! What the last words of a command say: whether memory ran out, and at which step.
 //!
-//! [`LastWords::of`] is the one place where text is judged. An out-of-memory error counts where the command ended by it;
-//! one that it got over does not. It got over it where an error of another kind follows, or where steps do.
+//! [`LastWords::of`] is the one place where text is judged. An out-of-memory error counts where the command ended by
+//! it; one that it got over does not. It got over it where an error of another kind follows, or where steps do.
 
 use std::collections::BTreeSet;
 
@@ -52,8 +52,8 @@ const CONSEQUENCES: [&str; 19] = [
     "SignalException",
     "ray.exceptions",
 ];
-/// What stands above a traceback that does not end a command: it follows from the error before it, or is of a thread or an
-/// object's end.
+/// What stands above a traceback that does not end a command: it follows from the error before it, or is of a thread
+/// or an object's end.
 const ASIDE: [&str; 8] = [
     "During handling of the above",
     "was the direct cause",
@@ -151,7 +151,7 @@ fn ends_otherwise(text: &[u8]) -> bool {
         let mut above = before.rsplit('\n');
         let (own, line) = (above.next(), above.find(|line| !unmarked(line).trim().is_empty()));
         let aside = [own, line].into_iter().flatten().any(|line| ASIDE.iter().any(|word| line.contains(word)));
-        // The error stands in the first line that is not indented or in a frame, after a rank's mark where there is one.
+        // The error is the first line that is not indented or in a frame, after a rank's mark where there is one.
         let within = |line: &&str| line.is_empty() || line.starts_with([' ', '\t', '│', '╭', '╰', '❱']);
         let error = after.lines().skip(1).map(unmarked).find(|line| !within(line));
         !aside && error.is_none_or(|error| !CONSEQUENCES.iter().any(|word| error.contains(word)))

@@ -16,8 +16,8 @@ pub(crate) fn newest(pattern: &str, since: SystemTime) -> Option<PathBuf> {
     found.into_iter().rev().map(|(_, path)| path).find(|path| is_whole(path))
 }
 
-/// Whether a checkpoint was written to its end, as far as its form shows: an empty one was not, nor a file of `torch.save`
-/// or of safetensors that is too short. Of a folder, this is asked of the files in it.
+/// Whether a checkpoint was written to its end, as far as its form shows: an empty one was not, nor a file of
+/// `torch.save` or of safetensors that is too short. Of a folder, this is asked of the files in it.
 fn is_whole(path: &Path) -> bool {
     if !path.is_dir() {
         return file_is_whole(path).unwrap_or(false);

@@ -90,8 +90,8 @@ impl KeepError {
             }
             Self::Batch { .. } => Some("say it with --batch N, and --accum M where gradients are accumulated"),
             Self::Deaf { .. } => Some(
-                "put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take \"$@\", \
-                 or read the environment: --rung-env",
+                "put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take \"$@\"; \
+                 or use --rung-env",
             ),
             Self::Config { .. } => Some("name keys as they stand in the file: --rung-config 'batch_size={micro}'"),
             Self::Stuck { .. } => Some("they wait inside the kernel, often for a driver; `ps` shows them in state D"),

@@ -44,8 +44,8 @@ pub struct CardPeak {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     pub(crate) peak: Peak,
-    /// Whether each of the last two looks found memory nearly full, the last first: the very last may come when what was
-    /// killed is gone already.
+    /// Whether each of the last two looks found memory nearly full, the last first: the very last may come when what
+    /// was killed is gone already.
     pub(crate) full: [Option<Evidence>; 2],
     /// Every process that was seen.
     pub(crate) pids: Vec<u32>,

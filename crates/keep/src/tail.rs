@@ -119,7 +119,8 @@ mod tests {
             for (stream, word) in &words {
                 tail.take(*stream, word.as_bytes());
             }
-            let whole = |stream| words.iter().filter(|(it, _)| *it == stream).map(|(_, word)| word.as_str()).collect::<String>();
+            let of = |stream| words.iter().filter(move |(it, _)| *it == stream);
+            let whole = |stream| of(stream).map(|(_, word)| word.as_str()).collect::<String>();
             let said = tail.since(0);
             prop_assert_eq!(said.iter().filter(|(_, whose)| *whose == Whose::Own).count(), 1);
             prop_assert_eq!(&said[0], &(whole(words[0].0).into_bytes(), Whose::Own));

@@ -32,8 +32,8 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Our streams, where the command should get a terminal of its own: where one of them is a terminal's that is ours to
-    /// use. A job in the background has to leave the terminal alone.
+    /// Our streams, where the command should get a terminal of its own: where one of them is a terminal's that is ours
+    /// to use. A job in the background has to leave the terminal alone.
     pub(crate) fn of_terminal() -> Option<Self> {
         let streams = Self { stdin: isatty(stdin()), stdout: isatty(stdout()), stderr: isatty(stderr()) };
         is_ours(streams.shown()?).then_some(streams)

@@ -110,7 +110,8 @@ impl Facts {
         let processes = listed.and_then(|listed| listed.processes.known());
         let told = processes.into_iter().flatten().map(|process| {
             let name = process.name.known().map_or("outside of this container", String::as_str);
-            let held = process.memory_bytes.known().map_or("unknown".to_owned(), |bytes| Bytes(*bytes).to_string());
+            let held =
+                process.memory_bytes.known().map_or("an unknown amount".to_owned(), |bytes| Bytes(*bytes).to_string());
             format!("{held} held by process {} ({name})", process.pid)
         });
         told.collect()

@@ -71,6 +71,19 @@ fn cards(facts: &Facts) -> Vec<Finding> {
         let what = format!("CUDA_VISIBLE_DEVICES={} hides all cards", facts.visible.as_deref().unwrap_or(""));
         found.push(finding(what, "unset CUDA_VISIBLE_DEVICES, or name cards in it: CUDA_VISIBLE_DEVICES=0"));
     }
+    let named = facts.visible.iter().flat_map(|visible| visible.split(','));
+    let beyond = |index: &usize| !facts.gpus.cards.is_empty() && *index >= facts.gpus.cards.len();
+    if let Some(index) = named.filter_map(|word| word.trim().parse().ok()).find(beyond) {
+        let there = counted(facts.gpus.cards.len() as u64, "card");
+        let what = format!("CUDA_VISIBLE_DEVICES names card {index}, counted from 0, and there are {there}");
+        found.push(finding(what, "CUDA sees neither that one nor those named after it: name others"));
+    }
+    for card in &facts.gpus.cards {
+        if let Some(missing) = card.memory.missing() {
+            let what = format!("GPU {} ({}) does not answer: {missing}", card.index, card.name);
+            found.push(finding(what, "`dmesg | grep Xid` says why; reset it (nvidia-smi --gpu-reset) or reboot"));
+        }
+    }
     found
 }
 
@@ -80,26 +93,20 @@ fn torch(facts: &Facts) -> Vec<Finding> {
     let own = facts.own_torch.iter().map(|torch| ("Lowtide's LibTorch", torch));
     for (name, torch) in own.chain(facts.torch.iter().map(|torch| ("torch", torch))) {
         let name = format!("{name} {} in {}", torch.version, torch.folder.display());
-        match (&torch.cuda, &facts.driver) {
-            (Some(cuda), Some(driver)) => {
-                let needed = DRIVERS.iter().find(|(major, _)| Some(*major) == first(cuda)).map(|(_, driver)| *driver);
-                let Some(needed) = needed.filter(|needed| first(driver).is_some_and(|driver| driver < *needed)) else {
-                    continue;
-                };
-                let what =
-                    format!("{name} is built for CUDA {cuda}, which needs driver {needed} or newer; this is {driver}");
-                let older =
-                    if needed > 525 { ", or a torch for CUDA 12 (its wheels end in +cu126 or +cu128)" } else { "" };
-                found.push(finding(what, format!("install driver {needed} or newer{older}")));
-            }
-            (None, Some(_)) if torch.hip.is_none() => {
-                found.push(finding(
-                    format!("{name} is built for the CPU alone, and there is an NVIDIA driver"),
-                    "pip install torch from the index for CUDA: https://pytorch.org/get-started/locally",
-                ));
-            }
-            (_, Some(_) | None) => {}
+        if torch.cuda.is_none() && torch.hip.is_none() && (facts.driver.is_some() || !facts.gpus.cards.is_empty()) {
+            found.push(finding(
+                format!("{name} is built for the CPU alone, and there is an NVIDIA driver"),
+                "pip install torch from the index for CUDA: https://pytorch.org/get-started/locally",
+            ));
         }
+        let (Some(cuda), Some(driver)) = (&torch.cuda, &facts.driver) else { continue };
+        let needed = DRIVERS.iter().find(|(major, _)| Some(*major) == first(cuda)).map(|(_, driver)| *driver);
+        let Some(needed) = needed.filter(|needed| first(driver).is_some_and(|driver| driver < *needed)) else {
+            continue;
+        };
+        let what = format!("{name} is built for CUDA {cuda}, which needs driver {needed} or newer; this is {driver}");
+        let older = if needed > 525 { ", or a torch for CUDA 12 (its wheels end in +cu126 or +cu128)" } else { "" };
+        found.push(finding(what, format!("install driver {needed} or newer{older}")));
     }
     found
 }

@@ -46,7 +46,7 @@ fn words_that_make_no_sense() {
     let script = ["--", "bash", "-c", "python train.py"];
     assert_snapshot!(told(&[&["--batch", "4", "--rung", "--bs={micro} --a={accum}"], &script[..]].concat()), @r#"
     error: `bash -c` does not give its script what stands after it: python train.py
-    hint: put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take "$@", or read the environment: --rung-env
+    hint: put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take "$@"; or use --rung-env
     "#);
     assert!(!place.path("runs").exists());
 }

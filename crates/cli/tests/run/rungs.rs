@@ -149,8 +149,8 @@ fn what_the_script_got_over_is_not_tried_again() {
 fn steps_that_python_held_back_were_before_the_error() {
     // Into a pipe, Python writes its output when it ends, after what it said on the other stream.
     let script = "import sys, time\nfor step in range(50): print('step', step)\n\
-                  if '--bs=4' in sys.argv:\n    print('MemoryError: caught', file=sys.stderr)\n    time.sleep(0.5)\n    \
-                  sys.exit(1)\n";
+                  if '--bs=4' in sys.argv:\n    print('MemoryError: caught', file=sys.stderr)\n    \
+                  time.sleep(0.5)\n    sys.exit(1)\n";
     let place = Place::with("train.py", script);
     let ran = train(&place, &[], &["--bs=4"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
