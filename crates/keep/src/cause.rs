@@ -67,6 +67,10 @@ const ASIDE: [&str; 8] = [
 /// What a program holds back of its output until it ends, as Python does where that is no terminal: it comes after the
 /// error on another stream, and was said before it.
 const HELD_BACK: usize = 8 << 10;
+/// What a group says when one of its processes has ended: until then, others may have told of further steps.
+const GROUP_ENDED: [&str; 3] = ["ChildFailedError", "ProcessRaisedException", "ProcessExitedException"];
+/// More of them than come until the group ends.
+const STEPS_OF_OTHERS: usize = 20;
 /// An error that stands further from the end is not what a command ended with.
 const NEAR_THE_END: usize = 16 << 10;
 
@@ -123,7 +127,10 @@ impl RanOut {
 
 /// Whether a command went on after an error.
 fn got_over(tail: &Tail, error: &Found) -> bool {
-    let before = last_step(&tail.bytes()[..error.range.start]);
+    let (before, after) = tail.bytes().split_at(error.range.start);
+    let before = last_step(before);
+    let in_group = GROUP_ENDED.iter().any(|words| memmem::find(after, words.as_bytes()).is_some());
+    let by_others = if in_group { STEPS_OF_OTHERS } else { 1 };
     tail.since(error.range.start).iter().any(|(said, whose)| {
         let (errors, steps) = match whose {
             Whose::Own => {
@@ -132,14 +139,14 @@ fn got_over(tail: &Tail, error: &Found) -> bool {
             }
             Whose::Other => (said.as_slice(), &said[..said.len().saturating_sub(HELD_BACK)]),
         };
-        ends_otherwise(errors) || goes_on(steps, before)
+        ends_otherwise(errors) || steps_beyond(steps, before) > by_others
     })
 }
 
-/// Whether a text tells of steps beyond one. A single one may be of another process, or a bar that is drawn once more.
-fn goes_on(text: &[u8], before: Option<u64>) -> bool {
+/// How many steps beyond one a text tells of. A single one may be a bar that is drawn once more.
+fn steps_beyond(text: &[u8], before: Option<u64>) -> usize {
     let further = lines(text).filter(|line| !line.starts_with(b"wandb:")).filter_map(told_step);
-    further.filter(|step| before.is_none_or(|before| *step > before)).collect::<BTreeSet<_>>().len() > 1
+    further.filter(|step| before.is_none_or(|before| *step > before)).collect::<BTreeSet<_>>().len()
 }
 
 /// Whether a text has a traceback that a command may have ended by.
@@ -269,6 +276,15 @@ mod tests {
         for (before, after, expected) in cases {
             assert_eq!(ran_out(&format!("{before}{OOM}{after}")), expected, "{after}");
         }
+    }
+
+    #[test]
+    fn others_of_a_group_take_some_steps_before_it_ends() {
+        let group = "Traceback (most recent call last):\n  File \"run.py\"\n\
+                     torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n";
+        let steps = |count: u32| (0..count).map(|step| format!("step {step}\n")).collect::<String>();
+        assert!(ran_out(&format!("{OOM}{}{group}", steps(10))));
+        assert!(!ran_out(&format!("{OOM}{}{group}", steps(100))));
     }
 
     #[test]
