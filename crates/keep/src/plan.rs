@@ -111,7 +111,10 @@ impl Plan {
         let chosen = ALLOCATOR_CHOSEN.iter().any(|name| (around.variable)(name).is_some());
         let environment = if chosen { Vec::new() } else { vec![(ALLOCATOR.0.into(), ALLOCATOR.1.into())] };
         let resume = resume(&request)?;
-        Ok(Self { command: request.command, environment, preset, group, recipe, rungs, resume })
+        let plan = Self { command: request.command, environment, preset, group, recipe, rungs, resume };
+        // What cannot be changed is better known before memory runs out than after.
+        plan.launch(plan.rungs.len().saturating_sub(1), Path::new(""), None)?;
+        Ok(plan)
     }
 
     /// The command as it was given.
@@ -379,6 +382,9 @@ mod tests {
         let config = |file: &str| Request { rung_config: Some((file.into(), "x={micro}".to_owned())), ..request("t") };
         assert_eq!(told(config("a.txt")), "a.txt: neither .py nor .yaml nor .json");
         assert_eq!(told(config("fit.yaml")), "fit.yaml: the command line does not name this file");
+        let keys = Some((PathBuf::from("fit.yaml"), "data.bs={micro} trainer.accumulate={accum}".to_owned()));
+        let missing = Request { rung_config: keys, micro: Some(4), ..request("t fit.yaml") };
+        assert_eq!(told(missing), "fit.yaml: has no data.bs");
         let resume = Request { resume_with: Some("--resume".to_owned()), ..request("t") };
         assert_eq!(told(resume), "template `--resume`: --checkpoint-glob must say where checkpoints are");
     }
