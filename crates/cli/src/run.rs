@@ -264,7 +264,7 @@ fn words(told: &Told<'_>, plan: &Plan, quiet: bool) -> Option<String> {
         }
         Told::NotWritten { error } => Some(format!("the story of this run is not kept: {error}")),
         Told::Ended { start } => ended(start),
-        Told::Over { story } if story.starts.len() > 1 || story.exit_code == lowtide_keep::OUT_OF_MEMORY => {
+        Told::Over { story } if story.starts.iter().any(|start| start.outcome == Outcome::OutOfMemory) => {
             Some(whole(story))
         }
         Told::Over { story } => (!quiet).then(|| over(story)),
@@ -319,6 +319,7 @@ fn whole(story: &Story) -> String {
     let mut text = match story.ending {
         Ending::Finished => format!("finished after {}", counted(story.restarts as u64, "restart")),
         Ending::Interrupted => "ended because it was told to".to_owned(),
+        Ending::Failed if last_ran_out(story) => "memory ran out, and no further start can be made".to_owned(),
         Ending::Failed => "ended by a failure that is not about memory".to_owned(),
         Ending::NoRungs => "memory ran out, and there is no lower rung to go to".to_owned(),
         Ending::LastRung => "memory ran out twice on the last rung, and nothing more can be done".to_owned(),
@@ -344,6 +345,10 @@ fn whole(story: &Story) -> String {
     };
     text.push_str(&format!("\nhint: {hint}"));
     text
+}
+
+fn last_ran_out(story: &Story) -> bool {
+    story.starts.last().is_some_and(|start| start.outcome == Outcome::OutOfMemory)
 }
 
 /// Whether memory ran out on several rungs with the same figures.

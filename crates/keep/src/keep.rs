@@ -40,13 +40,38 @@ const KERNEL_LOG: &str = "dev/kmsg";
 ///
 /// The command cannot be started, the folder cannot be written, or processes do not end.
 pub fn keep(plan: &Plan, options: &Options, told: &mut dyn FnMut(&Told)) -> Result<Story, KeepError> {
-    let begun = (Instant::now(), SystemTime::now());
+    let begun = Instant::now();
+    let mut starts: Vec<Start> = Vec::new();
+    let (ending, error) = match start_on(plan, options, &mut starts, told) {
+        Ok(ending) => (ending, None),
+        // Nothing happened that could be told.
+        Err(error) if starts.is_empty() => return Err(error),
+        Err(error) => (Ending::Failed, Some(error)),
+    };
+    let mut story = story(plan, options, ending, starts, begun.elapsed());
+    if let Some(error) = &error {
+        story.exit_code = error.exit_code();
+    }
+    if let Err(error) = write_story(&options.folder, &story) {
+        told(&Told::NotWritten { error: &error });
+    }
+    told(&Told::Over { story: &story });
+    error.map_or(Ok(story), Err)
+}
+
+/// Starts a command, again and again, until there is a reason not to.
+fn start_on(
+    plan: &Plan,
+    options: &Options,
+    starts: &mut Vec<Start>,
+    told: &mut dyn FnMut(&Told),
+) -> Result<Ending, KeepError> {
+    let begun = SystemTime::now();
     let mut supervisor = Supervisor::new(options.grace)?;
     let bounds = Bounds { rungs: plan.rungs().len(), restarts: options.max_restarts, resumes: plan.resumes() };
-    let mut starts: Vec<Start> = Vec::new();
     let mut rung = 0;
-    let ending = loop {
-        let checkpoint = if starts.is_empty() { None } else { plan.checkpoint(begun.1) };
+    loop {
+        let checkpoint = if starts.is_empty() { None } else { plan.checkpoint(begun) };
         let launch = plan.launch(rung, &options.folder, checkpoint.as_deref())?;
         let batch = plan.rungs().get(rung).copied();
         if !starts.is_empty() {
@@ -68,17 +93,11 @@ pub fn keep(plan: &Plan, options: &Options, told: &mut dyn FnMut(&Told)) -> Resu
         let start = Start { rung, batch, resumed_from: checkpoint.map(shown), ..start(&launch, &log, ran, evidence) };
         told(&Told::Ended { start: &start });
         starts.push(start);
-        match next(&starts, bounds) {
-            Next::Stop(ending) => break ending,
+        match next(starts, bounds) {
+            Next::Stop(ending) => return Ok(ending),
             Next::Again { rung: lower } => rung = lower,
         }
-    };
-    let story = story(plan, options, ending, starts, begun.0.elapsed());
-    if let Err(error) = write_story(&options.folder, &story) {
-        told(&Told::NotWritten { error: &error });
     }
-    told(&Told::Over { story: &story });
-    Ok(story)
 }
 
 /// Makes a new folder below `parent`: the name with the first number that is free.

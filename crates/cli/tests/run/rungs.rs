@@ -175,3 +175,17 @@ fn a_kill_that_nothing_explains_is_not_tried_again() {
     assert!(ran.err.contains("nothing shows that memory was the reason"), "{}", ran.err);
     assert_eq!(place.story("runs/sh-1")["starts"][0]["end"], json!({"signal": 9}));
 }
+
+#[test]
+fn what_happened_is_told_also_where_no_further_start_can_be_made() {
+    // The script takes away the folder in which its next configuration would be.
+    let script = "import shutil\nshutil.rmtree('mine')\nraise MemoryError\n";
+    let place = Place::with("train.py", script);
+    std::fs::write(place.path("c.yaml"), "bs: 8\nacc: 1\n").unwrap();
+    let config = ["--config", "c.yaml", "--rung-config", "bs={micro} acc={accum}", "--out", "mine"];
+    let ran = place.run(&[&config[..], &["--", "python3", "train.py", "c.yaml"]].concat());
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("start 1: 8 x 1, "), "{}", ran.err);
+    let gone = "error: mine/rung-1.yaml: No such file or directory (os error 2)\n";
+    assert!(ran.err.contains(gone), "{}", ran.err);
+}
