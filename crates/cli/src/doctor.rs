@@ -51,7 +51,8 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
 fn examined(args: &DoctorArgs) -> Result<bool, Failure> {
     let here = args.root == Path::new("/");
     let engine = if here { engine::find().ok() } else { None };
-    let around = Surroundings { root: args.root.clone(), engine, variable: &|name| env::var(name).ok() };
+    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    let around = Surroundings { root: args.root.clone(), engine, variable: &|name| env::var(name).ok(), names };
     let facts = Facts::gather(&around);
     let findings = findings(&facts);
     if args.json {
@@ -107,7 +108,7 @@ fn text(facts: &Facts, findings: &[Finding]) -> String {
     }
     row(
         "cgroup",
-        match facts.cgroup.known().map(|group| (group.limit_bytes, group.left_bytes)) {
+        match facts.cgroup.known().map(|group| (group.limit_bytes, facts.cgroup_left_bytes)) {
             Some((Some(limit), left)) => {
                 format!(
                     "limit {}{}",
@@ -127,6 +128,9 @@ fn text(facts: &Facts, findings: &[Finding]) -> String {
             None => "no limit".to_owned(),
         }),
     );
+    if let Some(soft) = facts.address_space.and_then(|limit| limit.soft) {
+        row("addresses", format!("at most {}", Bytes(soft)));
+    }
     row("overcommit", facts.overcommit.map_or("unknown".to_owned(), |mode| mode.to_string()));
     lines.push(String::new());
     if findings.is_empty() {

@@ -1,7 +1,9 @@
 //! `lowtide run`: keeps a training command of any kind alive.
 
+mod outlook;
+
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,16 +13,20 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use lowtide_core::{Bytes, counted};
 use lowtide_keep::{
-    Batch, End, Ending, KeepError, Launch, Options, Outcome, Peak, Plan, Preset, Request, Start, Story, Surroundings,
-    Told, keep, new_folder, quoted,
+    Batch, ConfigCopy, End, Ending, KeepError, Launch, Options, Outcome, Peak, Plan, Preset, Request, Start, Story,
+    Surroundings, Told, keep, new_folder, quoted,
 };
 use lowtide_sensors::{Options as SensorOptions, Sampler};
+use serde::Serialize;
 
 use crate::explain;
 use crate::output::{Failure, print, printable, report};
+use crate::run::outlook::Outlook;
 
 /// Where runs are unless `--out` says otherwise.
 const RUNS: &str = "runs";
+/// What helps where the micro-batch cannot be cut any further.
+const LESS: &str = "a smaller model, shorter sequences, recompute or narrower numbers are left";
 /// Files of settings are not larger; a script that is, is not looked into.
 const LARGEST_FILE: u64 = 4 << 20;
 
@@ -29,7 +35,8 @@ const LARGEST_FILE: u64 = 4 << 20;
 /// The command runs as if lowtide were not there: output, keys, signals and exit code pass through, and the output is
 /// kept in runs/NAME-N/. If the command ends because memory ran out, lowtide says why and starts it again one rung
 /// lower: half the micro-batch, twice the gradient accumulation, so that every step still sees the same samples. Any
-/// other failure ends it, with the command's own exit code. No process of the command is left behind.
+/// other failure ends it, with the command's own exit code. No process of the command is left behind, unless lowtide
+/// itself is killed by SIGKILL: then the command ends when it next writes something.
 ///
 /// How a rung is put on the command line is known for nanoGPT, Hugging Face's Trainer and Lightning, also under
 /// torchrun; for other scripts say it with --rung.
@@ -96,11 +103,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     grace: Duration,
 
-    /// The folder for logs and summary.json, made if need be [default: a new runs/NAME-N].
+    /// The folder for logs and summary.json, made if need be; one that has another run's is refused [default: a new
+    /// runs/NAME-N].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Write the story as JSON to this file too.
+    /// Write the story as JSON to this file too; with --dry-run, what would be done.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -155,7 +163,11 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let around = Surroundings { variable: &|name| env::var_os(name), read: &small_file, cards: &cards };
     let plan = Plan::make(request, &around)?;
     if dry_run {
-        print(&dry(&plan, max_restarts)?)?;
+        let outlook = Outlook::of(&plan, max_restarts)?;
+        if let Some(path) = json {
+            write_json(path, &outlook.json(&plan))?;
+        }
+        print(&outlook.text(&plan))?;
         return Ok(0);
     }
     let folder = match out {
@@ -170,7 +182,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     }
     let options = Options { folder, grace, max_restarts };
     let kept = keep(&plan, &options, &mut |told| {
-        if let Some(text) = words(told, quiet) {
+        if let Some(text) = words(told, &plan, quiet) {
             say(&text);
         }
     });
@@ -184,10 +196,15 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         kept => kept?,
     };
     if let Some(path) = json {
-        let text = serde_json::to_string_pretty(&story).expect("a story has plain fields");
-        fs::write(&path, format!("{text}\n")).map_err(|error| KeepError::File { path, error })?;
+        write_json(path, &story)?;
     }
     Ok(story.exit_code)
+}
+
+fn write_json(path: PathBuf, told: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(told).expect("it has plain fields");
+    fs::write(&path, format!("{text}\n")).map_err(|error| KeepError::File { path, error })?;
+    Ok(())
 }
 
 /// Prints lines of our own among the command's, each with our name in front. A carriage return, for the terminal may
@@ -201,6 +218,10 @@ fn say(text: &str) {
 
 fn greeting(plan: &Plan, folder: &Path) -> String {
     format!("{}\nthe output is kept in {}", rungs_line(plan), folder.join("start-1.log").display())
+}
+
+fn setting(name: &OsStr, value: &OsStr) -> String {
+    format!("{}={}", name.display(), value.display())
 }
 
 fn rungs_line(plan: &Plan) -> String {
@@ -217,41 +238,33 @@ fn rungs_line(plan: &Plan) -> String {
     }
 }
 
-fn dry(plan: &Plan, max_restarts: u32) -> Result<String, Failure> {
-    let folder = Path::new(RUNS).join(format!("{}-N", plan.name()));
-    let mut text = format!("{}\n", rungs_line(plan));
-    for (name, value) in plan.environment() {
-        text.push_str(&format!("with {}={}\n", name.display(), value.display()));
-    }
-    for rung in 0..plan.rungs().len().max(1) {
-        let launch = plan.launch(rung, &folder, None)?;
-        let batch = plan.rungs().get(rung).map_or(String::new(), |batch| format!("   # {batch}"));
-        text.push_str(&format!("  {}{batch}\n", printable(&command_line(plan, &launch))));
-    }
-    let resume = if plan.resumes() { ", each from the newest checkpoint there is" } else { "" };
-    text.push_str(&format!(
-        "at most {}{resume}; logs in {}/\n",
-        counted(max_restarts.into(), "restart"),
-        folder.display()
-    ));
-    Ok(text)
-}
-
+/// What a command line adds to the command's own environment, and the command.
 fn command_line(plan: &Plan, launch: &Launch) -> String {
     let own = launch.environment.iter().filter(|set| !plan.environment().contains(set));
-    let set = own.map(|(name, value)| format!("{}={} ", name.display(), value.display()));
+    let set = own.map(|(name, value)| format!("{} ", quoted(&[setting(name, value)])));
     format!("{}{}", set.collect::<String>(), quoted(&launch.command))
 }
 
+fn copy_line(copy: &ConfigCopy) -> String {
+    format!("{} is {} with {}", copy.path.display(), copy.original.display(), copy.changes.join(" "))
+}
+
 /// What is said of what happens; `None` for what is better passed over.
-fn words(told: &Told<'_>, quiet: bool) -> Option<String> {
+fn words(told: &Told<'_>, plan: &Plan, quiet: bool) -> Option<String> {
     match told {
-        Told::Starting { number, launch, batch } => {
+        Told::Starting { number, launch, batch, checkpoint } => {
+            let from = match (checkpoint, plan.resume()) {
+                (Some(checkpoint), _) => format!(" from {}", checkpoint.display()),
+                (None, Some((_, pattern))) => format!(" from the beginning, for this run wrote no whole {pattern},"),
+                (None, None) => " from the beginning".to_owned(),
+            };
             let batch = batch.map_or(String::new(), |batch| format!(" with micro-batch x accumulation {batch}"));
-            Some(format!("start {number}{batch}: {}", quoted(&launch.command)))
+            let copy = launch.copy.as_ref().map_or(String::new(), |copy| format!("\n  {}", copy_line(copy)));
+            Some(format!("start {number}{from}{batch}: {}{copy}", command_line(plan, launch)))
         }
+        Told::NotWritten { error } => Some(format!("the story of this run is not kept: {error}")),
         Told::Ended { start } => ended(start),
-        Told::Over { story } if story.starts.len() > 1 || story.exit_code == lowtide_keep::OUT_OF_MEMORY => {
+        Told::Over { story } if story.starts.iter().any(|start| start.outcome == Outcome::OutOfMemory) => {
             Some(whole(story))
         }
         Told::Over { story } => (!quiet).then(|| over(story)),
@@ -259,14 +272,21 @@ fn words(told: &Told<'_>, quiet: bool) -> Option<String> {
             Some(format!("it has {} to end before it is killed; Ctrl-C once more kills it at once", seconds(*grace)))
         }
         Told::LeftBehind { processes } => {
-            Some(format!("the command left {} behind; asking them to end", processes_of(*processes)))
+            let they_are = if *processes == 1 { "it is" } else { "they are" };
+            Some(format!("the command left {} behind; {they_are} asked to end", processes_of(*processes)))
         }
         Told::Killing { processes } => Some(format!("killing what did not end: {}", processes_of(*processes))),
     }
 }
 
 fn ended(start: &Start) -> Option<String> {
-    let killed = start.end == End::Signal(9);
+    let cut = start.log_cut.as_ref().map(|error| format!("{} is not whole: {error}", start.log));
+    let lines: Vec<String> = [cut, meaning(start)].into_iter().flatten().collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+fn meaning(start: &Start) -> Option<String> {
+    let killed = matches!(start.end, End::Signal(9) | End::Code(137)) || start.line.is_some();
     match start.outcome {
         Outcome::OutOfMemory => {
             let step = start.step.map_or(String::new(), |step| format!(" (last step told: {step})"));
@@ -278,14 +298,19 @@ fn ended(start: &Start) -> Option<String> {
             Some(text)
         }
         Outcome::Failed if killed => {
-            Some("killed by SIGKILL, and nothing shows that memory was the reason: not started again".to_owned())
+            let line = start.line.as_ref().map_or(String::new(), |line| format!(" ({line})"));
+            Some(format!("killed by SIGKILL{line}, and nothing shows that memory was the reason: not started again"))
+        }
+        Outcome::Failed if matches!(start.end, End::Signal(7) | End::Code(135)) => {
+            Some("a bus error: shared memory may be full; `lowtide doctor` shows the size of /dev/shm".to_owned())
         }
         _ => None,
     }
 }
 
 fn over(story: &Story) -> String {
-    let peak = story.starts.last().map_or(String::new(), |start| format!("; {}", peak(&start.peak)));
+    let peak =
+        story.starts.last().and_then(|start| peak(&start.peak)).map_or(String::new(), |peak| format!("; {peak}"));
     format!("ended with {}{peak}", story.exit_code)
 }
 
@@ -294,9 +319,11 @@ fn whole(story: &Story) -> String {
     let mut text = match story.ending {
         Ending::Finished => format!("finished after {}", counted(story.restarts as u64, "restart")),
         Ending::Interrupted => "ended because it was told to".to_owned(),
+        Ending::Failed if last_ran_out(story) => "memory ran out, and no further start can be made".to_owned(),
         Ending::Failed => "ended by a failure that is not about memory".to_owned(),
         Ending::NoRungs => "memory ran out, and there is no lower rung to go to".to_owned(),
         Ending::LastRung => "memory ran out twice on the last rung, and nothing more can be done".to_owned(),
+        Ending::TooManyRestarts if story.restarts == 0 => "memory ran out, and no restart is allowed".to_owned(),
         Ending::TooManyRestarts => format!("memory ran out again after {}", counted(story.restarts as u64, "restart")),
     };
     if let Some(effective) = story.effective_batch {
@@ -307,13 +334,29 @@ fn whole(story: &Story) -> String {
     }
     text.push_str(&format!("\n  logs and summary.json are in {}", story.folder));
     let hint = match story.ending {
+        Ending::LastRung | Ending::TooManyRestarts if rungs_change_nothing(story) => {
+            "every rung asked for just as much: look whether the command takes what a rung changes"
+        }
+        Ending::NoRungs if story.effective_batch.is_some() => LESS,
         Ending::NoRungs => "say how it needs less: --batch N --rung '--batch_size={micro} --accumulation={accum}'",
-        Ending::LastRung => "a smaller model, shorter sequences, recompute or narrower numbers are left",
+        Ending::LastRung => LESS,
         Ending::TooManyRestarts => "--max-restarts allows more",
         Ending::Finished | Ending::Interrupted | Ending::Failed => return text,
     };
     text.push_str(&format!("\nhint: {hint}"));
     text
+}
+
+fn last_ran_out(story: &Story) -> bool {
+    story.starts.last().is_some_and(|start| start.outcome == Outcome::OutOfMemory)
+}
+
+/// Whether memory ran out on several rungs with the same figures.
+fn rungs_change_nothing(story: &Story) -> bool {
+    let [first, .., last] = story.starts.as_slice() else { return false };
+    let figures = |start: &Start| start.line.clone().filter(|line| line.contains(|it: char| it.is_ascii_digit()));
+    let same = |start: &Start| figures(start).is_some() && figures(start) == figures(first);
+    last.rung > first.rung && story.starts.iter().all(same)
 }
 
 fn line(number: usize, start: &Start) -> String {
@@ -326,16 +369,21 @@ fn line(number: usize, start: &Start) -> String {
     };
     let resumed = start.resumed_from.as_ref().map_or(String::new(), |from| format!(" (from {from})"));
     let step = start.step.map_or(String::new(), |step| format!("step {step}, "));
-    format!("start {number}{resumed}: {batch}{:.1} s, {step}{}; {end}", start.seconds, peak(&start.peak))
+    let peak = peak(&start.peak).map_or(String::new(), |peak| format!(", {peak}"));
+    format!("start {number}{resumed}: {batch}{step}{:.1} s{peak}; {end}", start.seconds)
 }
 
-fn peak(peak: &Peak) -> String {
+/// The most memory that was seen; `None` where the command ended before anybody looked.
+fn peak(peak: &Peak) -> Option<String> {
+    if peak.tree_bytes == 0 {
+        return None;
+    }
     let mut text = format!("peak {} of RAM", Bytes(peak.tree_bytes));
     for card in &peak.cards {
         let (used, total) = (Bytes(card.used_bytes), Bytes(card.total_bytes));
         text.push_str(&format!(", {used} of {total} on GPU {}", card.index));
     }
-    text
+    Some(text)
 }
 
 fn processes_of(number: usize) -> String {

@@ -371,3 +371,135 @@ fn help_on_generating() {
     ");
     assert_eq!(stdout(&["help", "generate"]), stdout(&["generate", "--help"]));
 }
+
+#[test]
+fn help_on_running() {
+    assert_snapshot!(stdout(&["run", "--help"]), @r"
+    Run any training command; when memory runs out, start it again with a smaller micro-batch.
+
+    The command runs as if lowtide were not there: output, keys, signals and exit code pass through, and
+    the output is kept in runs/NAME-N/. If the command ends because memory ran out, lowtide says why and
+    starts it again one rung lower: half the micro-batch, twice the gradient accumulation, so that every
+    step still sees the same samples. Any other failure ends it, with the command's own exit code. No
+    process of the command is left behind, unless lowtide itself is killed by SIGKILL: then the command
+    ends when it next writes something.
+
+    How a rung is put on the command line is known for nanoGPT, Hugging Face's Trainer and Lightning,
+    also under torchrun; for other scripts say it with --rung.
+
+    Usage: lowtide run [OPTIONS] -- <COMMAND>...
+
+    Arguments:
+      <COMMAND>...
+              The command, after `--`, as it would be typed without lowtide
+
+    Options:
+          --rung <TEMPLATE>
+              What a rung changes on the command line: {micro} is the micro-batch, {accum} gradient
+              accumulation. A flag that is there gets the new value, another one is added at the end
+
+          --rung-env <TEMPLATE>
+              What a rung changes in the environment, as NAME={micro}
+
+          --config <FILE>
+              A configuration file on the command line (.py, .yaml, .json) that a rung changes, in a
+              copy
+
+          --rung-config <TEMPLATE>
+              What a rung changes in that file: KEY={micro}, with dots in the path of a nested key
+
+          --preset <NAME>
+              The trainer whose flags a rung changes [default: found in the command line]
+
+              [possible values: nanogpt, hf, lightning]
+
+          --batch <N>
+              The micro-batch that the command has, where it is not on the command line
+
+          --accum <N>
+              The gradient accumulation that the command has, where it is not on the command line
+              [default: 1]
+
+          --resume-with <TEMPLATE>
+              What a restart adds to the command line to go on from the newest checkpoint, which is
+              {checkpoint}
+
+          --checkpoint-glob <PATTERN>
+              Where checkpoints are. Only those written since the first start are taken
+
+          --max-restarts <N>
+              How often the command is started again at most
+
+              [default: 8]
+
+          --grace <TIME>
+              How long the command may take to end after SIGTERM or a second Ctrl-C before it is killed:
+              10s, 2m, 500ms
+
+              [default: 10s]
+
+          --out <DIR>
+              The folder for logs and summary.json, made if need be; one that has another run's is
+              refused [default: a new runs/NAME-N]
+
+          --json <FILE>
+              Write the story as JSON to this file too; with --dry-run, what would be done
+
+      -q, --quiet
+              Say nothing unless memory runs out
+
+          --dry-run
+              Print what would be done, and do nothing
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Examples:
+      lowtide run -- python train.py config/train_gpt2.py          nanoGPT: batch and flags are found
+      lowtide run -- torchrun --nproc_per_node=4 train.py          the whole group is started again
+      lowtide run -- python run_clm.py --per_device_train_batch_size 16 ...
+      lowtide run --rung '--bs={micro} --accum={accum}' -- python mine.py --bs 32
+      lowtide run --rung-env 'BATCH={micro} ACCUM={accum}' --batch 32 -- ./train.sh
+      lowtide run --config my.yaml --rung-config 'train.batch={micro} train.accum={accum}' -- python
+      mine.py my.yaml
+      lowtide run --resume-with '--init_from=resume' --checkpoint-glob 'out/ckpt.pt' -- python train.py
+      lowtide run --dry-run -- python train.py                     what would be done
+
+    Exit codes:
+      3    memory ran out, and no rung helped (or none is known)
+      126  the command cannot be run
+      127  the command is not there
+      2    bad input to lowtide itself
+      any other is the command's own; 128 + N where signal N ended it
+    ");
+    assert_eq!(stdout(&["help", "run"]), stdout(&["run", "--help"]));
+}
+
+#[test]
+fn help_on_the_doctor() {
+    assert_snapshot!(stdout(&["doctor", "--help"]), @r"
+    Say what this machine has for training, what looks wrong, and how to mend it.
+
+    Looks at GPUs and their driver, who holds their memory, PyTorch where it is installed (without
+    starting it), the allocator's environment, RAM, swap, the control group's limit, /dev/shm and the
+    limit of open files. Changes nothing.
+
+    Usage: lowtide doctor [OPTIONS]
+
+    Options:
+          --json
+              Print everything as JSON
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Examples:
+      lowtide doctor
+      lowtide doctor --json         the same for a program
+
+    Exit codes:
+      0    nothing looks wrong
+      1    something does; each has its mend
+    ");
+    assert_eq!(stdout(&["help", "doctor"]), stdout(&["doctor", "--help"]));
+}

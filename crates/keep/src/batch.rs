@@ -13,12 +13,15 @@ pub struct Batch {
     pub accum: u64,
 }
 
+/// More than any batch has, in samples or tokens.
+const LARGEST: u64 = 1 << 32;
+
 impl Batch {
-    /// A batch; `None` where a number is 0 or the product is too large.
+    /// A batch; `None` where a number is 0 or the product larger than any batch.
     #[must_use]
     pub fn new(micro: u64, accum: u64) -> Option<Self> {
-        let batch = Self { micro, accum };
-        (micro > 0 && accum > 0 && micro.checked_mul(accum).is_some()).then_some(batch)
+        let effective = micro.checked_mul(accum)?;
+        (1..=LARGEST).contains(&effective).then_some(Self { micro, accum })
     }
 
     /// The samples of a step, which every rung keeps.
@@ -37,18 +40,23 @@ impl Batch {
         let effective = self.effective();
         let group = if group > 0 && self.accum.is_multiple_of(group) { group } else { 1 };
         let mut rungs = vec![self];
-        let mut micro = self.micro / 2;
-        while micro > 0 {
-            let accum = effective / micro;
-            if effective.is_multiple_of(micro) && accum.is_multiple_of(group) {
-                rungs.push(Self { micro, accum });
-                micro /= 2;
-            } else {
-                micro -= 1;
+        let mut micro = self.micro;
+        for lower in divisors(effective / group).into_iter().rev() {
+            if lower <= micro / 2 {
+                micro = lower;
+                rungs.push(Self { micro, accum: effective / micro });
             }
         }
         rungs
     }
+}
+
+/// All divisors of a number that is not 0, the smallest first.
+fn divisors(number: u64) -> Vec<u64> {
+    let small: Vec<u64> = (1..).take_while(|it| it * it <= number).filter(|it| number.is_multiple_of(*it)).collect();
+    let large = small.iter().rev().map(|it| number / it).filter(|it| it * it > number);
+    let large: Vec<u64> = large.collect();
+    [small, large].concat()
 }
 
 impl fmt::Display for Batch {
@@ -90,7 +98,9 @@ mod tests {
 
     #[test]
     fn nothing_is_no_batch() {
-        assert_eq!((Batch::new(0, 4), Batch::new(4, 0), Batch::new(u64::MAX, 2)), (None, None, None));
+        assert_eq!((Batch::new(0, 4), Batch::new(4, 0)), (None, None));
+        assert_eq!((Batch::new(u64::MAX, 2), Batch::new(u64::MAX, 1)), (None, None));
+        assert!(Batch::new(4_294_967_291, 1).is_some_and(|prime| prime.rungs(1).len() == 2));
     }
 
     proptest! {

@@ -1,14 +1,28 @@
 //! What the last words of a command say: whether memory ran out, and at which step.
 //!
-//! [`last_words`] is the one place where text is judged.
+//! [`LastWords::of`] is the one place where text is judged. An out-of-memory error counts where the command ended by
+//! it; one that it got over does not. It got over it where an error of another kind follows, or where steps do.
+
+use std::collections::BTreeSet;
 
 use lowtide_core::Bytes;
 use lowtide_oom::{Certainty, Found, Oom, Place, scan};
 use memchr::memmem;
 
+use crate::tail::{Tail, Whose};
+
+/// What a command's output ends with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct LastWords {
+    /// The out-of-memory error that it ended with.
+    pub(crate) ran_out: Option<RanOut>,
+    /// Whether it ends with an error of another kind.
+    pub(crate) other_error: bool,
+}
+
 /// An out-of-memory error that a command ended with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LastWords {
+pub(crate) struct RanOut {
     oom: Oom,
     line: String,
 }
@@ -17,7 +31,7 @@ pub struct LastWords {
 const LONGEST_LINE: usize = 300;
 const TRACEBACK: &[u8] = b"Traceback (most recent call last)";
 /// Errors of those who wait for a process that ran out of memory.
-const CONSEQUENCES: [&str; 15] = [
+const CONSEQUENCES: [&str; 19] = [
     "ChildFailedError",
     "CalledProcessError",
     "BrokenPipe",
@@ -33,23 +47,64 @@ const CONSEQUENCES: [&str; 15] = [
     "ProcessRaisedException",
     "SystemExit",
     "DataLoader worker",
+    "Pin memory thread",
+    "BrokenProcessPool",
+    "SignalException",
+    "ray.exceptions",
 ];
+/// What stands above a traceback that does not end a command: it follows from the error before it, or is of a thread
+/// or an object's end.
+const ASIDE: [&str; 8] = [
+    "During handling of the above",
+    "was the direct cause",
+    "Exception ignored in",
+    "Exception in thread",
+    "Error in atexit",
+    "Error in sys.excepthook",
+    "Original Traceback",
+    "--- Logging error ---",
+];
+/// What a program holds back of its output until it ends, as Python does where that is no terminal: it comes after the
+/// error on another stream, and was said before it.
+const HELD_BACK: usize = 8 << 10;
+/// What a group says when one of its processes has ended: until then, others may have told of further steps.
+const GROUP_ENDED: [&str; 3] = ["ChildFailedError", "ProcessRaisedException", "ProcessExitedException"];
+/// More of them than come until the group ends.
+const STEPS_OF_OTHERS: usize = 20;
+/// An error that stands further from the end is not what a command ended with.
+const NEAR_THE_END: usize = 16 << 10;
 
 impl LastWords {
+    /// Judges what a command said.
+    pub(crate) fn of(tail: &Tail) -> Self {
+        let bytes = tail.bytes();
+        let found: Vec<Found> = scan(bytes).collect();
+        let sure = found.iter().rev().find(|found| found.oom.certainty >= Certainty::Likely);
+        let last = sure.or(found.last()).filter(|last| !got_over(tail, last));
+        let near = |said: &[u8]| ends_otherwise(&said[said.len().saturating_sub(NEAR_THE_END)..]);
+        Self {
+            other_error: last.is_none() && tail.since(0).iter().any(|(said, _)| near(said)),
+            ran_out: last.map(|last| {
+                let line = String::from_utf8_lossy(&bytes[last.range.clone()]);
+                RanOut { oom: last.oom.clone(), line: line.trim().chars().take(LONGEST_LINE).collect() }
+            }),
+        }
+    }
+}
+
+impl RanOut {
     /// Whether the text leaves no doubt, or little.
     pub(crate) fn says_so(&self) -> bool {
         self.oom.certainty >= Certainty::Likely
     }
 
     /// The line itself, cut where it is very long.
-    #[must_use]
-    pub fn line(&self) -> &str {
+    pub(crate) fn line(&self) -> &str {
         &self.line
     }
 
     /// What happened, in a sentence of figures.
-    #[must_use]
-    pub fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         let oom = &self.oom;
         let place = match (oom.place, oom.device) {
             (Place::Device, Some(device)) => format!("memory of GPU {device} ran out"),
@@ -70,32 +125,43 @@ impl LastWords {
     }
 }
 
-/// The out-of-memory error that a command's output ends with; `None` where it ended with something else.
-///
-/// An error that the command got over is none: where another traceback follows that is no consequence of it, the
-/// command ended by that one.
-#[must_use]
-pub fn last_words(tail: &[u8]) -> Option<LastWords> {
-    let found: Vec<Found> = scan(tail).collect();
-    let sure = found.iter().rev().find(|found| found.oom.certainty >= Certainty::Likely);
-    let last = sure.or(found.last())?;
-    if ends_otherwise(&tail[last.range.end..]) {
-        return None;
-    }
-    let line = String::from_utf8_lossy(&tail[last.range.clone()]);
-    Some(LastWords { oom: last.oom.clone(), line: line.trim().chars().take(LONGEST_LINE).collect() })
+/// Whether a command went on after an error.
+fn got_over(tail: &Tail, error: &Found) -> bool {
+    let (before, after) = tail.bytes().split_at(error.range.start);
+    let before = last_step(before);
+    let in_group = GROUP_ENDED.iter().any(|words| memmem::find(after, words.as_bytes()).is_some());
+    let by_others = if in_group { STEPS_OF_OTHERS } else { 1 };
+    tail.since(error.range.start).iter().any(|(said, whose)| {
+        let (errors, steps) = match whose {
+            Whose::Own => {
+                let rest = said.get(error.range.len()..).unwrap_or_default();
+                (rest, rest)
+            }
+            Whose::Other => (said.as_slice(), &said[..said.len().saturating_sub(HELD_BACK)]),
+        };
+        ends_otherwise(errors) || steps_beyond(steps, before) > by_others
+    })
 }
 
-/// Whether a text has a traceback of its own kind.
-fn ends_otherwise(rest: &[u8]) -> bool {
+/// How many steps beyond one a text tells of. A single one may be a bar that is drawn once more.
+fn steps_beyond(text: &[u8], before: Option<u64>) -> usize {
+    let further = lines(text).filter(|line| !line.starts_with(b"wandb:")).filter_map(told_step);
+    further.filter(|step| before.is_none_or(|before| *step > before)).collect::<BTreeSet<_>>().len()
+}
+
+/// Whether a text has a traceback that a command may have ended by.
+fn ends_otherwise(text: &[u8]) -> bool {
     let finder = memmem::Finder::new(TRACEBACK);
-    finder.find_iter(rest).any(|at| {
-        let before = String::from_utf8_lossy(&rest[at.saturating_sub(200)..at]);
-        let after = String::from_utf8_lossy(&rest[at + TRACEBACK.len()..]);
-        let chained = before.contains("During handling of the above") || before.contains("was the direct cause");
-        // The error stands in the first line that is not indented, after a rank's mark where there is one.
-        let error = after.lines().skip(1).map(unmarked).find(|line| !line.is_empty() && !line.starts_with([' ', '\t']));
-        !chained && error.is_none_or(|error| !CONSEQUENCES.iter().any(|word| error.contains(word)))
+    finder.find_iter(text).any(|at| {
+        let before = String::from_utf8_lossy(&text[at.saturating_sub(1000)..at]);
+        let after = String::from_utf8_lossy(&text[at + TRACEBACK.len()..]);
+        let mut above = before.rsplit('\n');
+        let (own, line) = (above.next(), above.find(|line| !unmarked(line).trim().is_empty()));
+        let aside = [own, line].into_iter().flatten().any(|line| ASIDE.iter().any(|word| line.contains(word)));
+        // The error is the first line that is not indented or in a frame, after a rank's mark where there is one.
+        let within = |line: &&str| line.is_empty() || line.starts_with([' ', '\t', '│', '╭', '╰', '❱']);
+        let error = after.lines().skip(1).map(unmarked).find(|line| !within(line));
+        !aside && error.is_none_or(|error| !CONSEQUENCES.iter().any(|word| error.contains(word)))
     })
 }
 
@@ -109,17 +175,18 @@ fn unmarked(line: &str) -> &str {
 }
 
 /// The last step that a command told of: `step 12`, `iter 12:`, `global_step=12`, or a progress bar's `12/500 [`.
-#[must_use]
-pub fn last_step(tail: &[u8]) -> Option<u64> {
+pub(crate) fn last_step(text: &[u8]) -> Option<u64> {
     const LINES: usize = 2000;
-    let lines = tail.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
-    lines.take(LINES).find_map(|line| {
-        let line = String::from_utf8_lossy(line).to_ascii_lowercase();
-        ["global_step", "iteration", "iter", "step"]
-            .iter()
-            .find_map(|word| after_word(&line, word))
-            .or_else(|| bar(&line))
-    })
+    lines(text).rev().take(LINES).find_map(told_step)
+}
+
+fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    text.split(|byte| matches!(byte, b'\n' | b'\r'))
+}
+
+fn told_step(line: &[u8]) -> Option<u64> {
+    let line = String::from_utf8_lossy(line).to_ascii_lowercase();
+    ["global_step", "iteration", "iter", "step"].iter().find_map(|word| after_word(&line, word)).or_else(|| bar(&line))
 }
 
 fn after_word(line: &str, word: &str) -> Option<u64> {
@@ -154,33 +221,92 @@ mod tests {
                        torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.14 GiB. \
                        GPU 0 has a total capacity of 11.69 GiB of which 2.68 GiB is free.\n";
 
+    const OTHER: &str = "Traceback (most recent call last):\n  File \"t.py\", line 9\nValueError: no such split\n";
+
     fn ran_out(text: &str) -> bool {
-        last_words(text.as_bytes()).is_some_and(|words| words.says_so())
+        LastWords::of(&Tail::from(text)).ran_out.is_some_and(|words| words.says_so())
     }
 
     #[test]
     fn figures_as_a_sentence() {
-        let words = last_words(OOM.as_bytes()).unwrap();
+        let words = LastWords::of(&Tail::from(OOM)).ran_out.unwrap();
         assert_eq!(words.sentence(), "memory of GPU 0 ran out: 6.14 GiB asked for, 2.68 GiB free, 11.69 GiB in all");
         assert!(words.line().starts_with("torch.OutOfMemoryError: CUDA"));
     }
 
     #[test]
     fn the_error_that_ended_it_counts() {
-        let other = "Traceback (most recent call last):\n  File \"t.py\", line 9\nValueError: no such split\n";
         let handler = "\nDuring handling of the above exception, another exception occurred:\n\n";
         let group = "Traceback (most recent call last):\n  File \"run.py\"\n\
                      torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n";
         let rank = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\"\n\
                     [rank1]: torch.distributed.DistBackendError: NCCL error\n";
+        let ignored = "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f>\n\
+                       Traceback (most recent call last):\n  File \"d.py\", line 2\n\
+                       AttributeError: 'NoneType' object has no attribute 'x'\n";
+        let thread = "Exception in thread Thread-3 (_monitor):\nTraceback (most recent call last):\n  File \"m.py\"\n\
+                      RuntimeError: cannot join current thread\n";
+        let framed = "╭──── Traceback (most recent call last) ────╮\n│ /t.py:3 in <module> │\n╰────╯\n\
+                      BrokenPipeError: [Errno 32] Broken pipe\n";
         assert!(ran_out(OOM));
-        assert!(ran_out(&format!("{other}{OOM}")));
-        assert!(!ran_out(&format!("{OOM}going on with less\n{other}")));
-        assert!(ran_out(&format!("{OOM}{handler}{other}")));
-        assert!(ran_out(&format!("{OOM}{group}")));
+        assert!(ran_out(&format!("{OTHER}{OOM}")));
+        assert!(!ran_out(&format!("{OOM}going on with less\n{OTHER}")));
+        assert!(ran_out(&format!("{OOM}{handler}{OTHER}")));
+        for aftermath in [group, rank, ignored, thread, framed, "terminate called without an active exception\n"] {
+            assert!(ran_out(&format!("{OOM}{aftermath}")), "{aftermath}");
+            assert!(!ran_out(&format!("{OOM}{aftermath}{OTHER}")), "{aftermath}");
+        }
         assert!(ran_out(&format!("{OOM}{rank}{group}")));
-        assert!(!ran_out(other));
+        assert!(!ran_out(OTHER));
         assert!(!ran_out(""));
+    }
+
+    #[test]
+    fn a_command_that_goes_on_got_over_it() {
+        let cases = [
+            ("step 4\n", "step 5\nstep 6\nerror: no space left\n", false),
+            ("", "iter 0: loss 3\niter 1: loss 2\nquota exceeded\n", false),
+            ("epoch 1\n", " 1%| | 1/500 [00:01<\r 1%| | 2/500 [00:01<\rKilled by the queue\n", false),
+            // A bar that is drawn once more, a step of another process, a summary of what was.
+            (" 3%|x | 12/500 [00:01<\r", "\r 3%|x | 12/500 [00:01<\n", true),
+            ("step 4\n", "step 5\n", true),
+            ("step 4\nstep 5\n", "wandb: step 8\nwandb: global_step 9\n", true),
+            ("step 4\n", "step 1\nstep 2\nstep 3\n", true),
+        ];
+        for (before, after, expected) in cases {
+            assert_eq!(ran_out(&format!("{before}{OOM}{after}")), expected, "{after}");
+        }
+    }
+
+    #[test]
+    fn others_of_a_group_take_some_steps_before_it_ends() {
+        let group = "Traceback (most recent call last):\n  File \"run.py\"\n\
+                     torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n";
+        let steps = |count: u32| (0..count).map(|step| format!("step {step}\n")).collect::<String>();
+        assert!(ran_out(&format!("{OOM}{}{group}", steps(10))));
+        assert!(!ran_out(&format!("{OOM}{}{group}", steps(100))));
+    }
+
+    #[test]
+    fn what_another_stream_held_back_was_said_before() {
+        const OUTPUT: usize = 1;
+        let steps = |count: usize| (0..count).map(|step| format!("step {step}\n")).collect::<String>();
+        let judged = |said: &str| {
+            let mut tail = Tail::from(OOM);
+            tail.take(OUTPUT, said.as_bytes());
+            LastWords::of(&tail).ran_out.is_some()
+        };
+        assert!(judged(&steps(300)));
+        assert!(!judged(&steps(3000)));
+        assert!(!judged(OTHER));
+    }
+
+    #[test]
+    fn an_error_of_another_kind_is_told_where_it_ended_the_command() {
+        let other = |text: &str| LastWords::of(&Tail::from(text)).other_error;
+        assert!(other(OTHER) && other(&format!("{OOM}going on\n{OTHER}")));
+        assert!(!other("") && !other(OOM));
+        assert!(!other(&format!("{OTHER}{}", "going on\n".repeat(4000))));
     }
 
     #[test]

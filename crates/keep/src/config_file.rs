@@ -27,7 +27,12 @@ impl Language {
 
     /// The number that a key has; of several assignments the last.
     pub(crate) fn number(self, text: &str, key: &str) -> Option<u64> {
-        product(&text[self.place(text, key)?])
+        product(self.value(text, key)?)
+    }
+
+    /// The value that a key has, as it is written.
+    pub(crate) fn value<'a>(self, text: &'a str, key: &str) -> Option<&'a str> {
+        Some(&text[self.place(text, key)?])
     }
 
     /// The text with another value for a key; `None` where the key is not there. Everything else stays as it is.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cause::LastWords;
+use crate::cause::{LastWords, RanOut};
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -15,6 +15,13 @@ pub enum End {
 }
 
 const SIGKILL: i32 = 9;
+
+impl Evidence {
+    /// Whether a kill was counted or named, not only likely.
+    const fn names_a_kill(self) -> bool {
+        matches!(self, Self::ControlGroup { .. } | Self::KernelLog { .. })
+    }
+}
 
 impl End {
     /// The exit code that a shell would show.
@@ -80,35 +87,39 @@ pub(crate) enum Asked {
 /// What an end means.
 ///
 /// Words of the command that tell of memory count where it failed. A SIGKILL counts where something shows that the
-/// kernel did it for memory; without that, it may have been anybody.
-pub(crate) fn judge(end: End, asked: Asked, words: Option<&LastWords>, evidence: Option<Evidence>) -> Outcome {
+/// kernel did it for memory; without that, it may have been anybody. So does a code of whoever waited for the process
+/// that was killed, where the kernel itself tells of the kill and nothing else of another error.
+pub(crate) fn judge(end: End, asked: Asked, words: &LastWords, evidence: Option<Evidence>) -> Outcome {
     if end == End::Code(0) {
         return Outcome::Finished;
     }
     if asked == Asked::Yes {
         return Outcome::Interrupted;
     }
-    let said = words.is_some_and(|words| words.says_so());
+    let said = words.ran_out.as_ref().is_some_and(RanOut::says_so);
     // Words such as `Killed` or `exitcode: -9` tell of a kill below the process that was started.
-    let killed = end.was_killed() || words.is_some();
-    if said || (killed && evidence.is_some()) { Outcome::OutOfMemory } else { Outcome::Failed }
+    let killed = end.was_killed() || words.ran_out.is_some();
+    let told_below = matches!(end, End::Code(_)) && !words.other_error && evidence.is_some_and(Evidence::names_a_kill);
+    if said || (killed && evidence.is_some()) || told_below { Outcome::OutOfMemory } else { Outcome::Failed }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cause::last_words;
+    use crate::tail::Tail;
 
     const EVIDENCE: Option<Evidence> = Some(Evidence::ControlGroup { kills: 1 });
+    const FULL: Option<Evidence> = Some(Evidence::NearTheLimit { held_bytes: 9, limit_bytes: 10 });
 
     fn judged(end: End, asked: Asked, text: &str, evidence: Option<Evidence>) -> Outcome {
-        judge(end, asked, last_words(text.as_bytes()).as_ref(), evidence)
+        judge(end, asked, &LastWords::of(&Tail::from(text)), evidence)
     }
 
     #[test]
     fn what_an_end_means() {
         use Asked::{No, Yes};
         use Outcome::{Failed, Finished, Interrupted, OutOfMemory};
+        const ERROR: &str = "Traceback (most recent call last):\n  File \"t.py\"\nValueError: no";
         const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.";
         let cases = [
             (End::Code(0), No, "", None, Finished),
@@ -117,8 +128,12 @@ mod tests {
             (End::Code(1), No, OOM, None, OutOfMemory),
             (End::Code(1), Yes, OOM, None, Interrupted),
             (End::Code(0), Yes, "", None, Finished),
-            (End::Code(1), No, "ValueError: no", None, Failed),
-            (End::Code(1), No, "ValueError: no", EVIDENCE, Failed),
+            (End::Code(1), No, ERROR, None, Failed),
+            (End::Code(1), No, ERROR, EVIDENCE, Failed),
+            // Whoever waited for the process that was killed says nothing.
+            (End::Code(1), No, "", EVIDENCE, OutOfMemory),
+            (End::Code(1), No, "", FULL, Failed),
+            (End::Signal(9), No, "", FULL, OutOfMemory),
             (End::Signal(9), No, "", None, Failed),
             (End::Signal(9), No, "", EVIDENCE, OutOfMemory),
             (End::Code(137), No, "", EVIDENCE, OutOfMemory),

@@ -36,6 +36,14 @@ pub enum KeepError {
         /// What was looked for.
         detail: String,
     },
+    /// A shell's script in one word, which would not get what is added to the command line.
+    #[error("`{shell}` does not give its script what stands after it: {script}")]
+    Deaf {
+        /// The shell and its option.
+        shell: String,
+        /// The script.
+        script: String,
+    },
     /// A configuration file that cannot be changed as a rung wants it.
     #[error("{}: {detail}", path.display())]
     Config {
@@ -81,9 +89,14 @@ impl KeepError {
                 Some("for example: --rung '--batch_size={micro} --gradient_accumulation_steps={accum}'")
             }
             Self::Batch { .. } => Some("say it with --batch N, and --accum M where gradients are accumulated"),
+            Self::Deaf { .. } => Some(
+                "put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take \"$@\"; \
+                 or use --rung-env",
+            ),
             Self::Config { .. } => Some("name keys as they stand in the file: --rung-config 'batch_size={micro}'"),
             Self::Stuck { .. } => Some("they wait inside the kernel, often for a driver; `ps` shows them in state D"),
-            Self::File { .. } | Self::System { .. } => None,
+            Self::File { .. } => Some("--out names another folder for logs"),
+            Self::System { .. } => None,
         }
     }
 

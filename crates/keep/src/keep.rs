@@ -1,24 +1,25 @@
 //! Keeps a command alive.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use lowtide_sensors::HostSampler;
 
-use crate::cause::{last_step, last_words};
+use crate::cause::{LastWords, RanOut, last_step};
 use crate::decision::{Bounds, Next, next};
 use crate::ending::judge;
 use crate::kernel_log::KernelLog;
+use crate::memory::Seen;
 use crate::supervise::{Ran, Supervisor};
 use crate::{Ending, Evidence, KeepError, Launch, Outcome, Plan, SCHEMA, Start, Story, Told};
 
 /// How a command is kept alive.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where logs and the story are written; made where it is not there.
+    /// The folder where logs and the story are written; it has no other run's.
     pub folder: PathBuf,
     /// How long processes have to end when they are told to.
     pub grace: Duration,
@@ -28,7 +29,7 @@ pub struct Options {
 
 /// The exit code for memory that ran out and no rung that helped.
 pub const OUT_OF_MEMORY: u8 = 3;
-const KERNEL_LOG: &str = "/dev/kmsg";
+const KERNEL_LOG: &str = "dev/kmsg";
 
 /// Runs a command to its end, starting it again when memory ran out.
 ///
@@ -39,37 +40,64 @@ const KERNEL_LOG: &str = "/dev/kmsg";
 ///
 /// The command cannot be started, the folder cannot be written, or processes do not end.
 pub fn keep(plan: &Plan, options: &Options, told: &mut dyn FnMut(&Told)) -> Result<Story, KeepError> {
-    let begun = (Instant::now(), SystemTime::now());
+    let begun = Instant::now();
+    let mut starts: Vec<Start> = Vec::new();
+    let (ending, error) = match start_on(plan, options, &mut starts, told) {
+        Ok(ending) => (ending, None),
+        // Nothing happened that could be told.
+        Err(error) if starts.is_empty() => return Err(error),
+        Err(error) => (Ending::Failed, Some(error)),
+    };
+    let mut story = story(plan, options, ending, starts, begun.elapsed());
+    if let Some(error) = &error {
+        story.exit_code = error.exit_code();
+    }
+    if let Err(error) = write_story(&options.folder, &story) {
+        told(&Told::NotWritten { error: &error });
+    }
+    told(&Told::Over { story: &story });
+    error.map_or(Ok(story), Err)
+}
+
+/// Starts a command, again and again, until there is a reason not to.
+fn start_on(
+    plan: &Plan,
+    options: &Options,
+    starts: &mut Vec<Start>,
+    told: &mut dyn FnMut(&Told),
+) -> Result<Ending, KeepError> {
+    let begun = SystemTime::now();
     let mut supervisor = Supervisor::new(options.grace)?;
     let bounds = Bounds { rungs: plan.rungs().len(), restarts: options.max_restarts, resumes: plan.resumes() };
-    let mut starts: Vec<Start> = Vec::new();
     let mut rung = 0;
-    let ending = loop {
-        let checkpoint = if starts.is_empty() { None } else { plan.checkpoint(begun.1) };
+    loop {
+        let checkpoint = if starts.is_empty() { None } else { plan.checkpoint(begun) };
         let launch = plan.launch(rung, &options.folder, checkpoint.as_deref())?;
         let batch = plan.rungs().get(rung).copied();
         if !starts.is_empty() {
-            told(&Told::Starting { number: starts.len() + 1, launch: &launch, batch });
+            let (number, checkpoint) = (starts.len() + 1, checkpoint.as_deref());
+            told(&Told::Starting { number, launch: &launch, batch, checkpoint });
         }
-        if let Some((path, text)) = &launch.file {
-            fs::write(path, text).map_err(|error| KeepError::File { path: path.clone(), error })?;
+        if let Some(copy) = &launch.copy {
+            fs::write(&copy.path, &copy.text).map_err(|error| KeepError::File { path: copy.path.clone(), error })?;
         }
         let log = options.folder.join(format!("start-{}.log", starts.len() + 1));
-        let mut surroundings = Outside::look();
-        let ran = supervisor.run(&launch, &log, told)?;
-        let evidence = surroundings.evidence(&ran);
+        let file = match File::create_new(&log) {
+            // Nothing is lost yet. Later, a full disk costs the log alone.
+            Err(error) if starts.is_empty() => return Err(KeepError::File { path: log, error }),
+            file => file,
+        };
+        let mut surroundings = Outside::look(Path::new("/"));
+        let ran = supervisor.run(&launch, file, told)?;
+        let evidence = surroundings.evidence(&ran.seen);
         let start = Start { rung, batch, resumed_from: checkpoint.map(shown), ..start(&launch, &log, ran, evidence) };
         told(&Told::Ended { start: &start });
         starts.push(start);
-        match next(&starts, bounds) {
-            Next::Stop(ending) => break ending,
+        match next(starts, bounds) {
+            Next::Stop(ending) => return Ok(ending),
             Next::Again { rung: lower } => rung = lower,
         }
-    };
-    let story = story(plan, options, ending, starts, begun.0.elapsed());
-    write_story(&options.folder, &story)?;
-    told(&Told::Over { story: &story });
-    Ok(story)
+    }
 }
 
 /// Makes a new folder below `parent`: the name with the first number that is free.
@@ -102,34 +130,32 @@ struct Outside {
 }
 
 impl Outside {
-    fn look() -> Self {
-        let mut host = HostSampler::new(PathBuf::from("/"));
+    /// `root` is where `proc`, `sys` and `dev` are, usually `/`.
+    fn look(root: &Path) -> Self {
+        let mut host = HostSampler::new(root.to_owned());
         let kills = host.oom_kills().ok();
-        Self { host, kills, log: KernelLog::at_end(Path::new(KERNEL_LOG)) }
+        Self { host, kills, log: KernelLog::at_end(&root.join(KERNEL_LOG)) }
     }
 
-    fn evidence(&mut self, ran: &Ran) -> Option<Evidence> {
+    fn evidence(&mut self, seen: &Seen) -> Option<Evidence> {
         let kills = self.kills.zip(self.host.oom_kills().ok()).map_or(0, |(before, now)| now.saturating_sub(before));
         if kills > 0 {
             return Some(Evidence::ControlGroup { kills });
         }
-        match self.log.killed(&ran.seen.pids) {
+        match self.log.killed(&seen.pids) {
             Some(pid) => Some(Evidence::KernelLog { pid }),
-            None => ran.seen.full,
+            None => seen.full(),
         }
     }
 }
 
 fn start(launch: &Launch, log: &Path, ran: Ran, evidence: Option<Evidence>) -> Start {
-    let words = last_words(&ran.tail);
-    let outcome = judge(ran.end, ran.asked, words.as_ref(), evidence);
-    let words = words.filter(|_| outcome == Outcome::OutOfMemory);
+    let words = LastWords::of(&ran.tail);
+    let outcome = judge(ran.end, ran.asked, &words, evidence);
+    let words = words.ran_out.filter(|_| matches!(outcome, Outcome::OutOfMemory | Outcome::Failed));
     let evidence = evidence.filter(|_| outcome == Outcome::OutOfMemory);
     let by_kernel = || "memory of the machine ran out: the kernel ended a process of the command".to_owned();
-    let cause = match &words {
-        Some(words) => Some(words.sentence()),
-        None => (outcome == Outcome::OutOfMemory).then(by_kernel),
-    };
+    let cause = (outcome == Outcome::OutOfMemory).then(|| words.as_ref().map_or_else(by_kernel, RanOut::sentence));
     Start {
         rung: 0,
         batch: None,
@@ -149,7 +175,7 @@ fn start(launch: &Launch, log: &Path, ran: Ran, evidence: Option<Evidence>) -> S
         cause,
         line: words.map(|words| words.line().to_owned()),
         evidence,
-        step: last_step(&ran.tail),
+        step: last_step(ran.tail.bytes()),
         peak: ran.seen.peak,
     }
 }
@@ -168,7 +194,7 @@ fn story(plan: &Plan, options: &Options, ending: Ending, starts: Vec<Start>, tim
         ending,
         exit_code,
         restarts: starts.len().saturating_sub(1),
-        effective_batch: plan.rungs().first().map(|batch| batch.effective()),
+        effective_batch: plan.effective_batch(),
         seconds: time.as_secs_f64(),
         starts,
     }
@@ -182,4 +208,62 @@ fn write_story(folder: &Path, story: &Story) -> Result<(), KeepError> {
 
 fn shown(text: impl Into<OsString>) -> String {
     text.into().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine of control groups of version 2, as its files tell.
+    struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        fn new(group: &str) -> Self {
+            let machine = Self(tempfile::tempdir().unwrap());
+            machine
+                .file("proc/self/mountinfo", "30 1 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n");
+            machine.file("proc/self/cgroup", &format!("0::{group}\n"));
+            machine.file("dev/kmsg", "");
+            machine
+        }
+
+        fn file(&self, place: &str, text: &str) {
+            let path = self.0.path().join(place);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        /// `memory.events` counts what is below a group too, `memory.events.local` does not.
+        fn kills(&self, group: &str, with_below: u64, own: u64) {
+            let text = |kills| format!("low 0\nhigh 0\nmax 41\noom 5\noom_kill {kills}\noom_group_kill 0\n");
+            self.file(&format!("sys/fs/cgroup{group}/memory.events"), &text(with_below));
+            self.file(&format!("sys/fs/cgroup{group}/memory.events.local"), &text(own));
+        }
+    }
+
+    #[test]
+    fn kills_since_a_start_are_evidence() {
+        let machine = Machine::new("/system.slice/job.scope");
+        machine.kills("/system.slice", 9, 0);
+        machine.kills("/system.slice/job.scope", 2, 2);
+        let mut outside = Outside::look(machine.0.path());
+        assert_eq!(outside.evidence(&Seen::default()), None);
+        // In a group that the command made for itself, as a container's does.
+        machine.kills("/system.slice/job.scope", 3, 2);
+        assert_eq!(outside.evidence(&Seen::default()), Some(Evidence::ControlGroup { kills: 1 }));
+        // Those of others, above and beside, are none.
+        let mut outside = Outside::look(machine.0.path());
+        machine.kills("/system.slice", 12, 0);
+        assert_eq!(outside.evidence(&Seen::default()), None);
+    }
+
+    #[test]
+    fn without_a_count_the_kernels_log_is_read() {
+        let machine = Machine::new("/");
+        let mut outside = Outside::look(machine.0.path());
+        machine.file("dev/kmsg", "3,1,2,-;Out of memory: Killed process 8 (python3) total-vm:9kB, anon-rss:8kB\n");
+        let seen = Seen { pids: vec![7, 8], ..Seen::default() };
+        assert_eq!(outside.evidence(&seen), Some(Evidence::KernelLog { pid: 8 }));
+        assert_eq!(Outside::look(Path::new("/none")).evidence(&seen), None);
+    }
 }

@@ -10,38 +10,44 @@
 //! [`Told`]. It knows no LibTorch and nothing of what the command computes.
 //!
 //! **Where to start reading.** `keep.rs` is the loop. What it decides is pure: `ending.rs` (was it memory?),
-//! `decision.rs` (what next?), `plan.rs`, `template.rs`, `preset.rs`, `cause.rs`. What touches the system is in
-//! `supervise.rs` (processes and signals), `passing.rs` (output), `terminal.rs`, `memory.rs` and `kernel_log.rs`.
+//! `decision.rs` (what next?), `plan.rs`, `recipe.rs`, `template.rs`, `preset.rs`, `launcher.rs`,
+//! `cause.rs`. What touches the system is in `supervise.rs` (one start), `attend.rs` (signals, patience, what is left),
+//! `passing.rs` (output), `terminal.rs`, `checkpoint.rs`, `memory.rs` and `kernel_log.rs`.
 
+mod attend;
 mod batch;
 mod cause;
+mod checkpoint;
 mod config_file;
 mod decision;
 mod ending;
 mod error;
 mod keep;
 mod kernel_log;
+mod launcher;
 mod log;
 mod memory;
 mod passing;
 mod plan;
 mod preset;
+mod recipe;
+mod shell;
 mod story;
 mod supervise;
+mod tail;
 mod template;
 mod terminal;
 mod told;
 mod words;
 
 pub use batch::Batch;
-pub use cause::{LastWords, last_step, last_words};
 pub use decision::Ending;
 pub use ending::{End, Evidence, Outcome};
 pub use error::KeepError;
 pub use keep::{OUT_OF_MEMORY, Options, keep, new_folder};
 pub use memory::{CardPeak, Peak};
-pub use plan::{Launch, Plan, Request};
-pub use preset::{Preset, Surroundings, group};
+pub use plan::{ConfigCopy, Launch, Plan, Request};
+pub use preset::{Preset, Surroundings};
 pub use story::{SCHEMA, Start, Story};
 pub use template::Template;
 pub use told::Told;

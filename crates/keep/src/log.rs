@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-/// What is kept of the end, for a look at the last words.
-const TAIL: usize = 256 << 10;
+use crate::tail::Tail;
+
 /// A line that is longer than this is not held back to be written whole.
 const LONGEST_LINE: usize = 64 << 10;
 
@@ -13,17 +13,22 @@ const LONGEST_LINE: usize = 64 << 10;
 pub(crate) struct Log {
     file: Option<File>,
     refused: Option<io::Error>,
-    tail: Vec<u8>,
+    tail: Tail,
     bytes: u64,
 }
 
 impl Log {
-    pub(crate) fn new(file: File) -> Self {
-        Self { file: Some(file), refused: None, tail: Vec::new(), bytes: 0 }
+    /// Without a file, the reason why there is none.
+    pub(crate) fn new(file: io::Result<File>) -> Self {
+        let (file, refused) = match file {
+            Ok(file) => (Some(file), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self { file, refused, tail: Tail::default(), bytes: 0 }
     }
 
-    /// Takes some bytes. A file that takes no more, as on a full disk, is given up; the command goes on.
-    pub(crate) fn take(&mut self, bytes: &[u8]) {
+    /// Takes some bytes of a stream. A file that takes no more, as on a full disk, is given up; the command goes on.
+    pub(crate) fn take(&mut self, stream: usize, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if let Some(file) = &mut self.file
             && let Err(error) = file.write_all(bytes)
@@ -31,16 +36,11 @@ impl Log {
             self.refused = Some(error);
             self.file = None;
         }
-        let last = &bytes[bytes.len().saturating_sub(TAIL)..];
-        if self.tail.len() + last.len() > 2 * TAIL {
-            let keep = TAIL - last.len().min(TAIL);
-            self.tail.drain(..self.tail.len().saturating_sub(keep));
-        }
-        self.tail.extend_from_slice(last);
+        self.tail.take(stream, bytes);
     }
 
-    /// The end of what came, at least its last 256 KiB.
-    pub(crate) fn tail(&self) -> &[u8] {
+    /// The end of what came.
+    pub(crate) const fn tail(&self) -> &Tail {
         &self.tail
     }
 
@@ -99,18 +99,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_is_bounded_and_ends_as_the_output_does() {
-        let mut log = Log::new(tempfile::tempfile().unwrap());
-        let mut all = Vec::new();
-        for size in [10, TAIL, 3, 2 * TAIL + 7, TAIL - 1, 1, TAIL / 2, TAIL / 2, TAIL] {
-            let piece: Vec<u8> = (0..size).map(|index| (index * 7 + size) as u8).collect();
-            log.take(&piece);
-            all.extend(piece);
-            assert!(log.tail().len() <= 2 * TAIL);
-            assert!(log.tail().len() >= TAIL.min(all.len()), "{} of {}", log.tail().len(), all.len());
-            assert!(all.ends_with(log.tail()));
-        }
-        assert_eq!(log.bytes(), all.len() as u64);
+    fn without_a_file_the_end_is_kept_and_the_reason() {
+        let mut log = Log::new(Err(io::ErrorKind::StorageFull.into()));
+        log.take(0, b"words");
+        assert_eq!((log.tail().bytes(), log.bytes()), (&b"words"[..], 5));
+        assert_eq!(log.refused().map(io::Error::kind), Some(io::ErrorKind::StorageFull));
     }
 
     #[test]

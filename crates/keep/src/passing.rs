@@ -10,13 +10,13 @@ pub(crate) const PIPE: usize = 1 << 20;
 /// What is moved at once: little enough to be in the processor's cache when it is written, twice.
 const BUFFER: usize = 128 << 10;
 
-/// Copies until the other side is closed.
+/// Copies a stream until the other side is closed.
 ///
 /// Where nobody takes the output any more, copying ends: the command's next write then fails, as it would without us.
-pub(crate) fn pass(mut from: impl Read, mut to: impl Write, log: &Mutex<Log>) {
+pub(crate) fn pass(stream: usize, mut from: impl Read, mut to: impl Write, log: &Mutex<Log>) {
     let mut buffer = vec![0; BUFFER];
     let mut lines = WholeLines::default();
-    let note = |bytes: &[u8]| log.lock().unwrap_or_else(PoisonError::into_inner).take(bytes);
+    let note = |bytes: &[u8]| log.lock().unwrap_or_else(PoisonError::into_inner).take(stream, bytes);
     loop {
         let size = match from.read(&mut buffer) {
             Ok(0) => break,
@@ -67,17 +67,17 @@ mod tests {
     #[test]
     fn what_passes_is_the_same_in_both_places() {
         let text = "a line\nand another".repeat(200_000);
-        let log = Mutex::new(Log::new(tempfile::tempfile().unwrap()));
+        let log = Mutex::new(Log::new(tempfile::tempfile()));
         let mut to = Vec::new();
-        pass(text.as_bytes(), &mut to, &log);
+        pass(0, text.as_bytes(), &mut to, &log);
         assert_eq!(to, text.as_bytes());
         assert_eq!(log.lock().unwrap().bytes(), text.len() as u64);
     }
 
     #[test]
     fn it_ends_where_nobody_listens() {
-        let log = Mutex::new(Log::new(tempfile::tempfile().unwrap()));
-        pass(io::repeat(b'y'), Closed, &log);
+        let log = Mutex::new(Log::new(tempfile::tempfile()));
+        pass(0, io::repeat(b'y'), Closed, &log);
         assert!(log.lock().unwrap().bytes() > 0);
     }
 }

@@ -1,12 +1,15 @@
 //! What is to be run: the command of each rung, its environment, and how it goes on from a checkpoint.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::config_file::Language;
-use crate::preset::{group, number, script};
-use crate::template::{Values, current};
+use crate::checkpoint::newest;
+use crate::launcher::group;
+use crate::preset::script;
+use crate::recipe::Recipe;
+use crate::shell::deaf_script;
+use crate::template::Values;
 use crate::{Batch, KeepError, Preset, Surroundings, Template};
 
 /// What was asked for.
@@ -44,23 +47,6 @@ pub struct Plan {
     resume: Option<(Template, String)>,
 }
 
-/// What a rung changes.
-#[derive(Debug, Clone, Default)]
-struct Recipe {
-    words: Option<Template>,
-    environment: Option<Template>,
-    config: Option<Config>,
-}
-
-/// A configuration file that a rung changes: a copy is changed, and the command gets the copy.
-#[derive(Debug, Clone)]
-struct Config {
-    path: PathBuf,
-    language: Language,
-    text: String,
-    template: Template,
-}
-
 /// One start of the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
@@ -68,8 +54,21 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// Variables besides those that are there.
     pub environment: Vec<(OsString, OsString)>,
-    /// The configuration file to be written first.
-    pub file: Option<(PathBuf, String)>,
+    /// The copy of a configuration file to be written first.
+    pub copy: Option<ConfigCopy>,
+}
+
+/// A copy of a configuration file with other values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigCopy {
+    /// Where it is written.
+    pub path: PathBuf,
+    /// What it is a copy of.
+    pub original: PathBuf,
+    /// Its text.
+    pub text: String,
+    /// What is different, as `key=value`.
+    pub changes: Vec<String>,
 }
 
 /// The variable by which PyTorch's allocator is told to grow its segments instead of leaving gaps between them.
@@ -96,6 +95,11 @@ impl Plan {
             _ => recipe,
         };
         recipe.keeps_the_batch(&request)?;
+        if (recipe.words.is_some() || request.resume_with.is_some())
+            && let Some(script) = deaf_script(&request.command)
+        {
+            return Err(KeepError::Deaf { shell: script.shell, script: script.text });
+        }
         let group = group(&request.command, around);
         let batch = batch(&request, &recipe, preset, around);
         let rungs = match batch {
@@ -107,7 +111,10 @@ impl Plan {
         let chosen = ALLOCATOR_CHOSEN.iter().any(|name| (around.variable)(name).is_some());
         let environment = if chosen { Vec::new() } else { vec![(ALLOCATOR.0.into(), ALLOCATOR.1.into())] };
         let resume = resume(&request)?;
-        Ok(Self { command: request.command, environment, preset, group, recipe, rungs, resume })
+        let plan = Self { command: request.command, environment, preset, group, recipe, rungs, resume };
+        // What cannot be changed is better known before memory runs out than after.
+        plan.launch(plan.rungs.len().saturating_sub(1), Path::new(""), None)?;
+        Ok(plan)
     }
 
     /// The command as it was given.
@@ -134,6 +141,23 @@ impl Plan {
         &self.rungs
     }
 
+    /// The samples of a step, of all processes together. Where a template of the user's own runs in a group, it is not
+    /// known who shares what, and the product stands for it.
+    #[must_use]
+    pub fn effective_batch(&self) -> Option<u64> {
+        let each = self.rungs.first()?.effective();
+        match self.preset {
+            Some(preset) if !preset.shares_accumulation() => each.checked_mul(self.group),
+            _ => Some(each),
+        }
+    }
+
+    /// How a restart goes on, and from which checkpoints, where it is known.
+    #[must_use]
+    pub fn resume(&self) -> Option<(String, &str)> {
+        self.resume.as_ref().map(|(template, pattern)| (template.to_string(), pattern.as_str()))
+    }
+
     /// Variables that every start gets besides those that are there.
     #[must_use]
     pub fn environment(&self) -> &[(OsString, OsString)] {
@@ -157,15 +181,11 @@ impl Plan {
         if name.trim_matches(['.', '-']).is_empty() { "run".to_owned() } else { name }
     }
 
-    /// The newest checkpoint that was written since a moment, where it is known how to go on from one. An older one
-    /// is another run's.
+    /// The newest whole checkpoint that was written since a moment, where it is known how to go on from one.
     #[must_use]
     pub fn checkpoint(&self, since: SystemTime) -> Option<PathBuf> {
         let (_, pattern) = self.resume.as_ref()?;
-        let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
-        let found = glob::glob(pattern).ok()?.flatten();
-        let found = found.filter_map(|path| Some((written(&path)?, path))).filter(|(time, _)| *time >= since);
-        found.max().map(|(_, path)| path)
+        newest(pattern, since)
     }
 
     /// The start of a rung. The first rung is the command as it was given.
@@ -174,7 +194,7 @@ impl Plan {
     ///
     /// The configuration file has no such key.
     pub fn launch(&self, rung: usize, folder: &Path, checkpoint: Option<&Path>) -> Result<Launch, KeepError> {
-        let mut launch = Launch { command: self.command.clone(), environment: self.environment.clone(), file: None };
+        let mut launch = Launch { command: self.command.clone(), environment: self.environment.clone(), copy: None };
         if rung > 0
             && let Some(batch) = self.rungs.get(rung)
         {
@@ -189,97 +209,6 @@ impl Plan {
     }
 }
 
-impl Recipe {
-    fn read(request: &Request, around: &Surroundings<'_>) -> Result<Self, KeepError> {
-        let words = request.rung.as_deref().map(Template::read).transpose()?;
-        let environment = request.rung_environment.as_deref().map(named).transpose()?;
-        let config = match &request.rung_config {
-            Some((path, template)) => {
-                let wrong = |detail: &str| KeepError::Config { path: path.clone(), detail: detail.to_owned() };
-                let language = Language::of(path).ok_or_else(|| wrong("neither .py nor .yaml nor .json"))?;
-                let text = (around.read)(path).ok_or_else(|| wrong("cannot be read"))?;
-                if !request.command.iter().any(|word| mentions(word, path)) {
-                    return Err(wrong("the command line does not name this file"));
-                }
-                Some(Config { path: path.clone(), language, text, template: named(template)? })
-            }
-            None => None,
-        };
-        Ok(Self { words, environment, config })
-    }
-
-    fn templates(&self) -> impl Iterator<Item = &Template> {
-        [&self.words, &self.environment]
-            .into_iter()
-            .flatten()
-            .chain(self.config.as_ref().map(|config| &config.template))
-    }
-
-    /// A smaller micro-batch without more accumulation would be another training.
-    fn keeps_the_batch(&self, request: &Request) -> Result<(), KeepError> {
-        let has = |place: &str| self.templates().any(|template| template.has(place));
-        let missing = ["{micro}", "{accum}"].into_iter().find(|place| !has(place));
-        match missing {
-            Some(place) if self.templates().next().is_some() => {
-                let given = [&request.rung, &request.rung_environment].into_iter().flatten().cloned();
-                let given = given.chain(request.rung_config.as_ref().map(|(_, template)| template.clone()));
-                let detail = format!("{place} is missing, without which the effective batch would change");
-                Err(KeepError::Template { template: given.collect::<Vec<_>>().join(" "), detail })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The number that stands where a rung will put another.
-    fn number(&self, place: &str, command: &[OsString], around: &Surroundings<'_>) -> Option<u64> {
-        let typed = || current(command, self.words.as_ref()?.key_of(place)?).and_then(number);
-        let set = || number(&(around.variable)(self.environment.as_ref()?.key_of(place)?)?);
-        let filed = || {
-            let config = self.config.as_ref()?;
-            config.language.number(&config.text, config.template.key_of(place)?)
-        };
-        typed().or_else(set).or_else(filed)
-    }
-
-    fn change(&self, launch: &mut Launch, values: Values<'_>, copy: &Path) -> Result<(), KeepError> {
-        if let Some(template) = &self.words {
-            launch.command = template.applied(&launch.command, values);
-        }
-        if let Some(template) = &self.environment {
-            launch.environment.extend(template.named(values).into_iter().map(|(name, value)| (name.into(), value)));
-        }
-        if let Some(config) = &self.config {
-            let mut text = config.text.clone();
-            for (key, value) in config.template.named(values) {
-                text = config
-                    .language
-                    .changed(&text, &key, &value.to_string_lossy())
-                    .ok_or_else(|| KeepError::Config { path: config.path.clone(), detail: format!("has no {key}") })?;
-            }
-            let copy = copy.with_extension(config.path.extension().unwrap_or_default());
-            for word in &mut launch.command {
-                if mentions(word, &config.path) {
-                    *word = instead(word, &config.path, &copy);
-                }
-            }
-            launch.file = Some((copy, text));
-        }
-        Ok(())
-    }
-}
-
-/// A template of `NAME=value` alone.
-fn named(text: &str) -> Result<Template, KeepError> {
-    let template = Template::read(text)?;
-    match template.not_named() {
-        Some(word) => {
-            let detail = format!("{word} is no NAME=value");
-            Err(KeepError::Template { template: text.to_owned(), detail })
-        }
-        None => Ok(template),
-    }
-}
-
 /// The batch of the command as it was given.
 fn batch(
     request: &Request,
@@ -291,9 +220,12 @@ fn batch(
         return Err(KeepError::Batch { detail: "it says nothing of a batch".to_owned() });
     }
     let known = preset.map_or([None, None], |preset| preset.numbers(&request.command, around));
-    let there = |place: &str| recipe.number(place, &request.command, around);
-    let micro = request.micro.or_else(|| there("{micro}")).or(known[0]);
-    let accum = request.accum.or_else(|| there("{accum}")).or(known[1]);
+    let there = |given: Option<u64>, place: &str| match given {
+        Some(number) => Ok(Some(number)),
+        None => recipe.number(place, &request.command, around),
+    };
+    let micro = there(request.micro, "{micro}")?.or(known[0]);
+    let accum = there(request.accum, "{accum}")?.or(known[1]);
     let keys: Vec<&str> = recipe.templates().filter_map(|template| template.key_of("{micro}")).collect();
     let Some(micro) = micro else {
         return Err(KeepError::Batch { detail: format!("{} is not set", keys.join(" ")) });
@@ -314,20 +246,6 @@ fn resume(request: &Request) -> Result<Option<(Template, String)>, KeepError> {
     };
     glob::Pattern::new(pattern).map_err(|error| wrong(format!("--checkpoint-glob {pattern}: {error}")))?;
     Ok(Some((template, pattern.clone())))
-}
-
-/// Whether a word names a file, alone or as the value of a setting.
-fn mentions(word: &OsStr, path: &Path) -> bool {
-    let word = word.as_encoded_bytes();
-    let path = path.as_os_str().as_encoded_bytes();
-    word == path || word.strip_suffix(path).is_some_and(|before| before.ends_with(b"="))
-}
-
-fn instead(word: &OsStr, path: &Path, copy: &Path) -> OsString {
-    let length = word.len() - path.as_os_str().len();
-    let mut changed = OsString::from(String::from_utf8_lossy(&word.as_encoded_bytes()[..length]).into_owned());
-    changed.push(copy);
-    changed
 }
 
 #[cfg(test)]
@@ -395,34 +313,49 @@ mod tests {
     fn a_copy_of_the_configuration_is_changed() {
         let template = "data.batch_size={micro} trainer.accumulate={accum}".to_owned();
         let config = Some((PathBuf::from("fit.yaml"), template));
-        let plan = made(Request { rung_config: config, ..request("t fit --config=fit.yaml") }).unwrap();
+        let plan = made(Request { rung_config: config, ..request("t fit --config=./fit.yaml") }).unwrap();
         let launch = plan.launch(2, Path::new("runs/t-1"), None).unwrap();
         assert_eq!(quoted(&launch.command), "t fit --config=runs/t-1/rung-2.yaml");
         let text = "data:\n  batch_size: 2\ntrainer:\n  accumulate: 8\n".to_owned();
-        assert_eq!(launch.file, Some((PathBuf::from("runs/t-1/rung-2.yaml"), text)));
+        let copy = launch.copy.unwrap();
+        assert_eq!((copy.path, copy.text), (PathBuf::from("runs/t-1/rung-2.yaml"), text));
+        assert_eq!(copy.changes, ["data.batch_size=2", "trainer.accumulate=8"]);
     }
 
     #[test]
-    fn a_checkpoint_is_taken_only_if_this_run_wrote_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = |name: &str| folder.path().join(name);
-        let checkpoints = Some(place("*.pt").display().to_string());
+    fn a_restart_goes_on_from_a_checkpoint() {
         let resume_with = Some("--init_from=resume --from {checkpoint}".to_owned());
+        let checkpoints = Some("out/*.pt".to_owned());
         let plan = made(Request { resume_with, checkpoints, ..request("t --init_from=scratch") }).unwrap();
-        let begun = SystemTime::now();
-        let written = |name: &str, seconds: i64| {
-            let file = std::fs::File::create(place(name)).unwrap();
-            let offset = std::time::Duration::from_secs(seconds.unsigned_abs());
-            file.set_modified(if seconds < 0 { begun - offset } else { begun + offset }).unwrap();
-        };
-        written("old.pt", -10);
-        assert_eq!(plan.checkpoint(begun), None);
-        written("a.pt", 20);
-        written("b.pt", 10);
-        let newest = plan.checkpoint(begun).unwrap();
-        assert_eq!(newest, place("a.pt"));
         let launch = plan.launch(0, Path::new("f"), Some(Path::new("a.pt"))).unwrap();
         assert_eq!(quoted(&launch.command), "t --init_from=resume --from a.pt");
+    }
+
+    #[test]
+    fn a_script_in_one_word_cannot_be_changed() {
+        let rung = Some("--bs={micro} --acc={accum}".to_owned());
+        let told = |command: &str| {
+            let request = Request { rung: rung.clone(), micro: Some(4), ..request(command) };
+            made(request).map(|plan| rungs(&plan).len()).map_err(|error| error.to_string())
+        };
+        let deaf = "`bash -c` does not give its script what stands after it: python t.py";
+        assert_eq!(told("bash -c 'python t.py'"), Err(deaf.to_owned()));
+        assert_eq!(told("nice bash -ec 'python t.py' x"), Err(deaf.replace("-c", "-ec")));
+        assert_eq!(told("bash -c 'python t.py \"$@\"' x"), Ok(3));
+        assert_eq!(told("bash train.sh"), Ok(3));
+        let environment = Some("BS={micro} ACC={accum}".to_owned());
+        let plan = Request { rung_environment: environment, micro: Some(4), ..request("sh -c 'python t.py'") };
+        assert_eq!(rungs(&made(plan).unwrap()).len(), 3);
+    }
+
+    #[test]
+    fn the_effective_batch_of_a_group() {
+        let effective = |command: &str| made(request(command)).unwrap().effective_batch();
+        assert_eq!(effective("python train.py"), Some(60));
+        // nanoGPT shares its accumulation out, others do not.
+        assert_eq!(effective("torchrun --nproc_per_node=5 train.py"), Some(60));
+        assert_eq!(effective("torchrun --nproc_per_node=4 x.py --per_device_train_batch_size=8"), Some(32));
+        assert_eq!(effective("t"), None);
     }
 
     #[test]
@@ -442,11 +375,16 @@ mod tests {
             "template `--bs={micro}`: {accum} is missing, without which the effective batch would change"
         );
         assert_eq!(told(rung("--bs={micro} --a={accum}")), "the batch of this command is not known: --bs is not set");
+        let odd = Request { rung: Some("--bs={micro} --a={accum}".to_owned()), ..request("t --bs=eight") };
+        assert_eq!(told(odd), "the batch of this command is not known: --bs is `eight`, which is no number");
         let zero = Request { micro: Some(0), ..rung("--bs={micro} --a={accum}") };
         assert_eq!(told(zero), "the batch of this command is not known: 0 x 1 is no batch");
         let config = |file: &str| Request { rung_config: Some((file.into(), "x={micro}".to_owned())), ..request("t") };
         assert_eq!(told(config("a.txt")), "a.txt: neither .py nor .yaml nor .json");
         assert_eq!(told(config("fit.yaml")), "fit.yaml: the command line does not name this file");
+        let keys = Some((PathBuf::from("fit.yaml"), "data.bs={micro} trainer.accumulate={accum}".to_owned()));
+        let missing = Request { rung_config: keys, micro: Some(4), ..request("t fit.yaml") };
+        assert_eq!(told(missing), "fit.yaml: has no data.bs");
         let resume = Request { resume_with: Some("--resume".to_owned()), ..request("t") };
         assert_eq!(told(resume), "template `--resume`: --checkpoint-glob must say where checkpoints are");
     }

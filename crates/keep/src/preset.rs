@@ -88,12 +88,12 @@ impl Preset {
 
     /// The micro-batch and accumulation of a command line, as far as they are said anywhere.
     pub(crate) fn numbers(self, command: &[OsString], around: &Surroundings<'_>) -> [Option<u64>; 2] {
-        let said = self.keys().map(|key| {
-            let typed = current(command, key).and_then(number);
-            typed.or_else(|| self.in_files(command, key.trim_start_matches('-'), around))
-        });
         let [micro, accum] = self.defaults();
-        [said[0].or(micro), said[1].or(accum)]
+        let [micro_key, accum_key] = self.keys();
+        [(micro_key, micro), (accum_key, accum)].map(|(key, default)| match current(command, key) {
+            Some(typed) => number(typed),
+            None => self.in_files(command, key.trim_start_matches('-'), around).or(default),
+        })
     }
 
     /// A number in the files that a command line names; those named later count.
@@ -118,34 +118,11 @@ pub(crate) fn script(command: &[OsString]) -> Option<&Path> {
     command.iter().find(|word| is_python(word)).map(Path::new)
 }
 
-/// The number of processes that a launcher starts on this and all other machines; 1 where there is no launcher.
-#[must_use]
-pub fn group(command: &[OsString], around: &Surroundings<'_>) -> u64 {
-    let position = command.iter().position(|word| {
-        let name = Path::new(word).file_name().unwrap_or_default();
-        name == "torchrun" || name == "torch.distributed.run" || name == "torch.distributed.launch"
-    });
-    let Some(position) = position else { return 1 };
-    // What stands after the script is the script's.
-    let own = &command[position..];
-    let own = &own[..own.iter().position(|word| is_python(word)).unwrap_or(own.len())];
-    let one = |key: &str| current(own, key);
-    let processes = match one("--nproc_per_node").map(|word| (word.to_str(), number(word))) {
-        None => 1,
-        Some((_, Some(number))) => number,
-        Some((Some("cpu"), None)) => 1,
-        Some(_) => (around.cards)().max(1),
-    };
-    // `--nnodes=1:4` begins with one machine.
-    let machines = one("--nnodes").and_then(|word| number(OsStr::new(word.to_str()?.split(':').next()?)));
-    processes.saturating_mul(machines.unwrap_or(1)).max(1)
-}
-
 pub(crate) fn number(word: &OsStr) -> Option<u64> {
     product(word.to_str()?)
 }
 
-fn is_python(word: &OsStr) -> bool {
+pub(crate) fn is_python(word: &OsStr) -> bool {
     let path = Path::new(word);
     path.extension().is_some_and(|extension| extension == "py") && !word.as_encoded_bytes().starts_with(b"-")
 }
@@ -153,6 +130,7 @@ fn is_python(word: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launcher::group;
     use crate::words::split;
 
     const TRAIN: &str = "gradient_accumulation_steps = 5 * 8 # to simulate\nbatch_size = 12\n\
@@ -169,7 +147,8 @@ mod tests {
 
     fn told(command: &str) -> String {
         let command: Vec<OsString> = split(command).unwrap().into_iter().map(OsString::from).collect();
-        let around = Surroundings { variable: &|_| None, read: &file, cards: &|| 8 };
+        let variable = |name: &str| (name == "SLURM_NTASKS").then(|| OsString::from("6"));
+        let around = Surroundings { variable: &variable, read: &file, cards: &|| 8 };
         let Some(preset) = Preset::find(&command, &around) else { return "none".to_owned() };
         let [micro, accum] = preset.numbers(&command, &around).map(|it| it.map_or("?".to_owned(), |it| it.to_string()));
         format!("{} {micro} x {accum} in {}", preset.name(), group(&command, &around))
@@ -184,9 +163,22 @@ mod tests {
             ("torchrun --standalone --nproc_per_node=4 train.py", "nanogpt 12 x 40 in 4"),
             ("python -m torch.distributed.run --nproc-per-node gpu --nnodes 2 train.py", "nanogpt 12 x 40 in 16"),
             ("torchrun train.py --nproc_per_node=9", "nanogpt 12 x 40 in 1"),
+            ("python train.py --batch_size=-3", "nanogpt ? x 40 in 1"),
+            ("srun -N2 --ntasks-per-node=4 python train.py", "nanogpt 12 x 40 in 8"),
+            ("srun -n4 python train.py", "nanogpt 12 x 40 in 4"),
+            ("srun python train.py", "nanogpt 12 x 40 in 6"),
+            ("srun -N 2 torchrun --nnodes=2 --nproc_per_node=4 train.py", "nanogpt 12 x 40 in 8"),
+            ("mpirun -np 2 python train.py", "nanogpt 12 x 40 in 2"),
+            ("env A=1 poetry run python -u train.py", "nanogpt 12 x 40 in 1"),
             ("python run_clm.py --per_device_train_batch_size 16", "hf 16 x 1 in 1"),
+            ("python run_clm.py --per_device_train_batch_size auto", "hf ? x 1 in 1"),
+            ("accelerate launch --num_processes 4 x.py --per_device_train_batch_size=2", "hf 2 x 1 in 4"),
+            ("accelerate launch --multi_gpu x.py --per_device_train_batch_size=2", "hf 2 x 1 in 8"),
+            ("deepspeed --num_gpus=2 --num_nodes 2 x.py --per_device_train_batch_size=2", "hf 2 x 1 in 4"),
+            ("deepspeed x.py --per_device_train_batch_size=2", "hf 2 x 1 in 8"),
             ("accelerate launch x.py --per-device-train-batch-size=2 --gradient_accumulation_steps 4", "hf 2 x 4 in 1"),
             ("python main.py fit --trainer.max_epochs=3 --data.batch_size=8", "lightning 8 x 1 in 1"),
+            ("python main.py fit --trainer.devices 4 --data.batch_size=8", "lightning 8 x 1 in 4"),
             ("python main.py fit --trainer.max_epochs=3 --config fit.yaml", "lightning 32 x 1 in 1"),
             ("python main.py fit --trainer.max_epochs=3", "lightning ? x 1 in 1"),
             ("python other.py --batch_size=3", "none"),

@@ -57,7 +57,7 @@ pub struct Start {
     pub outcome: Outcome,
     /// What happened, where memory ran out.
     pub cause: Option<String>,
-    /// The line that told of it.
+    /// The line that told of it, or of a kill that nothing shows to be for memory.
     pub line: Option<String>,
     /// What showed it from outside.
     pub evidence: Option<Evidence>,

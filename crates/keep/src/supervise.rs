@@ -1,37 +1,31 @@
-//! One start of a command: its processes, its output, its signals, until nothing of it is left.
+//! One start of a command: its process, its streams, and the events of both.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowtide_sensors::processes_below;
-use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpgid, getpgrp, getpid, getppid, getsid, kill_process, kill_process_group,
-};
+use rustix::process::{Pid, WaitOptions, WaitStatus, getpid};
 use rustix::stdio::{stderr, stdout};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 
+use crate::attend::Attending;
 use crate::ending::Asked;
 use crate::log::Log;
 use crate::memory::{Seen, Watch};
 use crate::passing::{PIPE, pass};
+use crate::tail::Tail;
 use crate::terminal::{Keys, Raw, Streams, copy_size};
 use crate::{End, KeepError, Launch, Told};
 
-/// How long processes may take to end after SIGKILL.
-const UNKILLABLE: Duration = Duration::from_secs(5);
-/// How often SIGKILL is sent again meanwhile, to those that were just started.
-const KILL_AGAIN: Duration = Duration::from_millis(50);
-const CAUGHT: [i32; 8] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP];
+const CAUGHT: [i32; 9] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
 
 /// What happens while a command runs.
 #[derive(Debug)]
@@ -42,6 +36,8 @@ pub(crate) enum Event {
     InterruptKey,
     /// Ctrl-Z was typed there; the command, alone in its session, cannot be stopped by it.
     SuspendKey,
+    /// The terminal is ours again.
+    Foreground,
     /// A process below us ended.
     Waited(Pid, WaitStatus),
     /// No process is left below us.
@@ -65,38 +61,26 @@ pub(crate) struct Ran {
     pub(crate) end: End,
     pub(crate) asked: Asked,
     pub(crate) seen: Seen,
-    pub(crate) tail: Vec<u8>,
+    pub(crate) tail: Tail,
     pub(crate) output_bytes: u64,
     pub(crate) log_cut: Option<String>,
     pub(crate) seconds: f64,
 }
 
 /// A command that was just started.
-struct Started {
-    process: Pid,
-    streams: usize,
-    terminal: Option<Terminal>,
+pub(crate) struct Started {
+    pub(crate) process: Pid,
+    /// How many streams are passed on.
+    pub(crate) streams: usize,
+    pub(crate) terminal: Option<Terminal>,
 }
 
 /// The command's own terminal. Keys are let go before ours is put back.
-struct Terminal {
+pub(crate) struct Terminal {
     _keys: Option<Keys>,
-    raw: Option<Raw>,
-    screen: File,
-    shown: Streams,
-}
-
-/// How far the end has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// The command runs.
-    Running,
-    /// It has ended well, and what it left may end by itself.
-    Waiting,
-    /// What is left was asked to end.
-    Asked,
-    /// What is left was killed.
-    Killed,
+    pub(crate) raw: Option<Raw>,
+    pub(crate) screen: File,
+    pub(crate) shown: Streams,
 }
 
 impl Supervisor {
@@ -118,14 +102,18 @@ impl Supervisor {
     }
 
     /// Starts a command and stays with it until no process of it is left.
-    pub(crate) fn run(&mut self, launch: &Launch, log: &Path, told: &mut dyn FnMut(&Told)) -> Result<Ran, KeepError> {
-        let file = File::create(log).map_err(|error| KeepError::File { path: log.to_owned(), error })?;
-        let log = Arc::new(Mutex::new(Log::new(file)));
+    pub(crate) fn run(
+        &mut self,
+        launch: &Launch,
+        log: io::Result<File>,
+        told: &mut dyn FnMut(&Told),
+    ) -> Result<Ran, KeepError> {
+        let log = Arc::new(Mutex::new(Log::new(log)));
         let begun = Instant::now();
         let started = self.start(launch, &log)?;
         self.reap();
         let watch = Watch::start(started.process.as_raw_nonzero().get().unsigned_abs());
-        let (end, asked) = self.attend(&started, told)?;
+        let (end, asked) = Attending::new(&started, self.grace).attend(&self.events, told)?;
         let seconds = begun.elapsed().as_secs_f64();
         drop(started);
         let seen = watch.finish();
@@ -134,7 +122,7 @@ impl Supervisor {
             end,
             asked,
             seen,
-            tail: log.tail().to_vec(),
+            tail: log.tail().clone(),
             output_bytes: log.bytes(),
             log_cut: log.refused().map(ToString::to_string),
             seconds,
@@ -166,9 +154,9 @@ impl Supervisor {
         let process = Pid::from_child(&child);
         let streams =
             [(child.stdout.take().map(OwnedFd::from), stdout()), (child.stderr.take().map(OwnedFd::from), stderr())];
-        for (from, to) in streams {
+        for (number, (from, to)) in streams.into_iter().enumerate() {
             let from = from.expect("a pipe was asked for");
-            self.pass(from, to.try_clone_to_owned().map_err(no_stream)?, log);
+            self.pass(number, from, to.try_clone_to_owned().map_err(no_stream)?, log);
         }
         Ok(Started { process, streams: 2, terminal: None })
     }
@@ -181,7 +169,7 @@ impl Supervisor {
         streams: Streams,
         log: &Arc<Mutex<Log>>,
     ) -> Result<Started, KeepError> {
-        let shown = streams.shown().expect("a terminal shows the output");
+        let shown = streams.shown().expect("one of them is a terminal's");
         let no_terminal = |error: pty_process::Error| match error {
             pty_process::Error::Io(error) => error,
             other => io::Error::other(other),
@@ -191,7 +179,7 @@ impl Supervisor {
         copy_size(shown, &screen);
         let mut command =
             pty_process::blocking::Command::new(program).args(words).envs(launch.environment.iter().cloned());
-        if !streams.stdin {
+        if !streams.takes_keys() {
             command = command.stdin(Stdio::inherit());
         }
         if !streams.stdout {
@@ -204,16 +192,16 @@ impl Supervisor {
         let process = Pid::from_child(&child);
         let screen = File::from(OwnedFd::from(screen));
         let mut count = 1;
-        self.pass(screen.try_clone().map_err(no_stream)?, shown.try_clone_to_owned().map_err(no_stream)?, log);
+        self.pass(0, screen.try_clone().map_err(no_stream)?, shown.try_clone_to_owned().map_err(no_stream)?, log);
         let apart =
             [(child.stdout.take().map(OwnedFd::from), stdout()), (child.stderr.take().map(OwnedFd::from), stderr())];
         for (from, to) in apart {
             let Some(from) = from else { continue };
-            self.pass(from, to.try_clone_to_owned().map_err(no_stream)?, log);
+            self.pass(count, from, to.try_clone_to_owned().map_err(no_stream)?, log);
             count += 1;
         }
         let (mut raw, mut keys) = (None, None);
-        if streams.stdin {
+        if streams.takes_keys() {
             raw = Some(Raw::enter().map_err(system)?);
             keys = Some(Keys::pass(screen.try_clone().map_err(no_stream)?, self.sender.clone()).map_err(system)?);
         }
@@ -222,13 +210,13 @@ impl Supervisor {
     }
 
     /// Passes a stream on in a thread of its own.
-    fn pass(&self, from: impl Into<OwnedFd>, to: OwnedFd, log: &Arc<Mutex<Log>>) {
+    fn pass(&self, stream: usize, from: impl Into<OwnedFd>, to: OwnedFd, log: &Arc<Mutex<Log>>) {
         let (from, to): (OwnedFd, OwnedFd) = (from.into(), to);
         // A larger pipe takes fewer turns; where it is refused, the usual one will do.
         let _ = rustix::pipe::fcntl_setpipe_size(&from, PIPE);
         let (log, sender) = (log.clone(), self.sender.clone());
         thread::spawn(move || {
-            pass(File::from(from), File::from(to), &log);
+            pass(stream, File::from(from), File::from(to), &log);
             let _ = sender.send(Event::Passed);
         });
     }
@@ -250,221 +238,11 @@ impl Supervisor {
             }
         });
     }
-
-    /// Stays with a command until it has ended, nothing of it is left, and all of its output is passed on.
-    fn attend(&self, started: &Started, told: &mut dyn FnMut(&Told)) -> Result<(End, Asked), KeepError> {
-        let mut attending = Attending {
-            started,
-            grace: self.grace,
-            stage: Stage::Running,
-            deadline: None,
-            interrupts: 0,
-            end: None,
-            asked: Asked::No,
-        };
-        let (mut all_gone, mut passed) = (false, 0);
-        while !all_gone || passed < started.streams {
-            match attending.next(&self.events) {
-                Some(Event::AllGone) => all_gone = true,
-                Some(Event::Passed) => passed += 1,
-                Some(Event::Waited(process, status)) => attending.waited(process, status),
-                Some(Event::InterruptKey) => attending.interrupted(told),
-                Some(Event::SuspendKey) => attending.suspend(),
-                Some(Event::Signal(signal)) if all_gone => {
-                    // Whoever takes our output is slow, and somebody has enough of it.
-                    if matches!(signal, SIGINT | SIGTERM | SIGHUP | SIGQUIT) {
-                        attending.asked = Asked::Yes;
-                        break;
-                    }
-                }
-                Some(Event::Signal(signal)) => attending.signal(signal, told),
-                None => attending.late(told)?,
-            }
-        }
-        let end = attending.end.unwrap_or(End::Code(1));
-        Ok((end, attending.asked))
-    }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.signals.close();
-    }
-}
-
-/// What is known while a command is attended to.
-struct Attending<'a> {
-    started: &'a Started,
-    grace: Duration,
-    stage: Stage,
-    /// When patience ends.
-    deadline: Option<Instant>,
-    interrupts: u32,
-    end: Option<End>,
-    asked: Asked,
-}
-
-impl Attending<'_> {
-    /// The next event, or `None` when patience ends first.
-    fn next(&self, events: &Receiver<Event>) -> Option<Event> {
-        let Some(deadline) = self.deadline else { return events.recv().ok() };
-        events.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
-    }
-
-    fn waited(&mut self, process: Pid, status: WaitStatus) {
-        if process != self.started.process {
-            return;
-        }
-        let end = match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => End::Code(code),
-            (None, Some(signal)) => End::Signal(signal),
-            (None, None) => return,
-        };
-        self.end = Some(end);
-        if self.stage == Stage::Killed {
-            return;
-        }
-        if end == End::Code(0) && self.asked == Asked::No {
-            self.stage = Stage::Waiting;
-        } else {
-            signal_all(Signal::TERM);
-            self.stage = Stage::Asked;
-        }
-        self.deadline = Some(Instant::now() + self.grace);
-    }
-
-    fn signal(&mut self, signal: i32, told: &mut dyn FnMut(&Told)) {
-        match signal {
-            SIGWINCH => {
-                if let Some(terminal) = &self.started.terminal
-                    && let Some(shown) = terminal.shown.shown()
-                {
-                    copy_size(shown, &terminal.screen);
-                }
-            }
-            SIGTSTP => self.suspend(),
-            SIGINT => {
-                self.send(SIGINT);
-                self.interrupted(told);
-            }
-            SIGUSR1 | SIGUSR2 => self.send(signal),
-            _ => {
-                self.send(signal);
-                self.asked = Asked::Yes;
-                self.hurry();
-            }
-        }
-    }
-
-    /// Ctrl-C: the first leaves the command all the time it wants to save, the second a little, the third none.
-    fn interrupted(&mut self, told: &mut dyn FnMut(&Told)) {
-        self.asked = Asked::Yes;
-        self.interrupts += 1;
-        match self.interrupts {
-            1 if self.stage == Stage::Running => {}
-            1 | 2 => {
-                told(&Told::Patience { grace: self.grace });
-                self.hurry();
-            }
-            _ => self.kill(),
-        }
-    }
-
-    fn hurry(&mut self) {
-        let deadline = Instant::now() + self.grace;
-        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
-    }
-
-    /// Patience has ended.
-    fn late(&mut self, told: &mut dyn FnMut(&Told)) -> Result<(), KeepError> {
-        match self.stage {
-            Stage::Waiting => {
-                signal_all(Signal::TERM);
-                told(&Told::LeftBehind { processes: left().len() });
-                self.stage = Stage::Asked;
-                self.deadline = Some(Instant::now() + self.grace);
-            }
-            Stage::Running | Stage::Asked => {
-                told(&Told::Killing { processes: left().len() });
-                self.kill();
-            }
-            Stage::Killed => self.kill_on()?,
-        }
-        Ok(())
-    }
-
-    fn kill(&mut self) {
-        self.stage = Stage::Killed;
-        self.deadline = Some(Instant::now() + KILL_AGAIN);
-        signal_all(Signal::KILL);
-    }
-
-    /// Kills what was started since, for a while.
-    fn kill_on(&mut self) -> Result<(), KeepError> {
-        let begun = Instant::now();
-        loop {
-            let pids = left();
-            if pids.is_empty() {
-                self.deadline = None;
-                return Ok(());
-            }
-            if begun.elapsed() > UNKILLABLE {
-                return Err(KeepError::Stuck { pids });
-            }
-            signal_all(Signal::KILL);
-            thread::sleep(KILL_AGAIN);
-        }
-    }
-
-    /// Sends a signal to the command and those of its group. A group that is gone needs none.
-    fn send(&self, signal: i32) {
-        if let Some(signal) = Signal::from_named_raw(signal) {
-            let _ = kill_process_group(self.started.process, signal);
-        }
-    }
-
-    /// Stops the command and ourselves, so that the shell takes over; goes on when the shell says so. Without a shell
-    /// that could say so, nothing stops.
-    fn suspend(&self) {
-        if !has_job_control() {
-            return;
-        }
-        self.send(SIGSTOP);
-        let raw = self.started.terminal.as_ref().and_then(|terminal| terminal.raw.as_ref());
-        if let Some(raw) = raw {
-            raw.restore();
-        }
-        let _ = kill_process(getpid(), Signal::STOP);
-        if let Some(raw) = raw {
-            raw.again();
-        }
-        self.send(SIGCONT);
-    }
-}
-
-/// Whether whoever started us is a shell that can continue us: in our session, in another group.
-fn has_job_control() -> bool {
-    let shell = getppid();
-    let in_session = shell.is_some() && getsid(shell).ok() == getsid(None).ok();
-    in_session && getpgid(shell).is_ok_and(|group| group != getpgrp())
-}
-
-/// Every process below us that still runs.
-fn left() -> Vec<u32> {
-    let all = processes_below(Path::new("/"), std::process::id());
-    let lives = |pid: &u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
-    };
-    all.into_iter().filter(lives).collect()
-}
-
-fn signal_all(signal: Signal) {
-    for pid in left() {
-        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-            // It may have ended meanwhile.
-            let _ = kill_process(pid, signal);
-        }
     }
 }
 

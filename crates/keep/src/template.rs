@@ -1,6 +1,7 @@
 //! What a rung changes: settings on a command line or in the environment, with places for numbers.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::words::split;
@@ -130,6 +131,17 @@ impl Template {
     }
 }
 
+impl fmt::Display for Template {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.settings.iter().flat_map(|setting| match setting {
+            Setting::Joined { key, value } => vec![format!("{key}={value}")],
+            Setting::Spaced { key, value } => vec![key.clone(), value.clone()],
+            Setting::Bare(word) => vec![word.clone()],
+        });
+        out.write_str(&words.collect::<Vec<_>>().join(" "))
+    }
+}
+
 /// The value that a command line has for a setting; of several the last, as most programs take it.
 pub(crate) fn current<'a>(command: &'a [OsString], key: &str) -> Option<&'a OsStr> {
     let mut found = None;
@@ -161,7 +173,7 @@ fn replaced(words: &mut [OsString], key: &str, value: &OsStr) -> bool {
 }
 
 /// A word as the name and the value of a setting.
-fn cut(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
+pub(crate) fn cut(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
     let bytes = word.as_bytes();
     match memchr::memchr(b'=', bytes) {
         Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..]))),
@@ -177,7 +189,7 @@ fn same(name: &OsStr, key: &str) -> bool {
     name.len() == key.len() && dashes(name) == dashes(key) && name.iter().zip(key).all(alike)
 }
 
-fn joined(key: &OsStr, value: &OsStr) -> OsString {
+pub(crate) fn joined(key: &OsStr, value: &OsStr) -> OsString {
     let mut word = key.to_owned();
     word.push("=");
     word.push(value);

@@ -1,12 +1,14 @@
 //! The terminal that we run in, and the one that the command gets instead.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
 use rustix::stdio::{stderr, stdin, stdout};
 use rustix::termios::{
@@ -18,6 +20,8 @@ use crate::supervise::Event;
 /// The bytes of Ctrl-C and Ctrl-Z.
 const INTERRUPT: u8 = 0x03;
 const SUSPEND: u8 = 0x1a;
+/// How often a job in the background looks whether the terminal is its own again, which no signal tells.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Which of our streams are a terminal's.
 #[derive(Debug, Clone, Copy)]
@@ -28,12 +32,11 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Our streams, where the command should get a terminal of its own: where its output is shown in one that is ours
+    /// Our streams, where the command should get a terminal of its own: where one of them is a terminal's that is ours
     /// to use. A job in the background has to leave the terminal alone.
     pub(crate) fn of_terminal() -> Option<Self> {
         let streams = Self { stdin: isatty(stdin()), stdout: isatty(stdout()), stderr: isatty(stderr()) };
-        let shown = streams.shown()?;
-        (tcgetpgrp(shown).ok()? == getpgrp()).then_some(streams)
+        is_ours(streams.shown()?).then_some(streams)
     }
 
     /// Where the command's terminal is shown.
@@ -41,36 +44,56 @@ impl Streams {
         match self {
             Self { stdout: true, .. } => Some(stdout()),
             Self { stderr: true, .. } => Some(stderr()),
+            Self { stdin: true, .. } => Some(stdin()),
             _ => None,
         }
     }
+
+    /// Whether all keys are the command's. Where its output goes on to another program, they may be that one's, as with
+    /// `less`, and the command reads our terminal itself if it wants to.
+    pub(crate) const fn takes_keys(self) -> bool {
+        self.stdin && self.stdout
+    }
+}
+
+/// Whether we are in the foreground of a terminal. In the background, who changes or reads it is stopped.
+fn is_ours(terminal: impl AsFd) -> bool {
+    tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp())
 }
 
 /// Our terminal while the command's own does the work of reading keys; put back when this goes, also by a panic.
 #[derive(Debug)]
 pub(crate) struct Raw {
     before: Termios,
+    /// Whether it is raw now.
+    entered: Cell<bool>,
 }
 
 impl Raw {
     /// Lets every key through.
     pub(crate) fn enter() -> io::Result<Self> {
-        let raw = Self { before: tcgetattr(stdin())? };
+        let raw = Self { before: tcgetattr(stdin())?, entered: Cell::new(false) };
         raw.again();
         Ok(raw)
     }
 
-    /// Lets every key through again, after [`Raw::restore`].
+    /// Lets every key through again, after [`Raw::restore`], if the terminal is ours.
     pub(crate) fn again(&self) {
+        if self.entered.get() || !is_ours(stdin()) {
+            return;
+        }
         let mut settings = self.before.clone();
         settings.make_raw();
         // A terminal that went away is noticed by whoever reads from it.
         let _ = tcsetattr(stdin(), OptionalActions::Drain, &settings);
+        self.entered.set(true);
     }
 
     /// Puts the terminal back as it was.
     pub(crate) fn restore(&self) {
-        let _ = tcsetattr(stdin(), OptionalActions::Drain, &self.before);
+        if self.entered.replace(false) {
+            let _ = tcsetattr(stdin(), OptionalActions::Drain, &self.before);
+        }
     }
 }
 
@@ -115,12 +138,25 @@ impl Drop for Keys {
 
 fn pass_keys(mut to: File, woken: &OwnedFd, events: &Sender<Event>) {
     let mut keys = [0; 4096];
+    let mut away = false;
     loop {
+        if !is_ours(stdin()) {
+            away = true;
+            if is_woken(woken) {
+                return;
+            }
+            continue;
+        }
+        if std::mem::take(&mut away) {
+            // Nobody listens any more where the command has ended.
+            let _ = events.send(Event::Foreground);
+        }
         let mut waiting = [PollFd::from_borrowed_fd(stdin(), PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
         match poll(&mut waiting, None) {
             Ok(_) if !waiting[1].revents().is_empty() => return,
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) if is_ours(stdin()) => {}
+            // These keys are for the shell.
+            Ok(_) | Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return,
         }
         let size = match rustix::io::read(stdin(), &mut keys) {
@@ -144,4 +180,11 @@ fn pass_keys(mut to: File, woken: &OwnedFd, events: &Sender<Event>) {
             return;
         }
     }
+}
+
+/// Waits a little while, and tells whether the thread is to end.
+fn is_woken(woken: &OwnedFd) -> bool {
+    let time = Timespec::try_from(LOOK_AGAIN).expect("less than a second");
+    let mut waiting = [PollFd::new(woken, PollFlags::IN)];
+    poll(&mut waiting, Some(&time)).is_ok_and(|ready| ready > 0)
 }

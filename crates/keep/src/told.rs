@@ -1,8 +1,9 @@
 //! What is told while a command is kept alive.
 
+use std::path::Path;
 use std::time::Duration;
 
-use crate::{Batch, Launch, Start, Story};
+use crate::{Batch, KeepError, Launch, Start, Story};
 
 /// What is told while a command is kept alive; whoever prints makes words of it.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub enum Told<'a> {
         launch: &'a Launch,
         /// Its batch.
         batch: Option<Batch>,
+        /// The checkpoint it goes on from.
+        checkpoint: Option<&'a Path>,
     },
     /// A start has ended.
     Ended {
@@ -25,6 +28,11 @@ pub enum Told<'a> {
     Over {
         /// All that happened.
         story: &'a Story,
+    },
+    /// The story could not be written into its folder.
+    NotWritten {
+        /// Why.
+        error: &'a KeepError,
     },
     /// A second Ctrl-C: the command is killed if it takes longer than this.
     Patience {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::Bytes;
-use lowtide_sensors::{CardProcesses, Cgroup, Gpus, Machine, Options, Reading, Sampler};
+use lowtide_sensors::{CardProcesses, Cgroup, Gpus, HostSampler, Machine, Options, Reading, Sampler};
 use serde::Serialize;
 
 /// Where to look.
@@ -16,6 +16,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) engine: Option<PathBuf>,
     /// A variable of the environment.
     pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The names of all variables.
+    pub(crate) names: Vec<String>,
 }
 
 /// What there is on a machine.
@@ -33,10 +35,18 @@ pub(crate) struct Facts {
     pub(crate) torch: Vec<Torch>,
     /// The variables of PyTorch's allocator that are set.
     pub(crate) allocator: Vec<(String, String)>,
+    /// Variables that look as if they were meant for it.
+    pub(crate) misspelt: Vec<String>,
     pub(crate) machine: Reading<Machine>,
     pub(crate) cgroup: Reading<Cgroup>,
+    /// What is left to the control group where it has a limit; page cache that is given back first counts as left.
+    pub(crate) cgroup_left_bytes: Option<u64>,
     pub(crate) shared_memory_bytes: Option<u64>,
-    pub(crate) open_files: Option<OpenFiles>,
+    pub(crate) open_files: Option<Limit>,
+    /// The addresses that a process may use, in bytes: `ulimit -v`.
+    pub(crate) address_space: Option<Limit>,
+    /// NVIDIA's cards on the bus, with a driver or without.
+    pub(crate) cards_on_the_bus: usize,
     /// How the kernel promises memory: 0 by guess, 1 always, 2 never more than there is.
     pub(crate) overcommit: Option<u8>,
 }
@@ -52,9 +62,9 @@ pub(crate) struct Torch {
     pub(crate) hip: Option<String>,
 }
 
-/// How many files a process may have open; `None` where there is no limit.
+/// How much a process may have of something; `None` where there is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct OpenFiles {
+pub(crate) struct Limit {
     pub(crate) soft: Option<u64>,
     pub(crate) hard: Option<u64>,
 }
@@ -69,6 +79,10 @@ impl Facts {
         let sample = sampler.fast(0.0);
         let read = |place: &str| fs::read_to_string(around.root.join(place)).ok();
         let set = |name: &&str| Some(((*name).to_owned(), (around.variable)(name)?));
+        let limits = read("proc/self/limits").unwrap_or_default();
+        let group_limit = sample.cgroup.known().and_then(|group| group.limit_bytes);
+        let host =
+            HostSampler::new(around.root.clone()).read().ok().filter(|host| Some(host.total_bytes) == group_limit);
         Self {
             gpus: sample.gpus,
             gpu_processes: sampler.slow(0.0).cards,
@@ -77,11 +91,15 @@ impl Facts {
             own_torch: around.engine.as_deref().and_then(linked_with),
             torch: installed(around),
             allocator: ALLOCATOR.iter().filter_map(set).collect(),
+            misspelt: around.names.iter().filter(|name| is_misspelt(name)).cloned().collect(),
+            cgroup_left_bytes: host.map(|host| host.total_bytes.saturating_sub(host.used_bytes)),
             shared_memory_bytes: read("proc/mounts")
                 .and_then(|text| shared_memory(&text, sample.machine.known().map(|machine| machine.total_bytes))),
             machine: sample.machine,
             cgroup: sample.cgroup,
-            open_files: read("proc/self/limits").and_then(|text| open_files(&text)),
+            open_files: limit(&limits, "Max open files"),
+            address_space: limit(&limits, "Max address space"),
+            cards_on_the_bus: on_the_bus(&around.root),
             overcommit: read("proc/sys/vm/overcommit_memory").and_then(|text| text.trim().parse().ok()),
         }
     }
@@ -92,7 +110,8 @@ impl Facts {
         let processes = listed.and_then(|listed| listed.processes.known());
         let told = processes.into_iter().flatten().map(|process| {
             let name = process.name.known().map_or("outside of this container", String::as_str);
-            let held = process.memory_bytes.known().map_or("unknown".to_owned(), |bytes| Bytes(*bytes).to_string());
+            let held =
+                process.memory_bytes.known().map_or("an unknown amount".to_owned(), |bytes| Bytes(*bytes).to_string());
             format!("{held} held by process {} ({name})", process.pid)
         });
         told.collect()
@@ -113,6 +132,9 @@ fn shared_memory(mounts: &str, ram: Option<u64>) -> Option<u64> {
         .rfind(|words| words.get(1) == Some(&"/dev/shm"))?;
     let size = mount.get(3)?.split(',').find_map(|option| option.strip_prefix("size="));
     let Some(size) = size else { return ram.map(|ram| ram / 2) };
+    if let Some(percent) = size.strip_suffix('%') {
+        return Some(ram? / 100 * percent.parse::<u64>().ok()?);
+    }
     let digits = size.trim_end_matches(|it: char| !it.is_ascii_digit());
     let unit = match &size[digits.len()..] {
         "" => 1,
@@ -125,10 +147,30 @@ fn shared_memory(mounts: &str, ram: Option<u64>) -> Option<u64> {
 }
 
 /// `Max open files            1024                 1048576              files`
-fn open_files(limits: &str) -> Option<OpenFiles> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+fn limit(limits: &str, name: &str) -> Option<Limit> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let mut words = line.split_whitespace().map(|word| word.parse().ok());
-    Some(OpenFiles { soft: words.next()?, hard: words.next()? })
+    Some(Limit { soft: words.next()?, hard: words.next()? })
+}
+
+/// NVIDIA's display adapters and accelerators among the devices of the PCI bus.
+fn on_the_bus(root: &Path) -> usize {
+    let devices = fs::read_dir(root.join("sys/bus/pci/devices")).into_iter().flatten().flatten();
+    let is_card = |device: fs::DirEntry| {
+        let says = |name: &str, start: &str| {
+            fs::read_to_string(device.path().join(name)).is_ok_and(|text| text.starts_with(start))
+        };
+        says("vendor", "0x10de") && says("class", "0x03")
+    };
+    devices.filter(|device| device.file_type().is_ok()).map(is_card).filter(|is_card| *is_card).count()
+}
+
+/// Whether a variable looks as if it were meant for PyTorch's allocator, which does not read it.
+fn is_misspelt(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    let meant =
+        upper.contains("ALLOC") && upper.contains("CONF") && (upper.contains("TORCH") || upper.contains("CUDA"));
+    meant && !ALLOCATOR.contains(&name)
 }
 
 /// The LibTorch whose folder a program has in it for its loader to look in.
@@ -216,6 +258,11 @@ mod tests {
         assert_eq!(shared_memory("tmpfs /dev/shm tmpfs rw 0 0\n", Some(16 << 30)), Some(8 << 30));
         assert_eq!(shared_memory("", Some(1)), None);
         let limits = "Limit  Soft Limit  Hard Limit\nMax open files            1024        unlimited     files\n";
-        assert_eq!(open_files(limits), Some(OpenFiles { soft: Some(1024), hard: None }));
+        assert_eq!(limit(limits, "Max open files"), Some(Limit { soft: Some(1024), hard: None }));
+        assert_eq!(limit(limits, "Max address space"), None);
+        assert_eq!(shared_memory("tmpfs /dev/shm tmpfs rw,size=25% 0 0\n", Some(400)), Some(100));
+        let misspelt = ["PYTORCH_CUDA_ALLOCATOR_CONF", "PYTORCH_CUDA_ALLOC_CONFIG", "CUDA_ALLOC_CONF"];
+        assert!(misspelt.into_iter().all(is_misspelt) && !ALLOCATOR.into_iter().any(is_misspelt));
+        assert!(!is_misspelt("MALLOC_CONF"));
     }
 }

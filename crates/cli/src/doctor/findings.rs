@@ -1,6 +1,6 @@
 //! What looks wrong with a machine, and the mend for each.
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, counted};
 use serde::Serialize;
 
 use crate::doctor::facts::Facts;
@@ -19,6 +19,26 @@ const LITTLE_SHARED_MEMORY: u64 = 1 << 30;
 /// Each tensor from a data worker takes a file, and each shard another.
 const FEW_FILES: u64 = 1024;
 const LITTLE_RAM: u64 = 1 << 30;
+/// What the allocators of PyTorch 2 know.
+const KEYS: [&str; 17] = [
+    "backend",
+    "expandable_segments",
+    "garbage_collection_threshold",
+    "graph_capture_record_stream_reuse",
+    "large_segment_size_mb",
+    "max_non_split_rounding_mb",
+    "max_split_size_mb",
+    "per_process_memory_fraction",
+    "pinned_num_register_threads",
+    "pinned_reserve_segment_size_mb",
+    "pinned_use_background_threads",
+    "pinned_use_cuda_host_register",
+    "pinned_use_hip_host_register",
+    "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
+    "roundup_bypass_threshold_mb",
+    "roundup_power2_divisions",
+];
 
 /// Everything that looks wrong, the gravest first.
 pub(crate) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -34,6 +54,13 @@ fn finding(what: String, mend: impl Into<String>) -> Finding {
 
 fn cards(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
+    if facts.driver.is_none() && facts.gpus.cards.is_empty() && facts.cards_on_the_bus > 0 {
+        let what = format!("{} of NVIDIA on the bus, and no driver", counted(facts.cards_on_the_bus as u64, "card"));
+        found.push(finding(
+            what,
+            "install NVIDIA's driver; in a virtual machine or container, ask its host for the card",
+        ));
+    }
     if let (Some(driver), Some(missing)) = (&facts.driver, &facts.gpus.missing) {
         let what = format!("driver {driver} is loaded, but no card can be asked: {missing}");
         found.push(finding(what, "in a container start it with --gpus all; else reboot after a change of drivers"));
@@ -44,6 +71,19 @@ fn cards(facts: &Facts) -> Vec<Finding> {
         let what = format!("CUDA_VISIBLE_DEVICES={} hides all cards", facts.visible.as_deref().unwrap_or(""));
         found.push(finding(what, "unset CUDA_VISIBLE_DEVICES, or name cards in it: CUDA_VISIBLE_DEVICES=0"));
     }
+    let named = facts.visible.iter().flat_map(|visible| visible.split(','));
+    let beyond = |index: &usize| !facts.gpus.cards.is_empty() && *index >= facts.gpus.cards.len();
+    if let Some(index) = named.filter_map(|word| word.trim().parse().ok()).find(beyond) {
+        let there = counted(facts.gpus.cards.len() as u64, "card");
+        let what = format!("CUDA_VISIBLE_DEVICES names card {index}, counted from 0, and there are {there}");
+        found.push(finding(what, "CUDA sees neither that one nor those named after it: name others"));
+    }
+    for card in &facts.gpus.cards {
+        if let Some(missing) = card.memory.missing() {
+            let what = format!("GPU {} ({}) does not answer: {missing}", card.index, card.name);
+            found.push(finding(what, "`dmesg | grep Xid` says why; reset it (nvidia-smi --gpu-reset) or reboot"));
+        }
+    }
     found
 }
 
@@ -53,26 +93,20 @@ fn torch(facts: &Facts) -> Vec<Finding> {
     let own = facts.own_torch.iter().map(|torch| ("Lowtide's LibTorch", torch));
     for (name, torch) in own.chain(facts.torch.iter().map(|torch| ("torch", torch))) {
         let name = format!("{name} {} in {}", torch.version, torch.folder.display());
-        match (&torch.cuda, &facts.driver) {
-            (Some(cuda), Some(driver)) => {
-                let needed = DRIVERS.iter().find(|(major, _)| Some(*major) == first(cuda)).map(|(_, driver)| *driver);
-                let Some(needed) = needed.filter(|needed| first(driver).is_some_and(|driver| driver < *needed)) else {
-                    continue;
-                };
-                let what =
-                    format!("{name} is built for CUDA {cuda}, which needs driver {needed} or newer; this is {driver}");
-                let older =
-                    if needed > 525 { ", or a torch for CUDA 12 (its wheels end in +cu126 or +cu128)" } else { "" };
-                found.push(finding(what, format!("install driver {needed} or newer{older}")));
-            }
-            (None, Some(_)) if torch.hip.is_none() => {
-                found.push(finding(
-                    format!("{name} is built for the CPU alone, and there is an NVIDIA driver"),
-                    "pip install torch from the index for CUDA: https://pytorch.org/get-started/locally",
-                ));
-            }
-            (_, Some(_) | None) => {}
+        if torch.cuda.is_none() && torch.hip.is_none() && (facts.driver.is_some() || !facts.gpus.cards.is_empty()) {
+            found.push(finding(
+                format!("{name} is built for the CPU alone, and there is an NVIDIA driver"),
+                "pip install torch from the index for CUDA: https://pytorch.org/get-started/locally",
+            ));
         }
+        let (Some(cuda), Some(driver)) = (&torch.cuda, &facts.driver) else { continue };
+        let needed = DRIVERS.iter().find(|(major, _)| Some(*major) == first(cuda)).map(|(_, driver)| *driver);
+        let Some(needed) = needed.filter(|needed| first(driver).is_some_and(|driver| driver < *needed)) else {
+            continue;
+        };
+        let what = format!("{name} is built for CUDA {cuda}, which needs driver {needed} or newer; this is {driver}");
+        let older = if needed > 525 { ", or a torch for CUDA 12 (its wheels end in +cu126 or +cu128)" } else { "" };
+        found.push(finding(what, format!("install driver {needed} or newer{older}")));
     }
     found
 }
@@ -101,7 +135,7 @@ fn memory(facts: &Facts) -> Vec<Finding> {
         found.push(finding(what, "end other programs, lower the number of data workers, or train with --host-line"));
     }
     if let Some(group) = facts.cgroup.known()
-        && let (Some(limit), Some(left)) = (group.limit_bytes, group.left_bytes)
+        && let (Some(limit), Some(left)) = (group.limit_bytes, facts.cgroup_left_bytes)
         && left < limit / 10
     {
         let what = format!("the control group has {} of {} left", Bytes(left), Bytes(limit));
@@ -117,6 +151,13 @@ fn memory(facts: &Facts) -> Vec<Finding> {
 
 fn limits(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
+    if let Some(soft) = facts.address_space.and_then(|limit| limit.soft) {
+        let what = format!(
+            "a process may use no more than {} of addresses (ulimit -v), and CUDA reserves far more",
+            Bytes(soft)
+        );
+        found.push(finding(what, "ulimit -v unlimited"));
+    }
     match facts.shared_memory_bytes {
         Some(bytes) if bytes < LITTLE_SHARED_MEMORY => found.push(finding(
             format!("/dev/shm has {}, and data workers die with a bus error when it is full", Bytes(bytes)),
@@ -136,7 +177,17 @@ fn limits(facts: &Facts) -> Vec<Finding> {
 
 fn allocator(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
+    for name in &facts.misspelt {
+        found.push(finding(
+            format!("{name} is set, which PyTorch does not read"),
+            "PYTORCH_CUDA_ALLOC_CONF is the name",
+        ));
+    }
     for (name, value) in &facts.allocator {
+        if let Some(wrong) = misread(value) {
+            found.push(finding(format!("{name}={value}: {wrong}"), format!("{name}=expandable_segments:True")));
+            continue;
+        }
         let expandable = value.contains("expandable_segments:True");
         if value.contains("max_split_size_mb") && !expandable {
             let what = format!("{name}={value}: max_split_size_mb rarely helps where segments can grow");
@@ -151,7 +202,51 @@ fn allocator(facts: &Facts) -> Vec<Finding> {
         && first != second
     {
         let what = format!("{one} and {other} are both set, and differ");
-        found.push(finding(what, format!("unset {other}: PyTorch reads {one} first where it knows it")));
+        found.push(finding(what, format!("unset {other}: which of the two counts depends on PyTorch's version")));
     }
     found
+}
+
+/// Why PyTorch does not take these settings, which are `key:value` with commas between.
+fn misread(settings: &str) -> Option<String> {
+    let mut within = 0_i32;
+    // Commas in brackets are a list's.
+    let apart = |character: char| {
+        within += i32::from(character == '[') - i32::from(character == ']');
+        character == ',' && within == 0
+    };
+    settings.split(apart).map(str::trim).filter(|setting| !setting.is_empty()).find_map(|setting| {
+        let Some((key, value)) = setting.split_once(':') else {
+            return Some(format!("`{setting}` is no key:value, and PyTorch ends by it"));
+        };
+        let (key, value) = (key.trim(), value.trim());
+        if !KEYS.contains(&key) {
+            return Some(format!("PyTorch knows no `{key}`"));
+        }
+        let flag = key == "expandable_segments" && !matches!(value, "True" | "False");
+        flag.then(|| format!("`{value}` is neither True nor False"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_allocator() {
+        let good = [
+            "",
+            "expandable_segments:True",
+            "max_split_size_mb:128, garbage_collection_threshold:0.8,",
+            "roundup_power2_divisions:[256:1,512:2,>:4],backend:native",
+        ];
+        for settings in good {
+            assert_eq!(misread(settings), None, "{settings}");
+        }
+        let told = |settings| misread(settings).unwrap();
+        let no_pair = "`expandable_segments=True` is no key:value, and PyTorch ends by it";
+        assert_eq!(told("expandable_segments=True"), no_pair);
+        assert_eq!(told("expandable_segment:True"), "PyTorch knows no `expandable_segment`");
+        assert_eq!(told("backend:native,expandable_segments:true"), "`true` is neither True nor False");
+    }
 }

@@ -1,6 +1,7 @@
 """Runs a command in a pseudo-terminal of 33 rows and 77 columns; does what its arguments say as words appear.
 
-Arguments: steps `WORD=ACTION` joined by commas, then the command. Actions: `resize`, or keys with `^C` for Ctrl-C.
+Arguments: steps `WORD=ACTION` joined by commas, then the command. Actions: `resize`, or keys with `^C` and `^Z` for
+Ctrl-C and Ctrl-Z.
 Prints what was shown, and whether the terminal's settings are as they were before.
 """
 
@@ -8,6 +9,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import sys
 import termios
@@ -31,6 +33,8 @@ if child == 0:
     for number in range(3):
         os.dup2(second, number)
     os.execv(command[0], command)
+# What hangs is to be seen as a failure.
+signal.alarm(120)
 shown = b""
 while True:
     done, status = os.waitpid(child, os.WNOHANG)
@@ -46,7 +50,7 @@ while True:
         if action == "resize":
             resize(20, 50)
         else:
-            os.write(first, action.replace("^C", "\x03").encode())
+            os.write(first, action.replace("^C", "\x03").replace("^Z", "\x1a").encode())
 # The kernel hands over what was written in pieces, and not at once.
 while select.select([first], [], [], 0.3)[0]:
     shown += os.read(first, 65536)

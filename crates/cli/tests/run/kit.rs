@@ -33,7 +33,7 @@ impl Place {
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,QUIT", env!("CARGO_BIN_EXE_lowtide"), "run"]);
         command.current_dir(self.0.path()).args(words).env_remove("COLUMNS").stdin(Stdio::null());
-        for name in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"] {
+        for name in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTHONUNBUFFERED"] {
             command.env_remove(name);
         }
         command

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::kit::Place;
+use crate::kit::{Place, Ran};
 
 #[test]
 fn streams_stay_two_and_the_exit_code_passes() {
@@ -38,6 +38,38 @@ fn the_allocator_is_set_unless_the_user_did() {
     let mut command = place.command(&words);
     let output = command.env("PYTORCH_ALLOC_CONF", "backend:native").output().unwrap();
     assert_eq!(output.stdout, b"\n");
+}
+
+#[test]
+fn a_full_disk_costs_the_log_and_nothing_else() {
+    let place = Place::new();
+    // No file may be larger than a block, which those who ignore the signal for it see as an error.
+    let limited = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let command = place.command(&["--out", "out", "--", "sh", "-c", "seq 2000; exit 7"]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", limited, "sh"]).arg(command.get_program()).args(command.get_args()).current_dir(place.path(""));
+    let ran = Ran::of(shell.output().unwrap());
+    assert_eq!((ran.code, ran.out.lines().count()), (Some(7), 2000), "{}", ran.err);
+    let full = "File too large (os error 27)";
+    assert!(ran.err.contains(&format!("lowtide: out/start-1.log is not whole: {full}\n")), "{}", ran.err);
+    let lost = format!("lowtide: the story of this run is not kept: out/summary.json: {full}\n");
+    assert!(ran.err.contains(&lost), "{}", ran.err);
+}
+
+#[test]
+fn many_at_once_have_a_folder_each() {
+    let place = Place::new();
+    let start = |number: i32| {
+        let script = format!("sleep 0.2; echo {number}");
+        place.command(&["-q", "--", "sh", "-c", &script]).stdout(Stdio::null()).spawn().unwrap()
+    };
+    let children: Vec<_> = (1..=4).map(start).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let mut logs: Vec<String> = (1..=4).map(|number| place.text(&format!("runs/sh-{number}/start-1.log"))).collect();
+    logs.sort();
+    assert_eq!(logs, ["1\n", "2\n", "3\n", "4\n"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Commands that cannot be run, and words that cannot be understood.
 
 use insta::assert_snapshot;
+use serde_json::{Value, json};
 
 use crate::kit::Place;
 
@@ -38,7 +39,41 @@ fn words_that_make_no_sense() {
     error: the batch of this command is not known: --bs is not set
     hint: say it with --batch N, and --accum M where gradients are accumulated
     ");
+    assert_snapshot!(told(&["--rung", "--bs={micro} --a={accum}", "--", "train", "--bs=auto"]), @r"
+    error: the batch of this command is not known: --bs is `auto`, which is no number
+    hint: say it with --batch N, and --accum M where gradients are accumulated
+    ");
+    let script = ["--", "bash", "-c", "python train.py"];
+    assert_snapshot!(told(&[&["--batch", "4", "--rung", "--bs={micro} --a={accum}"], &script[..]].concat()), @r#"
+    error: `bash -c` does not give its script what stands after it: python train.py
+    hint: put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take "$@"; or use --rung-env
+    "#);
     assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn a_folder_that_cannot_be_had() {
+    let place = Place::with("runs", "a file\n");
+    let ran = place.run(&["-q", "--", "true"]);
+    assert_eq!(ran.code, Some(2));
+    assert_snapshot!(ran.err, @r"
+    error: runs: File exists (os error 17)
+    hint: --out names another folder for logs
+    ");
+}
+
+#[test]
+fn the_logs_of_another_run_are_kept() {
+    let place = Place::new();
+    let run = |words: &str| place.run(&["-q", "--out", "mine", "--", "echo", words]);
+    assert_eq!(run("first").code, Some(0));
+    let ran = run("second");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
+    assert_snapshot!(ran.err, @r"
+    error: mine/start-1.log: File exists (os error 17)
+    hint: --out names another folder for logs
+    ");
+    assert_eq!(place.text("mine/start-1.log"), "first\n");
 }
 
 #[test]
@@ -56,4 +91,36 @@ fn what_would_be_done() {
     at most 8 restarts; logs in runs/train-N/
     ");
     assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn what_would_be_done_with_a_file_and_a_checkpoint() {
+    let place = Place::with("fit.yaml", "bs: 8\nacc: 1\n");
+    let resume = ["--resume-with", "--from {checkpoint}", "--checkpoint-glob", "out/*.pt"];
+    let rung = ["--config", "fit.yaml", "--rung-config", "bs={micro} acc={accum}", "--max-restarts", "1"];
+    let words = ["--dry-run", "--json", "plan.json", "--", "python", "fit.py", "fit.yaml"];
+    let ran = place.run(&[&resume[..], &rung, &words].concat());
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert_snapshot!(ran.out, @r"
+    micro-batch x accumulation 8 x 1, 3 lower rungs down to 1 x 8
+    with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+      python fit.py fit.yaml   # 8 x 1
+      python fit.py runs/fit-N/rung-1.yaml   # 4 x 2
+        runs/fit-N/rung-1.yaml is fit.yaml with bs=4 acc=2
+    a restart adds --from {checkpoint} where this run wrote a whole out/*.pt
+    at most 1 restart, which leaves out the last 2 rungs (--max-restarts); logs in runs/fit-N/
+    ");
+    let plan: Value = serde_json::from_str(&place.text("plan.json")).unwrap();
+    assert_eq!((&plan["effective_batch"], &plan["max_restarts"]), (&json!(8), &json!(1)));
+    assert_eq!(plan["resume"], json!({"with": "--from {checkpoint}", "checkpoints": "out/*.pt"}));
+    assert_eq!(plan["starts"][1]["command"], json!(["python", "fit.py", "runs/fit-N/rung-1.yaml"]));
+    assert_eq!(plan["starts"][1]["config_copy"]["changes"], json!(["bs=4", "acc=2"]));
+
+    let ran = place.run(&["--dry-run", "--", "true"]);
+    assert_snapshot!(ran.out, @r"
+    no rungs: if memory runs out the command is not started again; --rung says how it would need less
+    with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+      true
+    it is not started again; logs in runs/true-N/
+    ");
 }

@@ -68,6 +68,7 @@ fn the_environment_and_a_configuration_can_be_rungs_too() {
     let place = Place::with("env.py", script);
     let ran = place.run(&["--rung-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "python3", "env.py"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "4 1\n2 2\n"));
+    assert!(ran.err.contains("accumulation 2 x 2: BS=2 ACC=2 python3 env.py\n"), "{}", ran.err);
 
     let script =
         "import sys\ntext = open(sys.argv[1]).read()\nprint(text, end='')\nif 'bs: 8' in text: raise MemoryError\n";
@@ -77,12 +78,15 @@ fn the_environment_and_a_configuration_can_be_rungs_too() {
     let ran = place.run(&["--config", "c.yaml", "--rung-config", rung, "--", "python3", "conf.py", "c.yaml"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.out.ends_with("train:\n  bs: 4 # samples\n  acc: 2\n"), "{}", ran.out);
+    let copy = "lowtide:   runs/conf-1/rung-1.yaml is c.yaml with train.bs=4 train.acc=2\n";
+    assert!(ran.err.contains(copy), "{}", ran.err);
     assert_eq!(place.text("c.yaml"), "train:\n  bs: 8 # samples\n  acc: 1\n");
 }
 
 #[test]
 fn a_restart_goes_on_from_the_newest_checkpoint() {
-    let script = "import sys\nprint(sys.argv[1:])\nopen('ckpt-7.pt', 'w').close()\n\
+    let script = "import sys\nprint(sys.argv[1:])\nopen('ckpt-7.pt', 'w').write('whole')\n\
+                  open('ckpt-8.pt', 'wb').write(b'PK\\x03\\x04 cut short')\n\
                   if '--bs=4' in sys.argv: raise MemoryError\n";
     let place = Place::with("train.py", script);
     std::fs::File::create(place.path("ckpt-9.pt")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
@@ -90,6 +94,11 @@ fn a_restart_goes_on_from_the_newest_checkpoint() {
     let ran = train(&place, &resume, &["--bs=4"]);
     assert_eq!(ran.out, "['--bs=4']\n['--bs=2', '--accum=2', '--from=ckpt-7.pt']\n", "{}", ran.err);
     assert_eq!(place.story("runs/train-1")["starts"][1]["resumed_from"], "ckpt-7.pt");
+    assert!(ran.err.contains("lowtide: start 2 from ckpt-7.pt with micro-batch x accumulation 2 x 2: "), "{}", ran.err);
+    let resume = ["--resume-with", "--from={checkpoint}", "--checkpoint-glob", "none-*.pt"];
+    let ran = train(&place, &resume, &["--bs=4"]);
+    let beginning = "lowtide: start 2 from the beginning, for this run wrote no whole none-*.pt, with micro-batch";
+    assert!(ran.err.contains(beginning), "{}", ran.err);
 }
 
 #[test]
@@ -123,10 +132,60 @@ fn another_failure_is_not_tried_again() {
 }
 
 #[test]
+fn what_the_script_got_over_is_not_tried_again() {
+    // Without a traceback at the end: only the steps tell.
+    let script = "import sys\nprint('MemoryError: caught', file=sys.stderr)\n\
+                  for step in range(50): print('step', step, file=sys.stderr)\nsys.exit('quota exceeded')\n";
+    let place = Place::with("train.py", script);
+    let ran = train(&place, &[], &["--bs=4"]);
+    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(1), &json!("failed")), "{}", ran.err);
+    // Caught and finished.
+    let place = Place::with("train.py", "import sys\nprint('MemoryError: caught', file=sys.stderr)\n");
+    assert_eq!(train(&place, &[], &["--bs=4"]).code, Some(0));
+    assert_eq!(place.story("runs/train-1")["ending"], "finished");
+}
+
+#[test]
+fn steps_that_python_held_back_were_before_the_error() {
+    // Into a pipe, Python writes its output when it ends, after what it said on the other stream.
+    let script = "import sys, time\nfor step in range(50): print('step', step)\n\
+                  if '--bs=4' in sys.argv:\n    print('MemoryError: caught', file=sys.stderr)\n    \
+                  time.sleep(0.5)\n    sys.exit(1)\n";
+    let place = Place::with("train.py", script);
+    let ran = train(&place, &[], &["--bs=4"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let log = place.text("runs/train-1/start-1.log");
+    assert!(log.find("MemoryError") < log.find("step 0"), "{log}");
+    assert_eq!(place.story("runs/train-1")["restarts"], 1);
+}
+
+#[test]
+fn a_rung_that_changes_nothing_is_told() {
+    let place = Place::with("train.py", ON_A_CARD);
+    let ran = train(&place, &[], &["--bs=2"]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.err.contains("hint: every rung asked for just as much: look whether the command takes"), "{}", ran.err);
+}
+
+#[test]
 fn a_kill_that_nothing_explains_is_not_tried_again() {
     let place = Place::new();
-    let ran = place.run(&["--rung", "--bs={micro} --acc={accum}", "--batch", "4", "--", "sh", "-c", "kill -KILL $$"]);
+    let ran = place.run(&["--rung-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "sh", "-c", "kill -KILL $$"]);
     assert_eq!(ran.code, Some(137));
     assert!(ran.err.contains("nothing shows that memory was the reason"), "{}", ran.err);
     assert_eq!(place.story("runs/sh-1")["starts"][0]["end"], json!({"signal": 9}));
+}
+
+#[test]
+fn what_happened_is_told_also_where_no_further_start_can_be_made() {
+    // The script takes away the folder in which its next configuration would be.
+    let script = "import shutil\nshutil.rmtree('mine')\nraise MemoryError\n";
+    let place = Place::with("train.py", script);
+    std::fs::write(place.path("c.yaml"), "bs: 8\nacc: 1\n").unwrap();
+    let config = ["--config", "c.yaml", "--rung-config", "bs={micro} acc={accum}", "--out", "mine"];
+    let ran = place.run(&[&config[..], &["--", "python3", "train.py", "c.yaml"]].concat());
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("start 1: 8 x 1, "), "{}", ran.err);
+    let gone = "error: mine/rung-1.yaml: No such file or directory (os error 2)\n";
+    assert!(ran.err.contains(gone), "{}", ran.err);
 }

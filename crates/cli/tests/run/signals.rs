@@ -37,6 +37,15 @@ fn a_command_that_ignores_sigterm_is_killed() {
 }
 
 #[test]
+fn a_command_that_is_stopped_hears_that_it_should_end() {
+    let place = Place::new();
+    let script = "trap 'exit 5' TERM; echo $$ > ready; kill -STOP $$; while :; do sleep 0.05; done";
+    let mut child = start(&place, &["--grace", "10m"], script);
+    signal("TERM", child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
 fn a_second_ctrl_c_ends_patience() {
     let place = Place::new();
     let script = "trap 'echo once > once' INT; echo > ready; while :; do sleep 0.05; done";
@@ -56,6 +65,22 @@ fn other_signals_pass() {
     signal("USR1", child.id());
     assert_eq!(child.wait().unwrap().code(), Some(4));
     assert_eq!(place.text("heard"), "usr1\n");
+}
+
+#[test]
+fn those_below_are_left_to_the_command() {
+    for name in ["USR1", "TERM"] {
+        let place = Place::new();
+        // A data worker has no mind for such signals, and the command needs it to save.
+        let script = format!(
+            "sleep 1000 & below=$!; trap 'sleep 0.2; kill -0 $below && echo lives > heard; exit 4' {name}; \
+             echo > ready; while :; do sleep 0.05; done"
+        );
+        let mut child = start(&place, &[], &script);
+        signal(name, child.id());
+        assert_eq!(child.wait().unwrap().code(), Some(4));
+        assert_eq!(place.text("heard"), "lives\n");
+    }
 }
 
 #[test]

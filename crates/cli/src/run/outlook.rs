@@ -1,0 +1,84 @@
+//! What `lowtide run` would do: the starts of a plan, as text and as JSON.
+
+use std::path::{Path, PathBuf};
+
+use lowtide_core::counted;
+use lowtide_keep::{Launch, Plan};
+use serde_json::{Value, json};
+
+use super::{RUNS, command_line, copy_line, rungs_line, setting};
+use crate::output::{Failure, printable};
+
+/// The starts that a plan allows.
+pub(crate) struct Outlook {
+    folder: PathBuf,
+    launches: Vec<Launch>,
+    /// Rungs that are lower than restarts are allowed.
+    out_of_reach: usize,
+    restarts: u32,
+}
+
+impl Outlook {
+    pub(crate) fn of(plan: &Plan, max_restarts: u32) -> Result<Self, Failure> {
+        let folder = Path::new(RUNS).join(format!("{}-N", plan.name()));
+        let rungs = plan.rungs().len().max(1);
+        let reached = rungs.min(1 + max_restarts as usize);
+        let launches = (0..reached).map(|rung| plan.launch(rung, &folder, None)).collect::<Result<_, _>>()?;
+        let restarts = if rungs > 1 || plan.resume().is_some() { max_restarts } else { 0 };
+        Ok(Self { folder, launches, out_of_reach: rungs - reached, restarts })
+    }
+
+    pub(crate) fn text(&self, plan: &Plan) -> String {
+        let mut text = format!("{}\n", rungs_line(plan));
+        for (name, value) in plan.environment() {
+            text.push_str(&format!("with {}\n", setting(name, value)));
+        }
+        for (rung, launch) in self.launches.iter().enumerate() {
+            let batch = plan.rungs().get(rung).map_or(String::new(), |batch| format!("   # {batch}"));
+            text.push_str(&format!("  {}{batch}\n", printable(&command_line(plan, launch))));
+            if let Some(copy) = &launch.copy {
+                text.push_str(&format!("    {}\n", printable(&copy_line(copy))));
+            }
+        }
+        if let Some((template, pattern)) = plan.resume() {
+            let template = printable(&template);
+            text.push_str(&format!("a restart adds {template} where this run wrote a whole {}\n", printable(pattern)));
+        }
+        let restarts = match (self.restarts, self.out_of_reach) {
+            (0, 0) => "it is not started again".to_owned(),
+            (restarts, 0) => format!("at most {}", counted(restarts.into(), "restart")),
+            (restarts, rungs) => {
+                let (restarts, rungs) = (counted(restarts.into(), "restart"), counted(rungs as u64, "rung"));
+                format!("at most {restarts}, which leaves out the last {rungs} (--max-restarts)")
+            }
+        };
+        text.push_str(&format!("{restarts}; logs in {}/\n", self.folder.display()));
+        text
+    }
+
+    pub(crate) fn json(&self, plan: &Plan) -> Value {
+        let shown = |launch: &Launch| -> Vec<String> {
+            launch.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+        };
+        let starts = self.launches.iter().enumerate().map(|(rung, launch)| {
+            json!({
+                "rung": rung,
+                "batch": plan.rungs().get(rung),
+                "command": shown(launch),
+                "environment": launch.environment.iter().map(|(name, value)| setting(name, value)).collect::<Vec<_>>(),
+                "config_copy": launch.copy.as_ref().map(|copy| json!({
+                    "path": copy.path, "original": copy.original, "changes": copy.changes, "text": copy.text,
+                })),
+            })
+        });
+        json!({
+            "schema": lowtide_keep::SCHEMA,
+            "preset": plan.preset().map(|preset| preset.name()),
+            "group": plan.group(),
+            "effective_batch": plan.effective_batch(),
+            "max_restarts": self.restarts,
+            "resume": plan.resume().map(|(with, checkpoints)| json!({"with": with, "checkpoints": checkpoints})),
+            "starts": starts.collect::<Vec<_>>(),
+        })
+    }
+}

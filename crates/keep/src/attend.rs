@@ -1,0 +1,280 @@
+//! Stays with a command while it runs: what signals, keys and patience do to it, until no process of it is left.
+
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lowtide_sensors::processes_below;
+use rustix::process::{
+    Pid, Signal, WaitStatus, getpgid, getpgrp, getpid, getppid, getsid, kill_process, kill_process_group,
+};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+
+use crate::ending::Asked;
+use crate::supervise::{Event, Started};
+use crate::terminal::{Raw, copy_size};
+use crate::{End, KeepError, Told};
+
+/// How long processes may take to end after SIGKILL.
+const UNKILLABLE: Duration = Duration::from_secs(5);
+/// How often SIGKILL is sent again meanwhile, to those that were just started.
+const KILL_AGAIN: Duration = Duration::from_millis(50);
+
+/// How far the end has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The command runs.
+    Running,
+    /// It has ended well, and what it left may end by itself.
+    Waiting,
+    /// What is left was asked to end.
+    Asked,
+    /// What is left was killed.
+    Killed,
+}
+
+/// What is known while a command is attended to.
+pub(crate) struct Attending<'a> {
+    started: &'a Started,
+    grace: Duration,
+    stage: Stage,
+    /// When patience ends.
+    deadline: Option<Instant>,
+    interrupts: u32,
+    end: Option<End>,
+    asked: Asked,
+}
+
+impl<'a> Attending<'a> {
+    pub(crate) fn new(started: &'a Started, grace: Duration) -> Self {
+        Self { started, grace, stage: Stage::Running, deadline: None, interrupts: 0, end: None, asked: Asked::No }
+    }
+
+    /// Stays with a command until it has ended, nothing of it is left, and all of its output is passed on.
+    pub(crate) fn attend(
+        mut self,
+        events: &Receiver<Event>,
+        told: &mut dyn FnMut(&Told),
+    ) -> Result<(End, Asked), KeepError> {
+        let (mut all_gone, mut passed) = (false, 0);
+        while !all_gone || passed < self.started.streams {
+            match self.next(events) {
+                Some(Event::AllGone) => all_gone = true,
+                Some(Event::Passed) => passed += 1,
+                Some(Event::Waited(process, status)) => self.waited(process, status),
+                Some(Event::InterruptKey) => self.interrupted(told),
+                Some(Event::SuspendKey) => self.suspend(),
+                Some(Event::Foreground) => self.take_keys(),
+                Some(Event::Signal(signal)) if all_gone => {
+                    // Whoever takes our output is slow, and somebody has enough of it.
+                    if matches!(signal, SIGINT | SIGTERM | SIGHUP | SIGQUIT) {
+                        self.asked = Asked::Yes;
+                        break;
+                    }
+                }
+                Some(Event::Signal(signal)) => self.signal(signal, told),
+                None => self.late(told)?,
+            }
+        }
+        let end = self.end.unwrap_or(End::Code(1));
+        Ok((end, self.asked))
+    }
+
+    /// The next event, or `None` when patience ends first.
+    fn next(&self, events: &Receiver<Event>) -> Option<Event> {
+        let Some(deadline) = self.deadline else { return events.recv().ok() };
+        events.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
+    }
+
+    fn waited(&mut self, process: Pid, status: WaitStatus) {
+        if process != self.started.process {
+            return;
+        }
+        let end = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => End::Code(code),
+            (None, Some(signal)) => End::Signal(signal),
+            (None, None) => return,
+        };
+        self.end = Some(end);
+        if self.stage == Stage::Killed {
+            return;
+        }
+        if end == End::Code(0) && self.asked == Asked::No {
+            self.stage = Stage::Waiting;
+        } else {
+            signal_all(Signal::TERM);
+            self.stage = Stage::Asked;
+        }
+        self.deadline = Some(Instant::now() + self.grace);
+    }
+
+    fn signal(&mut self, signal: i32, told: &mut dyn FnMut(&Told)) {
+        match signal {
+            SIGWINCH => {
+                if let Some(terminal) = &self.started.terminal
+                    && let Some(shown) = terminal.shown.shown()
+                {
+                    copy_size(shown, &terminal.screen);
+                }
+            }
+            SIGTSTP => self.suspend(),
+            SIGCONT => {
+                self.take_keys();
+                self.send(SIGCONT);
+            }
+            SIGINT => {
+                self.send_to_end(SIGINT);
+                self.interrupted(told);
+            }
+            // Who is told to end or to save tells its own: data workers may die of it otherwise.
+            SIGUSR1 | SIGUSR2 => self.send_to_first(signal),
+            SIGTERM => {
+                self.send_to_first(SIGTERM);
+                self.send(SIGCONT);
+                self.asked = Asked::Yes;
+                self.hurry();
+            }
+            _ => {
+                self.send_to_end(signal);
+                self.asked = Asked::Yes;
+                self.hurry();
+            }
+        }
+    }
+
+    /// Ctrl-C: the first leaves the command all the time it wants to save, the second a little, the third none.
+    fn interrupted(&mut self, told: &mut dyn FnMut(&Told)) {
+        self.asked = Asked::Yes;
+        self.interrupts += 1;
+        match self.interrupts {
+            1 if self.stage == Stage::Running => {}
+            1 | 2 => {
+                told(&Told::Patience { grace: self.grace });
+                self.hurry();
+            }
+            _ => self.kill(),
+        }
+    }
+
+    fn hurry(&mut self) {
+        let deadline = Instant::now() + self.grace;
+        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+    }
+
+    /// Patience has ended.
+    fn late(&mut self, told: &mut dyn FnMut(&Told)) -> Result<(), KeepError> {
+        match self.stage {
+            Stage::Waiting => {
+                signal_all(Signal::TERM);
+                told(&Told::LeftBehind { processes: left().len() });
+                self.stage = Stage::Asked;
+                self.deadline = Some(Instant::now() + self.grace);
+            }
+            Stage::Running | Stage::Asked => {
+                told(&Told::Killing { processes: left().len() });
+                self.kill();
+            }
+            Stage::Killed => self.kill_on()?,
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self) {
+        self.stage = Stage::Killed;
+        self.deadline = Some(Instant::now() + KILL_AGAIN);
+        signal_all(Signal::KILL);
+    }
+
+    /// Kills what was started since, for a while.
+    fn kill_on(&mut self) -> Result<(), KeepError> {
+        let begun = Instant::now();
+        loop {
+            let pids = left();
+            if pids.is_empty() {
+                self.deadline = None;
+                return Ok(());
+            }
+            if begun.elapsed() > UNKILLABLE {
+                return Err(KeepError::Stuck { pids });
+            }
+            signal_all(Signal::KILL);
+            thread::sleep(KILL_AGAIN);
+        }
+    }
+
+    /// Sends a signal to the command and those of its group. A group that is gone needs none.
+    fn send(&self, signal: i32) {
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            let _ = kill_process_group(self.started.process, signal);
+        }
+    }
+
+    /// Sends a signal to the process that was started, as whoever knows its number would.
+    fn send_to_first(&self, signal: i32) {
+        if self.end.is_none()
+            && let Some(signal) = Signal::from_named_raw(signal)
+        {
+            let _ = kill_process(self.started.process, signal);
+        }
+    }
+
+    /// Sends a signal of a terminal's that is to end the command, also where it is stopped, as whoever reads from a
+    /// terminal in the background is.
+    fn send_to_end(&self, signal: i32) {
+        self.send(signal);
+        self.send(SIGCONT);
+    }
+
+    /// Stops the command and ourselves, so that the shell takes over; SIGCONT comes when the shell wants us to go on.
+    /// Without a shell that could say so, nothing stops.
+    fn suspend(&self) {
+        if !has_job_control() {
+            return;
+        }
+        self.send(SIGSTOP);
+        if let Some(raw) = self.raw() {
+            raw.restore();
+        }
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+
+    /// Gives keys to the command again, if the terminal is ours.
+    fn take_keys(&self) {
+        if let Some(raw) = self.raw() {
+            raw.again();
+        }
+    }
+
+    fn raw(&self) -> Option<&Raw> {
+        self.started.terminal.as_ref()?.raw.as_ref()
+    }
+}
+
+/// Whether whoever started us is a shell that can continue us: in our session, in another group.
+fn has_job_control() -> bool {
+    let shell = getppid();
+    let in_session = shell.is_some() && getsid(shell).ok() == getsid(None).ok();
+    in_session && getpgid(shell).is_ok_and(|group| group != getpgrp())
+}
+
+/// Every process below us that still runs.
+fn left() -> Vec<u32> {
+    let all = processes_below(Path::new("/"), std::process::id());
+    let lives = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    };
+    all.into_iter().filter(lives).collect()
+}
+
+/// Sends a signal that is to end them to all processes below us, also to those that are stopped.
+fn signal_all(signal: Signal) {
+    for pid in left() {
+        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            // It may have ended meanwhile.
+            let _ = kill_process(pid, signal);
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The newest checkpoint that is whole.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The newest file or folder of a pattern that was written since a moment and is whole. An older one is another run's,
+/// and memory may have run out while the newest was being written.
+pub(crate) fn newest(pattern: &str, since: SystemTime) -> Option<PathBuf> {
+    let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let found = glob::glob(pattern).ok()?.flatten();
+    let found = found.filter_map(|path| Some((written(&path)?, path))).filter(|(time, _)| *time >= since);
+    let mut found: Vec<(SystemTime, PathBuf)> = found.collect();
+    found.sort();
+    found.into_iter().rev().map(|(_, path)| path).find(|path| is_whole(path))
+}
+
+/// Whether a checkpoint was written to its end, as far as its form shows: an empty one was not, nor a file of
+/// `torch.save` or of safetensors that is too short. Of a folder, this is asked of the files in it.
+fn is_whole(path: &Path) -> bool {
+    if !path.is_dir() {
+        return file_is_whole(path).unwrap_or(false);
+    }
+    let Ok(entries) = fs::read_dir(path) else { return false };
+    let mut files = entries.flatten().map(|entry| entry.path()).peekable();
+    // Small files in a folder may well be empty.
+    let whole = |file: PathBuf| file.is_dir() || file.metadata().is_ok_and(|it| it.len() == 0) || is_whole(&file);
+    files.peek().is_some() && files.all(whole)
+}
+
+fn file_is_whole(path: &Path) -> std::io::Result<bool> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut start = Vec::new();
+    file.by_ref().take(9).read_to_end(&mut start)?;
+    if start.starts_with(b"PK\x03\x04") {
+        return ends_as_zip(&mut file, size);
+    }
+    match start.as_slice() {
+        [] => Ok(false),
+        // The size of the header, then the header, in JSON.
+        [length @ .., b'{'] if length.len() == 8 && is_safetensors(path) => {
+            safetensors_is_whole(&mut file, length, size)
+        }
+        _ => Ok(true),
+    }
+}
+
+/// A zip archive ends with its table of contents, which a comment of at most 64 KiB may follow.
+fn ends_as_zip(file: &mut File, size: u64) -> std::io::Result<bool> {
+    const END: &[u8] = b"PK\x05\x06";
+    const LONGEST_END: u64 = 22 + 65_535;
+    file.seek(SeekFrom::Start(size.saturating_sub(LONGEST_END)))?;
+    let mut end = Vec::new();
+    file.take(LONGEST_END).read_to_end(&mut end)?;
+    Ok(memchr::memmem::rfind(&end, END).is_some())
+}
+
+fn is_safetensors(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "safetensors")
+}
+
+/// The tensors' places in the header say how long the file is.
+fn safetensors_is_whole(file: &mut File, length: &[u8], size: u64) -> std::io::Result<bool> {
+    /// As the format has it.
+    const LONGEST_HEADER: u64 = 100_000_000;
+    let length = length.try_into().map_or(0, u64::from_le_bytes);
+    if length > LONGEST_HEADER || length > size {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::Start(8))?;
+    let Ok(header) = serde_json::from_reader::<_, serde_json::Value>(file.take(length)) else { return Ok(false) };
+    let tensors = header.as_object().into_iter().flatten();
+    let ends = tensors.filter_map(|(_, tensor)| tensor.get("data_offsets")?.get(1)?.as_u64());
+    Ok(size == 8 + length + ends.max().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A zip archive without files in it.
+    const ZIP: &[u8] = b"PK\x03\x04 a file PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+    fn safetensors(tensor_bytes: usize) -> Vec<u8> {
+        let header = br#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+        let length = (header.len() as u64).to_le_bytes();
+        [&length[..], header, &vec![0; tensor_bytes]].concat()
+    }
+
+    #[test]
+    fn what_was_cut_short_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let cases: [(&str, &[u8], bool); 9] = [
+            ("a.pt", ZIP, true),
+            ("b.pt", &ZIP[..12], false),
+            ("c.pt", b"", false),
+            ("d.ckpt", b"some form of its own", true),
+            ("e.safetensors", &safetensors(8), true),
+            ("f.safetensors", &safetensors(7), false),
+            ("g.safetensors", &safetensors(8)[..20], false),
+            ("h.bin", b"\x08\0\0\0\0\0\0\0{", true),
+            ("i.pt", b"PK", true),
+        ];
+        for (name, bytes, whole) in cases {
+            let path = folder.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(is_whole(&path), whole, "{name}");
+        }
+        assert!(!is_whole(&folder.path().join("none")));
+        // Folders, as Hugging Face's Trainer and Lowtide write them.
+        let step = folder.path().join("checkpoint-5");
+        fs::create_dir(&step).unwrap();
+        assert!(!is_whole(&step));
+        fs::write(step.join("trainer_state.json"), "{}").unwrap();
+        fs::write(step.join("model.safetensors"), safetensors(8)).unwrap();
+        assert!(is_whole(&step));
+        fs::write(step.join("optimizer.pt"), &ZIP[..12]).unwrap();
+        assert!(!is_whole(&step));
+    }
+
+    #[test]
+    fn the_newest_that_this_run_wrote_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let pattern = folder.path().join("*.pt").display().to_string();
+        let begun = SystemTime::now();
+        let written = |name: &str, bytes: &[u8], seconds: i64| {
+            let path = folder.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            let offset = Duration::from_secs(seconds.unsigned_abs());
+            let file = File::options().append(true).open(path).unwrap();
+            file.set_modified(if seconds < 0 { begun - offset } else { begun + offset }).unwrap();
+        };
+        assert_eq!(newest(&pattern, begun), None);
+        written("old.pt", ZIP, -10);
+        assert_eq!(newest(&pattern, begun), None);
+        written("a.pt", ZIP, 20);
+        written("b.pt", ZIP, 10);
+        written("half.pt", &ZIP[..12], 30);
+        assert_eq!(newest(&pattern, begun), Some(folder.path().join("a.pt")));
+    }
+}

@@ -1,0 +1,155 @@
+//! What a rung changes: words of the command line, the environment, a copy of a configuration file.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, Path, PathBuf};
+
+use crate::config_file::{Language, product};
+use crate::template::{Values, current, cut, joined};
+use crate::{ConfigCopy, KeepError, Launch, Request, Surroundings, Template};
+
+/// What a rung changes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Recipe {
+    pub(crate) words: Option<Template>,
+    pub(crate) environment: Option<Template>,
+    pub(crate) config: Option<Config>,
+}
+
+/// A configuration file that a rung changes: a copy is changed, and the command gets the copy.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    path: PathBuf,
+    language: Language,
+    text: String,
+    template: Template,
+}
+
+impl Recipe {
+    pub(crate) fn read(request: &Request, around: &Surroundings<'_>) -> Result<Self, KeepError> {
+        let words = request.rung.as_deref().map(Template::read).transpose()?;
+        let environment = request.rung_environment.as_deref().map(named).transpose()?;
+        let config = match &request.rung_config {
+            Some((path, template)) => {
+                let wrong = |detail: &str| KeepError::Config { path: path.clone(), detail: detail.to_owned() };
+                let language = Language::of(path).ok_or_else(|| wrong("neither .py nor .yaml nor .json"))?;
+                let text = (around.read)(path).ok_or_else(|| wrong("cannot be read"))?;
+                if !request.command.iter().any(|word| mentions(word, path)) {
+                    return Err(wrong("the command line does not name this file"));
+                }
+                Some(Config { path: path.clone(), language, text, template: named(template)? })
+            }
+            None => None,
+        };
+        Ok(Self { words, environment, config })
+    }
+
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
+        [&self.words, &self.environment]
+            .into_iter()
+            .flatten()
+            .chain(self.config.as_ref().map(|config| &config.template))
+    }
+
+    /// A smaller micro-batch without more accumulation would be another training.
+    pub(crate) fn keeps_the_batch(&self, request: &Request) -> Result<(), KeepError> {
+        let has = |place: &str| self.templates().any(|template| template.has(place));
+        let missing = ["{micro}", "{accum}"].into_iter().find(|place| !has(place));
+        match missing {
+            Some(place) if self.templates().next().is_some() => {
+                let given = [&request.rung, &request.rung_environment].into_iter().flatten().cloned();
+                let given = given.chain(request.rung_config.as_ref().map(|(_, template)| template.clone()));
+                let detail = format!("{place} is missing, without which the effective batch would change");
+                Err(KeepError::Template { template: given.collect::<Vec<_>>().join(" "), detail })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The number that stands where a rung will put another.
+    pub(crate) fn number(
+        &self,
+        place: &str,
+        command: &[OsString],
+        around: &Surroundings<'_>,
+    ) -> Result<Option<u64>, KeepError> {
+        let shown = |text: &OsStr| text.to_string_lossy().into_owned();
+        let typed = || {
+            let key = self.words.as_ref()?.key_of(place)?;
+            Some((key, shown(current(command, key)?)))
+        };
+        let set = || {
+            let key = self.environment.as_ref()?.key_of(place)?;
+            Some((key, shown(&(around.variable)(key)?)))
+        };
+        let filed = || {
+            let config = self.config.as_ref()?;
+            let key = config.template.key_of(place)?;
+            Some((key, config.language.value(&config.text, key)?.to_owned()))
+        };
+        let Some((key, text)) = typed().or_else(set).or_else(filed) else { return Ok(None) };
+        let wrong = || KeepError::Batch { detail: format!("{key} is `{text}`, which is no number") };
+        product(&text).map(Some).ok_or_else(wrong)
+    }
+
+    pub(crate) fn change(&self, launch: &mut Launch, values: Values<'_>, copy: &Path) -> Result<(), KeepError> {
+        if let Some(template) = &self.words {
+            launch.command = template.applied(&launch.command, values);
+        }
+        if let Some(template) = &self.environment {
+            launch.environment.extend(template.named(values).into_iter().map(|(name, value)| (name.into(), value)));
+        }
+        if let Some(config) = &self.config {
+            let mut text = config.text.clone();
+            let mut changes = Vec::new();
+            for (key, value) in config.template.named(values) {
+                text = config
+                    .language
+                    .changed(&text, &key, &value.to_string_lossy())
+                    .ok_or_else(|| KeepError::Config { path: config.path.clone(), detail: format!("has no {key}") })?;
+                changes.push(format!("{key}={}", value.to_string_lossy()));
+            }
+            let copy = copy.with_extension(config.path.extension().unwrap_or_default());
+            for word in &mut launch.command {
+                if let Some(changed) = instead(word, &config.path, &copy) {
+                    *word = changed;
+                }
+            }
+            launch.copy = Some(ConfigCopy { path: copy, original: config.path.clone(), text, changes });
+        }
+        Ok(())
+    }
+}
+
+/// A template of `NAME=value` alone.
+fn named(text: &str) -> Result<Template, KeepError> {
+    let template = Template::read(text)?;
+    match template.not_named() {
+        Some(word) => {
+            let detail = format!("{word} is no NAME=value");
+            Err(KeepError::Template { template: text.to_owned(), detail })
+        }
+        None => Ok(template),
+    }
+}
+
+/// Whether a word names a file, alone or as the value of a setting.
+fn mentions(word: &OsStr, path: &Path) -> bool {
+    instead(word, path, path).is_some()
+}
+
+/// A word with another file in the place of one that it names.
+fn instead(word: &OsStr, path: &Path, other: &Path) -> Option<OsString> {
+    let same = |name: &OsStr| plain(Path::new(name)).eq(plain(path));
+    if same(word) {
+        return Some(other.into());
+    }
+    match cut(word) {
+        (key, Some(value)) if same(value) => Some(joined(key, other.as_os_str())),
+        _ => None,
+    }
+}
+
+/// The parts of a path; `./a` is `a`.
+fn plain(path: &Path) -> impl Iterator<Item = Component<'_>> {
+    path.components().filter(|part| *part != Component::CurDir)
+}

@@ -1,0 +1,37 @@
+//! Scripts that are given to a shell in one word.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
+
+/// A script that a shell runs without giving it what stands after it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Deaf {
+    /// The shell and its option, as `bash -c`.
+    pub(crate) shell: String,
+    pub(crate) text: String,
+}
+
+/// The script of `sh -c SCRIPT` that asks for no words of the command line, where a command is one.
+pub(crate) fn deaf_script(command: &[OsString]) -> Option<Deaf> {
+    let (shell, option, script) = command.windows(3).find_map(|words| {
+        let [shell, option, script] = words else { return None };
+        (is_shell(shell) && takes_script(option)).then_some((shell, option, script))
+    })?;
+    let text = script.to_string_lossy().into_owned();
+    let asks = text.match_indices('$').any(|(at, _)| {
+        let after = text[at + 1..].trim_start_matches('{');
+        after.starts_with(['@', '*']) || after.starts_with(|character: char| character.is_ascii_digit())
+    });
+    (!asks).then(|| Deaf { shell: format!("{} {}", shell.display(), option.display()), text })
+}
+
+fn is_shell(word: &OsStr) -> bool {
+    Path::new(word).file_name().is_some_and(|name| SHELLS.iter().any(|shell| name == *shell))
+}
+
+/// `-c`, also among others as in `-ec`.
+fn takes_script(word: &OsStr) -> bool {
+    word.to_str().is_some_and(|word| word.starts_with('-') && !word.starts_with("--") && word.ends_with('c'))
+}
