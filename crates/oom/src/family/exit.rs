@@ -65,6 +65,14 @@ fn is_signal(line: &str) -> bool {
     has_any(line, &words) || (has_word(line, "signal 9") && has_any(line, &["illed", "erminated", "exited"]))
 }
 
+/// `[1]  + 12345 killed     python train.py`, as zsh tells how a job ended.
+fn is_zsh_job(line: &str) -> bool {
+    let Some((job, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) else { return false };
+    let mut words = rest.split_whitespace().filter(|word| !matches!(*word, "+" | "-"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number(job) && words.next().is_some_and(is_number) && words.next() == Some("killed")
+}
+
 /// `Killed` alone, as bash writes it (`run.sh: line 5: 12345 Killed   python train.py`), or as srun does (`task 0: Killed`).
 fn is_shell_killed(line: &str) -> bool {
     let line = line.trim();
@@ -72,6 +80,9 @@ fn is_shell_killed(line: &str) -> bool {
         return true;
     }
     if line.ends_with(": Killed") && has_any(line, &["srun", "task "]) {
+        return true;
+    }
+    if is_zsh_job(line) {
         return true;
     }
     let Some((before, _)) = line.split_once(" Killed") else {

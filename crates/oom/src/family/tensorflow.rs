@@ -15,7 +15,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if line.contains("ailed to allocate") && line.contains("from device") {
         return Some(driver(line));
     }
-    if line.contains("Allocator (") && line.contains("ran out of memory trying to allocate") {
+    let is_allocator = has_any(line, &["Allocator (", "bfc_allocator.cc"]);
+    if is_allocator && line.contains("an out of memory trying to allocate") {
         return Some(bfc(line, message.body()));
     }
     if line.contains("ResourceExhaustedError")
