@@ -341,6 +341,10 @@ fn whole(story: &Story) -> String {
         Ending::NoRungs => "say how it needs less: --batch N --rung '--batch_size={micro} --accumulation={accum}'",
         Ending::LastRung => LESS,
         Ending::TooManyRestarts => "--max-restarts allows more",
+        // What stood in its way may be what the start before left there.
+        Ending::Failed if story.restarts > 0 && !last_ran_out(story) => {
+            "the start before got further: look whether something it left behind is in the way, or a word that a rung adds"
+        }
         Ending::Finished | Ending::Interrupted | Ending::Failed => return text,
     };
     text.push_str(&format!("\nhint: {hint}"));

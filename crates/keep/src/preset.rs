@@ -82,8 +82,16 @@ impl Preset {
             return Some(Self::Lightning);
         }
         let script = (around.read)(script(command)?)?;
-        let nano = script.contains("configurator.py") && script.contains("gradient_accumulation_steps");
-        nano.then_some(Self::NanoGpt)
+        let says = |words: &[&str]| words.iter().all(|word| script.contains(word));
+        if says(&["configurator.py", "gradient_accumulation_steps"]) {
+            return Some(Self::NanoGpt);
+        }
+        if says(&["LightningCLI("]) {
+            return Some(Self::Lightning);
+        }
+        // Arguments that come from a file leave no place for others.
+        let from_file = command.last().is_some_and(|word| Language::of(Path::new(word)) == Some(Language::Json));
+        (says(&["HfArgumentParser", "TrainingArguments"]) && !from_file).then_some(Self::HuggingFace)
     }
 
     /// The micro-batch and accumulation of a command line, as far as they are said anywhere.
@@ -108,7 +116,12 @@ impl Preset {
                 ["--config", "-c"].iter().filter_map(|key| current(command, key)).map(PathBuf::from).collect()
             }
         };
-        let number = |file: &PathBuf| Language::of(file)?.number(&(around.read)(file)?, key);
+        // Lightning writes the settings of a class that is named in the file one level deeper.
+        let deeper = key.rsplit_once('.').map(|(path, name)| format!("{path}.init_args.{name}"));
+        let number = |file: &PathBuf| {
+            let (language, text) = (Language::of(file)?, (around.read)(file)?);
+            language.number(&text, key).or_else(|| language.number(&text, deeper.as_ref()?))
+        };
         files.iter().rev().find_map(number)
     }
 }
@@ -141,6 +154,9 @@ mod tests {
             "train.py" => Some(TRAIN.to_owned()),
             "config/gpt2.py" => Some("batch_size = 64\n".to_owned()),
             "fit.yaml" => Some("data:\n  batch_size: 32\n".to_owned()),
+            "class.yaml" => Some("data:\n  class_path: Images\n  init_args:\n    batch_size: 24\n".to_owned()),
+            "lit.py" => Some("LightningCLI(Net, Data)\n".to_owned()),
+            "hf.py" => Some("HfArgumentParser(TrainingArguments)\n".to_owned()),
             _ => None,
         }
     }
@@ -181,6 +197,11 @@ mod tests {
             ("python main.py fit --trainer.devices 4 --data.batch_size=8", "lightning 8 x 1 in 4"),
             ("python main.py fit --trainer.max_epochs=3 --config fit.yaml", "lightning 32 x 1 in 1"),
             ("python main.py fit --trainer.max_epochs=3", "lightning ? x 1 in 1"),
+            ("python lit.py fit --config fit.yaml", "lightning 32 x 1 in 1"),
+            ("python lit.py fit --config class.yaml", "lightning 24 x 1 in 1"),
+            ("python lit.py fit", "lightning ? x 1 in 1"),
+            ("python hf.py --output_dir out", "hf 8 x 1 in 1"),
+            ("python hf.py arguments.json", "none"),
             ("python other.py --batch_size=3", "none"),
             ("true", "none"),
         ];
