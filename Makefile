@@ -13,7 +13,7 @@ programs = $(or $(CARGO_TARGET_DIR),target)/release
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build run test lint bench bench-scripts gpu-check clean
+.PHONY: help setup build front run test lint bench bench-scripts gpu-check clean
 
 help: ## show this list
 	@echo 'Lowtide trains neural networks inside a memory line.'
@@ -27,6 +27,9 @@ setup: ## find or install LibTorch, tell Cargo where it is (LOWTIDE_TORCH=slim: 
 build: setup ## build the programs lowtide and lowtide-engine
 	@$(cargo) build --release --workspace --bins
 
+front: ## build lowtide alone, without LibTorch: explain, run, doctor, watch, data, but not train
+	@$(cargo) build --release -p lowtide-cli
+
 run: build ## train the small default model (ARGS="--line 512MiB" adds arguments)
 	@$(programs)/lowtide train configs/gpt-tiny.yaml $(ARGS)
 
@@ -38,6 +41,11 @@ test: build ## run all tests
 		$(cargo) test --release --workspace --lib --bins --tests; \
 	fi
 	@$(cargo) test --release --workspace --doc
+	@if [ -n "$$LOWTIDE_TORCH_PYTHON" ]; then \
+		$(cargo) test --release -p lowtide-cli --test run -- --ignored --test-threads 2 torch::; \
+	else \
+		echo 'not tested: `lowtide run` with PyTorch itself (LOWTIDE_TORCH_PYTHON names no Python)'; \
+	fi
 
 lint: setup ## check the format and run clippy
 	@$(cargo) fmt --all --check

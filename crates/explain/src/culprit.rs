@@ -10,6 +10,9 @@ use crate::traceback::Frame;
 use crate::verdict::{Activity, Culprit};
 
 pub(crate) const WHOLE_FRAMES: &str = "whole frames";
+/// What the optimizer makes for all tensors at once where it updates them together.
+pub(crate) const FOREACH: &str = "temporaries of the optimizer's foreach update";
+const WEIGHTS: &str = "the model's weights";
 
 /// Names what the request was for.
 pub(crate) fn culprit(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> Option<Culprit> {
@@ -289,15 +292,10 @@ fn from_frames(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> 
 
 /// Names of functions and what they allocate, innermost frame first.
 fn from_names(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
-    if event.surroundings.frames.last().is_some_and(Frame::builds_module) {
-        return Some(Culprit {
-            name: "the model's weights".to_owned(),
-            shape: Vec::new(),
-            dtype: None,
-            bytes: event.oom.requested,
-            how: "the stack ends where a module is built".to_owned(),
-            certainty: 0.8,
-        });
+    if event.surroundings.frames.last().is_some_and(Frame::makes_a_layer) {
+        let name = WEIGHTS.to_owned();
+        let how = "the stack ends where a layer is made".to_owned();
+        return Some(Culprit { name, shape: Vec::new(), dtype: None, bytes: event.oom.requested, how, certainty: 0.8 });
     }
     for frame in event.surroundings.frames.iter().rev() {
         for (words, name) in STACK_NAMES {
@@ -325,7 +323,7 @@ fn from_names(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
 }
 
 const STACK_NAMES: &[(&[&str], &str)] = &[
-    (&["_foreach_"], "temporaries of the optimizer's foreach update"),
+    (&["_foreach_"], FOREACH),
     (&["_init_group", "exp_avg", "zeros_like(p"], "the optimizer's moments"),
     (&["clip_grad_norm_"], "norms of the gradients"),
     (&["torch/optim/", "optimizer.step("], "the optimizer's moments"),
@@ -335,8 +333,8 @@ const STACK_NAMES: &[(&[&str], &str)] = &[
     (&["scaled_dot_product_attention", "softmax", "baddbmm", "attn_weights", "attention_scores"], "attention scores"),
     (&["F.conv", "conv2d", "conv3d", "_conv_forward", "conv_transpose"], "activations of a convolution"),
     (&["all_gather", "_unshard", "all_gather_into_tensor"], "gathered parameters"),
-    (&["load_state_dict", "torch.load(", "from_pretrained"], "the model's weights"),
-    (&["_apply", ".cuda(", ".to(device"], "the model's weights"),
+    (&["load_state_dict", "torch.load(", "from_pretrained"], WEIGHTS),
+    (&["_apply", ".cuda(", ".to(device"], WEIGHTS),
     (&["gelu", "relu", "silu", "mlp", "feed_forward"], "activations inside the feed-forward part"),
     (&["layer_norm", "batch_norm", "group_norm"], "activations of a normalisation"),
     (&["torch.cat", "torch.stack"], "tensors joined into one"),

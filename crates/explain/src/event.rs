@@ -81,6 +81,14 @@ impl Event {
         counts
     }
 
+    /// Says where memory ran out, once all messages are read: the driver refuses to pin memory of the machine in the
+    /// words it has for the device's.
+    pub(crate) fn settle_place(&mut self) {
+        if self.oom.source == Source::Runtime && self.oom.requested.is_none() && self.surroundings.ends_in_pinning() {
+            self.oom.place = Place::Host;
+        }
+    }
+
     fn note(&mut self, source: Source, text: String) {
         if self.also.len() < MOST_ALSO && text != self.message {
             self.also.push((source, text));

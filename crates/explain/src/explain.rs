@@ -103,6 +103,7 @@ pub(crate) fn verdict(event: &Event, log: &LogFacts, context: &Context) -> Verdi
     if let Some((activity, why)) = &surroundings.activity {
         evidence.push(format!("it happened in {activity}: {why}"));
     }
+    evidence.extend(course(event, log, activity));
     let begins = matches!(activity, Some(Activity::Evaluation | Activity::Loading));
     let before_first_step = begins && surroundings.step.is_none() && !log.has_progress;
     let case = Case {
@@ -149,6 +150,32 @@ pub(crate) fn verdict(event: &Event, log: &LogFacts, context: &Context) -> Verdi
         remarks: log.remarks.clone(),
         model: model.zip(facts.batch()).map(|(model, batch)| model.account(batch)),
     }
+}
+
+/// What the steps before and after an event tell.
+fn course(event: &Event, log: &LogFacts, activity: Option<Activity>) -> Vec<String> {
+    let mut told = Vec::new();
+    let is_step = matches!(activity, Some(Activity::Training | Activity::Optimizer));
+    if let (Some(first), Some(step)) = (log.first_step, event.surroundings.step)
+        && is_step
+        && step >= first.saturating_add(2)
+    {
+        told.push(format!(
+            "steps {first} to {step} went well before, so steps differ: longer samples, or something that is kept \
+             from step to step (a sum of losses with their graphs instead of loss.item(), outputs in a list)"
+        ));
+    }
+    if event.surroundings.frames.iter().any(|frame| frame.code.contains("retain_graph=True")) {
+        told.push(
+            "backward(retain_graph=True) keeps what a step computed as long as anything of it is held".to_owned(),
+        );
+    }
+    if let Some(last) = log.last_step
+        && event.surroundings.step.is_none_or(|step| last > step)
+    {
+        told.push(format!("the log goes on after it, to step {last}"));
+    }
+    told
 }
 
 fn by_source(event: &Event) -> Option<Activity> {

@@ -3,6 +3,7 @@
 use crate::config::unquoted;
 use crate::keys::{Key, key_of, whole_number};
 use crate::remark::{Remark, remark};
+use crate::surroundings::step_in;
 
 /// What the log itself tells of the run.
 #[derive(Debug, Default, Clone)]
@@ -14,9 +15,17 @@ pub(crate) struct LogFacts {
     pub(crate) remarks: Vec<Remark>,
     /// Whether the log tells of a loss or of an epoch, as it does after the first step.
     pub(crate) has_progress: bool,
+    /// The first step that the log names, and the last one after all events.
+    pub(crate) first_step: Option<u64>,
+    pub(crate) last_step: Option<u64>,
+    /// Whether several processes train together.
+    pub(crate) is_group: bool,
     /// Height and width of frames, where the log names them.
     pub(crate) frame: Option<(u64, u64)>,
 }
+
+/// What launchers of several processes write.
+const GROUP_SIGNS: [&str; 4] = ["[rank0]:", "[rank1]:", "torch/distributed/", "(local_rank: "];
 
 impl LogFacts {
     /// Looks at some lines of the log.
@@ -35,7 +44,15 @@ impl LogFacts {
             self.parameters = parameters(line).or(self.parameters);
             self.frame = frame(line).or(self.frame);
             self.has_progress |= tells_of_progress(line);
+            self.first_step = self.first_step.or_else(|| step_in(line));
+            self.is_group |= GROUP_SIGNS.iter().any(|sign| line.contains(sign));
         }
+    }
+
+    /// Looks at what follows the last event.
+    pub(crate) fn note_end(&mut self, text: &str) {
+        self.last_step = text.lines().rev().filter(|line| line.len() < 2000).find_map(step_in);
+        self.is_group |= GROUP_SIGNS.iter().any(|sign| text.contains(sign));
     }
 
     /// `batch_size = 64`, `Overriding: batch_size = 64`, `  batch_size: 64`: nanoGPT and many others print their

@@ -113,6 +113,9 @@ impl Reader {
         if self.events.is_empty() {
             self.not_memory = self.not_memory.take().or_else(|| self.resembles());
         }
+        let end = self.buffer.len().saturating_sub(BEFORE).max(self.last_end.saturating_sub(self.base) as usize);
+        self.facts.note_end(&String::from_utf8_lossy(&self.buffer[end.min(self.buffer.len())..]));
+        self.events.iter_mut().for_each(Event::settle_place);
         let verdicts = self.events.iter().rev().map(|event| verdict(event, &self.facts, context)).collect();
         Explained { verdicts, events: self.found, has_more: self.is_cut, not_memory: self.not_memory }
     }

@@ -114,3 +114,31 @@ fn every_verdict_has_evidence_and_advice() {
         }
     }
 }
+
+fn verdict_of(name: &str) -> Verdict {
+    stories().into_iter().find(|story| story.name == name).unwrap().verdicts.remove(0)
+}
+
+fn levers(verdict: &Verdict) -> Vec<Lever> {
+    verdict.advice.iter().map(|advice| advice.lever).collect()
+}
+
+#[test]
+fn steps_before_and_after_are_told() {
+    let told = |name: &str, words: &str| verdict_of(name).evidence.iter().any(|line| line.contains(words));
+    assert!(told("h200_leak_of_losses", "steps 0 to 28 went well before"));
+    assert!(told("h200_leak_of_losses", "retain_graph=True"));
+    assert!(told("h200_caught_and_gone_on", "the log goes on after it, to step 3"));
+    assert!(!told("h200_backward_logits", "went well before") && !told("h200_backward_logits", "goes on"));
+}
+
+#[test]
+fn advice_follows_the_stack() {
+    assert_eq!(levers(&verdict_of("h200_adam_foreach"))[0], Lever::LeaveRoom);
+    let recomputed = levers(&verdict_of("h200_recompute_in_backward"));
+    assert!(!recomputed.contains(&Lever::Recompute) && !recomputed.contains(&Lever::CompileOff), "{recomputed:?}");
+    assert!(levers(&verdict_of("h200_compiled")).contains(&Lever::CompileOff));
+    assert!(verdict_of("h200_siblings").advice[0].text.contains("set_device(local_rank)"));
+    assert!(!verdict_of("h200_two_others").advice[0].text.contains("local_rank"));
+    assert_eq!(verdict_of("h200_building_layers").culprit.unwrap().name, "the model's weights");
+}

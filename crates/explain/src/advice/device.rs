@@ -1,7 +1,7 @@
 //! Which levers a device has, by cause and phase, in order.
 
 use super::{ALL, Keeps, List, NOT_MODEL};
-use crate::culprit::WHOLE_FRAMES;
+use crate::culprit::{FOREACH, WHOLE_FRAMES};
 use crate::facts::Key;
 use crate::patch::single;
 use crate::verdict::{Activity, Cause, Lever};
@@ -70,16 +70,23 @@ impl List<'_> {
 
     pub(super) fn optimizer(&mut self) {
         self.contributors();
+        if self.case.culprit.is_some_and(|culprit| culprit.name == FOREACH) {
+            self.no_temporaries();
+        }
         self.spill();
+        self.no_temporaries();
+        self.micro_batch();
+        self.recompute();
+        self.precision();
+    }
+
+    fn no_temporaries(&mut self) {
         self.push(
             Lever::LeaveRoom,
             "Update without whole-model temporaries: fused=True (or foreach=False) for the optimizer",
             None,
             ALL,
         );
-        self.micro_batch();
-        self.recompute();
-        self.precision();
     }
 
     pub(super) fn loading(&mut self) {

@@ -7,6 +7,7 @@ use super::{ALL, Case, List, NOT_NUMBERS};
 use crate::config::Syntax;
 use crate::facts::{FP32, Facts, Key};
 use crate::patch::{Patch, add_after, micro_batch, single, switch};
+use crate::traceback::Frame;
 use crate::verdict::{Cause, Lever};
 
 impl List<'_> {
@@ -77,7 +78,8 @@ impl List<'_> {
     pub(super) fn recompute(&mut self) {
         let case = self.case;
         // What a log prints may be of another run, or prose; a configuration is meant.
-        if case.facts.find(Key::Recompute).is_some() && case.facts.is_on(Key::Recompute) == Some(true) {
+        let is_on = case.facts.find(Key::Recompute).is_some() && case.facts.is_on(Key::Recompute) == Some(true);
+        if is_on || case.frames.iter().any(Frame::recomputes) {
             return;
         }
         let peak = case.after(|model, batch| model.recomputing().peak(batch));
@@ -126,6 +128,12 @@ impl List<'_> {
             .collect();
         let held = judgement.others.map_or("memory ".to_owned(), |others| format!("{others} "));
         let text = match who.is_empty() {
+            _ if self.case.facts.log.is_group => format!(
+                "Give every rank a card of its own (torch.cuda.set_device(local_rank), no more processes than cards): \
+                 others hold {held}on the device, and this is a run of several processes; end {}, if it is none of \
+                 them, is yours and is not needed",
+                if who.is_empty() { "who holds it (nvidia-smi)".to_owned() } else { who.join(", ") }
+            ),
             true => format!(
                 "Find out who else holds {held}on the device (nvidia-smi) and end it, if it is yours and not needed"
             ),
@@ -258,12 +266,7 @@ impl List<'_> {
     }
 
     pub(super) fn compile_off(&mut self) {
-        let uses = self.case.facts.is_on(Key::Compile) == Some(true)
-            || self.case.frames.iter().any(|frame| {
-                frame.file.contains("_inductor")
-                    || frame.file.contains("_dynamo")
-                    || frame.file.contains("torchinductor")
-            });
+        let uses = self.case.facts.is_on(Key::Compile) == Some(true) || goes_through_compiled(self.case.frames);
         if uses {
             let patch = self.case.facts.find(Key::Compile).and_then(|(config, setting)| switch(config, setting, false));
             self.offer(patch);
@@ -339,6 +342,16 @@ fn precision_patch(facts: &Facts<'_>, no_bf16: bool) -> Option<Patch> {
         _ => return None,
     };
     single(config, setting, value)
+}
+
+/// Whether a stack goes through compiled code. PyTorch's own functions that are kept out of it go through its compiler
+/// too, by way of `_compile.py`.
+fn goes_through_compiled(frames: &[Frame]) -> bool {
+    let is_kept_out = |at: usize| at > 0 && frames[at - 1].file_name() == "_compile.py";
+    frames.iter().enumerate().any(|(at, frame)| {
+        let has = |part: &str| frame.file.contains(part);
+        has("_inductor") || has("torchinductor") || (has("_dynamo") && !is_kept_out(at))
+    })
 }
 
 /// Half, or less where the figures ask for it.

@@ -329,9 +329,12 @@ fn host(event: &Event) -> Judgement {
         Source::SharedMemory => "shared memory between processes (/dev/shm) is full",
         Source::ExitStatus => "a process was killed (signal 9); the kernel's killer is one of the reasons for that",
         Source::Allocator | Source::Heap => "the system refused memory to the process",
+        Source::Runtime => "the stack ends where memory of the machine is pinned, and the driver refused it",
         _ => "memory of the machine ran out",
     };
-    let mut judgement = bare(oom, Cause::HostMemory, 0.98, text);
+    // Pinned memory is made through the device's driver, which may have failed for the device's own sake.
+    let certainty = if oom.source == Source::Runtime { 0.75 } else { 0.98 };
+    let mut judgement = bare(oom, Cause::HostMemory, certainty, text);
     if matches!(oom.source, Source::Cgroup | Source::Scheduler) || oom.limit.is_some() {
         judgement.contributing.push(Cause::Limit);
     }
