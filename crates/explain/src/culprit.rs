@@ -292,15 +292,10 @@ fn from_frames(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> 
 
 /// Names of functions and what they allocate, innermost frame first.
 fn from_names(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
-    if event.surroundings.frames.last().is_some_and(Frame::builds_module) {
-        return Some(Culprit {
-            name: WEIGHTS.to_owned(),
-            shape: Vec::new(),
-            dtype: None,
-            bytes: event.oom.requested,
-            how: "the stack ends where a module is built".to_owned(),
-            certainty: 0.8,
-        });
+    if event.surroundings.frames.last().is_some_and(Frame::makes_a_layer) {
+        let name = WEIGHTS.to_owned();
+        let how = "the stack ends where a layer is made".to_owned();
+        return Some(Culprit { name, shape: Vec::new(), dtype: None, bytes: event.oom.requested, how, certainty: 0.8 });
     }
     for frame in event.surroundings.frames.iter().rev() {
         for (words, name) in STACK_NAMES {

@@ -36,13 +36,6 @@ impl Surroundings {
         Self { frames, activity, step, time }
     }
 
-    /// Whether the stack ends where memory of the machine is pinned.
-    pub(crate) fn ends_in_pinning(&self) -> bool {
-        let pins = |frame: &Frame| frame.code.contains("pin_memory=True") || frame.code.contains(".pin_memory(");
-        // The thread of a data loader makes a context on the device first, which may be what failed.
-        self.frames.last().is_some_and(|frame| pins(frame) && !frame.file.contains("_utils/pin_memory.py"))
-    }
-
     /// Takes the stack of a further message, which tells more of the same event.
     pub(crate) fn deepen(&mut self, between: &str) {
         let frames = frames(between);
@@ -53,17 +46,26 @@ impl Surroundings {
             self.frames = frames;
         }
     }
+
+    /// Whether the stack ends where memory of the machine is pinned.
+    pub(crate) fn ends_in_pinning(&self) -> bool {
+        let pins = |frame: &Frame| frame.code.contains("pin_memory=True") || frame.code.contains(".pin_memory(");
+        // The thread of a data loader makes a context on the device first, which may be what failed.
+        self.frames.last().is_some_and(|frame| pins(frame) && !frame.file.contains("_utils/pin_memory.py"))
+    }
+}
+
+/// A stack that ends where a layer is made asks for its weights, whatever called for the layer.
+fn building(frames: &[Frame]) -> Option<(Activity, String)> {
+    let frame = frames.last().filter(|frame| frame.makes_a_layer())?;
+    Some((Activity::Loading, format!("the stack ends where {} makes a layer", frame.file_name())))
 }
 
 /// Hugging Face's Trainer says so, and then draws a bar that names nothing.
 const RUNNING_EVALUATION: &str = "***** Running Evaluation";
 
 fn activity(frames: &[Frame], before: &str) -> Option<(Activity, String)> {
-    if let Some(frame) = frames.last().filter(|frame| frame.builds_module()) {
-        let words = format!("the stack ends where a module is built, in {}", frame.file_name());
-        return Some((Activity::Loading, words));
-    }
-    let strong = by_frames(frames, SIGNS);
+    let strong = building(frames).or_else(|| by_frames(frames, SIGNS));
     let told = || by_lines(before).filter(|(activity, _)| *activity != Activity::Training);
     let weak = || by_frames(frames, WEAK_SIGNS);
     strong.or_else(told).or_else(weak).or_else(|| by_lines(before))

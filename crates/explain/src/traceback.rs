@@ -20,17 +20,16 @@ impl Frame {
         self.file.rsplit(['/', '\\']).next().unwrap_or_default()
     }
 
+    /// Whether it is the constructor of one of PyTorch's layers.
+    pub(crate) fn makes_a_layer(&self) -> bool {
+        let file = self.file.replace('\\', "/");
+        let is_made = matches!(&*self.function, "__init__" | "reset_parameters");
+        file.contains("torch/nn/modules") && is_made || file.contains("torch/nn/init.py")
+    }
+
     /// Whether it is PyTorch's recomputation of activations.
     pub(crate) fn recomputes(&self) -> bool {
         self.file.ends_with("torch/utils/checkpoint.py") || self.file.ends_with("torch\\utils\\checkpoint.py")
-    }
-
-    /// Whether this is PyTorch making the parameters of a module.
-    pub(crate) fn builds_module(&self) -> bool {
-        let file = self.file.replace('\\', "/");
-        let in_module =
-            file.contains("torch/nn/modules/") && matches!(&*self.function, "__init__" | "reset_parameters");
-        in_module || file.contains("torch/nn/init.py")
     }
 }
 

@@ -324,16 +324,6 @@ impl List<'_> {
     }
 }
 
-/// Whether a stack goes through compiled code. PyTorch's own functions that are kept out of it go through its compiler
-/// too, by way of `_compile.py`.
-fn goes_through_compiled(frames: &[Frame]) -> bool {
-    let is_kept_out = |at: usize| at > 0 && frames[at - 1].file_name() == "_compile.py";
-    frames.iter().enumerate().any(|(at, frame)| {
-        let has = |part: &str| frame.file.contains(part);
-        has("_inductor") || has("torchinductor") || (has("_dynamo") && !is_kept_out(at))
-    })
-}
-
 /// Half precision in the words of whoever reads the setting; the type of a stored model is left alone.
 fn precision_patch(facts: &Facts<'_>, no_bf16: bool) -> Option<Patch> {
     let flag = if no_bf16 { Key::Fp16 } else { Key::Bf16 };
@@ -352,6 +342,16 @@ fn precision_patch(facts: &Facts<'_>, no_bf16: bool) -> Option<Patch> {
         _ => return None,
     };
     single(config, setting, value)
+}
+
+/// Whether a stack goes through compiled code. PyTorch's own functions that are kept out of it go through its compiler
+/// too, by way of `_compile.py`.
+fn goes_through_compiled(frames: &[Frame]) -> bool {
+    let is_kept_out = |at: usize| at > 0 && frames[at - 1].file_name() == "_compile.py";
+    frames.iter().enumerate().any(|(at, frame)| {
+        let has = |part: &str| frame.file.contains(part);
+        has("_inductor") || has("torchinductor") || (has("_dynamo") && !is_kept_out(at))
+    })
 }
 
 /// Half, or less where the figures ask for it.

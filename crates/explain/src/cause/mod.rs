@@ -172,7 +172,7 @@ fn fitting(figures: &Figures, free: Bytes, idle: Bytes, stated: String) -> Judge
     let others =
         figures.others.filter(|others| figures.capacity.is_some_and(|capacity| others.get() > capacity.get() / 2));
     if let Some(others) = others.filter(|_| is_slack || idle < tried && tried <= Bytes::from_mib(64)) {
-        let mut judgement = verdict(Cause::OtherProcess, 0.7);
+        let mut judgement = verdict(Cause::OtherProcess, 0.6);
         judgement.contributing.push(Cause::Fragmentation);
         judgement.evidence = vec![
             format!("{stated}: enough by a hair, in no piece large enough"),
