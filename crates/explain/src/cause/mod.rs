@@ -18,6 +18,7 @@ use lowtide_oom::{DeviceKind, Engine, Oom, Place, Source};
 
 use self::figures::{Figures, figures, is_large};
 use crate::event::Event;
+use crate::traceback::Frame;
 use crate::verdict::{Cause, Holder};
 
 /// A cause with its reasons.
@@ -49,6 +50,7 @@ pub(crate) fn judge(event: &Event) -> Judgement {
                 "the driver refused, and this engine asks it for every tensor: the step needs more than was free";
             bare(&event.oom, Cause::Need, 0.65, text)
         }
+        (Place::Device, Source::Runtime) if is_first_use(event) => no_room_to_begin(&event.oom),
         (Place::Device, _) => outside(&event.oom),
     };
     judgement.certainty = round(judgement.certainty * event.oom.certainty.number() / 0.98);
@@ -295,6 +297,24 @@ fn has_no_allocator(event: &Event) -> bool {
     );
     let is_driver = matches!(event.oom.source, Source::Runtime | Source::Heap | Source::Allocator);
     is_driver && (!is_counted || event.message.contains("THCStorage") || event.message.contains("THCTensor"))
+}
+
+/// Whether the stack ends where a tensor is put on the device, before any step was told.
+fn is_first_use(event: &Event) -> bool {
+    let words = ["device=", ".to(", ".cuda(", "_cuda_init", "_lazy_init", "torch.cuda."];
+    let asks = |frame: &Frame| words.iter().any(|word| frame.code.contains(word));
+    let around = &event.surroundings;
+    event.oom.requested.is_none() && around.step.is_none() && around.frames.last().is_some_and(asks)
+}
+
+/// The allocator gives figures when it is refused: where there are none, the process could not even begin to use the
+/// device.
+fn no_room_to_begin(oom: &Oom) -> Judgement {
+    let text = "the driver refused where the device is used first, before the allocator asked for anything: others have \
+                filled it, as far as the log tells";
+    let mut judgement = bare(oom, Cause::OtherProcess, 0.6, text);
+    judgement.contributing.push(Cause::OutsideAllocator);
+    judgement
 }
 
 /// The driver or a library refused, which no allocator counts.
