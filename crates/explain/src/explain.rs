@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::advice::{Case, advise};
 use crate::cause::judge;
-use crate::config::Config;
 use crate::culprit::culprit;
 use crate::event::Event;
 use crate::facts::{Facts, LogFacts};
 use crate::model::Model;
 use crate::reader::Reader;
 use crate::verdict::{Activity, Verdict};
+use lowtide_config::Config;
 
 /// What is known besides the log.
 #[derive(Debug, Clone, Default, PartialEq)]

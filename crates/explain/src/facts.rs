@@ -1,9 +1,10 @@
 //! Configurations and log together, and what follows from them.
 
-use crate::config::{Config, Setting, Syntax};
 pub(crate) use crate::keys::Key;
-use crate::keys::{key_of_path, whole_number};
+use crate::keys::key_of_path;
 pub(crate) use crate::log_facts::LogFacts;
+use lowtide_config::whole_number;
+use lowtide_config::{Config, Setting, Syntax};
 
 /// A type of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -173,13 +173,3 @@ pub(crate) fn key_of_path(path: &[String]) -> Option<(Key, usize)> {
         (key, false) => Some((key, 3 * rank + 1)),
     }
 }
-
-/// A whole number, or a product of them: `65,536`, `5 * 8`, `1_000`.
-pub(crate) fn whole_number(text: &str) -> Option<u64> {
-    let mut product = 1_u64;
-    for factor in text.split('*') {
-        let digits: String = factor.trim().chars().filter(|c| !matches!(c, ',' | '_')).collect();
-        product = product.checked_mul(digits.parse().ok()?)?;
-    }
-    Some(product)
-}

@@ -9,8 +9,8 @@
 //! the log, shows the verdict and writes the patch.
 //!
 //! **Where to start reading.** `reader.rs` walks the log; `event.rs` joins what the log says several times into one
-//! event; `cause/` holds the arithmetic; `config/` reads settings with the place of each, `facts.rs` says what they
-//! mean, and `culprit.rs`, `advice/` and `patch.rs` work with both.
+//! event; `cause/` holds the arithmetic; `facts.rs` says what the settings
+//! that crate `config` reads mean, and `culprit.rs`, `advice/` and `patch.rs` work with both.
 //!
 //! ```
 //! use lowtide_explain::{Cause, Context, explain};
@@ -24,7 +24,6 @@
 
 mod advice;
 mod cause;
-mod config;
 mod culprit;
 mod encoding;
 mod event;
@@ -40,8 +39,8 @@ mod surroundings;
 mod traceback;
 mod verdict;
 
-pub use config::{Config, ConfigError, Syntax};
 pub use explain::{Context, Explained, NotMemory, explain};
+pub use lowtide_config::{Config, ConfigError, Syntax};
 pub use lowtide_oom::{DeviceKind, Engine, LookAlike, Place, Source};
 pub use model::{Account, Row};
 pub use patch::{Edit, Patch, PatchError};

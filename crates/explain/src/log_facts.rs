@@ -1,9 +1,10 @@
 //! What a log tells of its run: settings it prints, the size of the model, remarks.
 
-use crate::config::unquoted;
-use crate::keys::{Key, key_of, whole_number};
+use crate::keys::{Key, key_of};
 use crate::remark::{Remark, remark};
 use crate::surroundings::step_in;
+use lowtide_config::unquoted;
+use lowtide_config::whole_number;
 
 /// What the log itself tells of the run.
 #[derive(Debug, Default, Clone)]
@@ -163,13 +164,5 @@ mod tests {
         assert_eq!(facts.tokens_per_iteration, Some(65_536));
         assert_eq!(facts.parameters, Some(123_590_000));
         assert_eq!(facts.frame, Some((1080, 1920)));
-    }
-
-    #[test]
-    fn numbers_and_products() {
-        assert_eq!(whole_number("5 * 8"), Some(40));
-        assert_eq!(whole_number("1_000"), Some(1000));
-        assert_eq!(whole_number("x"), None);
-        assert_eq!(whole_number(&"9*".repeat(40)), None);
     }
 }

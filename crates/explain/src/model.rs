@@ -163,8 +163,8 @@ fn bounded(number: u64, most: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::facts::LogFacts;
+    use lowtide_config::Config;
 
     #[test]
     fn gpt2_is_as_measured() {

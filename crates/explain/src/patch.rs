@@ -6,8 +6,8 @@ use std::ops::Range;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::config::{Config, Setting, Syntax};
 use crate::facts::{Facts, Key};
+use lowtide_config::{Config, Setting, Syntax};
 
 /// Lines shown around a change.
 const AROUND: usize = 3;

@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use crate::config_file::{Language, product};
+use lowtide_config::{Syntax, whole_number};
+
+use crate::config_file::{number_at, read, syntax_of};
 use crate::template::{Template, current};
 
 /// Trainers whose flags are known.
@@ -90,7 +92,7 @@ impl Preset {
             return Some(Self::Lightning);
         }
         // Arguments that come from a file leave no place for others.
-        let from_file = command.last().is_some_and(|word| Language::of(Path::new(word)) == Some(Language::Json));
+        let from_file = command.last().is_some_and(|word| syntax_of(Path::new(word)) == Some(Syntax::Json));
         (says(&["HfArgumentParser", "TrainingArguments"]) && !from_file).then_some(Self::HuggingFace)
     }
 
@@ -119,8 +121,8 @@ impl Preset {
         // Lightning writes the settings of a class that is named in the file one level deeper.
         let deeper = key.rsplit_once('.').map(|(path, name)| format!("{path}.init_args.{name}"));
         let number = |file: &PathBuf| {
-            let (language, text) = (Language::of(file)?, (around.read)(file)?);
-            language.number(&text, key).or_else(|| language.number(&text, deeper.as_ref()?))
+            let config = read(file, around).ok()?;
+            number_at(&config, key).or_else(|| number_at(&config, deeper.as_ref()?))
         };
         files.iter().rev().find_map(number)
     }
@@ -132,7 +134,7 @@ pub(crate) fn script(command: &[OsString]) -> Option<&Path> {
 }
 
 pub(crate) fn number(word: &OsStr) -> Option<u64> {
-    product(word.to_str()?)
+    whole_number(word.to_str()?)
 }
 
 pub(crate) fn is_python(word: &OsStr) -> bool {

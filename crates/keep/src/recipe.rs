@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
-use crate::config_file::{Language, product};
+use lowtide_config::whole_number;
+
+use crate::config_file::read;
 use crate::template::{Values, current, cut, joined};
 use crate::{ConfigCopy, KeepError, Launch, Request, Surroundings, Template};
 
@@ -19,8 +21,7 @@ pub(crate) struct Recipe {
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     path: PathBuf,
-    language: Language,
-    text: String,
+    config: lowtide_config::Config,
     template: Template,
 }
 
@@ -31,12 +32,11 @@ impl Recipe {
         let config = match &request.rung_config {
             Some((path, template)) => {
                 let wrong = |detail: &str| KeepError::Config { path: path.clone(), detail: detail.to_owned() };
-                let language = Language::of(path).ok_or_else(|| wrong("neither .py nor .yaml nor .json"))?;
-                let text = (around.read)(path).ok_or_else(|| wrong("cannot be read"))?;
+                let config = read(path, around).map_err(|detail| wrong(&detail))?;
                 if !request.command.iter().any(|word| mentions(word, path)) {
                     return Err(wrong("the command line does not name this file"));
                 }
-                Some(Config { path: path.clone(), language, text, template: named(template)? })
+                Some(Config { path: path.clone(), config, template: named(template)? })
             }
             None => None,
         };
@@ -84,11 +84,11 @@ impl Recipe {
         let filed = || {
             let config = self.config.as_ref()?;
             let key = config.template.key_of(place)?;
-            Some((key, config.language.value(&config.text, key)?.to_owned()))
+            Some((key, config.config.at(key)?.value.clone()))
         };
         let Some((key, text)) = typed().or_else(set).or_else(filed) else { return Ok(None) };
         let wrong = || KeepError::Batch { detail: format!("{key} is `{text}`, which is no number") };
-        product(&text).map(Some).ok_or_else(wrong)
+        whole_number(&text).map(Some).ok_or_else(wrong)
     }
 
     pub(crate) fn change(&self, launch: &mut Launch, values: Values<'_>, copy: &Path) -> Result<(), KeepError> {
@@ -99,15 +99,13 @@ impl Recipe {
             launch.environment.extend(template.named(values).into_iter().map(|(name, value)| (name.into(), value)));
         }
         if let Some(config) = &self.config {
-            let mut text = config.text.clone();
-            let mut changes = Vec::new();
+            let mut edits = Vec::new();
             for (key, value) in config.template.named(values) {
-                text = config
-                    .language
-                    .changed(&text, &key, &value.to_string_lossy())
-                    .ok_or_else(|| KeepError::Config { path: config.path.clone(), detail: format!("has no {key}") })?;
-                changes.push(format!("{key}={}", value.to_string_lossy()));
+                let missing = || KeepError::Config { path: config.path.clone(), detail: format!("has no {key}") };
+                edits.push((config.config.at(&key).ok_or_else(missing)?, key, value.to_string_lossy().into_owned()));
             }
+            let text = config.config.with(edits.iter().map(|(setting, _, value)| (*setting, &**value)));
+            let changes = edits.iter().map(|(_, key, value)| format!("{key}={value}")).collect();
             let copy = copy.with_extension(config.path.extension().unwrap_or_default());
             for word in &mut launch.command {
                 if let Some(changed) = instead(word, &config.path, &copy) {

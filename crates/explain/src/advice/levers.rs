@@ -4,11 +4,11 @@ use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Place, Source};
 
 use super::{ALL, Case, List, NOT_NUMBERS};
-use crate::config::Syntax;
 use crate::facts::{FP32, Facts, Key};
 use crate::patch::{Patch, add_after, micro_batch, single, switch};
 use crate::traceback::Frame;
 use crate::verdict::{Cause, Lever};
+use lowtide_config::Syntax;
 
 impl List<'_> {
     pub(super) fn micro_batch(&mut self) {

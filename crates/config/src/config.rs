@@ -4,15 +4,12 @@
 //! a file computes is left alone. That is enough to know a batch size and to write another one in its place, with every
 //! comment and blank as it was.
 
-mod command;
-mod json;
-mod python;
-mod yaml;
-
 use std::ops::Range;
 
 use serde::Serialize;
 use thiserror::Error;
+
+use crate::{command, json, python, yaml};
 
 /// How a configuration is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -37,23 +34,31 @@ pub struct Config {
     pub text: String,
     /// How it is written.
     pub syntax: Syntax,
-    pub(crate) settings: Vec<Setting>,
+    /// Its settings, in the order of the text.
+    pub settings: Vec<Setting>,
 }
 
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Setting {
+pub struct Setting {
     /// The keys that lead to it, outermost first.
-    pub(crate) path: Vec<String>,
+    pub path: Vec<String>,
     /// Where the value stands in the text, in bytes.
-    pub(crate) span: Range<usize>,
+    pub span: Range<usize>,
     /// The value, without quotes.
-    pub(crate) value: String,
+    pub value: String,
+    /// Whether it is an argument of a call in Python, which other calls may have too.
+    pub is_argument: bool,
 }
 
 impl Setting {
+    pub(crate) fn new(path: Vec<String>, span: Range<usize>, value: impl Into<String>) -> Self {
+        Self { path, span, value: value.into(), is_argument: false }
+    }
+
     /// What it is called: its last key, or the one before where that only says that a value follows.
-    pub(crate) fn name(&self) -> Option<&str> {
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
         let mut names = self.path.iter().rev().map(|name| &**name);
         names.find(|name| !matches!(*name, "value" | "enabled"))
     }
@@ -132,6 +137,27 @@ impl Config {
         }
         Ok(Self { name: name.to_owned(), text: text.to_owned(), syntax, settings })
     }
+
+    /// The setting at a path, its keys joined by dots. Of several the last one counts; arguments of calls do not.
+    #[must_use]
+    pub fn at(&self, path: &str) -> Option<&Setting> {
+        let is_here =
+            |setting: &&Setting| !setting.is_argument && setting.path.iter().map(|key| &**key).eq(path.split('.'));
+        self.settings.iter().rev().find(is_here)
+    }
+
+    /// The text with other values for some of its settings. Everything else stays as it is.
+    #[must_use]
+    pub fn with<'a>(&self, values: impl IntoIterator<Item = (&'a Setting, &'a str)>) -> String {
+        let mut values: Vec<_> = values.into_iter().collect();
+        // From the end, so that the places before it stay where they are.
+        values.sort_by_key(|(setting, _)| std::cmp::Reverse(setting.span.start));
+        let mut text = self.text.clone();
+        for (setting, value) in values {
+            text.replace_range(setting.span.clone(), value);
+        }
+        text
+    }
 }
 
 fn syntax(name: &str, text: &str) -> Syntax {
@@ -149,7 +175,8 @@ fn syntax(name: &str, text: &str) -> Syntax {
 }
 
 /// A value without the quotes around it.
-pub(crate) fn unquoted(text: &str) -> &str {
+#[must_use]
+pub fn unquoted(text: &str) -> &str {
     let text = text.trim();
     let inner = |quote: char| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
     inner('"').or_else(|| inner('\'')).unwrap_or(text)
@@ -161,4 +188,83 @@ pub(crate) fn shown(settings: &[Setting], text: &str) -> Vec<(String, String, St
         .iter()
         .map(|setting| (setting.path.join("."), setting.value.clone(), text[setting.span.clone()].to_owned()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::whole_number;
+
+    const PYTHON: &str = "# a comment\nbatch_size = 12 # samples\nbatch_sizes = 3\n\
+                          gradient_accumulation_steps = 5 * 8\n\
+                          if batch_size == 4:\n    batch_size = 9\nlr: float = 1e-3\nn: int = 1_000\n\
+                          loader = DataLoader(data, batch_size=7)\n";
+    const YAML: &str = "trainer:\n  # how often\n  accumulate_grad_batches: 1  # steps\n  inner:\n    batch_size: 7\n\
+                        data:\n  other: {a: 1}\n  batch_size: 64\nbatch_size: 3\n";
+    const JSON: &str = "{\n  \"a\": {\"batch_size\": [1, {\"x\": \"}\"}]},\n  \
+                        \"data\": {\"batch_size\": 64, \"b\": null},\n\
+                        \"batch_size\": 3\n}\n";
+
+    fn parsed(syntax: Syntax, text: &str) -> Config {
+        Config::parse_as(syntax, "it", text).unwrap()
+    }
+
+    #[test]
+    fn settings_are_found_by_their_paths() {
+        let cases = [
+            (Syntax::Python, PYTHON, "batch_size", Some(12)),
+            (Syntax::Python, PYTHON, "gradient_accumulation_steps", Some(40)),
+            (Syntax::Python, PYTHON, "n", Some(1000)),
+            (Syntax::Python, PYTHON, "lr", None),
+            (Syntax::Python, PYTHON, "batch", None),
+            (Syntax::Yaml, YAML, "data.batch_size", Some(64)),
+            (Syntax::Yaml, YAML, "data.other.a", Some(1)),
+            (Syntax::Yaml, YAML, "trainer.accumulate_grad_batches", Some(1)),
+            (Syntax::Yaml, YAML, "trainer.inner.batch_size", Some(7)),
+            (Syntax::Yaml, YAML, "trainer.batch_size", None),
+            (Syntax::Yaml, YAML, "batch_size", Some(3)),
+            (Syntax::Yaml, YAML, "data", None),
+            (Syntax::Json, JSON, "data.batch_size", Some(64)),
+            (Syntax::Json, JSON, "batch_size", Some(3)),
+            (Syntax::Json, JSON, "a.batch_size", None),
+            (Syntax::Json, JSON, "b", None),
+        ];
+        for (syntax, text, path, expected) in cases {
+            let found = parsed(syntax, text).at(path).and_then(|setting| whole_number(&setting.value));
+            assert_eq!(found, expected, "{syntax:?} {path}");
+        }
+    }
+
+    #[test]
+    fn only_values_change() {
+        let changed = |syntax, text, values: &[(&str, &str)]| {
+            let config = parsed(syntax, text);
+            config.with(values.iter().map(|(path, value)| (config.at(path).unwrap(), *value)))
+        };
+        assert_eq!(
+            changed(Syntax::Python, PYTHON, &[("batch_size", "6"), ("n", "2")]),
+            PYTHON.replace("batch_size = 12 #", "batch_size = 6 #").replace("1_000", "2")
+        );
+        assert_eq!(
+            changed(Syntax::Yaml, YAML, &[("data.batch_size", "8"), ("trainer.accumulate_grad_batches", "16")]),
+            YAML.replace("batches: 1  #", "batches: 16  #").replace("64", "8")
+        );
+        assert_eq!(changed(Syntax::Json, JSON, &[("data.batch_size", "4")]), JSON.replace("64", "4"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "[a-c:={}()\\[\\]\"',\\\\ \n0-9#.&*!ü-]{0,60}", path in "[a-c.]{0,5}") {
+            for syntax in [Syntax::Python, Syntax::Yaml, Syntax::Json, Syntax::Command] {
+                let Ok(config) = Config::parse_as(syntax, "it", &text) else { continue };
+                for setting in &config.settings {
+                    let length = text.len() - setting.span.len() + 1;
+                    prop_assert_eq!(config.with([(setting, "1")]).len(), length);
+                }
+                let _ = config.at(&path);
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use saphyr_parser::{Event, Parser, Span};
 
-use super::Setting;
+use crate::Setting;
 
 const DEEPEST: usize = 64;
 const MOST: usize = 100_000;
@@ -33,7 +33,7 @@ pub(crate) fn settings(text: &str) -> Result<Vec<Setting>, (usize, String)> {
                 }
                 let path = path(&levels);
                 if let Some(span) = bytes(text, &starts, span) {
-                    settings.push(Setting { path, span, value: value.into_owned() });
+                    settings.push(Setting::new(path, span, value));
                 }
                 passed(&mut levels);
             }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Setting, unquoted};
+use crate::{Setting, unquoted};
 
 /// Every option with a value, in order; a flag without one has the value `true` and no place.
 pub(crate) fn settings(text: &str) -> Vec<Setting> {
@@ -23,8 +23,8 @@ pub(crate) fn settings(text: &str) -> Vec<Setting> {
         };
         let path = key.split('.').map(|part| part.replace('-', "_")).collect();
         settings.push(match value {
-            Some(span) => Setting { path, value: unquoted(&text[span.clone()]).to_owned(), span },
-            None => Setting { path, value: "true".to_owned(), span: span.end..span.end },
+            Some(span) => Setting::new(path, span.clone(), unquoted(&text[span])),
+            None => Setting::new(path, span.end..span.end, "true"),
         });
     }
     settings
@@ -37,11 +37,8 @@ fn override_of(word: &str, start: usize) -> Option<Setting> {
     let is_name = key.starts_with(|c: char| c.is_ascii_lowercase())
         && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'));
     let at = start + word.len() - value.len();
-    (is_name && !value.is_empty()).then(|| Setting {
-        path: key.split('.').map(|part| part.replace('-', "_")).collect(),
-        value: unquoted(value).to_owned(),
-        span: at..at + value.len(),
-    })
+    let path = key.split('.').map(|part| part.replace('-', "_")).collect();
+    (is_name && !value.is_empty()).then(|| Setting::new(path, at..at + value.len(), unquoted(value)))
 }
 
 fn is_option(word: &str) -> bool {

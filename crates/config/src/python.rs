@@ -1,7 +1,6 @@
 //! Assignments at the left edge of a Python file, `batch_size = 64  # a comment`, and arguments on lines of their own.
 
-use super::{Setting, unquoted};
-use crate::keys::key_of;
+use crate::{Setting, unquoted};
 
 /// Every assignment of a literal, or of a product of whole numbers, to a plain name.
 pub(crate) fn settings(text: &str) -> Vec<Setting> {
@@ -41,7 +40,7 @@ fn assignment(line: &str, start: usize) -> Option<Setting> {
         return None;
     }
     let at = start + name.len() + 1 + blank;
-    Some(Setting { path: vec![key.to_owned()], span: at..at + value.len(), value: unquoted(value).to_owned() })
+    Some(Setting::new(vec![key.to_owned()], at..at + value.len(), unquoted(value)))
 }
 
 /// An argument on a line of its own: `    per_device_train_batch_size=8,  # a comment`.
@@ -55,10 +54,10 @@ fn argument(line: &str, start: usize) -> Option<Setting> {
         return None;
     }
     let at = start + indent + key.len() + 1;
-    Some(Setting { path: vec![key.to_owned()], span: at..at + value.len(), value: unquoted(value).to_owned() })
+    Some(plain(key, value, at))
 }
 
-/// Arguments among others in one line that are known settings: `TrainingArguments("o", per_device_train_batch_size=8)`.
+/// Arguments among others in one line: `TrainingArguments("o", per_device_train_batch_size=8)`.
 fn inline(line: &str, start: usize) -> Vec<Setting> {
     let code = without_comment(line);
     let Some(open) = code.find('(') else { return Vec::new() };
@@ -69,7 +68,7 @@ fn inline(line: &str, start: usize) -> Vec<Setting> {
         let length = code[at + 1..].find([',', ')', ' ']).unwrap_or(0);
         let is_argument = before.ends_with(['(', ',']) && length > 0 && !code[at + 1..].starts_with('=');
         let name = &code[name_start..at];
-        (is_argument && key_of(name).is_some()).then(|| plain(name, &code[at + 1..at + 1 + length], start + at + 1))
+        (is_argument && !name.is_empty()).then(|| plain(name, &code[at + 1..at + 1 + length], start + at + 1))
     });
     arguments.collect()
 }
@@ -85,7 +84,8 @@ fn default(line: &str, start: usize) -> Option<Setting> {
 }
 
 fn plain(name: &str, value: &str, at: usize) -> Setting {
-    Setting { path: vec![name.to_owned()], span: at..at + value.len(), value: unquoted(value).to_owned() }
+    let setting = Setting::new(vec![name.to_owned()], at..at + value.len(), unquoted(value));
+    Setting { is_argument: true, ..setting }
 }
 
 /// The text before a `#` that stands in no string.

@@ -1,6 +1,6 @@
 //! JSON, with the place of every value; comments after `//` are read over, as DeepSpeed's configurations have them.
 
-use super::Setting;
+use crate::Setting;
 
 const DEEPEST: usize = 64;
 
@@ -144,7 +144,7 @@ impl Reader<'_> {
     }
 
     fn put(&mut self, start: usize, value: String) {
-        self.settings.push(Setting { path: self.path.clone(), span: start..self.at, value });
+        self.settings.push(Setting::new(self.path.clone(), start..self.at, value));
     }
 }
 
