@@ -1,12 +1,20 @@
 //! Numbers as configurations write them.
 
-/// A whole number, or a product of them: `65,536`, `5 * 8`, `1_000`.
+/// A whole number, or a product of them: `65,536`, `5 * 8`, `1_000`. A comma stands between groups of three digits only:
+/// `4,8` is a list.
 #[must_use]
 pub fn whole_number(text: &str) -> Option<u64> {
-    text.split('*').try_fold(1_u64, |product, factor| {
-        let digits: String = factor.trim().chars().filter(|c| !matches!(c, ',' | '_')).collect();
-        product.checked_mul(digits.parse().ok()?)
-    })
+    text.split('*').try_fold(1_u64, |product, factor| product.checked_mul(factor_of(factor.trim())?))
+}
+
+fn factor_of(text: &str) -> Option<u64> {
+    let (first, groups) = text.split_once(',').map_or((text, ""), |(first, groups)| (first, groups));
+    let is_grouped = groups.is_empty() || (first.len() <= 3 && groups.split(',').all(|group| group.len() == 3));
+    let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
+    if !is_grouped || text.ends_with(',') || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
 }
 
 #[cfg(test)]
@@ -18,7 +26,10 @@ mod tests {
         assert_eq!(whole_number("5 * 8"), Some(40));
         assert_eq!(whole_number("1_000"), Some(1000));
         assert_eq!(whole_number("65,536"), Some(65_536));
-        assert_eq!(whole_number("x"), None);
+        assert_eq!(whole_number("1,048,576"), Some(1 << 20));
+        for text in ["x", "", "-3", "+3", "4,8", "2,3", "16,", ",16", "1234,567", "1,04,576"] {
+            assert_eq!(whole_number(text), None, "{text}");
+        }
         assert_eq!(whole_number(&"9*".repeat(40)), None);
     }
 }

@@ -49,7 +49,7 @@ fn from_library(event: &Event) -> Option<Culprit> {
 /// Whether a tensor of so many bytes is a request that is printed as `tried`: rounded to 2 MiB, printed with two
 /// decimals.
 fn is_size(bytes: u64, tried: Bytes) -> bool {
-    let rounded = if bytes >= 10 << 20 { bytes.next_multiple_of(2 << 20) } else { bytes };
+    let rounded = if bytes >= 10 << 20 { bytes.checked_next_multiple_of(2 << 20).unwrap_or(bytes) } else { bytes };
     [bytes, rounded].iter().any(|bytes| Bytes(*bytes) == tried || Bytes(*bytes).to_string() == tried.to_string())
 }
 

@@ -28,6 +28,9 @@ pub(crate) fn dtype_named(text: &str) -> Option<Dtype> {
     }
 }
 
+/// No size of a model or of a batch is larger; the product of two of them fits into 64 bits.
+const LARGEST: u64 = (1 << 32) - 1;
+
 /// Configurations and log together; a configuration counts before the log, a later one before an earlier one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'a> {
@@ -118,7 +121,7 @@ impl<'a> Facts<'a> {
         };
         // A checkpoint has its shape, whatever the settings say.
         let shape = at.and_then(|at| Some(checkpoint_shape(self.text(Key::InitFrom)?)?[at]));
-        shape.or_else(|| self.text(key).and_then(whole_number))
+        shape.or_else(|| self.text(key).and_then(whole_number)).filter(|number| *number <= LARGEST)
     }
 
     pub(crate) fn is_on(&self, key: Key) -> Option<bool> {
@@ -189,6 +192,7 @@ impl<'a> Facts<'a> {
 
     /// Height and width of whole frames.
     pub(crate) fn frame(&self) -> Option<(u64, u64)> {
-        self.number(Key::FrameHeight).zip(self.number(Key::FrameWidth)).or(self.log.frame)
+        let side = |key| self.number(key).filter(|side| (1..=1 << 16).contains(side));
+        side(Key::FrameHeight).zip(side(Key::FrameWidth)).or(self.log.frame)
     }
 }

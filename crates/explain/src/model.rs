@@ -38,7 +38,7 @@ pub(crate) struct Model {
     pub(crate) recomputes: bool,
 }
 
-/// Bytes of fp32 parameters, gradients and AdamW's two moments for each parameter.
+/// Bytes of AdamW's two moments in fp32 for each parameter.
 const OPTIMIZER: u64 = 8;
 /// Bytes for each logit at the peak: 16-bit, widened to fp32, and the gradients of both.
 const LOGIT: u64 = 12;

@@ -103,6 +103,26 @@ fn exercise(log: &[u8], config: &str) {
     }
 }
 
+/// Settings that are multiplied with each other somewhere.
+const SIZES: [&str; 16] = [
+    "batch_size",
+    "eval_batch_size",
+    "gradient_accumulation_steps",
+    "block_size",
+    "n_positions",
+    "vocab_size",
+    "n_layer",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "n_embd",
+    "intermediate_size",
+    "eval_iters",
+    "crop_size",
+    "num_frames",
+    "height",
+    "width",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -143,5 +163,25 @@ proptest! {
         );
         exercise(log.as_bytes(), &format!("batch_size = {batch}\nblock_size = {own}\nvocab_size = {free}\nn_layer = \
             {tried}\n"));
+    }
+
+    #[test]
+    fn sizes(
+        sizes in prop::collection::vec(prop_oneof![Just(0), Just(1), Just(u64::MAX), any::<u32>().prop_map(u64::from),
+            any::<u64>()], SIZES.len()),
+        shape in any::<[u64; 2]>(),
+        phase in prop_oneof![Just("validate"), Just("step"), Just("train_step")],
+    ) {
+        let config: String = SIZES.iter().zip(&sizes).map(|(name, size)| format!("{name} = {size}\n")).collect();
+        let [rows, columns] = shape;
+        let log = format!(
+            "frames 1920x1080\nTraceback (most recent call last):\n  File \"a.py\", line 1, in {phase}\n    \
+             torch.empty(({rows}, {columns}), dtype=torch.bfloat16)\n\
+             torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 15.82 GiB. GPU 0 has a total capacity of 47.40 \
+             GiB of which 6.17 GiB is free.\n"
+        );
+        exercise(log.as_bytes(), &config);
+        let one = log.replace(&format!("({rows}, {columns})"), &format!("({rows},)"));
+        exercise(one.as_bytes(), &config);
     }
 }

@@ -1,7 +1,7 @@
 //! The newest checkpoint that is whole.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -19,17 +19,32 @@ pub(crate) fn newest(pattern: &str, since: SystemTime) -> Option<PathBuf> {
 /// Whether a checkpoint was written to its end, as far as its form shows: an empty one was not, nor a file of
 /// `torch.save` or of safetensors that is too short. Of a folder, this is asked of the files in it.
 fn is_whole(path: &Path) -> bool {
+    is_whole_to(path, DEEPEST)
+}
+
+/// How deep folders in a checkpoint are looked into: those of DeepSpeed have one level.
+const DEEPEST: usize = 3;
+
+fn is_whole_to(path: &Path, depth: usize) -> bool {
     if !path.is_dir() {
         return file_is_whole(path).unwrap_or(false);
     }
     let Ok(entries) = fs::read_dir(path) else { return false };
     let mut files = entries.flatten().map(|entry| entry.path()).peekable();
     // Small files in a folder may well be empty.
-    let whole = |file: PathBuf| file.is_dir() || file.metadata().is_ok_and(|it| it.len() == 0) || is_whole(&file);
+    let whole = |file: PathBuf| match file.metadata() {
+        Ok(it) if it.is_dir() => depth == 0 || is_whole_to(&file, depth - 1),
+        Ok(it) => it.len() == 0 || is_whole_to(&file, 0),
+        Err(_) => false,
+    };
     files.peek().is_some() && files.all(whole)
 }
 
 fn file_is_whole(path: &Path) -> std::io::Result<bool> {
+    // Opening a pipe would wait for whoever writes into it.
+    if !path.metadata()?.is_file() {
+        return Ok(false);
+    }
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
     let mut start = Vec::new();
@@ -70,10 +85,13 @@ fn safetensors_is_whole(file: &mut File, length: &[u8], size: u64) -> std::io::R
         return Ok(false);
     }
     file.seek(SeekFrom::Start(8))?;
-    let Ok(header) = serde_json::from_reader::<_, serde_json::Value>(file.take(length)) else { return Ok(false) };
+    let Ok(header) = serde_json::from_reader::<_, serde_json::Value>(BufReader::new(file.take(length))) else {
+        return Ok(false);
+    };
     let tensors = header.as_object().into_iter().flatten();
     let ends = tensors.filter_map(|(_, tensor)| tensor.get("data_offsets")?.get(1)?.as_u64());
-    Ok(size == 8 + length + ends.max().unwrap_or(0))
+    let tensors_end = ends.max().unwrap_or(0);
+    Ok((8 + length).checked_add(tensors_end) == Some(size))
 }
 
 #[cfg(test)]
@@ -94,7 +112,10 @@ mod tests {
     #[test]
     fn what_was_cut_short_is_passed_over() {
         let folder = tempfile::tempdir().unwrap();
-        let cases: [(&str, &[u8], bool); 9] = [
+        let absurd = br#"{"w":{"data_offsets":[0,18446744073709551615]}}"#;
+        let absurd = [&(absurd.len() as u64).to_le_bytes()[..], absurd].concat();
+        let cases: [(&str, &[u8], bool); 10] = [
+            ("absurd.safetensors", &absurd, false),
             ("a.pt", ZIP, true),
             ("b.pt", &ZIP[..12], false),
             ("c.pt", b"", false),
@@ -118,8 +139,15 @@ mod tests {
         fs::write(step.join("trainer_state.json"), "{}").unwrap();
         fs::write(step.join("model.safetensors"), safetensors(8)).unwrap();
         assert!(is_whole(&step));
-        fs::write(step.join("optimizer.pt"), &ZIP[..12]).unwrap();
+        let below = step.join("global_step5");
+        fs::create_dir(&below).unwrap();
+        fs::write(below.join("optimizer.pt"), ZIP).unwrap();
+        assert!(is_whole(&step));
+        fs::write(below.join("optimizer.pt"), &ZIP[..12]).unwrap();
         assert!(!is_whole(&step));
+        fs::remove_dir_all(below).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(step.join("pipe")).status().unwrap().success());
+        assert!(!is_whole(&step.join("pipe")));
     }
 
     #[test]

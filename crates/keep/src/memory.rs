@@ -15,10 +15,12 @@ const TICK: Duration = Duration::from_millis(500);
 const FIRST_TICK: Duration = Duration::from_millis(10);
 /// How often new processes are looked for, in ticks.
 const LOOK_AROUND: u64 = 4;
-/// A share of all there is that counts as nearly all, in percent.
+/// What a machine or a control group has left when it is full, in percent: two looks are half a second apart.
+const NOTHING_LEFT: u64 = 10;
+/// What the command holds of a full control group, in percent.
 const NEARLY_ALL: u64 = 85;
-/// What a machine has left when it is full, in percent.
-const NOTHING_LEFT: u64 = 3;
+/// What the command holds of a full machine at least, so that it and not others filled it, in percent.
+const LARGE_SHARE: u64 = 25;
 
 /// The most memory that was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -77,14 +79,17 @@ impl Seen {
     }
 }
 
-/// What shows that processes who hold this much have filled the memory there is.
+/// What shows that processes who hold this much have filled the memory there is. The sum alone does not: pages that
+/// several share are counted for each. Nor does what is left of a group alone: cached files count as used there.
 fn nearly_full(sample: &Sample, held_bytes: u64) -> Option<Evidence> {
-    let machine = sample.machine.known();
-    let group = sample.cgroup.known().and_then(|group| group.limit_bytes);
-    let limit_bytes = [machine.map(|machine| machine.total_bytes), group].into_iter().flatten().min()?;
-    let exhausted = machine.is_some_and(|it| it.available_bytes / NOTHING_LEFT < it.total_bytes / 100);
-    let full = held_bytes / NEARLY_ALL >= limit_bytes / 100 || (exhausted && held_bytes >= limit_bytes / 4);
-    full.then_some(Evidence::NearTheLimit { held_bytes, limit_bytes })
+    let is_filled = |left: u64, limit: u64| left / NOTHING_LEFT < limit / 100;
+    let holds = |percent: u64, limit: u64| held_bytes / percent >= limit / 100;
+    let machine = sample.machine.known().map(|machine| (machine.available_bytes, machine.total_bytes));
+    let machine = machine.filter(|(left, total)| is_filled(*left, *total) && holds(LARGE_SHARE, *total));
+    let group = sample.cgroup.known().and_then(|group| Some((group.left_bytes?, group.limit_bytes?)));
+    let group = group.filter(|(left, limit)| is_filled(*left, *limit) && holds(NEARLY_ALL, *limit));
+    let limit_bytes = [machine, group].into_iter().flatten().map(|(_, limit)| limit).min()?;
+    Some(Evidence::NearTheLimit { held_bytes, limit_bytes })
 }
 
 /// Looks at a process and all below it, one time after the other.
@@ -222,15 +227,18 @@ mod tests {
             seen.full()
         };
         assert_eq!(seen(&machine), None);
+        // As much as that is held twice, where a forked process shares it.
         machine.holds(860);
-        assert_eq!(seen(&machine), full(860, 1000));
-        machine.holds(300);
         assert_eq!(seen(&machine), None);
+        machine.holds(300);
         machine.memory(1000, 20);
         assert_eq!(seen(&machine), full(300, 1000));
         machine.memory(1000, 600);
         machine.group(320, 310);
         assert_eq!(seen(&machine), full(300, 320));
+        // Cached files fill a group too.
+        machine.holds(100);
+        assert_eq!(seen(&machine), None);
     }
 
     #[test]
@@ -240,6 +248,7 @@ mod tests {
         let mut looks = Vec::new();
         for held in [900, 10, 10] {
             machine.holds(held);
+            machine.memory(1000, 950 - held);
             seen.add(&machine.sample());
             looks.push(seen.full());
         }
