@@ -12,6 +12,7 @@
 mod action;
 mod batch;
 mod bytes;
+mod divisors;
 mod episode;
 mod error;
 mod event;
@@ -34,6 +35,7 @@ mod strikes;
 pub use action::{Action, Reason};
 pub use batch::{MicroBatch, Pieces, pieces};
 pub use bytes::Bytes;
+pub use divisors::divisors;
 pub use error::Error;
 pub use event::{Ending, Event, Record, SCHEMA};
 pub use guard::Guard;

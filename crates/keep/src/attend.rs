@@ -60,7 +60,10 @@ impl<'a> Attending<'a> {
         let (mut all_gone, mut passed) = (false, 0);
         while !all_gone || passed < self.started.streams {
             match self.next(events) {
-                Some(Event::AllGone) => all_gone = true,
+                Some(Event::AllGone) => {
+                    all_gone = true;
+                    self.deadline = None;
+                }
                 Some(Event::Passed) => passed += 1,
                 Some(Event::Waited(process, status)) => self.waited(process, status),
                 Some(Event::InterruptKey) => self.interrupted(told),
@@ -106,7 +109,7 @@ impl<'a> Attending<'a> {
             signal_all(Signal::TERM);
             self.stage = Stage::Asked;
         }
-        self.deadline = Some(Instant::now() + self.grace);
+        self.deadline = Instant::now().checked_add(self.grace);
     }
 
     fn signal(&mut self, signal: i32, told: &mut dyn FnMut(&Told)) {
@@ -158,8 +161,8 @@ impl<'a> Attending<'a> {
     }
 
     fn hurry(&mut self) {
-        let deadline = Instant::now() + self.grace;
-        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+        let deadline = Instant::now().checked_add(self.grace);
+        self.deadline = [self.deadline, deadline].into_iter().flatten().min();
     }
 
     /// Patience has ended.
@@ -169,7 +172,7 @@ impl<'a> Attending<'a> {
                 signal_all(Signal::TERM);
                 told(&Told::LeftBehind { processes: left().len() });
                 self.stage = Stage::Asked;
-                self.deadline = Some(Instant::now() + self.grace);
+                self.deadline = Instant::now().checked_add(self.grace);
             }
             Stage::Running | Stage::Asked => {
                 told(&Told::Killing { processes: left().len() });

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use lowtide_core::divisors;
 use serde::Serialize;
 
 /// A batch as training scripts have it: so many samples at once, so many times before a step of the optimizer.
@@ -49,14 +50,6 @@ impl Batch {
         }
         rungs
     }
-}
-
-/// All divisors of a number that is not 0, the smallest first.
-fn divisors(number: u64) -> Vec<u64> {
-    let small: Vec<u64> = (1..).take_while(|it| it * it <= number).filter(|it| number.is_multiple_of(*it)).collect();
-    let large = small.iter().rev().map(|it| number / it).filter(|it| it * it > number);
-    let large: Vec<u64> = large.collect();
-    [small, large].concat()
 }
 
 impl fmt::Display for Batch {

@@ -10,8 +10,8 @@ use rustix::fs::OFlags;
 
 /// One record is never longer.
 const RECORD: usize = 8192;
-/// More records than come in the moments around a kill.
-const RECORDS: usize = 10_000;
+/// More records than a kernel keeps, so that reading ends even where they come as fast as they are read.
+const RECORDS: usize = 1 << 20;
 
 /// The kernel's log from where it was opened.
 #[derive(Debug)]

@@ -341,6 +341,7 @@ mod tests {
         let deaf = "`bash -c` does not give its script what stands after it: python t.py";
         assert_eq!(told("bash -c 'python t.py'"), Err(deaf.to_owned()));
         assert_eq!(told("nice bash -ec 'python t.py' x"), Err(deaf.replace("-c", "-ec")));
+        assert_eq!(told("bash -l -o pipefail -c 'python t.py'"), Err(deaf.to_owned()));
         assert_eq!(told("bash -c 'python t.py \"$@\"' x"), Ok(3));
         assert_eq!(told("bash train.sh"), Ok(3));
         let environment = Some("BS={micro} ACC={accum}".to_owned());

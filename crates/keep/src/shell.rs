@@ -15,10 +15,15 @@ pub(crate) struct Deaf {
 
 /// The script of `sh -c SCRIPT` that asks for no words of the command line, where a command is one.
 pub(crate) fn deaf_script(command: &[OsString]) -> Option<Deaf> {
-    let (shell, option, script) = command.windows(3).find_map(|words| {
-        let [shell, option, script] = words else { return None };
-        (is_shell(shell) && takes_script(option)).then_some((shell, option, script))
-    })?;
+    let at = command.iter().position(|word| is_shell(word))?;
+    let (shell, words) = command[at..].split_first()?;
+    // Options come before it: `bash -l -o pipefail -c SCRIPT`.
+    let is_before = |(index, word): &(usize, &OsString)| {
+        word.as_encoded_bytes().starts_with(b"-") || (*index > 0 && words[index - 1] == "-o")
+    };
+    let mut options = words.iter().enumerate().take_while(is_before);
+    let (index, option) = options.find(|(_, word)| takes_script(word))?;
+    let script = words.get(index + 1)?;
     let text = script.to_string_lossy().into_owned();
     let asks = text.match_indices('$').any(|(at, _)| {
         let after = text[at + 1..].trim_start_matches('{');

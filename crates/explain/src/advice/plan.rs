@@ -1,6 +1,6 @@
 //! What is known of a case, and the micro-batch that is expected to fit.
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, divisors};
 
 use super::Case;
 use crate::culprit::allocation;
@@ -69,11 +69,10 @@ impl Case<'_> {
     /// The largest micro-batch that divides the batch and is expected to fit, with its peak.
     pub(super) fn plan(&self) -> Option<(u64, u64, Option<Bytes>)> {
         let batch = self.facts.batch().filter(|batch| *batch > 1)?;
-        let divisors = (1..batch).rev().filter(|micro| batch.is_multiple_of(*micro));
         let fixed =
             self.model.map(|model| model.fixed()).or_else(|| Some(self.facts.log.parameters?.saturating_mul(16)));
         let mut chosen = None;
-        for micro in divisors {
+        for micro in divisors(batch).into_iter().rev().skip(1) {
             let by_model = self.model.map(|model| model.peak(micro));
             let by_log = self.needed().zip(fixed).map(|(needed, fixed)| {
                 let moving = needed.get().saturating_sub(fixed);
