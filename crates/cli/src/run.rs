@@ -170,6 +170,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         print(&outlook.text(&plan))?;
         return Ok(0);
     }
+    let is_new = out.is_none();
     let folder = match out {
         Some(folder) => {
             fs::create_dir_all(&folder).map_err(|error| KeepError::File { path: folder.clone(), error })?;
@@ -188,9 +189,10 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     });
     let story = match kept {
         Err(error @ (KeepError::NotFound { .. } | KeepError::NotExecutable { .. })) => {
-            // Nothing was run: the empty log goes, and the folder unless something else is in it.
-            let _ = fs::remove_file(options.folder.join("start-1.log"));
-            let _ = fs::remove_dir(&options.folder);
+            // Where nothing was run, nothing is in the folder that was made for it.
+            if is_new {
+                let _ = fs::remove_dir(&options.folder);
+            }
             return Err(error.into());
         }
         kept => kept?,

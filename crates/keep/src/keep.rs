@@ -1,6 +1,6 @@
 //! Keeps a command alive.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,7 @@ pub struct Options {
 /// The exit code for memory that ran out and no rung that helped.
 pub const OUT_OF_MEMORY: u8 = 3;
 const KERNEL_LOG: &str = "dev/kmsg";
+const STORY: &str = "summary.json";
 
 /// Runs a command to its end, starting it again when memory ran out.
 ///
@@ -41,6 +42,7 @@ const KERNEL_LOG: &str = "dev/kmsg";
 /// The command cannot be started, the folder cannot be written, or processes do not end.
 pub fn keep(plan: &Plan, options: &Options, told: &mut dyn FnMut(&Told)) -> Result<Story, KeepError> {
     let begun = Instant::now();
+    leave_others_alone(&options.folder)?;
     let mut starts: Vec<Start> = Vec::new();
     let (ending, error) = match start_on(plan, options, &mut starts, told) {
         Ok(ending) => (ending, None),
@@ -57,6 +59,17 @@ pub fn keep(plan: &Plan, options: &Options, told: &mut dyn FnMut(&Told)) -> Resu
     }
     told(&Told::Over { story: &story });
     error.map_or(Ok(story), Err)
+}
+
+/// Refuses a folder that has what this run would write: it is another run's.
+fn leave_others_alone(folder: &Path) -> Result<(), KeepError> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let ours = |name: &str| name == STORY || name.starts_with("start-") || name.starts_with("rung-");
+    let is_ours = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(ours);
+    match entries.map(|entry| entry.path()).filter(is_ours).min() {
+        Some(path) => Err(KeepError::File { path, error: io::ErrorKind::AlreadyExists.into() }),
+        None => Ok(()),
+    }
 }
 
 /// Starts a command, again and again, until there is a reason not to.
@@ -88,7 +101,12 @@ fn start_on(
             file => file,
         };
         let mut surroundings = Outside::look(Path::new("/"));
-        let ran = supervisor.run(&launch, file, told)?;
+        let ran = supervisor.run(&launch, file, told).inspect_err(|_| {
+            // Nothing was run: there is nothing in it.
+            if starts.is_empty() {
+                let _ = fs::remove_file(&log);
+            }
+        })?;
         let evidence = surroundings.evidence(&ran.seen);
         let start = Start { rung, batch, resumed_from: checkpoint.map(shown), ..start(&launch, &log, ran, evidence) };
         told(&Told::Ended { start: &start });
@@ -201,7 +219,7 @@ fn story(plan: &Plan, options: &Options, ending: Ending, starts: Vec<Start>, tim
 }
 
 fn write_story(folder: &Path, story: &Story) -> Result<(), KeepError> {
-    let path = folder.join("summary.json");
+    let path = folder.join(STORY);
     let text = serde_json::to_string_pretty(story).expect("a story has plain fields");
     fs::write(&path, format!("{text}\n")).map_err(|error| KeepError::File { path, error })
 }

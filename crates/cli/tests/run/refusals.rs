@@ -124,3 +124,25 @@ fn what_would_be_done_with_a_file_and_a_checkpoint() {
     it is not started again; logs in runs/true-N/
     ");
 }
+
+#[test]
+fn what_another_run_wrote_is_left_alone() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("mine")).unwrap();
+    std::fs::write(place.path("mine/summary.json"), "{}").unwrap();
+    let ran = place.run(&["--out", "mine", "--", "true"]);
+    assert_eq!((ran.code, place.text("mine/summary.json").as_str()), (Some(2), "{}"), "{}", ran.err);
+}
+
+/// A command that is gone when it is to be started again: what it said the first time stays.
+#[test]
+fn the_log_of_a_start_outlives_a_restart_that_cannot_be() {
+    let place = Place::with("train.sh", "#!/bin/sh\nmv train.sh gone.sh\necho 'MemoryError' >&2\nexit 1\n");
+    let made = std::process::Command::new("chmod").arg("+x").arg(place.path("train.sh")).status().unwrap();
+    assert!(made.success());
+    let rung = ["--rung", "--bs={micro} --accum={accum}"];
+    let ran = place.run(&[&rung[..], &["--", "./train.sh", "--bs=4"]].concat());
+    assert_eq!(ran.code, Some(127), "{}", ran.err);
+    assert_eq!(place.text("runs/train-1/start-1.log"), "MemoryError\n");
+    assert_eq!(place.story("runs/train-1")["starts"].as_array().unwrap().len(), 1);
+}
