@@ -67,7 +67,10 @@ fn leave_others_alone(folder: &Path) -> Result<(), KeepError> {
     let ours = |name: &str| name == STORY || name.starts_with("start-") || name.starts_with("rung-");
     let is_ours = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(ours);
     match entries.map(|entry| entry.path()).filter(is_ours).min() {
-        Some(path) => Err(KeepError::File { path, error: io::ErrorKind::AlreadyExists.into() }),
+        Some(path) => {
+            let error = io::Error::new(io::ErrorKind::AlreadyExists, "another run wrote it");
+            Err(KeepError::File { path, error })
+        }
         None => Ok(()),
     }
 }

@@ -70,7 +70,7 @@ fn the_logs_of_another_run_are_kept() {
     let ran = run("second");
     assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
     assert_snapshot!(ran.err, @r"
-    error: mine/start-1.log: File exists (os error 17)
+    error: mine/start-1.log: another run wrote it
     hint: --out names another folder for logs
     ");
     assert_eq!(place.text("mine/start-1.log"), "first\n");
