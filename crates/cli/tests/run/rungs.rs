@@ -1,5 +1,8 @@
 //! Commands that run out of memory, and what is done about it.
 
+use std::io::Read;
+use std::process::Stdio;
+
 use serde_json::json;
 
 use crate::kit::Place;
@@ -157,6 +160,38 @@ fn steps_that_python_held_back_were_before_the_error() {
     let log = place.text("runs/train-1/start-1.log");
     assert!(log.find("MemoryError") < log.find("step 0"), "{log}");
     assert_eq!(place.story("runs/train-1")["restarts"], 1);
+}
+
+#[test]
+fn steps_that_waited_for_a_slow_reader_were_before_the_error() {
+    // More than our reader's pipe takes, less than the one between the script and us.
+    let script = "import sys\nif '--bs=4' not in sys.argv: sys.exit()\n\
+                  for step in range(40_000): print('step', step, 'loss 2.0', flush=True)\nraise MemoryError\n";
+    let place = Place::with("train.py", script);
+    let words = [&RUNG[..], &["--", "python3", "train.py", "--bs=4"]].concat();
+    let errors = std::fs::File::create(place.path("errors")).unwrap();
+    let mut child = place.command(&words).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+    for _ in 0..3000 {
+        if place.text("errors").contains("\nMemoryError\n") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert_eq!((child.wait().unwrap().code(), out.lines().count()), (Some(0), 40_000));
+    let log = place.text("runs/train-1/start-1.log");
+    assert!(log.find("MemoryError") < log.find("step 39000"));
+    assert_eq!(place.story("runs/train-1")["restarts"], 1);
+}
+
+#[test]
+fn steps_on_another_stream_long_after_the_error_got_over_it() {
+    let script = "import sys, time\nprint('MemoryError: caught', file=sys.stderr, flush=True)\ntime.sleep(0.5)\n\
+                  for step in range(3000): print('step', step, flush=True)\nsys.exit(5)\n";
+    let place = Place::with("train.py", script);
+    let ran = train(&place, &[], &["--bs=4"]);
+    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(5), &json!("failed")), "{}", ran.err);
 }
 
 #[test]
