@@ -228,6 +228,11 @@ fn rungs_line(plan: &Plan) -> String {
     let by = plan.preset().map_or(String::new(), |preset| format!(" ({})", preset.name()));
     let group = if plan.group() > 1 { format!(", in a group of {}", plan.group()) } else { String::new() };
     match plan.rungs() {
+        [] if plan.reason().is_some() => format!(
+            "no rungs{by}, for {}: if memory runs out the command is not started again; \
+             --batch and --accum say it, --rung-config changes it in a file",
+            plan.reason().unwrap_or_default()
+        ),
         [] => "no rungs: if memory runs out the command is not started again; --rung says how it would need less"
             .to_owned(),
         [only] => format!("micro-batch {only}{by}{group}: no lower rung, for a micro-batch of 1 cannot be cut"),

@@ -36,6 +36,18 @@ pub enum KeepError {
         /// What was looked for.
         detail: String,
     },
+    /// The batch was given, and stands on the command line as another.
+    #[error("{option} says {given}, and {key} is {number}")]
+    Contradiction {
+        /// Our option.
+        option: &'static str,
+        /// What was given with it.
+        given: u64,
+        /// The command's own name for it.
+        key: String,
+        /// What the command has.
+        number: u64,
+    },
     /// A shell's script in one word, which would not get what is added to the command line.
     #[error("`{shell}` does not give its script what stands after it: {script}")]
     Deaf {
@@ -89,6 +101,7 @@ impl KeepError {
                 Some("for example: --rung '--batch_size={micro} --gradient_accumulation_steps={accum}'")
             }
             Self::Batch { .. } => Some("say it with --batch N, and --accum M where gradients are accumulated"),
+            Self::Contradiction { .. } => Some("leave our option out: what the command has is found by the template"),
             Self::Deaf { .. } => Some(
                 "put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take \"$@\"; \
                  or use --rung-env",

@@ -15,6 +15,8 @@ pub(crate) struct Recipe {
     pub(crate) words: Option<Template>,
     pub(crate) environment: Option<Template>,
     pub(crate) config: Option<Config>,
+    /// Whether the user said it, and not a trainer's preset.
+    pub(crate) is_own: bool,
 }
 
 /// A configuration file that a rung changes: a copy is changed, and the command gets the copy.
@@ -40,7 +42,8 @@ impl Recipe {
             }
             None => None,
         };
-        Ok(Self { words, environment, config })
+        let is_own = words.is_some() || environment.is_some() || config.is_some();
+        Ok(Self { words, environment, config, is_own })
     }
 
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
@@ -65,13 +68,13 @@ impl Recipe {
         }
     }
 
-    /// The number that stands where a rung will put another.
+    /// The number that stands where a rung will put another, and its name.
     pub(crate) fn number(
         &self,
         place: &str,
         command: &[OsString],
         around: &Surroundings<'_>,
-    ) -> Result<Option<u64>, KeepError> {
+    ) -> Result<Option<(String, u64)>, KeepError> {
         let shown = |text: &OsStr| text.to_string_lossy().into_owned();
         let typed = || {
             let key = self.words.as_ref()?.key_of(place)?;
@@ -88,7 +91,7 @@ impl Recipe {
         };
         let Some((key, text)) = typed().or_else(set).or_else(filed) else { return Ok(None) };
         let wrong = || KeepError::Batch { detail: format!("{key} is `{text}`, which is no number") };
-        whole_number(&text).map(Some).ok_or_else(wrong)
+        whole_number(&text).map(|number| Some((key.to_owned(), number))).ok_or_else(wrong)
     }
 
     pub(crate) fn change(&self, launch: &mut Launch, values: Values<'_>, copy: &Path) -> Result<(), KeepError> {

@@ -144,12 +144,17 @@ impl fmt::Display for Template {
 
 /// The value that a command line has for a setting; of several the last, as most programs take it.
 pub(crate) fn current<'a>(command: &'a [OsString], key: &str) -> Option<&'a OsStr> {
-    let mut found = None;
+    all_of(command, key).last().copied()
+}
+
+/// Every value that a command line has for a setting, in order.
+pub(crate) fn all_of<'a>(command: &'a [OsString], key: &str) -> Vec<&'a OsStr> {
+    let mut found = Vec::new();
     for (index, word) in command.iter().enumerate() {
         match cut(word) {
-            (name, Some(value)) if same(name, key) => found = Some(value),
+            (name, Some(value)) if same(name, key) => found.push(value),
             (name, None) if key.starts_with('-') && same(name, key) => {
-                found = command.get(index + 1).map(OsString::as_os_str);
+                found.extend(command.get(index + 1).map(OsString::as_os_str));
             }
             _ => {}
         }
@@ -181,12 +186,17 @@ pub(crate) fn cut(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
     }
 }
 
-/// Whether two names are the same setting: many programs take `-` for `_` within a name.
+/// Whether two names are the same setting: many programs take `-` for `_` within a name, and Hydra's `+name` adds what
+/// `name` is.
 fn same(name: &OsStr, key: &str) -> bool {
-    let (name, key) = (name.as_bytes(), key.as_bytes());
+    let (name, key) = (without_plus(name.as_bytes()), without_plus(key.as_bytes()));
     let alike = |(one, other): (&u8, &u8)| one == other || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'));
     let dashes = |bytes: &[u8]| bytes.iter().take_while(|byte| **byte == b'-').count();
     name.len() == key.len() && dashes(name) == dashes(key) && name.iter().zip(key).all(alike)
+}
+
+fn without_plus(name: &[u8]) -> &[u8] {
+    &name[name.iter().take_while(|byte| **byte == b'+').count()..]
 }
 
 pub(crate) fn joined(key: &OsStr, value: &OsStr) -> OsString {
@@ -248,6 +258,7 @@ mod tests {
                 "t --bs=4 --gradient_accumulation_steps 1 --quiet",
             ),
             ("data.batch={micro} ++acc={accum}", "t data.batch=64", "t data.batch=4 ++acc=16"),
+            ("data.batch={micro} ++acc={accum}", "t +data.batch=64 acc=1", "t +data.batch=4 acc=16"),
             // A value that looks like a name is no setting.
             ("bs={micro}", "t bs 64", "t bs 64 bs=4"),
             ("-b {micro}", "t --b=3 -b 64", "t --b=3 -b 4"),
