@@ -229,8 +229,7 @@ fn rungs_line(plan: &Plan) -> String {
     let group = if plan.group() > 1 { format!(", in a group of {}", plan.group()) } else { String::new() };
     match plan.rungs() {
         [] if plan.reason().is_some() => format!(
-            "no rungs{by}, for {}: if memory runs out the command is not started again; \
-             --batch and --accum say it, --rung-config changes it in a file",
+            "no rungs{by}: {}: --batch and --accum say it, --rung-config changes it in a file",
             plan.reason().unwrap_or_default()
         ),
         [] => "no rungs: if memory runs out the command is not started again; --rung says how it would need less"
@@ -328,6 +327,7 @@ fn whole(story: &Story) -> String {
         Ending::Failed => "ended by a failure that is not about memory".to_owned(),
         Ending::NoRungs => "memory ran out, and there is no lower rung to go to".to_owned(),
         Ending::LastRung => "memory ran out twice on the last rung, and nothing more can be done".to_owned(),
+        Ending::BatchChanged => "memory ran out again, and a rung changed more than the micro-batch".to_owned(),
         Ending::TooManyRestarts if story.restarts == 0 => "memory ran out, and no restart is allowed".to_owned(),
         Ending::TooManyRestarts => format!("memory ran out again after {}", counted(story.restarts as u64, "restart")),
     };
@@ -337,6 +337,14 @@ fn whole(story: &Story) -> String {
     for (index, start) in story.starts.iter().enumerate() {
         text.push_str(&format!("\n  {}", line(index + 1, start)));
     }
+    if story.batch_changed() {
+        let told =
+            story.starts.iter().enumerate().filter_map(|(index, start)| {
+                Some(format!("start {} told of {}", index + 1, start.told_batch.as_ref()?))
+            });
+        let told = told.collect::<Vec<_>>().join(", ");
+        text.push_str(&format!("\n  the effective batch did not stay the same: {told}"));
+    }
     text.push_str(&format!("\n  logs and summary.json are in {}", story.folder));
     let hint = match story.ending {
         Ending::LastRung | Ending::TooManyRestarts if rungs_change_nothing(story) => {
@@ -345,6 +353,9 @@ fn whole(story: &Story) -> String {
         Ending::NoRungs if story.effective_batch.is_some() => LESS,
         Ending::NoRungs => "say how it needs less: --batch N --rung '--batch_size={micro} --accumulation={accum}'",
         Ending::LastRung => LESS,
+        Ending::BatchChanged => {
+            "say the command's own batch with --batch and --accum, and what a rung changes with --rung"
+        }
         Ending::TooManyRestarts => "--max-restarts allows more",
         // What stood in its way may be what the start before left there.
         Ending::Failed if story.restarts > 0 && !last_ran_out(story) => {

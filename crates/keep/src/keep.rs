@@ -13,6 +13,7 @@ use crate::decision::{Bounds, Next, next};
 use crate::ending::judge;
 use crate::kernel_log::KernelLog;
 use crate::memory::Seen;
+use crate::story::batch_changed;
 use crate::supervise::{Ran, Supervisor};
 use crate::{Ending, Evidence, KeepError, Launch, Outcome, Plan, SCHEMA, Start, Story, Told};
 
@@ -175,6 +176,7 @@ fn start(launch: &Launch, log: &Path, ran: Ran, evidence: Option<Evidence>) -> S
         cause,
         line: words.map(|words| words.line().to_owned()),
         evidence,
+        told_batch: ran.told_batch,
         step: last_step(ran.tail.bytes()),
         peak: ran.seen.peak,
     }
@@ -182,7 +184,7 @@ fn start(launch: &Launch, log: &Path, ran: Ran, evidence: Option<Evidence>) -> S
 
 fn story(plan: &Plan, options: &Options, ending: Ending, starts: Vec<Start>, time: Duration) -> Story {
     let exit_code = match ending {
-        Ending::NoRungs | Ending::LastRung | Ending::TooManyRestarts => OUT_OF_MEMORY,
+        Ending::NoRungs | Ending::LastRung | Ending::TooManyRestarts | Ending::BatchChanged => OUT_OF_MEMORY,
         Ending::Finished | Ending::Interrupted | Ending::Failed => {
             starts.last().map_or(1, |start| start.end.exit_code())
         }
@@ -194,7 +196,7 @@ fn story(plan: &Plan, options: &Options, ending: Ending, starts: Vec<Start>, tim
         ending,
         exit_code,
         restarts: starts.len().saturating_sub(1),
-        effective_batch: plan.effective_batch(),
+        effective_batch: plan.effective_batch().filter(|_| !batch_changed(&starts)),
         seconds: time.as_secs_f64(),
         starts,
     }

@@ -40,6 +40,7 @@ mod tail;
 mod template;
 mod terminal;
 mod told;
+mod told_batch;
 mod words;
 
 pub use batch::Batch;
@@ -53,4 +54,5 @@ pub use preset::{Preset, Surroundings};
 pub use story::{SCHEMA, Start, Story};
 pub use template::Template;
 pub use told::Told;
+pub use told_batch::ToldBatch;
 pub use words::quoted;

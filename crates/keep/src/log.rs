@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 
+use crate::ToldBatch;
 use crate::tail::{Stream, Tail};
 
 /// A line that is longer than this is not held back to be written whole.
@@ -15,6 +16,7 @@ pub(crate) struct Log {
     refused: Option<io::Error>,
     tail: Tail,
     bytes: u64,
+    told_batch: Option<ToldBatch>,
 }
 
 impl Log {
@@ -24,7 +26,7 @@ impl Log {
             Ok(file) => (Some(file), None),
             Err(error) => (None, Some(error)),
         };
-        Self { file, refused, tail: Tail::default(), bytes: 0 }
+        Self { file, refused, tail: Tail::default(), bytes: 0, told_batch: None }
     }
 
     /// Takes some bytes of a stream. A file that takes no more, as on a full disk, is given up; the command goes on.
@@ -37,6 +39,7 @@ impl Log {
             self.file = None;
         }
         self.tail.take(stream, bytes);
+        self.told_batch = self.told_batch.take().or_else(|| ToldBatch::find(bytes));
     }
 
     /// Notes that nothing of a stream waits to be read.
@@ -47,6 +50,11 @@ impl Log {
     /// The end of what came.
     pub(crate) const fn tail(&self) -> &Tail {
         &self.tail
+    }
+
+    /// The first words about the batch of a step.
+    pub(crate) const fn told_batch(&self) -> Option<&ToldBatch> {
+        self.told_batch.as_ref()
     }
 
     /// All that came, in bytes.

@@ -23,7 +23,7 @@ use crate::memory::{Seen, Watch};
 use crate::passing::{PIPE, pass};
 use crate::tail::{Stream, Tail};
 use crate::terminal::{Keys, Raw, Streams, copy_size};
-use crate::{End, KeepError, Launch, Told};
+use crate::{End, KeepError, Launch, Told, ToldBatch};
 
 const CAUGHT: [i32; 9] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
 
@@ -62,6 +62,7 @@ pub(crate) struct Ran {
     pub(crate) asked: Asked,
     pub(crate) seen: Seen,
     pub(crate) tail: Tail,
+    pub(crate) told_batch: Option<ToldBatch>,
     pub(crate) output_bytes: u64,
     pub(crate) log_cut: Option<String>,
     pub(crate) seconds: f64,
@@ -123,6 +124,7 @@ impl Supervisor {
             asked,
             seen,
             tail: log.tail().clone(),
+            told_batch: log.told_batch().cloned(),
             output_bytes: log.bytes(),
             log_cut: log.refused().map(ToString::to_string),
             seconds,

@@ -203,6 +203,24 @@ fn a_rung_that_changes_nothing_is_told() {
 }
 
 #[test]
+fn a_rung_that_changes_the_batch_is_told() {
+    // It takes one half of what a rung changes.
+    let script = "import sys\nmicro = int(sys.argv[1].split('=')[1])\nprint(f'tokens per iteration will be: {micro * 1024:,}')\n";
+    let place = Place::with("train.py", &format!("{script}if micro > 4: raise MemoryError\n"));
+    let ran = train(&place, &[], &["--bs=8"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let told = "lowtide:   the effective batch did not stay the same: start 1 told of 8192 tokens for a step, \
+                start 2 told of 4096 tokens for a step\n";
+    assert!(ran.err.contains(told) && !ran.err.contains("throughout"), "{}", ran.err);
+    assert_eq!(place.story("runs/train-1")["effective_batch"], json!(null));
+
+    let place = Place::with("train.py", &format!("{script}raise MemoryError\n"));
+    let ran = train(&place, &[], &["--bs=8"]);
+    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(3), &json!("batch_changed")), "{}", ran.err);
+    assert_eq!(place.story("runs/train-1")["restarts"], 1);
+}
+
+#[test]
 fn a_kill_that_nothing_explains_is_not_tried_again() {
     let place = Place::new();
     let ran = place.run(&["--rung-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "sh", "-c", "kill -KILL $$"]);
