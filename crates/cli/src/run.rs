@@ -25,6 +25,7 @@ use crate::run::outlook::Outlook;
 
 /// Where runs are unless `--out` says otherwise.
 const RUNS: &str = "runs";
+const STANDARD_OUTPUT: &str = "-";
 /// What helps where the micro-batch cannot be cut any further.
 const LESS: &str = "a smaller model, shorter sequences, recompute or narrower numbers are left";
 /// Files of settings are not larger; a script that is, is not looked into.
@@ -108,7 +109,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Write the story as JSON to this file too; with --dry-run, what would be done.
+    /// Write the story as JSON to this file too; with --dry-run, what would be done. `-` is standard output: after
+    /// the command's own, or in the place of the text of --dry-run.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -164,15 +166,25 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let plan = Plan::make(request, &around)?;
     if dry_run {
         let outlook = Outlook::of(&plan, max_restarts)?;
-        if let Some(path) = json {
+        if let Some(path) = &json {
             write_json(path, &outlook.json(&plan))?;
         }
-        print(&outlook.text(&plan))?;
+        if json.as_deref() != Some(Path::new(STANDARD_OUTPUT)) {
+            print(&outlook.text(&plan))?;
+        }
         return Ok(0);
+    }
+    if let Some(path) = &json {
+        can_be_written(path)?;
     }
     let folder = match out {
         Some(folder) => {
             fs::create_dir_all(&folder).map_err(|error| KeepError::File { path: folder.clone(), error })?;
+            let log = folder.join("start-1.log");
+            if log.exists() {
+                let error = io::ErrorKind::AlreadyExists.into();
+                return Err(KeepError::File { path: log, error }.into());
+            }
             folder
         }
         None => new_folder(Path::new(RUNS), &plan.name())?,
@@ -195,16 +207,33 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         }
         kept => kept?,
     };
-    if let Some(path) = json {
-        write_json(path, &story)?;
+    // The command's exit code is worth more than its story.
+    if let Some(Err(failure)) = json.map(|path| write_json(&path, &story)) {
+        say(&format!("the story is not written: {}", failure.text));
     }
     Ok(story.exit_code)
 }
 
-fn write_json(path: PathBuf, told: &impl Serialize) -> Result<(), Failure> {
+fn write_json(path: &Path, told: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(told).expect("it has plain fields");
-    fs::write(&path, format!("{text}\n")).map_err(|error| KeepError::File { path, error })?;
-    Ok(())
+    match path == Path::new(STANDARD_OUTPUT) {
+        true => print(&format!("{text}\n")),
+        false => fs::write(path, format!("{text}\n")).map_err(|error| not_written(path, &error)),
+    }
+}
+
+/// Finds out whether a file can be written, which leaves it there, empty where it was not.
+fn can_be_written(path: &Path) -> Result<(), Failure> {
+    if path == Path::new(STANDARD_OUTPUT) {
+        return Ok(());
+    }
+    let opened = fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(|_| ()).map_err(|error| not_written(path, &error))
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Failure {
+    let hint = "--json names a file that can be written, or `-` for standard output";
+    Failure::bad_input(format!("{}: {error}", path.display()), Some(hint.to_owned()))
 }
 
 /// Prints lines of our own among the command's, each with our name in front. A carriage return, for the terminal may
@@ -228,10 +257,7 @@ fn rungs_line(plan: &Plan) -> String {
     let by = plan.preset().map_or(String::new(), |preset| format!(" ({})", preset.name()));
     let group = if plan.group() > 1 { format!(", in a group of {}", plan.group()) } else { String::new() };
     match plan.rungs() {
-        [] if plan.reason().is_some() => format!(
-            "no rungs{by}: {}: --batch and --accum say it, --rung-config changes it in a file",
-            plan.reason().unwrap_or_default()
-        ),
+        [] if plan.reason().is_some() => format!("no rungs{by}: {}", plan.reason().unwrap_or_default()),
         [] => "no rungs: if memory runs out the command is not started again; --rung says how it would need less"
             .to_owned(),
         [only] => format!("micro-batch {only}{by}{group}: no lower rung, for a micro-batch of 1 cannot be cut"),
@@ -290,7 +316,8 @@ fn ended(start: &Start) -> Option<String> {
 }
 
 fn meaning(start: &Start) -> Option<String> {
-    let killed = matches!(start.end, End::Signal(9) | End::Code(137)) || start.line.is_some();
+    let told_kill = |line: &String| ["Killed", "SIGKILL", "-9", "signal 9"].iter().any(|words| line.contains(words));
+    let killed = matches!(start.end, End::Signal(9) | End::Code(137)) || start.line.as_ref().is_some_and(told_kill);
     match start.outcome {
         Outcome::OutOfMemory => {
             let step = start.step.map_or(String::new(), |step| format!(" (last step told: {step})"));
@@ -304,6 +331,9 @@ fn meaning(start: &Start) -> Option<String> {
         Outcome::Failed if killed => {
             let line = start.line.as_ref().map_or(String::new(), |line| format!(" ({line})"));
             Some(format!("killed by SIGKILL{line}, and nothing shows that memory was the reason: not started again"))
+        }
+        Outcome::Failed if let Some(line) = &start.line => {
+            Some(format!("`{line}` alone does not show that memory ran out: not started again"))
         }
         Outcome::Failed if matches!(start.end, End::Signal(7) | End::Code(135)) => {
             Some("a bus error: shared memory may be full; `lowtide doctor` shows the size of /dev/shm".to_owned())

@@ -109,7 +109,7 @@ impl Plan {
             Ok(batch) => (batch.rungs(if preset.is_none_or(Preset::shares_accumulation) { group } else { 1 }), None),
             // A trainer that was only found, not named: it is run as it is.
             Err(KeepError::Batch { detail }) if request.preset.is_none() && !given => {
-                (Vec::new(), preset.is_some().then_some(detail))
+                (Vec::new(), no_rungs(&request, preset, &detail))
             }
             Err(error) => return Err(error),
         };
@@ -146,7 +146,7 @@ impl Plan {
         &self.rungs
     }
 
-    /// Why there are no rungs, where a trainer was found.
+    /// Why there are no rungs and what would make some, where something was found or given.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
@@ -220,6 +220,17 @@ impl Plan {
     }
 }
 
+/// Why there are no rungs, and what would make some.
+fn no_rungs(request: &Request, preset: Option<Preset>, detail: &str) -> Option<String> {
+    if preset.is_some() {
+        return Some(format!("{detail}: --batch and --accum say it, --rung-config changes it in a file"));
+    }
+    let said = request.micro.map(|_| "--batch").or(request.accum.map(|_| "--accum"))?;
+    Some(format!(
+        "{said} is given, and nothing says how the command takes another: --rung, --rung-env or --rung-config"
+    ))
+}
+
 /// The batch of the command as it was given.
 fn batch(
     request: &Request,
@@ -264,7 +275,7 @@ fn batch(
 
 fn resume(request: &Request) -> Result<Option<(Template, String)>, KeepError> {
     let Some(text) = &request.resume_with else { return Ok(None) };
-    let wrong = |detail: String| KeepError::Template { template: text.clone(), detail };
+    let wrong = |detail: String| KeepError::Resume { template: text.clone(), detail };
     let template = Template::read(text)?;
     if let Some(place) = ["{micro}", "{accum}"].into_iter().find(|place| template.has(place)) {
         return Err(wrong(format!("{place} has no place where a run goes on from a checkpoint")));
@@ -272,7 +283,8 @@ fn resume(request: &Request) -> Result<Option<(Template, String)>, KeepError> {
     let Some(pattern) = &request.checkpoints else {
         return Err(wrong("--checkpoint-glob must say where checkpoints are".to_owned()));
     };
-    glob::Pattern::new(pattern).map_err(|error| wrong(format!("--checkpoint-glob {pattern}: {error}")))?;
+    let wrong = |error: glob::PatternError| KeepError::Pattern { pattern: pattern.clone(), detail: error.to_string() };
+    glob::Pattern::new(pattern).map_err(wrong)?;
     Ok(Some((template, pattern.clone())))
 }
 
@@ -420,6 +432,6 @@ mod tests {
         let missing = Request { rung_config: keys, micro: Some(4), ..request("t fit.yaml") };
         assert_eq!(told(missing), "fit.yaml: has no data.bs");
         let resume = Request { resume_with: Some("--resume".to_owned()), ..request("t") };
-        assert_eq!(told(resume), "template `--resume`: --checkpoint-glob must say where checkpoints are");
+        assert_eq!(told(resume), "--resume-with `--resume`: --checkpoint-glob must say where checkpoints are");
     }
 }

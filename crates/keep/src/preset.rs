@@ -355,8 +355,8 @@ mod tests {
             ("python own.py --deepspeed ds.json", "hf 16 x 4 in 1"),
             ("python hf.py --config trl.yaml", "hf 3 x 1 in 1"),
             (
-                "python hf.py arguments.json",
-                "hf: per_device_train_batch_size may be set in arguments.json, which the script reads its arguments from",
+                "python hf.py a.json",
+                "hf: per_device_train_batch_size may be set in a.json, which the script reads its arguments from",
             ),
             (
                 "python hf.py @a.txt",

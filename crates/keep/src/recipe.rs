@@ -36,7 +36,7 @@ impl Recipe {
                 let wrong = |detail: &str| KeepError::Config { path: path.clone(), detail: detail.to_owned() };
                 let config = read(path, around).map_err(|detail| wrong(&detail))?;
                 if !request.command.iter().any(|word| mentions(word, path)) {
-                    return Err(wrong("the command line does not name this file"));
+                    return Err(KeepError::NotNamed { path: path.clone() });
                 }
                 Some(Config { path: path.clone(), config, template: named(template)? })
             }
@@ -104,7 +104,7 @@ impl Recipe {
         if let Some(config) = &self.config {
             let mut edits = Vec::new();
             for (key, value) in config.template.named(values) {
-                let missing = || KeepError::Config { path: config.path.clone(), detail: format!("has no {key}") };
+                let missing = || KeepError::NoKey { path: config.path.clone(), key: key.clone() };
                 edits.push((config.config.at(&key).ok_or_else(missing)?, key, value.to_string_lossy().into_owned()));
             }
             let text = config.config.with(edits.iter().map(|(setting, _, value)| (*setting, &**value)));

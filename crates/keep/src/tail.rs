@@ -186,7 +186,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_stream_is_found_again(words in proptest::collection::vec((0_usize..3, "[a-z]{1,5}", any::<bool>()), 1..20)) {
+        fn each_stream_is_found_again(
+            words in proptest::collection::vec((0_usize..3, "[a-z]{1,5}", any::<bool>()), 1..20),
+        ) {
             const STREAMS: [Stream; 3] = [Stream::Output, Stream::Errors, Stream::Screen];
             let mut tail = Tail::default();
             for (stream, word, empty) in &words {

@@ -205,7 +205,8 @@ fn a_rung_that_changes_nothing_is_told() {
 #[test]
 fn a_rung_that_changes_the_batch_is_told() {
     // It takes one half of what a rung changes.
-    let script = "import sys\nmicro = int(sys.argv[1].split('=')[1])\nprint(f'tokens per iteration will be: {micro * 1024:,}')\n";
+    let script = "import sys\nmicro = int(sys.argv[1].split('=')[1])\n\
+                  print(f'tokens per iteration will be: {micro * 1024:,}')\n";
     let place = Place::with("train.py", &format!("{script}if micro > 4: raise MemoryError\n"));
     let ran = train(&place, &[], &["--bs=8"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
