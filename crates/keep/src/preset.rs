@@ -108,7 +108,8 @@ impl Preset {
 
     /// A number on the command line.
     pub(crate) fn said(self, command: &[OsString], key: &str) -> Found {
-        let Some(typed) = current(command, key) else { return Found::Nowhere };
+        let typed = current(command, key).or_else(|| current(command, &deeper(key)?));
+        let Some(typed) = typed else { return Found::Nowhere };
         // nanoGPT takes words in their order, so that a file overrides what stands before it.
         if self == Self::NanoGpt
             && let Some(file) = settings_of(command).into_iter().find(|file| comes_after(command, file, key))
@@ -154,10 +155,19 @@ impl Preset {
                     (Some(option), Some((path, text))) => defaulted(&text, option, &path.to_string_lossy()),
                     _ => Found::Nowhere,
                 };
+                let group = key.split('.').next().unwrap_or(key);
+                if let Some(file) = current(command, group).map(Path::new).filter(|file| syntax_of(file).is_some()) {
+                    return Found::Unknown(format!("{name} may be set in {}, the file of {group}", file.display()));
+                }
                 in_configs(command, name, around).or_else(script)
             }
         }
     }
+}
+
+/// A key as Lightning has it where the class is named in a file: one level deeper.
+fn deeper(key: &str) -> Option<String> {
+    key.rsplit_once('.').map(|(path, name)| format!("{path}.init_args.{name}"))
 }
 
 /// Files of settings that follow nanoGPT's script.
@@ -211,10 +221,9 @@ fn in_configs(command: &[OsString], key: &str, around: &Surroundings<'_>) -> Fou
 
 fn setting_of(config: &Config, key: &str, path: &Path) -> Found {
     let path = path.display();
-    // Lightning writes the settings of a class that is named in the file one level deeper, and a command's own too.
-    let deeper = key.rsplit_once('.').map(|(path, name)| format!("{path}.init_args.{name}"));
-    let keys = [Some(key.to_owned()), deeper.clone(), Some(format!("fit.{key}")), deeper.map(|it| format!("fit.{it}"))];
-    for key in keys.into_iter().flatten() {
+    let keys = [Some(key.to_owned()), deeper(key)].into_iter().flatten();
+    // Where the file stands before the command `fit`, it has a level for each command.
+    for key in keys.flat_map(|key| [format!("fit.{key}"), key]) {
         if let Some(setting) = config.at(&key) {
             return match whole_number(&setting.value) {
                 Some(number) => Found::Number(number),
@@ -375,6 +384,11 @@ mod tests {
             (
                 "python lit.py fit --config alias.yaml",
                 "lightning: data.batch_size is set in alias.yaml in a way that is not read",
+            ),
+            ("python lit.py fit --config class.yaml --data.init_args.batch_size 6", "lightning 6 x 1 in 1"),
+            (
+                "python lit.py fit --config fit.yaml --trainer t.yaml",
+                "lightning: trainer.accumulate_grad_batches may be set in t.yaml, the file of --trainer",
             ),
             ("python lit4.py fit --config fit.yaml", "lightning 32 x 4 in 1"),
             ("python other.py --batch_size=3", "none"),
