@@ -1,7 +1,9 @@
 //! `lowtide doctor`: what this machine has for training, and what looks wrong with it.
 
+mod allocator;
 mod facts;
 mod findings;
+mod names;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,8 @@ use crate::output::{Failure, print, printable, report};
 
 Exit codes:
   0    nothing looks wrong
-  1    something does; each has its mend")]
+  1    something does; each has its mend
+  2    bad input to lowtide itself")]
 pub(crate) struct DoctorArgs {
     /// Print everything as JSON.
     #[arg(long)]
@@ -81,7 +84,7 @@ fn text(facts: &Facts, findings: &[Finding]) -> String {
     }
     row("driver", facts.driver.clone().unwrap_or_else(|| "none".to_owned()));
     if facts.torch.is_empty() {
-        row("torch", "none found (python3 on PATH, VIRTUAL_ENV, CONDA_PREFIX, .venv)".to_owned());
+        row("torch", "none found (python3 and python on PATH, VIRTUAL_ENV, CONDA_PREFIX, .venv)".to_owned());
     }
     let own = facts.own_torch.iter().map(|torch| ("LibTorch", torch));
     for (name, torch) in own.chain(facts.torch.iter().map(|torch| ("torch", torch))) {

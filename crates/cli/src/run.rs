@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use lowtide_core::{Bytes, counted};
 use lowtide_keep::{
     Batch, ConfigCopy, End, Ending, KeepError, Launch, Options, Outcome, Peak, Plan, Preset, Request, Start, Story,
-    Surroundings, Told, keep, new_folder, quoted,
+    Surroundings, Told, is_free, keep, new_folder, quoted,
 };
 use lowtide_sensors::{Options as SensorOptions, Sampler};
 use serde::Serialize;
@@ -25,6 +25,7 @@ use crate::run::outlook::Outlook;
 
 /// Where runs are unless `--out` says otherwise.
 const RUNS: &str = "runs";
+const STANDARD_OUTPUT: &str = "-";
 /// What helps where the micro-batch cannot be cut any further.
 const LESS: &str = "a smaller model, shorter sequences, recompute or narrower numbers are left";
 /// Files of settings are not larger; a script that is, is not looked into.
@@ -108,7 +109,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Write the story as JSON to this file too; with --dry-run, what would be done.
+    /// Write the story as JSON to this file too; with --dry-run, what would be done. `-` is standard output: after
+    /// the command's own, or in the place of the text of --dry-run.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -164,16 +166,22 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let plan = Plan::make(request, &around)?;
     if dry_run {
         let outlook = Outlook::of(&plan, max_restarts)?;
-        if let Some(path) = json {
+        if let Some(path) = &json {
             write_json(path, &outlook.json(&plan))?;
         }
-        print(&outlook.text(&plan))?;
+        if json.as_deref() != Some(Path::new(STANDARD_OUTPUT)) {
+            print(&outlook.text(&plan))?;
+        }
         return Ok(0);
+    }
+    if let Some(path) = &json {
+        can_be_written(path)?;
     }
     let is_new = out.is_none();
     let folder = match out {
         Some(folder) => {
             fs::create_dir_all(&folder).map_err(|error| KeepError::File { path: folder.clone(), error })?;
+            is_free(&folder)?;
             folder
         }
         None => new_folder(Path::new(RUNS), &plan.name())?,
@@ -197,16 +205,33 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         }
         kept => kept?,
     };
-    if let Some(path) = json {
-        write_json(path, &story)?;
+    // The command's exit code is worth more than its story.
+    if let Some(Err(failure)) = json.map(|path| write_json(&path, &story)) {
+        say(&format!("the story is not written: {}", failure.text));
     }
     Ok(story.exit_code)
 }
 
-fn write_json(path: PathBuf, told: &impl Serialize) -> Result<(), Failure> {
+fn write_json(path: &Path, told: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(told).expect("it has plain fields");
-    fs::write(&path, format!("{text}\n")).map_err(|error| KeepError::File { path, error })?;
-    Ok(())
+    match path == Path::new(STANDARD_OUTPUT) {
+        true => print(&format!("{text}\n")),
+        false => fs::write(path, format!("{text}\n")).map_err(|error| not_written(path, &error)),
+    }
+}
+
+/// Finds out whether a file can be written, which leaves it there, empty where it was not.
+fn can_be_written(path: &Path) -> Result<(), Failure> {
+    if path == Path::new(STANDARD_OUTPUT) {
+        return Ok(());
+    }
+    let opened = fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(|_| ()).map_err(|error| not_written(path, &error))
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Failure {
+    let hint = "--json names a file that can be written, or `-` for standard output";
+    Failure::bad_input(format!("{}: {error}", path.display()), Some(hint.to_owned()))
 }
 
 /// Prints lines of our own among the command's, each with our name in front. A carriage return, for the terminal may
@@ -230,6 +255,7 @@ fn rungs_line(plan: &Plan) -> String {
     let by = plan.preset().map_or(String::new(), |preset| format!(" ({})", preset.name()));
     let group = if plan.group() > 1 { format!(", in a group of {}", plan.group()) } else { String::new() };
     match plan.rungs() {
+        [] if plan.reason().is_some() => format!("no rungs{by}: {}", plan.reason().unwrap_or_default()),
         [] => "no rungs: if memory runs out the command is not started again; --rung says how it would need less"
             .to_owned(),
         [only] => format!("micro-batch {only}{by}{group}: no lower rung, for a micro-batch of 1 cannot be cut"),
@@ -288,7 +314,8 @@ fn ended(start: &Start) -> Option<String> {
 }
 
 fn meaning(start: &Start) -> Option<String> {
-    let killed = matches!(start.end, End::Signal(9) | End::Code(137)) || start.line.is_some();
+    let told_kill = |line: &String| ["Killed", "SIGKILL", "-9", "signal 9"].iter().any(|words| line.contains(words));
+    let killed = matches!(start.end, End::Signal(9) | End::Code(137)) || start.line.as_ref().is_some_and(told_kill);
     match start.outcome {
         Outcome::OutOfMemory => {
             let step = start.step.map_or(String::new(), |step| format!(" (last step told: {step})"));
@@ -302,6 +329,9 @@ fn meaning(start: &Start) -> Option<String> {
         Outcome::Failed if killed => {
             let line = start.line.as_ref().map_or(String::new(), |line| format!(" ({line})"));
             Some(format!("killed by SIGKILL{line}, and nothing shows that memory was the reason: not started again"))
+        }
+        Outcome::Failed if let Some(line) = &start.line => {
+            Some(format!("`{line}` alone does not show that memory ran out: not started again"))
         }
         Outcome::Failed if matches!(start.end, End::Signal(7) | End::Code(135)) => {
             Some("a bus error: shared memory may be full; `lowtide doctor` shows the size of /dev/shm".to_owned())
@@ -325,6 +355,7 @@ fn whole(story: &Story) -> String {
         Ending::Failed => "ended by a failure that is not about memory".to_owned(),
         Ending::NoRungs => "memory ran out, and there is no lower rung to go to".to_owned(),
         Ending::LastRung => "memory ran out twice on the last rung, and nothing more can be done".to_owned(),
+        Ending::BatchChanged => "memory ran out again, and a rung changed more than the micro-batch".to_owned(),
         Ending::TooManyRestarts if story.restarts == 0 => "memory ran out, and no restart is allowed".to_owned(),
         Ending::TooManyRestarts => format!("memory ran out again after {}", counted(story.restarts as u64, "restart")),
     };
@@ -334,6 +365,14 @@ fn whole(story: &Story) -> String {
     for (index, start) in story.starts.iter().enumerate() {
         text.push_str(&format!("\n  {}", line(index + 1, start)));
     }
+    if story.batch_changed() {
+        let told =
+            story.starts.iter().enumerate().filter_map(|(index, start)| {
+                Some(format!("start {} told of {}", index + 1, start.told_batch.as_ref()?))
+            });
+        let told = told.collect::<Vec<_>>().join(", ");
+        text.push_str(&format!("\n  the effective batch did not stay the same: {told}"));
+    }
     text.push_str(&format!("\n  logs and summary.json are in {}", story.folder));
     let hint = match story.ending {
         Ending::LastRung | Ending::TooManyRestarts if rungs_change_nothing(story) => {
@@ -342,6 +381,9 @@ fn whole(story: &Story) -> String {
         Ending::NoRungs if story.effective_batch.is_some() => LESS,
         Ending::NoRungs => "say how it needs less: --batch N --rung '--batch_size={micro} --accumulation={accum}'",
         Ending::LastRung => LESS,
+        Ending::BatchChanged => {
+            "say the command's own batch with --batch and --accum, and what a rung changes with --rung"
+        }
         Ending::TooManyRestarts => "--max-restarts allows more",
         // What stood in its way may be what the start before left there.
         Ending::Failed if story.restarts > 0 && !last_ran_out(story) => {

@@ -177,7 +177,7 @@ fn a_job_with_limits() {
     assert_snapshot!(text, @r"
     GPU         none (/libnvidia-ml.so.1 cannot be loaded: no NVIDIA driver)
     driver      none
-    torch       none found (python3 on PATH, VIRTUAL_ENV, CONDA_PREFIX, .venv)
+    torch       none found (python3 and python on PATH, VIRTUAL_ENV, CONDA_PREFIX, .venv)
     allocator   PYTORCH_CUDA_ALLOC_CONF=expandable_segments=True
     RAM         16.00 GiB of 32.00 GiB available
     swap        2.00 GiB of 2.00 GiB used
@@ -198,6 +198,45 @@ fn a_job_with_limits() {
     wrong: PYTORCH_CUDA_ALLOC_CONF=expandable_segments=True: `expandable_segments=True` is no key:value, and PyTorch ends by it
     mend:  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
     ");
+}
+
+#[test]
+fn mends_that_mend() {
+    let machine = Machine::new();
+    machine.file(
+        "proc/self/limits",
+        "Max address space         8589934592           17179869184          bytes\n\
+         Max open files            64                   64                   files\n",
+    );
+    let variables = [
+        ("PYTORCH_CUDA_ALOC_CONF", "expandable_segments:True"),
+        ("CUDA_VISIBLE_DEVICE", "0"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "garbage_collection_threshold:1.5"),
+    ];
+    let (_, text) = machine.told(&variables);
+    let (_, wrong) = text.split_once("\n\n").unwrap();
+    assert_snapshot!(wrong, @r"
+    wrong: a process may use no more than 8.00 GiB of addresses (ulimit -v), and CUDA reserves far more
+    mend:  the hard limit is 16.00 GiB: raise `as` in /etc/security/limits.conf, or ask whoever runs the job's queue
+    wrong: a process may open 64 files, and data workers take one for each tensor
+    mend:  the hard limit is 64: raise `nofile` in /etc/security/limits.conf, or docker run --ulimit nofile=65536
+    wrong: CUDA_VISIBLE_DEVICE is set, which CUDA does not read
+    mend:  CUDA_VISIBLE_DEVICES is the name
+    wrong: PYTORCH_CUDA_ALOC_CONF is set, which PyTorch does not read
+    mend:  PYTORCH_CUDA_ALLOC_CONF is the name
+    wrong: PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:1.5: garbage_collection_threshold is `1.5`, which does not lie between 0 and 1
+    mend:  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    ");
+}
+
+#[test]
+fn every_python_on_the_path_is_looked_at() {
+    let machine = Machine::new();
+    machine.file("usr/bin/python3", "");
+    machine.file("opt/tool/bin/python", "");
+    machine.torch("opt/tool", "2.11.0+cpu", "None");
+    let (_, text) = machine.told(&[("PATH", "/usr/bin:/opt/tool/bin")]);
+    assert!(text.contains("torch       2.11.0+cpu (CPU only) in /opt/tool/torch\n"), "{text}");
 }
 
 #[test]

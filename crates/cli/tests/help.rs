@@ -443,7 +443,8 @@ fn help_on_running() {
               refused [default: a new runs/NAME-N]
 
           --json <FILE>
-              Write the story as JSON to this file too; with --dry-run, what would be done
+              Write the story as JSON to this file too; with --dry-run, what would be done. `-` is
+              standard output: after the command's own, or in the place of the text of --dry-run
 
       -q, --quiet
               Say nothing unless memory runs out
@@ -500,6 +501,7 @@ fn help_on_the_doctor() {
     Exit codes:
       0    nothing looks wrong
       1    something does; each has its mend
+      2    bad input to lowtide itself
     ");
     assert_eq!(stdout(&["help", "doctor"]), stdout(&["doctor", "--help"]));
 }

@@ -9,7 +9,7 @@ use lowtide_core::Bytes;
 use lowtide_oom::{Certainty, Found, Oom, Place, scan};
 use memchr::memmem;
 
-use crate::tail::{Tail, Whose};
+use crate::tail::{Said, Stream, Tail, Whose};
 
 /// What a command's output ends with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl LastWords {
         let last = sure.or(found.last()).filter(|last| !got_over(tail, last));
         let near = |said: &[u8]| ends_otherwise(&said[said.len().saturating_sub(NEAR_THE_END)..]);
         Self {
-            other_error: last.is_none() && tail.since(0).iter().any(|(said, _)| near(said)),
+            other_error: last.is_none() && tail.since(&(0..0)).iter().any(|said| near(&said.bytes)),
             ran_out: last.map(|last| {
                 let line = String::from_utf8_lossy(&bytes[last.range.clone()]);
                 RanOut { oom: last.oom.clone(), line: line.trim().chars().take(LONGEST_LINE).collect() }
@@ -126,21 +126,29 @@ impl RanOut {
 }
 
 /// Whether a command went on after an error.
+///
+/// What another stream says proves it only where it was certainly written later. Where that cannot be known, the
+/// error's own stream decides: an error that is its last one ended the command.
 fn got_over(tail: &Tail, error: &Found) -> bool {
     let (before, after) = tail.bytes().split_at(error.range.start);
     let before = last_step(before);
     let in_group = GROUP_ENDED.iter().any(|words| memmem::find(after, words.as_bytes()).is_some());
     let by_others = if in_group { STEPS_OF_OTHERS } else { 1 };
-    tail.since(error.range.start).iter().any(|(said, whose)| {
-        let (errors, steps) = match whose {
-            Whose::Own => {
-                let rest = said.get(error.range.len()..).unwrap_or_default();
-                (rest, rest)
-            }
-            Whose::Other => (said.as_slice(), &said[..said.len().saturating_sub(HELD_BACK)]),
-        };
+    tail.since(&error.range).iter().any(|said| {
+        let (errors, steps) = after_error(said, error.range.len());
         ends_otherwise(errors) || steps_beyond(steps, before) > by_others
     })
+}
+
+/// What a stream says after an error of this length: where another error would be found, and where further steps.
+fn after_error(said: &Said, length: usize) -> (&[u8], &[u8]) {
+    if said.whose == Whose::Own {
+        let rest = said.bytes.get(length..).unwrap_or_default();
+        return (rest, rest);
+    }
+    // Programs say on standard error what they end by, and of an error on another stream that they go on from it.
+    let errors = if said.stream == Stream::Errors { &said.bytes } else { &said.certain };
+    (errors, said.certain.get(HELD_BACK..).unwrap_or_default())
 }
 
 /// How many steps beyond one a text tells of. A single one may be a bar that is drawn once more.
@@ -288,17 +296,25 @@ mod tests {
     }
 
     #[test]
-    fn what_another_stream_held_back_was_said_before() {
-        const OUTPUT: usize = 1;
+    fn another_stream_counts_where_its_order_is_certain() {
         let steps = |count: usize| (0..count).map(|step| format!("step {step}\n")).collect::<String>();
-        let judged = |said: &str| {
+        let judged = |waited: &str, later: &str| {
             let mut tail = Tail::from(OOM);
-            tail.take(OUTPUT, said.as_bytes());
+            tail.take(Stream::Output, waited.as_bytes());
+            tail.found_empty(Stream::Output);
+            tail.take(Stream::Output, later.as_bytes());
             LastWords::of(&tail).ran_out.is_some()
         };
-        assert!(judged(&steps(300)));
-        assert!(!judged(&steps(3000)));
-        assert!(!judged(OTHER));
+        // What waited in the pipe, what Python held back, and what can only have come later.
+        assert!(judged(&steps(3000), ""));
+        assert!(judged(&steps(3000), &steps(300)));
+        assert!(!judged("", &steps(3000)));
+        assert!(judged(OTHER, "") && !judged("", OTHER));
+        // Told on standard output, and ended by something else.
+        let mut tail = Tail::default();
+        tail.take(Stream::Output, OOM.as_bytes());
+        tail.take(Stream::Errors, OTHER.as_bytes());
+        assert!(LastWords::of(&tail).ran_out.is_none());
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Which files are configurations, and their numbers.
+//! Which files are configurations.
 
 use std::path::Path;
 
-use lowtide_config::{Config, Syntax, whole_number};
+use lowtide_config::{Config, Syntax};
 
 use crate::Surroundings;
 
@@ -26,9 +26,4 @@ pub(crate) fn read(path: &Path, around: &Surroundings<'_>) -> Result<Config, Str
         // Who reports it names the file.
         error.strip_prefix(&*name).unwrap_or(&error).trim_start_matches([',', ':', ' ']).to_owned()
     })
-}
-
-/// The number at a path, its keys joined by dots.
-pub(crate) fn number_at(config: &Config, path: &str) -> Option<u64> {
-    whole_number(&config.at(path)?.value)
 }

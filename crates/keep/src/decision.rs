@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::story::batch_changed;
 use crate::{Outcome, Start};
 
 /// Why no further start follows.
@@ -18,6 +19,8 @@ pub enum Ending {
     NoRungs,
     /// Memory ran out on the last rung, twice without getting any further.
     LastRung,
+    /// Memory ran out again, and a rung told of another batch than the first start.
+    BatchChanged,
     /// Memory ran out once more than restarts are allowed.
     TooManyRestarts,
 }
@@ -48,6 +51,9 @@ pub(crate) fn next(starts: &[Start], bounds: Bounds) -> Next {
         Outcome::Failed => return Next::Stop(Ending::Failed),
         Outcome::OutOfMemory => {}
     }
+    if batch_changed(starts) {
+        return Next::Stop(Ending::BatchChanged);
+    }
     let lowest = last.rung + 1 >= bounds.rungs;
     if lowest && bounds.rungs < 2 && !bounds.resumes {
         return Next::Stop(Ending::NoRungs);
@@ -68,6 +74,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ToldBatch;
 
     fn start(rung: usize, outcome: Outcome, step: Option<u64>) -> Start {
         Start { rung, step, ..Start::example(outcome) }
@@ -94,6 +101,12 @@ mod tests {
         for (starts, expected) in cases {
             assert_eq!(next(&starts, bounds), expected, "{starts:?}");
         }
+        let told = |number| Start {
+            told_batch: Some(ToldBatch { number, unit: "tokens" }),
+            ..ran_out(&[(0, None)])[0].clone()
+        };
+        assert_eq!(next(&[told(8), told(8)], bounds), Next::Again { rung: 1 });
+        assert_eq!(next(&[told(8), told(4)], bounds), Next::Stop(Ending::BatchChanged));
         let few = Bounds { restarts: 1, ..bounds };
         assert_eq!(next(&ran_out(&[(0, None)]), few), Next::Again { rung: 1 });
         assert_eq!(next(&ran_out(&[(0, None), (1, None)]), few), Next::Stop(Ending::TooManyRestarts));

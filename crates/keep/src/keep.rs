@@ -13,6 +13,7 @@ use crate::decision::{Bounds, Next, next};
 use crate::ending::judge;
 use crate::kernel_log::KernelLog;
 use crate::memory::Seen;
+use crate::story::batch_changed;
 use crate::supervise::{Ran, Supervisor};
 use crate::{Ending, Evidence, KeepError, Launch, Outcome, Plan, SCHEMA, Start, Story, Told};
 
@@ -42,7 +43,7 @@ const STORY: &str = "summary.json";
 /// The command cannot be started, the folder cannot be written, or processes do not end.
 pub fn keep(plan: &Plan, options: &Options, told: &mut dyn FnMut(&Told)) -> Result<Story, KeepError> {
     let begun = Instant::now();
-    leave_others_alone(&options.folder)?;
+    is_free(&options.folder)?;
     let mut starts: Vec<Start> = Vec::new();
     let (ending, error) = match start_on(plan, options, &mut starts, told) {
         Ok(ending) => (ending, None),
@@ -61,8 +62,12 @@ pub fn keep(plan: &Plan, options: &Options, told: &mut dyn FnMut(&Told)) -> Resu
     error.map_or(Ok(story), Err)
 }
 
-/// Refuses a folder that has what this run would write: it is another run's.
-fn leave_others_alone(folder: &Path) -> Result<(), KeepError> {
+/// Whether a folder has nothing that a run would write over.
+///
+/// # Errors
+///
+/// It has: another run's.
+pub fn is_free(folder: &Path) -> Result<(), KeepError> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let ours = |name: &str| name == STORY || name.starts_with("start-") || name.starts_with("rung-");
     let is_ours = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(ours);
@@ -196,6 +201,7 @@ fn start(launch: &Launch, log: &Path, ran: Ran, evidence: Option<Evidence>) -> S
         cause,
         line: words.map(|words| words.line().to_owned()),
         evidence,
+        told_batch: ran.told_batch,
         step: last_step(ran.tail.bytes()),
         peak: ran.seen.peak,
     }
@@ -203,7 +209,7 @@ fn start(launch: &Launch, log: &Path, ran: Ran, evidence: Option<Evidence>) -> S
 
 fn story(plan: &Plan, options: &Options, ending: Ending, starts: Vec<Start>, time: Duration) -> Story {
     let exit_code = match ending {
-        Ending::NoRungs | Ending::LastRung | Ending::TooManyRestarts => OUT_OF_MEMORY,
+        Ending::NoRungs | Ending::LastRung | Ending::TooManyRestarts | Ending::BatchChanged => OUT_OF_MEMORY,
         Ending::Finished | Ending::Interrupted | Ending::Failed => {
             starts.last().map_or(1, |start| start.end.exit_code())
         }
@@ -215,7 +221,7 @@ fn story(plan: &Plan, options: &Options, ending: Ending, starts: Vec<Start>, tim
         ending,
         exit_code,
         restarts: starts.len().saturating_sub(1),
-        effective_batch: plan.effective_batch(),
+        effective_batch: plan.effective_batch().filter(|_| !batch_changed(&starts)),
         seconds: time.as_secs_f64(),
         starts,
     }

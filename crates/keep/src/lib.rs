@@ -10,7 +10,7 @@
 //! [`Told`]. It knows no LibTorch and nothing of what the command computes.
 //!
 //! **Where to start reading.** `keep.rs` is the loop. What it decides is pure: `ending.rs` (was it memory?),
-//! `decision.rs` (what next?), `plan.rs`, `recipe.rs`, `template.rs`, `preset.rs`, `launcher.rs`,
+//! `decision.rs` (what next?), `plan.rs`, `recipe.rs`, `template.rs`, `preset.rs`, `python.rs`, `launcher.rs`,
 //! `cause.rs`. What touches the system is in `supervise.rs` (one start), `attend.rs` (signals, patience, what is left),
 //! `passing.rs` (output), `terminal.rs`, `checkpoint.rs`, `memory.rs` and `kernel_log.rs`.
 
@@ -22,6 +22,7 @@ mod config_file;
 mod decision;
 mod ending;
 mod error;
+mod found;
 mod keep;
 mod kernel_log;
 mod launcher;
@@ -30,6 +31,7 @@ mod memory;
 mod passing;
 mod plan;
 mod preset;
+mod python;
 mod recipe;
 mod shell;
 mod story;
@@ -38,17 +40,19 @@ mod tail;
 mod template;
 mod terminal;
 mod told;
+mod told_batch;
 mod words;
 
 pub use batch::Batch;
 pub use decision::Ending;
 pub use ending::{End, Evidence, Outcome};
 pub use error::KeepError;
-pub use keep::{OUT_OF_MEMORY, Options, keep, new_folder};
+pub use keep::{OUT_OF_MEMORY, Options, is_free, keep, new_folder};
 pub use memory::{CardPeak, Peak};
 pub use plan::{ConfigCopy, Launch, Plan, Request};
 pub use preset::{Preset, Surroundings};
 pub use story::{SCHEMA, Start, Story};
 pub use template::Template;
 pub use told::Told;
+pub use told_batch::ToldBatch;
 pub use words::quoted;

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-use crate::tail::Tail;
+use crate::ToldBatch;
+use crate::tail::{Stream, Tail};
 
 /// A line that is longer than this is not held back to be written whole.
 const LONGEST_LINE: usize = 64 << 10;
@@ -15,6 +16,7 @@ pub(crate) struct Log {
     refused: Option<io::Error>,
     tail: Tail,
     bytes: u64,
+    told_batch: Option<ToldBatch>,
 }
 
 impl Log {
@@ -24,11 +26,11 @@ impl Log {
             Ok(file) => (Some(file), None),
             Err(error) => (None, Some(error)),
         };
-        Self { file, refused, tail: Tail::default(), bytes: 0 }
+        Self { file, refused, tail: Tail::default(), bytes: 0, told_batch: None }
     }
 
     /// Takes some bytes of a stream. A file that takes no more, as on a full disk, is given up; the command goes on.
-    pub(crate) fn take(&mut self, stream: usize, bytes: &[u8]) {
+    pub(crate) fn take(&mut self, stream: Stream, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if let Some(file) = &mut self.file
             && let Err(error) = file.write_all(bytes)
@@ -37,11 +39,22 @@ impl Log {
             self.file = None;
         }
         self.tail.take(stream, bytes);
+        self.told_batch = self.told_batch.take().or_else(|| ToldBatch::find(bytes));
+    }
+
+    /// Notes that nothing of a stream waits to be read.
+    pub(crate) fn found_empty(&mut self, stream: Stream) {
+        self.tail.found_empty(stream);
     }
 
     /// The end of what came.
     pub(crate) const fn tail(&self) -> &Tail {
         &self.tail
+    }
+
+    /// The first words about the batch of a step.
+    pub(crate) const fn told_batch(&self) -> Option<&ToldBatch> {
+        self.told_batch.as_ref()
     }
 
     /// All that came, in bytes.
@@ -101,7 +114,7 @@ mod tests {
     #[test]
     fn without_a_file_the_end_is_kept_and_the_reason() {
         let mut log = Log::new(Err(io::ErrorKind::StorageFull.into()));
-        log.take(0, b"words");
+        log.take(Stream::Output, b"words");
         assert_eq!((log.tail().bytes(), log.bytes()), (&b"words"[..], 5));
         assert_eq!(log.refused().map(io::Error::kind), Some(io::ErrorKind::StorageFull));
     }

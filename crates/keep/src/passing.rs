@@ -6,20 +6,35 @@ use std::thread;
 use std::time::Duration;
 
 use crate::log::{Log, WholeLines};
+use crate::tail::Stream;
 
 /// What a pipe from the command holds: as much as ordinary users may have, so that neither side waits often.
 pub(crate) const PIPE: usize = 1 << 20;
 /// What is moved at once: little enough to be in the processor's cache when it is written, twice.
 const BUFFER: usize = 128 << 10;
 
-/// Copies a stream until the other side is closed.
+/// Copies a stream until the other side is closed. `is_empty` says whether nothing of it waits to be read.
 ///
 /// Where nobody takes the output any more, copying ends: the command's next write then fails, as it would without us.
-pub(crate) fn pass(stream: usize, mut from: impl Read, mut to: impl Write, log: &Mutex<Log>) {
+pub(crate) fn pass(
+    stream: Stream,
+    mut from: impl Read,
+    is_empty: impl Fn() -> bool,
+    mut to: impl Write,
+    log: &Mutex<Log>,
+) {
     let mut buffer = vec![0; BUFFER];
     let mut lines = WholeLines::default();
-    let note = |bytes: &[u8]| log.lock().unwrap_or_else(PoisonError::into_inner).take(stream, bytes);
+    let log = || log.lock().unwrap_or_else(PoisonError::into_inner);
+    let note = |bytes: &[u8]| log().take(stream, bytes);
     loop {
+        {
+            // Nothing may be noted in between, or it would count as written before what is read next.
+            let mut log = log();
+            if is_empty() {
+                log.found_empty(stream);
+            }
+        }
         let size = match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(size) => size,
@@ -74,7 +89,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         let log = Mutex::new(Log::new(file.try_clone()));
         let mut to = Vec::new();
-        pass(0, text.as_bytes(), &mut to, &log);
+        pass(Stream::Output, text.as_bytes(), || false, &mut to, &log);
         assert_eq!(to, text.as_bytes());
         drop(log);
         let mut kept = String::new();
@@ -85,7 +100,7 @@ mod tests {
     #[test]
     fn it_ends_where_nobody_listens() {
         let log = Mutex::new(Log::new(tempfile::tempfile()));
-        pass(0, io::repeat(b'y'), Closed, &log);
+        pass(Stream::Output, io::repeat(b'y'), || false, Closed, &log);
         assert!(log.lock().unwrap().bytes() > 0);
     }
 }

@@ -1,10 +1,12 @@
 //! What is to be run: the command of each rung, its environment, and how it goes on from a checkpoint.
 
 use std::ffi::OsString;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::checkpoint::newest;
+use crate::found::Found;
 use crate::launcher::group;
 use crate::preset::script;
 use crate::recipe::Recipe;
@@ -44,6 +46,7 @@ pub struct Plan {
     group: u64,
     recipe: Recipe,
     rungs: Vec<Batch>,
+    reason: Option<String>,
     resume: Option<(Template, String)>,
 }
 
@@ -84,7 +87,7 @@ impl Plan {
     /// A template or a file cannot be used, or rungs are asked for and the batch is not known.
     pub fn make(request: Request, around: &Surroundings<'_>) -> Result<Self, KeepError> {
         let recipe = Recipe::read(&request, around)?;
-        let given = recipe.words.is_some() || recipe.environment.is_some() || recipe.config.is_some();
+        let given = recipe.is_own;
         let preset = match request.preset {
             Some(preset) => Some(preset),
             None if given => None,
@@ -102,16 +105,18 @@ impl Plan {
         }
         let group = group(&request.command, around);
         let batch = batch(&request, &recipe, preset, around);
-        let rungs = match batch {
-            Ok(batch) => batch.rungs(if preset.is_none_or(Preset::shares_accumulation) { group } else { 1 }),
+        let (rungs, reason) = match batch {
+            Ok(batch) => (batch.rungs(if preset.is_none_or(Preset::shares_accumulation) { group } else { 1 }), None),
             // A trainer that was only found, not named: it is run as it is.
-            Err(_) if request.preset.is_none() && !given => Vec::new(),
+            Err(KeepError::Batch { detail }) if request.preset.is_none() && !given => {
+                (Vec::new(), no_rungs(&request, preset, &detail))
+            }
             Err(error) => return Err(error),
         };
         let chosen = ALLOCATOR_CHOSEN.iter().any(|name| (around.variable)(name).is_some());
         let environment = if chosen { Vec::new() } else { vec![(ALLOCATOR.0.into(), ALLOCATOR.1.into())] };
         let resume = resume(&request)?;
-        let plan = Self { command: request.command, environment, preset, group, recipe, rungs, resume };
+        let plan = Self { command: request.command, environment, preset, group, recipe, rungs, reason, resume };
         // What cannot be changed is better known before memory runs out than after.
         plan.launch(plan.rungs.len().saturating_sub(1), Path::new(""), None)?;
         Ok(plan)
@@ -139,6 +144,12 @@ impl Plan {
     #[must_use]
     pub fn rungs(&self) -> &[Batch] {
         &self.rungs
+    }
+
+    /// Why there are no rungs and what would make some, where something was found or given.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
     }
 
     /// The samples of a step, of all processes together. Where a template of the user's own runs in a group, it is not
@@ -209,6 +220,17 @@ impl Plan {
     }
 }
 
+/// Why there are no rungs, and what would make some.
+fn no_rungs(request: &Request, preset: Option<Preset>, detail: &str) -> Option<String> {
+    if preset.is_some() {
+        return Some(format!("{detail}: --batch and --accum say it, --rung-config changes it in a file"));
+    }
+    let said = request.micro.map(|_| "--batch").or(request.accum.map(|_| "--accum"))?;
+    Some(format!(
+        "{said} is given, and nothing says how the command takes another: --rung, --rung-env or --rung-config"
+    ))
+}
+
 /// The batch of the command as it was given.
 fn batch(
     request: &Request,
@@ -219,13 +241,30 @@ fn batch(
     if recipe.templates().next().is_none() {
         return Err(KeepError::Batch { detail: "it says nothing of a batch".to_owned() });
     }
-    let known = preset.map_or([None, None], |preset| preset.numbers(&request.command, around));
-    let there = |given: Option<u64>, place: &str| match given {
-        Some(number) => Ok(Some(number)),
-        None => recipe.number(place, &request.command, around),
+    let there = |place: &str| recipe.number(place, &request.command, around);
+    let mut elsewhere = preset.map_or([Found::Nowhere, Found::Nowhere], |it| it.numbers(&request.command, around));
+    let mut sought = |option: &'static str, given: Option<u64>, place: &str, index: usize| {
+        match (given, there(place)) {
+            (Some(given), Ok(Some((key, number)))) if given != number => {
+                Err(KeepError::Contradiction { option, given, key, number })
+            }
+            (Some(given), _) => Ok(Some(given)),
+            (None, there) => {
+                let there = if recipe.is_own { there? } else { None };
+                let there = there.map_or(Found::Nowhere, |(_, number)| Found::Number(number));
+                let elsewhere = mem::replace(&mut elsewhere[index], Found::Nowhere);
+                // A trainer knows what overrides its own flags, and nothing of a template of the user's own.
+                let found = if recipe.is_own { there.or_else(|| elsewhere) } else { elsewhere };
+                match found {
+                    Found::Number(number) => Ok(Some(number)),
+                    Found::Unknown(detail) => Err(KeepError::Batch { detail }),
+                    Found::Nowhere => Ok(None),
+                }
+            }
+        }
     };
-    let micro = there(request.micro, "{micro}")?.or(known[0]);
-    let accum = there(request.accum, "{accum}")?.or(known[1]);
+    let micro = sought("--batch", request.micro, "{micro}", 0)?;
+    let accum = sought("--accum", request.accum, "{accum}", 1)?;
     let keys: Vec<&str> = recipe.templates().filter_map(|template| template.key_of("{micro}")).collect();
     let Some(micro) = micro else {
         return Err(KeepError::Batch { detail: format!("{} is not set", keys.join(" ")) });
@@ -236,7 +275,7 @@ fn batch(
 
 fn resume(request: &Request) -> Result<Option<(Template, String)>, KeepError> {
     let Some(text) = &request.resume_with else { return Ok(None) };
-    let wrong = |detail: String| KeepError::Template { template: text.clone(), detail };
+    let wrong = |detail: String| KeepError::Resume { template: text.clone(), detail };
     let template = Template::read(text)?;
     if let Some(place) = ["{micro}", "{accum}"].into_iter().find(|place| template.has(place)) {
         return Err(wrong(format!("{place} has no place where a run goes on from a checkpoint")));
@@ -244,7 +283,8 @@ fn resume(request: &Request) -> Result<Option<(Template, String)>, KeepError> {
     let Some(pattern) = &request.checkpoints else {
         return Err(wrong("--checkpoint-glob must say where checkpoints are".to_owned()));
     };
-    glob::Pattern::new(pattern).map_err(|error| wrong(format!("--checkpoint-glob {pattern}: {error}")))?;
+    let wrong = |error: glob::PatternError| KeepError::Pattern { pattern: pattern.clone(), detail: error.to_string() };
+    glob::Pattern::new(pattern).map_err(wrong)?;
     Ok(Some((template, pattern.clone())))
 }
 
@@ -378,6 +418,12 @@ mod tests {
         assert_eq!(told(rung("--bs={micro} --a={accum}")), "the batch of this command is not known: --bs is not set");
         let odd = Request { rung: Some("--bs={micro} --a={accum}".to_owned()), ..request("t --bs=eight") };
         assert_eq!(told(odd), "the batch of this command is not known: --bs is `eight`, which is no number");
+        let other =
+            Request { micro: Some(32), rung: Some("--bs={micro} --a={accum}".to_owned()), ..request("t --bs 16") };
+        assert_eq!(told(other), "--batch says 32, and --bs is 16");
+        let same =
+            Request { micro: Some(16), rung: Some("--bs={micro} --a={accum}".to_owned()), ..request("t --bs 16") };
+        assert_eq!(made(same).unwrap().rungs().len(), 5);
         let zero = Request { micro: Some(0), ..rung("--bs={micro} --a={accum}") };
         assert_eq!(told(zero), "the batch of this command is not known: 0 x 1 is no batch");
         let config = |file: &str| Request { rung_config: Some((file.into(), "x={micro}".to_owned())), ..request("t") };
@@ -387,6 +433,6 @@ mod tests {
         let missing = Request { rung_config: keys, micro: Some(4), ..request("t fit.yaml") };
         assert_eq!(told(missing), "fit.yaml: has no data.bs");
         let resume = Request { resume_with: Some("--resume".to_owned()), ..request("t") };
-        assert_eq!(told(resume), "template `--resume`: --checkpoint-glob must say where checkpoints are");
+        assert_eq!(told(resume), "--resume-with `--resume`: --checkpoint-glob must say where checkpoints are");
     }
 }

@@ -1,12 +1,14 @@
 //! The ways of well-known trainers to say their batch, and how to tell them by the command line.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use lowtide_config::{Syntax, whole_number};
+use lowtide_config::{Config, Setting, Syntax, whole_number};
 
-use crate::config_file::{number_at, read, syntax_of};
-use crate::template::{Template, current};
+use crate::config_file::{read, syntax_of};
+use crate::found::Found;
+use crate::python::{assigned, defaulted};
+use crate::template::{Template, all_of, current};
 
 /// Trainers whose flags are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,40 +93,157 @@ impl Preset {
         if says(&["LightningCLI("]) {
             return Some(Self::Lightning);
         }
-        // Arguments that come from a file leave no place for others.
-        let from_file = command.last().is_some_and(|word| syntax_of(Path::new(word)) == Some(Syntax::Json));
-        (says(&["HfArgumentParser", "TrainingArguments"]) && !from_file).then_some(Self::HuggingFace)
+        says(&["HfArgumentParser", "TrainingArguments"]).then_some(Self::HuggingFace)
     }
 
     /// The micro-batch and accumulation of a command line, as far as they are said anywhere.
-    pub(crate) fn numbers(self, command: &[OsString], around: &Surroundings<'_>) -> [Option<u64>; 2] {
+    pub(crate) fn numbers(self, command: &[OsString], around: &Surroundings<'_>) -> [Found; 2] {
         let [micro, accum] = self.defaults();
         let [micro_key, accum_key] = self.keys();
-        [(micro_key, micro), (accum_key, accum)].map(|(key, default)| match current(command, key) {
-            Some(typed) => number(typed),
-            None => self.in_files(command, key.trim_start_matches('-'), around).or(default),
+        [(micro_key, micro), (accum_key, accum)].map(|(key, default)| {
+            let found = self.said(command, key).or_else(|| self.in_files(command, key, around));
+            found.or_else(|| default.map_or(Found::Nowhere, Found::Number))
         })
     }
 
+    /// A number on the command line.
+    pub(crate) fn said(self, command: &[OsString], key: &str) -> Found {
+        let typed = current(command, key).or_else(|| current(command, &deeper(key)?));
+        let Some(typed) = typed else { return Found::Nowhere };
+        // nanoGPT takes words in their order, so that a file overrides what stands before it.
+        if self == Self::NanoGpt
+            && let Some(file) = settings_of(command).into_iter().find(|file| comes_after(command, file, key))
+        {
+            let file = file.display();
+            return Found::Unknown(format!("{key} stands before {file}, which may set it again"));
+        }
+        let typed = typed.to_string_lossy();
+        let no_number = || Found::Unknown(format!("{key} is `{typed}`, which is no number"));
+        whole_number(&typed).map_or_else(no_number, Found::Number)
+    }
+
     /// A number in the files that a command line names; those named later count.
-    fn in_files(self, command: &[OsString], key: &str, around: &Surroundings<'_>) -> Option<u64> {
-        let files: Vec<PathBuf> = match self {
-            // The script itself has the defaults, files of settings follow it.
+    fn in_files(self, command: &[OsString], key: &str, around: &Surroundings<'_>) -> Found {
+        let name = key.trim_start_matches('-');
+        let script = || script(command).and_then(|path| Some((path, (around.read)(path)?)));
+        match self {
             Self::NanoGpt => {
-                let words = command.iter().filter(|word| !word.as_encoded_bytes().starts_with(b"-"));
-                words.filter(|word| is_python(word)).map(PathBuf::from).collect()
+                let set = settings_of(command).into_iter().rev().map(|path| match (around.read)(path) {
+                    Some(text) => assigned(&text, name, &path.to_string_lossy()),
+                    None => Found::Unknown(format!("{name} may be set in {}, which cannot be read", path.display())),
+                });
+                let script = || match script() {
+                    Some((path, text)) => assigned(before_configurator(&text), name, &path.to_string_lossy()),
+                    None => Found::Nowhere,
+                };
+                set.fold(Found::Nowhere, |found, next| found.or_else(|| next)).or_else(script)
             }
-            Self::HuggingFace | Self::Lightning => {
-                ["--config", "-c"].iter().filter_map(|key| current(command, key)).map(PathBuf::from).collect()
+            Self::HuggingFace => {
+                if let Some(file) = arguments_from(command, around) {
+                    return Found::Unknown(format!(
+                        "{name} may be set in {file}, which the script reads its arguments from"
+                    ));
+                }
+                let script =
+                    || script().map_or(Found::Nowhere, |(path, text)| defaulted(&text, name, &path.to_string_lossy()));
+                in_configs(command, name, around).or_else(script)
             }
+            Self::Lightning => {
+                // Trainer settings may have other defaults in the script; those of the data's class are not looked for.
+                let option = name.strip_prefix("trainer.");
+                let script = || match (option, script()) {
+                    (Some(option), Some((path, text))) => defaulted(&text, option, &path.to_string_lossy()),
+                    _ => Found::Nowhere,
+                };
+                let group = key.split('.').next().unwrap_or(key);
+                if let Some(file) = current(command, group).map(Path::new).filter(|file| syntax_of(file).is_some()) {
+                    return Found::Unknown(format!("{name} may be set in {}, the file of {group}", file.display()));
+                }
+                in_configs(command, name, around).or_else(script)
+            }
+        }
+    }
+}
+
+/// A key as Lightning has it where the class is named in a file: one level deeper.
+fn deeper(key: &str) -> Option<String> {
+    key.rsplit_once('.').map(|(path, name)| format!("{path}.init_args.{name}"))
+}
+
+/// Files of settings that follow nanoGPT's script.
+fn settings_of(command: &[OsString]) -> Vec<&Path> {
+    let after = command.iter().skip_while(|word| !is_python(word)).skip(1);
+    after.filter(|word| is_python(word)).map(Path::new).collect()
+}
+
+/// Whether a file stands after the last word that sets a key.
+fn comes_after(command: &[OsString], file: &Path, key: &str) -> bool {
+    let place = command.iter().rposition(|word| Path::new(word) == file).unwrap_or(0);
+    current(&command[place..], key).is_none()
+}
+
+/// What is set before nanoGPT's script reads its files and flags: what comes after is computed from them.
+fn before_configurator(text: &str) -> &str {
+    let end = text.rfind("configurator.py").unwrap_or(text.len());
+    &text[..text[..end].rfind('\n').map_or(0, |line| line + 1)]
+}
+
+/// A file that Hugging Face's parser takes arguments from, besides the command line.
+fn arguments_from(command: &[OsString], around: &Surroundings<'_>) -> Option<String> {
+    let place = command.iter().position(|word| is_python(word))?;
+    let beside = Path::new(&command[place]).with_extension("args");
+    if (around.read)(&beside).is_some() {
+        return Some(beside.to_string_lossy().into_owned());
+    }
+    let own = command[place..].windows(2).find_map(|words| {
+        let [before, word] = words else { return None };
+        let (before, word) = (before.to_string_lossy(), word.to_string_lossy());
+        let is_value = before.starts_with('-') && !before.contains('=');
+        let is_file = matches!(syntax_of(Path::new(&*word)), Some(Syntax::Yaml | Syntax::Json));
+        let positional = is_file && !is_value && !word.starts_with('-');
+        (word.starts_with('@') || positional).then(|| word.into_owned())
+    });
+    own.or_else(|| Some(current(command, "--args_file")?.to_string_lossy().into_owned()))
+}
+
+/// A number in the configurations of `--config`, of which the later ones count.
+fn in_configs(command: &[OsString], key: &str, around: &Surroundings<'_>) -> Found {
+    let all = [all_of(command, "--config"), all_of(command, "-c")].concat();
+    let mut found = Found::Nowhere;
+    for path in all.into_iter().map(Path::new) {
+        found = match read(path, around) {
+            Ok(config) => setting_of(&config, key, path).or_else(|| found),
+            Err(problem) => Found::Unknown(format!("{key} may be set in {}, which {problem}", path.display())),
         };
-        // Lightning writes the settings of a class that is named in the file one level deeper.
-        let deeper = key.rsplit_once('.').map(|(path, name)| format!("{path}.init_args.{name}"));
-        let number = |file: &PathBuf| {
-            let config = read(file, around).ok()?;
-            number_at(&config, key).or_else(|| number_at(&config, deeper.as_ref()?))
-        };
-        files.iter().rev().find_map(number)
+    }
+    found
+}
+
+fn setting_of(config: &Config, key: &str, path: &Path) -> Found {
+    let path = path.display();
+    let keys = [Some(key.to_owned()), deeper(key)].into_iter().flatten();
+    // Where the file stands before the command `fit`, it has a level for each command.
+    for key in keys.flat_map(|key| [format!("fit.{key}"), key]) {
+        if let Some(setting) = config.at(&key) {
+            return match whole_number(&setting.value) {
+                Some(number) => Found::Number(number),
+                None if setting.value == "null" => Found::Nowhere,
+                None => Found::Unknown(format!("{key} is `{}` in {path}, which is no number", setting.value)),
+            };
+        }
+        let below = |setting: &Setting| setting.path.join(".").starts_with(&format!("{key}."));
+        if config.settings.iter().any(below) {
+            return Found::Unknown(format!("{key} is several values in {path}"));
+        }
+    }
+    // An alias, a value over several lines: there, and not read.
+    let name = key.rsplit('.').next().unwrap_or(key);
+    let lines = config.text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let mentioned = lines.filter(|line| line.contains(name)).count();
+    let read = config.settings.iter().filter(|setting| setting.path.iter().any(|part| part == name)).count();
+    match mentioned > read {
+        true => Found::Unknown(format!("{key} is set in {path} in a way that is not read")),
+        false => Found::Nowhere,
     }
 }
 
@@ -157,6 +276,22 @@ mod tests {
             "config/gpt2.py" => Some("batch_size = 64\n".to_owned()),
             "fit.yaml" => Some("data:\n  batch_size: 32\n".to_owned()),
             "class.yaml" => Some("data:\n  class_path: Images\n  init_args:\n    batch_size: 24\n".to_owned()),
+            "config/shared.py" => {
+                Some("world = 2\nbatch_size = 32\ngradient_accumulation_steps = 40 // world\n".to_owned())
+            }
+            "config/plain.py" => Some("batch_size = 32\ngradient_accumulation_steps = 5\n".to_owned()),
+            "flow.yaml" => Some("data: {batch_size: 16}\ntrainer: {accumulate_grad_batches: 2}\n".to_owned()),
+            "schedule.yaml" => {
+                Some("data:\n  batch_size: 16\ntrainer:\n  accumulate_grad_batches: {0: 8, 4: 4}\n".to_owned())
+            }
+            "alias.yaml" => Some("n: &n 16\ndata:\n  batch_size: *n\n".to_owned()),
+            "trl.yaml" => Some("per_device_train_batch_size: 3\n".to_owned()),
+            "lit4.py" => Some("LightningCLI(Net, trainer_defaults={'accumulate_grad_batches': 4})\n".to_owned()),
+            "own.py" => Some(
+                "class A(TrainingArguments):\n    per_device_train_batch_size: int = field(default=16)\n    \
+                 gradient_accumulation_steps: int = 4\nHfArgumentParser(A)\n"
+                    .to_owned(),
+            ),
             "lit.py" => Some("LightningCLI(Net, Data)\n".to_owned()),
             "hf.py" => Some("HfArgumentParser(TrainingArguments)\n".to_owned()),
             _ => None,
@@ -168,7 +303,11 @@ mod tests {
         let variable = |name: &str| (name == "SLURM_NTASKS").then(|| OsString::from("6"));
         let around = Surroundings { variable: &variable, read: &file, cards: &|| 8 };
         let Some(preset) = Preset::find(&command, &around) else { return "none".to_owned() };
-        let [micro, accum] = preset.numbers(&command, &around).map(|it| it.map_or("?".to_owned(), |it| it.to_string()));
+        let numbers = preset.numbers(&command, &around);
+        if let Some(Found::Unknown(why)) = numbers.iter().find(|it| matches!(it, Found::Unknown(_))) {
+            return format!("{}: {why}", preset.name());
+        }
+        let [micro, accum] = numbers.map(|it| if let Found::Number(it) = it { it.to_string() } else { "?".to_owned() });
         format!("{} {micro} x {accum} in {}", preset.name(), group(&command, &around))
     }
 
@@ -181,7 +320,21 @@ mod tests {
             ("torchrun --standalone --nproc_per_node=4 train.py", "nanogpt 12 x 40 in 4"),
             ("python -m torch.distributed.run --nproc-per-node gpu --nnodes 2 train.py", "nanogpt 12 x 40 in 16"),
             ("torchrun train.py --nproc_per_node=9", "nanogpt 12 x 40 in 1"),
-            ("python train.py --batch_size=-3", "nanogpt ? x 40 in 1"),
+            ("python train.py --batch_size=-3", "nanogpt: --batch_size is `-3`, which is no number"),
+            (
+                "python train.py config/shared.py",
+                "nanogpt: gradient_accumulation_steps is `40 // world` in config/shared.py, which is no number",
+            ),
+            ("python train.py config/shared.py config/plain.py", "nanogpt 32 x 5 in 1"),
+            ("python train.py config/shared.py --gradient_accumulation_steps=3", "nanogpt 32 x 3 in 1"),
+            (
+                "python train.py --batch_size=4 config/plain.py",
+                "nanogpt: --batch_size stands before config/plain.py, which may set it again",
+            ),
+            (
+                "python train.py config/none.py",
+                "nanogpt: batch_size may be set in config/none.py, which cannot be read",
+            ),
             ("srun -N2 --ntasks-per-node=4 python train.py", "nanogpt 12 x 40 in 8"),
             ("srun -n4 python train.py", "nanogpt 12 x 40 in 4"),
             ("srun python train.py", "nanogpt 12 x 40 in 6"),
@@ -189,7 +342,10 @@ mod tests {
             ("mpirun -np 2 python train.py", "nanogpt 12 x 40 in 2"),
             ("env A=1 poetry run python -u train.py", "nanogpt 12 x 40 in 1"),
             ("python run_clm.py --per_device_train_batch_size 16", "hf 16 x 1 in 1"),
-            ("python run_clm.py --per_device_train_batch_size auto", "hf ? x 1 in 1"),
+            (
+                "python run_clm.py --per_device_train_batch_size auto",
+                "hf: --per_device_train_batch_size is `auto`, which is no number",
+            ),
             ("accelerate launch --num_processes 4 x.py --per_device_train_batch_size=2", "hf 2 x 1 in 4"),
             ("accelerate launch --multi_gpu x.py --per_device_train_batch_size=2", "hf 2 x 1 in 8"),
             ("deepspeed --num_gpus=2 --num_nodes 2 x.py --per_device_train_batch_size=2", "hf 2 x 1 in 4"),
@@ -203,7 +359,38 @@ mod tests {
             ("python lit.py fit --config class.yaml", "lightning 24 x 1 in 1"),
             ("python lit.py fit", "lightning ? x 1 in 1"),
             ("python hf.py --output_dir out", "hf 8 x 1 in 1"),
-            ("python hf.py arguments.json", "none"),
+            ("python own.py --output_dir out", "hf 16 x 4 in 1"),
+            ("python own.py --per_device_train_batch_size 2", "hf 2 x 4 in 1"),
+            ("python own.py --deepspeed ds.json", "hf 16 x 4 in 1"),
+            ("python hf.py --config trl.yaml", "hf 3 x 1 in 1"),
+            (
+                "python hf.py a.json",
+                "hf: per_device_train_batch_size may be set in a.json, which the script reads its arguments from",
+            ),
+            (
+                "python hf.py @a.txt",
+                "hf: per_device_train_batch_size may be set in @a.txt, which the script reads its arguments from",
+            ),
+            (
+                "python hf.py --args_file a.txt",
+                "hf: per_device_train_batch_size may be set in a.txt, which the script reads its arguments from",
+            ),
+            ("python lit.py fit --config flow.yaml", "lightning 16 x 2 in 1"),
+            ("python lit.py fit --config flow.yaml --config fit.yaml", "lightning 32 x 2 in 1"),
+            (
+                "python lit.py fit --config schedule.yaml",
+                "lightning: trainer.accumulate_grad_batches is several values in schedule.yaml",
+            ),
+            (
+                "python lit.py fit --config alias.yaml",
+                "lightning: data.batch_size is set in alias.yaml in a way that is not read",
+            ),
+            ("python lit.py fit --config class.yaml --data.init_args.batch_size 6", "lightning 6 x 1 in 1"),
+            (
+                "python lit.py fit --config fit.yaml --trainer t.yaml",
+                "lightning: trainer.accumulate_grad_batches may be set in t.yaml, the file of --trainer",
+            ),
+            ("python lit4.py fit --config fit.yaml", "lightning 32 x 4 in 1"),
             ("python other.py --batch_size=3", "none"),
             ("true", "none"),
         ];

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use lowtide_config::whole_number;
 
 use crate::config_file::read;
-use crate::template::{Values, current, cut, joined};
+use crate::template::{Values, at_script, current, cut, joined};
 use crate::{ConfigCopy, KeepError, Launch, Request, Surroundings, Template};
 
 /// What a rung changes.
@@ -15,6 +15,8 @@ pub(crate) struct Recipe {
     pub(crate) words: Option<Template>,
     pub(crate) environment: Option<Template>,
     pub(crate) config: Option<Config>,
+    /// Whether the user said it, and not a trainer's preset.
+    pub(crate) is_own: bool,
 }
 
 /// A configuration file that a rung changes: a copy is changed, and the command gets the copy.
@@ -34,13 +36,14 @@ impl Recipe {
                 let wrong = |detail: &str| KeepError::Config { path: path.clone(), detail: detail.to_owned() };
                 let config = read(path, around).map_err(|detail| wrong(&detail))?;
                 if !request.command.iter().any(|word| mentions(word, path)) {
-                    return Err(wrong("the command line does not name this file"));
+                    return Err(KeepError::NotNamed { path: path.clone() });
                 }
                 Some(Config { path: path.clone(), config, template: named(template)? })
             }
             None => None,
         };
-        Ok(Self { words, environment, config })
+        let is_own = words.is_some() || environment.is_some() || config.is_some();
+        Ok(Self { words, environment, config, is_own })
     }
 
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
@@ -65,17 +68,17 @@ impl Recipe {
         }
     }
 
-    /// The number that stands where a rung will put another.
+    /// The number that stands where a rung will put another, and its name.
     pub(crate) fn number(
         &self,
         place: &str,
         command: &[OsString],
         around: &Surroundings<'_>,
-    ) -> Result<Option<u64>, KeepError> {
+    ) -> Result<Option<(String, u64)>, KeepError> {
         let shown = |text: &OsStr| text.to_string_lossy().into_owned();
         let typed = || {
             let key = self.words.as_ref()?.key_of(place)?;
-            Some((key, shown(current(command, key)?)))
+            Some((key, shown(current(at_script(command).1, key)?)))
         };
         let set = || {
             let key = self.environment.as_ref()?.key_of(place)?;
@@ -88,7 +91,7 @@ impl Recipe {
         };
         let Some((key, text)) = typed().or_else(set).or_else(filed) else { return Ok(None) };
         let wrong = || KeepError::Batch { detail: format!("{key} is `{text}`, which is no number") };
-        whole_number(&text).map(Some).ok_or_else(wrong)
+        whole_number(&text).map(|number| Some((key.to_owned(), number))).ok_or_else(wrong)
     }
 
     pub(crate) fn change(&self, launch: &mut Launch, values: Values<'_>, copy: &Path) -> Result<(), KeepError> {
@@ -101,7 +104,7 @@ impl Recipe {
         if let Some(config) = &self.config {
             let mut edits = Vec::new();
             for (key, value) in config.template.named(values) {
-                let missing = || KeepError::Config { path: config.path.clone(), detail: format!("has no {key}") };
+                let missing = || KeepError::NoKey { path: config.path.clone(), key: key.clone() };
                 edits.push((config.config.at(&key).ok_or_else(missing)?, key, value.to_string_lossy().into_owned()));
             }
             let text = config.config.with(edits.iter().map(|(setting, _, value)| (*setting, &**value)));

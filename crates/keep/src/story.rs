@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Batch, End, Ending, Evidence, Outcome, Peak};
+use crate::{Batch, End, Ending, Evidence, Outcome, Peak, ToldBatch};
 
 /// The version of the story's form.
 pub const SCHEMA: u32 = 1;
@@ -22,12 +22,26 @@ pub struct Story {
     pub exit_code: u8,
     /// Starts besides the first.
     pub restarts: usize,
-    /// Samples of a step, the same for every start.
+    /// Samples of a step, the same for every start; none where starts told of different batches.
     pub effective_batch: Option<u64>,
     /// All of it, in seconds.
     pub seconds: f64,
     /// Every start, in order.
     pub starts: Vec<Start>,
+}
+
+impl Story {
+    /// Whether starts told of different batches.
+    #[must_use]
+    pub fn batch_changed(&self) -> bool {
+        batch_changed(&self.starts)
+    }
+}
+
+/// Whether starts told of different batches.
+pub(crate) fn batch_changed(starts: &[Start]) -> bool {
+    let mut told = starts.iter().filter_map(|start| start.told_batch.as_ref());
+    told.next().is_some_and(|first| told.any(|other| other != first))
 }
 
 /// One start of the command.
@@ -61,6 +75,8 @@ pub struct Start {
     pub line: Option<String>,
     /// What showed it from outside.
     pub evidence: Option<Evidence>,
+    /// What it said of the batch of a step.
+    pub told_batch: Option<ToldBatch>,
     /// The last step that its output told of.
     pub step: Option<u64>,
     /// The most memory that was seen.
@@ -85,6 +101,7 @@ impl Start {
             cause: None,
             line: None,
             evidence: None,
+            told_batch: None,
             step: None,
             peak: Peak::default(),
         }

@@ -21,9 +21,9 @@ use crate::ending::Asked;
 use crate::log::Log;
 use crate::memory::{Seen, Watch};
 use crate::passing::{PIPE, pass};
-use crate::tail::Tail;
+use crate::tail::{Stream, Tail};
 use crate::terminal::{Keys, Raw, Streams, copy_size};
-use crate::{End, KeepError, Launch, Told};
+use crate::{End, KeepError, Launch, Told, ToldBatch};
 
 const CAUGHT: [i32; 9] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
 
@@ -62,6 +62,7 @@ pub(crate) struct Ran {
     pub(crate) asked: Asked,
     pub(crate) seen: Seen,
     pub(crate) tail: Tail,
+    pub(crate) told_batch: Option<ToldBatch>,
     pub(crate) output_bytes: u64,
     pub(crate) log_cut: Option<String>,
     pub(crate) seconds: f64,
@@ -123,6 +124,7 @@ impl Supervisor {
             asked,
             seen,
             tail: log.tail().clone(),
+            told_batch: log.told_batch().cloned(),
             output_bytes: log.bytes(),
             log_cut: log.refused().map(ToString::to_string),
             seconds,
@@ -152,11 +154,13 @@ impl Supervisor {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().map_err(|error| refused(program, error))?;
         let process = Pid::from_child(&child);
-        let streams =
-            [(child.stdout.take().map(OwnedFd::from), stdout()), (child.stderr.take().map(OwnedFd::from), stderr())];
-        for (number, (from, to)) in streams.into_iter().enumerate() {
+        let streams = [
+            (Stream::Output, child.stdout.take().map(OwnedFd::from), stdout()),
+            (Stream::Errors, child.stderr.take().map(OwnedFd::from), stderr()),
+        ];
+        for (stream, from, to) in streams {
             let from = from.expect("a pipe was asked for");
-            self.pass(number, from, to.try_clone_to_owned().map_err(no_stream)?, log);
+            self.pass(stream, from, to.try_clone_to_owned().map_err(no_stream)?, log);
         }
         Ok(Started { process, streams: 2, terminal: None })
     }
@@ -192,12 +196,24 @@ impl Supervisor {
         let process = Pid::from_child(&child);
         let screen = File::from(OwnedFd::from(screen));
         let mut count = 1;
-        self.pass(0, screen.try_clone().map_err(no_stream)?, shown.try_clone_to_owned().map_err(no_stream)?, log);
-        let apart =
-            [(child.stdout.take().map(OwnedFd::from), stdout()), (child.stderr.take().map(OwnedFd::from), stderr())];
-        for (from, to) in apart {
+        let on_screen = match (streams.stdout, streams.stderr) {
+            (true, false) => Stream::Output,
+            (false, true) => Stream::Errors,
+            _ => Stream::Screen,
+        };
+        self.pass(
+            on_screen,
+            screen.try_clone().map_err(no_stream)?,
+            shown.try_clone_to_owned().map_err(no_stream)?,
+            log,
+        );
+        let apart = [
+            (Stream::Output, child.stdout.take().map(OwnedFd::from), stdout()),
+            (Stream::Errors, child.stderr.take().map(OwnedFd::from), stderr()),
+        ];
+        for (stream, from, to) in apart {
             let Some(from) = from else { continue };
-            self.pass(count, from, to.try_clone_to_owned().map_err(no_stream)?, log);
+            self.pass(stream, from, to.try_clone_to_owned().map_err(no_stream)?, log);
             count += 1;
         }
         let (mut raw, mut keys) = (None, None);
@@ -210,13 +226,15 @@ impl Supervisor {
     }
 
     /// Passes a stream on in a thread of its own.
-    fn pass(&self, stream: usize, from: impl Into<OwnedFd>, to: OwnedFd, log: &Arc<Mutex<Log>>) {
+    fn pass(&self, stream: Stream, from: impl Into<OwnedFd>, to: OwnedFd, log: &Arc<Mutex<Log>>) {
         let (from, to): (OwnedFd, OwnedFd) = (from.into(), to);
         // A larger pipe takes fewer turns; where it is refused, the usual one will do.
         let _ = rustix::pipe::fcntl_setpipe_size(&from, PIPE);
         let (log, sender) = (log.clone(), self.sender.clone());
         thread::spawn(move || {
-            pass(stream, File::from(from), File::from(to), &log);
+            let from = File::from(from);
+            let is_empty = || rustix::io::ioctl_fionread(&from).is_ok_and(|waiting| waiting == 0);
+            pass(stream, &from, is_empty, File::from(to), &log);
             let _ = sender.send(Event::Passed);
         });
     }

@@ -1,67 +1,120 @@
 //! The end of a command's output, and which stream each part of it came from.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-/// What is kept at least, for a look at the last words.
-const KEPT: usize = 256 << 10;
+use crate::passing::PIPE;
+
+/// What is kept at least, for a look at the last words: an error is in it even if a whole pipe of another stream's
+/// words is read after it.
+const KEPT: usize = PIPE + (512 << 10);
 
 /// The end of a command's output, all streams in the order in which they came.
+///
+/// That is not always the order in which they were written: what one stream said may have waited while another was
+/// read. Only where a stream was found empty is it certain that what it says next was written later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tail {
     bytes: Vec<u8>,
+    /// How much came before these.
+    forgotten: usize,
     /// What the bytes are made of.
     pieces: VecDeque<Piece>,
+    /// For each stream, a place before which everything was written earlier than what the stream says next.
+    later: Vec<(Stream, usize)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Piece {
-    stream: usize,
+    stream: Stream,
     size: usize,
+    /// What came before this place was written earlier than the piece.
+    later: usize,
+}
+
+/// Where a command says something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Output,
+    Errors,
+    /// A terminal that shows both.
+    Screen,
+}
+
+/// What a stream said from a place on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) stream: Stream,
+    pub(crate) whose: Whose,
+    /// All that was read later than the place.
+    pub(crate) bytes: Vec<u8>,
+    /// What of it was certainly written later too.
+    pub(crate) certain: Vec<u8>,
 }
 
 impl Tail {
     /// Takes some bytes of a stream.
-    pub(crate) fn take(&mut self, stream: usize, bytes: &[u8]) {
+    pub(crate) fn take(&mut self, stream: Stream, bytes: &[u8]) {
         let last = &bytes[bytes.len().saturating_sub(KEPT)..];
         if self.bytes.len() + last.len() > 2 * KEPT {
             let keep = KEPT - last.len();
             self.forget(self.bytes.len().saturating_sub(keep));
         }
         self.bytes.extend_from_slice(last);
+        let later = self.later.iter().find(|(it, _)| *it == stream).map_or(0, |(_, later)| *later);
         match self.pieces.back_mut() {
-            Some(piece) if piece.stream == stream => piece.size += last.len(),
-            _ => self.pieces.push_back(Piece { stream, size: last.len() }),
+            Some(piece) if piece.stream == stream && piece.later == later => piece.size += last.len(),
+            _ => self.pieces.push_back(Piece { stream, size: last.len(), later }),
         }
     }
 
-    /// All that is kept, at least the last 256 KiB.
+    /// Notes that nothing of a stream waits to be read.
+    pub(crate) fn found_empty(&mut self, stream: Stream) {
+        // The stream's own words are in order anyway.
+        let own = self.pieces.iter().rev().take_while(|piece| piece.stream == stream);
+        let place = self.forgotten + self.bytes.len() - own.map(|piece| piece.size).sum::<usize>();
+        match self.later.iter_mut().find(|(it, _)| *it == stream) {
+            Some((_, later)) => *later = place.max(*later),
+            None => self.later.push((stream, place)),
+        }
+    }
+
+    /// All that is kept, at least the last 1.5 MiB.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What each stream said from a place on, and whether that place is the stream's own.
-    pub(crate) fn since(&self, place: usize) -> Vec<(Vec<u8>, Whose)> {
-        let mut said: Vec<(usize, Vec<u8>)> = Vec::new();
+    /// What each stream said from the start of a place on; what is certain comes after the place's end.
+    pub(crate) fn since(&self, place: &Range<usize>) -> Vec<Said> {
+        let mut all: Vec<Said> = Vec::new();
         let mut owner = None;
         let mut begin = 0;
         for piece in &self.pieces {
             let end = begin + piece.size;
-            if end > place {
-                owner = owner.or(Some(piece.stream));
-                let bytes = &self.bytes[begin.max(place)..end];
-                match said.iter_mut().find(|(stream, _)| *stream == piece.stream) {
-                    Some((_, all)) => all.extend_from_slice(bytes),
-                    None => said.push((piece.stream, bytes.to_vec())),
+            if end > place.start {
+                let whose = if *owner.get_or_insert(piece.stream) == piece.stream { Whose::Own } else { Whose::Other };
+                let bytes = &self.bytes[begin.max(place.start)..end];
+                let is_certain = whose == Whose::Own || piece.later >= self.forgotten + place.end;
+                let certain = if is_certain { bytes } else { &[] };
+                match all.iter_mut().find(|said| said.stream == piece.stream) {
+                    Some(said) => {
+                        said.bytes.extend_from_slice(bytes);
+                        said.certain.extend_from_slice(certain);
+                    }
+                    None => {
+                        let (bytes, certain) = (bytes.to_vec(), certain.to_vec());
+                        all.push(Said { stream: piece.stream, whose, bytes, certain });
+                    }
                 }
             }
             begin = end;
         }
-        let whose = |stream| if Some(stream) == owner { Whose::Own } else { Whose::Other };
-        said.into_iter().map(|(stream, bytes)| (bytes, whose(stream))).collect()
+        all
     }
 
     fn forget(&mut self, size: usize) {
         self.bytes.drain(..size);
+        self.forgotten += size;
         let mut left = size;
         while let Some(piece) = self.pieces.front_mut() {
             if piece.size > left {
@@ -85,7 +138,7 @@ pub(crate) enum Whose {
 impl From<&str> for Tail {
     fn from(text: &str) -> Self {
         let mut tail = Self::default();
-        tail.take(0, text.as_bytes());
+        tail.take(Stream::Errors, text.as_bytes());
         tail
     }
 }
@@ -102,7 +155,7 @@ mod tests {
         let mut all = Vec::new();
         for size in [10, KEPT, 3, 2 * KEPT + 7, KEPT - 1, 1, KEPT / 2, KEPT / 2, KEPT] {
             let piece: Vec<u8> = (0..size).map(|index| (index * 7 + size) as u8).collect();
-            tail.take(size % 2, &piece);
+            tail.take(if size % 2 == 0 { Stream::Output } else { Stream::Errors }, &piece);
             all.extend(piece);
             assert!(tail.bytes().len() <= 2 * KEPT);
             assert!(tail.bytes().len() >= KEPT.min(all.len()), "{} of {}", tail.bytes().len(), all.len());
@@ -112,20 +165,45 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_may_have_waited_is_not_certain() {
+        let certain = |tail: &Tail, place: Range<usize>| {
+            let said = tail.since(&place).into_iter().find(|said| said.whose == Whose::Other).unwrap();
+            String::from_utf8(said.certain).unwrap()
+        };
+        let mut tail = Tail::default();
+        tail.found_empty(Stream::Output);
+        tail.take(Stream::Errors, b"error");
+        tail.take(Stream::Output, b"waited ");
+        assert_eq!(certain(&tail, 0..5), "");
+        tail.found_empty(Stream::Output);
+        tail.take(Stream::Output, b"later");
+        assert_eq!(certain(&tail, 0..5), "later");
+        tail.take(Stream::Errors, b"error");
+        tail.take(Stream::Output, b" waited");
+        assert_eq!(certain(&tail, 17..22), "");
+    }
+
     proptest! {
         #[test]
-        fn each_stream_is_found_again(words in proptest::collection::vec((0_usize..3, "[a-z]{1,5}"), 1..20)) {
+        fn each_stream_is_found_again(
+            words in proptest::collection::vec((0_usize..3, "[a-z]{1,5}", any::<bool>()), 1..20),
+        ) {
+            const STREAMS: [Stream; 3] = [Stream::Output, Stream::Errors, Stream::Screen];
             let mut tail = Tail::default();
-            for (stream, word) in &words {
-                tail.take(*stream, word.as_bytes());
+            for (stream, word, empty) in &words {
+                if *empty {
+                    tail.found_empty(STREAMS[*stream]);
+                }
+                tail.take(STREAMS[*stream], word.as_bytes());
             }
-            let of = |stream| words.iter().filter(move |(it, _)| *it == stream);
-            let whole = |stream| of(stream).map(|(_, word)| word.as_str()).collect::<String>();
-            let said = tail.since(0);
-            prop_assert_eq!(said.iter().filter(|(_, whose)| *whose == Whose::Own).count(), 1);
-            prop_assert_eq!(&said[0], &(whole(words[0].0).into_bytes(), Whose::Own));
-            for (bytes, _) in &said {
-                prop_assert!((0..3).any(|stream| whole(stream).as_bytes() == bytes.as_slice()));
+            let of = |stream| words.iter().filter(move |(it, ..)| STREAMS[*it] == stream);
+            let whole = |stream| of(stream).map(|(_, word, _)| word.as_str()).collect::<String>().into_bytes();
+            let all = tail.since(&(0..0));
+            prop_assert_eq!(all.iter().filter(|said| said.whose == Whose::Own).count(), 1);
+            prop_assert_eq!(all[0].stream, STREAMS[words[0].0]);
+            for said in &all {
+                prop_assert_eq!(&said.bytes, &whole(said.stream));
             }
         }
     }

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use crate::preset::is_python;
 use crate::words::split;
 use crate::{Batch, KeepError};
 
@@ -82,9 +83,10 @@ impl Template {
     }
 
     /// A command line with these settings: one that is there gets its new value in its place and its own way of
-    /// writing, others follow at the end.
+    /// writing, others follow at the end. Words before a script are its launcher's and stay.
     pub(crate) fn applied(&self, command: &[OsString], values: Values<'_>) -> Vec<OsString> {
-        let mut words = command.to_vec();
+        let (launcher, own) = at_script(command);
+        let mut words = own.to_vec();
         for setting in &self.settings {
             match setting {
                 Setting::Joined { key, value } => {
@@ -107,7 +109,7 @@ impl Template {
                 }
             }
         }
-        words
+        [launcher, &words].concat()
     }
 
     /// The settings by name, for an environment or a file; words by themselves are left out.
@@ -144,12 +146,17 @@ impl fmt::Display for Template {
 
 /// The value that a command line has for a setting; of several the last, as most programs take it.
 pub(crate) fn current<'a>(command: &'a [OsString], key: &str) -> Option<&'a OsStr> {
-    let mut found = None;
+    all_of(command, key).last().copied()
+}
+
+/// Every value that a command line has for a setting, in order.
+pub(crate) fn all_of<'a>(command: &'a [OsString], key: &str) -> Vec<&'a OsStr> {
+    let mut found = Vec::new();
     for (index, word) in command.iter().enumerate() {
         match cut(word) {
-            (name, Some(value)) if same(name, key) => found = Some(value),
+            (name, Some(value)) if same(name, key) => found.push(value),
             (name, None) if key.starts_with('-') && same(name, key) => {
-                found = command.get(index + 1).map(OsString::as_os_str);
+                found.extend(command.get(index + 1).filter(|next| !is_option(next)).map(OsString::as_os_str));
             }
             _ => {}
         }
@@ -157,19 +164,39 @@ pub(crate) fn current<'a>(command: &'a [OsString], key: &str) -> Option<&'a OsSt
     found
 }
 
-fn replaced(words: &mut [OsString], key: &str, value: &OsStr) -> bool {
+fn replaced(words: &mut Vec<OsString>, key: &str, value: &OsStr) -> bool {
     let mut any = false;
-    for index in 0..words.len() {
+    let mut index = 0;
+    while index < words.len() {
         match cut(&words[index]) {
-            (name, Some(_)) if same(name, key) => words[index] = joined(name, value),
-            (name, None) if key.starts_with('-') && same(name, key) && index + 1 < words.len() => {
-                words[index + 1] = value.to_owned();
+            (name, Some(_)) if same(name, key) => {
+                words[index] = joined(name, value);
+                any = true;
             }
-            _ => continue,
+            (name, None) if key.starts_with('-') && same(name, key) => {
+                index += 1;
+                match words.get_mut(index).filter(|next| !is_option(next)) {
+                    Some(next) => *next = value.to_owned(),
+                    None => words.insert(index, value.to_owned()),
+                }
+                any = true;
+            }
+            _ => {}
         }
-        any = true;
+        index += 1;
     }
     any
+}
+
+/// A command line as what launches a script, the script included, and the script's own words; all are its own where no
+/// script is named.
+pub(crate) fn at_script(command: &[OsString]) -> (&[OsString], &[OsString]) {
+    command.split_at(command.iter().position(|word| is_python(word)).map_or(0, |at| at + 1))
+}
+
+/// Whether a word is an option, and no value of the one before it; `-1` and `-.5` are values.
+fn is_option(word: &OsStr) -> bool {
+    matches!(word.as_bytes(), [b'-', first, ..] if !first.is_ascii_digit() && *first != b'.')
 }
 
 /// A word as the name and the value of a setting.
@@ -181,12 +208,17 @@ pub(crate) fn cut(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
     }
 }
 
-/// Whether two names are the same setting: many programs take `-` for `_` within a name.
+/// Whether two names are the same setting: many programs take `-` for `_` within a name, and Hydra's `+name` adds what
+/// `name` is.
 fn same(name: &OsStr, key: &str) -> bool {
-    let (name, key) = (name.as_bytes(), key.as_bytes());
+    let (name, key) = (without_plus(name.as_bytes()), without_plus(key.as_bytes()));
     let alike = |(one, other): (&u8, &u8)| one == other || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'));
     let dashes = |bytes: &[u8]| bytes.iter().take_while(|byte| **byte == b'-').count();
     name.len() == key.len() && dashes(name) == dashes(key) && name.iter().zip(key).all(alike)
+}
+
+fn without_plus(name: &[u8]) -> &[u8] {
+    &name[name.iter().take_while(|byte| **byte == b'+').count()..]
 }
 
 pub(crate) fn joined(key: &OsStr, value: &OsStr) -> OsString {
@@ -248,9 +280,16 @@ mod tests {
                 "t --bs=4 --gradient_accumulation_steps 1 --quiet",
             ),
             ("data.batch={micro} ++acc={accum}", "t data.batch=64", "t data.batch=4 ++acc=16"),
+            ("data.batch={micro} ++acc={accum}", "t +data.batch=64 acc=1", "t +data.batch=4 acc=16"),
             // A value that looks like a name is no setting.
             ("bs={micro}", "t bs 64", "t bs 64 bs=4"),
             ("-b {micro}", "t --b=3 -b 64", "t --b=3 -b 4"),
+            // What stands before the script is its launcher's.
+            ("-n {micro}", "mpirun -n 4 python t.py -n 32", "mpirun -n 4 python t.py -n 4"),
+            ("-n {micro}", "mpirun -n 4 python t.py", "mpirun -n 4 python t.py -n 4"),
+            // An option that has no value leaves the next one alone.
+            ("--amp={accum}", "t --amp --device cuda", "t --amp 16 --device cuda"),
+            ("--amp={accum}", "t --bs 8 --amp", "t --bs 8 --amp 16"),
             ("--json='{\"n\": {micro}}'", "t", "t '--json={\"n\": 4}'"),
         ];
         for (template, command, expected) in cases {

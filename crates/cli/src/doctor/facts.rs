@@ -8,6 +8,8 @@ use lowtide_core::Bytes;
 use lowtide_sensors::{CardProcesses, Cgroup, Gpus, HostSampler, Machine, Options, Reading, Sampler};
 use serde::Serialize;
 
+use crate::doctor::names::{ALLOCATOR, meant};
+
 /// Where to look.
 pub(crate) struct Surroundings<'a> {
     /// Where `/proc`, `/sys` and installations are.
@@ -35,7 +37,7 @@ pub(crate) struct Facts {
     pub(crate) torch: Vec<Torch>,
     /// The variables of PyTorch's allocator that are set.
     pub(crate) allocator: Vec<(String, String)>,
-    /// Variables that look as if they were meant for it.
+    /// Variables that look as if they were meant for it, or for CUDA.
     pub(crate) misspelt: Vec<String>,
     pub(crate) machine: Reading<Machine>,
     pub(crate) cgroup: Reading<Cgroup>,
@@ -69,8 +71,6 @@ pub(crate) struct Limit {
     pub(crate) hard: Option<u64>,
 }
 
-const ALLOCATOR: [&str; 3] = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"];
-
 impl Facts {
     pub(crate) fn gather(around: &Surroundings<'_>) -> Self {
         // A machine that is made up has the driver's library in its root, or none.
@@ -91,7 +91,7 @@ impl Facts {
             own_torch: around.engine.as_deref().and_then(linked_with),
             torch: installed(around),
             allocator: ALLOCATOR.iter().filter_map(set).collect(),
-            misspelt: around.names.iter().filter(|name| is_misspelt(name)).cloned().collect(),
+            misspelt: around.names.iter().filter(|name| meant(name).is_some()).cloned().collect(),
             cgroup_left_bytes: host.map(|host| host.total_bytes.saturating_sub(host.used_bytes)),
             shared_memory_bytes: read("proc/mounts")
                 .and_then(|text| shared_memory(&text, sample.machine.known().map(|machine| machine.total_bytes))),
@@ -165,14 +165,6 @@ fn on_the_bus(root: &Path) -> usize {
     devices.filter(|device| device.file_type().is_ok()).map(is_card).filter(|is_card| *is_card).count()
 }
 
-/// Whether a variable looks as if it were meant for PyTorch's allocator, which does not read it.
-fn is_misspelt(name: &str) -> bool {
-    let upper = name.to_ascii_uppercase();
-    let meant =
-        upper.contains("ALLOC") && upper.contains("CONF") && (upper.contains("TORCH") || upper.contains("CUDA"));
-    meant && !ALLOCATOR.contains(&name)
-}
-
 /// The LibTorch whose folder a program has in it for its loader to look in.
 fn linked_with(engine: &Path) -> Option<Torch> {
     const PLACE: &[u8] = b"/torch/lib";
@@ -193,13 +185,13 @@ fn installed(around: &Surroundings<'_>) -> Vec<Torch> {
         prefixes.extend((around.variable)(name).filter(|path| !path.is_empty()).map(|path| below(&path)));
     }
     let path = (around.variable)("PATH").unwrap_or_default();
-    for folder in path.split(':').filter(|folder| folder.starts_with('/')) {
-        let python = below(folder).join("python3");
-        if python.exists() {
-            prefixes.extend(below(folder).parent().map(Path::to_owned));
-            // A program that is a link belongs to where it points, except in a virtual environment.
-            prefixes.extend(python.canonicalize().ok().and_then(|real| Some(real.parent()?.parent()?.to_owned())));
-        }
+    let folders = path.split(':').filter(|folder| folder.starts_with('/')).map(below);
+    let pythons = folders.flat_map(|folder| ["python3", "python"].map(|name| folder.join(name)));
+    for python in pythons.filter(|python| python.exists()) {
+        let prefix_of = |program: &Path| Some(program.parent()?.parent()?.to_owned());
+        prefixes.extend(prefix_of(&python));
+        // A program that is a link belongs to where it points, except in a virtual environment.
+        prefixes.extend(python.canonicalize().ok().and_then(|real| prefix_of(&real)));
     }
     if around.root == Path::new("/") {
         prefixes.extend(std::env::current_dir().map(|here| here.join(".venv")));
@@ -261,8 +253,5 @@ mod tests {
         assert_eq!(limit(limits, "Max open files"), Some(Limit { soft: Some(1024), hard: None }));
         assert_eq!(limit(limits, "Max address space"), None);
         assert_eq!(shared_memory("tmpfs /dev/shm tmpfs rw,size=25% 0 0\n", Some(400)), Some(100));
-        let misspelt = ["PYTORCH_CUDA_ALLOCATOR_CONF", "PYTORCH_CUDA_ALLOC_CONFIG", "CUDA_ALLOC_CONF"];
-        assert!(misspelt.into_iter().all(is_misspelt) && !ALLOCATOR.into_iter().any(is_misspelt));
-        assert!(!is_misspelt("MALLOC_CONF"));
     }
 }

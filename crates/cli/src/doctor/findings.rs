@@ -3,7 +3,9 @@
 use lowtide_core::{Bytes, counted};
 use serde::Serialize;
 
+use crate::doctor::allocator::misread;
 use crate::doctor::facts::Facts;
+use crate::doctor::names::meant;
 
 /// Something that looks wrong.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -19,27 +21,6 @@ const LITTLE_SHARED_MEMORY: u64 = 1 << 30;
 /// Each tensor from a data worker takes a file, and each shard another.
 const FEW_FILES: u64 = 1024;
 const LITTLE_RAM: u64 = 1 << 30;
-/// What the allocators of PyTorch 2 know.
-const KEYS: [&str; 17] = [
-    "backend",
-    "expandable_segments",
-    "garbage_collection_threshold",
-    "graph_capture_record_stream_reuse",
-    "large_segment_size_mb",
-    "max_non_split_rounding_mb",
-    "max_split_size_mb",
-    "per_process_memory_fraction",
-    "pinned_num_register_threads",
-    "pinned_reserve_segment_size_mb",
-    "pinned_use_background_threads",
-    "pinned_use_cuda_host_register",
-    "pinned_use_hip_host_register",
-    "release_lock_on_cudamalloc",
-    "release_lock_on_hipmalloc",
-    "roundup_bypass_threshold_mb",
-    "roundup_power2_divisions",
-];
-
 /// Everything that looks wrong, the gravest first.
 pub(crate) fn findings(facts: &Facts) -> Vec<Finding> {
     [cards(facts), torch(facts), held(facts), memory(facts), limits(facts), allocator(facts)]
@@ -151,12 +132,21 @@ fn memory(facts: &Facts) -> Vec<Finding> {
 
 fn limits(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
-    if let Some(soft) = facts.address_space.and_then(|limit| limit.soft) {
+    if let Some(limit) = facts.address_space
+        && let Some(soft) = limit.soft
+    {
         let what = format!(
             "a process may use no more than {} of addresses (ulimit -v), and CUDA reserves far more",
             Bytes(soft)
         );
-        found.push(finding(what, "ulimit -v unlimited"));
+        let mend = match limit.hard {
+            None => "ulimit -v unlimited".to_owned(),
+            Some(hard) => format!(
+                "the hard limit is {}: raise `as` in /etc/security/limits.conf, or ask whoever runs the job's queue",
+                Bytes(hard)
+            ),
+        };
+        found.push(finding(what, mend));
     }
     match facts.shared_memory_bytes {
         Some(bytes) if bytes < LITTLE_SHARED_MEMORY => found.push(finding(
@@ -168,20 +158,24 @@ fn limits(facts: &Facts) -> Vec<Finding> {
     if let Some(limit) = facts.open_files
         && let Some(soft) = limit.soft.filter(|soft| *soft <= FEW_FILES)
     {
-        let most = limit.hard.map_or(65536, |hard| hard.min(65536));
         let what = format!("a process may open {soft} files, and data workers take one for each tensor");
-        found.push(finding(what, format!("ulimit -n {most}")));
+        let mend = match limit.hard {
+            Some(hard) if hard <= FEW_FILES => format!(
+                "the hard limit is {hard}: raise `nofile` in /etc/security/limits.conf, \
+                 or docker run --ulimit nofile=65536"
+            ),
+            hard => format!("ulimit -n {}", hard.map_or(65536, |hard| hard.min(65536))),
+        };
+        found.push(finding(what, mend));
     }
     found
 }
 
 fn allocator(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
-    for name in &facts.misspelt {
-        found.push(finding(
-            format!("{name} is set, which PyTorch does not read"),
-            "PYTORCH_CUDA_ALLOC_CONF is the name",
-        ));
+    for (name, meant) in facts.misspelt.iter().filter_map(|name| Some((name, meant(name)?))) {
+        let reader = if meant.starts_with("CUDA") { "CUDA" } else { "PyTorch" };
+        found.push(finding(format!("{name} is set, which {reader} does not read"), format!("{meant} is the name")));
     }
     for (name, value) in &facts.allocator {
         if let Some(wrong) = misread(value) {
@@ -205,48 +199,4 @@ fn allocator(facts: &Facts) -> Vec<Finding> {
         found.push(finding(what, format!("unset {other}: which of the two counts depends on PyTorch's version")));
     }
     found
-}
-
-/// Why PyTorch does not take these settings, which are `key:value` with commas between.
-fn misread(settings: &str) -> Option<String> {
-    let mut within = 0_i32;
-    // Commas in brackets are a list's.
-    let apart = |character: char| {
-        within += i32::from(character == '[') - i32::from(character == ']');
-        character == ',' && within == 0
-    };
-    settings.split(apart).map(str::trim).filter(|setting| !setting.is_empty()).find_map(|setting| {
-        let Some((key, value)) = setting.split_once(':') else {
-            return Some(format!("`{setting}` is no key:value, and PyTorch ends by it"));
-        };
-        let (key, value) = (key.trim(), value.trim());
-        if !KEYS.contains(&key) {
-            return Some(format!("PyTorch knows no `{key}`"));
-        }
-        let flag = key == "expandable_segments" && !matches!(value, "True" | "False");
-        flag.then(|| format!("`{value}` is neither True nor False"))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_of_the_allocator() {
-        let good = [
-            "",
-            "expandable_segments:True",
-            "max_split_size_mb:128, garbage_collection_threshold:0.8,",
-            "roundup_power2_divisions:[256:1,512:2,>:4],backend:native",
-        ];
-        for settings in good {
-            assert_eq!(misread(settings), None, "{settings}");
-        }
-        let told = |settings| misread(settings).unwrap();
-        let no_pair = "`expandable_segments=True` is no key:value, and PyTorch ends by it";
-        assert_eq!(told("expandable_segments=True"), no_pair);
-        assert_eq!(told("expandable_segment:True"), "PyTorch knows no `expandable_segment`");
-        assert_eq!(told("backend:native,expandable_segments:true"), "`true` is neither True nor False");
-    }
 }

@@ -74,6 +74,7 @@ impl Outlook {
         json!({
             "schema": lowtide_keep::SCHEMA,
             "preset": plan.preset().map(|preset| preset.name()),
+            "no_rungs_for": plan.reason(),
             "group": plan.group(),
             "effective_batch": plan.effective_batch(),
             "max_restarts": self.restarts,

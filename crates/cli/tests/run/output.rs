@@ -57,6 +57,28 @@ fn a_full_disk_costs_the_log_and_nothing_else() {
 }
 
 #[test]
+fn the_story_as_json_costs_no_exit_code() {
+    let place = Place::new();
+    let ran = place.run(&["-q", "--json", "-", "--", "sh", "-c", "echo said; exit 7"]);
+    let (said, story) = ran.out.split_once('\n').unwrap();
+    let story: serde_json::Value = serde_json::from_str(story).unwrap();
+    assert_eq!((ran.code, said, &story["exit_code"]), (Some(7), "said", &json!(7)));
+    // The folder goes away while the command runs.
+    std::fs::create_dir(place.path("told")).unwrap();
+    let ran = place.run(&["-q", "--json", "told/story.json", "--", "sh", "-c", "rm -r told; exit 7"]);
+    let lost = "lowtide: the story is not written: told/story.json: No such file or directory (os error 2)\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(7), lost));
+}
+
+#[test]
+fn words_about_memory_are_no_kill() {
+    let place = Place::new();
+    let ran = place.run(&["-q", "--", "sh", "-c", "echo Out of memory, giving up; exit 1"]);
+    let told = "lowtide: `Out of memory, giving up` alone does not show that memory ran out: not started again\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), told));
+}
+
+#[test]
 fn many_at_once_have_a_folder_each() {
     let place = Place::new();
     let start = |number: i32| {

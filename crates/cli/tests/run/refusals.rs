@@ -21,6 +21,12 @@ fn a_command_that_is_not_there_or_cannot_be_run() {
     hint: `chmod +x` it, or name the program that runs it: `-- python3 train.py`
     ");
     assert!(!place.path("runs/plain-1").exists());
+    let ran = place.run(&["-q", "--", "CUDA_VISIBLE_DEVICES=0", "python3", "train.py"]);
+    assert_eq!(ran.code, Some(127));
+    assert_snapshot!(ran.err, @r"
+    error: CUDA_VISIBLE_DEVICES=0: no such command
+    hint: set a variable before lowtide, or with env: `-- env NAME=value python3 train.py`
+    ");
 }
 
 #[test]
@@ -42,6 +48,38 @@ fn words_that_make_no_sense() {
     assert_snapshot!(told(&["--rung", "--bs={micro} --a={accum}", "--", "train", "--bs=auto"]), @r"
     error: the batch of this command is not known: --bs is `auto`, which is no number
     hint: say it with --batch N, and --accum M where gradients are accumulated
+    ");
+    assert_snapshot!(told(&["--rung", "--bs={micro} --a={accum}", "--batch", "32", "--", "train", "--bs", "16"]), @r"
+    error: --batch says 32, and --bs is 16
+    hint: leave our option out: what the command has is found by the template
+    ");
+    std::fs::write(place.path("c.yaml"), "bs: 4\n").unwrap();
+    let config =
+        |file: &str| told(&["--config", file, "--rung-config", "bs={micro} a={accum}", "--", "train", "c.yaml"]);
+    assert_snapshot!(config("c.toml"), @r"
+    error: c.toml: neither .py nor .yaml nor .json
+    hint: --config takes a file that can be read here, .py, .yaml or .json; for others, --rung changes flags and --rung-env variables
+    ");
+    assert_snapshot!(config("none.yaml"), @r"
+    error: none.yaml: cannot be read
+    hint: --config takes a file that can be read here, .py, .yaml or .json; for others, --rung changes flags and --rung-env variables
+    ");
+    assert_snapshot!(config("c.yaml"), @r"
+    error: c.yaml: has no a
+    hint: name keys as they stand in the file: --rung-config 'batch_size={micro}'
+    ");
+    let other = ["--config", "c.yaml", "--rung-config", "bs={micro} a={accum}", "--", "train"];
+    assert_snapshot!(told(&other), @r"
+    error: c.yaml: the command line does not name this file
+    hint: the command gets a copy in its place: name the file after `--` too, as the command takes it
+    ");
+    assert_snapshot!(told(&["--resume-with", "--r {checkpoint}", "--checkpoint-glob", "[", "--", "true"]), @r"
+    error: --checkpoint-glob `[`: Pattern syntax error near position 0: invalid range pattern
+    hint: for example: --checkpoint-glob 'out/*.pt'; * and ? stand for letters
+    ");
+    assert_snapshot!(told(&["--json", "none/story.json", "--", "true"]), @r"
+    error: none/story.json: No such file or directory (os error 2)
+    hint: --json names a file that can be written, or `-` for standard output
     ");
     let script = ["--", "bash", "-c", "python train.py"];
     assert_snapshot!(told(&[&["--batch", "4", "--rung", "--bs={micro} --a={accum}"], &script[..]].concat()), @r#"
@@ -65,7 +103,7 @@ fn a_folder_that_cannot_be_had() {
 #[test]
 fn the_logs_of_another_run_are_kept() {
     let place = Place::new();
-    let run = |words: &str| place.run(&["-q", "--out", "mine", "--", "echo", words]);
+    let run = |words: &str| place.run(&["--out", "mine", "--", "echo", words]);
     assert_eq!(run("first").code, Some(0));
     let ran = run("second");
     assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
@@ -74,6 +112,22 @@ fn the_logs_of_another_run_are_kept() {
     hint: --out names another folder for logs
     ");
     assert_eq!(place.text("mine/start-1.log"), "first\n");
+}
+
+#[test]
+fn what_gives_no_rungs_is_told() {
+    let place = Place::with("train.py", "batch_size = 12\ngradient_accumulation_steps = 5\n# configurator.py\n");
+    std::fs::write(place.path("shared.py"), "batch_size = 40 // world\n").unwrap();
+    let told = |words: &[&str]| place.run(words).err.lines().next().unwrap_or_default().to_owned();
+    assert_snapshot!(told(&["--", "python3", "train.py", "shared.py"]), @r"
+    lowtide: no rungs (nanogpt): batch_size is `40 // world` in shared.py, which is no number: --batch and --accum say it, --rung-config changes it in a file
+    ");
+    assert_snapshot!(told(&["--preset", "nanogpt", "--", "python3", "train.py", "shared.py"]), @r"
+    error: the batch of this command is not known: batch_size is `40 // world` in shared.py, which is no number
+    ");
+    assert_snapshot!(told(&["--batch", "4", "--", "true"]), @r"
+    lowtide: no rungs: --batch is given, and nothing says how the command takes another: --rung, --rung-env or --rung-config
+    ");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Commands that run out of memory, and what is done about it.
 
+use std::io::Read;
+use std::process::Stdio;
+
 use serde_json::json;
 
 use crate::kit::Place;
@@ -160,11 +163,62 @@ fn steps_that_python_held_back_were_before_the_error() {
 }
 
 #[test]
+fn steps_that_waited_for_a_slow_reader_were_before_the_error() {
+    // More than our reader's pipe takes, less than the one between the script and us.
+    let script = "import sys\nif '--bs=4' not in sys.argv: sys.exit()\n\
+                  for step in range(40_000): print('step', step, 'loss 2.0', flush=True)\nraise MemoryError\n";
+    let place = Place::with("train.py", script);
+    let words = [&RUNG[..], &["--", "python3", "train.py", "--bs=4"]].concat();
+    let errors = std::fs::File::create(place.path("errors")).unwrap();
+    let mut child = place.command(&words).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+    for _ in 0..3000 {
+        if place.text("errors").contains("\nMemoryError\n") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert_eq!((child.wait().unwrap().code(), out.lines().count()), (Some(0), 40_000));
+    let log = place.text("runs/train-1/start-1.log");
+    assert!(log.find("MemoryError") < log.find("step 39000"));
+    assert_eq!(place.story("runs/train-1")["restarts"], 1);
+}
+
+#[test]
+fn steps_on_another_stream_long_after_the_error_got_over_it() {
+    let script = "import sys, time\nprint('MemoryError: caught', file=sys.stderr, flush=True)\ntime.sleep(0.5)\n\
+                  for step in range(3000): print('step', step, flush=True)\nsys.exit(5)\n";
+    let place = Place::with("train.py", script);
+    let ran = train(&place, &[], &["--bs=4"]);
+    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(5), &json!("failed")), "{}", ran.err);
+}
+
+#[test]
 fn a_rung_that_changes_nothing_is_told() {
     let place = Place::with("train.py", ON_A_CARD);
     let ran = train(&place, &[], &["--bs=2"]);
     assert_eq!(ran.code, Some(3));
     assert!(ran.err.contains("hint: every rung asked for just as much: look whether the command takes"), "{}", ran.err);
+}
+
+#[test]
+fn a_rung_that_changes_the_batch_is_told() {
+    // It takes one half of what a rung changes.
+    let script = "import sys\nmicro = int(sys.argv[1].split('=')[1])\n\
+                  print(f'tokens per iteration will be: {micro * 1024:,}')\n";
+    let place = Place::with("train.py", &format!("{script}if micro > 4: raise MemoryError\n"));
+    let ran = train(&place, &[], &["--bs=8"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let told = "lowtide:   the effective batch did not stay the same: start 1 told of 8192 tokens for a step, \
+                start 2 told of 4096 tokens for a step\n";
+    assert!(ran.err.contains(told) && !ran.err.contains("throughout"), "{}", ran.err);
+    assert_eq!(place.story("runs/train-1")["effective_batch"], json!(null));
+
+    let place = Place::with("train.py", &format!("{script}raise MemoryError\n"));
+    let ran = train(&place, &[], &["--bs=8"]);
+    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(3), &json!("batch_changed")), "{}", ran.err);
+    assert_eq!(place.story("runs/train-1")["restarts"], 1);
 }
 
 #[test]
