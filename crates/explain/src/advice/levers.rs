@@ -6,6 +6,7 @@ use lowtide_oom::{DeviceKind, Place, Source};
 use super::{ALL, Case, List, NOT_NUMBERS};
 use crate::facts::{FP32, Facts, Key};
 use crate::patch::{Patch, add_after, micro_batch, single, switch};
+use crate::settled::{FixedUpdate, Settled};
 use crate::traceback::Frame;
 use crate::verdict::{Cause, Lever};
 use lowtide_config::Syntax;
@@ -14,26 +15,46 @@ impl List<'_> {
     pub(super) fn micro_batch(&mut self) {
         let case = self.case;
         let facts = case.facts;
-        let Some((micro, accumulation, peak)) = case.plan() else {
-            if facts.batch() != Some(1) {
-                let text = "Compute the batch in smaller pieces: halve the batch size and double the steps of \
-                    gradient accumulation";
-                self.push(Lever::MicroBatch, text, None, ALL);
+        let batch = facts.batch();
+        let Some(((micro, peak), batch)) = case.plan().zip(batch) else {
+            match (facts.settled(Key::Batch), batch) {
+                (Settled::Plain { config, setting, .. }, Some(1)) => {
+                    let name = setting.path.join(".");
+                    self.no_patch(format!("{}: {name} is 1 already", config.name));
+                }
+                (Settled::Unclear(why), _) => self.no_patch(why),
+                _ => {}
+            }
+            if batch != Some(1) {
+                self.push(Lever::MicroBatch, TWICE_THE_STEPS, None, ALL);
             }
             return;
         };
-        let batch = facts.batch().unwrap_or(micro);
         let name = facts.find(Key::Batch).and_then(|(_, setting)| setting.name()).unwrap_or("batch size");
         let samples = if micro == 1 { "1 sample".to_owned() } else { format!("{micro} samples") };
         let is_evaluation_only = facts.is_on(Key::EvalOnly) == Some(true);
-        let mut text = match (is_evaluation_only, facts.whole_batch()) {
-            (true, _) => format!("Evaluate {samples} at once instead of {batch} ({name} {micro})"),
-            (false, Some((_, whole))) => format!(
+        let fixed = facts.fixed_update();
+        let gathers = !is_evaluation_only && fixed.is_none();
+        let accumulation = match facts.accumulation() {
+            Ok(steps) => steps.saturating_mul(batch / micro),
+            Err(_) if !gathers => 1,
+            Err(why) => {
+                self.no_patch(why);
+                self.push(Lever::MicroBatch, TWICE_THE_STEPS, None, ALL);
+                return;
+            }
+        };
+        let mut text = match (is_evaluation_only, fixed, facts.whole_batch()) {
+            (true, ..) => format!("Evaluate {samples} at once instead of {batch} ({name} {micro})"),
+            (false, Some(fixed), _) => {
+                fixed_text(&format!("{samples} at once instead of {batch}"), name, micro, &fixed)
+            }
+            (false, None, Some((_, whole))) => format!(
                 "Compute {samples} at once instead of {batch}, on one device: gradient_accumulation_steps \
                  {accumulation}, and train_batch_size stays {}",
                 whole.value
             ),
-            (false, None) => format!(
+            (false, None, None) => format!(
                 "Compute {samples} at once instead of {batch} and gather {accumulation} such pieces for each update \
                  ({name} {micro}, accumulation {accumulation})"
             ),
@@ -41,25 +62,35 @@ impl List<'_> {
         match micro_batch(facts, micro, accumulation) {
             Ok(patch) => {
                 let is_command = patch.syntax == Syntax::Command;
-                if !is_command && facts.is_nanogpt() && !is_evaluation_only {
+                if !is_command && facts.is_nanogpt() && gathers {
                     text.push_str(&format!(
                         "; on the command line: --batch_size={micro} --gradient_accumulation_steps={accumulation}"
                     ));
                 }
-                let assumed = facts.number(Key::Accumulation).is_none() && facts.log.tokens_per_iteration.is_none();
-                if assumed && !is_evaluation_only {
+                let is_set = facts.settled(Key::Accumulation) != Settled::Absent
+                    || facts.log.number(Key::Accumulation).is_some()
+                    || facts.log.tokens_per_iteration.is_some();
+                if !is_set && gathers {
                     let usual = if facts.is_nanogpt() { " (nanoGPT's is 40)" } else { "" };
                     self.notes.push(format!(
                         "accumulation is set nowhere and was taken to be 1; if the script's own default is \
                          another{usual}, multiply the new one by it"
                     ));
                 }
-                self.offer(Some(patch));
+                self.offer(Some(Patch { is_confirmed: case.is_confirmed(), ..patch }));
             }
-            Err(why) if facts.find(Key::Batch).is_some() => self.notes.push(format!("no patch for the batch: {why}")),
+            Err(why) if facts.settled(Key::Batch) != Settled::Absent => self.no_patch(why),
             Err(_) => {}
         }
         self.push(Lever::MicroBatch, text, peak, ALL);
+    }
+
+    /// Says once why the batch has no patch.
+    fn no_patch(&mut self, why: impl std::fmt::Display) {
+        let note = format!("no patch for the batch: {why}");
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     pub(super) fn chunked_loss(&mut self) {
@@ -322,6 +353,22 @@ impl List<'_> {
             ALL,
         );
     }
+}
+
+/// Without the numbers, where they are not known.
+const TWICE_THE_STEPS: &str = "Compute the batch in smaller pieces: half the batch, and twice whatever gradient \
+    accumulation is now";
+
+/// A smaller micro-batch where the update is set as a whole.
+fn fixed_text(pieces: &str, name: &str, micro: u64, fixed: &FixedUpdate<'_>) -> String {
+    let stays = match fixed.samples {
+        Some(samples) if samples.is_multiple_of(micro) => {
+            format!("{samples}: {} such pieces for each update, over all devices", samples / micro)
+        }
+        Some(samples) => samples.to_string(),
+        None => "as it is".to_owned(),
+    };
+    format!("Compute {pieces} ({name} {micro}); {} stays {stays}", fixed.name)
 }
 
 /// Half precision in the words of whoever reads the setting; the type of a stored model is left alone.
