@@ -156,6 +156,27 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: im
     Some(Edit { key: path.join("."), span: at..at, old: String::new(), new, value: value.to_string() })
 }
 
+/// Sets a variable of the environment before the first command of a script; `None` where it is set already, or where
+/// there is no script.
+pub(crate) fn export(config: &Config, name: &str, value: &str) -> Option<Patch> {
+    let text = &config.text;
+    if config.syntax != Syntax::Command || !text.contains('\n') || text.contains(name) {
+        return None;
+    }
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let code = line.trim();
+        if !code.is_empty() && !code.starts_with('#') {
+            let newline = if line.ends_with("\r\n") { "\r\n" } else { "\n" };
+            let new = format!("export {name}={value}{newline}");
+            let edit = Edit { key: name.to_owned(), span: at..at, old: String::new(), new, value: value.to_owned() };
+            return Patch::new(config, vec![edit]);
+        }
+        at += line.len();
+    }
+    None
+}
+
 /// Both keys in one file, or none.
 const TWO_PLACES: &str = "batch size and accumulation are set in two different places: change both by hand";
 
@@ -287,6 +308,11 @@ fn hunk_line(body: &mut String, line: &Line<'_>) -> usize {
         put(body, ' ', line.old);
         let added = &added[added.find('\n').map_or(0, |newline| newline + 1)..];
         added.split_inclusive('\n').for_each(|line| put(body, '+', line));
+        return added.split_inclusive('\n').count();
+    }
+    if let Some(added) = new.strip_suffix(line.old).filter(|added| added.ends_with('\n')) {
+        added.split_inclusive('\n').for_each(|line| put(body, '+', line));
+        put(body, ' ', line.old);
         return added.split_inclusive('\n').count();
     }
     put(body, '-', line.old);
@@ -446,6 +472,21 @@ mod tests {
             "{\"train_micro_batch_size_per_gpu\": 64, \"gradient_accumulation_steps\": 1, \"train_batch_size\": 64}",
             "{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 16, \"train_batch_size\": 64}",
         );
+    }
+
+    #[test]
+    fn a_variable_goes_before_the_first_command() {
+        let text = "#!/bin/bash\n#SBATCH --mem=8G\n\nset -e\npython a.py --batch_size 3\n";
+        let config = Config::parse("run.sh", text).unwrap();
+        let patch = export(&config, "MINE", "b").unwrap();
+        assert_eq!(patch.apply(text).unwrap(), text.replace("set -e", "export MINE=b\nset -e"));
+        assert_eq!(
+            patch.diff,
+            "--- a/run.sh\n+++ b/run.sh\n@@ -1,5 +1,6 @@\n #!/bin/bash\n #SBATCH --mem=8G\n \n+export MINE=b\n set -e\n \
+             python a.py --batch_size 3\n"
+        );
+        assert_eq!(export(&Config::parse("run.sh", "MINE=c python a.py --x 1\n").unwrap(), "MINE", "b"), None);
+        assert_eq!(export(&Config::parse("command line", "python a.py --x 1").unwrap(), "MINE", "b"), None);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Place, Source};
 
+use super::words::Framework;
 use super::{ALL, Case, List, NOT_NUMBERS};
 use crate::facts::{FP32, Facts, Key};
-use crate::patch::{Patch, add_after, micro_batch, single, switch};
+use crate::patch::{Patch, add_after, export, micro_batch, single, switch};
 use crate::settled::{FixedUpdate, Settled};
 use crate::traceback::Frame;
 use crate::verdict::{Cause, Lever};
@@ -127,8 +128,10 @@ impl List<'_> {
         self.offer(patch);
         self.push(
             Lever::Recompute,
-            "Recompute activations in backward instead of keeping them (torch.utils.checkpoint around each block, \
-             gradient_checkpointing); about a third more time",
+            format!(
+                "Recompute activations in backward instead of keeping them{}; about a third more time",
+                case.framework().recompute()
+            ),
             peak,
             ALL,
         );
@@ -136,14 +139,16 @@ impl List<'_> {
 
     pub(super) fn expandable(&mut self) {
         let needed = self.case.needed();
-        let name = match self.case.oom.device_kind {
-            Some(DeviceKind::Hip) => "PYTORCH_HIP_ALLOC_CONF",
-            Some(DeviceKind::Npu) => "PYTORCH_NPU_ALLOC_CONF",
-            _ => "PYTORCH_CUDA_ALLOC_CONF",
+        let (name, value) = match (self.case.framework(), self.case.oom.device_kind) {
+            (Framework::Tensorflow | Framework::Jax, _) => ("TF_GPU_ALLOCATOR", "cuda_malloc_async"),
+            (_, Some(DeviceKind::Hip)) => ("PYTORCH_HIP_ALLOC_CONF", "expandable_segments:True"),
+            (_, Some(DeviceKind::Npu)) => ("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True"),
+            _ => ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
         };
+        self.offer(self.case.facts.configs.iter().rev().find_map(|config| export(config, name, value)));
         self.push(
             Lever::ExpandableSegments,
-            format!("Let reserved memory grow instead of lying in pieces: export {name}=expandable_segments:True"),
+            format!("Let reserved memory grow instead of lying in pieces: export {name}={value}"),
             needed,
             ALL,
         );
@@ -178,7 +183,11 @@ impl List<'_> {
         let limit = self.case.oom.limit.map_or(String::new(), |limit| format!(" (it is {limit})"));
         let text = match self.case.oom.place {
             Place::Device => {
-                format!("Raise the limit{limit}: set_per_process_memory_fraction, or the engine's own memory fraction")
+                let own = match self.case.framework() {
+                    Framework::Torch => "set_per_process_memory_fraction, or ",
+                    _ => "",
+                };
+                format!("Raise the limit{limit}: {own}the engine's own memory fraction")
             }
             Place::Host => format!(
                 "Ask for more memory{limit}: --mem for Slurm, resources.limits.memory for Kubernetes, --memory for \
@@ -189,26 +198,23 @@ impl List<'_> {
     }
 
     pub(super) fn outside(&mut self) {
+        let leave = self.case.framework().leave_room();
         let text = match self.case.oom.source {
             Source::Collectives => {
-                "Leave room for NCCL: call set_per_process_memory_fraction(0.9) early, and make its buffers smaller \
-                 (NCCL_BUFFSIZE, \
-                 fewer channels)"
+                format!("Leave room for NCCL: {leave}, and make its buffers smaller (NCCL_BUFFSIZE, fewer channels)")
             }
-            Source::Blas => {
-                "Leave room for cuBLAS: call set_per_process_memory_fraction(0.9) early; where memory is free, an \
-                 index out of \
-                 range shows itself this way too: run once with CUDA_LAUNCH_BLOCKING=1"
+            Source::Blas => format!(
+                "Leave room for cuBLAS: {leave}; where memory is free, an index out of range shows itself this way \
+                 too: run once with CUDA_LAUNCH_BLOCKING=1"
+            ),
+            Source::Dnn if self.case.framework() == Framework::Torch => {
+                format!("Leave room for cuDNN: {leave}, and turn torch.backends.cudnn.benchmark off")
             }
-            Source::Dnn => {
-                "Leave room for cuDNN: call set_per_process_memory_fraction(0.9) early, and turn \
-                 torch.backends.cudnn.benchmark off"
-            }
-            _ => {
+            Source::Dnn => format!("Leave room for cuDNN: {leave}"),
+            _ => format!(
                 "See who is on the device before the program starts (nvidia-smi), and leave room for what the \
-                 allocator does not count: \
-                  set_per_process_memory_fraction(0.9)"
-            }
+                 allocator does not count: {leave}"
+            ),
         };
         self.push(Lever::LeaveRoom, text, None, ALL);
         if self.case.oom.source == Source::Runtime {
@@ -320,16 +326,12 @@ impl List<'_> {
         if is_set && facts.dtype().is_some_and(|dtype| dtype != FP32) && !no_bf16 {
             return;
         }
-        let kind = if no_bf16 {
-            "fp16 with a GradScaler (the card has no bf16)"
-        } else {
-            "bf16 (fp16 with a GradScaler where the card has no bf16)"
-        };
+        let kind = self.case.framework().precision(no_bf16);
         let patch = precision_patch(facts, no_bf16);
         self.offer(patch);
         self.push(
             Lever::Precision,
-            format!("Compute in {kind} under torch.autocast: about half the memory of activations"),
+            format!("Compute in {kind}: about half the memory of activations"),
             None,
             NOT_NUMBERS,
         );
@@ -346,9 +348,7 @@ impl List<'_> {
         let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
         self.push(
             Lever::Spill,
-            format!(
-                "Keep the optimizer's moments{size} in the machine's memory, or saved activations (save_on_cpu); slower"
-            ),
+            format!("Keep the optimizer's moments{size} in the machine's memory{}; slower", case.framework().spill()),
             peak,
             ALL,
         );
