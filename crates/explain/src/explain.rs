@@ -201,3 +201,34 @@ fn distinct<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
     }
     kept
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_alikes_fit_the_sentence() {
+        for kind in [
+            LookAlike::CorruptedSize,
+            LookAlike::KernelResources,
+            LookAlike::ConfigurationRefused,
+            LookAlike::BufferLimit,
+            LookAlike::DiskFull,
+            LookAlike::IllegalAccess,
+            LookAlike::FileLimit,
+            LookAlike::StackOverflow,
+            LookAlike::Quota,
+            LookAlike::StaticThreadStorage,
+            LookAlike::InvalidArgument,
+            LookAlike::Ended,
+            LookAlike::Mentioned,
+        ] {
+            let found = NotMemory { line: 1, kind, text: String::new() };
+            // "what looks like one is ...": a noun, whose verb, if any, stands in a clause of its own.
+            let noun = found.words().split([':', ',']).next().unwrap_or_default();
+            let noun = noun.split(" that ").next().unwrap_or_default();
+            let has_verb = [" is ", " wants ", " refused", " talks "].iter().any(|verb| noun.contains(verb));
+            assert!(!has_verb, "{}", found.words());
+        }
+    }
+}

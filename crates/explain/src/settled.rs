@@ -180,7 +180,8 @@ fn unclear<'a>(
     })?;
     let how = match found.kind {
         UnclearKind::Changed => "is changed",
-        _ => "is no plain number",
+        UnclearKind::Alias => "stands for another value",
+        UnclearKind::Computed | UnclearKind::Local => "is set in a way that is not read here",
     };
     let name = found.path.join(".");
     Some(Settled::Unclear(format!("{}, line {}: {name} {how}: `{}`", config.name, found.line, found.text)))

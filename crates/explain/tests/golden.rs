@@ -90,7 +90,7 @@ fn accumulation_that_the_file_leaves_out_is_read_from_the_log() {
 fn tokens_that_the_log_tells_must_agree() {
     let log = NANOGPT.replace("gradient_accumulation_steps = 1\n", "").replace("will be: 65,536", "will be: 131,072");
     let verdict = one(&log, &[("train.py", OPENWEBTEXT)]);
-    assert_eq!(verdict.patch, None);
+    assert_eq!(verdict.advice[place(&verdict, Lever::MicroBatch)].patch, None);
     let says = |words: &str| verdict.evidence.iter().any(|text| text.contains(words));
     assert!(says("no patch for the batch: the log tells of 131072 tokens"), "{:?}", verdict.evidence);
     let advice = &verdict.advice[place(&verdict, Lever::MicroBatch)];

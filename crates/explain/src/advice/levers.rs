@@ -60,22 +60,22 @@ impl List<'_> {
                  ({name} {micro}, accumulation {accumulation})"
             ),
         };
+        let is_set = facts.settled(Key::Accumulation) != Settled::Absent
+            || facts.log.number(Key::Accumulation).is_some()
+            || facts.log.tokens_per_iteration.is_some();
+        if !is_set && gathers && facts.settled(Key::Batch) != Settled::Absent {
+            let usual = if facts.is_nanogpt() { " (nanoGPT's is 40)" } else { "" };
+            self.notes.push(format!(
+                "accumulation is set nowhere and was taken to be 1; if the script's own default is \
+                 another{usual}, multiply the new one by it"
+            ));
+        }
         match micro_batch(facts, micro, accumulation) {
             Ok(patch) => {
                 let is_command = patch.syntax == Syntax::Command;
                 if !is_command && facts.is_nanogpt() && gathers {
                     text.push_str(&format!(
                         "; on the command line: --batch_size={micro} --gradient_accumulation_steps={accumulation}"
-                    ));
-                }
-                let is_set = facts.settled(Key::Accumulation) != Settled::Absent
-                    || facts.log.number(Key::Accumulation).is_some()
-                    || facts.log.tokens_per_iteration.is_some();
-                if !is_set && gathers {
-                    let usual = if facts.is_nanogpt() { " (nanoGPT's is 40)" } else { "" };
-                    self.notes.push(format!(
-                        "accumulation is set nowhere and was taken to be 1; if the script's own default is \
-                         another{usual}, multiply the new one by it"
                     ));
                 }
                 self.offer(Some(Patch { is_confirmed: case.is_confirmed(), ..patch }));
