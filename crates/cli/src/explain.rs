@@ -210,8 +210,8 @@ fn write_patch(args: &ExplainArgs, verdict: &Verdict) -> Result<String, Failure>
     if is_read_only {
         return Err(failure("the file is read-only".to_owned()));
     }
-    if !patch.is_confirmed && !args.force && is_younger(path, &args.log) {
-        let text = format!("{}: changed after the log ended, so it may have the patch already", path.display());
+    if !patch.is_confirmed && !args.force && may_have_it(path, &args.log) {
+        let text = format!("{}: it may have the patch already: {}", path.display(), why_it_may(&args.log));
         let hint = "nothing was written; if it is still as the run had it, add --force";
         return Err(Failure::bad_input(text, Some(hint.to_owned())));
     }
@@ -219,6 +219,18 @@ fn write_patch(args: &ExplainArgs, verdict: &Verdict) -> Result<String, Failure>
     let text = patch.apply(&now).map_err(|error| failure(error.to_string()))?;
     replace_file(path, &text).map_err(|error| failure(error.to_string()))?;
     Ok(patch.file.clone())
+}
+
+/// Whether a file may have changed since the run; standard input does not tell when that was.
+fn may_have_it(file: &Path, log: &Path) -> bool {
+    log == Path::new("-") || is_younger(file, log)
+}
+
+fn why_it_may(log: &Path) -> &'static str {
+    match log == Path::new("-") {
+        true => "standard input does not tell when the log ended",
+        false => "it was changed after the log ended",
+    }
 }
 
 /// Why there is nothing to write.

@@ -158,9 +158,13 @@ fn a_patch_is_not_written_twice() {
     log.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).unwrap();
     let words = ["train.log", "--config", "run.yaml"];
     assert_snapshot!(place.writes_nothing(&words), @r"
-    error: run.yaml: changed after the log ended, so it may have the patch already
+    error: run.yaml: it may have the patch already: it was changed after the log ended
     hint: nothing was written; if it is still as the run had it, add --force
     ");
+    assert_eq!(place.text("run.yaml"), text);
+    let ran = place.run_with(&["-", "--config", "run.yaml", "--write"], BARE.as_bytes());
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("standard input does not tell"), "{}", ran.stderr);
     assert_eq!(place.text("run.yaml"), text);
     let ran = place.run(&[&words[..], &["--write", "--force"]].concat());
     assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));

@@ -93,12 +93,12 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Another setting with as good a claim to be this one, and another value: a list of stages, several models.
+    /// Another setting with as good a claim to be this one: a list of stages, several models.
     pub(crate) fn rival(&self, key: Key) -> Option<&'a Setting> {
         let (config, found) = self.find(key)?;
         let rank = candidates(config, key).find(|(_, setting)| setting.path == found.path)?.0;
         candidates(config, key)
-            .find(|(other, setting)| *other == rank && setting.path != found.path && setting.value != found.value)
+            .find(|(other, setting)| *other == rank && setting.path != found.path)
             .map(|(_, setting)| setting)
     }
 

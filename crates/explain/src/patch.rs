@@ -201,8 +201,10 @@ pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> R
         Settled::Unclear(why) => return Err(why),
         Settled::Absent => return Err("no configuration given sets the batch size".to_owned()),
     };
-    if facts.rival(Key::Batch).is_some() {
-        return Err("the batch size is set in several places: change the one that was in use by hand".to_owned());
+    for (key, name) in [(Key::Batch, "the batch size"), (Key::Accumulation, "accumulation")] {
+        if facts.rival(key).is_some() {
+            return Err(format!("{name} is set in several places: change the one that was in use by hand"));
+        }
     }
     let mut edits = vec![replace(config, batch, micro)];
     // Where nothing is updated there is nothing to gather, and a fixed update gathers what it needs by itself.
@@ -525,6 +527,10 @@ mod tests {
         let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
         assert!(micro_batch(&facts, 4, 16).is_err());
         let text = "stages:\n  - {batch_size: 8, accum_steps: 1}\n  - {batch_size: 4, accum_steps: 2}\n";
+        let configs = [Config::parse("a.yaml", text).unwrap()];
+        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("several places"));
+        let text = "stages:\n  - {batch_size: 8, accum_steps: 1}\n  - {batch_size: 8, accum_steps: 2}\n";
         let configs = [Config::parse("a.yaml", text).unwrap()];
         let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
         assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("several places"));
