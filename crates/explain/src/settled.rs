@@ -184,7 +184,11 @@ fn unclear<'a>(
         UnclearKind::Computed | UnclearKind::Local => "is set in a way that is not read here",
     };
     let name = found.path.join(".");
-    Some(Settled::Unclear(format!("{}, line {}: {name} {how}: `{}`", config.name, found.line, found.text)))
+    let said = match found.text.is_empty() {
+        true => "has no value".to_owned(),
+        false => format!("{how}: `{}`", found.text),
+    };
+    Some(Settled::Unclear(format!("{}, line {}: {name} {said}", config.name, found.line)))
 }
 
 fn not_a_number<'a>(config: &Config, setting: &Setting) -> Settled<'a> {
@@ -289,6 +293,7 @@ mod tests {
             Err("a.yaml: batch_size is `32` in line 2 and `64` in line 4"),
         );
         batch("a.sh", "python a.py --batch_size 8 \\\n  --batch_size 4\n", Ok(Some(4)));
+        batch("a.yaml", "batch_size:\nlr: 1\n", Err("a.yaml, line 1: batch_size has no value"));
         batch("a.yaml", "lr: 1\n", Ok(None));
     }
 }
