@@ -179,7 +179,7 @@ fn why_there_is_no_patch() {
         ("power.py", b"batch_size = 2**5\ngradient_accumulation_steps = 8\n"),
         ("float.json", b"{\"batch_size\": 32.0, \"gradient_accumulation_steps\": 1}"),
         ("auto.json", b"{\"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": \"auto\"}"),
-        ("steps.py", b"batch_size = 12\ngradient_accumulation_steps = 480 // batch_size\n"),
+        ("steps.py", b"batch_size = 12\ngrad_accum_steps = 480 // batch_size\n"),
     ]);
     let told: Vec<String> = ["one.yaml", "power.py", "float.json", "auto.json", "steps.py"]
         .iter()
@@ -191,7 +191,7 @@ fn why_there_is_no_patch() {
     error: no patch for the batch: power.py, line 1: batch_size is `2**5`, no plain whole number
     error: no patch for the batch: float.json, line 1: batch_size is `32.0`, no plain whole number
     error: no patch for the batch: auto.json, line 1: train_micro_batch_size_per_gpu is `auto`, no plain whole number
-    error: no patch for the batch: steps.py, line 2: gradient_accumulation_steps is `480 // batch_size`, no plain whole number
+    error: no patch for the batch: steps.py, line 2: grad_accum_steps is `480 // batch_size`, no plain whole number
     ");
     let ran = place.run(&["train.log", "--config", "steps.py"]);
     assert!(ran.stdout.contains("twice whatever"), "{}", ran.stdout);

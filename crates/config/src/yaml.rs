@@ -12,7 +12,8 @@ enum Level {
     List { next: usize },
 }
 
-/// Every plain value with the keys that lead to it, and what has another one; the line and the problem where the text is no YAML.
+/// Every plain value with the keys that lead to it, and what has another one; the line and the problem where the text
+/// is no YAML.
 pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Unclear>), (usize, String)> {
     let starts = line_starts(text);
     let (mut settings, mut unclear) = (Vec::new(), Vec::new());

@@ -56,7 +56,8 @@ impl NotMemory {
                  broken (often after a communication timeout); mend that, no memory will help"
             }
             LookAlike::KernelResources => {
-                "a kernel that wants more of the chip's own scratch memory than there is: smaller blocks or fewer stages"
+                "a kernel that wants more of the chip's own scratch memory than there is: smaller blocks or fewer \
+                 stages"
             }
             LookAlike::ConfigurationRefused => {
                 "a check before any allocation that refused the configuration: follow its own advice"

@@ -484,8 +484,8 @@ mod tests {
         assert_eq!(patch.apply(text).unwrap(), text.replace("set -e", "export MINE=b\nset -e"));
         assert_eq!(
             patch.diff,
-            "--- a/run.sh\n+++ b/run.sh\n@@ -1,5 +1,6 @@\n #!/bin/bash\n #SBATCH --mem=8G\n \n+export MINE=b\n set -e\n \
-             python a.py --batch_size 3\n"
+            "--- a/run.sh\n+++ b/run.sh\n@@ -1,5 +1,6 @@\n #!/bin/bash\n #SBATCH --mem=8G\n \n+export MINE=b\n set \
+             -e\n python a.py --batch_size 3\n"
         );
         assert_eq!(export(&Config::parse("run.sh", "MINE=c python a.py --x 1\n").unwrap(), "MINE", "b"), None);
         assert_eq!(export(&Config::parse("command line", "python a.py --x 1").unwrap(), "MINE", "b"), None);

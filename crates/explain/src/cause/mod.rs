@@ -351,8 +351,8 @@ fn host(event: &Event) -> Judgement {
         Source::SharedMemory => "shared memory between processes (/dev/shm) is full",
         Source::ExitStatus => "a process was killed (signal 9); the kernel's killer is one of the reasons for that",
         Source::Allocator | Source::Heap => {
-            "the system refused memory to the process: the machine had too little left, or a limit of the process itself \
- (ulimit -v, RLIMIT_AS) stood in the way"
+            "the system refused memory to the process: the machine had too little left, or a limit of the process \
+             itself (ulimit -v, RLIMIT_AS) stood in the way"
         }
         Source::Runtime => "the stack ends where memory of the machine is pinned, and the driver refused it",
         _ => "memory of the machine ran out",
