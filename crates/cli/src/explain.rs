@@ -1,7 +1,7 @@
 //! `lowtide explain`: why a training ran out of memory, from its log.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -62,6 +62,10 @@ pub(crate) struct ExplainArgs {
     #[arg(long)]
     write: bool,
 
+    /// Write the patch even where the configuration was changed after the log ended, and may have it already.
+    #[arg(long, requires = "write")]
+    force: bool,
+
     /// Show every event in full, not only the last one.
     #[arg(long)]
     all: bool,
@@ -84,15 +88,17 @@ fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
     let context = context(args)?;
     let explained = read(&args.log)?.finish(&context);
     // Written first, so that what is printed is what is there.
-    let written = match args.write {
-        true => Some(write_patch(explained.verdicts.first())?),
-        false => None,
+    let written = explained.verdicts.first().filter(|_| args.write).map(|verdict| write_patch(args, verdict));
+    let (written, refused) = match written {
+        Some(Ok(name)) => (Some(name), None),
+        Some(Err(failure)) => (None, Some(failure)),
+        None => (None, None),
     };
     match args.json {
         true => print(&format!("{}\n", as_json(&explained.verdicts)?))?,
         false => print(&told(args, &explained, written.as_deref()))?,
     }
-    Ok(!explained.verdicts.is_empty())
+    refused.map_or(Ok(!explained.verdicts.is_empty()), Err)
 }
 
 /// Why a command ran out of memory, in a few lines, from its log; nothing where the log does not tell.
@@ -149,14 +155,38 @@ fn read(path: &Path) -> Result<Reader, Failure> {
     };
     let mut reader = Reader::new();
     let mut piece = vec![0; PIECE];
+    let mut is_first = true;
     loop {
         match source.read(&mut piece) {
             Ok(0) => return Ok(reader),
-            Ok(length) => reader.feed(&piece[..length]),
+            Ok(length) if is_first && let Some((kind, reads)) = compression(&piece[..length]) => {
+                let text = format!("{}: this is compressed ({kind}), not a log", path.display());
+                return Err(Failure::bad_input(text, Some(format!("{reads} LOG | lowtide explain -"))));
+            }
+            Ok(length) => {
+                is_first = false;
+                reader.feed(&piece[..length]);
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(failure(&error)),
         }
     }
+}
+
+/// What a file is packed with, by its first bytes, and what reads it.
+fn compression(start: &[u8]) -> Option<(&'static str, &'static str)> {
+    const KINDS: [(&[u8], &str, &str); 6] = [
+        (b"\x1f\x8b", "gzip", "zcat"),
+        (b"\x28\xb5\x2f\xfd", "zstd", "zstdcat"),
+        (b"\xfd7zXZ\0", "xz", "xzcat"),
+        (b"BZh", "bzip2", "bzcat"),
+        (b"PK\x03\x04", "zip", "unzip -p"),
+        (b"\x04\x22\x4d\x18", "lz4", "lz4cat"),
+    ];
+    let (magic, kind, reads) = KINDS.iter().find(|(magic, ..)| start.starts_with(magic))?;
+    // Three letters may begin a text; the digit and the block behind them do not.
+    let is_text = *magic == b"BZh" && start.get(4..10) != Some(b"1AY&SY");
+    (!is_text).then_some((*kind, *reads))
 }
 
 fn as_json(verdicts: &[Verdict]) -> Result<String, Failure> {
@@ -165,14 +195,8 @@ fn as_json(verdicts: &[Verdict]) -> Result<String, Failure> {
 }
 
 /// Writes the patch of the last event, whole or not at all; the name of what was written.
-fn write_patch(verdict: Option<&Verdict>) -> Result<String, Failure> {
-    let Some(patch) = verdict.and_then(|verdict| verdict.patch.as_ref()) else {
-        let why = verdict.and_then(|verdict| verdict.evidence.iter().rev().find(|text| text.contains("no patch")));
-        let text =
-            why.map_or("there is no patch to write".to_owned(), |why| format!("there is no patch to write: {why}"));
-        let hint = "give the configuration of this run with --config";
-        return Err(Failure::bad_input(text, Some(hint.to_owned())));
-    };
+fn write_patch(args: &ExplainArgs, verdict: &Verdict) -> Result<String, Failure> {
+    let Some(patch) = &verdict.patch else { return Err(no_patch(args, verdict)) };
     if patch.syntax == Syntax::Command && patch.file == COMMAND_LINE {
         let hint = "type it as the patch shows; leave --write out to see it";
         return Err(Failure::bad_input("a command line cannot be written to".to_owned(), Some(hint.to_owned())));
@@ -186,10 +210,44 @@ fn write_patch(verdict: Option<&Verdict>) -> Result<String, Failure> {
     if is_read_only {
         return Err(failure("the file is read-only".to_owned()));
     }
+    if !patch.is_confirmed && !args.force && may_have_it(path, &args.log) {
+        let text = format!("{}: it may have the patch already: {}", path.display(), why_it_may(&args.log));
+        let hint = "nothing was written; if it is still as the run had it, add --force";
+        return Err(Failure::bad_input(text, Some(hint.to_owned())));
+    }
     let now = fs::read_to_string(path).map_err(|error| failure(error.to_string()))?;
     let text = patch.apply(&now).map_err(|error| failure(error.to_string()))?;
     replace_file(path, &text).map_err(|error| failure(error.to_string()))?;
     Ok(patch.file.clone())
+}
+
+/// Whether a file may have changed since the run; standard input does not tell when that was.
+fn may_have_it(file: &Path, log: &Path) -> bool {
+    log == Path::new("-") || is_younger(file, log)
+}
+
+fn why_it_may(log: &Path) -> &'static str {
+    match log == Path::new("-") {
+        true => "standard input does not tell when the log ended",
+        false => "it was changed after the log ended",
+    }
+}
+
+/// Why there is nothing to write.
+fn no_patch(args: &ExplainArgs, verdict: &Verdict) -> Failure {
+    let has_config = !args.config.is_empty() || args.command.is_some();
+    let why = verdict.evidence.iter().rev().find(|text| text.contains("no patch"));
+    let none = "there is no patch to write";
+    let (text, hint) = match why {
+        Some(why) if why.contains("another run") => (why.clone(), "give the configuration as this run had it"),
+        Some(why) => (why.clone(), "change it by hand, as the advice says"),
+        None if has_config => (
+            format!("{none}: none of the advice is a change of a plain value in the configuration given"),
+            "change it by hand, as the advice says",
+        ),
+        None => (format!("{none}: no configuration was given"), "give the configuration of this run with --config"),
+    };
+    Failure::bad_input(text, Some(hint.to_owned()))
 }
 
 /// Writes beside the file and renames, so that the file is the old one or the new one; a link stays a link.
@@ -288,7 +346,8 @@ fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
     let remarks: Vec<String> = verdict.remarks.iter().map(|remark| remark.text.clone()).collect();
     section(&mut text, "besides", &remarks);
     if let Some(patch) = &verdict.patch {
-        text.push_str(&shown_patch(patch, written));
+        let number = verdict.advice.iter().position(|advice| advice.patch.as_ref() == Some(patch));
+        text.push_str(&shown_patch(patch, number.map(|index| index + 1), written));
     }
     text
 }
@@ -388,12 +447,22 @@ fn table(account: &Account) -> Vec<String> {
     aligned([Side::Left, Side::Right, Side::Left], &rows).lines().map(str::to_owned).collect()
 }
 
-fn shown_patch(patch: &Patch, written: Option<&str>) -> String {
+fn shown_patch(patch: &Patch, advice: Option<usize>, written: Option<&str>) -> String {
     let state = match (written, patch.file.as_str()) {
         (Some(_), _) => "written",
         (None, COMMAND_LINE) => "type it so",
         (None, _) => "--write writes it",
     };
-    let diff: String = patch.diff.lines().map(|line| format!("{}\n", printable(line))).collect();
-    format!("\npatch of {} ({state})\n{diff}", printable(&patch.file))
+    let advice = advice.map_or(String::new(), |number| format!(", for advice {number}"));
+    // Only a terminal can be steered; `patch` needs every byte.
+    let diff = match io::stdout().is_terminal() {
+        true => patch.diff.lines().map(|line| format!("{}\n", printable_with_tabs(line))).collect(),
+        false => patch.diff.clone(),
+    };
+    format!("\npatch of {}{advice} ({state})\n{diff}", printable(&patch.file))
+}
+
+fn printable_with_tabs(line: &str) -> String {
+    let parts: Vec<String> = line.split('\t').map(printable).collect();
+    parts.join("\t")
 }

@@ -62,6 +62,15 @@ impl Place {
         assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{}", ran.stderr);
         ran.stderr
     }
+
+    /// Explains as ever, and says why nothing was written.
+    #[track_caller]
+    fn writes_nothing(&self, words: &[&str]) -> String {
+        let told = self.run(words).stdout;
+        let ran = self.run(&[words, &["--write"]].concat());
+        assert_eq!((ran.code, &*ran.stdout), (Some(2), &*told), "{}", ran.stderr);
+        ran.stderr
+    }
 }
 
 #[test]
@@ -121,7 +130,7 @@ fn a_patch_is_shown_and_written_only_when_told() {
     assert_eq!(fs::read_dir(place.0.path()).unwrap().count(), 2);
 
     // The configuration is no longer the one of the log.
-    let told = place.refuses(&["train.log", "--config", "train_owt.py", "--write"]);
+    let told = place.writes_nothing(&["train.log", "--config", "train_owt.py"]);
     assert!(told.contains("another run"), "{told}");
     assert_eq!(place.text("train_owt.py"), patched);
 }
@@ -136,6 +145,90 @@ fn a_file_changed_after_the_log_may_have_the_patch() {
     assert!(says(&place.run(&["train.log", "--config", "config.py"])));
 }
 
+/// Nothing in this log tells the batch.
+const BARE: &str = "step 9 loss 2.1\nCUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of \
+                    23.65 GiB of which 1.20 GiB is free. Of the allocated memory 21.60 GiB is allocated by PyTorch, \
+                    and 411.00 MiB is reserved by PyTorch but unallocated.\n";
+
+#[test]
+fn a_patch_is_not_written_twice() {
+    let text = "batch_size: 12\ngradient_accumulation_steps: 2\n";
+    let place = Place::new(&[("train.log", BARE.as_bytes()), ("run.yaml", text.as_bytes())]);
+    let log = fs::File::options().write(true).open(place.path("train.log")).unwrap();
+    log.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).unwrap();
+    let words = ["train.log", "--config", "run.yaml"];
+    assert_snapshot!(place.writes_nothing(&words), @r"
+    error: run.yaml: it may have the patch already: it was changed after the log ended
+    hint: nothing was written; if it is still as the run had it, add --force
+    ");
+    assert_eq!(place.text("run.yaml"), text);
+    let ran = place.run_with(&["-", "--config", "run.yaml", "--write"], BARE.as_bytes());
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("standard input does not tell"), "{}", ran.stderr);
+    assert_eq!(place.text("run.yaml"), text);
+    let ran = place.run(&[&words[..], &["--write", "--force"]].concat());
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    assert_eq!(place.text("run.yaml"), "batch_size: 6\ngradient_accumulation_steps: 4\n");
+}
+
+#[test]
+fn why_there_is_no_patch() {
+    let place = Place::new(&[
+        ("train.log", BARE.as_bytes()),
+        ("one.yaml", b"batch_size: 1\ngradient_accumulation_steps: 8\n"),
+        ("power.py", b"batch_size = 2**5\ngradient_accumulation_steps = 8\n"),
+        ("float.json", b"{\"batch_size\": 32.0, \"gradient_accumulation_steps\": 1}"),
+        ("auto.json", b"{\"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": \"auto\"}"),
+        ("steps.py", b"batch_size = 12\ngrad_accum_steps = 480 // batch_size\n"),
+    ]);
+    let told: Vec<String> = ["one.yaml", "power.py", "float.json", "auto.json", "steps.py"]
+        .iter()
+        .map(|name| place.writes_nothing(&["train.log", "--config", name]))
+        .map(|told| told.lines().next().unwrap_or_default().to_owned())
+        .collect();
+    assert_snapshot!(told.join("\n"), @r"
+    error: no patch for the batch: one.yaml: batch_size is 1 already
+    error: no patch for the batch: power.py, line 1: batch_size is `2**5`, no plain whole number
+    error: no patch for the batch: float.json, line 1: batch_size is `32.0`, no plain whole number
+    error: no patch for the batch: auto.json, line 1: train_micro_batch_size_per_gpu is `auto`, no plain whole number
+    error: no patch for the batch: steps.py, line 2: grad_accum_steps is `480 // batch_size`, no plain whole number
+    ");
+    let ran = place.run(&["train.log", "--config", "steps.py"]);
+    assert!(ran.stdout.contains("twice whatever"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_printed_patch_applies_to_the_byte() {
+    let text = "train:\r\n  x: 1\t# t\r\n  batch_size: 12\t# b\r\n  accum_steps: 2\r\n";
+    let place = Place::new(&[("train.log", BARE.as_bytes()), ("run.yaml", text.as_bytes())]);
+    let ran = place.run(&["train.log", "--config", "run.yaml"]);
+    assert_eq!(
+        ran.stdout.split_once("patch of ").unwrap().1,
+        "run.yaml, for advice 1 (--write writes it)\n--- a/run.yaml\n+++ b/run.yaml\n@@ -1,4 +1,4 @@\n train:\r\n   \
+         x: 1\t# t\r\n-  batch_size: 12\t# b\r\n+  batch_size: 6\t# b\r\n-  accum_steps: 2\r\n+  accum_steps: \
+         4\r\n"
+    );
+}
+
+#[test]
+fn a_packed_log_is_named() {
+    let place = Place::new(&[
+        ("a.gz", b"\x1f\x8b\x08\0"),
+        ("a.zst", b"\x28\xb5\x2f\xfd\0"),
+        ("a.xz", b"\xfd7zXZ\0\0"),
+        ("a.bz2", b"BZh91AY&SY"),
+        ("a.zip", b"PK\x03\x04\0"),
+        ("text", b"BZh is a text\n"),
+    ]);
+    for (name, reads) in
+        [("a.gz", "zcat"), ("a.zst", "zstdcat"), ("a.xz", "xzcat"), ("a.bz2", "bzcat"), ("a.zip", "unzip")]
+    {
+        let told = place.refuses(&[name]);
+        assert!(told.contains("compressed") && told.contains(&format!("hint: {reads}")), "{told}");
+    }
+    assert_eq!(place.run(&["text"]).code, Some(1));
+}
+
 #[test]
 fn a_command_line_is_a_configuration_too() {
     let place = Place::new(&[("train.log", NANOGPT.as_bytes())]);
@@ -145,7 +238,7 @@ fn a_command_line_is_a_configuration_too() {
         "{}",
         ran.stdout
     );
-    let told = place.refuses(&["train.log", "--command", "python train.py --batch_size=64", "--write"]);
+    let told = place.writes_nothing(&["train.log", "--command", "python train.py --batch_size=64"]);
     assert!(told.contains("command line"), "{told}");
 }
 
@@ -209,13 +302,13 @@ fn bad_input() {
     let mut permissions = fs::metadata(place.path("kept.py")).unwrap().permissions();
     permissions.set_readonly(true);
     fs::set_permissions(place.path("kept.py"), permissions).unwrap();
-    assert_snapshot!(place.refuses(&["train.log", "--config", "kept.py", "--write"]), @r"
+    assert_snapshot!(place.writes_nothing(&["train.log", "--config", "kept.py"]), @r"
     error: kept.py: the file is read-only
     hint: nothing was written
     ");
     assert_eq!(place.text("kept.py"), OPENWEBTEXT);
-    assert_snapshot!(place.refuses(&["train.log", "--write"]), @r"
-    error: there is no patch to write
+    assert_snapshot!(place.writes_nothing(&["train.log"]), @r"
+    error: there is no patch to write: no configuration was given
     hint: give the configuration of this run with --config
     ");
 }

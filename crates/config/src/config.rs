@@ -9,6 +9,7 @@ use std::ops::Range;
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::unclear::{Unclear, in_python};
 use crate::{command, json, python, yaml};
 
 /// How a configuration is written.
@@ -36,6 +37,8 @@ pub struct Config {
     pub syntax: Syntax,
     /// Its settings, in the order of the text.
     pub settings: Vec<Setting>,
+    /// What it sets in another way than by a plain value, in the order of the text.
+    pub unclear: Vec<Unclear>,
 }
 
 /// One setting.
@@ -123,11 +126,15 @@ impl Config {
         // Editors on Windows write a mark first, which is no part of the first name.
         let body = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mark = text.len() - body.len();
-        let mut settings = match syntax {
-            Syntax::Python => python::settings(body),
+        let (mut settings, unclear) = match syntax {
+            Syntax::Python => {
+                let settings = python::settings(body);
+                let unclear = in_python(body, &settings);
+                (settings, unclear)
+            }
             Syntax::Yaml => yaml::settings(body).map_err(wrong("YAML"))?,
-            Syntax::Json => json::settings(body).map_err(wrong("JSON"))?,
-            Syntax::Command => command::settings(body),
+            Syntax::Json => (json::settings(body).map_err(wrong("JSON"))?, Vec::new()),
+            Syntax::Command => (command::settings(body), Vec::new()),
         };
         for setting in &mut settings {
             setting.span = setting.span.start + mark..setting.span.end + mark;
@@ -135,7 +142,7 @@ impl Config {
         if settings.is_empty() {
             return Err(ConfigError::Empty { name: name.to_owned() });
         }
-        Ok(Self { name: name.to_owned(), text: text.to_owned(), syntax, settings })
+        Ok(Self { name: name.to_owned(), text: text.to_owned(), syntax, settings, unclear })
     }
 
     /// The setting at a path, its keys joined by dots. Of several the last one counts; arguments of calls do not.

@@ -5,7 +5,7 @@
 //! there and leaves every comment and blank as it was.
 //!
 //! **What it leaves out.** What a setting means, files, and anything that a configuration computes: a value that is not
-//! written down plainly is not there. Lowtide's own settings are the crate `settings`.
+//! written down plainly is no setting, only listed as [`Unclear`]. Lowtide's own settings are the crate `settings`.
 //!
 //! **Where to start reading.** `config.rs`; then one file for each way of writing.
 
@@ -14,7 +14,9 @@ mod config;
 mod json;
 mod number;
 mod python;
+mod unclear;
 mod yaml;
 
 pub use config::{Config, ConfigError, Setting, Syntax, unquoted};
 pub use number::whole_number;
+pub use unclear::{Unclear, UnclearKind};

@@ -65,8 +65,8 @@ fn inline(line: &str, start: usize) -> Vec<Setting> {
         let at = open + at;
         let name_start = code[..at].trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();
         let before = code[..name_start].trim_end();
-        let length = code[at + 1..].find([',', ')', ' ']).unwrap_or(0);
-        let is_argument = before.ends_with(['(', ',']) && length > 0 && !code[at + 1..].starts_with('=');
+        let length = expression(&code[at + 1..]);
+        let is_argument = before.ends_with(['(', ',']) && length > 0 && !code[at + 1..].starts_with(['=', ' ']);
         let name = &code[name_start..at];
         (is_argument && !name.is_empty()).then(|| plain(name, &code[at + 1..at + 1 + length], start + at + 1))
     });
@@ -79,8 +79,25 @@ fn default(line: &str, start: usize) -> Option<Setting> {
     let (_, option) = rest.split_once("--")?;
     let name = option.split(['"', '\'']).next()?.replace('-', "_");
     let at = line.find("default=")? + "default=".len();
-    let length = line[at..].find([',', ')', ' '])?;
-    Some(plain(&name, &line[at..at + length], start + at))
+    let length = expression(without_comment(&line[at..]));
+    (length > 0).then(|| plain(&name, &line[at..at + length], start + at))
+}
+
+/// How long the expression at the beginning of a text is: up to a comma or a bracket that is none of its own.
+fn expression(text: &str) -> usize {
+    let (mut depth, mut quote) = (0_u32, None);
+    for (at, character) in text.char_indices() {
+        match (quote, character) {
+            (Some(open), close) if open == close => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(character),
+            (None, '(' | '[' | '{') => depth += 1,
+            (None, ')' | ']' | '}') if depth > 0 => depth -= 1,
+            (None, ',' | ')' | ']' | '}') if depth == 0 => return text[..at].trim_end().len(),
+            _ => {}
+        }
+    }
+    text.trim_end().len()
 }
 
 fn plain(name: &str, value: &str, at: usize) -> Setting {
@@ -89,7 +106,7 @@ fn plain(name: &str, value: &str, at: usize) -> Setting {
 }
 
 /// The text before a `#` that stands in no string.
-fn without_comment(text: &str) -> &str {
+pub(crate) fn without_comment(text: &str) -> &str {
     let mut quote = None;
     for (at, character) in text.char_indices() {
         match (quote, character) {

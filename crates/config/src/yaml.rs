@@ -2,7 +2,7 @@
 
 use saphyr_parser::{Event, Parser, Span};
 
-use crate::Setting;
+use crate::{Setting, Unclear, UnclearKind};
 
 const DEEPEST: usize = 64;
 const MOST: usize = 100_000;
@@ -12,10 +12,11 @@ enum Level {
     List { next: usize },
 }
 
-/// Every plain value with the keys that lead to it; the line and the problem where the text is no YAML.
-pub(crate) fn settings(text: &str) -> Result<Vec<Setting>, (usize, String)> {
+/// Every plain value with the keys that lead to it, and what has another one; the line and the problem where the text
+/// is no YAML.
+pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Unclear>), (usize, String)> {
     let starts = line_starts(text);
-    let mut settings = Vec::new();
+    let (mut settings, mut unclear) = (Vec::new(), Vec::new());
     let mut levels: Vec<Level> = Vec::new();
     let mut parser = Parser::new_from_str(text);
     let mut events = 0;
@@ -32,8 +33,9 @@ pub(crate) fn settings(text: &str) -> Result<Vec<Setting>, (usize, String)> {
                     continue;
                 }
                 let path = path(&levels);
-                if let Some(span) = bytes(text, &starts, span) {
-                    settings.push(Setting::new(path, span, value));
+                match bytes(text, &starts, span) {
+                    Some(span) => settings.push(Setting::new(path, span, value)),
+                    None => unclear.push(Unclear::new(path, span.start.line(), &value, UnclearKind::Computed)),
                 }
                 passed(&mut levels);
             }
@@ -43,11 +45,15 @@ pub(crate) fn settings(text: &str) -> Result<Vec<Setting>, (usize, String)> {
                 levels.pop();
                 passed(&mut levels);
             }
-            Event::Alias(_) => passed(&mut levels),
+            Event::Alias(_) => {
+                let written = bytes(text, &starts, span).map_or("", |span| &text[span]);
+                unclear.push(Unclear::new(path(&levels), span.start.line(), written, UnclearKind::Alias));
+                passed(&mut levels);
+            }
             _ => {}
         }
     }
-    Ok(settings)
+    Ok((settings, unclear))
 }
 
 /// A value of the innermost level is through: the next one has a key of its own.
@@ -107,10 +113,12 @@ mod tests {
     #[test]
     fn nested_keys_with_their_places() {
         let text = "batch: &b !!int 32 # x\nagain: *b\n";
-        assert_eq!(shown(&settings(text).unwrap(), text), [("batch".to_owned(), "32".to_owned(), "32".to_owned())]);
+        assert_eq!(shown(&settings(text).unwrap().0, text), [("batch".to_owned(), "32".to_owned(), "32".to_owned())]);
+        let unclear = settings(text).unwrap().1;
+        assert_eq!((&*unclear[0].path, &*unclear[0].text), (&["again".to_owned()][..], "*b"));
         let text = "# ü\nDATA:\n  CROP_SIZE: 256  # 剪\n  VAL_CROP_SIZE: null\n  LIST: [1, {a: 'x'}]\nTRAIN: {batch: \
             4}\nempty:\n";
-        let found = shown(&settings(text).unwrap(), text);
+        let found = shown(&settings(text).unwrap().0, text);
         let found: Vec<_> = found.iter().map(|(key, value, at)| (&**key, &**value, &**at)).collect();
         assert_eq!(
             found,

@@ -115,7 +115,8 @@ impl Bytes {
 impl fmt::Display for Bytes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 < 1024 {
-            return formatter.pad(&format!("{} bytes", self.0));
+            let unit = if self.0 == 1 { "byte" } else { "bytes" };
+            return formatter.pad(&format!("{} {unit}", self.0));
         }
         let hundredths = |unit: u64| (u128::from(self.0) * 100 + u128::from(unit / 2)) / u128::from(unit);
         let below_next = PRINTED.iter().find(|(unit, _)| hundredths(*unit) < 1024 * 100);
@@ -245,6 +246,7 @@ mod tests {
     #[test]
     fn prints_two_decimals() {
         check_print(0, "0 bytes");
+        check_print(1, "1 byte");
         check_print(1023, "1023 bytes");
         check_print(1024, "1.00 KiB");
         check_print(3_951_369_912, "3.68 GiB");

@@ -22,7 +22,8 @@ pub(crate) fn culprit(event: &Event, facts: &Facts<'_>, activity: Option<Activit
     if event.oom.source != Source::Allocator {
         return from_library(event);
     }
-    from_code(event, facts)
+    from_shape(event)
+        .or_else(|| from_code(event, facts))
         .or_else(|| from_settings(event, facts, activity))
         .or_else(|| from_frames(event, facts, activity))
         .or_else(|| from_names(event, activity))
@@ -357,6 +358,28 @@ fn from_message(event: &Event) -> Option<Culprit> {
         bytes: event.oom.requested,
         how: "the message gives its shape".to_owned(),
         certainty: 0.97,
+    })
+}
+
+/// TensorFlow's `OOM when allocating tensor with shape[64,1024,8192] and type float on ...`.
+fn from_shape(event: &Event) -> Option<Culprit> {
+    let texts = std::iter::once(&*event.message).chain(event.also.iter().map(|(_, text)| &**text));
+    texts.into_iter().find_map(|text| {
+        let (_, rest) = text.split_once("tensor with shape[")?;
+        let (inner, rest) = rest.split_once(']')?;
+        let shape: Option<Vec<u64>> = inner.split(',').map(|part| part.trim().parse().ok()).collect();
+        let shape = shape?;
+        let name = rest.strip_prefix(" and type ")?.split_whitespace().next()?;
+        let dtype = dtype_named(name);
+        let bytes = dtype.and_then(|dtype| product(&shape)?.checked_mul(dtype.bytes)).map(Bytes);
+        Some(Culprit {
+            name: "a tensor of this shape".to_owned(),
+            shape,
+            dtype: Some(dtype.map_or(name, |dtype| dtype.name).to_owned()),
+            bytes: bytes.or(event.oom.requested),
+            how: "the message gives its shape".to_owned(),
+            certainty: 0.97,
+        })
     })
 }
 

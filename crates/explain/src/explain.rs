@@ -1,7 +1,7 @@
 //! The way in: a log and what is known besides, to verdicts.
 
 use lowtide_core::Bytes;
-use lowtide_oom::LookAlike;
+use lowtide_oom::{LookAlike, Place, Source};
 use serde::Serialize;
 
 use crate::advice::{Case, advise};
@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::facts::{Facts, LogFacts};
 use crate::model::Model;
 use crate::reader::Reader;
-use crate::verdict::{Activity, Verdict};
+use crate::verdict::{Activity, Cause, Verdict};
 use lowtide_config::Config;
 
 /// What is known besides the log.
@@ -46,7 +46,7 @@ pub struct NotMemory {
 }
 
 impl NotMemory {
-    /// What it is instead, in plain words, and what to do.
+    /// What it is instead, as a noun that fits "this is ...", and what to do.
     #[must_use]
     pub const fn words(&self) -> &'static str {
         match self.kind {
@@ -56,28 +56,29 @@ impl NotMemory {
                  broken (often after a communication timeout); mend that, no memory will help"
             }
             LookAlike::KernelResources => {
-                "a kernel wants more of the chip's own scratch memory than there is: smaller blocks or fewer stages"
+                "a kernel that wants more of the chip's own scratch memory than there is: smaller blocks or fewer \
+                 stages"
             }
             LookAlike::ConfigurationRefused => {
-                "a check before any allocation refused the configuration: follow its own advice"
+                "a check before any allocation that refused the configuration: follow its own advice"
             }
             LookAlike::BufferLimit => {
-                "one buffer is above what the interface allows, however much memory is free: split it"
+                "one buffer above what the interface allows, however much memory is free: split it"
             }
-            LookAlike::DiskFull => "a disk is full, not memory",
+            LookAlike::DiskFull => "a full disk, not memory",
             LookAlike::IllegalAccess => "a wild access on the device: a bug, not a lack of memory",
             LookAlike::FileLimit => "too many open files: raise `ulimit -n`, or share tensors by file_system",
             LookAlike::StackOverflow => "endless recursion or a stack too small",
-            LookAlike::Quota => "a service refused: quota, rate or message size",
+            LookAlike::Quota => "a refusal by a service: quota, rate or message size",
             LookAlike::StaticThreadStorage => {
-                "the loader's block for thread variables is full: import that library first"
+                "the loader's block for thread variables, which is full: import that library first"
             }
             LookAlike::InvalidArgument => "a device or a launch setting that does not exist",
             LookAlike::Ended => {
                 "the end of a process that somebody ended: a time limit, a scheduler, a user; the log has no word of \
                  memory"
             }
-            LookAlike::Mentioned => "the log only talks about running out of memory",
+            LookAlike::Mentioned => "talk of running out of memory, without an error that says it did",
         }
     }
 }
@@ -95,7 +96,12 @@ pub(crate) fn verdict(event: &Event, log: &LogFacts, context: &Context) -> Verdi
     let stack_is_nanogpt = surroundings.frames.iter().any(|frame| frame.function == "estimate_loss");
     let facts = Facts { configs: &context.configs, log, stack_is_nanogpt };
     let oom = &event.oom;
-    let judgement = judge(event);
+    let mut judgement = judge(event);
+    let is_refused = oom.place == Place::Host && matches!(oom.source, Source::Allocator | Source::Heap);
+    if let Some(limit) = log.address_limit.filter(|_| is_refused) {
+        judgement.contributing.push(Cause::Limit);
+        judgement.evidence.push(format!("the log shows `ulimit -v`: a process may have {limit} of addresses"));
+    }
     let activity = surroundings.activity.as_ref().map(|(activity, _)| *activity).or_else(|| by_source(event));
     let model = Model::read(&facts);
     let culprit = culprit(event, &facts, activity);
@@ -140,7 +146,7 @@ pub(crate) fn verdict(event: &Event, log: &LogFacts, context: &Context) -> Verdi
         in_use_bytes: oom.in_use,
         allocated_bytes: oom.allocated,
         reserved_unallocated_bytes: oom.reserved_unallocated_or_derived(),
-        limit_bytes: oom.limit,
+        limit_bytes: oom.limit.or(log.address_limit.filter(|_| is_refused)),
         held_by_others_bytes: judgement.others.filter(|bytes| *bytes > Bytes::ZERO),
         outside_allocator_bytes: judgement.outside,
         holders: judgement.holders.clone(),
@@ -195,4 +201,35 @@ fn distinct<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
         }
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_alikes_fit_the_sentence() {
+        for kind in [
+            LookAlike::CorruptedSize,
+            LookAlike::KernelResources,
+            LookAlike::ConfigurationRefused,
+            LookAlike::BufferLimit,
+            LookAlike::DiskFull,
+            LookAlike::IllegalAccess,
+            LookAlike::FileLimit,
+            LookAlike::StackOverflow,
+            LookAlike::Quota,
+            LookAlike::StaticThreadStorage,
+            LookAlike::InvalidArgument,
+            LookAlike::Ended,
+            LookAlike::Mentioned,
+        ] {
+            let found = NotMemory { line: 1, kind, text: String::new() };
+            // "what looks like one is ...": a noun, whose verb, if any, stands in a clause of its own.
+            let noun = found.words().split([':', ',']).next().unwrap_or_default();
+            let noun = noun.split(" that ").next().unwrap_or_default();
+            let has_verb = [" is ", " wants ", " refused", " talks "].iter().any(|verb| noun.contains(verb));
+            assert!(!has_verb, "{}", found.words());
+        }
+    }
 }

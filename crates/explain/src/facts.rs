@@ -3,6 +3,7 @@
 pub(crate) use crate::keys::Key;
 use crate::keys::key_of_path;
 pub(crate) use crate::log_facts::LogFacts;
+use crate::settled::Settled;
 use lowtide_config::whole_number;
 use lowtide_config::{Config, Setting, Syntax};
 
@@ -41,10 +42,10 @@ pub(crate) struct Facts<'a> {
 }
 
 /// What DeepSpeed fills in by itself.
-const AUTO: &str = "auto";
+pub(crate) const AUTO: &str = "auto";
 
 /// The settings of a configuration that are about something, each with how far down the list of names it stands.
-fn candidates(config: &Config, key: Key) -> impl Iterator<Item = (usize, &Setting)> {
+pub(crate) fn candidates(config: &Config, key: Key) -> impl Iterator<Item = (usize, &Setting)> {
     let is_deepspeed = is_deepspeed(config);
     config.settings.iter().filter(|setting| setting.value != AUTO).filter_map(move |setting| {
         let (known, rank) = key_of_path(&setting.path)?;
@@ -65,6 +66,12 @@ fn is_deepspeed(config: &Config) -> bool {
                 )
             )
         })
+}
+
+/// DeepSpeed's `train_batch_size`.
+pub(crate) fn whole_setting(config: &Config) -> Option<&Setting> {
+    let is_whole = |setting: &&Setting| setting.path == ["train_batch_size"] && setting.value != AUTO;
+    config.settings.iter().find(is_whole).filter(|_| is_deepspeed(config))
 }
 
 /// Layers, heads and width of the checkpoints nanoGPT begins from.
@@ -89,22 +96,18 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Another setting with as good a claim to be this one, and another value: a list of stages, several models.
+    /// Another setting with as good a claim to be this one: a list of stages, several models.
     pub(crate) fn rival(&self, key: Key) -> Option<&'a Setting> {
         let (config, found) = self.find(key)?;
         let rank = candidates(config, key).find(|(_, setting)| setting.path == found.path)?.0;
         candidates(config, key)
-            .find(|(other, setting)| *other == rank && setting.path != found.path && setting.value != found.value)
+            .find(|(other, setting)| *other == rank && setting.path != found.path)
             .map(|(_, setting)| setting)
     }
 
     /// DeepSpeed's `train_batch_size`, which is what one update takes, where the micro-batch is set nowhere.
     pub(crate) fn whole_batch(&self) -> Option<(&'a Config, &'a Setting)> {
-        let is_whole = |setting: &&'a Setting| setting.path == ["train_batch_size"] && setting.value != AUTO;
-        let (config, setting) = self.configs.iter().rev().find_map(|config| {
-            let setting = config.settings.iter().find(is_whole).filter(|_| is_deepspeed(config))?;
-            Some((config, setting))
-        })?;
+        let (config, setting) = self.configs.iter().rev().find_map(|config| Some((config, whole_setting(config)?)))?;
         self.find(Key::Batch).is_none().then_some((config, setting))
     }
 
@@ -155,23 +158,18 @@ impl<'a> Facts<'a> {
         self.number(Key::Sequence).or_else(|| self.number(Key::Positions)).or_else(nanogpt)
     }
 
+    /// Samples computed at once; as the log prints it where the configuration does not tell.
     pub(crate) fn batch(&self) -> Option<u64> {
         let whole = || {
             let whole = self.whole_batch().and_then(|(_, setting)| whole_number(&setting.value))?;
-            let steps = self.number(Key::Accumulation).unwrap_or(1).max(1);
+            let steps = match self.settled(Key::Accumulation) {
+                Settled::Unclear(_) => return None,
+                settled => settled.number().or_else(|| self.log.number(Key::Accumulation)).unwrap_or(1).max(1),
+            };
             whole.is_multiple_of(steps).then(|| whole / steps)
         };
-        self.number(Key::Batch).or_else(whole).filter(|batch| (1..=1 << 24).contains(batch))
-    }
-
-    /// Batches gathered for one update: as set, as the log's tokens per iteration tell, or 1.
-    pub(crate) fn accumulation(&self) -> u64 {
-        let told = || {
-            let tokens = self.log.tokens_per_iteration?;
-            let one = self.batch()?.checked_mul(self.sequence()?)?;
-            (one > 0 && tokens.is_multiple_of(one)).then(|| tokens / one)
-        };
-        self.number(Key::Accumulation).or_else(told).unwrap_or(1).max(1)
+        let set = self.settled(Key::Batch).number();
+        set.or_else(whole).or_else(|| self.log.number(Key::Batch)).filter(|batch| (1..=1 << 24).contains(batch))
     }
 
     pub(crate) fn dtype(&self) -> Option<Dtype> {

@@ -5,6 +5,7 @@
 pub(crate) enum Key {
     Batch,
     EvalBatch,
+    UpdateBatch,
     Accumulation,
     Sequence,
     Positions,
@@ -61,6 +62,7 @@ const NAMES: &[(Key, &[&str])] = &[
             "test_batch_size",
         ],
     ),
+    (Key::UpdateBatch, &["global_batch_size"]),
     (
         Key::Accumulation,
         &[

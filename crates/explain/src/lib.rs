@@ -35,6 +35,7 @@ mod model;
 mod patch;
 mod reader;
 mod remark;
+mod settled;
 mod surroundings;
 mod traceback;
 mod verdict;

@@ -5,6 +5,7 @@ use crate::remark::{Remark, remark};
 use crate::surroundings::step_in;
 use lowtide_config::unquoted;
 use lowtide_config::whole_number;
+use lowtide_core::Bytes;
 
 /// What the log itself tells of the run.
 #[derive(Debug, Default, Clone)]
@@ -21,6 +22,8 @@ pub(crate) struct LogFacts {
     pub(crate) last_step: Option<u64>,
     /// Whether several processes train together.
     pub(crate) is_group: bool,
+    /// What `ulimit -v` allows a process, where the log shows the command.
+    pub(crate) address_limit: Option<Bytes>,
     /// Height and width of frames, where the log names them.
     pub(crate) frame: Option<(u64, u64)>,
 }
@@ -43,6 +46,7 @@ impl LogFacts {
                 self.tokens_per_iteration = whole_number(rest.trim());
             }
             self.parameters = parameters(line).or(self.parameters);
+            self.address_limit = address_limit(line).or(self.address_limit);
             self.frame = frame(line).or(self.frame);
             self.has_progress |= tells_of_progress(line);
             self.first_step = self.first_step.or_else(|| step_in(line));
@@ -84,6 +88,14 @@ impl LogFacts {
     pub(crate) fn number(&self, key: Key) -> Option<u64> {
         self.text(key).and_then(whole_number)
     }
+}
+
+/// `ulimit -v 4000000`, in KiB.
+fn address_limit(line: &str) -> Option<Bytes> {
+    let (_, rest) = line.split_once("ulimit ")?;
+    let (_, rest) = rest.split_once("-v ").or_else(|| rest.split_once("-Sv "))?;
+    let digits = rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse::<u64>().ok()?.checked_mul(1024).map(Bytes)
 }
 
 /// `loss 2.31`, `loss: 2.31`, `epoch 3`, `Epoch=3`.
@@ -158,11 +170,13 @@ mod tests {
         let mut facts = LogFacts::default();
         facts.note(
             "Overriding config with config/a.py:\nbatch_size = 64 # x\ntokens per iteration will be: \
-            65,536\nnumber of parameters: 123.59M\nval frames 1920x1080\n",
+            65,536\nnumber of parameters: 123.59M\nval frames 1920x1080\n+ ulimit -v 4000000\n",
         );
         assert_eq!(facts.number(Key::Batch), Some(64));
         assert_eq!(facts.tokens_per_iteration, Some(65_536));
         assert_eq!(facts.parameters, Some(123_590_000));
         assert_eq!(facts.frame, Some((1080, 1920)));
+        assert_eq!(facts.address_limit, Some(Bytes(4_096_000_000)));
+        assert_eq!(address_limit("ulimit -v unlimited"), None);
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::facts::{Facts, Key};
+use crate::settled::Settled;
 use lowtide_config::{Config, Setting, Syntax};
 
 /// Lines shown around a change.
@@ -23,8 +24,11 @@ pub struct Patch {
     pub diff: String,
     /// The single changes, first to last.
     pub edits: Vec<Edit>,
+    /// Whether the log itself shows the value that is replaced, so that the patch cannot be there already.
     #[serde(skip)]
-    original: String,
+    pub is_confirmed: bool,
+    #[serde(skip)]
+    pub(crate) original: String,
 }
 
 /// One place where text is replaced; what is only added replaces nothing.
@@ -61,7 +65,7 @@ impl Patch {
         }
         let diff = diff(&config.name, &config.text, &edits);
         let (file, original) = (config.name.clone(), config.text.clone());
-        Some(Self { file, syntax: config.syntax, diff, edits, original })
+        Some(Self { file, syntax: config.syntax, diff, edits, is_confirmed: false, original })
     }
 
     /// The text after the change.
@@ -152,56 +156,88 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: im
     Some(Edit { key: path.join("."), span: at..at, old: String::new(), new, value: value.to_string() })
 }
 
-/// A batch of another size with as much accumulation as keeps the product; the reason where that cannot be written.
-pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> Result<Patch, &'static str> {
-    let refused = "the settings stand where they cannot be written";
-    if let Some((config, whole)) = facts.whole_batch() {
-        let edit = match facts.find(Key::Accumulation) {
-            Some((other, setting)) if other.name == config.name => replace(config, setting, accumulation),
-            Some(_) => return Err("batch size and accumulation are set in two different places: change both by hand"),
-            None => add_after(config, whole, "gradient_accumulation_steps", accumulation).ok_or(refused)?,
-        };
-        return Patch::new(config, vec![edit]).ok_or(refused);
+/// Sets a variable of the environment before the first command of a script; `None` where it is set already, or where
+/// there is no script.
+pub(crate) fn export(config: &Config, name: &str, value: &str) -> Option<Patch> {
+    let text = &config.text;
+    if config.syntax != Syntax::Command || !text.contains('\n') || text.contains(name) {
+        return None;
     }
-    let (config, batch) = facts.find(Key::Batch).ok_or("no configuration given sets the batch size")?;
-    if facts.rival(Key::Batch).is_some() {
-        return Err("the batch size is set in several places: change the one that was in use by hand");
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let code = line.trim();
+        if !code.is_empty() && !code.starts_with('#') {
+            let newline = if line.ends_with("\r\n") { "\r\n" } else { "\n" };
+            let new = format!("export {name}={value}{newline}");
+            let edit = Edit { key: name.to_owned(), span: at..at, old: String::new(), new, value: value.to_owned() };
+            return Patch::new(config, vec![edit]);
+        }
+        at += line.len();
+    }
+    None
+}
+
+/// Both keys in one file, or none.
+const TWO_PLACES: &str = "batch size and accumulation are set in two different places: change both by hand";
+
+/// A batch of another size with as much accumulation as keeps the product; the reason where that cannot be written.
+pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> Result<Patch, String> {
+    let refused = || "the settings stand where they cannot be written".to_owned();
+    let steps = match facts.settled(Key::Accumulation) {
+        Settled::Plain { config, setting, .. } => Some((config, setting)),
+        Settled::Unclear(why) => return Err(why),
+        Settled::Absent => None,
+    };
+    if let Some((config, whole)) = facts.whole_batch() {
+        let edit = match steps {
+            Some((other, setting)) if other.name == config.name => replace(config, setting, accumulation),
+            Some(_) => return Err(TWO_PLACES.to_owned()),
+            None => add_after(config, whole, "gradient_accumulation_steps", accumulation).ok_or_else(refused)?,
+        };
+        return Patch::new(config, vec![edit]).ok_or_else(refused);
+    }
+    let (config, batch) = match facts.settled(Key::Batch) {
+        Settled::Plain { config, setting, .. } => (config, setting),
+        Settled::Unclear(why) => return Err(why),
+        Settled::Absent => return Err("no configuration given sets the batch size".to_owned()),
+    };
+    for (key, name) in [(Key::Batch, "the batch size"), (Key::Accumulation, "accumulation")] {
+        if facts.rival(key).is_some() {
+            return Err(format!("{name} is set in several places: change the one that was in use by hand"));
+        }
     }
     let mut edits = vec![replace(config, batch, micro)];
-    // Where nothing is updated there is nothing to gather.
-    if facts.is_on(Key::EvalOnly) == Some(true) {
-        return Patch::new(config, edits).ok_or(refused);
+    // Where nothing is updated there is nothing to gather, and a fixed update gathers what it needs by itself.
+    if facts.is_on(Key::EvalOnly) == Some(true) || facts.fixed_update().is_some() {
+        return Patch::new(config, edits).ok_or_else(refused);
     }
-    match facts.find(Key::Accumulation) {
+    match steps {
         Some((other, setting)) if other.name == config.name => edits.push(replace(config, setting, accumulation)),
-        Some(_) if config.syntax != Syntax::Command => {
-            return Err("batch size and accumulation are set in two different places: change both by hand");
+        Some(_) if config.syntax != Syntax::Command => return Err(TWO_PLACES.to_owned()),
+        _ => edits.push(added_steps(facts, config, batch, accumulation)?.ok_or_else(refused)?),
+    }
+    Patch::new(config, edits).ok_or_else(refused)
+}
+
+/// Accumulation where the configuration has none, in the words of whoever reads it.
+fn added_steps(facts: &Facts<'_>, config: &Config, batch: &Setting, accumulation: u64) -> Result<Option<Edit>, String> {
+    let is_lightning = facts
+        .configs
+        .iter()
+        .any(|config| config.settings.iter().any(|setting| setting.path.len() > 1 && setting.path[0] == "trainer"));
+    match (facts.is_nanogpt() || facts.is_hugging_face(), is_lightning, config.syntax) {
+        (true, _, _) => Ok(add_after(config, batch, "gradient_accumulation_steps", accumulation)),
+        (false, true, Syntax::Command) => Ok(add_after(config, batch, "trainer.accumulate_grad_batches", accumulation)),
+        (false, true, Syntax::Yaml | Syntax::Json) => {
+            let beside = config.settings.iter().find(|setting| setting.path.len() == 2 && setting.path[0] == "trainer");
+            let beside = beside.ok_or("the trainer's settings stand in another file")?;
+            Ok(add_after(config, beside, "accumulate_grad_batches", accumulation))
         }
         _ => {
-            let is_lightning = facts.configs.iter().any(|config| {
-                config.settings.iter().any(|setting| setting.path.len() > 1 && setting.path[0] == "trainer")
-            });
-            let key = match (facts.is_nanogpt() || facts.is_hugging_face(), is_lightning, config.syntax) {
-                (true, _, _) => "gradient_accumulation_steps",
-                (false, true, Syntax::Command) => "trainer.accumulate_grad_batches",
-                (false, true, Syntax::Yaml | Syntax::Json) => {
-                    let beside =
-                        config.settings.iter().find(|setting| setting.path.len() == 2 && setting.path[0] == "trainer");
-                    let beside = beside.ok_or("the trainer's settings stand in another file")?;
-                    edits.push(add_after(config, beside, "accumulate_grad_batches", accumulation).ok_or(refused)?);
-                    return Patch::new(config, edits).ok_or(refused);
-                }
-                _ => {
-                    return Err(
-                        "the configuration has no key for accumulation, and a smaller batch alone would change \
-                         training",
-                    );
-                }
-            };
-            edits.push(add_after(config, batch, key, accumulation).ok_or(refused)?);
+            Err("the configuration has no key for accumulation, and a smaller batch alone would change training"
+                .to_owned())
         }
     }
-    Patch::new(config, edits).ok_or(refused)
 }
 
 /// A part of a text with the edits that lie in it carried out.
@@ -274,6 +310,11 @@ fn hunk_line(body: &mut String, line: &Line<'_>) -> usize {
         put(body, ' ', line.old);
         let added = &added[added.find('\n').map_or(0, |newline| newline + 1)..];
         added.split_inclusive('\n').for_each(|line| put(body, '+', line));
+        return added.split_inclusive('\n').count();
+    }
+    if let Some(added) = new.strip_suffix(line.old).filter(|added| added.ends_with('\n')) {
+        added.split_inclusive('\n').for_each(|line| put(body, '+', line));
+        put(body, ' ', line.old);
         return added.split_inclusive('\n').count();
     }
     put(body, '-', line.old);
@@ -436,6 +477,45 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_goes_before_the_first_command() {
+        let text = "#!/bin/bash\n#SBATCH --mem=8G\n\nset -e\npython a.py --batch_size 3\n";
+        let config = Config::parse("run.sh", text).unwrap();
+        let patch = export(&config, "MINE", "b").unwrap();
+        assert_eq!(patch.apply(text).unwrap(), text.replace("set -e", "export MINE=b\nset -e"));
+        assert_eq!(
+            patch.diff,
+            "--- a/run.sh\n+++ b/run.sh\n@@ -1,5 +1,6 @@\n #!/bin/bash\n #SBATCH --mem=8G\n \n+export MINE=b\n set \
+             -e\n python a.py --batch_size 3\n"
+        );
+        assert_eq!(export(&Config::parse("run.sh", "MINE=c python a.py --x 1\n").unwrap(), "MINE", "b"), None);
+        assert_eq!(export(&Config::parse("command line", "python a.py --x 1").unwrap(), "MINE", "b"), None);
+    }
+
+    #[test]
+    fn a_fixed_update_takes_a_smaller_micro_batch_alone() {
+        check(
+            "mega.sh",
+            "python pretrain_gpt.py --micro-batch-size 64 --global-batch-size 256 --seq-length 8\n",
+            "python pretrain_gpt.py --micro-batch-size 4 --global-batch-size 256 --seq-length 8\n",
+        );
+        check(
+            "litgpt.yaml",
+            "train:\n  global_batch_size: 64\n  micro_batch_size: 16\n",
+            "train:\n  global_batch_size: 64\n  micro_batch_size: 4\n",
+        );
+        check(
+            "ds.json",
+            "{\"train_batch_size\": 128, \"train_micro_batch_size_per_gpu\": 64}",
+            "{\"train_batch_size\": 128, \"train_micro_batch_size_per_gpu\": 4}",
+        );
+        check(
+            "all.json",
+            "{\"global_batch_size\": 64, \"micro_batch_size\": 16, \"gradient_accumulation_steps\": 4}",
+            "{\"global_batch_size\": 64, \"micro_batch_size\": 4, \"gradient_accumulation_steps\": 16}",
+        );
+    }
+
+    #[test]
     fn where_nothing_is_updated_nothing_is_gathered() {
         check("eval_gpt2.py", "batch_size = 64\neval_only = True\n", "batch_size = 4\neval_only = True\n");
     }
@@ -447,6 +527,10 @@ mod tests {
         let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
         assert!(micro_batch(&facts, 4, 16).is_err());
         let text = "stages:\n  - {batch_size: 8, accum_steps: 1}\n  - {batch_size: 4, accum_steps: 2}\n";
+        let configs = [Config::parse("a.yaml", text).unwrap()];
+        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("several places"));
+        let text = "stages:\n  - {batch_size: 8, accum_steps: 1}\n  - {batch_size: 8, accum_steps: 2}\n";
         let configs = [Config::parse("a.yaml", text).unwrap()];
         let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
         assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("several places"));

@@ -87,6 +87,65 @@ fn accumulation_that_the_file_leaves_out_is_read_from_the_log() {
 }
 
 #[test]
+fn tokens_that_the_log_tells_must_agree() {
+    let log = NANOGPT.replace("gradient_accumulation_steps = 1\n", "").replace("will be: 65,536", "will be: 131,072");
+    let verdict = one(&log, &[("train.py", OPENWEBTEXT)]);
+    assert_eq!(verdict.advice[place(&verdict, Lever::MicroBatch)].patch, None);
+    let says = |words: &str| verdict.evidence.iter().any(|text| text.contains(words));
+    assert!(says("no patch for the batch: the log tells of 131072 tokens"), "{:?}", verdict.evidence);
+    let advice = &verdict.advice[place(&verdict, Lever::MicroBatch)];
+    assert!(advice.text.ends_with("twice whatever gradient accumulation is now"), "{}", advice.text);
+}
+
+#[test]
+fn a_fixed_update_in_numbers() {
+    let log = include_str!("golden/unet.log");
+    let verdict = one(log, &[("run.yaml", "train:\n  global_batch_size: 64\n  micro_batch_size: 16\n")]);
+    let advice = &verdict.advice[place(&verdict, Lever::MicroBatch)];
+    let micro: u64 = verdict.patch.unwrap().edits[0].value.parse().unwrap();
+    let pieces = format!("global_batch_size stays 64: {} such pieces", 64 / micro);
+    assert!(advice.text.contains(&pieces), "{}", advice.text);
+}
+
+#[test]
+fn every_framework_in_its_own_words() {
+    let tensorflow = "W tensorflow/core/common_runtime/bfc_allocator.cc:497] Allocator (GPU_0_bfc) ran out of memory \
+        trying to allocate 2.00GiB (rounded to 2147483648)requested by op gradients\n\
+        tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with \
+        shape[64,1024,8192] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc\n";
+    let jax = "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate \
+        17179869184 bytes.\n";
+    for (log, words) in [(tensorflow, "tf.recompute_grad"), (jax, "jax.checkpoint")] {
+        let told: String = one(log, &[]).advice.iter().map(|advice| format!("{}\n", advice.text)).collect();
+        assert!(told.contains(words), "{told}");
+        assert!(!["torch", "GradScaler", "save_on_cpu", "autocast"].iter().any(|word| told.contains(word)), "{told}");
+    }
+    let culprit = one(tensorflow, &[]).culprit.unwrap();
+    assert_eq!((&*culprit.shape, culprit.dtype.as_deref()), (&[64, 1024, 8192][..], Some("fp32")));
+    assert_eq!(culprit.bytes, Some(Bytes::from_gib(2)));
+}
+
+#[test]
+fn a_limit_of_the_process_is_one_of_the_reasons() {
+    let verdict = one("step 1\nMemoryError\n", &[]);
+    assert!(verdict.evidence[0].contains("ulimit -v"), "{:?}", verdict.evidence);
+    assert!(place(&verdict, Lever::RaiseLimit) > 0 && verdict.contributing.is_empty());
+    let verdict = one("+ ulimit -v 4000000\nstep 1\nMemoryError\n", &[]);
+    assert_eq!((&*verdict.contributing, verdict.limit_bytes), (&[Cause::Limit][..], Some(Bytes(4_096_000_000))));
+    assert_eq!(verdict.advice[0].lever, Lever::RaiseLimit);
+}
+
+#[test]
+fn pieces_are_mended_in_the_script_first() {
+    let log = "step 7 loss 2.1\nCUDA out of memory. Tried to allocate 3.00 GiB (GPU 0; 23.70 GiB total capacity; 14.90 \
+        GiB already allocated; 1.10 GiB free; 21.80 GiB reserved in total by PyTorch)\n";
+    let script = "python run.py --batch_size 32 \\\n  --gradient_accumulation_steps 2\n";
+    let patch = one(log, &[("run.sh", script)]).patch.unwrap();
+    let line = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n";
+    assert_eq!(patch.apply(script).unwrap(), format!("{line}{script}"));
+}
+
+#[test]
 fn no_patch_for_the_configuration_of_another_run() {
     let config = OPENWEBTEXT.replace("batch_size = 64", "batch_size = 4");
     let verdict = one(NANOGPT, &[("train.py", &config)]);

@@ -1,5 +1,6 @@
 //! Which levers a device has, by cause and phase, in order.
 
+use super::words::Framework;
 use super::{ALL, Keeps, List, NOT_MODEL};
 use crate::culprit::{FOREACH, WHOLE_FRAMES};
 use crate::facts::Key;
@@ -42,18 +43,25 @@ impl List<'_> {
         }
         if self.case.has(Cause::Fragmentation) {
             self.expandable();
-            self.push(
-                Lever::EmptyCache,
-                "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then \
-                 torch.cuda.empty_cache(); delete its outputs as soon as they are numbers",
-                None,
-                ALL,
-            );
+            self.empty_cache();
         }
         self.contributors();
         self.evaluate_less();
         self.compile_off();
         self.precision();
+    }
+
+    fn empty_cache(&mut self) {
+        if self.case.framework() != Framework::Torch {
+            return;
+        }
+        self.push(
+            Lever::EmptyCache,
+            "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then \
+             torch.cuda.empty_cache(); delete its outputs as soon as they are numbers",
+            None,
+            ALL,
+        );
     }
 
     pub(super) fn training(&mut self) {
@@ -81,6 +89,9 @@ impl List<'_> {
     }
 
     fn no_temporaries(&mut self) {
+        if self.case.framework() != Framework::Torch {
+            return;
+        }
         self.push(
             Lever::LeaveRoom,
             "Update without whole-model temporaries: fused=True (or foreach=False) for the optimizer",
@@ -93,9 +104,11 @@ impl List<'_> {
         self.contributors();
         self.push(
             Lever::LoadInPieces,
-            "Load weights to the host first (map_location='cpu', low_cpu_mem_usage), move them once, and delete the \
-             checkpoint \
-             before the optimizer is made",
+            format!(
+                "Load weights to the host first{}, move them once, and delete the checkpoint before the optimizer is \
+                 made",
+                self.case.framework().to_host()
+            ),
             None,
             ALL,
         );

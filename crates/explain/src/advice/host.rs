@@ -38,6 +38,9 @@ impl List<'_> {
             }
             Source::Allocator | Source::Heap if case.activity != Some(Activity::DataWorker) => {
                 let is_loading = case.activity == Some(Activity::Loading);
+                if case.facts.log.address_limit.is_some() {
+                    self.process_limit();
+                }
                 self.push(
                     Lever::LoadInPieces,
                     "Read data and weights in pieces or memory-mapped instead of whole (mmap=True, np.memmap, \
@@ -48,6 +51,7 @@ impl List<'_> {
                 if !is_loading {
                     self.micro_batch();
                 }
+                self.process_limit();
                 self.workers();
             }
             _ => self.workers(),
@@ -59,6 +63,13 @@ impl List<'_> {
             None,
             ALL,
         );
+    }
+
+    /// A limit that the process was started under refuses memory that the machine still has.
+    fn process_limit(&mut self) {
+        let text = "Look at the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d), \
+                    and raise one that is below what the machine has";
+        self.push(Lever::RaiseLimit, text, None, ALL);
     }
 
     pub(super) fn data_cache(&mut self) {

@@ -3,9 +3,11 @@
 use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Place, Source};
 
+use super::words::Framework;
 use super::{ALL, Case, List, NOT_NUMBERS};
 use crate::facts::{FP32, Facts, Key};
-use crate::patch::{Patch, add_after, micro_batch, single, switch};
+use crate::patch::{Patch, add_after, export, micro_batch, single, switch};
+use crate::settled::{FixedUpdate, Settled};
 use crate::traceback::Frame;
 use crate::verdict::{Cause, Lever};
 use lowtide_config::Syntax;
@@ -14,52 +16,82 @@ impl List<'_> {
     pub(super) fn micro_batch(&mut self) {
         let case = self.case;
         let facts = case.facts;
-        let Some((micro, accumulation, peak)) = case.plan() else {
-            if facts.batch() != Some(1) {
-                let text = "Compute the batch in smaller pieces: halve the batch size and double the steps of \
-                    gradient accumulation";
-                self.push(Lever::MicroBatch, text, None, ALL);
+        let batch = facts.batch();
+        let Some(((micro, peak), batch)) = case.plan().zip(batch) else {
+            match (facts.settled(Key::Batch), batch) {
+                (Settled::Plain { config, setting, .. }, Some(1)) => {
+                    let name = setting.path.join(".");
+                    self.no_patch(format!("{}: {name} is 1 already", config.name));
+                }
+                (Settled::Unclear(why), _) => self.no_patch(why),
+                _ => {}
+            }
+            if batch != Some(1) {
+                self.push(Lever::MicroBatch, TWICE_THE_STEPS, None, ALL);
             }
             return;
         };
-        let batch = facts.batch().unwrap_or(micro);
         let name = facts.find(Key::Batch).and_then(|(_, setting)| setting.name()).unwrap_or("batch size");
         let samples = if micro == 1 { "1 sample".to_owned() } else { format!("{micro} samples") };
         let is_evaluation_only = facts.is_on(Key::EvalOnly) == Some(true);
-        let mut text = match (is_evaluation_only, facts.whole_batch()) {
-            (true, _) => format!("Evaluate {samples} at once instead of {batch} ({name} {micro})"),
-            (false, Some((_, whole))) => format!(
+        let fixed = facts.fixed_update();
+        let gathers = !is_evaluation_only && fixed.is_none();
+        let accumulation = match facts.accumulation() {
+            Ok(steps) => steps.saturating_mul(batch / micro),
+            Err(_) if !gathers => 1,
+            Err(why) => {
+                self.no_patch(why);
+                self.push(Lever::MicroBatch, TWICE_THE_STEPS, None, ALL);
+                return;
+            }
+        };
+        let mut text = match (is_evaluation_only, fixed, facts.whole_batch()) {
+            (true, ..) => format!("Evaluate {samples} at once instead of {batch} ({name} {micro})"),
+            (false, Some(fixed), _) => {
+                fixed_text(&format!("{samples} at once instead of {batch}"), name, micro, &fixed)
+            }
+            (false, None, Some((_, whole))) => format!(
                 "Compute {samples} at once instead of {batch}, on one device: gradient_accumulation_steps \
                  {accumulation}, and train_batch_size stays {}",
                 whole.value
             ),
-            (false, None) => format!(
+            (false, None, None) => format!(
                 "Compute {samples} at once instead of {batch} and gather {accumulation} such pieces for each update \
                  ({name} {micro}, accumulation {accumulation})"
             ),
         };
+        let is_set = facts.settled(Key::Accumulation) != Settled::Absent
+            || facts.log.number(Key::Accumulation).is_some()
+            || facts.log.tokens_per_iteration.is_some();
+        if !is_set && gathers && facts.settled(Key::Batch) != Settled::Absent {
+            let usual = if facts.is_nanogpt() { " (nanoGPT's is 40)" } else { "" };
+            self.notes.push(format!(
+                "accumulation is set nowhere and was taken to be 1; if the script's own default is \
+                 another{usual}, multiply the new one by it"
+            ));
+        }
         match micro_batch(facts, micro, accumulation) {
             Ok(patch) => {
                 let is_command = patch.syntax == Syntax::Command;
-                if !is_command && facts.is_nanogpt() && !is_evaluation_only {
+                if !is_command && facts.is_nanogpt() && gathers {
                     text.push_str(&format!(
                         "; on the command line: --batch_size={micro} --gradient_accumulation_steps={accumulation}"
                     ));
                 }
-                let assumed = facts.number(Key::Accumulation).is_none() && facts.log.tokens_per_iteration.is_none();
-                if assumed && !is_evaluation_only {
-                    let usual = if facts.is_nanogpt() { " (nanoGPT's is 40)" } else { "" };
-                    self.notes.push(format!(
-                        "accumulation is set nowhere and was taken to be 1; if the script's own default is \
-                         another{usual}, multiply the new one by it"
-                    ));
-                }
-                self.offer(Some(patch));
+                self.offer(Some(Patch { is_confirmed: case.is_confirmed(), ..patch }));
             }
-            Err(why) if facts.find(Key::Batch).is_some() => self.notes.push(format!("no patch for the batch: {why}")),
+            Err(why) if facts.settled(Key::Batch) != Settled::Absent => self.no_patch(why),
             Err(_) => {}
         }
         self.push(Lever::MicroBatch, text, peak, ALL);
+    }
+
+    /// Says once why the batch has no patch.
+    fn no_patch(&mut self, why: impl std::fmt::Display) {
+        let note = format!("no patch for the batch: {why}");
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     pub(super) fn chunked_loss(&mut self) {
@@ -96,8 +128,10 @@ impl List<'_> {
         self.offer(patch);
         self.push(
             Lever::Recompute,
-            "Recompute activations in backward instead of keeping them (torch.utils.checkpoint around each block, \
-             gradient_checkpointing); about a third more time",
+            format!(
+                "Recompute activations in backward instead of keeping them{}; about a third more time",
+                case.framework().recompute()
+            ),
             peak,
             ALL,
         );
@@ -105,14 +139,16 @@ impl List<'_> {
 
     pub(super) fn expandable(&mut self) {
         let needed = self.case.needed();
-        let name = match self.case.oom.device_kind {
-            Some(DeviceKind::Hip) => "PYTORCH_HIP_ALLOC_CONF",
-            Some(DeviceKind::Npu) => "PYTORCH_NPU_ALLOC_CONF",
-            _ => "PYTORCH_CUDA_ALLOC_CONF",
+        let (name, value) = match (self.case.framework(), self.case.oom.device_kind) {
+            (Framework::Tensorflow | Framework::Jax, _) => ("TF_GPU_ALLOCATOR", "cuda_malloc_async"),
+            (_, Some(DeviceKind::Hip)) => ("PYTORCH_HIP_ALLOC_CONF", "expandable_segments:True"),
+            (_, Some(DeviceKind::Npu)) => ("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True"),
+            _ => ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
         };
+        self.offer(self.case.facts.configs.iter().rev().find_map(|config| export(config, name, value)));
         self.push(
             Lever::ExpandableSegments,
-            format!("Let reserved memory grow instead of lying in pieces: export {name}=expandable_segments:True"),
+            format!("Let reserved memory grow instead of lying in pieces: export {name}={value}"),
             needed,
             ALL,
         );
@@ -147,7 +183,11 @@ impl List<'_> {
         let limit = self.case.oom.limit.map_or(String::new(), |limit| format!(" (it is {limit})"));
         let text = match self.case.oom.place {
             Place::Device => {
-                format!("Raise the limit{limit}: set_per_process_memory_fraction, or the engine's own memory fraction")
+                let own = match self.case.framework() {
+                    Framework::Torch => "set_per_process_memory_fraction, or ",
+                    _ => "",
+                };
+                format!("Raise the limit{limit}: {own}the engine's own memory fraction")
             }
             Place::Host => format!(
                 "Ask for more memory{limit}: --mem for Slurm, resources.limits.memory for Kubernetes, --memory for \
@@ -158,26 +198,23 @@ impl List<'_> {
     }
 
     pub(super) fn outside(&mut self) {
+        let leave = self.case.framework().leave_room();
         let text = match self.case.oom.source {
             Source::Collectives => {
-                "Leave room for NCCL: call set_per_process_memory_fraction(0.9) early, and make its buffers smaller \
-                 (NCCL_BUFFSIZE, \
-                 fewer channels)"
+                format!("Leave room for NCCL: {leave}, and make its buffers smaller (NCCL_BUFFSIZE, fewer channels)")
             }
-            Source::Blas => {
-                "Leave room for cuBLAS: call set_per_process_memory_fraction(0.9) early; where memory is free, an \
-                 index out of \
-                 range shows itself this way too: run once with CUDA_LAUNCH_BLOCKING=1"
+            Source::Blas => format!(
+                "Leave room for cuBLAS: {leave}; where memory is free, an index out of range shows itself this way \
+                 too: run once with CUDA_LAUNCH_BLOCKING=1"
+            ),
+            Source::Dnn if self.case.framework() == Framework::Torch => {
+                format!("Leave room for cuDNN: {leave}, and turn torch.backends.cudnn.benchmark off")
             }
-            Source::Dnn => {
-                "Leave room for cuDNN: call set_per_process_memory_fraction(0.9) early, and turn \
-                 torch.backends.cudnn.benchmark off"
-            }
-            _ => {
+            Source::Dnn => format!("Leave room for cuDNN: {leave}"),
+            _ => format!(
                 "See who is on the device before the program starts (nvidia-smi), and leave room for what the \
-                 allocator does not count: \
-                  set_per_process_memory_fraction(0.9)"
-            }
+                 allocator does not count: {leave}"
+            ),
         };
         self.push(Lever::LeaveRoom, text, None, ALL);
         if self.case.oom.source == Source::Runtime {
@@ -289,16 +326,12 @@ impl List<'_> {
         if is_set && facts.dtype().is_some_and(|dtype| dtype != FP32) && !no_bf16 {
             return;
         }
-        let kind = if no_bf16 {
-            "fp16 with a GradScaler (the card has no bf16)"
-        } else {
-            "bf16 (fp16 with a GradScaler where the card has no bf16)"
-        };
+        let kind = self.case.framework().precision(no_bf16);
         let patch = precision_patch(facts, no_bf16);
         self.offer(patch);
         self.push(
             Lever::Precision,
-            format!("Compute in {kind} under torch.autocast: about half the memory of activations"),
+            format!("Compute in {kind}: about half the memory of activations"),
             None,
             NOT_NUMBERS,
         );
@@ -315,13 +348,27 @@ impl List<'_> {
         let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
         self.push(
             Lever::Spill,
-            format!(
-                "Keep the optimizer's moments{size} in the machine's memory, or saved activations (save_on_cpu); slower"
-            ),
+            format!("Keep the optimizer's moments{size} in the machine's memory{}; slower", case.framework().spill()),
             peak,
             ALL,
         );
     }
+}
+
+/// Without the numbers, where they are not known.
+const TWICE_THE_STEPS: &str = "Compute the batch in smaller pieces: half the batch, and twice whatever gradient \
+    accumulation is now";
+
+/// A smaller micro-batch where the update is set as a whole.
+fn fixed_text(pieces: &str, name: &str, micro: u64, fixed: &FixedUpdate<'_>) -> String {
+    let stays = match fixed.samples {
+        Some(samples) if samples.is_multiple_of(micro) => {
+            format!("{samples}: {} such pieces for each update, over all devices", samples / micro)
+        }
+        Some(samples) => samples.to_string(),
+        None => "as it is".to_owned(),
+    };
+    format!("Compute {pieces} ({name} {micro}); {} stays {stays}", fixed.name)
 }
 
 /// Half precision in the words of whoever reads the setting; the type of a stored model is left alone.

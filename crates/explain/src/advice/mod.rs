@@ -4,6 +4,7 @@ mod device;
 mod host;
 mod levers;
 mod plan;
+mod words;
 
 use lowtide_core::Bytes;
 use lowtide_oom::{Oom, Place};

@@ -49,14 +49,8 @@ impl Case<'_> {
             ));
         }
         let sequence = self.facts.sequence()?;
-        let tokens = self.frames.iter().rev().find_map(|frame| {
-            let (shape, _) = allocation(&frame.code)?;
-            let is_logits = shape.len() >= 2 && shape.last().copied() == self.facts.vocabulary();
-            is_logits
-                .then(|| shape[..shape.len() - 1].iter().fold(1_u64, |product, size| product.saturating_mul(*size)))
-        });
         let expected = batch.saturating_mul(sequence);
-        tokens.filter(|tokens| *tokens != expected).map(|tokens| {
+        self.tokens_in_stack().filter(|tokens| *tokens != expected).map(|tokens| {
             format!(
                 "{}: {batch} x {sequence} are {expected} tokens, but the log is of a run with {tokens} at once: no \
                  patch for a \
@@ -66,8 +60,28 @@ impl Case<'_> {
         })
     }
 
+    /// Tokens computed at once, by the shape of the logits that compiled code in the stack asks for.
+    fn tokens_in_stack(&self) -> Option<u64> {
+        self.frames.iter().rev().find_map(|frame| {
+            let (shape, _) = allocation(&frame.code)?;
+            let is_logits = shape.len() >= 2 && shape.last().copied() == self.facts.vocabulary();
+            is_logits
+                .then(|| shape[..shape.len() - 1].iter().fold(1_u64, |product, size| product.saturating_mul(*size)))
+        })
+    }
+
+    /// Whether the log itself shows the batch that the configuration has.
+    pub(super) fn is_confirmed(&self) -> bool {
+        let Some(batch) = self.facts.settled(Key::Batch).number() else { return false };
+        let by_stack = || {
+            let tokens = self.tokens_in_stack()?;
+            Some(tokens == batch.checked_mul(self.facts.sequence()?)?)
+        };
+        self.facts.log.number(Key::Batch) == Some(batch) || by_stack() == Some(true)
+    }
+
     /// The largest micro-batch that divides the batch and is expected to fit, with its peak.
-    pub(super) fn plan(&self) -> Option<(u64, u64, Option<Bytes>)> {
+    pub(super) fn plan(&self) -> Option<(u64, Option<Bytes>)> {
         let batch = self.facts.batch().filter(|batch| *batch > 1)?;
         let fixed =
             self.model.map(|model| model.fixed()).or_else(|| Some(self.facts.log.parameters?.saturating_mul(16)));
@@ -93,7 +107,6 @@ impl Case<'_> {
                 _ => break,
             }
         }
-        let (micro, peak) = chosen?;
-        Some((micro, self.facts.accumulation().checked_mul(batch / micro)?, peak))
+        chosen
     }
 }

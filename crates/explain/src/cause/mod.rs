@@ -99,11 +99,12 @@ fn decide(figures: &Figures, oom: &Oom) -> Judgement {
     };
     let idle = figures.idle.unwrap_or_default();
     let within = free.saturating_add(idle);
+    let were = if free == Bytes(1) { "was" } else { "were" };
     let stated = match figures.idle {
         Some(idle) => {
-            format!("asked for {tried}; {free} were free and {idle} reserved but not handed out, {within} together")
+            format!("asked for {tried}; {free} {were} free and {idle} reserved but not handed out, {within} together")
         }
-        None => format!("asked for {tried}; {free} were free"),
+        None => format!("asked for {tried}; {free} {were} free"),
     };
     if tried <= within {
         return fitting(figures, free, idle, stated);
@@ -333,7 +334,8 @@ fn outside(oom: &Oom) -> Judgement {
         judgement.contributing.push(Cause::OtherProcess);
     }
     if let (Some(tried), Some(free)) = (oom.requested, oom.free) {
-        judgement.evidence.push(format!("asked for {tried}; {free} were free"));
+        let were = if free == Bytes(1) { "was" } else { "were" };
+        judgement.evidence.push(format!("asked for {tried}; {free} {were} free"));
     }
     judgement
 }
@@ -348,7 +350,10 @@ fn host(event: &Event) -> Judgement {
         Source::DataWorker => "a data worker was killed, as the kernel does when memory runs out",
         Source::SharedMemory => "shared memory between processes (/dev/shm) is full",
         Source::ExitStatus => "a process was killed (signal 9); the kernel's killer is one of the reasons for that",
-        Source::Allocator | Source::Heap => "the system refused memory to the process",
+        Source::Allocator | Source::Heap => {
+            "the system refused memory to the process: the machine had too little left, or a limit of the process \
+             itself (ulimit -v, RLIMIT_AS) stood in the way"
+        }
         Source::Runtime => "the stack ends where memory of the machine is pinned, and the driver refused it",
         _ => "memory of the machine ran out",
     };

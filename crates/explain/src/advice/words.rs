@@ -1,0 +1,94 @@
+//! What the same lever is called in each framework.
+
+use lowtide_oom::Engine;
+
+use super::Case;
+
+/// Whose words advice is given in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framework {
+    Torch,
+    Tensorflow,
+    Jax,
+    /// One whose words are not known here.
+    Other,
+}
+
+impl Case<'_> {
+    pub(super) fn framework(&self) -> Framework {
+        let is_torch = || self.frames.iter().any(|frame| frame.file.contains("torch"));
+        match self.oom.engine {
+            Engine::Tensorflow => Framework::Tensorflow,
+            // PyTorch has a way to XLA too.
+            Engine::Xla if !is_torch() => Framework::Jax,
+            Engine::Candle
+            | Engine::Burn
+            | Engine::Wgpu
+            | Engine::Mlx
+            | Engine::Paddle
+            | Engine::Mxnet
+            | Engine::Mindspore
+            | Engine::Oneflow
+            | Engine::Julia => Framework::Other,
+            _ => Framework::Torch,
+        }
+    }
+}
+
+impl Framework {
+    /// How activations are recomputed.
+    pub(super) const fn recompute(self) -> &'static str {
+        match self {
+            Self::Torch => " (torch.utils.checkpoint around each block, gradient_checkpointing)",
+            Self::Tensorflow => " (tf.recompute_grad around each block)",
+            Self::Jax => " (jax.checkpoint, also called jax.remat, around each block)",
+            Self::Other => " (checkpointing of each block)",
+        }
+    }
+
+    /// How to compute in half precision.
+    pub(super) const fn precision(self, no_bf16: bool) -> &'static str {
+        match (self, no_bf16) {
+            (Self::Torch, true) => "fp16 with a GradScaler (the card has no bf16) under torch.autocast",
+            (Self::Torch, false) => "bf16 (fp16 with a GradScaler where the card has no bf16) under torch.autocast",
+            (Self::Tensorflow, true) => "fp16: tf.keras.mixed_precision.set_global_policy('mixed_float16')",
+            (Self::Tensorflow, false) => {
+                "bf16: tf.keras.mixed_precision.set_global_policy('mixed_bfloat16'), or 'mixed_float16' where the \
+                 card has no bf16"
+            }
+            (Self::Jax | Self::Other, true) => "fp16 with a scaled loss, by a policy of mixed precision",
+            (Self::Jax, false) => {
+                "bf16 (jnp.bfloat16 for activations, or a policy of mixed precision; fp16 with a scaled loss where \
+                 the card has no bf16)"
+            }
+            (Self::Other, false) => "bf16 (fp16 with a scaled loss where the card has no bf16)",
+        }
+    }
+
+    /// How saved activations go to the machine's memory, where there is a call for it.
+    pub(super) const fn spill(self) -> &'static str {
+        match self {
+            Self::Torch => ", or saved activations (save_on_cpu)",
+            Self::Jax => ", or saved activations (a jax.checkpoint policy that offloads)",
+            Self::Tensorflow | Self::Other => "",
+        }
+    }
+
+    /// How a process leaves room on the device for others and for libraries.
+    pub(super) const fn leave_room(self) -> &'static str {
+        match self {
+            Self::Torch => "call set_per_process_memory_fraction(0.9) early",
+            Self::Tensorflow => "set memory growth, or a memory limit by set_logical_device_configuration",
+            Self::Jax => "set XLA_PYTHON_CLIENT_MEM_FRACTION below 0.75",
+            Self::Other => "give the engine's allocator less than the whole device",
+        }
+    }
+
+    /// How weights are loaded to the host first.
+    pub(super) const fn to_host(self) -> &'static str {
+        match self {
+            Self::Torch => " (map_location='cpu', low_cpu_mem_usage)",
+            _ => "",
+        }
+    }
+}
