@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use lowtide_core::Bytes;
 use lowtide_explain::{
     Account, Advice, Config, ConfigError, Context, Culprit, Explained, NotMemory, Patch, Place, Reader, Syntax, Verdict,
 };
+use lowtide_keep::quoted;
 
 use crate::output::{Failure, Side, aligned, print, printable, report};
 
@@ -102,14 +104,19 @@ fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
 }
 
 /// Why a command ran out of memory, in a few lines, from its log; nothing where the log does not tell.
-pub(crate) fn in_short(log: &Path, command: &str) -> Vec<String> {
+pub(crate) fn in_short(log: &Path, command: &[String]) -> Vec<String> {
+    // It adorns what is told of a run; a fault of ours in it must not end the run.
+    std::panic::catch_unwind(|| short(log, &quoted(command))).unwrap_or_default()
+}
+
+fn short(log: &Path, command: &str) -> Vec<String> {
     let configs = Config::parse_as(Syntax::Command, COMMAND_LINE, command).into_iter().collect();
     let Ok(reader) = read(log) else { return Vec::new() };
     let explained = reader.finish(&Context { configs });
     let Some(verdict) = explained.verdicts.first() else { return Vec::new() };
     let mut lines = vec![format!("cause: {}", cause(verdict))];
     lines.extend(verdict.culprit.as_ref().map(|culprit| format!("culprit: {}", named(culprit))));
-    lines.push(format!("more: lowtide explain {}", log.display()));
+    lines.push(format!("more: lowtide explain {}", quoted(&[log])));
     lines.iter().map(|line| printable(line)).collect()
 }
 
@@ -133,11 +140,12 @@ fn read_config(path: &Path) -> Result<Config, Failure> {
     let failure = |problem: String, hint: Option<&str>| {
         Failure::bad_input(format!("{}: {problem}", path.display()), hint.map(str::to_owned))
     };
-    let size = fs::metadata(path).map_err(|error| failure(error.to_string(), None))?.len();
-    if size > LARGEST_CONFIG {
-        return Err(failure(format!("{} are too many for a configuration", Bytes(size)), None));
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| failure(error.to_string(), None))?;
+    file.take(LARGEST_CONFIG + 1).read_to_end(&mut bytes).map_err(|error| failure(error.to_string(), None))?;
+    if bytes.len() as u64 > LARGEST_CONFIG {
+        return Err(failure(format!("more than {} are too many for a configuration", Bytes(LARGEST_CONFIG)), None));
     }
-    let bytes = fs::read(path).map_err(|error| failure(error.to_string(), None))?;
     let text = String::from_utf8(bytes).map_err(|_| {
         failure("this is not text".to_owned(), Some("give the configuration of the run, not a checkpoint"))
     })?;
@@ -257,7 +265,10 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let beside = path.with_file_name(format!(".{name}.{}.lowtide", std::process::id()));
     let written = (|| {
         let mut file = File::options().write(true).create_new(true).open(&beside)?;
-        file.set_permissions(fs::metadata(&path)?.permissions())?;
+        let old = fs::metadata(&path)?;
+        // Who may not give files away keeps this one.
+        let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
+        file.set_permissions(old.permissions())?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&beside, &path)

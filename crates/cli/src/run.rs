@@ -321,7 +321,7 @@ fn meaning(start: &Start) -> Option<String> {
             let step = start.step.map_or(String::new(), |step| format!(" (last step told: {step})"));
             let cause = start.cause.as_deref().unwrap_or("");
             let mut text = format!("out of memory after {:.1} s{step}: {cause}", start.seconds);
-            for line in explain::in_short(Path::new(&start.log), &start.command.join(" ")) {
+            for line in explain::in_short(Path::new(&start.log), &start.command) {
                 text.push_str(&format!("\n  {line}"));
             }
             Some(text)
@@ -387,7 +387,7 @@ fn whole(story: &Story) -> String {
         Ending::TooManyRestarts => "--max-restarts allows more",
         // What stood in its way may be what the start before left there.
         Ending::Failed if story.restarts > 0 && !last_ran_out(story) => {
-            "the start before got further: look whether something it left behind is in the way, or a word that a rung adds"
+            "look whether something that the start before left behind is in the way, or a word that a rung adds"
         }
         Ending::Finished | Ending::Interrupted | Ending::Failed => return text,
     };
@@ -443,6 +443,9 @@ fn seconds(time: Duration) -> String {
 }
 
 /// `10s`, `2m`, `1h`, `500ms`; a bare number is seconds.
+/// No process needs longer to end.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -453,7 +456,8 @@ fn duration(text: &str) -> Result<Duration, String> {
         other => return Err(format!("{other} is none of ms, s, m, h")),
     };
     let number: f64 = digits.trim().parse().map_err(|_| "not a time such as 10s".to_owned())?;
-    Duration::try_from_secs_f64(number * unit).map_err(|_| "not a time such as 10s".to_owned())
+    let time = Duration::try_from_secs_f64(number * unit).map_err(|_| "not a time such as 10s".to_owned())?;
+    if time > LONGEST { Err("more than a week".to_owned()) } else { Ok(time) }
 }
 
 fn small_file(path: &Path) -> Option<String> {

@@ -201,7 +201,10 @@ fn after_word(line: &str, word: &str) -> Option<u64> {
     line.match_indices(word).find_map(|(at, _)| {
         let apart = line[..at].chars().next_back().is_none_or(|before| !before.is_alphanumeric() && before != '_');
         let rest = line[at + word.len()..].trim_start_matches([' ', ':', '=', '[', '#', '"', '\'', '\t']);
-        if !apart || rest.len() == line.len() - at - word.len() {
+        // `STEP 4242.0` is Slurm's name for a job.
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let is_fraction = matches!(rest.as_bytes().get(digits..), Some([b'.', b'0'..=b'9', ..]));
+        if !apart || is_fraction || rest.len() == line.len() - at - word.len() {
             return None;
         }
         leading_number(rest)

@@ -30,6 +30,8 @@ pub struct Options {
 
 /// The exit code for memory that ran out and no rung that helped.
 pub const OUT_OF_MEMORY: u8 = 3;
+/// As a shell has it for Ctrl-C.
+const INTERRUPTED: u8 = 130;
 const KERNEL_LOG: &str = "dev/kmsg";
 const STORY: &str = "summary.json";
 
@@ -92,6 +94,9 @@ fn start_on(
     let bounds = Bounds { rungs: plan.rungs().len(), restarts: options.max_restarts, resumes: plan.resumes() };
     let mut rung = 0;
     loop {
+        if supervisor.is_told_to_end() {
+            return Ok(Ending::Interrupted);
+        }
         let checkpoint = if starts.is_empty() { None } else { plan.checkpoint(begun) };
         let launch = plan.launch(rung, &options.folder, checkpoint.as_deref())?;
         let batch = plan.rungs().get(rung).copied();
@@ -210,9 +215,12 @@ fn start(launch: &Launch, log: &Path, ran: Ran, evidence: Option<Evidence>) -> S
 fn story(plan: &Plan, options: &Options, ending: Ending, starts: Vec<Start>, time: Duration) -> Story {
     let exit_code = match ending {
         Ending::NoRungs | Ending::LastRung | Ending::TooManyRestarts | Ending::BatchChanged => OUT_OF_MEMORY,
-        Ending::Finished | Ending::Interrupted | Ending::Failed => {
-            starts.last().map_or(1, |start| start.end.exit_code())
-        }
+        Ending::Finished | Ending::Interrupted | Ending::Failed => match starts.last() {
+            // Told to end between two starts.
+            Some(last) if ending == Ending::Interrupted && last.outcome == Outcome::OutOfMemory => INTERRUPTED,
+            Some(last) => last.end.exit_code(),
+            None => INTERRUPTED,
+        },
     };
     Story {
         schema: SCHEMA,

@@ -129,7 +129,13 @@ fn named(text: &str) -> Result<Template, KeepError> {
             let detail = format!("{word} is no NAME=value");
             Err(KeepError::Template { template: text.to_owned(), detail })
         }
-        None => Ok(template),
+        None => match template.doubled() {
+            Some(key) => {
+                let detail = format!("{key} is there twice");
+                Err(KeepError::Template { template: text.to_owned(), detail })
+            }
+            None => Ok(template),
+        },
     }
 }
 

@@ -102,6 +102,16 @@ impl Supervisor {
         Ok(Self { events, sender, signals: handle, grace })
     }
 
+    /// Whether somebody wants an end, while no command is running.
+    pub(crate) fn is_told_to_end(&self) -> bool {
+        let ends = |event: Event| match event {
+            Event::InterruptKey => true,
+            Event::Signal(signal) => matches!(signal, SIGINT | SIGTERM | SIGHUP | SIGQUIT),
+            _ => false,
+        };
+        self.events.try_iter().any(ends)
+    }
+
     /// Starts a command and stays with it until no process of it is left.
     pub(crate) fn run(
         &mut self,

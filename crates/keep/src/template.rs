@@ -123,6 +123,12 @@ impl Template {
         named.collect()
     }
 
+    /// The first name that an earlier setting has too.
+    pub(crate) fn doubled(&self) -> Option<String> {
+        let names: Vec<String> = self.named(Values::default()).into_iter().map(|(name, _)| name).collect();
+        names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name.clone())
+    }
+
     /// The first word that is no `NAME=value`.
     pub(crate) fn not_named(&self) -> Option<&str> {
         self.settings.iter().find_map(|setting| match setting {
@@ -307,6 +313,12 @@ mod tests {
         let expected: Vec<OsString> = vec!["t".into(), "--resume".into(), name.into(), "--again".into()];
         assert_eq!(template.applied(&words("t --again --resume x"), values)[3], name);
         assert_eq!(template.applied(&words("t"), values), expected);
+    }
+
+    #[test]
+    fn a_name_that_is_there_twice() {
+        assert_eq!(Template::read("a={micro} a={accum}").unwrap().doubled().as_deref(), Some("a"));
+        assert_eq!(Template::read("a={micro} b={accum}").unwrap().doubled(), None);
     }
 
     #[test]
