@@ -64,7 +64,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long)]
     write: bool,
 
-    /// Write the patch even where the configuration was changed after the log ended, and may have it already.
+    /// Write the patch even where the patch of this log was written into the configuration before.
     #[arg(long, requires = "write")]
     force: bool,
 
@@ -218,27 +218,30 @@ fn write_patch(args: &ExplainArgs, verdict: &Verdict) -> Result<String, Failure>
     if is_read_only {
         return Err(failure("the file is read-only".to_owned()));
     }
-    if !patch.is_confirmed && !args.force && may_have_it(path, &args.log) {
-        let text = format!("{}: it may have the patch already: {}", path.display(), why_it_may(&args.log));
-        let hint = "nothing was written; if it is still as the run had it, add --force";
+    let mark = mark(verdict);
+    if !args.force && bears(path, &mark) {
+        let text = format!("{}: the patch of this log was written into it before", path.display());
+        let hint = "nothing was written; run with the file as it is, or add --force";
         return Err(Failure::bad_input(text, Some(hint.to_owned())));
     }
     let now = fs::read_to_string(path).map_err(|error| failure(error.to_string()))?;
     let text = patch.apply(&now).map_err(|error| failure(error.to_string()))?;
-    replace_file(path, &text).map_err(|error| failure(error.to_string()))?;
+    replace_file(path, &text, &mark).map_err(|error| failure(error.to_string()))?;
     Ok(patch.file.clone())
 }
 
-/// Whether a file may have changed since the run; standard input does not tell when that was.
-fn may_have_it(file: &Path, log: &Path) -> bool {
-    log == Path::new("-") || is_younger(file, log)
+/// The attribute of a file that says whose patch was written into it last. Editors that write a file anew leave it out.
+const MARK: &str = "user.lowtide.patch";
+
+/// What tells an event of a log from others.
+fn mark(verdict: &Verdict) -> String {
+    format!("{}:{}", verdict.line, verdict.message.chars().take(200).collect::<String>())
 }
 
-fn why_it_may(log: &Path) -> &'static str {
-    match log == Path::new("-") {
-        true => "standard input does not tell when the log ended",
-        false => "it was changed after the log ended",
-    }
+/// Whether the patch of an event was written into a file; not where its file system keeps no attributes.
+fn bears(path: &Path, mark: &str) -> bool {
+    let mut kept = vec![0; mark.len() + 1];
+    rustix::fs::getxattr(path, MARK, &mut kept).is_ok_and(|length| &kept[..length] == mark.as_bytes())
 }
 
 /// Why there is nothing to write.
@@ -259,7 +262,7 @@ fn no_patch(args: &ExplainArgs, verdict: &Verdict) -> Failure {
 }
 
 /// Writes beside the file and renames, so that the file is the old one or the new one; a link stays a link.
-fn replace_file(path: &Path, text: &str) -> io::Result<()> {
+fn replace_file(path: &Path, text: &str, mark: &str) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let beside = path.with_file_name(format!(".{name}.{}.lowtide", std::process::id()));
@@ -270,6 +273,8 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
         let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
         file.set_permissions(old.permissions())?;
         file.write_all(text.as_bytes())?;
+        // Where attributes are not kept, a second patch is only warned of.
+        let _ = rustix::fs::fsetxattr(&file, MARK, mark.as_bytes(), rustix::fs::XattrFlags::empty());
         file.sync_all()?;
         fs::rename(&beside, &path)
     })();

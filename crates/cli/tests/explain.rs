@@ -154,21 +154,30 @@ const BARE: &str = "step 9 loss 2.1\nCUDA out of memory. Tried to allocate 3.00 
 fn a_patch_is_not_written_twice() {
     let text = "batch_size: 12\ngradient_accumulation_steps: 2\n";
     let place = Place::new(&[("train.log", BARE.as_bytes()), ("run.yaml", text.as_bytes())]);
-    let log = fs::File::options().write(true).open(place.path("train.log")).unwrap();
-    log.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).unwrap();
     let words = ["train.log", "--config", "run.yaml"];
-    assert_snapshot!(place.writes_nothing(&words), @r"
-    error: run.yaml: it may have the patch already: it was changed after the log ended
-    hint: nothing was written; if it is still as the run had it, add --force
-    ");
-    assert_eq!(place.text("run.yaml"), text);
+    let patched = "batch_size: 6\ngradient_accumulation_steps: 4\n";
     let ran = place.run_with(&["-", "--config", "run.yaml", "--write"], BARE.as_bytes());
-    assert_eq!(ran.code, Some(2));
-    assert!(ran.stderr.contains("standard input does not tell"), "{}", ran.stderr);
-    assert_eq!(place.text("run.yaml"), text);
-    let ran = place.run(&[&words[..], &["--write", "--force"]].concat());
-    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
-    assert_eq!(place.text("run.yaml"), "batch_size: 6\ngradient_accumulation_steps: 4\n");
+    assert_eq!((ran.code, &*ran.stderr, &*place.text("run.yaml")), (Some(0), "", patched));
+    if !keeps_attributes(&place.path("run.yaml")) {
+        eprintln!("files have no attributes here: a second patch is not noticed");
+        return;
+    }
+    assert_snapshot!(place.writes_nothing(&words), @r"
+    error: run.yaml: the patch of this log was written into it before
+    hint: nothing was written; run with the file as it is, or add --force
+    ");
+    assert_eq!(place.text("run.yaml"), patched);
+    // Another event, another patch.
+    fs::write(place.path("next.log"), BARE.replace("3.00 GiB", "2.50 GiB")).unwrap();
+    assert_eq!(place.run(&["next.log", "--config", "run.yaml", "--write"]).code, Some(0));
+    assert_eq!(place.text("run.yaml"), "batch_size: 3\ngradient_accumulation_steps: 8\n");
+    assert_eq!(place.run(&["next.log", "--config", "run.yaml", "--write", "--force"]).code, Some(0));
+    assert_eq!(place.text("run.yaml"), "batch_size: 1\ngradient_accumulation_steps: 24\n");
+}
+
+fn keeps_attributes(path: &std::path::Path) -> bool {
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(path, "user.lowtide.test", b"1", flags).is_ok()
 }
 
 #[test]

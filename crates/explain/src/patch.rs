@@ -24,9 +24,6 @@ pub struct Patch {
     pub diff: String,
     /// The single changes, first to last.
     pub edits: Vec<Edit>,
-    /// Whether the log itself shows the value that is replaced, so that the patch cannot be there already.
-    #[serde(skip)]
-    pub is_confirmed: bool,
     #[serde(skip)]
     pub(crate) original: String,
 }
@@ -65,7 +62,7 @@ impl Patch {
         }
         let diff = diff(&config.name, &config.text, &edits);
         let (file, original) = (config.name.clone(), config.text.clone());
-        Some(Self { file, syntax: config.syntax, diff, edits, is_confirmed: false, original })
+        Some(Self { file, syntax: config.syntax, diff, edits, original })
     }
 
     /// The text after the change.

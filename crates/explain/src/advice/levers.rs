@@ -78,7 +78,7 @@ impl List<'_> {
                         "; on the command line: --batch_size={micro} --gradient_accumulation_steps={accumulation}"
                     ));
                 }
-                self.offer(Some(Patch { is_confirmed: case.is_confirmed(), ..patch }));
+                self.offer(Some(patch));
             }
             Err(why) if facts.settled(Key::Batch) != Settled::Absent => self.no_patch(why),
             Err(_) => {}

@@ -70,16 +70,6 @@ impl Case<'_> {
         })
     }
 
-    /// Whether the log itself shows the batch that the configuration has.
-    pub(super) fn is_confirmed(&self) -> bool {
-        let Some(batch) = self.facts.settled(Key::Batch).number() else { return false };
-        let by_stack = || {
-            let tokens = self.tokens_in_stack()?;
-            Some(tokens == batch.checked_mul(self.facts.sequence()?)?)
-        };
-        self.facts.log.number(Key::Batch) == Some(batch) || by_stack() == Some(true)
-    }
-
     /// The largest micro-batch that divides the batch and is expected to fit, with its peak.
     pub(super) fn plan(&self) -> Option<(u64, Option<Bytes>)> {
         let batch = self.facts.batch().filter(|batch| *batch > 1)?;
