@@ -10,9 +10,10 @@
 //! [`Told`]. It knows no LibTorch and nothing of what the command computes.
 //!
 //! **Where to start reading.** `keep.rs` is the loop. What it decides is pure: `ending.rs` (was it memory?),
-//! `decision.rs` (what next?), `plan.rs`, `recipe.rs`, `template.rs`, `preset.rs`, `python.rs`, `launcher.rs`,
-//! `cause.rs`. What touches the system is in `supervise.rs` (one start), `attend.rs` (signals, patience, what is left),
-//! `passing.rs` (output), `terminal.rs`, `checkpoint.rs`, `memory.rs` and `kernel_log.rs`.
+//! `decision.rs` (what next?), `plan.rs` (but for its look for a checkpoint), `recipe.rs`, `template.rs`, `preset.rs`,
+//! `python.rs`, `launcher.rs`, `cause.rs`. What touches the system is in `supervise.rs` (one start), `attend.rs`
+//! (signals, patience, what is left), `passing.rs` (output), `terminal.rs`, `checkpoint.rs`, `memory.rs` and
+//! `kernel_log.rs`.
 
 mod attend;
 mod batch;

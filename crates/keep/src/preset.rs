@@ -32,9 +32,6 @@ pub struct Surroundings<'a> {
 }
 
 impl Preset {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::NanoGpt, Self::HuggingFace, Self::Lightning];
-
     /// The name that people type.
     #[must_use]
     pub const fn name(self) -> &'static str {
