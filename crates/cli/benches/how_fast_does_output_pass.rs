@@ -21,7 +21,7 @@ fn main() {
         let mut alone = Command::new("sh");
         let alone = rate(alone.args(["-c", script]));
         let mut through = Command::new(env!("CARGO_BIN_EXE_lowtide"));
-        through.args(["run", "-q", "--out"]).arg(folder.path()).args(["--", "sh", "-c", script]);
+        through.args(["run", "-q", "--out"]).arg(folder.path().join(name)).args(["--", "sh", "-c", script]);
         let through = rate(&mut through);
         let verdict = if through >= GOAL { "met" } else { "missed" };
         println!(
@@ -31,11 +31,11 @@ fn main() {
             through / alone,
             GOAL / 1e6,
         );
-        std::fs::remove_file(folder.path().join("start-1.log")).expect("a log was written");
+        std::fs::remove_dir_all(folder.path().join(name)).expect("a log was written");
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_lowtide"));
     let begun = Instant::now();
-    let status = command.args(["run", "-q", "--out"]).arg(folder.path()).args(["--", "true"]).status();
+    let status = command.args(["run", "-q", "--out"]).arg(folder.path().join("nothing")).args(["--", "true"]).status();
     assert!(status.is_ok_and(|status| status.success()));
     println!("a command that does nothing: {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
 }

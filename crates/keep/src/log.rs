@@ -9,6 +9,9 @@ use crate::tail::{Stream, Tail};
 /// A line that is longer than this is not held back to be written whole.
 const LONGEST_LINE: usize = 64 << 10;
 
+/// Trainers tell of their batch before they train; beyond this much of output it is not looked for.
+const BEGINNING: u64 = 4 << 20;
+
 /// Takes what passes, from all streams of a command, in the order in which it came.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -39,7 +42,9 @@ impl Log {
             self.file = None;
         }
         self.tail.take(stream, bytes);
-        self.told_batch = self.told_batch.take().or_else(|| ToldBatch::find(bytes));
+        if self.told_batch.is_none() && self.bytes <= BEGINNING {
+            self.told_batch = ToldBatch::find(bytes);
+        }
     }
 
     /// Notes that nothing of a stream waits to be read.
