@@ -55,7 +55,9 @@ fn a_shell_stops_it_and_lets_it_go_on_in_the_background() {
     let steps = "bash-=$LOWTIDE run -q -- python3 -u script.py\n,one=^Z,Stopped=touch go; bg\n,\
                  two=touch end; stty -a\n,icanon=fg; echo code $?; exit\n,name?=ada\n";
     let ran = typed(&place, steps, &["/bin/bash", "--norc", "--noprofile", "-i"]);
-    assert!(ran.out.contains("three ada\r\n") && ran.out.contains("code 0\r\n"), "{ran:?}");
+    // Two carriage returns, where it is answered before our terminal has taken the keys back.
+    let answered = ran.out.replace("\r\r\n", "\r\n").contains("three ada\r\n");
+    assert!(answered && ran.out.contains("code 0\r\n"), "{ran:?}");
     assert!(!ran.out.contains("-icanon"), "{ran:?}");
     assert_eq!(place.story("runs/script-1")["ending"], "finished");
 }
