@@ -42,7 +42,7 @@ test: build ## run all tests
 	fi
 	@$(cargo) test --release --workspace --doc
 	@if [ -n "$$LOWTIDE_TORCH_PYTHON" ]; then \
-		$(cargo) test --release -p lowtide-cli --test run -- --ignored --test-threads 2 torch::; \
+		$(cargo) test --release -p lowtide-cli --test it -- --ignored --test-threads 2 run::torch::; \
 	else \
 		echo 'not tested: `lowtide run` with PyTorch itself (LOWTIDE_TORCH_PYTHON names no Python)'; \
 	fi

@@ -6,7 +6,7 @@
 //!
 //! Run with `make bench BENCH=what_does_an_error_cost`.
 
-#[path = "../tests/model/mod.rs"]
+#[path = "../tests/it/model.rs"]
 mod model;
 mod turns;
 

@@ -7,7 +7,7 @@
 //! Run with `make bench BENCH=what_does_recompute_cost`.
 
 mod goal;
-#[path = "../tests/model/mod.rs"]
+#[path = "../tests/it/model.rs"]
 mod model;
 mod turns;
 

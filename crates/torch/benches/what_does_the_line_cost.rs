@@ -6,7 +6,7 @@
 //! Run with `make bench BENCH=what_does_the_line_cost`.
 
 mod goal;
-#[path = "../tests/model/mod.rs"]
+#[path = "../tests/it/model.rs"]
 mod model;
 mod turns;
 

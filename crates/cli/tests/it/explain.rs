@@ -1,0 +1,321 @@
+//! `lowtide explain` as a person meets it.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use insta::assert_snapshot;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const NANOGPT: &str = include_str!("../../../explain/tests/golden/nanogpt.log");
+const OPENWEBTEXT: &str = include_str!("../../../explain/tests/golden/train_openwebtext.py");
+const FRAMES: &str = include_str!("../../../explain/tests/golden/frames.log");
+
+/// A folder that a person stands in.
+struct Place(TempDir);
+
+struct Ran {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Place {
+    fn new(files: &[(&str, &[u8])]) -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        files.iter().for_each(|(name, bytes)| fs::write(place.path(name), bytes).unwrap());
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn run_with(&self, words: &[&str], input: &[u8]) -> Ran {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lowtide"));
+        command.current_dir(self.0.path()).arg("explain").args(words);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // A command that ends early does not read to the end.
+        let _ = stdin.write_all(input);
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        self.run_with(words, b"")
+    }
+
+    #[track_caller]
+    fn refuses(&self, words: &[&str]) -> String {
+        let ran = self.run(words);
+        assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{}", ran.stderr);
+        ran.stderr
+    }
+
+    /// Explains as ever, and says why nothing was written.
+    #[track_caller]
+    fn writes_nothing(&self, words: &[&str]) -> String {
+        let told = self.run(words).stdout;
+        let ran = self.run(&[words, &["--write"]].concat());
+        assert_eq!((ran.code, &*ran.stdout), (Some(2), &*told), "{}", ran.stderr);
+        ran.stderr
+    }
+}
+
+#[test]
+fn the_whole_story() {
+    let place = Place::new(&[("train.log", FRAMES.as_bytes())]);
+    let ran = place.run(&["train.log"]);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    assert_snapshot!(ran.stdout, @r"
+    memory ran out at line 15 of train.log: device 0, in evaluation, after step 1000, at 2025-10-24 19:41:00
+
+    cause     the step needs more memory than there is (95 % sure)
+              also: much is reserved and idle, in pieces
+    evidence  asked for 15.82 GiB; 6.17 GiB were free and 3.95 GiB reserved but not handed out, 10.12
+              GiB together: 5.70 GiB too few
+              36.79 GiB in use and 15.82 GiB more are 52.61 GiB, of 47.40 GiB on the device
+              it happened in evaluation: the log says `[val]` shortly before
+    culprit   whole frames, 2048 x 1080 x 1920 in fp32 = 15.82 GiB
+              the size asked for is 2048 fp32 values (frames x channels) for each of 1920 x 1080 pixels
+    advice    1. Evaluate on crops as training does, or cut whole frames into overlapping tiles and put
+                 the outputs together: the figures of the whole frame in the memory of one tile
+                 [same effective batch, model and numbers]
+              2. Evaluate fewer samples at once, and turn outputs into plain numbers before the next
+                 batch
+                 [same effective batch, model and numbers]
+              3. Give cached memory back before an evaluation and every few batches of it: gc.collect(),
+                 then torch.cuda.empty_cache(); delete its outputs as soon as they are numbers
+                 [same effective batch, model and numbers]
+              4. Compute in bf16 (fp16 with a GradScaler where the card has no bf16) under
+                 torch.autocast: about half the memory of activations
+                 [changes numbers]
+              5. Let reserved memory grow instead of lying in pieces: export
+                 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (not enough alone)
+                 [expected peak 52.61 GiB; same effective batch, model and numbers]
+              6. Evaluate fewer batches, or more rarely; this saves time, the peak stays
+                 [same effective batch, model and numbers]
+              7. A smaller model, last of all
+                 [changes model, numbers]
+    ");
+}
+
+#[test]
+fn a_patch_is_shown_and_written_only_when_told() {
+    let place = Place::new(&[("train.log", NANOGPT.as_bytes()), ("train_owt.py", OPENWEBTEXT.as_bytes())]);
+    let words = ["train.log", "--config", "train_owt.py"];
+    let ran = place.run(&words);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.stdout.contains("-batch_size = 64\n+batch_size = 4\n"), "{}", ran.stdout);
+    assert_eq!(place.text("train_owt.py"), OPENWEBTEXT);
+
+    let ran = place.run(&["train.log", "--config", "train_owt.py", "--write"]);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    let patched = place.text("train_owt.py");
+    assert!(
+        patched.contains("batch_size = 4\n") && patched.contains("gradient_accumulation_steps = 16\n"),
+        "{patched}"
+    );
+    assert_eq!(fs::read_dir(place.0.path()).unwrap().count(), 2);
+
+    // The configuration is no longer the one of the log.
+    let told = place.writes_nothing(&["train.log", "--config", "train_owt.py"]);
+    assert!(told.contains("another run"), "{told}");
+    assert_eq!(place.text("train_owt.py"), patched);
+}
+
+#[test]
+fn a_file_changed_after_the_log_may_have_the_patch() {
+    let place = Place::new(&[("train.log", NANOGPT.as_bytes()), ("config.py", OPENWEBTEXT.as_bytes())]);
+    let says = |ran: &Ran| ran.stdout.contains("it may have the patch already");
+    assert!(!says(&place.run(&["train.log", "--config", "config.py"])));
+    let log = fs::File::options().write(true).open(place.path("train.log")).unwrap();
+    log.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).unwrap();
+    assert!(says(&place.run(&["train.log", "--config", "config.py"])));
+}
+
+/// Nothing in this log tells the batch.
+const BARE: &str = "step 9 loss 2.1\nCUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of \
+                    23.65 GiB of which 1.20 GiB is free. Of the allocated memory 21.60 GiB is allocated by PyTorch, \
+                    and 411.00 MiB is reserved by PyTorch but unallocated.\n";
+
+#[test]
+fn a_patch_is_not_written_twice() {
+    let text = "batch_size: 12\ngradient_accumulation_steps: 2\n";
+    let place = Place::new(&[("train.log", BARE.as_bytes()), ("run.yaml", text.as_bytes())]);
+    let words = ["train.log", "--config", "run.yaml"];
+    let patched = "batch_size: 6\ngradient_accumulation_steps: 4\n";
+    let ran = place.run_with(&["-", "--config", "run.yaml", "--write"], BARE.as_bytes());
+    assert_eq!((ran.code, &*ran.stderr, &*place.text("run.yaml")), (Some(0), "", patched));
+    if !keeps_attributes(&place.path("run.yaml")) {
+        eprintln!("files have no attributes here: a second patch is not noticed");
+        return;
+    }
+    assert_snapshot!(place.writes_nothing(&words), @r"
+    error: run.yaml: the patch of this log was written into it before
+    hint: nothing was written; run with the file as it is, or add --force
+    ");
+    assert_eq!(place.text("run.yaml"), patched);
+    // Another event, another patch.
+    fs::write(place.path("next.log"), BARE.replace("3.00 GiB", "2.50 GiB")).unwrap();
+    assert_eq!(place.run(&["next.log", "--config", "run.yaml", "--write"]).code, Some(0));
+    assert_eq!(place.text("run.yaml"), "batch_size: 3\ngradient_accumulation_steps: 8\n");
+    assert_eq!(place.run(&["next.log", "--config", "run.yaml", "--write", "--force"]).code, Some(0));
+    assert_eq!(place.text("run.yaml"), "batch_size: 1\ngradient_accumulation_steps: 24\n");
+}
+
+fn keeps_attributes(path: &std::path::Path) -> bool {
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(path, "user.lowtide.test", b"1", flags).is_ok()
+}
+
+#[test]
+fn why_there_is_no_patch() {
+    let place = Place::new(&[
+        ("train.log", BARE.as_bytes()),
+        ("one.yaml", b"batch_size: 1\ngradient_accumulation_steps: 8\n"),
+        ("power.py", b"batch_size = 2**5\ngradient_accumulation_steps = 8\n"),
+        ("float.json", b"{\"batch_size\": 32.0, \"gradient_accumulation_steps\": 1}"),
+        ("auto.json", b"{\"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": \"auto\"}"),
+        ("steps.py", b"batch_size = 12\ngrad_accum_steps = 480 // batch_size\n"),
+    ]);
+    let told: Vec<String> = ["one.yaml", "power.py", "float.json", "auto.json", "steps.py"]
+        .iter()
+        .map(|name| place.writes_nothing(&["train.log", "--config", name]))
+        .map(|told| told.lines().next().unwrap_or_default().to_owned())
+        .collect();
+    assert_snapshot!(told.join("\n"), @r"
+    error: no patch for the batch: one.yaml: batch_size is 1 already
+    error: no patch for the batch: power.py, line 1: batch_size is `2**5`, no plain whole number
+    error: no patch for the batch: float.json, line 1: batch_size is `32.0`, no plain whole number
+    error: no patch for the batch: auto.json, line 1: train_micro_batch_size_per_gpu is `auto`, no plain whole number
+    error: no patch for the batch: steps.py, line 2: grad_accum_steps is `480 // batch_size`, no plain whole number
+    ");
+    let ran = place.run(&["train.log", "--config", "steps.py"]);
+    assert!(ran.stdout.contains("twice whatever"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_printed_patch_applies_to_the_byte() {
+    let text = "train:\r\n  x: 1\t# t\r\n  batch_size: 12\t# b\r\n  accum_steps: 2\r\n";
+    let place = Place::new(&[("train.log", BARE.as_bytes()), ("run.yaml", text.as_bytes())]);
+    let ran = place.run(&["train.log", "--config", "run.yaml"]);
+    assert_eq!(
+        ran.stdout.split_once("patch of ").unwrap().1,
+        "run.yaml, for advice 1 (--write writes it)\n--- a/run.yaml\n+++ b/run.yaml\n@@ -1,4 +1,4 @@\n train:\r\n   \
+         x: 1\t# t\r\n-  batch_size: 12\t# b\r\n+  batch_size: 6\t# b\r\n-  accum_steps: 2\r\n+  accum_steps: \
+         4\r\n"
+    );
+}
+
+#[test]
+fn a_packed_log_is_named() {
+    let place = Place::new(&[
+        ("a.gz", b"\x1f\x8b\x08\0"),
+        ("a.zst", b"\x28\xb5\x2f\xfd\0"),
+        ("a.xz", b"\xfd7zXZ\0\0"),
+        ("a.bz2", b"BZh91AY&SY"),
+        ("a.zip", b"PK\x03\x04\0"),
+        ("text", b"BZh is a text\n"),
+    ]);
+    for (name, reads) in
+        [("a.gz", "zcat"), ("a.zst", "zstdcat"), ("a.xz", "xzcat"), ("a.bz2", "bzcat"), ("a.zip", "unzip")]
+    {
+        let told = place.refuses(&[name]);
+        assert!(told.contains("compressed") && told.contains(&format!("hint: {reads}")), "{told}");
+    }
+    assert_eq!(place.run(&["text"]).code, Some(1));
+}
+
+#[test]
+fn a_command_line_is_a_configuration_too() {
+    let place = Place::new(&[("train.log", NANOGPT.as_bytes())]);
+    let ran = place.run(&["train.log", "--command", "python train.py config/a.py --batch_size=64"]);
+    assert!(
+        ran.stdout.contains("+python train.py config/a.py --batch_size=4 --gradient_accumulation_steps=16"),
+        "{}",
+        ran.stdout
+    );
+    let told = place.writes_nothing(&["train.log", "--command", "python train.py --batch_size=64"]);
+    assert!(told.contains("command line"), "{told}");
+}
+
+#[test]
+fn json_is_a_list_last_event_first() {
+    let log = format!("{NANOGPT}\n{}\n{FRAMES}", "step 7 loss 1.0\n".repeat(5000));
+    let place = Place::new(&[]);
+    let ran = place.run_with(&["-", "--json"], log.as_bytes());
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    let list: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let tried: Vec<u64> = list.as_array().unwrap().iter().map(|event| event["tried_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(tried, [16_986_595_656, 6_592_774_799]);
+    assert_eq!(list[0]["contributing"][0], "fragmentation");
+}
+
+#[test]
+fn a_log_without_any() {
+    let calm = "step 1 loss 2\nstep 2 loss 1\n";
+    let rubbish: Vec<u8> = (0..200_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let place = Place::new(&[("calm.log", calm.as_bytes()), ("rubbish.bin", &rubbish), ("empty.log", b"")]);
+    for name in ["calm.log", "rubbish.bin", "empty.log"] {
+        let ran = place.run(&[name]);
+        assert_eq!((ran.code, &*ran.stderr), (Some(1), ""), "{name}");
+        assert_eq!(ran.stdout, format!("no out-of-memory error in {name}\n"));
+        let ran = place.run(&[name, "--json"]);
+        assert_eq!((ran.code, &*ran.stdout), (Some(1), "[]\n"), "{name}");
+    }
+    let ran = place.run_with(&["-"], b"x\nCUDA out of memory. Tried to allocate more than 1EB memory\n");
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stdout.contains("line 2: ") && ran.stdout.contains("a corrupted size"), "{}", ran.stdout);
+}
+
+#[test]
+fn bad_input() {
+    let place = Place::new(&[
+        ("train.log", NANOGPT.as_bytes()),
+        ("broken.yaml", b"a: [1\nb: 2\n"),
+        ("broken.json", b"{\"a\": \n"),
+        ("weights.py", &[0xff, 0xfe, 0x00]),
+        ("empty.yaml", b"\n"),
+        ("kept.py", OPENWEBTEXT.as_bytes()),
+    ]);
+    assert_snapshot!(place.refuses(&["nowhere.log"]), @"error: nowhere.log: No such file or directory (os error 2)");
+    assert_snapshot!(place.refuses(&["train.log", "--config", "nowhere.py"]), @"error: nowhere.py: No such file or directory (os error 2)");
+    assert_snapshot!(place.refuses(&["train.log", "--config", "broken.yaml"]), @r"
+    error: broken.yaml, line 2: this is not YAML: illegal placement of ':' indicator
+    hint: it is read by its ending: .py, .yaml, .json or .sh
+    ");
+    assert_snapshot!(place.refuses(&["train.log", "--config", "broken.json"]), @r"
+    error: broken.json, line 2: this is not JSON: it ends too early
+    hint: it is read by its ending: .py, .yaml, .json or .sh
+    ");
+    assert_snapshot!(place.refuses(&["train.log", "--config", "weights.py"]), @r"
+    error: weights.py: this is not text
+    hint: give the configuration of the run, not a checkpoint
+    ");
+    assert_snapshot!(place.refuses(&["train.log", "--config", "empty.yaml"]), @r"
+    error: empty.yaml: no settings found in it
+    hint: it is read by its ending: .py, .yaml, .json or .sh
+    ");
+    let mut permissions = fs::metadata(place.path("kept.py")).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(place.path("kept.py"), permissions).unwrap();
+    assert_snapshot!(place.writes_nothing(&["train.log", "--config", "kept.py"]), @r"
+    error: kept.py: the file is read-only
+    hint: nothing was written
+    ");
+    assert_eq!(place.text("kept.py"), OPENWEBTEXT);
+    assert_snapshot!(place.writes_nothing(&["train.log"]), @r"
+    error: there is no patch to write: no configuration was given
+    hint: give the configuration of this run with --config
+    ");
+}

@@ -1,0 +1,10 @@
+//! The commands of `lowtide` that need no LibTorch, as people meet them. Those that need it are tested beside the engine.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod data;
+mod doctor;
+mod explain;
+mod help;
+mod run;
+mod watching;

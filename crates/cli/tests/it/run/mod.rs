@@ -1,0 +1,10 @@
+//! `lowtide run` with real commands.
+
+mod control_group;
+mod kit;
+mod output;
+mod refusals;
+mod rungs;
+mod signals;
+mod terminal;
+mod torch;

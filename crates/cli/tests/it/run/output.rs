@@ -1,0 +1,131 @@
+//! Output, exit codes and the log.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use serde_json::json;
+
+use super::kit::{Place, Ran};
+
+#[test]
+fn streams_stay_two_and_the_exit_code_passes() {
+    let place = Place::new();
+    let ran = place.run(&["--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert_eq!((ran.code, ran.out.as_str(), ran.own_err()), (Some(7), "out\n", vec!["err"]));
+    let mut log: Vec<String> = place.text("runs/sh-1/start-1.log").lines().map(str::to_owned).collect();
+    log.sort();
+    assert_eq!(log, ["err", "out"]);
+    let story = place.story("runs/sh-1");
+    assert_eq!((&story["ending"], &story["exit_code"], &story["restarts"]), (&json!("failed"), &json!(7), &json!(0)));
+}
+
+#[test]
+fn the_command_reads_our_input_and_says_what_it_said_alone() {
+    let place = Place::with("in.txt", "a line\n");
+    let mut command = place.command(&["-q", "--", "cat"]);
+    let output = command.stdin(std::fs::File::open(place.path("in.txt")).unwrap()).output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice(), output.stderr.as_slice()),
+        (Some(0), &b"a line\n"[..], &b""[..])
+    );
+}
+
+#[test]
+fn the_allocator_is_set_unless_the_user_did() {
+    let place = Place::new();
+    let words = ["-q", "--", "sh", "-c", "echo $PYTORCH_CUDA_ALLOC_CONF"];
+    assert_eq!(place.run(&words).out, "expandable_segments:True\n");
+    let mut command = place.command(&words);
+    let output = command.env("PYTORCH_ALLOC_CONF", "backend:native").output().unwrap();
+    assert_eq!(output.stdout, b"\n");
+}
+
+#[test]
+fn a_full_disk_costs_the_log_and_nothing_else() {
+    let place = Place::new();
+    // No file may be larger than a block, which those who ignore the signal for it see as an error.
+    let limited = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let command = place.command(&["--out", "out", "--", "sh", "-c", "seq 2000; exit 7"]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", limited, "sh"]).arg(command.get_program()).args(command.get_args()).current_dir(place.path(""));
+    let ran = Ran::of(shell.output().unwrap());
+    assert_eq!((ran.code, ran.out.lines().count()), (Some(7), 2000), "{}", ran.err);
+    let full = "File too large (os error 27)";
+    assert!(ran.err.contains(&format!("lowtide: out/start-1.log is not whole: {full}\n")), "{}", ran.err);
+    let lost = format!("lowtide: the story of this run is not kept: out/summary.json: {full}\n");
+    assert!(ran.err.contains(&lost), "{}", ran.err);
+}
+
+#[test]
+fn the_story_as_json_costs_no_exit_code() {
+    let place = Place::new();
+    let ran = place.run(&["-q", "--json", "-", "--", "sh", "-c", "echo said; exit 7"]);
+    let (said, story) = ran.out.split_once('\n').unwrap();
+    let story: serde_json::Value = serde_json::from_str(story).unwrap();
+    assert_eq!((ran.code, said, &story["exit_code"]), (Some(7), "said", &json!(7)));
+    // The folder goes away while the command runs.
+    std::fs::create_dir(place.path("told")).unwrap();
+    let ran = place.run(&["-q", "--json", "told/story.json", "--", "sh", "-c", "rm -r told; exit 7"]);
+    let lost = "lowtide: the story is not written: told/story.json: No such file or directory (os error 2)\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(7), lost));
+}
+
+#[test]
+fn words_about_memory_are_no_kill() {
+    let place = Place::new();
+    let ran = place.run(&["-q", "--", "sh", "-c", "echo Out of memory, giving up; exit 1"]);
+    let told = "lowtide: `Out of memory, giving up` alone does not show that memory ran out: not started again\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), told));
+}
+
+#[test]
+fn many_at_once_have_a_folder_each() {
+    let place = Place::new();
+    let start = |number: i32| {
+        let script = format!("sleep 0.2; echo {number}");
+        place.command(&["-q", "--", "sh", "-c", &script]).stdout(Stdio::null()).spawn().unwrap()
+    };
+    let children: Vec<_> = (1..=4).map(start).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let mut logs: Vec<String> = (1..=4).map(|number| place.text(&format!("runs/sh-{number}/start-1.log"))).collect();
+    logs.sort();
+    assert_eq!(logs, ["1\n", "2\n", "3\n", "4\n"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_command() {
+    let place = Place::new();
+    let mut child = place.command(&["-q", "--", "yes"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut some = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    // The pipe is closed here: `yes` ends by SIGPIPE.
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
+}
+
+#[test]
+fn a_gigabyte_passes_in_flat_memory() {
+    let place = Place::new();
+    // The peak of lowtide itself, told by its child when all has passed but what pipes hold.
+    let script = "head -c 1000000000 /dev/zero; grep VmHWM /proc/$PPID/status >&2";
+    let mut command = place.command(&["-q", "--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    let mut passed = 0;
+    loop {
+        match out.read(&mut buffer).unwrap() {
+            0 => break,
+            size => passed += size,
+        }
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), passed), (Some(0), 1_000_000_000));
+    let log = place.path("runs/sh-1/start-1.log");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(log.metadata().unwrap().len(), 1_000_000_000 + told.len() as u64);
+    let peak: u64 = told.split_whitespace().nth(1).unwrap().parse().unwrap();
+    // The library of a card's driver takes some tens of megabytes where there is one.
+    assert!(peak < 100 << 10, "lowtide took {peak} kB");
+}

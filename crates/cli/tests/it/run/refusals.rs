@@ -1,0 +1,202 @@
+//! Commands that cannot be run, and words that cannot be understood.
+
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use super::kit::Place;
+
+#[test]
+fn a_command_that_is_not_there_or_cannot_be_run() {
+    let place = Place::with("plain", "no program\n");
+    let ran = place.run(&["-q", "--", "no-such-command"]);
+    assert_eq!(ran.code, Some(127));
+    assert_snapshot!(ran.err, @r"
+    error: no-such-command: no such command
+    hint: the command stands after `--`, as it would be typed without lowtide
+    ");
+    let ran = place.run(&["-q", "--", "./plain"]);
+    assert_eq!(ran.code, Some(126));
+    assert_snapshot!(ran.err, @r"
+    error: ./plain cannot be run: Permission denied (os error 13)
+    hint: `chmod +x` it, or name the program that runs it: `-- python3 train.py`
+    ");
+    assert!(!place.path("runs/plain-1").exists());
+    let ran = place.run(&["-q", "--", "CUDA_VISIBLE_DEVICES=0", "python3", "train.py"]);
+    assert_eq!(ran.code, Some(127));
+    assert_snapshot!(ran.err, @r"
+    error: CUDA_VISIBLE_DEVICES=0: no such command
+    hint: set a variable before lowtide, or with env: `-- env NAME=value python3 train.py`
+    ");
+}
+
+#[test]
+fn words_that_make_no_sense() {
+    let place = Place::new();
+    let told = |words: &[&str]| {
+        let ran = place.run(words);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{}", ran.err);
+        ran.err
+    };
+    assert_snapshot!(told(&["--rung", "--bs={micro}", "--", "true"]), @r"
+    error: template `--bs={micro}`: {accum} is missing, without which the effective batch would change
+    hint: for example: --rung '--batch_size={micro} --gradient_accumulation_steps={accum}'
+    ");
+    assert_snapshot!(told(&["--rung", "--bs={micro} --a={accum}", "--", "true"]), @r"
+    error: the batch of this command is not known: --bs is not set
+    hint: say it with --batch N, and --accum M where gradients are accumulated
+    ");
+    assert_snapshot!(told(&["--rung", "--bs={micro} --a={accum}", "--", "train", "--bs=auto"]), @r"
+    error: the batch of this command is not known: --bs is `auto`, which is no number
+    hint: say it with --batch N, and --accum M where gradients are accumulated
+    ");
+    assert_snapshot!(told(&["--rung", "--bs={micro} --a={accum}", "--batch", "32", "--", "train", "--bs", "16"]), @r"
+    error: --batch says 32, and --bs is 16
+    hint: leave our option out: what the command has is found by the template
+    ");
+    std::fs::write(place.path("c.yaml"), "bs: 4\n").unwrap();
+    let config =
+        |file: &str| told(&["--config", file, "--rung-config", "bs={micro} a={accum}", "--", "train", "c.yaml"]);
+    assert_snapshot!(config("c.toml"), @r"
+    error: c.toml: neither .py nor .yaml nor .json
+    hint: --config takes a file that can be read here, .py, .yaml or .json; for others, --rung changes flags and --rung-env variables
+    ");
+    assert_snapshot!(config("none.yaml"), @r"
+    error: none.yaml: cannot be read
+    hint: --config takes a file that can be read here, .py, .yaml or .json; for others, --rung changes flags and --rung-env variables
+    ");
+    assert_snapshot!(config("c.yaml"), @r"
+    error: c.yaml: has no a
+    hint: name keys as they stand in the file: --rung-config 'batch_size={micro}'
+    ");
+    let other = ["--config", "c.yaml", "--rung-config", "bs={micro} a={accum}", "--", "train"];
+    assert_snapshot!(told(&other), @r"
+    error: c.yaml: the command line does not name this file
+    hint: the command gets a copy in its place: name the file after `--` too, as the command takes it
+    ");
+    assert_snapshot!(told(&["--resume-with", "--r {checkpoint}", "--checkpoint-glob", "[", "--", "true"]), @r"
+    error: --checkpoint-glob `[`: Pattern syntax error near position 0: invalid range pattern
+    hint: for example: --checkpoint-glob 'out/*.pt'; * and ? stand for letters
+    ");
+    assert_snapshot!(told(&["--json", "none/story.json", "--", "true"]), @r"
+    error: none/story.json: No such file or directory (os error 2)
+    hint: --json names a file that can be written, or `-` for standard output
+    ");
+    let script = ["--", "bash", "-c", "python train.py"];
+    assert_snapshot!(told(&[&["--batch", "4", "--rung", "--bs={micro} --a={accum}"], &script[..]].concat()), @r#"
+    error: `bash -c` does not give its script what stands after it: python train.py
+    hint: put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take "$@"; or use --rung-env
+    "#);
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn a_folder_that_cannot_be_had() {
+    let place = Place::with("runs", "a file\n");
+    let ran = place.run(&["-q", "--", "true"]);
+    assert_eq!(ran.code, Some(2));
+    assert_snapshot!(ran.err, @r"
+    error: runs: File exists (os error 17)
+    hint: --out names another folder for logs
+    ");
+}
+
+#[test]
+fn the_logs_of_another_run_are_kept() {
+    let place = Place::new();
+    let run = |words: &str| place.run(&["--out", "mine", "--", "echo", words]);
+    assert_eq!(run("first").code, Some(0));
+    let ran = run("second");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
+    assert_snapshot!(ran.err, @r"
+    error: mine/start-1.log: another run wrote it
+    hint: --out names another folder for logs
+    ");
+    assert_eq!(place.text("mine/start-1.log"), "first\n");
+}
+
+#[test]
+fn what_gives_no_rungs_is_told() {
+    let place = Place::with("train.py", "batch_size = 12\ngradient_accumulation_steps = 5\n# configurator.py\n");
+    std::fs::write(place.path("shared.py"), "batch_size = 40 // world\n").unwrap();
+    let told = |words: &[&str]| place.run(words).err.lines().next().unwrap_or_default().to_owned();
+    assert_snapshot!(told(&["--", "python3", "train.py", "shared.py"]), @r"
+    lowtide: no rungs (nanogpt): batch_size is `40 // world` in shared.py, which is no number: --batch and --accum say it, --rung-config changes it in a file
+    ");
+    assert_snapshot!(told(&["--preset", "nanogpt", "--", "python3", "train.py", "shared.py"]), @r"
+    error: the batch of this command is not known: batch_size is `40 // world` in shared.py, which is no number
+    ");
+    assert_snapshot!(told(&["--batch", "4", "--", "true"]), @r"
+    lowtide: no rungs: --batch is given, and nothing says how the command takes another: --rung, --rung-env or --rung-config
+    ");
+}
+
+#[test]
+fn what_would_be_done() {
+    let place = Place::with("train.py", "batch_size = 12\ngradient_accumulation_steps = 5 * 8\n# configurator.py\n");
+    let ran = place.run(&["--dry-run", "--", "torchrun", "--nproc_per_node=8", "train.py"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert_snapshot!(ran.out, @r"
+    micro-batch x accumulation 12 x 40 (nanogpt), in a group of 8, 3 lower rungs down to 1 x 480
+    with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+      torchrun --nproc_per_node=8 train.py   # 12 x 40
+      torchrun --nproc_per_node=8 train.py --batch_size=6 --gradient_accumulation_steps=80   # 6 x 80
+      torchrun --nproc_per_node=8 train.py --batch_size=3 --gradient_accumulation_steps=160   # 3 x 160
+      torchrun --nproc_per_node=8 train.py --batch_size=1 --gradient_accumulation_steps=480   # 1 x 480
+    at most 8 restarts; logs in runs/train-N/
+    ");
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn what_would_be_done_with_a_file_and_a_checkpoint() {
+    let place = Place::with("fit.yaml", "bs: 8\nacc: 1\n");
+    let resume = ["--resume-with", "--from {checkpoint}", "--checkpoint-glob", "out/*.pt"];
+    let rung = ["--config", "fit.yaml", "--rung-config", "bs={micro} acc={accum}", "--max-restarts", "1"];
+    let words = ["--dry-run", "--json", "plan.json", "--", "python", "fit.py", "fit.yaml"];
+    let ran = place.run(&[&resume[..], &rung, &words].concat());
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert_snapshot!(ran.out, @r"
+    micro-batch x accumulation 8 x 1, 3 lower rungs down to 1 x 8
+    with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+      python fit.py fit.yaml   # 8 x 1
+      python fit.py runs/fit-N/rung-1.yaml   # 4 x 2
+        runs/fit-N/rung-1.yaml is fit.yaml with bs=4 acc=2
+    a restart adds --from {checkpoint} where this run wrote a whole out/*.pt
+    at most 1 restart, which leaves out the last 2 rungs (--max-restarts); logs in runs/fit-N/
+    ");
+    let plan: Value = serde_json::from_str(&place.text("plan.json")).unwrap();
+    assert_eq!((&plan["effective_batch"], &plan["max_restarts"]), (&json!(8), &json!(1)));
+    assert_eq!(plan["resume"], json!({"with": "--from {checkpoint}", "checkpoints": "out/*.pt"}));
+    assert_eq!(plan["starts"][1]["command"], json!(["python", "fit.py", "runs/fit-N/rung-1.yaml"]));
+    assert_eq!(plan["starts"][1]["config_copy"]["changes"], json!(["bs=4", "acc=2"]));
+
+    let ran = place.run(&["--dry-run", "--", "true"]);
+    assert_snapshot!(ran.out, @r"
+    no rungs: if memory runs out the command is not started again; --rung says how it would need less
+    with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+      true
+    it is not started again; logs in runs/true-N/
+    ");
+}
+
+#[test]
+fn what_another_run_wrote_is_left_alone() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("mine")).unwrap();
+    std::fs::write(place.path("mine/summary.json"), "{}").unwrap();
+    let ran = place.run(&["--out", "mine", "--", "true"]);
+    assert_eq!((ran.code, place.text("mine/summary.json").as_str()), (Some(2), "{}"), "{}", ran.err);
+}
+
+/// A command that is gone when it is to be started again: what it said the first time stays.
+#[test]
+fn the_log_of_a_start_outlives_a_restart_that_cannot_be() {
+    let place = Place::with("train.sh", "#!/bin/sh\nmv train.sh gone.sh\necho 'MemoryError' >&2\nexit 1\n");
+    let made = std::process::Command::new("chmod").arg("+x").arg(place.path("train.sh")).status().unwrap();
+    assert!(made.success());
+    let rung = ["--rung", "--bs={micro} --accum={accum}"];
+    let ran = place.run(&[&rung[..], &["--", "./train.sh", "--bs=4"]].concat());
+    assert_eq!(ran.code, Some(127), "{}", ran.err);
+    assert_eq!(place.text("runs/train-1/start-1.log"), "MemoryError\n");
+    assert_eq!(place.story("runs/train-1")["starts"].as_array().unwrap().len(), 1);
+}

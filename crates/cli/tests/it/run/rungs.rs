@@ -1,0 +1,245 @@
+//! Commands that run out of memory, and what is done about it.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use serde_json::json;
+
+use super::kit::Place;
+
+/// Trains nothing, but takes memory as training does: so much for every sample of a micro-batch, within a limit of
+/// its own.
+const TRAIN: &str = r#"
+import resource, sys
+settings = dict(word.lstrip("-").split("=") for word in sys.argv[1:])
+micro, accum = int(settings["bs"]), int(settings.get("accum", 1))
+limit = int(settings.get("limit", 700)) << 20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+samples = 0
+for step in range(3):
+    print("step", step, flush=True)
+    for piece in range(accum):
+        activations = bytearray(micro * (32 << 20))
+        samples += micro
+print("samples", samples, flush=True)
+"#;
+const RUNG: [&str; 2] = ["--rung", "--bs={micro} --accum={accum}"];
+
+fn train(place: &Place, options: &[&str], words: &[&str]) -> super::kit::Ran {
+    place.run(&[&RUNG, options, &["--", "python3", "train.py"], words].concat())
+}
+
+#[test]
+fn it_finishes_on_a_lower_rung_with_the_same_effective_batch() {
+    let place = Place::with("train.py", TRAIN);
+    let ran = train(&place, &[], &["--bs=32"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    // 3 steps of 32 samples, whatever the pieces.
+    assert!(ran.out.ends_with("samples 96\n"), "{}", ran.out);
+    let story = place.story("runs/train-1");
+    assert_eq!((&story["ending"], &story["effective_batch"]), (&json!("finished"), &json!(32)));
+    let starts = story["starts"].as_array().unwrap();
+    let outcomes: Vec<_> = starts.iter().map(|start| start["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["out_of_memory", "out_of_memory", "finished"]);
+    assert_eq!(starts[2]["batch"], json!({"micro": 8, "accum": 4}));
+    assert_eq!(starts[0]["line"], "MemoryError");
+    assert!(place.text("runs/train-1/start-3.log").ends_with("samples 96\n"));
+    assert!(ran.err.contains("finished after 2 restarts, effective batch 32 throughout"), "{}", ran.err);
+}
+
+/// Ends as PyTorch does on a small card, whose words have figures.
+const ON_A_CARD: &str = r#"
+import sys
+sys.exit("""torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.14 GiB. GPU 0 has a total capacity of 11.69 GiB \
+of which 2.68 GiB is free. Including non-PyTorch memory, this process has 9.01 GiB memory in use. Of the allocated memory \
+8.56 GiB is allocated by PyTorch, and 224.90 MiB is reserved by PyTorch but unallocated.""")
+"#;
+
+#[test]
+fn it_says_why_memory_ran_out_and_where_more_is_said() {
+    let place = Place::with("train.py", ON_A_CARD);
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.err);
+    assert!(ran.err.contains("cause: the step needs more memory than there is ("), "{}", ran.err);
+    assert!(ran.err.contains("more: lowtide explain runs/train-1/start-1.log"), "{}", ran.err);
+}
+
+#[test]
+fn the_environment_and_a_configuration_can_be_rungs_too() {
+    let script = "import os, sys\nmicro = int(os.environ.get('BS', 4))\nprint(micro, os.environ.get('ACC', 1))\n\
+                  if micro > 2: raise MemoryError\n";
+    let place = Place::with("env.py", script);
+    let ran = place.run(&["--rung-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "python3", "env.py"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "4 1\n2 2\n"));
+    assert!(ran.err.contains("accumulation 2 x 2: BS=2 ACC=2 python3 env.py\n"), "{}", ran.err);
+
+    let script =
+        "import sys\ntext = open(sys.argv[1]).read()\nprint(text, end='')\nif 'bs: 8' in text: raise MemoryError\n";
+    let place = Place::with("conf.py", script);
+    std::fs::write(place.path("c.yaml"), "train:\n  bs: 8 # samples\n  acc: 1\n").unwrap();
+    let rung = "train.bs={micro} train.acc={accum}";
+    let ran = place.run(&["--config", "c.yaml", "--rung-config", rung, "--", "python3", "conf.py", "c.yaml"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.ends_with("train:\n  bs: 4 # samples\n  acc: 2\n"), "{}", ran.out);
+    let copy = "lowtide:   runs/conf-1/rung-1.yaml is c.yaml with train.bs=4 train.acc=2\n";
+    assert!(ran.err.contains(copy), "{}", ran.err);
+    assert_eq!(place.text("c.yaml"), "train:\n  bs: 8 # samples\n  acc: 1\n");
+}
+
+#[test]
+fn a_restart_goes_on_from_the_newest_checkpoint() {
+    let script = "import sys\nprint(sys.argv[1:])\nopen('ckpt-7.pt', 'w').write('whole')\n\
+                  open('ckpt-8.pt', 'wb').write(b'PK\\x03\\x04 cut short')\n\
+                  if '--bs=4' in sys.argv: raise MemoryError\n";
+    let place = Place::with("train.py", script);
+    std::fs::File::create(place.path("ckpt-9.pt")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    let resume = ["--resume-with", "--from={checkpoint}", "--checkpoint-glob", "ckpt-*.pt"];
+    let ran = train(&place, &resume, &["--bs=4"]);
+    assert_eq!(ran.out, "['--bs=4']\n['--bs=2', '--accum=2', '--from=ckpt-7.pt']\n", "{}", ran.err);
+    assert_eq!(place.story("runs/train-1")["starts"][1]["resumed_from"], "ckpt-7.pt");
+    assert!(ran.err.contains("lowtide: start 2 from ckpt-7.pt with micro-batch x accumulation 2 x 2: "), "{}", ran.err);
+    let resume = ["--resume-with", "--from={checkpoint}", "--checkpoint-glob", "none-*.pt"];
+    let ran = train(&place, &resume, &["--bs=4"]);
+    let beginning = "lowtide: start 2 from the beginning, for this run wrote no whole none-*.pt, with micro-batch";
+    assert!(ran.err.contains(beginning), "{}", ran.err);
+}
+
+#[test]
+fn the_last_rung_is_tried_twice_and_the_story_told() {
+    let place = Place::with("train.py", TRAIN);
+    let ran = train(&place, &[], &["--bs=2", "--limit=40"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.err);
+    let story = place.story("runs/train-1");
+    assert_eq!((&story["ending"], &story["restarts"]), (&json!("last_rung"), &json!(2)));
+    assert!(ran.err.contains("lowtide:   start 3: 1 x 2, "), "{}", ran.err);
+    let ran = train(&place, &["--max-restarts", "0"], &["--bs=2", "--limit=40"]);
+    assert_eq!((ran.code, &place.story("runs/train-2")["ending"]), (Some(3), &json!("too_many_restarts")));
+}
+
+#[test]
+fn another_failure_is_not_tried_again() {
+    let place = Place::with(
+        "train.py",
+        "import sys\nprint('hint: lower batch_size if you see CUDA out of memory')\nsys.exit(5)\n",
+    );
+    let ran = train(&place, &[], &["--bs=4"]);
+    assert_eq!(ran.code, Some(5), "{}", ran.err);
+    assert_eq!(place.story("runs/train-1")["starts"].as_array().unwrap().len(), 1);
+    // An error that the script got over, before it failed for another reason.
+    let script = "try:\n    raise MemoryError('over')\nexcept MemoryError:\n    import traceback\n    \
+                  traceback.print_exc()\n\
+                  raise ValueError('no such split')\n";
+    let place = Place::with("train.py", script);
+    assert_eq!(train(&place, &[], &["--bs=4"]).code, Some(1));
+    assert_eq!(place.story("runs/train-1")["ending"], "failed");
+}
+
+#[test]
+fn what_the_script_got_over_is_not_tried_again() {
+    // Without a traceback at the end: only the steps tell.
+    let script = "import sys\nprint('MemoryError: caught', file=sys.stderr)\n\
+                  for step in range(50): print('step', step, file=sys.stderr)\nsys.exit('quota exceeded')\n";
+    let place = Place::with("train.py", script);
+    let ran = train(&place, &[], &["--bs=4"]);
+    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(1), &json!("failed")), "{}", ran.err);
+    // Caught and finished.
+    let place = Place::with("train.py", "import sys\nprint('MemoryError: caught', file=sys.stderr)\n");
+    assert_eq!(train(&place, &[], &["--bs=4"]).code, Some(0));
+    assert_eq!(place.story("runs/train-1")["ending"], "finished");
+}
+
+#[test]
+fn steps_that_python_held_back_were_before_the_error() {
+    // Into a pipe, Python writes its output when it ends, after what it said on the other stream.
+    let script = "import sys, time\nfor step in range(50): print('step', step)\n\
+                  if '--bs=4' in sys.argv:\n    print('MemoryError: caught', file=sys.stderr)\n    \
+                  time.sleep(0.5)\n    sys.exit(1)\n";
+    let place = Place::with("train.py", script);
+    let ran = train(&place, &[], &["--bs=4"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let log = place.text("runs/train-1/start-1.log");
+    assert!(log.find("MemoryError") < log.find("step 0"), "{log}");
+    assert_eq!(place.story("runs/train-1")["restarts"], 1);
+}
+
+#[test]
+fn steps_that_waited_for_a_slow_reader_were_before_the_error() {
+    // More than our reader's pipe takes, less than the one between the script and us.
+    let script = "import sys\nif '--bs=4' not in sys.argv: sys.exit()\n\
+                  for step in range(40_000): print('step', step, 'loss 2.0', flush=True)\nraise MemoryError\n";
+    let place = Place::with("train.py", script);
+    let words = [&RUNG[..], &["--", "python3", "train.py", "--bs=4"]].concat();
+    let errors = std::fs::File::create(place.path("errors")).unwrap();
+    let mut child = place.command(&words).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+    for _ in 0..3000 {
+        if place.text("errors").contains("\nMemoryError\n") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert_eq!((child.wait().unwrap().code(), out.lines().count()), (Some(0), 40_000));
+    let log = place.text("runs/train-1/start-1.log");
+    assert!(log.find("MemoryError") < log.find("step 39000"));
+    assert_eq!(place.story("runs/train-1")["restarts"], 1);
+}
+
+#[test]
+fn steps_on_another_stream_long_after_the_error_got_over_it() {
+    let script = "import sys, time\nprint('MemoryError: caught', file=sys.stderr, flush=True)\ntime.sleep(0.5)\n\
+                  for step in range(3000): print('step', step, flush=True)\nsys.exit(5)\n";
+    let place = Place::with("train.py", script);
+    let ran = train(&place, &[], &["--bs=4"]);
+    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(5), &json!("failed")), "{}", ran.err);
+}
+
+#[test]
+fn a_rung_that_changes_nothing_is_told() {
+    let place = Place::with("train.py", ON_A_CARD);
+    let ran = train(&place, &[], &["--bs=2"]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.err.contains("hint: every rung asked for just as much: look whether the command takes"), "{}", ran.err);
+}
+
+#[test]
+fn a_rung_that_changes_the_batch_is_told() {
+    // It takes one half of what a rung changes.
+    let script = "import sys\nmicro = int(sys.argv[1].split('=')[1])\n\
+                  print(f'tokens per iteration will be: {micro * 1024:,}')\n";
+    let place = Place::with("train.py", &format!("{script}if micro > 4: raise MemoryError\n"));
+    let ran = train(&place, &[], &["--bs=8"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let told = "lowtide:   the effective batch did not stay the same: start 1 told of 8192 tokens for a step, \
+                start 2 told of 4096 tokens for a step\n";
+    assert!(ran.err.contains(told) && !ran.err.contains("throughout"), "{}", ran.err);
+    assert_eq!(place.story("runs/train-1")["effective_batch"], json!(null));
+
+    let place = Place::with("train.py", &format!("{script}raise MemoryError\n"));
+    let ran = train(&place, &[], &["--bs=8"]);
+    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(3), &json!("batch_changed")), "{}", ran.err);
+    assert_eq!(place.story("runs/train-1")["restarts"], 1);
+}
+
+#[test]
+fn a_kill_that_nothing_explains_is_not_tried_again() {
+    let place = Place::new();
+    let ran = place.run(&["--rung-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "sh", "-c", "kill -KILL $$"]);
+    assert_eq!(ran.code, Some(137));
+    assert!(ran.err.contains("nothing shows that memory was the reason"), "{}", ran.err);
+    assert_eq!(place.story("runs/sh-1")["starts"][0]["end"], json!({"signal": 9}));
+}
+
+#[test]
+fn what_happened_is_told_also_where_no_further_start_can_be_made() {
+    // The script takes away the folder in which its next configuration would be.
+    let script = "import shutil\nshutil.rmtree('mine')\nraise MemoryError\n";
+    let place = Place::with("train.py", script);
+    std::fs::write(place.path("c.yaml"), "bs: 8\nacc: 1\n").unwrap();
+    let config = ["--config", "c.yaml", "--rung-config", "bs={micro} acc={accum}", "--out", "mine"];
+    let ran = place.run(&[&config[..], &["--", "python3", "train.py", "c.yaml"]].concat());
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("start 1: 8 x 1, "), "{}", ran.err);
+    let gone = "error: mine/rung-1.yaml: No such file or directory (os error 2)\n";
+    assert!(ran.err.contains(gone), "{}", ran.err);
+}

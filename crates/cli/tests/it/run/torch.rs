@@ -1,0 +1,110 @@
+//! Scripts on PyTorch, Hugging Face's Trainer, Lightning and torchrun themselves, which really run out of memory on the
+//! CPU. `LOWTIDE_TORCH_PYTHON` names a Python that has them: torch, transformers, accelerate, lightning and
+//! jsonargparse.
+
+use std::env;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::kit::{Place, Ran};
+
+const LIMIT: (&str, &str) = ("limit.py", include_str!("scripts/limit.py"));
+const GROUP: [(&str, &str); 3] = [
+    LIMIT,
+    ("group.py", include_str!("scripts/group.py")),
+    ("configurator.py", include_str!("scripts/configurator.py")),
+];
+
+/// Runs a command that begins with the name of a program of that Python.
+fn run(place: &Place, files: &[(&str, &str)], options: &[&str], command: &str) -> (Ran, Value) {
+    for (name, text) in files {
+        std::fs::write(place.path(name), text).unwrap();
+    }
+    let python = PathBuf::from(env::var_os("LOWTIDE_TORCH_PYTHON").expect("LOWTIDE_TORCH_PYTHON names a Python"));
+    let mut words = command.split(' ');
+    let program = python.with_file_name(words.next().unwrap());
+    let words: Vec<&str> = ["--", program.to_str().unwrap()].into_iter().chain(words).collect();
+    let mut command = place.command(&[options, &words].concat());
+    let ran = Ran::of(command.env("OMP_NUM_THREADS", "1").output().unwrap());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let mut runs = std::fs::read_dir(place.path("runs")).unwrap();
+    let folder = runs.next().unwrap().unwrap().file_name();
+    let story = place.story(&format!("runs/{}", folder.to_str().unwrap()));
+    ran_out_first(&story);
+    (ran, story)
+}
+
+/// The first start must have run out of the memory of PyTorch's own allocator, or nothing is shown.
+fn ran_out_first(story: &Value) {
+    let starts = story["starts"].as_array().unwrap();
+    assert!(starts.len() > 1, "{story:#}");
+    assert_eq!((&story["ending"], &starts[0]["outcome"]), (&json!("finished"), &json!("out_of_memory")));
+    assert!(starts[0]["line"].as_str().unwrap().contains("DefaultCPUAllocator"), "{story:#}");
+    let effective = |batch: &Value| batch["micro"].as_u64().unwrap() * batch["accum"].as_u64().unwrap();
+    let batches: Vec<u64> = starts.iter().map(|start| effective(&start["batch"])).collect();
+    assert!(batches.iter().all(|batch| *batch == batches[0]), "{story:#}");
+}
+
+#[test]
+#[ignore = "needs LOWTIDE_TORCH_PYTHON"]
+fn a_loop_on_pytorch_finishes_with_the_same_effective_batch() {
+    let files = [LIMIT, ("plain.py", include_str!("scripts/plain.py"))];
+    let rung = ["--rung", "--batch_size={micro} --gradient_accumulation_steps={accum}"];
+    let (ran, story) = run(&Place::new(), &files, &rung, "python plain.py --batch_size=512");
+    assert!(ran.out.ends_with("seen 1024\n"), "{ran:?}");
+    assert_eq!(story["effective_batch"], json!(512));
+}
+
+#[test]
+#[ignore = "needs LOWTIDE_TORCH_PYTHON"]
+fn nanogpt_settings_are_found_in_the_script() {
+    let (ran, story) = run(&Place::new(), &GROUP, &[], "python group.py");
+    assert!(ran.out.ends_with("seen 2048\n"), "{ran:?}");
+    assert_eq!((&story["effective_batch"], &story["starts"][0]["batch"]["micro"]), (&json!(1024), &json!(512)));
+}
+
+/// One process of two runs out, and both start again.
+#[test]
+#[ignore = "needs LOWTIDE_TORCH_PYTHON"]
+fn torchrun_is_kept_as_a_group() {
+    let command = "torchrun --standalone --nproc_per_node=2 group.py";
+    let (ran, story) = run(&Place::new(), &GROUP, &[], command);
+    assert!(ran.out.ends_with("seen 2048\n"), "{ran:?}");
+    assert_eq!(story["effective_batch"], json!(1024));
+}
+
+/// The third step is larger than the others: what came before it is not trained again.
+#[test]
+#[ignore = "needs LOWTIDE_TORCH_PYTHON"]
+fn the_trainer_of_hugging_face_goes_on_from_its_checkpoint_with_the_same_samples() {
+    let files = [LIMIT, ("hf.py", include_str!("scripts/hf.py"))];
+    let command = "python hf.py --output_dir out --per_device_train_batch_size 64 --max_steps 4 --save_steps 1 \
+                   --use_cpu --report_to none --disable_tqdm true";
+    let resume = ["--resume-with", "--resume_from_checkpoint={checkpoint}", "--checkpoint-glob", "out/checkpoint-*"];
+    let place = Place::new();
+    let (ran, story) = run(&place, &files, &resume, command);
+    assert!(ran.out.ends_with("finished at step 4\n"), "{ran:?}");
+    assert_eq!(story["starts"][1]["resumed_from"], "out/checkpoint-2", "{story:#}");
+    let steps: Vec<Vec<u64>> =
+        place.text("seen.txt").lines().map(|line| line.split(' ').map(|it| it.parse().unwrap()).collect()).collect();
+    // Each line is a step's number and its 64 samples; an epoch has each of the 256 once.
+    assert_eq!(
+        steps.iter().map(|step| (step[0], step.len())).collect::<Vec<_>>(),
+        [(1, 65), (2, 65), (3, 65), (4, 65)]
+    );
+    let mut seen: Vec<u64> = steps.iter().flat_map(|step| &step[1..]).copied().collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..256).collect::<Vec<_>>());
+}
+
+#[test]
+#[ignore = "needs LOWTIDE_TORCH_PYTHON"]
+fn lightning_accumulates_more() {
+    let files = [LIMIT, ("lit.py", include_str!("scripts/lit.py"))];
+    let command = "python lit.py fit --trainer.max_steps=2 --data.batch_size=512 --trainer.accelerator=cpu \
+                   --trainer.enable_progress_bar=false";
+    let (ran, story) = run(&Place::new(), &files, &[], command);
+    assert!(ran.out.ends_with("seen 1024 in 2 steps\n"), "{ran:?}");
+    assert_eq!(story["effective_batch"], json!(512));
+}

@@ -1,0 +1,152 @@
+//! The machine and processes, as `lowtide watch` shows them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use insta::assert_snapshot;
+use serde_json::Value;
+
+use super::browser::Browser;
+use super::kit::{Place, Watching, Written, get, wait_until};
+
+/// A process that holds 64 MiB and has a child, until its standard input ends.
+struct Worker(Child);
+
+impl Worker {
+    fn start() -> Worker {
+        let script = "import subprocess, sys\nheld = bytearray(64 << 20)\n\
+            child = subprocess.Popen(['cat'])\nprint('ready', flush=True)\nsys.stdin.read()\nchild.wait()";
+        let (stdin, stdout) = (Stdio::piped(), Stdio::piped());
+        let mut child = Command::new("python3").args(["-c", script]).stdin(stdin).stdout(stdout).spawn().unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        Worker(child)
+    }
+
+    fn end(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn list(watching: &Watching) -> Value {
+    serde_json::from_str(&get(watching.url(), "api/runs")).unwrap()
+}
+
+#[test]
+fn any_process_is_watched_with_its_children_until_it_ends() {
+    let place = Place::new();
+    let mut worker = Worker::start();
+    let watching = Watching::start(&place, &format!("--pid {}", worker.0.id()));
+    assert_eq!(watching.told["pid"], worker.0.id());
+    wait_until(|| list(&watching)["live"]["holders"].as_array().is_some_and(|holders| holders.len() == 2));
+    let told = list(&watching);
+    let process = &told["process"];
+    assert_eq!((&process["is_running"], &process["pid"]), (&true.into(), &worker.0.id().into()));
+    assert!(process["resident"].as_u64().unwrap() >= 64 << 20, "{process}");
+    assert!(process["name"].as_str().unwrap().starts_with("python3"), "{process}");
+    let data: Value = serde_json::from_str(&get(watching.url(), "api/process")).unwrap();
+    assert!(data["host"]["process_resident"][0].as_u64().unwrap() >= 64 << 20, "{data}");
+    let metrics = get(watching.url(), "metrics");
+    assert!(metrics.contains(&format!("lowtide_process_resident_bytes{{pid=\"{}\"", worker.0.id())), "{metrics}");
+    worker.end();
+    wait_until(|| list(&watching)["process"]["is_running"] == false);
+    let process = &list(&watching)["process"];
+    assert!(process["state_text"].as_str().unwrap().starts_with("The process has ended, after "), "{process}");
+}
+
+#[test]
+fn what_is_no_process_is_refused() {
+    let place = Place::new();
+    // Beyond the largest number that Linux gives.
+    assert_snapshot!(place.refused("watch --pid 4194305"), @r"
+    error: there is no process 4194305
+    hint: `ps aux` lists those that you may see, with their numbers
+    ");
+    assert_snapshot!(place.refused("top --pid 0"), @r"
+    error: there is no process 0
+    hint: `ps aux` lists those that you may see, with their numbers
+    ");
+    let told = place.refused("watch mine --pid 1");
+    assert!(told.contains("cannot be used with"), "{told}");
+}
+
+/// As the user `nobody`, who may not see all of a process of root's.
+#[test]
+fn another_users_process_is_told_as_far_as_it_may_be_seen() {
+    let place = Place::new();
+    let worker = Worker::start();
+    let id = Command::new("id").arg("-u").output().unwrap();
+    if id.stdout != b"0\n" {
+        eprintln!("skipped: only the administrator can become another user");
+        return;
+    }
+    let mut command = place.command(&format!("watch --json --pid {}", worker.0.id()));
+    let program = command.get_program().to_owned();
+    let mut words: Vec<_> = vec!["--reuid=65534".into(), "--clear-groups".into(), program];
+    words.extend(command.get_args().map(ToOwned::to_owned));
+    command = Command::new("setpriv");
+    command.args(words).current_dir("/").env("LD_LIBRARY_PATH", "");
+    let Some(watching) = Watching::of(command) else {
+        eprintln!("skipped: another user may not start this program where it lies");
+        return;
+    };
+    wait_until(|| list(&watching)["live"]["notes"].to_string().contains("is another user's"));
+    assert!(list(&watching)["process"]["resident"].as_u64().unwrap() >= 64 << 20);
+}
+
+#[test]
+fn a_run_is_shown_with_its_process_and_the_machine() {
+    let place = Place::new();
+    let mut run = Written::begin(&place.path("mine"));
+    run.lock();
+    run.steps(3);
+    let watching = Watching::start(&place, "mine");
+    wait_until(|| list(&watching)["live"]["holders"].to_string().contains(&std::process::id().to_string()));
+    let names: Vec<String> = list(&watching)["live"]["gauges"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|gauge| gauge["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(names.contains(&"this run".to_owned()) && names.contains(&"host".to_owned()), "{names:?}");
+    wait_until(|| {
+        let data: Value = serde_json::from_str(&get(watching.url(), "api/run/0")).unwrap();
+        data["host"]["process_resident"].as_array().is_some_and(|values| values.len() >= 2)
+    });
+    let by_process = Watching::start(&place, &format!("--pid {}", std::process::id()));
+    let mine = fs::canonicalize(place.path("mine")).unwrap();
+    assert_eq!(by_process.told["folders"], serde_json::json!([mine]), "the run that the process trains");
+}
+
+#[test]
+fn the_page_draws_a_process_and_says_when_it_ended() {
+    for (width, scheme) in [(1200, "light"), (420, "dark")] {
+        let Some(browser) = Browser::open(width, 1000, scheme) else { return };
+        let place = Place::new();
+        let mut worker = Worker::start();
+        let watching = Watching::start(&place, &format!("--pid {}", worker.0.id()));
+        browser.go(watching.url());
+        browser.wait_for("Number(document.body.dataset.sampled) >= 3");
+        browser.wait_for("document.getElementById('state').textContent === 'running'");
+        browser.wait_for("document.querySelectorAll('#holders tr').length === 2");
+        browser.wait_for(&super::page::has_colour("host", "--reserved"));
+        assert_eq!(browser.value("document.getElementById('banner').hidden"), true);
+        assert_eq!(browser.value("document.documentElement.scrollWidth <= window.innerWidth"), true);
+        browser.value(
+            "document.getElementById('host').dispatchEvent(new PointerEvent('pointermove', {clientX: 200, clientY: 400}))",
+        );
+        let tip = browser.value("document.getElementById('tip').textContent");
+        assert!(tip.as_str().unwrap().contains("process, on the host"), "{tip}");
+        worker.end();
+        browser.wait_for("document.getElementById('state').textContent === 'ended'");
+        let told = browser.value("document.getElementById('banner').textContent");
+        assert!(told.as_str().unwrap().starts_with("The process has ended"), "{told}");
+    }
+}

@@ -1,0 +1,9 @@
+//! `lowtide watch`, `lowtide top` and `lowtide report`: runs as people see them.
+
+mod browser;
+mod kit;
+mod machine;
+mod page;
+mod report;
+mod top;
+mod watch;

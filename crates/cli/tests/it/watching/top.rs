@@ -1,0 +1,63 @@
+//! `lowtide top` in a pseudo-terminal.
+
+use std::process::Command;
+
+use insta::assert_snapshot;
+
+use super::kit::{Place, Written};
+
+#[test]
+fn it_draws_and_ends_by_a_key() {
+    let place = Place::new();
+    let mut run = Written::begin(&place.path("mine"));
+    run.steps(6);
+    run.run_out();
+    run.steps(2);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/watching/in_terminal.py");
+    for (columns, rows, key) in [("60", "24", "q"), ("200", "50", "ctrl-c")] {
+        let mut command = Command::new("timeout");
+        command.args([
+            "60",
+            "python3",
+            script,
+            columns,
+            rows,
+            "happened",
+            key,
+            env!("CARGO_BIN_EXE_lowtide"),
+            "top",
+            "mine",
+        ]);
+        let output = command.current_dir(place.path("")).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{shown}");
+        assert!(shown.contains("memory") && shown.contains("64.00"), "{shown}");
+        // The screen from before is put back.
+        assert!(shown.contains("\u{1b}[?1049h") && shown.contains("\u{1b}[?1049l"), "{shown}");
+    }
+}
+
+#[test]
+fn a_process_is_shown_too() {
+    let place = Place::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/watching/in_terminal.py");
+    for (columns, rows) in [("60", "24"), ("200", "50")] {
+        let mut command = Command::new("timeout");
+        let (lowtide, me) = (env!("CARGO_BIN_EXE_lowtide"), std::process::id().to_string());
+        command.args(["60", "python3", script, columns, rows, "holds memory now", "q", lowtide, "top", "--pid", &me]);
+        let output = command.current_dir(place.path("")).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{shown}");
+        assert!(shown.contains("in RAM") && shown.contains("host"), "{shown}");
+    }
+}
+
+#[test]
+fn without_a_terminal_it_says_so() {
+    let place = Place::new();
+    Written::begin(&place.path("mine"));
+    assert_snapshot!(place.refused("top mine"), @r"
+    error: this is no terminal
+    hint: `lowtide watch` shows the same in a browser, `lowtide report` writes it to a file
+    ");
+}

@@ -1,0 +1,9 @@
+//! Words and decisions from outside: what is printed and read, and what the guard answers.
+
+mod batch;
+mod bytes;
+mod event;
+mod guard;
+mod guard_any_signals;
+mod guard_on_a_device;
+mod kit;

@@ -1,0 +1,24 @@
+//! `lowtide train`, `eval` and `generate` as people meet them: what they print, what they write, how they end.
+//!
+//! The front `lowtide` is started, which turns into the engine, so both programs must have been built.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod bad_input;
+mod curves;
+mod disk;
+mod eval;
+mod feed;
+mod frames;
+mod generate;
+mod inject;
+mod kill;
+mod kit;
+mod line;
+mod moments;
+mod readers;
+mod resume;
+mod run;
+mod series;
+mod signals;
+mod watch;

@@ -1,0 +1,8 @@
+//! Messages of every engine: what is read from them, what is not, and what no text can do.
+
+mod any_bytes;
+mod families;
+mod figures;
+mod labels;
+mod look_alikes;
+mod scan;

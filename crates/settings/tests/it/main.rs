@@ -1,0 +1,4 @@
+//! Settings of a run: what is read, and what is refused with which words.
+
+mod loads;
+mod refuses;

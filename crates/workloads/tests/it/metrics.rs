@@ -1,0 +1,78 @@
+//! The metrics of the workloads, as whole runs tell of them.
+
+use std::path::Path;
+
+use lowtide_core::Metrics;
+use lowtide_settings::{Override, RunSettings};
+use lowtide_torch::cuda::{Deterministic, set_environment};
+use lowtide_torch::{DeviceAsked, rng, start};
+use lowtide_train::{FolderChoice, Plan, Requests, Run, Start, Summary};
+use lowtide_workloads::build;
+
+use crate::kit::alone;
+
+/// Trains a shipped configuration, changed by `overrides`, on one thread of the CPU.
+fn train(name: &str, overrides: &[&str]) -> Summary {
+    let facts = start(DeviceAsked::Cpu).unwrap();
+    lowtide_torch::tch::set_num_threads(1);
+    let path = format!("{}/../../configs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let overrides: Vec<_> = overrides.iter().map(|text| Override::set(text).unwrap()).collect();
+    let loaded = RunSettings::load(Some((Path::new(&path), &text)), &overrides).unwrap();
+    rng::seed(facts.device, loaded.settings.seed).unwrap();
+    let built = build(&loaded, &facts).unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);
+    let plan = Plan {
+        settings: &built.settings,
+        facts: &facts,
+        allocator: &allocator,
+        folder: FolderChoice::look(&folder.path().join("run"), Start::New).unwrap(),
+        requests: &Requests::default(),
+        injections: &[],
+        schedule: None,
+    };
+    Run::prepare(plan, &*built.workload, |_| {}).unwrap().train().unwrap().summary
+}
+
+fn names(metrics: &Metrics) -> Vec<&str> {
+    metrics.iter().map(|(name, _)| name).collect()
+}
+
+/// Whether an automaton is acceptable, by the bounds of [`lowtide_workloads::qca::Metrics::is_acceptable`].
+fn is_acceptable(metrics: &Metrics) -> bool {
+    let below = |name, bound| metrics.get(name).unwrap() < bound;
+    below("survival", 1.0) && below("symmetry", 0.5) && below("activity", 0.5)
+}
+
+#[test]
+fn the_metrics_of_qca_are_the_terms_of_its_loss() {
+    let _alone = alone();
+    let short = ["train.steps=3", "eval.batches=2", "model.qca_steps=5"];
+    let summary = train("qca-tiny", &short);
+    assert_eq!(names(&summary.metrics), ["survival", "symmetry", "activity"]);
+    let sum: f64 = summary.metrics.iter().map(|(_, value)| value).sum();
+    assert!((sum - summary.eval_loss.unwrap()).abs() < 1e-6, "{summary:?}");
+
+    let summary = train("qca-tiny", &[&short[..], &["model.symmetry=false"]].concat());
+    assert_eq!(names(&summary.metrics), ["survival", "activity"], "no turned episode is run");
+    let sum: f64 = summary.metrics.iter().map(|(_, value)| value).sum();
+    assert!((sum - summary.eval_loss.unwrap()).abs() < 1e-6, "{summary:?}");
+}
+
+#[test]
+fn training_qca_tiny_makes_an_acceptable_automaton() {
+    let _alone = alone();
+    let untrained = train("qca-tiny", &["train.steps=1", "optimizer.learning_rate=0", "optimizer.min_learning_rate=0"]);
+    assert!(!is_acceptable(&untrained.metrics), "{}", untrained.metrics);
+    let trained = train("qca-tiny", &[]);
+    assert!(is_acceptable(&trained.metrics), "{}", trained.metrics);
+}
+
+#[test]
+fn gpt_has_no_metrics() {
+    let _alone = alone();
+    let summary = train("gpt-tiny", &["train.steps=1", "train.batch=2", "eval.batches=1"]);
+    assert!(summary.eval_loss.is_some() && summary.metrics.is_empty(), "{summary:?}");
+}
