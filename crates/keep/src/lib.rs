@@ -9,51 +9,29 @@
 //! **What it leaves out.** It prints nothing and parses no arguments: what is worth telling goes to a closure as
 //! [`Told`]. It knows no LibTorch and nothing of what the command computes.
 //!
-//! **Where to start reading.** `keep.rs` is the loop. What it decides is pure: `ending.rs` (was it memory?),
-//! `decision.rs` (what next?), `plan.rs` (but for its look for a checkpoint), `recipe.rs`, `template.rs`, `preset.rs`,
-//! `python.rs`, `launcher.rs`, `cause.rs`. What touches the system is in `supervise.rs` (one start), `attend.rs`
-//! (signals, patience, what is left), `passing.rs` (output), `terminal.rs`, `checkpoint.rs`, `memory.rs` and
-//! `kernel_log.rs`.
+//! **Where to start reading.** `keeper/keep.rs` is the loop. What it decides is pure: `keeper/ending.rs` (was it
+//! memory?), `keeper/decision.rs` (what next?), all of `command` (but for its look for a checkpoint) and
+//! `output/cause.rs`. What touches the system is in `process`, `evidence`, `output/passing.rs` and
+//! `command/checkpoint.rs`.
 
-mod attend;
-mod batch;
-mod cause;
-mod checkpoint;
-mod config_file;
-mod decision;
-mod ending;
+mod command;
 mod error;
-mod found;
-mod keep;
-mod kernel_log;
-mod launcher;
-mod log;
-mod memory;
-mod passing;
-mod plan;
-mod preset;
-mod python;
-mod recipe;
-mod shell;
-mod story;
-mod supervise;
-mod tail;
-mod template;
-mod terminal;
-mod told;
-mod told_batch;
-mod words;
+mod evidence;
+mod keeper;
+mod output;
+mod process;
+mod record;
 
-pub use batch::Batch;
-pub use decision::Ending;
-pub use ending::{End, Evidence, Outcome};
+pub use command::batch::Batch;
+pub use command::plan::{ConfigCopy, Launch, Plan, Request};
+pub use command::preset::{Preset, Surroundings};
+pub use command::template::Template;
+pub use command::words::quoted;
 pub use error::KeepError;
-pub use keep::{OUT_OF_MEMORY, Options, is_free, keep, new_folder};
-pub use memory::{CardPeak, Peak};
-pub use plan::{ConfigCopy, Launch, Plan, Request};
-pub use preset::{Preset, Surroundings};
-pub use story::{SCHEMA, Start, Story};
-pub use template::Template;
-pub use told::Told;
-pub use told_batch::ToldBatch;
-pub use words::quoted;
+pub use evidence::memory::{CardPeak, Peak};
+pub use keeper::decision::Ending;
+pub use keeper::ending::{End, Evidence, Outcome};
+pub use keeper::keep::{OUT_OF_MEMORY, Options, is_free, keep, new_folder};
+pub use output::told_batch::ToldBatch;
+pub use record::story::{SCHEMA, Start, Story};
+pub use record::told::Told;

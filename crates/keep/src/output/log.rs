@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use crate::ToldBatch;
-use crate::tail::{Stream, Tail};
+use crate::output::tail::{Stream, Tail};
 
 /// A line that is longer than this is not held back to be written whole.
 const LONGEST_LINE: usize = 64 << 10;

@@ -5,8 +5,8 @@ use std::path::{Component, Path, PathBuf};
 
 use lowtide_config::whole_number;
 
-use crate::config_file::read;
-use crate::template::{Values, at_script, current, cut, joined};
+use crate::command::config_file::read;
+use crate::command::template::{Values, at_script, current, cut, joined};
 use crate::{ConfigCopy, KeepError, Launch, Request, Surroundings, Template};
 
 /// What a rung changes.

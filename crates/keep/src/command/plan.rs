@@ -5,13 +5,13 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::checkpoint::newest;
-use crate::found::Found;
-use crate::launcher::group;
-use crate::preset::script;
-use crate::recipe::Recipe;
-use crate::shell::deaf_script;
-use crate::template::Values;
+use crate::command::checkpoint::newest;
+use crate::command::found::Found;
+use crate::command::launcher::group;
+use crate::command::preset::script;
+use crate::command::recipe::Recipe;
+use crate::command::shell::deaf_script;
+use crate::command::template::Values;
 use crate::{Batch, KeepError, Preset, Surroundings, Template};
 
 /// What was asked for.
@@ -291,8 +291,8 @@ fn resume(request: &Request) -> Result<Option<(Template, String)>, KeepError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::words::split;
     use crate::quoted;
-    use crate::words::split;
 
     fn file(path: &Path) -> Option<String> {
         match path.to_str()? {

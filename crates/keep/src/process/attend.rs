@@ -11,9 +11,9 @@ use rustix::process::{
 };
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 
-use crate::ending::Asked;
-use crate::supervise::{Event, Started};
-use crate::terminal::{Raw, copy_size};
+use crate::keeper::ending::Asked;
+use crate::process::supervise::{Event, Started};
+use crate::process::terminal::{Raw, copy_size};
 use crate::{End, KeepError, Told};
 
 /// How long processes may take to end after SIGKILL.

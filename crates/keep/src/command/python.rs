@@ -5,7 +5,7 @@
 
 use lowtide_config::whole_number;
 
-use crate::found::Found;
+use crate::command::found::Found;
 
 /// What the assignments of a file leave a name at; the last of them counts.
 pub(crate) fn assigned(text: &str, name: &str, file: &str) -> Found {

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use lowtide_config::{Config, Setting, Syntax, whole_number};
 
-use crate::config_file::{read, syntax_of};
-use crate::found::Found;
-use crate::python::{assigned, defaulted};
-use crate::template::{Template, all_of, current};
+use crate::command::config_file::{read, syntax_of};
+use crate::command::found::Found;
+use crate::command::python::{assigned, defaulted};
+use crate::command::template::{Template, all_of, current};
 
 /// Trainers whose flags are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -261,8 +261,8 @@ pub(crate) fn is_python(word: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launcher::group;
-    use crate::words::split;
+    use crate::command::launcher::group;
+    use crate::command::words::split;
 
     const TRAIN: &str = "gradient_accumulation_steps = 5 * 8 # to simulate\nbatch_size = 12\n\
                          exec(open('configurator.py').read())\n";

@@ -15,7 +15,7 @@ use rustix::termios::{
     LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, tcsetwinsize,
 };
 
-use crate::supervise::Event;
+use crate::process::supervise::Event;
 
 /// The bytes of Ctrl-C and Ctrl-Z.
 const INTERRUPT: u8 = 0x03;

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::log::{Log, WholeLines};
-use crate::tail::Stream;
+use crate::output::log::{Log, WholeLines};
+use crate::output::tail::Stream;
 
 /// What a pipe from the command holds: as much as ordinary users may have, so that neither side waits often.
 pub(crate) const PIPE: usize = 1 << 20;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::story::batch_changed;
+use crate::record::story::batch_changed;
 use crate::{Outcome, Start};
 
 /// Why no further start follows.

@@ -16,13 +16,13 @@ use rustix::stdio::{stderr, stdout};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 
-use crate::attend::Attending;
-use crate::ending::Asked;
-use crate::log::Log;
-use crate::memory::{Seen, Watch};
-use crate::passing::{PIPE, pass};
-use crate::tail::{Stream, Tail};
-use crate::terminal::{Keys, Raw, Streams, copy_size};
+use crate::evidence::memory::{Seen, Watch};
+use crate::keeper::ending::Asked;
+use crate::output::log::Log;
+use crate::output::passing::{PIPE, pass};
+use crate::output::tail::{Stream, Tail};
+use crate::process::attend::Attending;
+use crate::process::terminal::{Keys, Raw, Streams, copy_size};
 use crate::{End, KeepError, Launch, Told, ToldBatch};
 
 const CAUGHT: [i32; 9] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];

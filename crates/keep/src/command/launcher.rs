@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::Surroundings;
-use crate::preset::{is_python, number};
-use crate::template::current;
+use crate::command::preset::{is_python, number};
+use crate::command::template::current;
 
 /// The number of processes that a launcher starts on this and all other machines; 1 where there is no launcher.
 pub(crate) fn group(command: &[OsString], around: &Surroundings<'_>) -> u64 {

@@ -9,7 +9,7 @@ use lowtide_core::Bytes;
 use lowtide_oom::{Certainty, Found, Oom, Place, scan};
 use memchr::memmem;
 
-use crate::tail::{Said, Stream, Tail, Whose};
+use crate::output::tail::{Said, Stream, Tail, Whose};
 
 /// What a command's output ends with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lowtide_sensors::HostSampler;
 
-use crate::cause::{LastWords, RanOut, last_step};
-use crate::decision::{Bounds, Next, next};
-use crate::ending::judge;
-use crate::kernel_log::KernelLog;
-use crate::memory::Seen;
-use crate::story::batch_changed;
-use crate::supervise::{Ran, Supervisor};
+use crate::evidence::kernel_log::KernelLog;
+use crate::evidence::memory::Seen;
+use crate::keeper::decision::{Bounds, Next, next};
+use crate::keeper::ending::judge;
+use crate::output::cause::{LastWords, RanOut, last_step};
+use crate::process::supervise::{Ran, Supervisor};
+use crate::record::story::batch_changed;
 use crate::{Ending, Evidence, KeepError, Launch, Outcome, Plan, SCHEMA, Start, Story, Told};
 
 /// How a command is kept alive.

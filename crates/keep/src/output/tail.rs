@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::passing::PIPE;
+use crate::output::passing::PIPE;
 
 /// What is kept at least, for a look at the last words: an error is in it even if a whole pipe of another stream's
 /// words is read after it.

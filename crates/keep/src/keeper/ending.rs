@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cause::{LastWords, RanOut};
+use crate::output::cause::{LastWords, RanOut};
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -106,7 +106,7 @@ pub(crate) fn judge(end: End, asked: Asked, words: &LastWords, evidence: Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tail::Tail;
+    use crate::output::tail::Tail;
 
     const EVIDENCE: Option<Evidence> = Some(Evidence::ControlGroup { kills: 1 });
     const FULL: Option<Evidence> = Some(Evidence::NearTheLimit { held_bytes: 9, limit_bytes: 10 });

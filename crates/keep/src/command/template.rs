@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::preset::is_python;
-use crate::words::split;
+use crate::command::preset::is_python;
+use crate::command::words::split;
 use crate::{Batch, KeepError};
 
 /// Settings with places for `{micro}`, `{accum}` and `{checkpoint}`.

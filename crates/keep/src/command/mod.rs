@@ -1,0 +1,14 @@
+//! What is run: the command of each rung, and what its words and files say of the batch.
+
+pub(crate) mod batch;
+pub(crate) mod checkpoint;
+pub(crate) mod config_file;
+pub(crate) mod found;
+pub(crate) mod launcher;
+pub(crate) mod plan;
+pub(crate) mod preset;
+pub(crate) mod python;
+pub(crate) mod recipe;
+pub(crate) mod shell;
+pub(crate) mod template;
+pub(crate) mod words;

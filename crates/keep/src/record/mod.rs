@@ -1,0 +1,4 @@
+//! What happened, as values.
+
+pub(crate) mod story;
+pub(crate) mod told;
