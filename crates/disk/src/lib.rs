@@ -1,0 +1,21 @@
+//! Files and folders that are there as a whole or not at all.
+//!
+//! **What it does.** [`write()`], [`write_with`] and [`write_folder`] write under a temporary name in the same folder, sync what
+//! was written, rename it and sync the folder: a kill or a crash at any moment leaves the old one or the new one. What
+//! fails removes what it had written. [`PartialFile`] is the same in steps, for writers that live longer than a call.
+//!
+//! **What it leaves out.** Formats, and what a file means. It does not make the folder a file is in.
+//!
+//! **Where to start reading.** `partial_file.rs`, then `temporary_name.rs`.
+
+mod error;
+mod folder;
+mod partial_file;
+mod temporary_name;
+mod write;
+
+pub use error::DiskError;
+pub use folder::write_folder;
+pub use partial_file::PartialFile;
+pub use temporary_name::leftover_of;
+pub use write::{write, write_with};
