@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use lowtide_data::DataError;
-use lowtide_keep::KeepError;
 use lowtide_watch::WatchError;
 
 /// Bad input, or output that nobody can take.
@@ -31,12 +30,6 @@ impl Failure {
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
         Self::bad_input(error.to_string(), error.hint().map(str::to_owned))
-    }
-}
-
-impl From<KeepError> for Failure {
-    fn from(error: KeepError) -> Self {
-        Self { text: error.to_string(), hint: error.hint().map(str::to_owned), code: error.exit_code() }
     }
 }
 

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::BatchPart;
+
 /// Why a command is not run, or not run to its end.
 #[derive(Debug, Error)]
 pub enum KeepError {
@@ -30,16 +32,16 @@ pub enum KeepError {
         /// What is wrong with it.
         detail: String,
     },
-    /// How a run would go on from a checkpoint makes no sense.
-    #[error("--resume-with `{template}`: {detail}")]
+    /// A template for going on from a checkpoint that has a place for something else.
+    #[error("`{template}`: {place} has no place where a run goes on from a checkpoint")]
     Resume {
         /// The template as it was given.
         template: String,
-        /// What is wrong with it.
-        detail: String,
+        /// The place, in braces.
+        place: &'static str,
     },
     /// A pattern of files that cannot be read.
-    #[error("--checkpoint-glob `{pattern}`: {detail}")]
+    #[error("`{pattern}`: {detail}")]
     Pattern {
         /// The pattern as it was given.
         pattern: String,
@@ -53,11 +55,11 @@ pub enum KeepError {
         detail: String,
     },
     /// The batch was given, and stands on the command line as another.
-    #[error("{option} says {given}, and {key} is {number}")]
+    #[error("{given} is given, and {key} is {number}")]
     Contradiction {
-        /// Our option.
-        option: &'static str,
-        /// What was given with it.
+        /// Which number of it.
+        part: BatchPart,
+        /// What was given.
         given: u64,
         /// The command's own name for it.
         key: String,
@@ -66,7 +68,7 @@ pub enum KeepError {
     },
     /// A shell's script in one word, which would not get what is added to the command line.
     #[error("`{shell}` does not give its script what stands after it: {script}")]
-    Deaf {
+    DeafScript {
         /// The shell and its option.
         shell: String,
         /// The script.
@@ -116,55 +118,4 @@ pub enum KeepError {
         /// Their numbers.
         pids: Vec<u32>,
     },
-}
-
-impl KeepError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::NotFound { program } if program.contains('=') => {
-                Some("set a variable before lowtide, or with env: `-- env NAME=value python3 train.py`")
-            }
-            Self::NotFound { .. } => Some("the command stands after `--`, as it would be typed without lowtide"),
-            Self::NotExecutable { .. } => {
-                Some("`chmod +x` it, or name the program that runs it: `-- python3 train.py`")
-            }
-            Self::Template { .. } => {
-                Some("for example: --rung '--batch_size={micro} --gradient_accumulation_steps={accum}'")
-            }
-            Self::Batch { .. } => Some("say it with --batch N, and --accum M where gradients are accumulated"),
-            Self::Contradiction { .. } => Some("leave our option out: what the command has is found by the template"),
-            Self::Deaf { .. } => Some(
-                "put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take \"$@\"; \
-                 or use --rung-env",
-            ),
-            Self::Resume { .. } => {
-                Some("for example: --resume-with '--resume {checkpoint}' --checkpoint-glob 'out/*.pt'")
-            }
-            Self::Pattern { .. } => Some("for example: --checkpoint-glob 'out/*.pt'; * and ? stand for letters"),
-            Self::Config { .. } => Some(
-                "--config takes a file that can be read here, .py, .yaml or .json; for others, --rung changes flags \
-                 and --rung-env variables",
-            ),
-            Self::NotNamed { .. } => {
-                Some("the command gets a copy in its place: name the file after `--` too, as the command takes it")
-            }
-            Self::NoKey { .. } => Some("name keys as they stand in the file: --rung-config 'batch_size={micro}'"),
-            Self::Stuck { .. } => Some("they wait inside the kernel, often for a driver; `ps` shows them in state D"),
-            Self::File { .. } => Some("--out names another folder for logs"),
-            Self::System { .. } => None,
-        }
-    }
-
-    /// The exit code that a shell would give for it.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::NotFound { .. } => 127,
-            Self::NotExecutable { .. } => 126,
-            Self::Stuck { .. } => 3,
-            _ => 2,
-        }
-    }
 }

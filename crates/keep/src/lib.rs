@@ -1,18 +1,19 @@
 //! Keeps any training command alive.
 //!
 //! **What it does.** [`keep`] runs a command as if it were started alone: its output passes through with a copy in a
-//! log, signals reach it, its exit code comes back, and no process of it is left. When it ends because memory ran
-//! out, it is started again one rung lower: a smaller micro-batch, more accumulation, the same effective batch
-//! ([`Batch::rungs`]). How a rung is put on a command line, into the environment or a configuration file is a
-//! [`Template`], of a [`Preset`] or the user's own; [`Plan`] joins them. A [`Story`] tells what happened.
+//! log, signals reach it, and no process of it is left. When it ends because memory ran out, it is started again one
+//! rung lower: a smaller micro-batch, more accumulation, the same effective batch ([`BatchSplit::rungs`]). How a rung is
+//! put on a command line, into the environment or a configuration file is a [`Template`], of a [`Preset`] or the user's
+//! own; [`CommandLadder`] joins them. A [`Chronicle`] says what happened.
 //!
-//! **What it leaves out.** It prints nothing and parses no arguments: what is worth telling goes to a closure as
-//! [`Told`]. It knows no LibTorch and nothing of what the command computes.
+//! **What it leaves out.** It prints nothing, parses no arguments and chooses no exit code: what is worth saying goes to
+//! a closure as [`Notice`], and whoever called writes the chronicle down. It knows no LibTorch and nothing of what the
+//! command computes.
 //!
-//! **Where to start reading.** `keeper/keep.rs` is the loop. What it decides is pure: `keeper/ending.rs` (was it
-//! memory?), `keeper/decision.rs` (what next?), all of `command` (but for its look for a checkpoint) and
-//! `output/cause.rs`. What touches the system is in `process`, `evidence`, `output/passing.rs` and
-//! `command/checkpoint.rs`.
+//! **Where to start reading.** `keeper/starts.rs` is the loop. What it decides is pure: `keeper/judgement.rs` (was it
+//! memory?), `keeper/sequel.rs` (what next?), all of `command` (but for its look for a checkpoint), `output/cause.rs`,
+//! and the values of `record`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
+//! `command/checkpoint.rs` and `keeper/folder.rs`.
 
 mod command;
 mod error;
@@ -22,16 +23,17 @@ mod output;
 mod process;
 mod record;
 
-pub use command::batch::Batch;
-pub use command::plan::{ConfigCopy, Launch, Plan, Request};
+pub use command::batch::{BatchPart, BatchSplit};
+pub use command::ladder::{CommandLadder, RungGap};
+pub use command::launch::{ConfigCopy, Launch};
 pub use command::preset::{Preset, Surroundings};
+pub use command::request::CommandRequest;
 pub use command::template::Template;
 pub use command::words::quoted;
 pub use error::KeepError;
-pub use evidence::memory::{CardPeak, Peak};
-pub use keeper::decision::Ending;
-pub use keeper::ending::{End, Evidence, Outcome};
-pub use keeper::keep::{OUT_OF_MEMORY, Options, is_free, keep, new_folder};
+pub use keeper::folder::{SUMMARY, is_free, new_folder};
+pub use keeper::starts::{KeepOptions, keep};
 pub use output::told_batch::ToldBatch;
-pub use record::story::{SCHEMA, Start, Story};
-pub use record::told::Told;
+pub use record::chronicle::{CardPeak, Chronicle, Conclusion, Peak, SCHEMA, StartRecord};
+pub use record::end::{End, EndKind, Evidence};
+pub use record::notice::Notice;

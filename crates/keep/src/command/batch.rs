@@ -7,17 +7,36 @@ use serde::Serialize;
 
 /// A batch as training scripts have it: so many samples at once, so many times before a step of the optimizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Batch {
+pub struct BatchSplit {
     /// Samples computed at once.
     pub micro: u64,
     /// Micro-batches before a step of the optimizer.
     pub accum: u64,
 }
 
+/// Which number of a [`BatchSplit`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchPart {
+    /// Samples computed at once.
+    Micro,
+    /// Micro-batches before a step of the optimizer.
+    Accum,
+}
+
+impl BatchPart {
+    /// Its place in a template.
+    pub(crate) const fn place(self) -> &'static str {
+        match self {
+            Self::Micro => "{micro}",
+            Self::Accum => "{accum}",
+        }
+    }
+}
+
 /// More than any batch has, in samples or tokens.
 const LARGEST: u64 = 1 << 32;
 
-impl Batch {
+impl BatchSplit {
     /// A batch; `None` where a number is 0 or the product larger than any batch.
     #[must_use]
     pub fn new(micro: u64, accum: u64) -> Option<Self> {
@@ -52,7 +71,7 @@ impl Batch {
     }
 }
 
-impl fmt::Display for Batch {
+impl fmt::Display for BatchSplit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} x {}", self.micro, self.accum)
     }
@@ -65,7 +84,7 @@ mod tests {
     use super::*;
 
     fn told(micro: u64, accum: u64, group: u64) -> String {
-        let rungs = Batch { micro, accum }.rungs(group);
+        let rungs = BatchSplit { micro, accum }.rungs(group);
         rungs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
@@ -91,15 +110,15 @@ mod tests {
 
     #[test]
     fn nothing_is_no_batch() {
-        assert_eq!((Batch::new(0, 4), Batch::new(4, 0)), (None, None));
-        assert_eq!((Batch::new(u64::MAX, 2), Batch::new(u64::MAX, 1)), (None, None));
-        assert!(Batch::new(4_294_967_291, 1).is_some_and(|prime| prime.rungs(1).len() == 2));
+        assert_eq!((BatchSplit::new(0, 4), BatchSplit::new(4, 0)), (None, None));
+        assert_eq!((BatchSplit::new(u64::MAX, 2), BatchSplit::new(u64::MAX, 1)), (None, None));
+        assert!(BatchSplit::new(4_294_967_291, 1).is_some_and(|prime| prime.rungs(1).len() == 2));
     }
 
     proptest! {
         #[test]
         fn the_effective_batch_is_kept(micro in 1_u64..3000, accum in 1_u64..300, group in 0_u64..9) {
-            let first = Batch { micro, accum };
+            let first = BatchSplit { micro, accum };
             let rungs = first.rungs(group);
             prop_assert_eq!(rungs[0], first);
             for pair in rungs.windows(2) {

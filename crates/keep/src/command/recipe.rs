@@ -7,7 +7,7 @@ use lowtide_config::whole_number;
 
 use crate::command::config_file::read;
 use crate::command::template::{Values, at_script, current, cut, joined};
-use crate::{ConfigCopy, KeepError, Launch, Request, Surroundings, Template};
+use crate::{CommandRequest, ConfigCopy, KeepError, Launch, Surroundings, Template};
 
 /// What a rung changes.
 #[derive(Debug, Clone, Default)]
@@ -28,7 +28,7 @@ pub(crate) struct Config {
 }
 
 impl Recipe {
-    pub(crate) fn read(request: &Request, around: &Surroundings<'_>) -> Result<Self, KeepError> {
+    pub(crate) fn read(request: &CommandRequest, around: &Surroundings<'_>) -> Result<Self, KeepError> {
         let words = request.rung.as_deref().map(Template::read).transpose()?;
         let environment = request.rung_environment.as_deref().map(named).transpose()?;
         let config = match &request.rung_config {
@@ -54,7 +54,7 @@ impl Recipe {
     }
 
     /// A smaller micro-batch without more accumulation would be another training.
-    pub(crate) fn keeps_the_batch(&self, request: &Request) -> Result<(), KeepError> {
+    pub(crate) fn keeps_the_batch(&self, request: &CommandRequest) -> Result<(), KeepError> {
         let has = |place: &str| self.templates().any(|template| template.has(place));
         let missing = ["{micro}", "{accum}"].into_iter().find(|place| !has(place));
         match missing {

@@ -7,14 +7,14 @@ const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 
 /// A script that a shell runs without giving it what stands after it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Deaf {
+pub(crate) struct DeafScript {
     /// The shell and its option, as `bash -c`.
     pub(crate) shell: String,
     pub(crate) text: String,
 }
 
 /// The script of `sh -c SCRIPT` that asks for no words of the command line, where a command is one.
-pub(crate) fn deaf_script(command: &[OsString]) -> Option<Deaf> {
+pub(crate) fn deaf_script(command: &[OsString]) -> Option<DeafScript> {
     let at = command.iter().position(|word| is_shell(word))?;
     let (shell, words) = command[at..].split_first()?;
     // Options come before it: `bash -l -o pipefail -c SCRIPT`.
@@ -29,7 +29,7 @@ pub(crate) fn deaf_script(command: &[OsString]) -> Option<Deaf> {
         let after = text[at + 1..].trim_start_matches('{');
         after.starts_with(['@', '*']) || after.starts_with(|character: char| character.is_ascii_digit())
     });
-    (!asks).then(|| Deaf { shell: format!("{} {}", shell.display(), option.display()), text })
+    (!asks).then(|| DeafScript { shell: format!("{} {}", shell.display(), option.display()), text })
 }
 
 fn is_shell(word: &OsStr) -> bool {

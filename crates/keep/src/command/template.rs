@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::command::preset::is_python;
 use crate::command::words::split;
-use crate::{Batch, KeepError};
+use crate::{BatchSplit, KeepError};
 
 /// Settings with places for `{micro}`, `{accum}` and `{checkpoint}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Setting {
 /// What stands in the places.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Values<'a> {
-    pub(crate) batch: Option<Batch>,
+    pub(crate) batch: Option<BatchSplit>,
     pub(crate) checkpoint: Option<&'a OsStr>,
 }
 
@@ -299,7 +299,7 @@ mod tests {
             ("--json='{\"n\": {micro}}'", "t", "t '--json={\"n\": 4}'"),
         ];
         for (template, command, expected) in cases {
-            let values = Values { batch: Batch::new(4, 16), checkpoint: None };
+            let values = Values { batch: BatchSplit::new(4, 16), checkpoint: None };
             let applied = Template::read(template).unwrap().applied(&words(command), values);
             assert_eq!(quoted(&applied), expected, "{template} on {command}");
         }

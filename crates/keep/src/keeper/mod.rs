@@ -1,5 +1,6 @@
 //! Starts a command again as long as there is a reason to.
 
-pub(crate) mod decision;
-pub(crate) mod ending;
-pub(crate) mod keep;
+pub(crate) mod folder;
+pub(crate) mod judgement;
+pub(crate) mod sequel;
+pub(crate) mod starts;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::output::passing::PIPE;
-
+/// What a pipe from the command holds: as much as ordinary users may have, so that neither side waits often.
+pub(crate) const PIPE: usize = 1 << 20;
 /// What is kept at least, for a look at the last words: an error is in it even if a whole pipe of another stream's
 /// words is read after it.
 const KEPT: usize = PIPE + (512 << 10);

@@ -1,5 +1,7 @@
 //! One start of a command, from its first process to its last.
 
-pub(crate) mod attend;
-pub(crate) mod supervise;
+pub(crate) mod attendant;
+pub(crate) mod child;
+pub(crate) mod incident;
+pub(crate) mod supervisor;
 pub(crate) mod terminal;

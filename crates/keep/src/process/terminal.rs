@@ -15,13 +15,21 @@ use rustix::termios::{
     LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, tcsetwinsize,
 };
 
-use crate::process::supervise::Event;
+use crate::process::incident::Incident;
 
 /// The bytes of Ctrl-C and Ctrl-Z.
 const INTERRUPT: u8 = 0x03;
 const SUSPEND: u8 = 0x1a;
 /// How often a job in the background looks whether the terminal is its own again, which no signal tells.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The command's own terminal. Keys are let go before ours is put back.
+pub(crate) struct Terminal {
+    pub(crate) _keys: Option<Keys>,
+    pub(crate) raw: Option<RawMode>,
+    pub(crate) screen: File,
+    pub(crate) shown: Streams,
+}
 
 /// Which of our streams are a terminal's.
 #[derive(Debug, Clone, Copy)]
@@ -63,13 +71,13 @@ fn is_ours(terminal: impl AsFd) -> bool {
 
 /// Our terminal while the command's own does the work of reading keys; put back when this goes, also by a panic.
 #[derive(Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawMode {
     before: Termios,
     /// Whether it is raw now.
     entered: Cell<bool>,
 }
 
-impl Raw {
+impl RawMode {
     /// Lets every key through.
     pub(crate) fn enter() -> io::Result<Self> {
         let raw = Self { before: tcgetattr(stdin())?, entered: Cell::new(false) };
@@ -77,7 +85,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Lets every key through again, after [`Raw::restore`], if the terminal is ours.
+    /// Lets every key through again, after [`RawMode::restore`], if the terminal is ours.
     pub(crate) fn again(&self) {
         if self.entered.get() || !is_ours(stdin()) {
             return;
@@ -97,7 +105,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
         self.restore();
     }
@@ -119,9 +127,9 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn pass(to: File, events: Sender<Event>) -> io::Result<Self> {
+    pub(crate) fn pass(to: File, incidents: Sender<Incident>) -> io::Result<Self> {
         let (woken, wake) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let thread = thread::spawn(move || pass_keys(to, &woken, &events));
+        let thread = thread::spawn(move || pass_keys(to, &woken, &incidents));
         Ok(Self { wake: Some(wake), thread: Some(thread) })
     }
 }
@@ -136,7 +144,7 @@ impl Drop for Keys {
     }
 }
 
-fn pass_keys(mut to: File, woken: &OwnedFd, events: &Sender<Event>) {
+fn pass_keys(mut to: File, woken: &OwnedFd, incidents: &Sender<Incident>) {
     let mut keys = [0; 4096];
     let mut away = false;
     loop {
@@ -149,7 +157,7 @@ fn pass_keys(mut to: File, woken: &OwnedFd, events: &Sender<Event>) {
         }
         if std::mem::take(&mut away) {
             // Nobody listens any more where the command has ended.
-            let _ = events.send(Event::Foreground);
+            let _ = incidents.send(Incident::Foreground);
         }
         let mut waiting = [PollFd::from_borrowed_fd(stdin(), PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
         match poll(&mut waiting, None) {
@@ -170,8 +178,8 @@ fn pass_keys(mut to: File, woken: &OwnedFd, events: &Sender<Event>) {
         if tcgetattr(&to).is_ok_and(|settings| settings.local_modes.contains(LocalModes::ISIG)) {
             for key in keys {
                 let _ = match *key {
-                    INTERRUPT => events.send(Event::InterruptKey),
-                    SUSPEND => events.send(Event::SuspendKey),
+                    INTERRUPT => incidents.send(Incident::InterruptKey),
+                    SUSPEND => incidents.send(Incident::SuspendKey),
                     _ => Ok(()),
                 };
             }

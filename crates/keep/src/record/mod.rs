@@ -1,4 +1,5 @@
 //! What happened, as values.
 
-pub(crate) mod story;
-pub(crate) mod told;
+pub(crate) mod chronicle;
+pub(crate) mod end;
+pub(crate) mod notice;

@@ -1,38 +1,28 @@
-//! What is told while a command is kept alive.
+//! What is worth saying while a command is kept alive.
 
 use std::path::Path;
 use std::time::Duration;
 
-use crate::{Batch, KeepError, Launch, Start, Story};
+use crate::{BatchSplit, Launch, StartRecord};
 
-/// What is told while a command is kept alive; whoever prints makes words of it.
+/// What is worth saying while a command is kept alive; whoever prints makes words of it.
 #[derive(Debug)]
-pub enum Told<'a> {
-    /// A start is about to be made; not told of the first.
-    Starting {
+pub enum Notice<'a> {
+    /// A start that is not the first is about to be made.
+    Restart {
         /// Its number, from 1.
         number: usize,
         /// What is started.
         launch: &'a Launch,
         /// Its batch.
-        batch: Option<Batch>,
+        batch: Option<BatchSplit>,
         /// The checkpoint it goes on from.
         checkpoint: Option<&'a Path>,
     },
     /// A start has ended.
-    Ended {
+    End {
         /// How.
-        start: &'a Start,
-    },
-    /// Nothing more follows.
-    Over {
-        /// All that happened.
-        story: &'a Story,
-    },
-    /// The story could not be written into its folder.
-    NotWritten {
-        /// Why.
-        error: &'a KeepError,
+        record: &'a StartRecord,
     },
     /// A second Ctrl-C: the command is killed if it takes longer than this.
     Patience {
@@ -40,12 +30,12 @@ pub enum Told<'a> {
         grace: Duration,
     },
     /// The command has ended and left processes behind, which are asked to end.
-    LeftBehind {
+    Leftovers {
         /// How many.
         processes: usize,
     },
     /// Processes that did not end when asked are killed.
-    Killing {
+    Kill {
         /// How many.
         processes: usize,
     },

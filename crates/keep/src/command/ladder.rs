@@ -12,66 +12,40 @@ use crate::command::preset::script;
 use crate::command::recipe::Recipe;
 use crate::command::shell::deaf_script;
 use crate::command::template::Values;
-use crate::{Batch, KeepError, Preset, Surroundings, Template};
-
-/// What was asked for.
-#[derive(Debug, Clone, Default)]
-pub struct Request {
-    /// The command, its program first.
-    pub command: Vec<OsString>,
-    /// The trainer whose flags a rung changes; looked for where it is not given.
-    pub preset: Option<Preset>,
-    /// What a rung changes on the command line.
-    pub rung: Option<String>,
-    /// What a rung changes in the environment.
-    pub rung_environment: Option<String>,
-    /// The configuration file, as the command line names it, that a rung changes, and how.
-    pub rung_config: Option<(PathBuf, String)>,
-    /// The micro-batch, where the command line does not say it.
-    pub micro: Option<u64>,
-    /// Accumulation, where the command line does not say it.
-    pub accum: Option<u64>,
-    /// What is put on the command line to go on from a checkpoint.
-    pub resume_with: Option<String>,
-    /// Where checkpoints are.
-    pub checkpoints: Option<String>,
-}
+use crate::{BatchPart, BatchSplit, CommandRequest, KeepError, Launch, Preset, Surroundings, Template};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
-pub struct Plan {
-    command: Vec<OsString>,
-    environment: Vec<(OsString, OsString)>,
-    preset: Option<Preset>,
-    group: u64,
+pub struct CommandLadder {
+    /// The command as it was given.
+    pub command: Vec<OsString>,
+    /// Variables that every start gets besides those that are there.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The trainer that was named or found.
+    pub preset: Option<Preset>,
+    /// The number of processes that share a step.
+    pub group: u64,
+    /// The batch of each rung, the command's own first; empty where nothing can be changed.
+    pub rungs: Vec<BatchSplit>,
+    /// Why there are no rungs, where something was found or given.
+    pub gap: Option<RungGap>,
     recipe: Recipe,
-    rungs: Vec<Batch>,
-    reason: Option<String>,
     resume: Option<(Template, String)>,
 }
 
-/// One start of the command.
+/// Why there are no rungs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
-    /// The command, its program first.
-    pub command: Vec<OsString>,
-    /// Variables besides those that are there.
-    pub environment: Vec<(OsString, OsString)>,
-    /// The copy of a configuration file to be written first.
-    pub copy: Option<ConfigCopy>,
-}
-
-/// A copy of a configuration file with other values.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigCopy {
-    /// Where it is written.
-    pub path: PathBuf,
-    /// What it is a copy of.
-    pub original: PathBuf,
-    /// Its text.
-    pub text: String,
-    /// What is different, as `key=value`.
-    pub changes: Vec<String>,
+pub enum RungGap {
+    /// The trainer is known, and its batch is not.
+    Batch {
+        /// Why, in words that begin with the name of what was looked for.
+        detail: String,
+    },
+    /// The batch is given, and not how the command takes another.
+    Template {
+        /// The number that was given.
+        part: BatchPart,
+    },
 }
 
 /// The variable by which PyTorch's allocator is told to grow its segments instead of leaving gaps between them.
@@ -79,13 +53,13 @@ const ALLOCATOR: (&str, &str) = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments
 /// Variables by which a person chooses that for themselves.
 const ALLOCATOR_CHOSEN: [&str; 3] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"];
 
-impl Plan {
+impl CommandLadder {
     /// Finds out what is to be run.
     ///
     /// # Errors
     ///
     /// A template or a file cannot be used, or rungs are asked for and the batch is not known.
-    pub fn make(request: Request, around: &Surroundings<'_>) -> Result<Self, KeepError> {
+    pub fn make(request: CommandRequest, around: &Surroundings<'_>) -> Result<Self, KeepError> {
         let recipe = Recipe::read(&request, around)?;
         let given = recipe.is_own;
         let preset = match request.preset {
@@ -98,58 +72,28 @@ impl Plan {
             _ => recipe,
         };
         recipe.keeps_the_batch(&request)?;
-        if (recipe.words.is_some() || request.resume_with.is_some())
+        if (recipe.words.is_some() || request.resume.is_some())
             && let Some(script) = deaf_script(&request.command)
         {
-            return Err(KeepError::Deaf { shell: script.shell, script: script.text });
+            return Err(KeepError::DeafScript { shell: script.shell, script: script.text });
         }
         let group = group(&request.command, around);
         let batch = batch(&request, &recipe, preset, around);
-        let (rungs, reason) = match batch {
+        let (rungs, gap) = match batch {
             Ok(batch) => (batch.rungs(if preset.is_none_or(Preset::shares_accumulation) { group } else { 1 }), None),
             // A trainer that was only found, not named: it is run as it is.
             Err(KeepError::Batch { detail }) if request.preset.is_none() && !given => {
-                (Vec::new(), no_rungs(&request, preset, &detail))
+                (Vec::new(), gap(&request, preset, detail))
             }
             Err(error) => return Err(error),
         };
         let chosen = ALLOCATOR_CHOSEN.iter().any(|name| (around.variable)(name).is_some());
         let environment = if chosen { Vec::new() } else { vec![(ALLOCATOR.0.into(), ALLOCATOR.1.into())] };
-        let resume = resume(&request)?;
-        let plan = Self { command: request.command, environment, preset, group, recipe, rungs, reason, resume };
+        let resume = request.resume.map(resume).transpose()?;
+        let ladder = Self { command: request.command, environment, preset, group, recipe, rungs, gap, resume };
         // What cannot be changed is better known before memory runs out than after.
-        plan.launch(plan.rungs.len().saturating_sub(1), Path::new(""), None)?;
-        Ok(plan)
-    }
-
-    /// The command as it was given.
-    #[must_use]
-    pub fn command(&self) -> &[OsString] {
-        &self.command
-    }
-
-    /// The trainer that was named or found.
-    #[must_use]
-    pub const fn preset(&self) -> Option<Preset> {
-        self.preset
-    }
-
-    /// The number of processes that share a step.
-    #[must_use]
-    pub const fn group(&self) -> u64 {
-        self.group
-    }
-
-    /// The batch of each rung, the command's own first; empty where nothing can be changed.
-    #[must_use]
-    pub fn rungs(&self) -> &[Batch] {
-        &self.rungs
-    }
-
-    /// Why there are no rungs and what would make some, where something was found or given.
-    #[must_use]
-    pub fn reason(&self) -> Option<&str> {
-        self.reason.as_deref()
+        ladder.launch(ladder.rungs.len().saturating_sub(1), Path::new(""), None)?;
+        Ok(ladder)
     }
 
     /// The samples of a step, of all processes together. Where a template of the user's own runs in a group, it is not
@@ -167,18 +111,6 @@ impl Plan {
     #[must_use]
     pub fn resume(&self) -> Option<(String, &str)> {
         self.resume.as_ref().map(|(template, pattern)| (template.to_string(), pattern.as_str()))
-    }
-
-    /// Variables that every start gets besides those that are there.
-    #[must_use]
-    pub fn environment(&self) -> &[(OsString, OsString)] {
-        &self.environment
-    }
-
-    /// Whether it is known how to go on from a checkpoint.
-    #[must_use]
-    pub const fn resumes(&self) -> bool {
-        self.resume.is_some()
     }
 
     /// A short name for the run, after its script or program.
@@ -220,33 +152,31 @@ impl Plan {
     }
 }
 
-/// Why there are no rungs, and what would make some.
-fn no_rungs(request: &Request, preset: Option<Preset>, detail: &str) -> Option<String> {
+/// Why there are no rungs, where there is more to say than that nothing is known of the command.
+fn gap(request: &CommandRequest, preset: Option<Preset>, detail: String) -> Option<RungGap> {
     if preset.is_some() {
-        return Some(format!("{detail}: --batch and --accum say it, --rung-config changes it in a file"));
+        return Some(RungGap::Batch { detail });
     }
-    let said = request.micro.map(|_| "--batch").or(request.accum.map(|_| "--accum"))?;
-    Some(format!(
-        "{said} is given, and nothing says how the command takes another: --rung, --rung-env or --rung-config"
-    ))
+    let part = request.micro.map(|_| BatchPart::Micro).or(request.accum.map(|_| BatchPart::Accum))?;
+    Some(RungGap::Template { part })
 }
 
 /// The batch of the command as it was given.
 fn batch(
-    request: &Request,
+    request: &CommandRequest,
     recipe: &Recipe,
     preset: Option<Preset>,
     around: &Surroundings<'_>,
-) -> Result<Batch, KeepError> {
+) -> Result<BatchSplit, KeepError> {
     if recipe.templates().next().is_none() {
         return Err(KeepError::Batch { detail: "it says nothing of a batch".to_owned() });
     }
-    let there = |place: &str| recipe.number(place, &request.command, around);
+    let there = |part: BatchPart| recipe.number(part.place(), &request.command, around);
     let mut elsewhere = preset.map_or([Found::Nowhere, Found::Nowhere], |it| it.numbers(&request.command, around));
-    let mut sought = |option: &'static str, given: Option<u64>, place: &str, index: usize| {
-        match (given, there(place)) {
+    let mut sought = |part: BatchPart, given: Option<u64>, index: usize| {
+        match (given, there(part)) {
             (Some(given), Ok(Some((key, number)))) if given != number => {
-                Err(KeepError::Contradiction { option, given, key, number })
+                Err(KeepError::Contradiction { part, given, key, number })
             }
             (Some(given), _) => Ok(Some(given)),
             (None, there) => {
@@ -263,29 +193,25 @@ fn batch(
             }
         }
     };
-    let micro = sought("--batch", request.micro, "{micro}", 0)?;
-    let accum = sought("--accum", request.accum, "{accum}", 1)?;
+    let micro = sought(BatchPart::Micro, request.micro, 0)?;
+    let accum = sought(BatchPart::Accum, request.accum, 1)?;
     let keys: Vec<&str> = recipe.templates().filter_map(|template| template.key_of("{micro}")).collect();
     let Some(micro) = micro else {
         return Err(KeepError::Batch { detail: format!("{} is not set", keys.join(" ")) });
     };
     let none = || KeepError::Batch { detail: format!("{micro} x {} is no batch", accum.unwrap_or(1)) };
-    Batch::new(micro, accum.unwrap_or(1)).ok_or_else(none)
+    BatchSplit::new(micro, accum.unwrap_or(1)).ok_or_else(none)
 }
 
-fn resume(request: &Request) -> Result<Option<(Template, String)>, KeepError> {
-    let Some(text) = &request.resume_with else { return Ok(None) };
-    let wrong = |detail: String| KeepError::Resume { template: text.clone(), detail };
-    let template = Template::read(text)?;
+fn resume((text, pattern): (String, String)) -> Result<(Template, String), KeepError> {
+    let template = Template::read(&text)?;
     if let Some(place) = ["{micro}", "{accum}"].into_iter().find(|place| template.has(place)) {
-        return Err(wrong(format!("{place} has no place where a run goes on from a checkpoint")));
+        return Err(KeepError::Resume { template: text, place });
     }
-    let Some(pattern) = &request.checkpoints else {
-        return Err(wrong("--checkpoint-glob must say where checkpoints are".to_owned()));
-    };
-    let wrong = |error: glob::PatternError| KeepError::Pattern { pattern: pattern.clone(), detail: error.to_string() };
-    glob::Pattern::new(pattern).map_err(wrong)?;
-    Ok(Some((template, pattern.clone())))
+    if let Err(error) = glob::Pattern::new(&pattern) {
+        return Err(KeepError::Pattern { pattern, detail: error.to_string() });
+    }
+    Ok((template, pattern))
 }
 
 #[cfg(test)]
@@ -302,16 +228,19 @@ mod tests {
         }
     }
 
-    fn request(command: &str) -> Request {
-        Request { command: split(command).unwrap().into_iter().map(OsString::from).collect(), ..Request::default() }
+    fn request(command: &str) -> CommandRequest {
+        CommandRequest {
+            command: split(command).unwrap().into_iter().map(OsString::from).collect(),
+            ..CommandRequest::default()
+        }
     }
 
-    fn made(request: Request) -> Result<Plan, KeepError> {
-        Plan::make(request, &Surroundings { variable: &|_| None, read: &file, cards: &|| 0 })
+    fn made(request: CommandRequest) -> Result<CommandLadder, KeepError> {
+        CommandLadder::make(request, &Surroundings { variable: &|_| None, read: &file, cards: &|| 0 })
     }
 
-    fn rungs(plan: &Plan) -> Vec<String> {
-        let launch = |rung| plan.launch(rung, Path::new("f"), None).unwrap();
+    fn rungs(ladder: &CommandLadder) -> Vec<String> {
+        let launch = |rung| ladder.launch(rung, Path::new("f"), None).unwrap();
         let told = |launch: Launch| {
             let environment: Vec<String> = launch.environment[1..]
                 .iter()
@@ -319,15 +248,15 @@ mod tests {
                 .collect();
             format!("{}{}", environment.concat(), quoted(&launch.command))
         };
-        (0..plan.rungs().len()).map(|rung| told(launch(rung))).collect()
+        (0..ladder.rungs.len()).map(|rung| told(launch(rung))).collect()
     }
 
     #[test]
     fn a_known_trainer_needs_no_words() {
-        let plan = made(request("python train.py --device=cpu")).unwrap();
-        assert_eq!(plan.name(), "train");
+        let ladder = made(request("python train.py --device=cpu")).unwrap();
+        assert_eq!(ladder.name(), "train");
         assert_eq!(
-            rungs(&plan),
+            rungs(&ladder),
             [
                 "python train.py --device=cpu",
                 "python train.py --device=cpu --batch_size=6 --gradient_accumulation_steps=10",
@@ -340,21 +269,21 @@ mod tests {
     #[test]
     fn rungs_of_the_users_own() {
         let rung = Some("--bs={micro} --acc={accum}".to_owned());
-        let plan = made(Request { rung: rung.clone(), ..request("t --bs 4") }).unwrap();
-        assert_eq!(rungs(&plan), ["t --bs 4", "t --bs 2 --acc=2", "t --bs 1 --acc=4"]);
-        let plan = made(Request { rung, micro: Some(2), accum: Some(3), ..request("t") }).unwrap();
-        assert_eq!(rungs(&plan), ["t", "t --bs=1 --acc=6"]);
+        let ladder = made(CommandRequest { rung: rung.clone(), ..request("t --bs 4") }).unwrap();
+        assert_eq!(rungs(&ladder), ["t --bs 4", "t --bs 2 --acc=2", "t --bs 1 --acc=4"]);
+        let ladder = made(CommandRequest { rung, micro: Some(2), accum: Some(3), ..request("t") }).unwrap();
+        assert_eq!(rungs(&ladder), ["t", "t --bs=1 --acc=6"]);
         let environment = Some("BS={micro} ACC={accum}".to_owned());
-        let plan = made(Request { rung_environment: environment, micro: Some(2), ..request("t") }).unwrap();
-        assert_eq!(rungs(&plan), ["t", "BS=1 ACC=2 t"]);
+        let ladder = made(CommandRequest { rung_environment: environment, micro: Some(2), ..request("t") }).unwrap();
+        assert_eq!(rungs(&ladder), ["t", "BS=1 ACC=2 t"]);
     }
 
     #[test]
     fn a_copy_of_the_configuration_is_changed() {
         let template = "data.batch_size={micro} trainer.accumulate={accum}".to_owned();
         let config = Some((PathBuf::from("fit.yaml"), template));
-        let plan = made(Request { rung_config: config, ..request("t fit --config=./fit.yaml") }).unwrap();
-        let launch = plan.launch(2, Path::new("runs/t-1"), None).unwrap();
+        let ladder = made(CommandRequest { rung_config: config, ..request("t fit --config=./fit.yaml") }).unwrap();
+        let launch = ladder.launch(2, Path::new("runs/t-1"), None).unwrap();
         assert_eq!(quoted(&launch.command), "t fit --config=runs/t-1/rung-2.yaml");
         let text = "data:\n  batch_size: 2\ntrainer:\n  accumulate: 8\n".to_owned();
         let copy = launch.copy.unwrap();
@@ -364,10 +293,9 @@ mod tests {
 
     #[test]
     fn a_restart_goes_on_from_a_checkpoint() {
-        let resume_with = Some("--init_from=resume --from {checkpoint}".to_owned());
-        let checkpoints = Some("out/*.pt".to_owned());
-        let plan = made(Request { resume_with, checkpoints, ..request("t --init_from=scratch") }).unwrap();
-        let launch = plan.launch(0, Path::new("f"), Some(Path::new("a.pt"))).unwrap();
+        let resume = Some(("--init_from=resume --from {checkpoint}".to_owned(), "out/*.pt".to_owned()));
+        let ladder = made(CommandRequest { resume, ..request("t --init_from=scratch") }).unwrap();
+        let launch = ladder.launch(0, Path::new("f"), Some(Path::new("a.pt"))).unwrap();
         assert_eq!(quoted(&launch.command), "t --init_from=resume --from a.pt");
     }
 
@@ -375,8 +303,8 @@ mod tests {
     fn a_script_in_one_word_cannot_be_changed() {
         let rung = Some("--bs={micro} --acc={accum}".to_owned());
         let told = |command: &str| {
-            let request = Request { rung: rung.clone(), micro: Some(4), ..request(command) };
-            made(request).map(|plan| rungs(&plan).len()).map_err(|error| error.to_string())
+            let request = CommandRequest { rung: rung.clone(), micro: Some(4), ..request(command) };
+            made(request).map(|ladder| rungs(&ladder).len()).map_err(|error| error.to_string())
         };
         let deaf = "`bash -c` does not give its script what stands after it: python t.py";
         assert_eq!(told("bash -c 'python t.py'"), Err(deaf.to_owned()));
@@ -385,8 +313,9 @@ mod tests {
         assert_eq!(told("bash -c 'python t.py \"$@\"' x"), Ok(3));
         assert_eq!(told("bash train.sh"), Ok(3));
         let environment = Some("BS={micro} ACC={accum}".to_owned());
-        let plan = Request { rung_environment: environment, micro: Some(4), ..request("sh -c 'python t.py'") };
-        assert_eq!(rungs(&made(plan).unwrap()).len(), 3);
+        let request =
+            CommandRequest { rung_environment: environment, micro: Some(4), ..request("sh -c 'python t.py'") };
+        assert_eq!(rungs(&made(request).unwrap()).len(), 3);
     }
 
     #[test]
@@ -402,37 +331,45 @@ mod tests {
     #[test]
     fn the_allocator_is_set_unless_somebody_did() {
         let chosen = |name: &str| (name == "PYTORCH_ALLOC_CONF").then(|| OsString::from("x"));
-        let plan = Plan::make(request("t"), &Surroundings { variable: &chosen, read: &file, cards: &|| 0 }).unwrap();
-        assert!(plan.environment().is_empty());
-        assert_eq!(made(request("t")).unwrap().environment().len(), 1);
+        let ladder =
+            CommandLadder::make(request("t"), &Surroundings { variable: &chosen, read: &file, cards: &|| 0 }).unwrap();
+        assert!(ladder.environment.is_empty());
+        assert_eq!(made(request("t")).unwrap().environment.len(), 1);
     }
 
     #[test]
     fn refusals() {
-        let told = |request: Request| made(request).unwrap_err().to_string();
-        let rung = |text: &str| Request { rung: Some(text.to_owned()), ..request("t") };
+        let told = |request: CommandRequest| made(request).unwrap_err().to_string();
+        let rung = |text: &str| CommandRequest { rung: Some(text.to_owned()), ..request("t") };
         assert_eq!(
             told(rung("--bs={micro}")),
             "template `--bs={micro}`: {accum} is missing, without which the effective batch would change"
         );
         assert_eq!(told(rung("--bs={micro} --a={accum}")), "the batch of this command is not known: --bs is not set");
-        let odd = Request { rung: Some("--bs={micro} --a={accum}".to_owned()), ..request("t --bs=eight") };
+        let odd = CommandRequest { rung: Some("--bs={micro} --a={accum}".to_owned()), ..request("t --bs=eight") };
         assert_eq!(told(odd), "the batch of this command is not known: --bs is `eight`, which is no number");
-        let other =
-            Request { micro: Some(32), rung: Some("--bs={micro} --a={accum}".to_owned()), ..request("t --bs 16") };
-        assert_eq!(told(other), "--batch says 32, and --bs is 16");
-        let same =
-            Request { micro: Some(16), rung: Some("--bs={micro} --a={accum}".to_owned()), ..request("t --bs 16") };
-        assert_eq!(made(same).unwrap().rungs().len(), 5);
-        let zero = Request { micro: Some(0), ..rung("--bs={micro} --a={accum}") };
+        let other = CommandRequest {
+            micro: Some(32),
+            rung: Some("--bs={micro} --a={accum}".to_owned()),
+            ..request("t --bs 16")
+        };
+        assert_eq!(told(other), "32 is given, and --bs is 16");
+        let same = CommandRequest {
+            micro: Some(16),
+            rung: Some("--bs={micro} --a={accum}".to_owned()),
+            ..request("t --bs 16")
+        };
+        assert_eq!(made(same).unwrap().rungs.len(), 5);
+        let zero = CommandRequest { micro: Some(0), ..rung("--bs={micro} --a={accum}") };
         assert_eq!(told(zero), "the batch of this command is not known: 0 x 1 is no batch");
-        let config = |file: &str| Request { rung_config: Some((file.into(), "x={micro}".to_owned())), ..request("t") };
+        let config =
+            |file: &str| CommandRequest { rung_config: Some((file.into(), "x={micro}".to_owned())), ..request("t") };
         assert_eq!(told(config("a.txt")), "a.txt: neither .py nor .yaml nor .json");
         assert_eq!(told(config("fit.yaml")), "fit.yaml: the command line does not name this file");
         let keys = Some((PathBuf::from("fit.yaml"), "data.bs={micro} trainer.accumulate={accum}".to_owned()));
-        let missing = Request { rung_config: keys, micro: Some(4), ..request("t fit.yaml") };
+        let missing = CommandRequest { rung_config: keys, micro: Some(4), ..request("t fit.yaml") };
         assert_eq!(told(missing), "fit.yaml: has no data.bs");
-        let resume = Request { resume_with: Some("--resume".to_owned()), ..request("t") };
-        assert_eq!(told(resume), "--resume-with `--resume`: --checkpoint-glob must say where checkpoints are");
+        let resume = CommandRequest { resume: Some(("--n={micro}".to_owned(), "*.pt".to_owned())), ..request("t") };
+        assert_eq!(told(resume), "`--n={micro}`: {micro} has no place where a run goes on from a checkpoint");
     }
 }

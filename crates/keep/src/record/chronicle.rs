@@ -2,24 +2,22 @@
 
 use serde::Serialize;
 
-use crate::{Batch, End, Ending, Evidence, Outcome, Peak, ToldBatch};
+use crate::{BatchSplit, End, EndKind, Evidence, KeepError, ToldBatch};
 
-/// The version of the story's form.
+/// The version of the chronicle's form.
 pub const SCHEMA: u32 = 1;
 
-/// What happened, from the first start to the last; `summary.json` of a run's folder.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Story {
+/// What happened, from the first start to the last.
+#[derive(Debug, Serialize)]
+pub struct Chronicle {
     /// The version of this form.
     pub schema: u32,
     /// The command as it was given.
     pub command: Vec<String>,
-    /// Where logs and this story are.
+    /// Where logs are.
     pub folder: String,
     /// Why there is no further start.
-    pub ending: Ending,
-    /// The exit code that goes with it.
-    pub exit_code: u8,
+    pub ending: Conclusion,
     /// Starts besides the first.
     pub restarts: usize,
     /// Samples of a step, the same for every start; none where starts told of different batches.
@@ -27,10 +25,13 @@ pub struct Story {
     /// All of it, in seconds.
     pub seconds: f64,
     /// Every start, in order.
-    pub starts: Vec<Start>,
+    pub starts: Vec<StartRecord>,
+    /// Why no further start could be made, where that is so.
+    #[serde(skip)]
+    pub failure: Option<KeepError>,
 }
 
-impl Story {
+impl Chronicle {
     /// Whether starts told of different batches.
     #[must_use]
     pub fn batch_changed(&self) -> bool {
@@ -39,18 +40,38 @@ impl Story {
 }
 
 /// Whether starts told of different batches.
-pub(crate) fn batch_changed(starts: &[Start]) -> bool {
+pub(crate) fn batch_changed(starts: &[StartRecord]) -> bool {
     let mut told = starts.iter().filter_map(|start| start.told_batch.as_ref());
     told.next().is_some_and(|first| told.any(|other| other != first))
 }
 
+/// Why no further start follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Conclusion {
+    /// The command did what it had to.
+    Finished,
+    /// The command was told to end.
+    Interrupted,
+    /// The command failed for a reason that less memory does not mend.
+    Failed,
+    /// Memory ran out, and it is not known how to make the command need less.
+    NoRungs,
+    /// Memory ran out on the last rung, twice without getting any further.
+    LastRung,
+    /// Memory ran out again, and a rung told of another batch than the first start.
+    BatchChanged,
+    /// Memory ran out once more than restarts are allowed.
+    TooManyRestarts,
+}
+
 /// One start of the command.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Start {
+pub struct StartRecord {
     /// How far down, from 0.
     pub rung: usize,
     /// The batch of that rung.
-    pub batch: Option<Batch>,
+    pub batch: Option<BatchSplit>,
     /// The command.
     pub command: Vec<String>,
     /// Variables besides those that were there, as `NAME=value`.
@@ -68,7 +89,7 @@ pub struct Start {
     /// How it ended.
     pub end: End,
     /// What that means.
-    pub outcome: Outcome,
+    pub outcome: EndKind,
     /// What happened, where memory ran out.
     pub cause: Option<String>,
     /// The line that told of it, or of a kill that nothing shows to be for memory.
@@ -83,27 +104,22 @@ pub struct Start {
     pub peak: Peak,
 }
 
-#[cfg(test)]
-impl Start {
-    pub(crate) fn example(outcome: Outcome) -> Self {
-        Self {
-            rung: 0,
-            batch: None,
-            command: Vec::new(),
-            environment: Vec::new(),
-            resumed_from: None,
-            log: String::new(),
-            log_cut: None,
-            output_bytes: 0,
-            seconds: 1.0,
-            end: End::Code(1),
-            outcome,
-            cause: None,
-            line: None,
-            evidence: None,
-            told_batch: None,
-            step: None,
-            peak: Peak::default(),
-        }
-    }
+/// The most memory that was seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Peak {
+    /// Of all processes of the command together, in RAM; pages that several share are counted for each.
+    pub tree_bytes: u64,
+    /// Of each card, by all who use it.
+    pub cards: Vec<CardPeak>,
+}
+
+/// The most memory that was seen in use on a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CardPeak {
+    /// The card, in the driver's order.
+    pub index: u32,
+    /// In use, by everybody.
+    pub used_bytes: u64,
+    /// All there is.
+    pub total_bytes: u64,
 }

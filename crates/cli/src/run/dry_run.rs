@@ -1,16 +1,17 @@
-//! What `lowtide run` would do: the starts of a plan, as text and as JSON.
+//! What `lowtide run` would do: the starts of a command, as text and as JSON.
 
 use std::path::{Path, PathBuf};
 
 use lowtide_core::counted;
-use lowtide_keep::{Launch, Plan};
+use lowtide_keep::{CommandLadder, Launch};
 use serde_json::{Value, json};
 
-use super::{RUNS, command_line, copy_line, rungs_line, setting};
 use crate::output::{Failure, printable};
+use crate::run::command::RUNS;
+use crate::run::narration::{command_line, copy_line, gap_words, rungs_line, setting};
 
-/// The starts that a plan allows.
-pub(crate) struct Outlook {
+/// The starts that a command may come to.
+pub(crate) struct DryRun {
     folder: PathBuf,
     launches: Vec<Launch>,
     /// Rungs that are lower than restarts are allowed.
@@ -18,29 +19,29 @@ pub(crate) struct Outlook {
     restarts: u32,
 }
 
-impl Outlook {
-    pub(crate) fn of(plan: &Plan, max_restarts: u32) -> Result<Self, Failure> {
-        let folder = Path::new(RUNS).join(format!("{}-N", plan.name()));
-        let rungs = plan.rungs().len().max(1);
+impl DryRun {
+    pub(crate) fn of(ladder: &CommandLadder, max_restarts: u32) -> Result<Self, Failure> {
+        let folder = Path::new(RUNS).join(format!("{}-N", ladder.name()));
+        let rungs = ladder.rungs.len().max(1);
         let reached = rungs.min(1 + max_restarts as usize);
-        let launches = (0..reached).map(|rung| plan.launch(rung, &folder, None)).collect::<Result<_, _>>()?;
-        let restarts = if rungs > 1 || plan.resume().is_some() { max_restarts } else { 0 };
+        let launches = (0..reached).map(|rung| ladder.launch(rung, &folder, None)).collect::<Result<_, _>>()?;
+        let restarts = if rungs > 1 || ladder.resume().is_some() { max_restarts } else { 0 };
         Ok(Self { folder, launches, out_of_reach: rungs - reached, restarts })
     }
 
-    pub(crate) fn text(&self, plan: &Plan) -> String {
-        let mut text = format!("{}\n", rungs_line(plan));
-        for (name, value) in plan.environment() {
+    pub(crate) fn text(&self, ladder: &CommandLadder) -> String {
+        let mut text = format!("{}\n", rungs_line(ladder));
+        for (name, value) in &ladder.environment {
             text.push_str(&format!("with {}\n", setting(name, value)));
         }
         for (rung, launch) in self.launches.iter().enumerate() {
-            let batch = plan.rungs().get(rung).map_or(String::new(), |batch| format!("   # {batch}"));
-            text.push_str(&format!("  {}{batch}\n", printable(&command_line(plan, launch))));
+            let batch = ladder.rungs.get(rung).map_or(String::new(), |batch| format!("   # {batch}"));
+            text.push_str(&format!("  {}{batch}\n", printable(&command_line(ladder, launch))));
             if let Some(copy) = &launch.copy {
                 text.push_str(&format!("    {}\n", printable(&copy_line(copy))));
             }
         }
-        if let Some((template, pattern)) = plan.resume() {
+        if let Some((template, pattern)) = ladder.resume() {
             let template = printable(&template);
             text.push_str(&format!("a restart adds {template} where this run wrote a whole {}\n", printable(pattern)));
         }
@@ -56,14 +57,14 @@ impl Outlook {
         text
     }
 
-    pub(crate) fn json(&self, plan: &Plan) -> Value {
+    pub(crate) fn json(&self, ladder: &CommandLadder) -> Value {
         let shown = |launch: &Launch| -> Vec<String> {
             launch.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
         };
         let starts = self.launches.iter().enumerate().map(|(rung, launch)| {
             json!({
                 "rung": rung,
-                "batch": plan.rungs().get(rung),
+                "batch": ladder.rungs.get(rung),
                 "command": shown(launch),
                 "environment": launch.environment.iter().map(|(name, value)| setting(name, value)).collect::<Vec<_>>(),
                 "config_copy": launch.copy.as_ref().map(|copy| json!({
@@ -73,12 +74,12 @@ impl Outlook {
         });
         json!({
             "schema": lowtide_keep::SCHEMA,
-            "preset": plan.preset().map(|preset| preset.name()),
-            "no_rungs_for": plan.reason(),
-            "group": plan.group(),
-            "effective_batch": plan.effective_batch(),
+            "preset": ladder.preset.map(|preset| preset.name()),
+            "no_rungs_for": ladder.gap.as_ref().map(gap_words),
+            "group": ladder.group,
+            "effective_batch": ladder.effective_batch(),
             "max_restarts": self.restarts,
-            "resume": plan.resume().map(|(with, checkpoints)| json!({"with": with, "checkpoints": checkpoints})),
+            "resume": ladder.resume().map(|(with, checkpoints)| json!({"with": with, "checkpoints": checkpoints})),
             "starts": starts.collect::<Vec<_>>(),
         })
     }

@@ -11,15 +11,22 @@ use rustix::process::{
 };
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 
-use crate::keeper::ending::Asked;
-use crate::process::supervise::{Event, Started};
-use crate::process::terminal::{Raw, copy_size};
-use crate::{End, KeepError, Told};
+use crate::process::child::Child;
+use crate::process::incident::Incident;
+use crate::process::terminal::{RawMode, copy_size};
+use crate::{End, KeepError, Notice};
 
 /// How long processes may take to end after SIGKILL.
 const UNKILLABLE: Duration = Duration::from_secs(5);
 /// How often SIGKILL is sent again meanwhile, to those that were just started.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
+
+/// Whether somebody told the command to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interruption {
+    Requested,
+    None,
+}
 
 /// How far the end has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,63 +42,71 @@ enum Stage {
 }
 
 /// What is known while a command is attended to.
-pub(crate) struct Attending<'a> {
-    started: &'a Started,
+pub(crate) struct Attendant<'a> {
+    child: &'a Child,
     grace: Duration,
     stage: Stage,
     /// When patience ends.
     deadline: Option<Instant>,
     interrupts: u32,
     end: Option<End>,
-    asked: Asked,
+    interruption: Interruption,
 }
 
-impl<'a> Attending<'a> {
-    pub(crate) fn new(started: &'a Started, grace: Duration) -> Self {
-        Self { started, grace, stage: Stage::Running, deadline: None, interrupts: 0, end: None, asked: Asked::No }
+impl<'a> Attendant<'a> {
+    pub(crate) fn new(child: &'a Child, grace: Duration) -> Self {
+        Self {
+            child,
+            grace,
+            stage: Stage::Running,
+            deadline: None,
+            interrupts: 0,
+            end: None,
+            interruption: Interruption::None,
+        }
     }
 
     /// Stays with a command until it has ended, nothing of it is left, and all of its output is passed on.
     pub(crate) fn attend(
         mut self,
-        events: &Receiver<Event>,
-        told: &mut dyn FnMut(&Told),
-    ) -> Result<(End, Asked), KeepError> {
+        incidents: &Receiver<Incident>,
+        notify: &mut dyn FnMut(&Notice),
+    ) -> Result<(End, Interruption), KeepError> {
         let (mut all_gone, mut passed) = (false, 0);
-        while !all_gone || passed < self.started.streams {
-            match self.next(events) {
-                Some(Event::AllGone) => {
+        while !all_gone || passed < self.child.streams {
+            match self.next(incidents) {
+                Some(Incident::NoneLeft) => {
                     all_gone = true;
                     self.deadline = None;
                 }
-                Some(Event::Passed) => passed += 1,
-                Some(Event::Waited(process, status)) => self.waited(process, status),
-                Some(Event::InterruptKey) => self.interrupted(told),
-                Some(Event::SuspendKey) => self.suspend(),
-                Some(Event::Foreground) => self.take_keys(),
-                Some(Event::Signal(signal)) if all_gone => {
+                Some(Incident::StreamEnd) => passed += 1,
+                Some(Incident::Exit(process, status)) => self.waited(process, status),
+                Some(Incident::InterruptKey) => self.interrupted(notify),
+                Some(Incident::SuspendKey) => self.suspend(),
+                Some(Incident::Foreground) => self.take_keys(),
+                Some(Incident::Signal(signal)) if all_gone => {
                     // Whoever takes our output is slow, and somebody has enough of it.
                     if matches!(signal, SIGINT | SIGTERM | SIGHUP | SIGQUIT) {
-                        self.asked = Asked::Yes;
+                        self.interruption = Interruption::Requested;
                         break;
                     }
                 }
-                Some(Event::Signal(signal)) => self.signal(signal, told),
-                None => self.late(told)?,
+                Some(Incident::Signal(signal)) => self.signal(signal, notify),
+                None => self.late(notify)?,
             }
         }
         let end = self.end.unwrap_or(End::Code(1));
-        Ok((end, self.asked))
+        Ok((end, self.interruption))
     }
 
-    /// The next event, or `None` when patience ends first.
-    fn next(&self, events: &Receiver<Event>) -> Option<Event> {
-        let Some(deadline) = self.deadline else { return events.recv().ok() };
-        events.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
+    /// The next incident, or `None` when patience ends first.
+    fn next(&self, incidents: &Receiver<Incident>) -> Option<Incident> {
+        let Some(deadline) = self.deadline else { return incidents.recv().ok() };
+        incidents.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
 
     fn waited(&mut self, process: Pid, status: WaitStatus) {
-        if process != self.started.process {
+        if process != self.child.process {
             return;
         }
         let end = match (status.exit_status(), status.terminating_signal()) {
@@ -103,7 +118,7 @@ impl<'a> Attending<'a> {
         if self.stage == Stage::Killed {
             return;
         }
-        if end == End::Code(0) && self.asked == Asked::No {
+        if end == End::Code(0) && self.interruption == Interruption::None {
             self.stage = Stage::Waiting;
         } else {
             signal_all(Signal::TERM);
@@ -112,10 +127,10 @@ impl<'a> Attending<'a> {
         self.deadline = Instant::now().checked_add(self.grace);
     }
 
-    fn signal(&mut self, signal: i32, told: &mut dyn FnMut(&Told)) {
+    fn signal(&mut self, signal: i32, notify: &mut dyn FnMut(&Notice)) {
         match signal {
             SIGWINCH => {
-                if let Some(terminal) = &self.started.terminal
+                if let Some(terminal) = &self.child.terminal
                     && let Some(shown) = terminal.shown.shown()
                 {
                     copy_size(shown, &terminal.screen);
@@ -128,32 +143,32 @@ impl<'a> Attending<'a> {
             }
             SIGINT => {
                 self.send_to_end(SIGINT);
-                self.interrupted(told);
+                self.interrupted(notify);
             }
             // Who is told to end or to save tells its own: data workers may die of it otherwise.
             SIGUSR1 | SIGUSR2 => self.send_to_first(signal),
             SIGTERM => {
                 self.send_to_first(SIGTERM);
                 self.send(SIGCONT);
-                self.asked = Asked::Yes;
+                self.interruption = Interruption::Requested;
                 self.hurry();
             }
             _ => {
                 self.send_to_end(signal);
-                self.asked = Asked::Yes;
+                self.interruption = Interruption::Requested;
                 self.hurry();
             }
         }
     }
 
     /// Ctrl-C: the first leaves the command all the time it wants to save, the second a little, the third none.
-    fn interrupted(&mut self, told: &mut dyn FnMut(&Told)) {
-        self.asked = Asked::Yes;
+    fn interrupted(&mut self, notify: &mut dyn FnMut(&Notice)) {
+        self.interruption = Interruption::Requested;
         self.interrupts += 1;
         match self.interrupts {
             1 if self.stage == Stage::Running => {}
             1 | 2 => {
-                told(&Told::Patience { grace: self.grace });
+                notify(&Notice::Patience { grace: self.grace });
                 self.hurry();
             }
             _ => self.kill(),
@@ -166,16 +181,16 @@ impl<'a> Attending<'a> {
     }
 
     /// Patience has ended.
-    fn late(&mut self, told: &mut dyn FnMut(&Told)) -> Result<(), KeepError> {
+    fn late(&mut self, notify: &mut dyn FnMut(&Notice)) -> Result<(), KeepError> {
         match self.stage {
             Stage::Waiting => {
                 signal_all(Signal::TERM);
-                told(&Told::LeftBehind { processes: left().len() });
+                notify(&Notice::Leftovers { processes: left().len() });
                 self.stage = Stage::Asked;
                 self.deadline = Instant::now().checked_add(self.grace);
             }
             Stage::Running | Stage::Asked => {
-                told(&Told::Killing { processes: left().len() });
+                notify(&Notice::Kill { processes: left().len() });
                 self.kill();
             }
             Stage::Killed => self.kill_on()?,
@@ -209,7 +224,7 @@ impl<'a> Attending<'a> {
     /// Sends a signal to the command and those of its group. A group that is gone needs none.
     fn send(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal) {
-            let _ = kill_process_group(self.started.process, signal);
+            let _ = kill_process_group(self.child.process, signal);
         }
     }
 
@@ -218,7 +233,7 @@ impl<'a> Attending<'a> {
         if self.end.is_none()
             && let Some(signal) = Signal::from_named_raw(signal)
         {
-            let _ = kill_process(self.started.process, signal);
+            let _ = kill_process(self.child.process, signal);
         }
     }
 
@@ -249,8 +264,8 @@ impl<'a> Attending<'a> {
         }
     }
 
-    fn raw(&self) -> Option<&Raw> {
-        self.started.terminal.as_ref()?.raw.as_ref()
+    fn raw(&self) -> Option<&RawMode> {
+        self.child.terminal.as_ref()?.raw.as_ref()
     }
 }
 

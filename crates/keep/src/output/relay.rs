@@ -5,34 +5,32 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::output::log::{Log, WholeLines};
 use crate::output::tail::Stream;
+use crate::output::transcript::{Transcript, WholeLines};
 
-/// What a pipe from the command holds: as much as ordinary users may have, so that neither side waits often.
-pub(crate) const PIPE: usize = 1 << 20;
 /// What is moved at once: little enough to be in the processor's cache when it is written, twice.
 const BUFFER: usize = 128 << 10;
 
 /// Copies a stream until the other side is closed. `is_empty` says whether nothing of it waits to be read.
 ///
 /// Where nobody takes the output any more, copying ends: the command's next write then fails, as it would without us.
-pub(crate) fn pass(
+pub(crate) fn relay(
     stream: Stream,
     mut from: impl Read,
     is_empty: impl Fn() -> bool,
     mut to: impl Write,
-    log: &Mutex<Log>,
+    transcript: &Mutex<Transcript>,
 ) {
     let mut buffer = vec![0; BUFFER];
     let mut lines = WholeLines::default();
-    let log = || log.lock().unwrap_or_else(PoisonError::into_inner);
+    let log = || transcript.lock().unwrap_or_else(PoisonError::into_inner);
     let note = |bytes: &[u8]| log().take(stream, bytes);
     loop {
         {
             // Nothing may be noted in between, or it would count as written before what is read next.
             let mut log = log();
             if is_empty() {
-                log.found_empty(stream);
+                log.tail.found_empty(stream);
             }
         }
         let size = match from.read(&mut buffer) {
@@ -87,9 +85,9 @@ mod tests {
     fn what_passes_is_the_same_in_both_places() {
         let text = "a line\nand another".repeat(200_000);
         let mut file = tempfile::tempfile().unwrap();
-        let log = Mutex::new(Log::new(file.try_clone()));
+        let log = Mutex::new(Transcript::new(file.try_clone()));
         let mut to = Vec::new();
-        pass(Stream::Output, text.as_bytes(), || false, &mut to, &log);
+        relay(Stream::Output, text.as_bytes(), || false, &mut to, &log);
         assert_eq!(to, text.as_bytes());
         drop(log);
         let mut kept = String::new();
@@ -99,8 +97,8 @@ mod tests {
 
     #[test]
     fn it_ends_where_nobody_listens() {
-        let log = Mutex::new(Log::new(tempfile::tempfile()));
-        pass(Stream::Output, io::repeat(b'y'), || false, Closed, &log);
-        assert!(log.lock().unwrap().bytes() > 0);
+        let log = Mutex::new(Transcript::new(tempfile::tempfile()));
+        relay(Stream::Output, io::repeat(b'y'), || false, Closed, &log);
+        assert!(log.lock().unwrap().bytes > 0);
     }
 }

@@ -5,9 +5,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lowtide_sensors::{Options, Sample, Sampler};
-use serde::Serialize;
 
-use crate::Evidence;
+use crate::{CardPeak, Evidence, Peak};
 
 /// How often memory is looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -22,29 +21,9 @@ const NEARLY_ALL: u64 = 85;
 /// What the command holds of a full machine at least, so that it and not others filled it, in percent.
 const LARGE_SHARE: u64 = 25;
 
-/// The most memory that was seen.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Peak {
-    /// Of all processes of the command together, in RAM; pages that several share are counted for each.
-    pub tree_bytes: u64,
-    /// Of each card, by all who use it.
-    pub cards: Vec<CardPeak>,
-}
-
-/// The most memory that was seen in use on a card.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct CardPeak {
-    /// The card, in the driver's order.
-    pub index: u32,
-    /// In use, by everybody.
-    pub used_bytes: u64,
-    /// All there is.
-    pub total_bytes: u64,
-}
-
 /// What was seen of a start.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Footprint {
     pub(crate) peak: Peak,
     /// Whether each of the last two looks found memory nearly full, the last first: the very last may come when what
     /// was killed is gone already.
@@ -53,7 +32,7 @@ pub(crate) struct Seen {
     pub(crate) pids: Vec<u32>,
 }
 
-impl Seen {
+impl Footprint {
     /// What shows that memory was nearly full at the end.
     pub(crate) fn full(&self) -> Option<Evidence> {
         self.full[0].or(self.full[1])
@@ -93,59 +72,59 @@ fn nearly_full(sample: &Sample, held_bytes: u64) -> Option<Evidence> {
 }
 
 /// Looks at a process and all below it, one time after the other.
-struct Looks {
+struct MemoryProbe {
     sampler: Sampler,
-    seen: Seen,
+    footprint: Footprint,
 }
 
-impl Looks {
+impl MemoryProbe {
     fn new(process: u32) -> Self {
         // Shares of memory take long to find and are not asked for.
         let options = Options { process: Some(process), share_up_to_bytes: 0, ..Options::default() };
-        Self { sampler: Sampler::new(options), seen: Seen { pids: vec![process], ..Seen::default() } }
+        Self { sampler: Sampler::new(options), footprint: Footprint { pids: vec![process], ..Footprint::default() } }
     }
 
     fn look(&mut self, tick: u64, now: f64) {
         if tick.is_multiple_of(LOOK_AROUND) {
             let pids = self.sampler.slow(now).processes.into_iter().map(|detail| detail.process.pid);
-            self.seen.pids.extend(pids);
-            self.seen.pids.sort_unstable();
-            self.seen.pids.dedup();
+            self.footprint.pids.extend(pids);
+            self.footprint.pids.sort_unstable();
+            self.footprint.pids.dedup();
         }
         let sample = self.sampler.fast(now);
-        self.seen.add(&sample);
+        self.footprint.add(&sample);
     }
 }
 
 /// A thread that looks at memory until it is told to stop.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ProbeThread {
     stop: Sender<()>,
-    thread: JoinHandle<Seen>,
+    thread: JoinHandle<Footprint>,
 }
 
-impl Watch {
+impl ProbeThread {
     /// Looks at a process and all below it.
     pub(crate) fn start(process: u32) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::spawn(move || {
             let begun = Instant::now();
-            let mut looks = Looks::new(process);
+            let mut probe = MemoryProbe::new(process);
             let mut tick_time = FIRST_TICK;
             for tick in 0_u64.. {
-                looks.look(tick, begun.elapsed().as_secs_f64());
+                probe.look(tick, begun.elapsed().as_secs_f64());
                 if stopped.recv_timeout(tick_time) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
                 tick_time = tick_time.mul_f64(1.2).min(TICK);
             }
-            looks.seen
+            probe.footprint
         });
         Self { stop, thread }
     }
 
     /// What was seen.
-    pub(crate) fn finish(self) -> Seen {
+    pub(crate) fn finish(self) -> Footprint {
         // It may have ended by itself.
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
@@ -222,7 +201,7 @@ mod tests {
     fn nearly_all_of_the_machine_or_of_its_group_is_full() {
         let machine = Machine::new();
         let seen = |machine: &Machine| {
-            let mut seen = Seen::default();
+            let mut seen = Footprint::default();
             seen.add(&machine.sample());
             seen.full()
         };
@@ -244,7 +223,7 @@ mod tests {
     #[test]
     fn what_was_full_long_ago_shows_nothing() {
         let machine = Machine::new();
-        let mut seen = Seen::default();
+        let mut seen = Footprint::default();
         let mut looks = Vec::new();
         for held in [900, 10, 10] {
             machine.holds(held);
@@ -273,15 +252,15 @@ mod tests {
             command.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("python3");
         let mut told = io::BufReader::new(child.stdout.take().unwrap());
         io::BufRead::read_line(&mut told, &mut String::new()).unwrap();
-        let mut looks = Looks::new(child.id());
-        looks.look(0, 0.0);
+        let mut probe = MemoryProbe::new(child.id());
+        probe.look(0, 0.0);
         let below = lowtide_sensors::processes_below(Path::new("/"), child.id());
         for pid in &below {
             Command::new("kill").arg(pid.to_string()).status().unwrap();
         }
         child.wait().unwrap();
-        looks.look(1, 1.0);
-        let seen = looks.seen;
+        probe.look(1, 1.0);
+        let seen = probe.footprint;
         assert!(below.len() == 1 && seen.pids.contains(&below[0]) && seen.pids.contains(&child.id()), "{seen:?}");
         let peak = seen.peak.tree_bytes;
         assert!((128 * MIB..256 * MIB).contains(&peak), "{peak}");

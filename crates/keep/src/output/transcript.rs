@@ -14,15 +14,19 @@ const BEGINNING: u64 = 4 << 20;
 
 /// Takes what passes, from all streams of a command, in the order in which it came.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct Transcript {
     file: Option<File>,
-    refused: Option<io::Error>,
-    tail: Tail,
-    bytes: u64,
-    told_batch: Option<ToldBatch>,
+    /// Why the file is not whole, where it is not.
+    pub(crate) refused: Option<io::Error>,
+    /// The end of what came.
+    pub(crate) tail: Tail,
+    /// All that came, in bytes.
+    pub(crate) bytes: u64,
+    /// The first words about the batch of a step.
+    pub(crate) told_batch: Option<ToldBatch>,
 }
 
-impl Log {
+impl Transcript {
     /// Without a file, the reason why there is none.
     pub(crate) fn new(file: io::Result<File>) -> Self {
         let (file, refused) = match file {
@@ -45,31 +49,6 @@ impl Log {
         if self.told_batch.is_none() && self.bytes <= BEGINNING {
             self.told_batch = ToldBatch::find(bytes);
         }
-    }
-
-    /// Notes that nothing of a stream waits to be read.
-    pub(crate) fn found_empty(&mut self, stream: Stream) {
-        self.tail.found_empty(stream);
-    }
-
-    /// The end of what came.
-    pub(crate) const fn tail(&self) -> &Tail {
-        &self.tail
-    }
-
-    /// The first words about the batch of a step.
-    pub(crate) const fn told_batch(&self) -> Option<&ToldBatch> {
-        self.told_batch.as_ref()
-    }
-
-    /// All that came, in bytes.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Why the file is not whole, where it is not.
-    pub(crate) const fn refused(&self) -> Option<&io::Error> {
-        self.refused.as_ref()
     }
 }
 
@@ -118,10 +97,10 @@ mod tests {
 
     #[test]
     fn without_a_file_the_end_is_kept_and_the_reason() {
-        let mut log = Log::new(Err(io::ErrorKind::StorageFull.into()));
+        let mut log = Transcript::new(Err(io::ErrorKind::StorageFull.into()));
         log.take(Stream::Output, b"words");
-        assert_eq!((log.tail().bytes(), log.bytes()), (&b"words"[..], 5));
-        assert_eq!(log.refused().map(io::Error::kind), Some(io::ErrorKind::StorageFull));
+        assert_eq!((log.tail.bytes(), log.bytes), (&b"words"[..], 5));
+        assert_eq!(log.refused.as_ref().map(io::Error::kind), Some(io::ErrorKind::StorageFull));
     }
 
     #[test]

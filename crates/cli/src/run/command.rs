@@ -1,0 +1,301 @@
+//! What is typed after `lowtide run`, and how it is carried out.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lowtide_keep::{
+    Chronicle, CommandLadder, CommandRequest, EndKind, KeepError, KeepOptions, Preset, SUMMARY, Surroundings, is_free,
+    keep, new_folder,
+};
+use lowtide_sensors::{Options as SensorOptions, Sampler};
+use serde::Serialize;
+
+use crate::output::{Failure, print, printable, report};
+use crate::run::dry_run::DryRun;
+use crate::run::{exit, narration};
+
+/// Where runs are unless `--out` says otherwise.
+pub(super) const RUNS: &str = "runs";
+const STANDARD_OUTPUT: &str = "-";
+/// Files of settings are not larger; a script that is, is not looked into.
+const LARGEST_FILE: u64 = 4 << 20;
+
+/// Run any training command; when memory runs out, start it again with a smaller micro-batch.
+///
+/// The command runs as if lowtide were not there: output, keys, signals and exit code pass through, and the output is
+/// kept in runs/NAME-N/. If the command ends because memory ran out, lowtide says why and starts it again one rung
+/// lower: half the micro-batch, twice the gradient accumulation, so that every step still sees the same samples. Any
+/// other failure ends it, with the command's own exit code. No process of the command is left behind, unless lowtide
+/// itself is killed by SIGKILL: then the command ends when it next writes something.
+///
+/// How a rung is put on the command line is known for nanoGPT, Hugging Face's Trainer and Lightning, also under
+/// torchrun; for other scripts say it with --rung.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  lowtide run -- python train.py config/train_gpt2.py          nanoGPT: batch and flags are found
+  lowtide run -- torchrun --nproc_per_node=4 train.py          the whole group is started again
+  lowtide run -- python run_clm.py --per_device_train_batch_size 16 ...
+  lowtide run --rung '--bs={micro} --accum={accum}' -- python mine.py --bs 32
+  lowtide run --rung-env 'BATCH={micro} ACCUM={accum}' --batch 32 -- ./train.sh
+  lowtide run --config my.yaml --rung-config 'train.batch={micro} train.accum={accum}' -- python mine.py my.yaml
+  lowtide run --resume-with '--init_from=resume' --checkpoint-glob 'out/ckpt.pt' -- python train.py
+  lowtide run --dry-run -- python train.py                     what would be done
+
+Exit codes:
+  3    memory ran out, and no rung helped (or none is known)
+  126  the command cannot be run
+  127  the command is not there
+  2    bad input to lowtide itself
+  any other is the command's own; 128 + N where signal N ended it")]
+pub(crate) struct RunArgs {
+    /// What a rung changes on the command line: {micro} is the micro-batch, {accum} gradient accumulation. A flag
+    /// that is there gets the new value, another one is added at the end.
+    #[arg(long, value_name = "TEMPLATE", allow_hyphen_values = true)]
+    rung: Option<String>,
+
+    /// What a rung changes in the environment, as NAME={micro}.
+    #[arg(long, value_name = "TEMPLATE", allow_hyphen_values = true)]
+    rung_env: Option<String>,
+
+    /// A configuration file on the command line (.py, .yaml, .json) that a rung changes, in a copy.
+    #[arg(long, value_name = "FILE", requires = "rung_config")]
+    config: Option<PathBuf>,
+
+    /// What a rung changes in that file: KEY={micro}, with dots in the path of a nested key.
+    #[arg(long, value_name = "TEMPLATE", requires = "config")]
+    rung_config: Option<String>,
+
+    /// The trainer whose flags a rung changes [default: found in the command line].
+    #[arg(long, value_name = "NAME")]
+    preset: Option<PresetName>,
+
+    /// The micro-batch that the command has, where it is not on the command line.
+    #[arg(long, value_name = "N")]
+    batch: Option<u64>,
+
+    /// The gradient accumulation that the command has, where it is not on the command line [default: 1].
+    #[arg(long, value_name = "N")]
+    accum: Option<u64>,
+
+    /// What a restart adds to the command line to go on from the newest checkpoint, which is {checkpoint}.
+    #[arg(long, value_name = "TEMPLATE", allow_hyphen_values = true, requires = "checkpoint_glob")]
+    resume_with: Option<String>,
+
+    /// Where checkpoints are. Only those written since the first start are taken.
+    #[arg(long, value_name = "PATTERN", requires = "resume_with")]
+    checkpoint_glob: Option<String>,
+
+    /// How often the command is started again at most.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    max_restarts: u32,
+
+    /// How long the command may take to end after SIGTERM or a second Ctrl-C before it is killed: 10s, 2m, 500ms.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    grace: Duration,
+
+    /// The folder for logs and summary.json, made if need be; one that has another run's is refused [default: a new
+    /// runs/NAME-N].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Write the story as JSON to this file too; with --dry-run, what would be done. `-` is standard output: after
+    /// the command's own, or in the place of the text of --dry-run.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Say nothing unless memory runs out.
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// Print what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// The command, after `--`, as it would be typed without lowtide.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PresetName {
+    #[value(name = "nanogpt")]
+    NanoGpt,
+    #[value(name = "hf")]
+    HuggingFace,
+    Lightning,
+}
+
+pub(crate) fn run(args: RunArgs) -> ExitCode {
+    match kept(args) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => report(Err(failure)),
+    }
+}
+
+fn kept(args: RunArgs) -> Result<u8, Failure> {
+    let (out, json, quiet, dry_run) = (args.out, args.json, args.quiet, args.dry_run);
+    let (grace, max_restarts) = (args.grace, args.max_restarts);
+    let preset = args.preset.map(|name| match name {
+        PresetName::NanoGpt => Preset::NanoGpt,
+        PresetName::HuggingFace => Preset::HuggingFace,
+        PresetName::Lightning => Preset::Lightning,
+    });
+    let request = CommandRequest {
+        command: args.command,
+        preset,
+        rung: args.rung,
+        rung_environment: args.rung_env,
+        rung_config: args.config.zip(args.rung_config),
+        micro: args.batch,
+        accum: args.accum,
+        resume: args.resume_with.zip(args.checkpoint_glob),
+    };
+    let around = Surroundings { variable: &|name| env::var_os(name), read: &small_file, cards: &cards };
+    let ladder = CommandLadder::make(request, &around)?;
+    if dry_run {
+        let rehearsal = DryRun::of(&ladder, max_restarts)?;
+        if let Some(path) = &json {
+            write_json(path, &rehearsal.json(&ladder))?;
+        }
+        if json.as_deref() != Some(Path::new(STANDARD_OUTPUT)) {
+            print(&rehearsal.text(&ladder))?;
+        }
+        return Ok(0);
+    }
+    if let Some(path) = &json {
+        can_be_written(path)?;
+    }
+    let is_new = out.is_none();
+    let folder = match out {
+        Some(folder) => {
+            fs::create_dir_all(&folder).map_err(|error| KeepError::File { path: folder.clone(), error })?;
+            is_free(&folder)?;
+            folder
+        }
+        None => new_folder(Path::new(RUNS), &ladder.name())?,
+    };
+    if !quiet {
+        say(&narration::greeting(&ladder, &folder));
+    }
+    let options = KeepOptions { folder, grace, max_restarts };
+    let kept = keep(&ladder, &options, &mut |notice| {
+        if let Some(text) = narration::words(notice, &ladder) {
+            say(&text);
+        }
+    });
+    // Where nothing was run, nothing is in the folder that was made for it.
+    if let Err(KeepError::NotFound { .. } | KeepError::NotExecutable { .. }) = kept
+        && is_new
+    {
+        let _ = fs::remove_dir(&options.folder);
+    }
+    let chronicle = kept?;
+    let exit_code = exit::code(&chronicle);
+    let summary = Summary { chronicle: &chronicle, exit_code };
+    // The command's exit code is worth more than its story.
+    if let Err(error) = fs::write(options.folder.join(SUMMARY), pretty(&summary)) {
+        say(&format!("the story of this run is not kept: {}: {error}", options.folder.join(SUMMARY).display()));
+    }
+    if chronicle.starts.iter().any(|start| start.outcome == EndKind::OutOfMemory) {
+        say(&narration::whole(&chronicle));
+    } else if !quiet {
+        say(&narration::over(&chronicle, exit_code));
+    }
+    if let (None, Some(path)) = (&chronicle.failure, &json)
+        && let Err(failure) = write_json(path, &summary)
+    {
+        say(&format!("the story is not written: {}", failure.text));
+    }
+    chronicle.failure.map_or(Ok(exit_code), |error| Err(error.into()))
+}
+
+/// What happened, and the exit code for it.
+#[derive(Serialize)]
+struct Summary<'a> {
+    #[serde(flatten)]
+    chronicle: &'a Chronicle,
+    exit_code: u8,
+}
+
+fn pretty(value: &impl Serialize) -> String {
+    format!("{}\n", serde_json::to_string_pretty(value).expect("it has plain fields"))
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
+    match path == Path::new(STANDARD_OUTPUT) {
+        true => print(&pretty(value)),
+        false => fs::write(path, pretty(value)).map_err(|error| not_written(path, &error)),
+    }
+}
+
+/// Finds out whether a file can be written, which leaves it there, empty where it was not.
+fn can_be_written(path: &Path) -> Result<(), Failure> {
+    if path == Path::new(STANDARD_OUTPUT) {
+        return Ok(());
+    }
+    let opened = fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(|_| ()).map_err(|error| not_written(path, &error))
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Failure {
+    let hint = "--json names a file that can be written, or `-` for standard output";
+    Failure::bad_input(format!("{}: {error}", path.display()), Some(hint.to_owned()))
+}
+
+/// Prints lines of our own among the command's, each with our name in front. A carriage return, for the terminal may
+/// be raw.
+fn say(text: &str) {
+    let end = if io::IsTerminal::is_terminal(&io::stderr()) { "\r\n" } else { "\n" };
+    let lines: String = text.lines().map(|line| format!("lowtide: {}{end}", printable(line))).collect();
+    // Nobody may be there to read it.
+    let _ = io::stderr().lock().write_all(lines.as_bytes());
+}
+
+/// No process needs longer to end.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// `10s`, `2m`, `1h`, `500ms`; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        other => return Err(format!("{other} is none of ms, s, m, h")),
+    };
+    let number: f64 = digits.trim().parse().map_err(|_| "not a time such as 10s".to_owned())?;
+    let time = Duration::try_from_secs_f64(number * unit).map_err(|_| "not a time such as 10s".to_owned())?;
+    if time > LONGEST { Err("more than a week".to_owned()) } else { Ok(time) }
+}
+
+fn small_file(path: &Path) -> Option<String> {
+    let small = path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LARGEST_FILE);
+    if small { fs::read_to_string(path).ok() } else { None }
+}
+
+fn cards() -> u64 {
+    Sampler::new(SensorOptions::default()).fast(0.0).gpus.cards.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let cases = [("10s", 10_000), ("2m", 120_000), ("500ms", 500), ("7", 7000), ("0", 0), ("1.5s", 1500)];
+        for (text, milliseconds) in cases {
+            assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["", "s", "-1s", "10 parsecs", "nan", "inf", "1e400"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

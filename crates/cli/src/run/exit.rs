@@ -1,0 +1,108 @@
+//! Exit codes of `lowtide run`, and what is said where a command is not run.
+
+use lowtide_keep::{Chronicle, Conclusion, End, EndKind, KeepError};
+
+use crate::output::{BAD_INPUT, Failure, INTERRUPTED};
+use crate::run::narration::flag;
+
+/// Memory ran out, and no rung helped; or it is not free, for processes do not end.
+const OUT_OF_MEMORY: u8 = 3;
+/// As shells have them.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+const BY_SIGNAL: i32 = 128;
+
+/// The exit code for what happened: the command's own, unless memory ran out or a start could not be made.
+pub(super) fn code(chronicle: &Chronicle) -> u8 {
+    if let Some(error) = &chronicle.failure {
+        return code_of(error);
+    }
+    match chronicle.ending {
+        Conclusion::NoRungs | Conclusion::LastRung | Conclusion::TooManyRestarts | Conclusion::BatchChanged => {
+            OUT_OF_MEMORY
+        }
+        Conclusion::Finished | Conclusion::Interrupted | Conclusion::Failed => match chronicle.starts.last() {
+            // Told to end between two starts.
+            Some(last) if last.outcome == EndKind::OutOfMemory => INTERRUPTED,
+            Some(last) => as_shell(last.end),
+            None => INTERRUPTED,
+        },
+    }
+}
+
+fn code_of(error: &KeepError) -> u8 {
+    match error {
+        KeepError::NotFound { .. } => NOT_FOUND,
+        KeepError::NotExecutable { .. } => NOT_EXECUTABLE,
+        KeepError::Stuck { .. } => OUT_OF_MEMORY,
+        _ => BAD_INPUT,
+    }
+}
+
+/// The exit code that a shell would show.
+fn as_shell(end: End) -> u8 {
+    let code = match end {
+        End::Code(code) => code,
+        End::Signal(signal) => BY_SIGNAL + signal,
+    };
+    u8::try_from(code).unwrap_or(1)
+}
+
+impl From<KeepError> for Failure {
+    fn from(error: KeepError) -> Self {
+        let text = match &error {
+            KeepError::Resume { .. } => format!("--resume-with {error}"),
+            KeepError::Pattern { .. } => format!("--checkpoint-glob {error}"),
+            KeepError::Contradiction { part, given, key, number } => {
+                format!("{} says {given}, and {key} is {number}", flag(*part))
+            }
+            _ => error.to_string(),
+        };
+        Self { text, hint: hint(&error).map(str::to_owned), code: code_of(&error) }
+    }
+}
+
+/// What to do about it.
+fn hint(error: &KeepError) -> Option<&'static str> {
+    let hint = match error {
+        KeepError::NotFound { program } if program.contains('=') => {
+            "set a variable before lowtide, or with env: `-- env NAME=value python3 train.py`"
+        }
+        KeepError::NotFound { .. } => "the command stands after `--`, as it would be typed without lowtide",
+        KeepError::NotExecutable { .. } => "`chmod +x` it, or name the program that runs it: `-- python3 train.py`",
+        KeepError::Template { .. } => {
+            "for example: --rung '--batch_size={micro} --gradient_accumulation_steps={accum}'"
+        }
+        KeepError::Batch { .. } => "say it with --batch N, and --accum M where gradients are accumulated",
+        KeepError::Contradiction { .. } => "leave our option out: what the command has is found by the template",
+        KeepError::DeafScript { .. } => {
+            "put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take \"$@\"; \
+             or use --rung-env"
+        }
+        KeepError::Resume { .. } => "for example: --resume-with '--resume {checkpoint}' --checkpoint-glob 'out/*.pt'",
+        KeepError::Pattern { .. } => "for example: --checkpoint-glob 'out/*.pt'; * and ? stand for letters",
+        KeepError::Config { .. } => {
+            "--config takes a file that can be read here, .py, .yaml or .json; for others, --rung changes flags \
+             and --rung-env variables"
+        }
+        KeepError::NotNamed { .. } => {
+            "the command gets a copy in its place: name the file after `--` too, as the command takes it"
+        }
+        KeepError::NoKey { .. } => "name keys as they stand in the file: --rung-config 'batch_size={micro}'",
+        KeepError::Stuck { .. } => "they wait inside the kernel, often for a driver; `ps` shows them in state D",
+        KeepError::File { .. } => "--out names another folder for logs",
+        KeepError::System { .. } => return None,
+    };
+    Some(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_as_a_shell_has_them() {
+        let codes = [End::Code(0), End::Code(7), End::Signal(15), End::Signal(9)].map(as_shell);
+        assert_eq!(codes, [0, 7, 143, 137]);
+    }
+}

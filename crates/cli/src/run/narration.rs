@@ -1,0 +1,237 @@
+//! What `lowtide run` says of a command: before it runs, meanwhile, and at its end.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
+use lowtide_core::{Bytes, counted};
+use lowtide_keep::{
+    BatchPart, BatchSplit, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak,
+    RungGap, StartRecord, quoted,
+};
+
+use crate::explain;
+
+/// What helps where the micro-batch cannot be cut any further.
+const LESS: &str = "a smaller model, shorter sequences, recompute or narrower numbers are left";
+
+/// What is said before the first start.
+pub(super) fn greeting(ladder: &CommandLadder, folder: &Path) -> String {
+    format!("{}\nthe output is kept in {}", rungs_line(ladder), folder.join("start-1.log").display())
+}
+
+pub(super) fn setting(name: &OsStr, value: &OsStr) -> String {
+    format!("{}={}", name.display(), value.display())
+}
+
+pub(super) fn rungs_line(ladder: &CommandLadder) -> String {
+    let by = ladder.preset.map_or(String::new(), |preset| format!(" ({})", preset.name()));
+    let group = if ladder.group > 1 { format!(", in a group of {}", ladder.group) } else { String::new() };
+    match ladder.rungs.as_slice() {
+        [] if let Some(gap) = &ladder.gap => format!("no rungs{by}: {}", gap_words(gap)),
+        [] => "no rungs: if memory runs out the command is not started again; --rung says how it would need less"
+            .to_owned(),
+        [only] => format!("micro-batch {only}{by}{group}: no lower rung, for a micro-batch of 1 cannot be cut"),
+        [first, .., last] => {
+            let lower = counted(ladder.rungs.len() as u64 - 1, "lower rung");
+            format!("micro-batch x accumulation {first}{by}{group}, {lower} down to {last}")
+        }
+    }
+}
+
+/// Why there are no rungs, and what would make some.
+pub(super) fn gap_words(gap: &RungGap) -> String {
+    match gap {
+        RungGap::Batch { detail } => {
+            format!("{detail}: --batch and --accum say it, --rung-config changes it in a file")
+        }
+        RungGap::Template { part } => format!(
+            "{} is given, and nothing says how the command takes another: --rung, --rung-env or --rung-config",
+            flag(*part)
+        ),
+    }
+}
+
+/// Our flag for a number of the batch.
+pub(super) const fn flag(part: BatchPart) -> &'static str {
+    match part {
+        BatchPart::Micro => "--batch",
+        BatchPart::Accum => "--accum",
+    }
+}
+
+/// What a command line adds to the command's own environment, and the command.
+pub(super) fn command_line(ladder: &CommandLadder, launch: &Launch) -> String {
+    let own = launch.environment.iter().filter(|set| !ladder.environment.contains(set));
+    let set = own.map(|(name, value)| format!("{} ", quoted(&[setting(name, value)])));
+    format!("{}{}", set.collect::<String>(), quoted(&launch.command))
+}
+
+pub(super) fn copy_line(copy: &ConfigCopy) -> String {
+    format!("{} is {} with {}", copy.path.display(), copy.original.display(), copy.changes.join(" "))
+}
+
+/// What is said of what happens; `None` for what is better passed over.
+pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<String> {
+    match notice {
+        Notice::Restart { number, launch, batch, checkpoint } => {
+            let from = match (checkpoint, ladder.resume()) {
+                (Some(checkpoint), _) => format!(" from {}", checkpoint.display()),
+                (None, Some((_, pattern))) => format!(" from the beginning, for this run wrote no whole {pattern},"),
+                (None, None) => " from the beginning".to_owned(),
+            };
+            let batch = batch.map_or(String::new(), |batch| format!(" with micro-batch x accumulation {batch}"));
+            let copy = launch.copy.as_ref().map_or(String::new(), |copy| format!("\n  {}", copy_line(copy)));
+            Some(format!("start {number}{from}{batch}: {}{copy}", command_line(ladder, launch)))
+        }
+        Notice::End { record } => ended(record),
+        Notice::Patience { grace } => {
+            Some(format!("it has {} to end before it is killed; Ctrl-C once more kills it at once", seconds(*grace)))
+        }
+        Notice::Leftovers { processes } => {
+            let they_are = if *processes == 1 { "it is" } else { "they are" };
+            Some(format!("the command left {} behind; {they_are} asked to end", processes_of(*processes)))
+        }
+        Notice::Kill { processes } => Some(format!("killing what did not end: {}", processes_of(*processes))),
+    }
+}
+
+fn ended(start: &StartRecord) -> Option<String> {
+    let cut = start.log_cut.as_ref().map(|error| format!("{} is not whole: {error}", start.log));
+    let lines: Vec<String> = [cut, meaning(start)].into_iter().flatten().collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+fn meaning(start: &StartRecord) -> Option<String> {
+    let told_kill = |line: &String| ["Killed", "SIGKILL", "-9", "signal 9"].iter().any(|words| line.contains(words));
+    let killed = matches!(start.end, End::Signal(9) | End::Code(137)) || start.line.as_ref().is_some_and(told_kill);
+    match start.outcome {
+        EndKind::OutOfMemory => {
+            let step = start.step.map_or(String::new(), |step| format!(" (last step told: {step})"));
+            let cause = start.cause.as_deref().unwrap_or("");
+            let mut text = format!("out of memory after {:.1} s{step}: {cause}", start.seconds);
+            for line in explain::in_short(Path::new(&start.log), &start.command) {
+                text.push_str(&format!("\n  {line}"));
+            }
+            Some(text)
+        }
+        EndKind::Failed if killed => {
+            let line = start.line.as_ref().map_or(String::new(), |line| format!(" ({line})"));
+            Some(format!("killed by SIGKILL{line}, and nothing shows that memory was the reason: not started again"))
+        }
+        EndKind::Failed if let Some(line) = &start.line => {
+            Some(format!("`{line}` alone does not show that memory ran out: not started again"))
+        }
+        EndKind::Failed if matches!(start.end, End::Signal(7) | End::Code(135)) => {
+            Some("a bus error: shared memory may be full; `lowtide doctor` shows the size of /dev/shm".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// What is said at the end of a command that never ran out of memory.
+pub(super) fn over(chronicle: &Chronicle, exit_code: u8) -> String {
+    let peak = chronicle.starts.last().and_then(|start| peak(&start.peak));
+    let peak = peak.map_or(String::new(), |peak| format!("; {peak}"));
+    format!("ended with {exit_code}{peak}")
+}
+
+/// The whole story, a line for each start.
+pub(super) fn whole(chronicle: &Chronicle) -> String {
+    let mut text = match chronicle.ending {
+        Conclusion::Finished => format!("finished after {}", counted(chronicle.restarts as u64, "restart")),
+        Conclusion::Interrupted => "ended because it was told to".to_owned(),
+        Conclusion::Failed if last_ran_out(chronicle) => "memory ran out, and no further start can be made".to_owned(),
+        Conclusion::Failed => "ended by a failure that is not about memory".to_owned(),
+        Conclusion::NoRungs => "memory ran out, and there is no lower rung to go to".to_owned(),
+        Conclusion::LastRung => "memory ran out twice on the last rung, and nothing more can be done".to_owned(),
+        Conclusion::BatchChanged => "memory ran out again, and a rung changed more than the micro-batch".to_owned(),
+        Conclusion::TooManyRestarts if chronicle.restarts == 0 => {
+            "memory ran out, and no restart is allowed".to_owned()
+        }
+        Conclusion::TooManyRestarts => {
+            format!("memory ran out again after {}", counted(chronicle.restarts as u64, "restart"))
+        }
+    };
+    if let Some(effective) = chronicle.effective_batch {
+        text.push_str(&format!(", effective batch {effective} throughout"));
+    }
+    for (index, start) in chronicle.starts.iter().enumerate() {
+        text.push_str(&format!("\n  {}", line(index + 1, start)));
+    }
+    if chronicle.batch_changed() {
+        let told =
+            chronicle.starts.iter().enumerate().filter_map(|(index, start)| {
+                Some(format!("start {} told of {}", index + 1, start.told_batch.as_ref()?))
+            });
+        let told = told.collect::<Vec<_>>().join(", ");
+        text.push_str(&format!("\n  the effective batch did not stay the same: {told}"));
+    }
+    text.push_str(&format!("\n  logs and summary.json are in {}", chronicle.folder));
+    let hint = match chronicle.ending {
+        Conclusion::LastRung | Conclusion::TooManyRestarts if rungs_change_nothing(chronicle) => {
+            "every rung asked for just as much: look whether the command takes what a rung changes"
+        }
+        Conclusion::NoRungs if chronicle.effective_batch.is_some() => LESS,
+        Conclusion::NoRungs => "say how it needs less: --batch N --rung '--batch_size={micro} --accumulation={accum}'",
+        Conclusion::LastRung => LESS,
+        Conclusion::BatchChanged => {
+            "say the command's own batch with --batch and --accum, and what a rung changes with --rung"
+        }
+        Conclusion::TooManyRestarts => "--max-restarts allows more",
+        // What stood in its way may be what the start before left there.
+        Conclusion::Failed if chronicle.restarts > 0 && !last_ran_out(chronicle) => {
+            "look whether something that the start before left behind is in the way, or a word that a rung adds"
+        }
+        Conclusion::Finished | Conclusion::Interrupted | Conclusion::Failed => return text,
+    };
+    text.push_str(&format!("\nhint: {hint}"));
+    text
+}
+
+fn last_ran_out(chronicle: &Chronicle) -> bool {
+    chronicle.starts.last().is_some_and(|start| start.outcome == EndKind::OutOfMemory)
+}
+
+/// Whether memory ran out on several rungs with the same figures.
+fn rungs_change_nothing(chronicle: &Chronicle) -> bool {
+    let [first, .., last] = chronicle.starts.as_slice() else { return false };
+    let figures = |start: &StartRecord| start.line.clone().filter(|line| line.contains(|it: char| it.is_ascii_digit()));
+    let same = |start: &StartRecord| figures(start).is_some() && figures(start) == figures(first);
+    last.rung > first.rung && chronicle.starts.iter().all(same)
+}
+
+fn line(number: usize, start: &StartRecord) -> String {
+    let batch = start.batch.map_or(String::new(), |batch: BatchSplit| format!("{batch}, "));
+    let end = match (start.outcome, start.end) {
+        (EndKind::OutOfMemory, _) => format!("out of memory: {}", start.cause.as_deref().unwrap_or("")),
+        (EndKind::Finished, _) => "finished".to_owned(),
+        (_, End::Code(code)) => format!("exit code {code}"),
+        (_, End::Signal(signal)) => format!("signal {signal}"),
+    };
+    let resumed = start.resumed_from.as_ref().map_or(String::new(), |from| format!(" (from {from})"));
+    let step = start.step.map_or(String::new(), |step| format!("step {step}, "));
+    let peak = peak(&start.peak).map_or(String::new(), |peak| format!(", {peak}"));
+    format!("start {number}{resumed}: {batch}{step}{:.1} s{peak}; {end}", start.seconds)
+}
+
+/// The most memory that was seen; `None` where the command ended before anybody looked.
+fn peak(peak: &Peak) -> Option<String> {
+    if peak.tree_bytes == 0 {
+        return None;
+    }
+    let mut text = format!("peak {} of RAM", Bytes(peak.tree_bytes));
+    for card in &peak.cards {
+        let (used, total) = (Bytes(card.used_bytes), Bytes(card.total_bytes));
+        text.push_str(&format!(", {used} of {total} on GPU {}", card.index));
+    }
+    Some(text)
+}
+
+fn processes_of(number: usize) -> String {
+    if number == 1 { "1 process".to_owned() } else { format!("{number} processes") }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}

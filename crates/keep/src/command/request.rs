@@ -1,0 +1,27 @@
+//! What is asked for of a command that is kept alive.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::Preset;
+
+/// What was asked for.
+#[derive(Debug, Clone, Default)]
+pub struct CommandRequest {
+    /// The command, its program first.
+    pub command: Vec<OsString>,
+    /// The trainer whose flags a rung changes; looked for where it is not given.
+    pub preset: Option<Preset>,
+    /// What a rung changes on the command line.
+    pub rung: Option<String>,
+    /// What a rung changes in the environment.
+    pub rung_environment: Option<String>,
+    /// The configuration file, as the command line names it, that a rung changes, and how.
+    pub rung_config: Option<(PathBuf, String)>,
+    /// The micro-batch, where the command line does not say it.
+    pub micro: Option<u64>,
+    /// Accumulation, where the command line does not say it.
+    pub accum: Option<u64>,
+    /// What is put on the command line to go on from a checkpoint, and where checkpoints are.
+    pub resume: Option<(String, String)>,
+}

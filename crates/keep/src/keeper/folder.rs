@@ -1,0 +1,50 @@
+//! The folder of a run: which one is free, and a new one.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use crate::KeepError;
+
+/// The name of the file in which whoever keeps a command alive writes its [`Chronicle`](crate::Chronicle).
+pub const SUMMARY: &str = "summary.json";
+
+/// Whether a folder has nothing that a run would write over.
+///
+/// # Errors
+///
+/// It has: another run's.
+pub fn is_free(folder: &Path) -> Result<(), KeepError> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let ours = |name: &str| name == SUMMARY || name.starts_with("start-") || name.starts_with("rung-");
+    let is_ours = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(ours);
+    match entries.map(|entry| entry.path()).filter(is_ours).min() {
+        Some(path) => {
+            let error = io::Error::new(io::ErrorKind::AlreadyExists, "another run wrote it");
+            Err(KeepError::File { path, error })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Makes a new folder below `parent`: the name with the first number that is free.
+///
+/// # Errors
+///
+/// It cannot be made.
+pub fn new_folder(parent: &Path, name: &str) -> Result<PathBuf, KeepError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error| KeepError::File { path, error }
+    };
+    fs::create_dir_all(parent).map_err(failed(parent))?;
+    for number in 1_u32.. {
+        let folder = parent.join(format!("{name}-{number}"));
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(&folder)(error)),
+        }
+    }
+    Err(failed(parent)(io::ErrorKind::AlreadyExists.into()))
+}

@@ -1,0 +1,77 @@
+//! Whether memory was the reason that a command ended.
+
+use crate::output::cause::{LastWords, RanOut};
+use crate::process::attendant::Interruption;
+use crate::{End, EndKind, Evidence};
+
+/// What an end means.
+///
+/// Words of the command that tell of memory count where it failed. A SIGKILL counts where something shows that the
+/// kernel did it for memory; without that, it may have been anybody. So does a code of whoever waited for the process
+/// that was killed, where the kernel itself tells of the kill and nothing else of another error.
+pub(crate) fn judge(end: End, interruption: Interruption, words: &LastWords, evidence: Option<Evidence>) -> EndKind {
+    if end == End::Code(0) {
+        return EndKind::Finished;
+    }
+    if interruption == Interruption::Requested {
+        return EndKind::Interrupted;
+    }
+    let said = words.ran_out.as_ref().is_some_and(RanOut::says_so);
+    // Words such as `Killed` or `exitcode: -9` tell of a kill below the process that was started.
+    let killed = end.was_killed() || words.ran_out.is_some();
+    let told_below = matches!(end, End::Code(_)) && !words.other_error && evidence.is_some_and(Evidence::names_a_kill);
+    if said || (killed && evidence.is_some()) || told_below { EndKind::OutOfMemory } else { EndKind::Failed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::tail::Tail;
+
+    const EVIDENCE: Option<Evidence> = Some(Evidence::ControlGroup { kills: 1 });
+    const FULL: Option<Evidence> = Some(Evidence::NearTheLimit { held_bytes: 9, limit_bytes: 10 });
+
+    fn judged(end: End, interruption: Interruption, text: &str, evidence: Option<Evidence>) -> EndKind {
+        judge(end, interruption, &LastWords::of(&Tail::from(text)), evidence)
+    }
+
+    #[test]
+    fn what_an_end_means() {
+        use EndKind::{Failed, Finished, Interrupted, OutOfMemory};
+        use Interruption::{None as Free, Requested};
+        const ERROR: &str = "Traceback (most recent call last):\n  File \"t.py\"\nValueError: no";
+        const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.";
+        let cases = [
+            (End::Code(0), Free, "", None, Finished),
+            // What it caught is its own affair.
+            (End::Code(0), Free, OOM, EVIDENCE, Finished),
+            (End::Code(1), Free, OOM, None, OutOfMemory),
+            (End::Code(1), Requested, OOM, None, Interrupted),
+            (End::Code(0), Requested, "", None, Finished),
+            (End::Code(1), Free, ERROR, None, Failed),
+            (End::Code(1), Free, ERROR, EVIDENCE, Failed),
+            // Whoever waited for the process that was killed says nothing.
+            (End::Code(1), Free, "", EVIDENCE, OutOfMemory),
+            (End::Code(1), Free, "", FULL, Failed),
+            (End::Signal(9), Free, "", FULL, OutOfMemory),
+            (End::Signal(9), Free, "", None, Failed),
+            (End::Signal(9), Free, "", EVIDENCE, OutOfMemory),
+            (End::Code(137), Free, "", EVIDENCE, OutOfMemory),
+            (End::Signal(9), Requested, "", EVIDENCE, Interrupted),
+            (
+                End::Signal(6),
+                Free,
+                "terminate called after throwing an instance of 'std::bad_alloc'",
+                None,
+                OutOfMemory,
+            ),
+            (End::Signal(11), Free, "Segmentation fault", EVIDENCE, Failed),
+            // A rank of a group was killed; the group ends with 1.
+            (End::Code(1), Free, "  exitcode  : -9 (pid: 7)", None, Failed),
+            (End::Code(1), Free, "  exitcode  : -9 (pid: 7)", EVIDENCE, OutOfMemory),
+        ];
+        for (end, asked, text, evidence, expected) in cases {
+            assert_eq!(judged(end, asked, text, evidence), expected, "{end:?} {asked:?} {text:?} {evidence:?}");
+        }
+    }
+}

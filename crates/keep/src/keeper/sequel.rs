@@ -1,0 +1,144 @@
+//! What comes after a start: the end, or another start on the same rung or one lower.
+
+use crate::record::chronicle::batch_changed;
+use crate::{Conclusion, EndKind, StartRecord};
+
+/// What comes after a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sequel {
+    Stop(Conclusion),
+    Again { rung: usize },
+}
+
+/// How far the starts may go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Rungs there are, the command's own included; 0 where nothing can be changed.
+    pub(crate) rungs: usize,
+    pub(crate) restarts: u32,
+    /// Whether a start can go on from where the last one was.
+    pub(crate) resumes: bool,
+}
+
+/// Decides from all starts so far, of which there is at least one.
+pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
+    let [before @ .., last] = starts else { return Sequel::Stop(Conclusion::Failed) };
+    match last.outcome {
+        EndKind::Finished => return Sequel::Stop(Conclusion::Finished),
+        EndKind::Interrupted => return Sequel::Stop(Conclusion::Interrupted),
+        EndKind::Failed => return Sequel::Stop(Conclusion::Failed),
+        EndKind::OutOfMemory => {}
+    }
+    if batch_changed(starts) {
+        return Sequel::Stop(Conclusion::BatchChanged);
+    }
+    let lowest = last.rung + 1 >= bounds.rungs;
+    if lowest && bounds.rungs < 2 && !bounds.resumes {
+        return Sequel::Stop(Conclusion::NoRungs);
+    }
+    let got_further = |before: &StartRecord| before.step.zip(last.step).is_some_and(|(before, last)| last > before);
+    let again = before.last().is_some_and(|before| before.rung == last.rung && !got_further(before));
+    if lowest && again {
+        return Sequel::Stop(Conclusion::LastRung);
+    }
+    if starts.len() > bounds.restarts as usize {
+        return Sequel::Stop(Conclusion::TooManyRestarts);
+    }
+    Sequel::Again { rung: if lowest { last.rung } else { last.rung + 1 } }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{End, Peak, ToldBatch};
+
+    fn start(rung: usize, outcome: EndKind, step: Option<u64>) -> StartRecord {
+        StartRecord {
+            rung,
+            batch: None,
+            command: Vec::new(),
+            environment: Vec::new(),
+            resumed_from: None,
+            log: String::new(),
+            log_cut: None,
+            output_bytes: 0,
+            seconds: 1.0,
+            end: End::Code(1),
+            outcome,
+            cause: None,
+            line: None,
+            evidence: None,
+            told_batch: None,
+            step,
+            peak: Peak::default(),
+        }
+    }
+
+    fn ran_out(rungs: &[(usize, Option<u64>)]) -> Vec<StartRecord> {
+        rungs.iter().map(|(rung, step)| start(*rung, EndKind::OutOfMemory, *step)).collect()
+    }
+
+    #[test]
+    fn what_follows_an_end() {
+        let bounds = Bounds { rungs: 3, restarts: 8, resumes: false };
+        let cases = [
+            (vec![start(0, EndKind::Finished, None)], Sequel::Stop(Conclusion::Finished)),
+            (vec![start(1, EndKind::Failed, None)], Sequel::Stop(Conclusion::Failed)),
+            (vec![start(0, EndKind::Interrupted, None)], Sequel::Stop(Conclusion::Interrupted)),
+            (ran_out(&[(0, None)]), Sequel::Again { rung: 1 }),
+            (ran_out(&[(0, None), (1, None)]), Sequel::Again { rung: 2 }),
+            (ran_out(&[(0, None), (1, None), (2, Some(5))]), Sequel::Again { rung: 2 }),
+            (ran_out(&[(1, None), (2, Some(5)), (2, Some(5))]), Sequel::Stop(Conclusion::LastRung)),
+            (ran_out(&[(1, None), (2, None), (2, None)]), Sequel::Stop(Conclusion::LastRung)),
+            (ran_out(&[(1, None), (2, Some(5)), (2, Some(9))]), Sequel::Again { rung: 2 }),
+        ];
+        for (starts, expected) in cases {
+            assert_eq!(next(&starts, bounds), expected, "{starts:?}");
+        }
+        let told = |number| StartRecord {
+            told_batch: Some(ToldBatch { number, unit: "tokens" }),
+            ..ran_out(&[(0, None)])[0].clone()
+        };
+        assert_eq!(next(&[told(8), told(8)], bounds), Sequel::Again { rung: 1 });
+        assert_eq!(next(&[told(8), told(4)], bounds), Sequel::Stop(Conclusion::BatchChanged));
+        let few = Bounds { restarts: 1, ..bounds };
+        assert_eq!(next(&ran_out(&[(0, None)]), few), Sequel::Again { rung: 1 });
+        assert_eq!(next(&ran_out(&[(0, None), (1, None)]), few), Sequel::Stop(Conclusion::TooManyRestarts));
+    }
+
+    #[test]
+    fn without_rungs_only_a_checkpoint_helps() {
+        let none = Bounds { rungs: 0, restarts: 8, resumes: false };
+        assert_eq!(next(&ran_out(&[(0, None)]), none), Sequel::Stop(Conclusion::NoRungs));
+        let resumes = Bounds { resumes: true, ..none };
+        assert_eq!(next(&ran_out(&[(0, Some(3))]), resumes), Sequel::Again { rung: 0 });
+        assert_eq!(next(&ran_out(&[(0, Some(3)), (0, Some(7))]), resumes), Sequel::Again { rung: 0 });
+        assert_eq!(next(&ran_out(&[(0, Some(7)), (0, Some(7))]), resumes), Sequel::Stop(Conclusion::LastRung));
+    }
+
+    proptest! {
+        #[test]
+        fn it_always_ends(
+            rungs in 0_usize..9,
+            restarts in 0_u32..20,
+            resumes: bool,
+            steps in proptest::collection::vec(0_u64..50, 25),
+        ) {
+            let mut starts = Vec::new();
+            let mut rung = 0;
+            for step in steps {
+                starts.push(start(rung, EndKind::OutOfMemory, Some(step)));
+                match next(&starts, Bounds { rungs, restarts, resumes }) {
+                    Sequel::Stop(_) => break,
+                    Sequel::Again { rung: lower } => {
+                        prop_assert!(lower >= rung && lower < rungs.max(1));
+                        rung = lower;
+                    }
+                }
+            }
+            prop_assert!(starts.len() <= restarts as usize + 1);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Starts a command, and again as long as memory ran out and there is something to change.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::evidence::kill_counter::KillCounter;
+use crate::keeper::folder::is_free;
+use crate::keeper::judgement::judge;
+use crate::keeper::sequel::{Bounds, Sequel, next};
+use crate::output::cause::{LastWords, RanOut, last_step};
+use crate::process::supervisor::{Observation, Supervisor};
+use crate::record::chronicle::batch_changed;
+use crate::{Chronicle, CommandLadder, Conclusion, EndKind, Evidence, KeepError, Launch, Notice, SCHEMA, StartRecord};
+
+/// How a command is kept alive.
+#[derive(Debug, Clone)]
+pub struct KeepOptions {
+    /// The folder where logs are written; it has no other run's.
+    pub folder: PathBuf,
+    /// How long processes have to end when they are told to.
+    pub grace: Duration,
+    /// Starts besides the first.
+    pub max_restarts: u32,
+}
+
+/// Runs a command to its end, starting it again when memory ran out.
+///
+/// Takes over the signals of this process, its streams and its children, and is therefore for programs that do
+/// nothing else.
+///
+/// # Errors
+///
+/// Nothing was run: the command cannot be started, or the folder cannot be written. What goes wrong later is in
+/// [`Chronicle::failure`].
+pub fn keep(
+    ladder: &CommandLadder,
+    options: &KeepOptions,
+    notify: &mut dyn FnMut(&Notice),
+) -> Result<Chronicle, KeepError> {
+    let begun = Instant::now();
+    is_free(&options.folder)?;
+    let mut starts: Vec<StartRecord> = Vec::new();
+    let (ending, failure) = match start_on(ladder, options, &mut starts, notify) {
+        Ok(ending) => (ending, None),
+        Err(error) if starts.is_empty() => return Err(error),
+        Err(error) => (Conclusion::Failed, Some(error)),
+    };
+    Ok(Chronicle {
+        schema: SCHEMA,
+        command: ladder.command.iter().map(shown).collect(),
+        folder: shown(&options.folder),
+        ending,
+        restarts: starts.len().saturating_sub(1),
+        effective_batch: ladder.effective_batch().filter(|_| !batch_changed(&starts)),
+        seconds: begun.elapsed().as_secs_f64(),
+        starts,
+        failure,
+    })
+}
+
+/// Starts a command, again and again, until there is a reason not to.
+fn start_on(
+    ladder: &CommandLadder,
+    options: &KeepOptions,
+    starts: &mut Vec<StartRecord>,
+    notify: &mut dyn FnMut(&Notice),
+) -> Result<Conclusion, KeepError> {
+    let begun = SystemTime::now();
+    let mut supervisor = Supervisor::new(options.grace)?;
+    let bounds =
+        Bounds { rungs: ladder.rungs.len(), restarts: options.max_restarts, resumes: ladder.resume().is_some() };
+    let mut rung = 0;
+    loop {
+        if supervisor.is_told_to_end() {
+            return Ok(Conclusion::Interrupted);
+        }
+        let checkpoint = if starts.is_empty() { None } else { ladder.checkpoint(begun) };
+        let launch = ladder.launch(rung, &options.folder, checkpoint.as_deref())?;
+        let batch = ladder.rungs.get(rung).copied();
+        if !starts.is_empty() {
+            let (number, checkpoint) = (starts.len() + 1, checkpoint.as_deref());
+            notify(&Notice::Restart { number, launch: &launch, batch, checkpoint });
+        }
+        if let Some(copy) = &launch.copy {
+            fs::write(&copy.path, &copy.text).map_err(|error| KeepError::File { path: copy.path.clone(), error })?;
+        }
+        let log = options.folder.join(format!("start-{}.log", starts.len() + 1));
+        let file = match File::create_new(&log) {
+            // Nothing is lost yet. Later, a full disk costs the log alone.
+            Err(error) if starts.is_empty() => return Err(KeepError::File { path: log, error }),
+            file => file,
+        };
+        let mut kills = KillCounter::look(Path::new("/"));
+        let observation = supervisor.run(&launch, file, notify).inspect_err(|_| {
+            // Nothing was run: there is nothing in it.
+            if starts.is_empty() {
+                let _ = fs::remove_file(&log);
+            }
+        })?;
+        let evidence = kills.evidence(&observation.footprint);
+        let record = record(&launch, &log, observation, evidence);
+        let record = StartRecord { rung, batch, resumed_from: checkpoint.map(shown), ..record };
+        notify(&Notice::End { record: &record });
+        starts.push(record);
+        match next(starts, bounds) {
+            Sequel::Stop(ending) => return Ok(ending),
+            Sequel::Again { rung: lower } => rung = lower,
+        }
+    }
+}
+
+fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Option<Evidence>) -> StartRecord {
+    let words = LastWords::of(&observation.tail);
+    let outcome = judge(observation.end, observation.interruption, &words, evidence);
+    let words = words.ran_out.filter(|_| matches!(outcome, EndKind::OutOfMemory | EndKind::Failed));
+    let evidence = evidence.filter(|_| outcome == EndKind::OutOfMemory);
+    let by_kernel = || "memory of the machine ran out: the kernel ended a process of the command".to_owned();
+    let cause = (outcome == EndKind::OutOfMemory).then(|| words.as_ref().map_or_else(by_kernel, RanOut::sentence));
+    let set = |(name, value): &(OsString, OsString)| format!("{}={}", shown(name), shown(value));
+    StartRecord {
+        rung: 0,
+        batch: None,
+        command: launch.command.iter().map(shown).collect(),
+        environment: launch.environment.iter().map(set).collect(),
+        resumed_from: None,
+        log: shown(log),
+        log_cut: observation.log_cut,
+        output_bytes: observation.output_bytes,
+        seconds: observation.seconds,
+        end: observation.end,
+        outcome,
+        cause,
+        line: words.map(|words| words.line().to_owned()),
+        evidence,
+        told_batch: observation.told_batch,
+        step: last_step(observation.tail.bytes()),
+        peak: observation.footprint.peak,
+    }
+}
+
+fn shown(text: impl Into<OsString>) -> String {
+    text.into().to_string_lossy().into_owned()
+}

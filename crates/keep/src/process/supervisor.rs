@@ -1,0 +1,136 @@
+//! Runs commands one after the other, and hears of all that happens to them.
+
+use std::fs::File;
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{WaitOptions, getpid};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::{Handle, Signals};
+
+use crate::evidence::footprint::{Footprint, ProbeThread};
+use crate::output::tail::Tail;
+use crate::output::transcript::Transcript;
+use crate::process::attendant::{Attendant, Interruption};
+use crate::process::child::{Child, Outlet};
+use crate::process::incident::Incident;
+use crate::{End, KeepError, Launch, Notice, ToldBatch};
+
+const CAUGHT: [i32; 9] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
+
+/// Runs commands one after the other.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    incidents: Receiver<Incident>,
+    sender: Sender<Incident>,
+    signals: Handle,
+    grace: Duration,
+}
+
+/// What became of a start.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    pub(crate) end: End,
+    pub(crate) interruption: Interruption,
+    pub(crate) footprint: Footprint,
+    pub(crate) tail: Tail,
+    pub(crate) told_batch: Option<ToldBatch>,
+    pub(crate) output_bytes: u64,
+    pub(crate) log_cut: Option<String>,
+    pub(crate) seconds: f64,
+}
+
+impl Supervisor {
+    /// Takes over the signals of this process, and all processes that the command may leave behind.
+    pub(crate) fn new(grace: Duration) -> Result<Self, KeepError> {
+        let system = |what| move |error| KeepError::System { what, error };
+        rustix::process::set_child_subreaper(Some(getpid()))
+            .map_err(io::Error::from)
+            .map_err(system("processes left behind cannot be taken over"))?;
+        let (sender, incidents) = mpsc::channel();
+        // What was set to be ignored, as `nohup` does, stays so, for the command too.
+        let ignored = ignored_signals();
+        let caught = CAUGHT.iter().filter(|signal| ignored >> (**signal - 1) & 1 == 0);
+        let mut signals = Signals::new(caught).map_err(system("signals cannot be caught"))?;
+        let handle = signals.handle();
+        let to = sender.clone();
+        thread::spawn(move || {
+            signals.forever().take_while(|signal| to.send(Incident::Signal(*signal)).is_ok()).count()
+        });
+        Ok(Self { incidents, sender, signals: handle, grace })
+    }
+
+    /// Whether somebody wants an end, while no command is running.
+    pub(crate) fn is_told_to_end(&self) -> bool {
+        let ends = |incident: Incident| match incident {
+            Incident::InterruptKey => true,
+            Incident::Signal(signal) => matches!(signal, SIGINT | SIGTERM | SIGHUP | SIGQUIT),
+            _ => false,
+        };
+        self.incidents.try_iter().any(ends)
+    }
+
+    /// Starts a command and stays with it until no process of it is left.
+    pub(crate) fn run(
+        &mut self,
+        launch: &Launch,
+        log: io::Result<File>,
+        notify: &mut dyn FnMut(&Notice),
+    ) -> Result<Observation, KeepError> {
+        let transcript = Arc::new(Mutex::new(Transcript::new(log)));
+        let outlet = Outlet { transcript: transcript.clone(), incidents: self.sender.clone() };
+        let begun = Instant::now();
+        let child = Child::start(launch, &outlet)?;
+        self.reap();
+        let probe = ProbeThread::start(child.process.as_raw_nonzero().get().unsigned_abs());
+        let (end, interruption) = Attendant::new(&child, self.grace).attend(&self.incidents, notify)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        drop(child);
+        let footprint = probe.finish();
+        let transcript = transcript.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Observation {
+            end,
+            interruption,
+            footprint,
+            tail: transcript.tail.clone(),
+            told_batch: transcript.told_batch.clone(),
+            output_bytes: transcript.bytes,
+            log_cut: transcript.refused.as_ref().map(ToString::to_string),
+            seconds,
+        })
+    }
+
+    /// Waits for every process below us in a thread, until there is none.
+    fn reap(&self) {
+        let sender = self.sender.clone();
+        thread::spawn(move || {
+            loop {
+                let incident = match rustix::process::wait(WaitOptions::empty()) {
+                    Ok(Some((process, status))) => Incident::Exit(process, status),
+                    Ok(None) | Err(rustix::io::Errno::INTR) => continue,
+                    Err(_) => Incident::NoneLeft,
+                };
+                let gone = matches!(incident, Incident::NoneLeft);
+                if sender.send(incident).is_err() || gone {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.signals.close();
+    }
+}
+
+/// The signals that this process was started with set to be ignored, a bit each.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.unwrap_or(0)
+}
