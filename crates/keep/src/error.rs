@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use lowtide_disk::DiskError;
 use thiserror::Error;
 
 use crate::BatchPart;
@@ -118,4 +119,10 @@ pub enum KeepError {
         /// Their numbers.
         pids: Vec<u32>,
     },
+}
+
+impl From<DiskError> for KeepError {
+    fn from(error: DiskError) -> Self {
+        Self::File { path: error.path, error: error.source }
+    }
 }

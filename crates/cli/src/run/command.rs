@@ -199,8 +199,8 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let exit_code = exit::code(&chronicle);
     let summary = Summary { chronicle: &chronicle, exit_code };
     // The command's exit code is worth more than its story.
-    if let Err(error) = fs::write(options.folder.join(SUMMARY), pretty(&summary)) {
-        say(&format!("the story of this run is not kept: {}: {error}", options.folder.join(SUMMARY).display()));
+    if let Err(error) = lowtide_disk::write(&options.folder.join(SUMMARY), pretty(&summary).as_bytes()) {
+        say(&format!("the story of this run is not kept: {error}"));
     }
     if chronicle.starts.iter().any(|start| start.outcome == EndKind::OutOfMemory) {
         say(&narration::whole(&chronicle));

@@ -84,7 +84,7 @@ fn start_on(
             notify(&Notice::Restart { number, launch: &launch, batch, checkpoint });
         }
         if let Some(copy) = &launch.copy {
-            fs::write(&copy.path, &copy.text).map_err(|error| KeepError::File { path: copy.path.clone(), error })?;
+            lowtide_disk::write(&copy.path, copy.text.as_bytes())?;
         }
         let log = options.folder.join(format!("start-{}.log", starts.len() + 1));
         let file = match File::create_new(&log) {
