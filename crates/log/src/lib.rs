@@ -1,0 +1,37 @@
+//! What training logs have in common, whoever wrote them.
+//!
+//! **What it does.** It reads the [steps](steps) that a log names or draws as a [progress bar](bar), the [time](time)
+//! of a line, the [frames](frames) of a traceback and [which tracebacks](tracebacks) a program may have ended by, the
+//! prefixes of ranks and loggers before all of these, the batch of a step as trainers print it ([`BatchReport`]), and the
+//! encoding of a file ([`TextDecoder`]).
+//!
+//! **What it leaves out.** Out-of-memory errors are read by crate `oom`; what a stack or a step means is up to whoever
+//! asks. No line is ever wrong: what is not understood is `None`.
+//!
+//! **Where to start reading.** `step.rs`, then `bar.rs` and `traceback.rs`.
+//!
+//! ```
+//! let log = b"iter 120: loss 2.31\nLoading checkpoint shards: 50%|#####  | 2/4 [00:03<00:03]\n";
+//! assert_eq!(lowtide_log::steps(log).next_back(), Some(120));
+//! ```
+
+mod bar;
+mod batch;
+mod clock;
+mod encoding;
+mod frame;
+mod line;
+mod number;
+mod prefix;
+mod step;
+mod traceback;
+
+pub use bar::{ProgressBar, bar};
+pub use batch::{BatchReport, BatchUnit};
+pub use clock::time;
+pub use encoding::TextDecoder;
+pub use frame::{StackFrame, frames};
+pub use line::lines;
+pub use prefix::is_of_group;
+pub use step::{shows_progress, step, steps};
+pub use traceback::{HEADER, Traceback, TracebackKind, tracebacks, unescaped};

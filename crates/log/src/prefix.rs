@@ -1,0 +1,82 @@
+//! What stands before a line because several processes, or a logger, write into one log.
+
+use memchr::memmem;
+
+/// The longest name of a process in a mark.
+const LONGEST_MARK: usize = 16;
+/// What launchers of several processes write.
+const GROUP_SIGNS: [&str; 4] = ["[rank0]:", "[rank1]:", "torch/distributed/", "(local_rank: "];
+
+/// Whether a text is of several processes that train together.
+#[must_use]
+pub fn is_of_group(text: &[u8]) -> bool {
+    GROUP_SIGNS.iter().any(|sign| memmem::find(text, sign.as_bytes()).is_some())
+}
+
+/// A line in two: the mark of its process, `[rank3]: `, torchrun's `[default0]:` or the `3: ` of `srun --label`, and the
+/// rest; the mark is empty where there is none.
+pub(crate) fn split_rank(line: &str) -> (&str, &str) {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = |name: &str| {
+        name.len() <= LONGEST_MARK
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && name.ends_with(|last: char| last.is_ascii_digit())
+    };
+    let bracketed = || line.strip_prefix('[')?.split_once("]:").filter(|(name, _)| is_name(name));
+    let labelled = || line.split_once(": ").filter(|(label, _)| label.len() <= 5 && is_number(label));
+    let Some((_, rest)) = bracketed().or_else(labelled) else { return ("", line) };
+    let (mark, _) = line.split_at(line.len() - rest.len());
+    (mark.trim_end(), rest.strip_prefix(' ').filter(|_| !mark.ends_with(' ')).unwrap_or(rest))
+}
+
+/// A line without a margin such as a logger puts before every line: the same text, but for the digits of its numbers.
+pub(crate) fn without_margin<'a>(line: &'a str, margin: &str) -> Option<&'a str> {
+    let (mut margin, mut rest) = (margin.trim_end(), line);
+    if margin.is_empty() {
+        return None;
+    }
+    while let Some(expected) = margin.chars().next() {
+        if expected.is_ascii_digit() {
+            let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            if after.len() == rest.len() {
+                return None;
+            }
+            rest = after;
+            margin = margin.trim_start_matches(|c: char| c.is_ascii_digit());
+        } else {
+            rest = rest.strip_prefix(expected)?;
+            margin = &margin[expected.len_utf8()..];
+        }
+    }
+    Some(rest.strip_prefix(' ').unwrap_or(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_of_processes() {
+        for (line, expected) in [
+            ("[rank3]:   File", ("[rank3]:", "  File")),
+            ("[default0]:step 5", ("[default0]:", "step 5")),
+            ("3:   File", ("3:", "  File")),
+            ("12: ValueError: x", ("12:", "ValueError: x")),
+            ("[Errno 2]: no", ("", "[Errno 2]: no")),
+            ("[2025-03-01][main]: x", ("", "[2025-03-01][main]: x")),
+            ("iter 3: loss", ("", "iter 3: loss")),
+            ("", ("", "")),
+        ] {
+            assert_eq!(split_rank(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn margins_of_loggers_differ_in_their_numbers() {
+        let margin = "[2025-03-01 11:22:00,123][main] - ";
+        assert_eq!(without_margin("[2025-03-01 11:22:01,7][main] -   File", margin), Some("  File"));
+        assert_eq!(without_margin("[2025-03-01 11:22:01,7][main] -", margin), Some(""));
+        assert_eq!(without_margin("ValueError: x", margin), None);
+        assert_eq!(without_margin("  File", ""), None);
+    }
+}
