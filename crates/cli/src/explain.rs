@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use lowtide_core::Bytes;
 use lowtide_explain::{
-    Account, Advice, Config, ConfigError, Context, Culprit, Explained, NotMemory, Patch, Place, Reader, Syntax, Verdict,
+    Account, Advice, Config, ConfigError, Context, Culprit, Explanation, NotMemory, Patch, Place, Investigation, Syntax, Verdict,
 };
 use lowtide_keep::quoted;
 
@@ -155,13 +155,13 @@ fn read_config(path: &Path) -> Result<Config, Failure> {
     })
 }
 
-fn read(path: &Path) -> Result<Reader, Failure> {
+fn read(path: &Path) -> Result<Investigation, Failure> {
     let failure = |error: &io::Error| Failure::bad_input(format!("{}: {error}", path.display()), None);
     let mut source: Box<dyn Read> = match path == Path::new("-") {
         true => Box::new(io::stdin().lock()),
         false => Box::new(File::open(path).map_err(|error| failure(&error))?),
     };
-    let mut reader = Reader::new();
+    let mut reader = Investigation::new();
     let mut piece = vec![0; PIECE];
     let mut is_first = true;
     loop {
@@ -284,7 +284,7 @@ fn replace_file(path: &Path, text: &str, mark: &str) -> io::Result<()> {
     written
 }
 
-fn told(args: &ExplainArgs, explained: &Explained, written: Option<&str>) -> String {
+fn told(args: &ExplainArgs, explained: &Explanation, written: Option<&str>) -> String {
     let name = match args.log == Path::new("-") {
         true => "the log".to_owned(),
         false => args.log.display().to_string(),

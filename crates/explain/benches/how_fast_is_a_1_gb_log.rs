@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::time::Instant;
 
-use lowtide_explain::{Context, Explained, Reader, explain};
+use lowtide_explain::{Context, Explanation, Investigation, explain};
 
 const PIECE: usize = 1 << 20;
 const PIECES: usize = 954;
@@ -46,15 +46,15 @@ fn verdict(is_met: bool) -> &'static str {
     if is_met { "ok" } else { "MISSED" }
 }
 
-fn large(piece: &[u8]) -> Explained {
-    let mut reader = Reader::new();
+fn large(piece: &[u8]) -> Explanation {
+    let mut investigation = Investigation::new();
     for index in 0..PIECES {
         if index == PIECES / 2 || index == PIECES - 1 {
-            reader.feed(STORY.as_bytes());
+            investigation.feed(STORY.as_bytes());
         }
-        reader.feed(piece);
+        investigation.feed(piece);
     }
-    reader.finish(&Context::default())
+    investigation.finish(&Context::default())
 }
 
 /// Training lines, progress bars, tracebacks of other errors, advice.

@@ -2,7 +2,7 @@
 
 pub(crate) use crate::keys::Key;
 use crate::keys::key_of_path;
-pub(crate) use crate::log_facts::LogFacts;
+use crate::log::Printout;
 use crate::settled::Settled;
 use lowtide_config::whole_number;
 use lowtide_config::{Config, Setting, Syntax};
@@ -36,7 +36,7 @@ const LARGEST: u64 = (1 << 32) - 1;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) configs: &'a [Config],
-    pub(crate) log: &'a LogFacts,
+    pub(crate) log: &'a Printout,
     /// Whether the stack goes through nanoGPT's `estimate_loss`.
     pub(crate) stack_is_nanogpt: bool,
 }

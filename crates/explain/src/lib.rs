@@ -3,14 +3,14 @@
 //! **What it does.** [`explain`] takes a log and what is known besides ([`Context`]: configurations, a command line)
 //! and gives a [`Verdict`] for every out-of-memory event, the last one first: what ran out, why, which tensor it was,
 //! what to change and what the configuration looks like after that. A log too large for memory goes through a
-//! [`Reader`] in pieces.
+//! [`Investigation`] in pieces.
 //!
 //! **What it leaves out.** Files, printing and the machine itself: text comes in, values go out. Whoever calls reads
 //! the log, shows the verdict and writes the patch.
 //!
-//! **Where to start reading.** `reader.rs` walks the log; `event.rs` joins what the log says several times into one
-//! event; `cause/` holds the arithmetic; `facts.rs` says what the settings
-//! that crate `config` reads mean, and `culprit.rs`, `advice/` and `patch.rs` work with both.
+//! **Where to start reading.** `investigation.rs` walks the log; `log/event.rs` joins what the log says several times
+//! into one event; `explain.rs` makes a verdict of it; `cause/` holds the arithmetic; `facts.rs` says what the settings
+//! that crate `config` reads mean, and `culprit/`, `advice/` and `patch.rs` work with both.
 //!
 //! ```
 //! use lowtide_explain::{Cause, Context, explain};
@@ -25,26 +25,22 @@
 mod advice;
 mod cause;
 mod culprit;
-mod encoding;
-mod event;
 mod explain;
+mod explanation;
 mod facts;
+mod investigation;
 mod keys;
-mod log_facts;
+mod log;
 mod model;
 mod patch;
-mod reader;
-mod remark;
 mod settled;
-mod surroundings;
-mod traceback;
 mod verdict;
 
-pub use explain::{Context, Explained, NotMemory, explain};
+pub use explanation::{Context, Explanation, NotMemory};
+pub use investigation::{Investigation, explain};
+pub use log::Remark;
 pub use lowtide_config::{Config, ConfigError, Syntax};
 pub use lowtide_oom::{DeviceKind, Engine, LookAlike, Place, Source};
 pub use model::{Account, Row};
 pub use patch::{Edit, Patch, PatchError};
-pub use reader::Reader;
-pub use remark::Remark;
 pub use verdict::{Activity, Advice, Cause, Culprit, Holder, Lever, Verdict};

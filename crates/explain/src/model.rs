@@ -163,13 +163,13 @@ fn bounded(number: u64, most: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::LogFacts;
+    use crate::log::Printout;
     use lowtide_config::Config;
 
     #[test]
     fn gpt2_is_as_measured() {
         let configs = [Config::parse("train.py", "batch_size = 4\nblock_size = 1024\n").unwrap()];
-        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        let facts = Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false };
         let model = Model::read(&facts).unwrap();
         assert!((123_500_000..125_000_000).contains(&model.parameters), "{}", model.parameters);
         // Measured: 5.95 and 18.25 GiB.
@@ -186,7 +186,7 @@ mod tests {
             "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
             "tie_word_embeddings": false}"#;
         let configs = [Config::parse("config.json", text).unwrap()];
-        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        let facts = Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false };
         let model = Model::read(&facts).unwrap();
         assert!((6_700_000_000..6_770_000_000).contains(&model.parameters), "{}", model.parameters);
     }

@@ -220,12 +220,12 @@ fn line_of(config: &Config, setting: &Setting) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::LogFacts;
+    use crate::log::Printout;
 
     #[track_caller]
     fn check(key: Key, name: &str, text: &str, expected: Result<Option<u64>, &str>) {
         let configs = [Config::parse(name, text).unwrap()];
-        let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+        let facts = Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false };
         let settled = match facts.settled(key) {
             Settled::Absent => Ok(None),
             Settled::Plain { number, .. } => Ok(Some(number)),
@@ -261,7 +261,7 @@ mod tests {
             ("a.sh", "python a.py --accum_iter 2\npython b.py --accum_iter 4\n"),
         ] {
             let configs = [Config::parse(name, text).unwrap()];
-            let facts = Facts { configs: &configs, log: &LogFacts::default(), stack_is_nanogpt: false };
+            let facts = Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false };
             assert!(matches!(facts.settled(Key::Accumulation), Settled::Unclear(_)), "{text}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use lowtide_explain::{Config, Context, Explained, LookAlike, Reader, Syntax};
+use lowtide_explain::{Config, Context, Explanation, LookAlike, Investigation, Syntax};
 use proptest::prelude::*;
 
 const NANOGPT: &str = include_str!("golden/nanogpt.log");
@@ -12,10 +12,10 @@ const CONFIGS: [(&str, &str); 3] = [
     ("a.json", "{\"per_device_train_batch_size\": 8, \"hidden_size\": 64, \"nested\": {\"vocab_size\": 100}}"),
 ];
 
-fn read(log: &[u8], piece: usize, context: &Context) -> Explained {
-    let mut reader = Reader::new();
-    log.chunks(piece.max(1)).for_each(|piece| reader.feed(piece));
-    reader.finish(context)
+fn read(log: &[u8], piece: usize, context: &Context) -> Explanation {
+    let mut investigation = Investigation::new();
+    log.chunks(piece.max(1)).for_each(|piece| investigation.feed(piece));
+    investigation.finish(context)
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use lowtide_explain::{Cause, Context, Lever, Reader, Verdict};
+use lowtide_explain::{Cause, Context, Lever, Investigation, Verdict};
 
 struct Story {
     name: String,
@@ -21,14 +21,14 @@ fn stories() -> Vec<Story> {
     let rows = table.lines().skip(1).map(|line| {
         let [name, cause, contributing, phase, _] = line.split(',').collect::<Vec<_>>().try_into().unwrap();
         let log = fs::read(folder.join(format!("{name}.log"))).unwrap();
-        let mut reader = Reader::new();
-        reader.feed(&log);
+        let mut investigation = Investigation::new();
+        investigation.feed(&log);
         Story {
             name: name.to_owned(),
             cause: cause.to_owned(),
             contributing: contributing.to_owned(),
             phase: phase.to_owned(),
-            verdicts: reader.finish(&Context::default()).verdicts,
+            verdicts: investigation.finish(&Context::default()).verdicts,
         }
     });
     rows.collect()

@@ -17,10 +17,10 @@ pub struct ProgressBar<'a> {
 }
 
 /// What bars are named that count something else than steps of a training.
-const OTHER_LABELS: [&str; 44] = [
+const OTHER_LABELS: [&str; 43] = [
     "caching", "capturing", "casting", "collecting", "computing", "concatenating", "converting", "copying", "creating",
     "decompressing", "download", "encoding", "eval", "extracting", "fetching", "filter", "flattening", "generating",
-    "grouping", "import", "index", "infer", "inferenc", "loading", "map", "merging", "packing", "predict", "preparing",
+    "grouping", "import", "index", "infer", "loading", "map", "merging", "packing", "predict", "preparing",
     "preprocess", "processing", "quantiz", "reading", "resolving", "sampling", "sanity", "saving", "scanning", "shard",
     "test", "tokeniz", "upload", "valid", "writing",
 ];
@@ -57,7 +57,7 @@ fn bracketed(line: &[u8]) -> Option<ProgressBar<'_>> {
     let open = all.next()?;
     let start = count_start(&line[..open]);
     // What stands before it may be an earlier state of it.
-    let earlier = all.next().and_then(|open| Some(open + memchr(b']', &line[open..start])? + 1)).unwrap_or(0);
+    let earlier = all.next().and_then(|open| Some(open + memchr(b']', line.get(open..start)?)? + 1)).unwrap_or(0);
     let end = memchr(b']', &line[open..]).map_or(line.len(), |close| open + close + 1);
     let count = counts(line[start..open].trim_ascii_end());
     Some(ProgressBar { text: &line[..end], label: label(&line[earlier..start]), count, rest: &line[open..end] })

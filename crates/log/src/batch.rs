@@ -31,11 +31,11 @@ const WORDS: [(&str, BatchUnit); 2] =
     [("tokens per iteration will be", BatchUnit::Tokens), ("Total train batch size", BatchUnit::Samples)];
 
 impl BatchReport {
-    /// Looks for the first one in whole lines of a log.
+    /// Looks for the last one in whole lines of a log.
     #[must_use]
     pub fn find(text: &[u8]) -> Option<Self> {
         WORDS.iter().find_map(|(words, unit)| {
-            let after = &text[memmem::find(text, words.as_bytes())? + words.len()..];
+            let after = &text[memmem::rfind(text, words.as_bytes())? + words.len()..];
             let line = after.split(|byte| *byte == b'\n').next()?;
             let start = line.iter().position(|byte| matches!(byte, b':' | b'='))? + 1;
             let (number, rest) = leading_number(line[start..].trim_ascii_start())?;

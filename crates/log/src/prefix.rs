@@ -23,10 +23,10 @@ pub(crate) fn split_rank(line: &str) -> (&str, &str) {
             && name.ends_with(|last: char| last.is_ascii_digit())
     };
     let bracketed = || line.strip_prefix('[')?.split_once("]:").filter(|(name, _)| is_name(name));
-    let labelled = || line.split_once(": ").filter(|(label, _)| label.len() <= 5 && is_number(label));
-    let Some((_, rest)) = bracketed().or_else(labelled) else { return ("", line) };
-    let (mark, _) = line.split_at(line.len() - rest.len());
-    (mark.trim_end(), rest.strip_prefix(' ').filter(|_| !mark.ends_with(' ')).unwrap_or(rest))
+    let is_apart = |rest: &str| rest.is_empty() || rest.starts_with(' ');
+    let is_label = |(label, rest): &(&str, &str)| label.len() <= 5 && is_number(label) && is_apart(rest);
+    let Some((_, rest)) = bracketed().or_else(|| line.split_once(':').filter(is_label)) else { return ("", line) };
+    (&line[..line.len() - rest.len()], rest.strip_prefix(' ').unwrap_or(rest))
 }
 
 /// A line without a margin such as a logger puts before every line: the same text, but for the digits of its numbers.
@@ -62,6 +62,8 @@ mod tests {
             ("[default0]:step 5", ("[default0]:", "step 5")),
             ("3:   File", ("3:", "  File")),
             ("12: ValueError: x", ("12:", "ValueError: x")),
+            ("12:", ("12:", "")),
+            ("11:22:33 x", ("", "11:22:33 x")),
             ("[Errno 2]: no", ("", "[Errno 2]: no")),
             ("[2025-03-01][main]: x", ("", "[2025-03-01][main]: x")),
             ("iter 3: loss", ("", "iter 3: loss")),

@@ -39,8 +39,7 @@ fn searcher(words: &[&str]) -> AhoCorasick {
 /// The step that a line names or draws: `iter 120:`, `[Step 1000]`, `global_step=5`, `"step": 7`, `| 12/100 [00:03`.
 #[must_use]
 pub fn step(line: &[u8]) -> Option<u64> {
-    let line = without_colours(line);
-    named(&line).or_else(|| drawn(&line).map(|(done, _)| done))
+    counted(line, |_| true)
 }
 
 /// The steps of a text, in order, each as often as it stands there.
@@ -48,9 +47,9 @@ pub fn steps(text: &[u8]) -> impl DoubleEndedIterator<Item = u64> {
     let evaluation = memmem::find(text, EVALUATION);
     let (training, mixed) = text.split_at(evaluation.unwrap_or(text.len()));
     // Once an evaluation draws bars without a name, those of training are known by what they count to.
-    let all = evaluation.and_then(|_| lines(training).rev().find_map(drawn)).map(|(_, all)| all);
-    let in_mixed = move |line| named(line).or_else(|| drawn(line).filter(|drawn| Some(drawn.1) == all).map(|drawn| drawn.0));
-    lines(training).filter_map(step).chain(lines(mixed).filter_map(in_mixed))
+    let goal = evaluation.and_then(|_| lines(training).rev().find_map(drawn)).map(|(_, all)| all);
+    let of_training = move |line| counted(line, |all| Some(all) == goal);
+    lines(training).filter_map(step).chain(lines(mixed).filter_map(of_training))
 }
 
 /// Whether a line tells of a loss or of an epoch with its number, as logs do after the first step: `loss: 2.31`,
@@ -62,6 +61,12 @@ pub fn shows_progress(line: &[u8]) -> bool {
         let gap = rest.iter().take_while(|byte| b" :='\"".contains(byte)).count();
         gap > 0 && rest.get(gap).is_some_and(u8::is_ascii_digit)
     })
+}
+
+/// The step of a line, where it is named, or drawn by a bar that counts to what bars of training do.
+fn counted(line: &[u8], is_of_training: impl Fn(u64) -> bool) -> Option<u64> {
+    let line = without_colours(line);
+    named(&line).or_else(|| drawn(&line).filter(|(_, all)| is_of_training(*all)).map(|(done, _)| done))
 }
 
 fn drawn(line: &[u8]) -> Option<(u64, u64)> {

@@ -1,7 +1,7 @@
 //! Which levers a device has, by cause and phase, in order.
 
-use super::words::Framework;
-use super::{ALL, Keeps, List, NOT_MODEL};
+use super::framework::Framework;
+use super::list::{ALL, Fidelity, List, NOT_MODEL};
 use crate::culprit::{FOREACH, WHOLE_FRAMES};
 use crate::facts::Key;
 use crate::patch::single;
@@ -140,7 +140,7 @@ impl List<'_> {
                 Lever::ShorterSequence,
                 format!("Shorter sequences: {half} instead of {sequence}; the model sees less context"),
                 peak,
-                Keeps { batch: false, model: false, numbers: false },
+                Fidelity { batch: false, model: false, numbers: false },
             );
         }
         let text = match case.facts.number(Key::HiddenChannels) {

@@ -2,7 +2,7 @@
 
 use lowtide_oom::Source;
 
-use super::{ALL, List};
+use super::list::{ALL, List};
 use crate::facts::Key;
 use crate::patch::single;
 use crate::verdict::{Activity, Lever};

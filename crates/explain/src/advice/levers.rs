@@ -1,14 +1,16 @@
 //! The levers of a device, one function each, with the peak expected after it and its patch.
 
 use lowtide_core::Bytes;
+use lowtide_log::StackFrame;
 use lowtide_oom::{DeviceKind, Place, Source};
 
-use super::words::Framework;
-use super::{ALL, Case, List, NOT_NUMBERS};
+use super::case::Case;
+use super::framework::Framework;
+use super::list::{ALL, List, NOT_NUMBERS};
 use crate::facts::{FP32, Facts, Key};
+use crate::log::recomputes;
 use crate::patch::{Patch, add_after, export, micro_batch, single, switch};
 use crate::settled::{FixedUpdate, Settled};
-use crate::traceback::Frame;
 use crate::verdict::{Cause, Lever};
 use lowtide_config::Syntax;
 
@@ -17,7 +19,7 @@ impl List<'_> {
         let case = self.case;
         let facts = case.facts;
         let batch = facts.batch();
-        let Some(((micro, peak), batch)) = case.plan().zip(batch) else {
+        let Some(((micro, peak), batch)) = case.micro_batch().zip(batch) else {
             match (facts.settled(Key::Batch), batch) {
                 (Settled::Plain { config, setting, .. }, Some(1)) => {
                     let name = setting.path.join(".");
@@ -111,7 +113,7 @@ impl List<'_> {
         let case = self.case;
         // What a log prints may be of another run, or prose; a configuration is meant.
         let is_on = case.facts.find(Key::Recompute).is_some() && case.facts.is_on(Key::Recompute) == Some(true);
-        if is_on || case.frames.iter().any(Frame::recomputes) {
+        if is_on || case.frames.iter().any(recomputes) {
             return;
         }
         let peak = case.after(|model, batch| model.recomputing().peak(batch));
@@ -393,7 +395,7 @@ fn precision_patch(facts: &Facts<'_>, no_bf16: bool) -> Option<Patch> {
 
 /// Whether a stack goes through compiled code. PyTorch's own functions that are kept out of it go through its compiler
 /// too, by way of `_compile.py`.
-fn goes_through_compiled(frames: &[Frame]) -> bool {
+fn goes_through_compiled(frames: &[StackFrame]) -> bool {
     let is_kept_out = |at: usize| at > 0 && frames[at - 1].file_name() == "_compile.py";
     frames.iter().enumerate().any(|(at, frame)| {
         let has = |part: &str| frame.file.contains(part);

@@ -3,8 +3,10 @@
 use lowtide_core::Bytes;
 use lowtide_oom::{Oom, ProcessUse};
 
-use super::CONTEXT;
 use crate::verdict::Holder;
+
+/// A CUDA context with the kernels of a usual training takes up to this much.
+pub(super) const CONTEXT: u64 = 1 << 30;
 
 /// What the figures of a device say, one derived from the others where it is missing.
 pub(super) struct Figures {

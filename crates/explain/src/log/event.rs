@@ -2,7 +2,7 @@
 
 use lowtide_oom::{Certainty, Engine, Oom, Place, Source};
 
-use crate::surroundings::Surroundings;
+use super::circumstances::Circumstances;
 
 /// Messages further apart than this are events of their own.
 const NEAR: u64 = 32 << 10;
@@ -21,7 +21,7 @@ pub(crate) struct Event {
     pub(crate) line: u64,
     pub(crate) message: String,
     pub(crate) oom: Oom,
-    pub(crate) surroundings: Surroundings,
+    pub(crate) circumstances: Circumstances,
     /// What else the log says of it.
     pub(crate) also: Vec<(Source, String)>,
     /// Where the last of its messages ends.
@@ -84,7 +84,7 @@ impl Event {
     /// Says where memory ran out, once all messages are read: the driver refuses to pin memory of the machine in the
     /// words it has for the device's.
     pub(crate) fn settle_place(&mut self) {
-        if self.oom.source == Source::Runtime && self.oom.requested.is_none() && self.surroundings.ends_in_pinning() {
+        if self.oom.source == Source::Runtime && self.oom.requested.is_none() && self.circumstances.ends_in_pinning() {
             self.oom.place = Place::Host;
         }
     }

@@ -2,7 +2,7 @@
 
 use lowtide_oom::Engine;
 
-use super::Case;
+use super::case::Case;
 
 /// Whose words advice is given in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

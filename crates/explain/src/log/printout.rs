@@ -1,21 +1,21 @@
-//! What a log tells of its run: settings it prints, the size of the model, remarks.
+//! What a run prints of itself: its settings, the size of its model, what gives rise to remarks.
 
-use crate::keys::{Key, key_of};
-use crate::remark::{Remark, remark};
-use crate::surroundings::step_in;
-use lowtide_config::unquoted;
-use lowtide_config::whole_number;
+use lowtide_config::{unquoted, whole_number};
 use lowtide_core::Bytes;
+use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, step, steps};
 
-/// What the log itself tells of the run.
+use super::remark::{Remark, remark};
+use crate::keys::{Key, key_of};
+
+/// What a run prints of itself.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct LogFacts {
+pub(crate) struct Printout {
     /// Settings as the log prints them, the last of each.
     settings: Vec<(Key, String)>,
     pub(crate) tokens_per_iteration: Option<u64>,
     pub(crate) parameters: Option<u64>,
     pub(crate) remarks: Vec<Remark>,
-    /// Whether the log tells of a loss or of an epoch, as it does after the first step.
+    /// Whether a loss or an epoch is printed, as after the first step.
     pub(crate) has_progress: bool,
     /// The first step that the log names, and the last one after all events.
     pub(crate) first_step: Option<u64>,
@@ -28,13 +28,16 @@ pub(crate) struct LogFacts {
     pub(crate) frame: Option<(u64, u64)>,
 }
 
-/// What launchers of several processes write.
-const GROUP_SIGNS: [&str; 4] = ["[rank0]:", "[rank1]:", "torch/distributed/", "(local_rank: "];
+/// Longer lines are data.
+const LONGEST_LINE: usize = 2000;
 
-impl LogFacts {
+impl Printout {
     /// Looks at some lines of the log.
     pub(crate) fn note(&mut self, text: &str) {
-        for line in text.lines().filter(|line| line.len() < 2000) {
+        let report = BatchReport::find(text.as_bytes()).filter(|report| report.unit == BatchUnit::Tokens);
+        self.tokens_per_iteration = report.map(|report| report.number).or(self.tokens_per_iteration);
+        self.is_group |= is_of_group(text.as_bytes());
+        for line in text.lines().filter(|line| line.len() < LONGEST_LINE) {
             if let Some(remark) = remark(line)
                 && self.remarks.len() < 16
                 && !self.remarks.iter().any(|known| known.kind == remark.kind)
@@ -42,22 +45,18 @@ impl LogFacts {
                 self.remarks.push(remark);
             }
             self.note_setting(line);
-            if let Some((_, rest)) = line.split_once("tokens per iteration will be: ") {
-                self.tokens_per_iteration = whole_number(rest.trim());
-            }
             self.parameters = parameters(line).or(self.parameters);
             self.address_limit = address_limit(line).or(self.address_limit);
             self.frame = frame(line).or(self.frame);
-            self.has_progress |= tells_of_progress(line);
-            self.first_step = self.first_step.or_else(|| step_in(line));
-            self.is_group |= GROUP_SIGNS.iter().any(|sign| line.contains(sign));
+            self.has_progress |= shows_progress(line.as_bytes());
+            self.first_step = self.first_step.or_else(|| step(line.as_bytes()));
         }
     }
 
     /// Looks at what follows the last event.
     pub(crate) fn note_end(&mut self, text: &str) {
-        self.last_step = text.lines().rev().filter(|line| line.len() < 2000).find_map(step_in);
-        self.is_group |= GROUP_SIGNS.iter().any(|sign| text.contains(sign));
+        self.last_step = steps(text.as_bytes()).next_back();
+        self.is_group |= is_of_group(text.as_bytes());
     }
 
     /// `batch_size = 64`, `Overriding: batch_size = 64`, `  batch_size: 64`: nanoGPT and many others print their
@@ -96,17 +95,6 @@ fn address_limit(line: &str) -> Option<Bytes> {
     let (_, rest) = rest.split_once("-v ").or_else(|| rest.split_once("-Sv "))?;
     let digits = rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse::<u64>().ok()?.checked_mul(1024).map(Bytes)
-}
-
-/// `loss 2.31`, `loss: 2.31`, `epoch 3`, `Epoch=3`.
-fn tells_of_progress(line: &str) -> bool {
-    let lower = line.to_ascii_lowercase();
-    ["loss", "epoch"].iter().any(|word| {
-        lower.match_indices(word).any(|(at, _)| {
-            let rest = lower[at + word.len()..].trim_start_matches([' ', ':', '=', '\'', '"']);
-            rest.starts_with(|c: char| c.is_ascii_digit()) && rest.len() < lower.len() - at - word.len()
-        })
-    })
 }
 
 /// `number of parameters: 123.59M`, `27.8M params`, `with 124,354,560 parameters`.
@@ -166,17 +154,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_logs_tell() {
-        let mut facts = LogFacts::default();
-        facts.note(
+    fn what_runs_print() {
+        let mut printout = Printout::default();
+        printout.note(
             "Overriding config with config/a.py:\nbatch_size = 64 # x\ntokens per iteration will be: \
             65,536\nnumber of parameters: 123.59M\nval frames 1920x1080\n+ ulimit -v 4000000\n",
         );
-        assert_eq!(facts.number(Key::Batch), Some(64));
-        assert_eq!(facts.tokens_per_iteration, Some(65_536));
-        assert_eq!(facts.parameters, Some(123_590_000));
-        assert_eq!(facts.frame, Some((1080, 1920)));
-        assert_eq!(facts.address_limit, Some(Bytes(4_096_000_000)));
+        assert_eq!(printout.number(Key::Batch), Some(64));
+        assert_eq!(printout.tokens_per_iteration, Some(65_536));
+        assert_eq!(printout.parameters, Some(123_590_000));
+        assert_eq!(printout.frame, Some((1080, 1920)));
+        assert_eq!(printout.address_limit, Some(Bytes(4_096_000_000)));
         assert_eq!(address_limit("ulimit -v unlimited"), None);
     }
 }

@@ -1,12 +1,27 @@
 //! What is known of a case, and the micro-batch that is expected to fit.
 
 use lowtide_core::{Bytes, divisors};
+use lowtide_log::StackFrame;
+use lowtide_oom::Oom;
 
-use super::Case;
+use crate::cause::Judgement;
 use crate::culprit::allocation;
-use crate::facts::Key;
+use crate::facts::{Facts, Key};
 use crate::model::Model;
-use crate::verdict::Cause;
+use crate::verdict::{Activity, Cause, Culprit};
+
+/// All that is known of an event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case<'a> {
+    pub(crate) oom: &'a Oom,
+    pub(crate) judgement: &'a Judgement,
+    pub(crate) activity: Option<Activity>,
+    pub(crate) before_first_step: bool,
+    pub(crate) facts: &'a Facts<'a>,
+    pub(crate) model: Option<Model>,
+    pub(crate) culprit: Option<&'a Culprit>,
+    pub(crate) frames: &'a [StackFrame],
+}
 
 impl Case<'_> {
     pub(super) fn has(&self, cause: Cause) -> bool {
@@ -71,7 +86,7 @@ impl Case<'_> {
     }
 
     /// The largest micro-batch that divides the batch and is expected to fit, with its peak.
-    pub(super) fn plan(&self) -> Option<(u64, Option<Bytes>)> {
+    pub(super) fn micro_batch(&self) -> Option<(u64, Option<Bytes>)> {
         let batch = self.facts.batch().filter(|batch| *batch > 1)?;
         let fixed =
             self.model.map(|model| model.fixed()).or_else(|| Some(self.facts.log.parameters?.saturating_mul(16)));

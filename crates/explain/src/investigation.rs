@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use lowtide_log::{TextDecoder, bar, time, unescaped};
 use lowtide_oom::{Found, LookAlike, Oom, Place, Source, is_ended_by_someone, look_alike, scan};
 use memchr::{memchr_iter, memrchr};
 
-use crate::encoding::Encoding;
-use crate::event::Event;
-use crate::explain::{Context, Explained, NotMemory, verdict};
-use crate::facts::LogFacts;
-use crate::surroundings::{Surroundings, time_in};
+use crate::explain::verdict;
+use crate::explanation::{Context, Explanation, NotMemory};
+use crate::log::{Circumstances, Event, Printout};
+use crate::verdict::Verdict;
 
 /// How much is gathered before it is searched.
 const PIECE: usize = 2 << 20;
@@ -33,14 +33,20 @@ const LARGEST_REQUEST: u64 = 64 << 40;
 /// How much of a line is kept.
 const LONGEST_MESSAGE: usize = 1200;
 
-/// Takes a log piece by piece and explains it at the end.
+/// Explains every out-of-memory event of a log, the last one first.
+#[must_use]
+pub fn explain(log: &[u8], context: &Context) -> Vec<Verdict> {
+    let mut investigation = Investigation::new();
+    investigation.feed(log);
+    investigation.finish(context).verdicts
+}
+
+/// A log that is taken piece by piece and explained at the end.
 ///
 /// Memory is bounded, whatever the log is: the pieces, the last 200 events, and what the log says of its settings.
 #[derive(Debug, Default)]
-pub struct Reader {
-    encoding: Encoding,
-    /// The first byte, while it is the only one.
-    first: Option<u8>,
+pub struct Investigation {
+    decoder: TextDecoder,
     buffer: Vec<u8>,
     /// Where the buffer begins in the log.
     base: u64,
@@ -54,7 +60,7 @@ pub struct Reader {
     is_flooded: bool,
     /// Whether messages were left out because there are too many.
     is_cut: bool,
-    facts: LogFacts,
+    printout: Printout,
     /// How far of the log was looked at for facts.
     noted: u64,
     /// Where the last message ends.
@@ -64,8 +70,8 @@ pub struct Reader {
     not_memory: Option<NotMemory>,
 }
 
-impl Reader {
-    /// A reader that has seen nothing.
+impl Investigation {
+    /// An investigation that has seen nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -73,30 +79,8 @@ impl Reader {
 
     /// Takes the next bytes of the log, cut anywhere.
     pub fn feed(&mut self, bytes: &[u8]) {
-        if matches!(self.encoding, Encoding::Unknown) {
-            let mut start: Vec<u8> = self.first.take().into_iter().collect();
-            let (beginning, rest) = bytes.split_at(bytes.len().min(2 - start.len()));
-            start.extend(beginning);
-            match *start {
-                [] => {}
-                [only] => self.first = Some(only),
-                _ => {
-                    self.encoding = Encoding::of(&start);
-                    self.put(&start);
-                    self.put(rest);
-                }
-            }
-            return;
-        }
-        self.put(bytes);
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(PIECE) {
-            match &mut self.encoding {
-                Encoding::Wide(wide) => self.buffer.extend(wide.decode(piece)),
-                _ => self.buffer.extend_from_slice(piece),
-            }
+            self.buffer.extend_from_slice(&self.decoder.decode(piece));
             if self.buffer.len() - self.from >= PIECE {
                 self.search(false);
             }
@@ -105,19 +89,17 @@ impl Reader {
 
     /// Ends the log and explains what was found, the last event first.
     #[must_use]
-    pub fn finish(mut self, context: &Context) -> Explained {
-        if let Some(only) = self.first.take() {
-            self.put(&[only]);
-        }
+    pub fn finish(mut self, context: &Context) -> Explanation {
+        self.buffer.extend(self.decoder.finish());
         self.search(true);
         if self.events.is_empty() {
             self.not_memory = self.not_memory.take().or_else(|| self.resembles());
         }
         let end = self.buffer.len().saturating_sub(BEFORE).max(self.last_end.saturating_sub(self.base) as usize);
-        self.facts.note_end(&String::from_utf8_lossy(&self.buffer[end.min(self.buffer.len())..]));
+        self.printout.note_end(&String::from_utf8_lossy(&self.buffer[end.min(self.buffer.len())..]));
         self.events.iter_mut().for_each(Event::settle_place);
-        let verdicts = self.events.iter().rev().map(|event| verdict(event, &self.facts, context)).collect();
-        Explained { verdicts, events: self.found, has_more: self.is_cut, not_memory: self.not_memory }
+        let verdicts = self.events.iter().rev().map(|event| verdict(event, &self.printout, context)).collect();
+        Explanation { verdicts, events: self.found, has_more: self.is_cut, not_memory: self.not_memory }
     }
 
     /// Searches what is gathered, all of it at the end, else up to a line's end that has enough text behind it.
@@ -164,8 +146,8 @@ impl Reader {
         let head_end = HEAD.min(self.base + (self.from + consumed) as u64);
         if self.noted < head_end {
             let start = self.noted.saturating_sub(self.base) as usize;
-            let text = String::from_utf8_lossy(&self.buffer[start..(head_end - self.base) as usize]).into_owned();
-            self.facts.note(&text);
+            let text = String::from_utf8_lossy(&self.buffer[start..(head_end - self.base) as usize]);
+            self.printout.note(&text);
             self.noted = head_end;
         }
         for message in found {
@@ -199,33 +181,33 @@ impl Reader {
             let between = self.before(range.start);
             let event = self.events.back_mut().expect("there is one that takes it");
             if event.take(message.oom, line, text, end) && !between.trim().is_empty() {
-                event.surroundings.deepen(&between);
+                event.circumstances.deepen(&between);
             }
             self.last_end = end;
             return;
         }
         let mut before = self.before(range.start);
-        before.push_str(&told_in_line(&text));
+        before.push_str(&besides_error(&text));
         if self.noted < start {
-            self.facts.note(&before);
+            self.printout.note(&before);
             self.noted = start;
         }
         // Of messages in a row, as ranks write them, only the first has something before it.
-        let mut surroundings = match (before.trim().is_empty(), self.events.back()) {
-            (true, Some(event)) => event.surroundings.clone(),
-            (true, None) => Surroundings::default(),
-            (false, _) => Surroundings::read(&before),
+        let mut circumstances = match (before.trim().is_empty(), self.events.back()) {
+            (true, Some(event)) => event.circumstances.clone(),
+            (true, None) => Circumstances::default(),
+            (false, _) => Circumstances::read(&before),
         };
         // A message far behind the last step has it all the same.
-        self.step = surroundings.step.or(self.step);
-        self.time = time_in(&text).or_else(|| surroundings.time.take()).or_else(|| self.time.take());
-        surroundings.step = self.step;
-        surroundings.time.clone_from(&self.time);
+        self.step = circumstances.step.or(self.step);
+        self.time = time(&text).map(str::to_owned).or_else(|| circumstances.time.take()).or_else(|| self.time.take());
+        circumstances.step = self.step;
+        circumstances.time.clone_from(&self.time);
         self.found += 1;
         if self.events.len() == MOST_EVENTS {
             self.events.pop_front();
         }
-        self.events.push_back(Event { line, message: text, oom: message.oom, surroundings, also: Vec::new(), end });
+        self.events.push_back(Event { line, message: text, oom: message.oom, circumstances, also: Vec::new(), end });
         self.last_end = end;
     }
 
@@ -263,14 +245,11 @@ impl Reader {
     }
 }
 
-/// What a line tells besides its error: the traceback that a logger put into a JSON string with it, or the progress bar
+/// What a line says besides its error: the traceback that a logger put into a JSON string with it, or the progress bar
 /// that it broke into.
-fn told_in_line(line: &str) -> String {
-    if line.contains("Traceback (most recent call last)") && line.contains("\\n") {
-        return line.replace("\\n", "\n").replace("\\\"", "\"");
-    }
-    let bar = ["it/s", "s/it"].iter().filter_map(|unit| line.find(unit)).min().map(|at| &line[..at + 4]);
-    bar.map_or(String::new(), str::to_owned)
+fn besides_error(line: &str) -> String {
+    let bar = || bar(line.as_bytes()).map(|bar| String::from_utf8_lossy(bar.text).into_owned());
+    unescaped(line).or_else(bar).unwrap_or_default()
 }
 
 /// Where the last part of a piece begins that is read however many messages there are: at the start of a line.

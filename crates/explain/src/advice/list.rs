@@ -1,0 +1,111 @@
+//! Advice as it is gathered: each lever once, with its patch, sorted by what fits.
+
+use lowtide_core::Bytes;
+
+use super::case::Case;
+use crate::patch::Patch;
+use crate::verdict::{Advice, Cause, Lever};
+
+/// Whether a piece of advice keeps what it should.
+#[derive(Clone, Copy)]
+pub(super) struct Fidelity {
+    pub(super) batch: bool,
+    pub(super) model: bool,
+    pub(super) numbers: bool,
+}
+
+pub(super) const ALL: Fidelity = Fidelity { batch: true, model: true, numbers: true };
+pub(super) const NOT_NUMBERS: Fidelity = Fidelity { numbers: false, ..ALL };
+pub(super) const NOT_MODEL: Fidelity = Fidelity { batch: true, model: false, numbers: false };
+
+/// Advice as it is gathered.
+pub(super) struct List<'a> {
+    pub(super) case: Case<'a>,
+    pub(super) advice: Vec<Advice>,
+    /// The patch of the advice that comes next.
+    next: Option<Patch>,
+    /// What is to be said of the configuration.
+    pub(super) notes: Vec<String>,
+    /// Why the configuration is not the one of the log, where it is not.
+    stale: Option<String>,
+}
+
+impl<'a> List<'a> {
+    /// A list without advice.
+    pub(super) fn new(case: Case<'a>) -> Self {
+        let stale = case.stale();
+        Self { case, advice: Vec::new(), next: None, notes: stale.iter().cloned().collect(), stale }
+    }
+
+    pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, peak: Option<Bytes>, keeps: Fidelity) {
+        let patch = self.next.take();
+        if self.advice.iter().any(|advice| advice.lever == lever) {
+            return;
+        }
+        self.advice.push(Advice {
+            lever,
+            text: text.into(),
+            expected_peak_bytes: peak,
+            same_effective_batch: keeps.batch,
+            same_model: keeps.model,
+            same_numbers: keeps.numbers,
+            patch,
+        });
+    }
+
+    /// Gives the advice that is pushed next its patch; none is offered for a configuration of another run.
+    pub(super) fn offer(&mut self, patch: Option<Patch>) {
+        self.next = patch.filter(|_| self.stale.is_none());
+    }
+
+    /// The patch that is shown: enough by arithmetic, and with the numbers kept, where there is one.
+    pub(super) fn best_patch(&self) -> Option<Patch> {
+        let keeps = |advice: &&Advice| {
+            let is_aside = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff);
+            advice.same_model && advice.same_effective_batch && advice.patch.is_some() && !is_aside
+        };
+        let enough = |advice: &&Advice| !self.is_too_much(advice);
+        let list = || self.advice.iter().filter(keeps);
+        let chosen = list()
+            .find(|advice| advice.same_numbers && enough(advice))
+            .or_else(|| list().find(enough))
+            .or_else(|| list().next())
+            .or_else(|| self.advice.iter().find(|advice| advice.lever == Lever::CompileOff && advice.patch.is_some()));
+        chosen.and_then(|advice| advice.patch.clone())
+    }
+
+    /// Whether the figures say that this alone is not enough.
+    fn is_too_much(&self, advice: &Advice) -> bool {
+        let is_fragmented = self.case.judgement.cause == Cause::Fragmentation;
+        // These make more room, or mend what stood in the way: what there is now says nothing about them.
+        let is_enough = match advice.lever {
+            Lever::EndOtherProcess | Lever::RaiseLimit => true,
+            Lever::ExpandableSegments => is_fragmented,
+            _ => false,
+        };
+        let target = self.case.target();
+        !is_enough && advice.expected_peak_bytes.zip(target).is_some_and(|(peak, target)| peak > target)
+    }
+
+    /// Behind the levers that may be enough come those that alone are not, then those that only save time; what changes
+    /// the model stays last.
+    pub(super) fn what_fits_first(&mut self) {
+        if self.case.target().is_none() {
+            return;
+        }
+        let mut list = std::mem::take(&mut self.advice);
+        let too_much = |advice: &Advice| self.is_too_much(advice);
+        list.sort_by_key(|advice| {
+            let saves_no_memory = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff);
+            match advice.same_model && advice.same_effective_batch {
+                true if saves_no_memory => 2,
+                true => u8::from(too_much(advice)),
+                false => 3,
+            }
+        });
+        for advice in list.iter_mut().filter(|advice| too_much(advice)) {
+            advice.text.push_str(" (not enough alone)");
+        }
+        self.advice = list;
+    }
+}

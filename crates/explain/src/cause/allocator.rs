@@ -1,0 +1,235 @@
+//! An allocator refused that knows its figures: what they say.
+
+use lowtide_core::Bytes;
+use lowtide_oom::{DeviceKind, Engine, Oom};
+
+use super::figures::{CONTEXT, Figures, figures, is_large};
+use super::judgement::Judgement;
+use crate::verdict::Cause;
+
+/// An allocator that knows its figures refused.
+pub(super) fn allocator(oom: &Oom) -> Judgement {
+    let Some(tried) = oom.requested else {
+        return Judgement::bare(
+            oom,
+            Cause::Need,
+            0.55,
+            "the message gives no figures, and a step that needs too much is the usual cause",
+        );
+    };
+    let figures = figures(oom, tried);
+    let mut judgement = decide(&figures, oom);
+    judgement.contributing.extend(contributing(&figures));
+    judgement.others = figures.others;
+    judgement.outside = figures.outside;
+    judgement.holders = figures.holders;
+    let room = figures.capacity.map(|capacity| {
+        capacity.saturating_sub(figures.others.unwrap_or_default()).saturating_sub(figures.outside.unwrap_or_default())
+    });
+    judgement.available = match (room, figures.limit) {
+        (Some(room), Some(limit)) => Some(room.min(limit)),
+        (room, limit) => room.or(limit),
+    };
+    judgement
+}
+
+fn decide(figures: &Figures, oom: &Oom) -> Judgement {
+    if let Some(judgement) = by_limit(figures, oom) {
+        return judgement;
+    }
+    let tried = figures.tried;
+    let Some(free) = figures.free else {
+        return without_free(figures, oom);
+    };
+    let idle = figures.idle.unwrap_or_default();
+    let within = free.saturating_add(idle);
+    let were = if free == Bytes(1) { "was" } else { "were" };
+    let stated = match figures.idle {
+        Some(idle) => {
+            format!("asked for {tried}; {free} {were} free and {idle} reserved but not handed out, {within} together")
+        }
+        None => format!("asked for {tried}; {free} {were} free"),
+    };
+    if tried <= within {
+        return fitting(figures, free, idle, stated);
+    }
+    // A driver keeps a little for itself on every card: that is nobody's to end.
+    let others = figures.others.filter(|others| is_large(*others, figures)).unwrap_or_default();
+    // A context has its place in every process; what goes beyond one is worth a word.
+    let outside = figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT));
+    let outside = if is_large(outside, figures) { outside } else { Bytes::ZERO };
+    if tried <= within.saturating_add(others.max(outside)) {
+        let (cause, held, who) = match others >= outside {
+            true => (Cause::OtherProcess, others, "others hold"),
+            false => (
+                Cause::OutsideAllocator,
+                outside,
+                "this process holds, outside its allocator and beyond a usual context,",
+            ),
+        };
+        let is_unsure = cause == Cause::OtherProcess && figures.others_may_be_own;
+        let who = if is_unsure { "others, or this process outside its allocator, hold" } else { who };
+        let mut judgement = Judgement::new(cause, if is_unsure { 0.7 } else { 0.9 });
+        judgement.evidence = vec![
+            format!("{stated}: {} too few", tried.saturating_sub(within)),
+            format!("{who} {held}; without that the request would have fitted"),
+        ];
+        return judgement;
+    }
+    let mut judgement = Judgement::new(Cause::Need, need_certainty(figures));
+    judgement.evidence.push(format!("{stated}: {} too few", tried.saturating_sub(within)));
+    match (figures.allocated, figures.capacity) {
+        (Some(allocated), Some(capacity)) if allocated > capacity => judgement.evidence.push(format!(
+            "{allocated} were handed out already, more than the {capacity} of the device: the driver borrows the \
+             machine's memory"
+        )),
+        (Some(allocated), Some(capacity)) => judgement.evidence.push(format!(
+            "{allocated} in use and {tried} more are {}, of {capacity} on the device",
+            allocated.saturating_add(tried)
+        )),
+        _ => {}
+    }
+    if let (Some(others), Some(capacity)) =
+        (figures.others.filter(|others| is_large(*others, figures)), figures.capacity)
+    {
+        judgement
+            .evidence
+            .push(format!("others hold {others} of the {capacity}; even without that it would not have fitted"));
+    }
+    judgement
+}
+
+/// The request would have fitted, and yet it failed.
+fn fitting(figures: &Figures, free: Bytes, idle: Bytes, stated: String) -> Judgement {
+    let tried = figures.tried;
+    // Versions 2.1 to 2.7 do not print the limit that `set_per_process_memory_fraction` sets.
+    if free.get() / 4 > tried.get() && free > Bytes::from_gib(1) && figures.capacity.is_some() {
+        let mut judgement = Judgement::new(Cause::Limit, 0.7);
+        judgement.evidence = vec![
+            stated,
+            "much more was free than was asked for, so a limit that the message does not print stands in the way"
+                .to_owned(),
+        ];
+        return judgement;
+    }
+    let allocated = figures.allocated.unwrap_or_default();
+    // A few percent are always idle: rounding to 2 and 20 MiB leaves them.
+    let is_slack = idle.get() < allocated.get() / 20 && tried <= Bytes::from_mib(64);
+    // A device that others have filled: the little that is left says nothing about pieces.
+    let others =
+        figures.others.filter(|others| figures.capacity.is_some_and(|capacity| others.get() > capacity.get() / 2));
+    if let Some(others) = others.filter(|_| is_slack || idle < tried && tried <= Bytes::from_mib(64)) {
+        let mut judgement = Judgement::new(Cause::OtherProcess, 0.6);
+        judgement.contributing.push(Cause::Fragmentation);
+        judgement.evidence = vec![
+            format!("{stated}: enough by a hair, in no piece large enough"),
+            format!("others hold {others}, most of the device: that is why so little is left"),
+        ];
+        return judgement;
+    }
+    let certainty = match (idle >= tried, is_slack) {
+        (_, true) => 0.5,
+        (true, false) => 0.9,
+        (false, false) => 0.8,
+    };
+    let mut judgement = Judgement::new(Cause::Fragmentation, certainty);
+    judgement.evidence = vec![format!("{stated}: enough, but in no piece large enough")];
+    if is_slack {
+        judgement.contributing.push(Cause::Need);
+        judgement.evidence.push(format!(
+            "but only {idle} of {} are idle, which is usual: the device is nearly full, and the next request may fail \
+             for need",
+            allocated.saturating_add(idle)
+        ));
+    }
+    judgement
+}
+
+/// A limit below the device, where the message names one.
+fn by_limit(figures: &Figures, oom: &Oom) -> Option<Judgement> {
+    let limit = figures.limit?;
+    let tried = figures.tried;
+    let allocated = figures.allocated.unwrap_or_default();
+    let wanted = allocated.saturating_add(tried);
+    if oom.device_kind == Some(DeviceKind::Mps) {
+        let mut judgement = Judgement::new(Cause::Need, 0.6);
+        judgement.contributing.push(Cause::Limit);
+        let used = oom.in_use.unwrap_or(allocated);
+        judgement.evidence = vec![format!(
+            "{used} in use and {tried} more are {}, and Metal allows a process {limit} by default",
+            used.saturating_add(tried)
+        )];
+        return Some(judgement);
+    }
+    if figures.capacity.is_some_and(|capacity| limit >= capacity) {
+        return None;
+    }
+    let room = figures.free.map(|free| free.saturating_add(figures.idle.unwrap_or_default()));
+    if wanted <= limit && figures.idle.is_some_and(|idle| idle.get() > limit.get() / 4) {
+        let mut judgement = Judgement::new(Cause::Fragmentation, 0.7);
+        judgement.contributing.push(Cause::Limit);
+        judgement.evidence = vec![format!(
+            "{allocated} handed out and {tried} more are below the limit of {limit}; {} are reserved and idle",
+            figures.idle.unwrap_or_default()
+        )];
+        return Some(judgement);
+    }
+    if room.is_none_or(|room| tried <= room) {
+        let mut judgement = Judgement::new(Cause::Limit, if wanted > limit { 0.95 } else { 0.75 });
+        judgement.evidence = vec![match (wanted > limit, figures.free) {
+            (true, Some(free)) => format!(
+                "{allocated} handed out and {tried} more are {wanted}, above the limit of {limit}; the device has \
+                 {free} free"
+            ),
+            (true, None) => format!("{allocated} handed out and {tried} more are {wanted}, above the limit of {limit}"),
+            (false, _) => format!("a limit of {limit} is set, and the device has more free than the {tried} asked for"),
+        }];
+        return Some(judgement);
+    }
+    None
+}
+
+/// Messages of allocators that do not say what is free.
+fn without_free(figures: &Figures, oom: &Oom) -> Judgement {
+    let tried = figures.tried;
+    if let Some(capacity) = figures.capacity.filter(|capacity| tried > *capacity) {
+        let mut judgement = Judgement::new(Cause::Need, 0.95);
+        judgement.evidence = vec![format!("asked for {tried}, and the device has {capacity} in all")];
+        return judgement;
+    }
+    let benign = oom.engine == Engine::Tensorflow;
+    let mut judgement = Judgement::new(Cause::Need, if benign { 0.6 } else { 0.7 });
+    judgement.evidence = vec![format!("asked for {tried}; the message does not say what was free")];
+    if let Some(allocated) = figures.allocated {
+        judgement.evidence.push(format!("{allocated} were handed out already"));
+    }
+    judgement
+}
+
+/// What made it worse, by its size.
+fn contributing(figures: &Figures) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if figures.others.is_some_and(|others| is_large(others, figures)) {
+        causes.push(Cause::OtherProcess);
+    }
+    if figures.idle.is_some_and(|idle| is_large(idle, figures)) {
+        causes.push(Cause::Fragmentation);
+    }
+    let beyond = figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT));
+    if is_large(beyond, figures) {
+        causes.push(Cause::OutsideAllocator);
+    }
+    if figures.limit.zip(figures.capacity).is_some_and(|(limit, capacity)| limit.get() < capacity.get() / 10 * 9) {
+        causes.push(Cause::Limit);
+    }
+    causes
+}
+
+/// Need is what remains: surer, the more of the other explanations the figures rule out.
+fn need_certainty(figures: &Figures) -> f64 {
+    match (figures.idle, figures.others) {
+        (Some(_), Some(_)) => 0.95,
+        (Some(_), None) | (None, Some(_)) => 0.9,
+        (None, None) => 0.75,
+    }
+}

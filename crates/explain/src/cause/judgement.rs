@@ -1,0 +1,48 @@
+//! A cause with its reasons.
+
+use lowtide_core::Bytes;
+use lowtide_oom::Oom;
+
+use crate::verdict::{Cause, Holder};
+
+/// A cause with its reasons.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Judgement {
+    pub(crate) cause: Cause,
+    pub(crate) contributing: Vec<Cause>,
+    pub(crate) certainty: f64,
+    pub(crate) evidence: Vec<String>,
+    /// What others hold on the device.
+    pub(crate) others: Option<Bytes>,
+    /// What this process holds outside its allocator.
+    pub(crate) outside: Option<Bytes>,
+    pub(crate) holders: Vec<Holder>,
+    /// What this process can have at most as things are.
+    pub(crate) available: Option<Bytes>,
+}
+
+impl Judgement {
+    /// A cause of which nothing is said yet.
+    pub(super) fn new(cause: Cause, certainty: f64) -> Self {
+        Self {
+            cause,
+            contributing: Vec::new(),
+            certainty,
+            evidence: Vec::new(),
+            others: None,
+            outside: None,
+            holders: Vec::new(),
+            available: None,
+        }
+    }
+
+    /// A cause with one reason, where there is no arithmetic to be done.
+    pub(super) fn bare(oom: &Oom, cause: Cause, certainty: f64, text: &str) -> Self {
+        Self {
+            evidence: vec![text.to_owned()],
+            outside: oom.outside_allocator,
+            available: oom.limit.or(oom.capacity),
+            ..Self::new(cause, certainty)
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Kinds of tensors, by the names of what the stack goes through.
+
+use crate::log::{Event, makes_a_layer};
+use crate::verdict::{Activity, Culprit};
+
+/// What the optimizer makes for all tensors at once where it updates them together.
+pub(crate) const FOREACH: &str = "temporaries of the optimizer's foreach update";
+const WEIGHTS: &str = "the model's weights";
+
+/// A culprit of which only the kind is known.
+pub(super) fn kind(event: &Event, name: &str, how: &str, certainty: f64) -> Culprit {
+    Culprit {
+        name: name.to_owned(),
+        shape: Vec::new(),
+        dtype: None,
+        bytes: event.oom.requested,
+        how: how.to_owned(),
+        certainty,
+    }
+}
+
+/// Names of functions and what they allocate, innermost frame first.
+pub(super) fn from_names(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
+    if event.circumstances.frames.last().is_some_and(makes_a_layer) {
+        return Some(kind(event, WEIGHTS, "the stack ends where a layer is made", 0.8));
+    }
+    for frame in event.circumstances.frames.iter().rev() {
+        for (words, name) in STACK_NAMES {
+            // A step that runs inside the optimizer's, as a closure, is none of the optimizer's.
+            if name.contains("optimizer") && !matches!(activity, None | Some(Activity::Optimizer)) {
+                continue;
+            }
+            let word = words.iter().find(|word| {
+                frame.function.contains(**word) || frame.code.contains(**word) || frame.file.contains(**word)
+            });
+            if let Some(word) = word {
+                return Some(kind(event, name, &format!("the stack goes through `{word}`"), 0.7));
+            }
+        }
+    }
+    None
+}
+
+const STACK_NAMES: &[(&[&str], &str)] = &[
+    (&["_foreach_"], FOREACH),
+    (&["_init_group", "exp_avg", "zeros_like(p"], "the optimizer's moments"),
+    (&["clip_grad_norm_"], "norms of the gradients"),
+    (&["torch/optim/", "optimizer.step("], "the optimizer's moments"),
+    (&["cross_entropy", "log_softmax", "nll_loss", "CrossEntropyLoss"], "logits in the loss"),
+    (&["nested_concat", "torch_pad_and_concatenate"], "outputs of a whole evaluation, gathered"),
+    (&["lm_head", "logits = ", "logits.float("], "logits"),
+    (&["scaled_dot_product_attention", "softmax", "baddbmm", "attn_weights", "attention_scores"], "attention scores"),
+    (&["F.conv", "conv2d", "conv3d", "_conv_forward", "conv_transpose"], "activations of a convolution"),
+    (&["all_gather", "_unshard", "all_gather_into_tensor"], "gathered parameters"),
+    (&["load_state_dict", "torch.load(", "from_pretrained"], WEIGHTS),
+    (&["_apply", ".cuda(", ".to(device"], WEIGHTS),
+    (&["gelu", "relu", "silu", "mlp", "feed_forward"], "activations inside the feed-forward part"),
+    (&["layer_norm", "batch_norm", "group_norm"], "activations of a normalisation"),
+    (&["torch.cat", "torch.stack"], "tensors joined into one"),
+    (&[".backward(", "run_backward"], "gradients of activations"),
+    (&["F.linear", "linear.py"], "activations of a linear layer"),
+];
+
+/// Whether the stack is that of a language model, in which no frames are.
+pub(super) fn is_of_language(event: &Event) -> bool {
+    let words = ["transformers/", "transformers\\", "logits", "lm_head", "input_ids", "token", "gpt", "llama", "bert"];
+    event.circumstances.frames.iter().any(|frame| {
+        words.iter().any(|word| frame.file.contains(word) || frame.code.contains(word) || frame.function.contains(word))
+    })
+}

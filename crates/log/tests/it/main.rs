@@ -1,0 +1,3 @@
+//! What the readers promise for any log.
+
+mod any_bytes;
