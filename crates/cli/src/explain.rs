@@ -10,7 +10,8 @@ use std::time::Duration;
 use clap::Args;
 use lowtide_core::Bytes;
 use lowtide_explain::{
-    Account, Advice, Config, ConfigError, Context, Culprit, Explanation, NotMemory, Patch, Place, Investigation, Syntax, Verdict,
+    Account, Advice, Config, ConfigError, Context, Culprit, Explanation, Investigation, NotMemory, Patch, Place,
+    Syntax, Verdict,
 };
 use lowtide_keep::quoted;
 

@@ -31,7 +31,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     if let Some((activity, why)) = &circumstances.activity {
         evidence.push(format!("it happened in {activity}: {why}"));
     }
-    evidence.extend(course(event, log, activity));
+    evidence.extend(steps_around(event, log, activity));
     let begins = matches!(activity, Some(Activity::Evaluation | Activity::Loading));
     let before_first_step = begins && circumstances.step.is_none() && !log.has_progress;
     let case = Case {
@@ -81,7 +81,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
 }
 
 /// What the steps before and after an event show.
-fn course(event: &Event, log: &Printout, activity: Option<Activity>) -> Vec<String> {
+fn steps_around(event: &Event, log: &Printout, activity: Option<Activity>) -> Vec<String> {
     let mut sentences = Vec::new();
     let is_step = matches!(activity, Some(Activity::Training | Activity::Optimizer));
     if let (Some(first), Some(step)) = (log.first_step, event.circumstances.step)

@@ -81,8 +81,11 @@ impl Investigation {
     pub fn feed(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(PIECE) {
             self.buffer.extend_from_slice(&self.decoder.decode(piece));
-            if self.buffer.len() - self.from >= PIECE {
-                self.search(false);
+            let waiting = &self.buffer[self.from..];
+            if waiting.len() >= PIECE {
+                // Up to a line's end that has enough text behind it.
+                let latest = waiting.len() - AHEAD;
+                self.search(memrchr(b'\n', &waiting[..latest]).map_or(latest, |newline| newline + 1));
             }
         }
     }
@@ -91,27 +94,20 @@ impl Investigation {
     #[must_use]
     pub fn finish(mut self, context: &Context) -> Explanation {
         self.buffer.extend(self.decoder.finish());
-        self.search(true);
+        self.search(self.buffer.len() - self.from);
         if self.events.is_empty() {
             self.not_memory = self.not_memory.take().or_else(|| self.resembles());
         }
         let end = self.buffer.len().saturating_sub(BEFORE).max(self.last_end.saturating_sub(self.base) as usize);
         self.printout.note_end(&String::from_utf8_lossy(&self.buffer[end.min(self.buffer.len())..]));
-        self.events.iter_mut().for_each(Event::settle_place);
+        self.events.iter_mut().for_each(Event::correct_place);
         let verdicts = self.events.iter().rev().map(|event| verdict(event, &self.printout, context)).collect();
         Explanation { verdicts, events: self.found, has_more: self.is_cut, not_memory: self.not_memory }
     }
 
-    /// Searches what is gathered, all of it at the end, else up to a line's end that has enough text behind it.
-    fn search(&mut self, is_end: bool) {
+    /// Searches so much of what is gathered.
+    fn search(&mut self, limit: usize) {
         let waiting = &self.buffer[self.from..];
-        let limit = match is_end {
-            true => waiting.len(),
-            false => {
-                let latest = waiting.len().saturating_sub(AHEAD);
-                memrchr(b'\n', &waiting[..latest]).map_or(latest, |newline| newline + 1)
-            }
-        };
         let mut found = Vec::new();
         let mut consumed = limit;
         let tail = tail_of(waiting, limit);
@@ -155,7 +151,7 @@ impl Investigation {
         }
         self.lines += memchr_iter(b'\n', &self.buffer[self.from..self.from + consumed]).count() as u64;
         self.from += consumed;
-        if !is_end && self.from > BEFORE {
+        if self.from > BEFORE {
             let gone = self.from - BEFORE;
             self.buffer.drain(..gone);
             self.base += gone as u64;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use lowtide_explain::{Config, Context, Explanation, LookAlike, Investigation, Syntax};
+use lowtide_explain::{Config, Context, Explanation, Investigation, LookAlike, Syntax};
 use proptest::prelude::*;
 
 const NANOGPT: &str = include_str!("golden/nanogpt.log");

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use lowtide_explain::{Cause, Context, Lever, Investigation, Verdict};
+use lowtide_explain::{Cause, Context, Investigation, Lever, Verdict};
 
 struct Story {
     name: String,

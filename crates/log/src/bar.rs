@@ -18,11 +18,49 @@ pub struct ProgressBar<'a> {
 
 /// What bars are named that count something else than steps of a training.
 const OTHER_LABELS: [&str; 43] = [
-    "caching", "capturing", "casting", "collecting", "computing", "concatenating", "converting", "copying", "creating",
-    "decompressing", "download", "encoding", "eval", "extracting", "fetching", "filter", "flattening", "generating",
-    "grouping", "import", "index", "infer", "loading", "map", "merging", "packing", "predict", "preparing",
-    "preprocess", "processing", "quantiz", "reading", "resolving", "sampling", "sanity", "saving", "scanning", "shard",
-    "test", "tokeniz", "upload", "valid", "writing",
+    "caching",
+    "capturing",
+    "casting",
+    "collecting",
+    "computing",
+    "concatenating",
+    "converting",
+    "copying",
+    "creating",
+    "decompressing",
+    "download",
+    "encoding",
+    "eval",
+    "extracting",
+    "fetching",
+    "filter",
+    "flattening",
+    "generating",
+    "grouping",
+    "import",
+    "index",
+    "infer",
+    "loading",
+    "map",
+    "merging",
+    "packing",
+    "predict",
+    "preparing",
+    "preprocess",
+    "processing",
+    "quantiz",
+    "reading",
+    "resolving",
+    "sampling",
+    "sanity",
+    "saving",
+    "scanning",
+    "shard",
+    "test",
+    "tokeniz",
+    "upload",
+    "valid",
+    "writing",
 ];
 /// Units of what is moved or prepared, not trained on.
 const OTHER_UNITS: [&str; 4] = ["examples/s", "B/s", "files/s", "tables/s"];
@@ -123,9 +161,9 @@ fn is_other_label(label: &[u8]) -> bool {
     is_val(words().next())
         || is_val(words().next_back())
         || words().any(|word| {
-            OTHER_LABELS.iter().any(|other| {
-                word.get(..other.len()).is_some_and(|start| start.eq_ignore_ascii_case(other.as_bytes()))
-            })
+            OTHER_LABELS
+                .iter()
+                .any(|other| word.get(..other.len()).is_some_and(|start| start.eq_ignore_ascii_case(other.as_bytes())))
         })
 }
 
@@ -185,7 +223,10 @@ mod tests {
     #[test]
     fn it_ends_where_the_next_words_begin() {
         let text = |line: &'static str| bar(line.as_bytes()).map(|bar| String::from_utf8_lossy(bar.text));
-        assert_eq!(text("1%| | 3/9 [00:01<00:02, 3it/s]Error: x [y]").as_deref(), Some("1%| | 3/9 [00:01<00:02, 3it/s]"));
+        assert_eq!(
+            text("1%| | 3/9 [00:01<00:02, 3it/s]Error: x [y]").as_deref(),
+            Some("1%| | 3/9 [00:01<00:02, 3it/s]")
+        );
         assert_eq!(text("12it [00:03, 4.1it/s]Error").as_deref(), Some("12it [00:03, 4.1it/s]"));
         assert_eq!(text("Error: [x] 3/4"), None);
     }

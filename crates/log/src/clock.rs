@@ -11,11 +11,13 @@ pub fn time(line: &str) -> Option<&str> {
     let bytes = line.as_bytes();
     let has = |at: usize, form: &str| {
         let text = bytes.get(at..at + form.len());
-        text.is_some_and(|text| text.iter().zip(form.bytes()).all(|(byte, form)| match form {
-            b'0' => byte.is_ascii_digit(),
-            b'-' => matches!(byte, b'-' | b'/'),
-            form => *byte == form,
-        }))
+        text.is_some_and(|text| {
+            text.iter().zip(form.bytes()).all(|(byte, form)| match form {
+                b'0' => byte.is_ascii_digit(),
+                b'-' => matches!(byte, b'-' | b'/'),
+                form => *byte == form,
+            })
+        })
     };
     let is_apart = |at: usize| at == 0 || !bytes[at - 1].is_ascii_digit();
     let clock = (0..bytes.len().min(FARTHEST)).find(|&at| has(at, "00:00:00") && is_apart(at))?;

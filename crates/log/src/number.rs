@@ -13,9 +13,10 @@ pub(crate) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
     if number.is_empty() {
         return None;
     }
-    let number = number.iter().filter(|byte| **byte != b',').try_fold(0_u64, |number, digit| {
-        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-    })?;
+    let number = number
+        .iter()
+        .filter(|byte| **byte != b',')
+        .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))?;
     Some((number, rest))
 }
 

@@ -111,7 +111,11 @@ mod tests {
     fn kinds_of_tracebacks() {
         use TracebackKind::{Aside, Consequence, Error};
         for (text, kind, error) in [
-            ("Traceback (most recent call last):\n  File \"t.py\", line 9\nValueError: x\n", Error, Some("ValueError: x")),
+            (
+                "Traceback (most recent call last):\n  File \"t.py\", line 9\nValueError: x\n",
+                Error,
+                Some("ValueError: x"),
+            ),
             ("Traceback (most recent call last):\n  File \"t.py\", line 9\n", Error, None),
             (
                 "\nDuring handling of the above exception, another exception occurred:\n\n\

@@ -83,7 +83,7 @@ impl Event {
 
     /// Says where memory ran out, once all messages are read: the driver refuses to pin memory of the machine in the
     /// words it has for the device's.
-    pub(crate) fn settle_place(&mut self) {
+    pub(crate) fn correct_place(&mut self) {
         if self.oom.source == Source::Runtime && self.oom.requested.is_none() && self.circumstances.ends_in_pinning() {
             self.oom.place = Place::Host;
         }

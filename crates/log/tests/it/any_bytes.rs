@@ -1,6 +1,8 @@
 //! No bytes make it panic, and how a text comes changes nothing.
 
-use lowtide_log::{BatchReport, TextDecoder, bar, frames, is_of_group, lines, shows_progress, step, steps, time, tracebacks};
+use lowtide_log::{
+    BatchReport, TextDecoder, bar, frames, is_of_group, lines, shows_progress, step, steps, time, tracebacks,
+};
 use proptest::prelude::*;
 
 fn read_everything(text: &[u8]) {
@@ -21,9 +23,36 @@ fn read_everything(text: &[u8]) {
 
 /// What the readers look for, in any order.
 const WORDS: [&str; 30] = [
-    "step", "iter", "global_", " ", ":", "=", "[", "]", "\n", "\r", "12", "/", "100", "00:03", "<", "it/s", "%", "|",
-    "━", "╸", "\x1b[", "m", "Traceback (most recent call last)", "  File \"", "\"", "[rank1]: ", "3: ",
-    "***** Running Evaluation", "tokens per iteration will be", ",",
+    "step",
+    "iter",
+    "global_",
+    " ",
+    ":",
+    "=",
+    "[",
+    "]",
+    "\n",
+    "\r",
+    "12",
+    "/",
+    "100",
+    "00:03",
+    "<",
+    "it/s",
+    "%",
+    "|",
+    "━",
+    "╸",
+    "\x1b[",
+    "m",
+    "Traceback (most recent call last)",
+    "  File \"",
+    "\"",
+    "[rank1]: ",
+    "3: ",
+    "***** Running Evaluation",
+    "tokens per iteration will be",
+    ",",
 ];
 
 proptest! {
