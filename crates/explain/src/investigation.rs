@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use lowtide_log::{TextDecoder, bar, time, unescaped};
+use lowtide_log::{TextDecoder, bar, time, traceback_in_json};
 use lowtide_oom::{Found, LookAlike, Oom, Place, Source, is_ended_by_someone, look_alike, scan};
 use memchr::{memchr_iter, memrchr};
 
@@ -245,7 +245,7 @@ impl Investigation {
 /// that it broke into.
 fn besides_error(line: &str) -> String {
     let bar = || bar(line.as_bytes()).map(|bar| String::from_utf8_lossy(bar.text).into_owned());
-    unescaped(line).or_else(bar).unwrap_or_default()
+    traceback_in_json(line).or_else(bar).unwrap_or_default()
 }
 
 /// Where the last part of a piece begins that is read however many messages there are: at the start of a line.

@@ -2,7 +2,7 @@
 
 use crate::line::without_colours;
 use crate::prefix::{split_rank, without_margin};
-use crate::traceback::HEADER;
+use crate::traceback::TRACEBACK_HEADER;
 
 /// The most frames that are kept; the innermost count.
 const MOST: usize = 96;
@@ -34,7 +34,7 @@ impl StackFrame {
 pub fn frames(text: &str) -> Vec<StackFrame> {
     let text = without_colours(text.as_bytes());
     let text = String::from_utf8_lossy(&text);
-    let start = text.rfind(HEADER).unwrap_or(0);
+    let start = text.rfind(TRACEBACK_HEADER).unwrap_or(0);
     let (rank, _) = split_rank(text[..start].rsplit('\n').next().unwrap_or_default());
     let mut frames: Vec<StackFrame> = Vec::new();
     let mut margin = "";

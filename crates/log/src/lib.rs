@@ -34,4 +34,4 @@ pub use frame::{StackFrame, frames};
 pub use line::lines;
 pub use prefix::is_of_group;
 pub use step::{shows_progress, step, steps};
-pub use traceback::{HEADER, Traceback, TracebackKind, tracebacks, unescaped};
+pub use traceback::{TRACEBACK_HEADER, Traceback, TracebackKind, traceback_in_json, tracebacks};

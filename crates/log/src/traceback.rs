@@ -6,7 +6,7 @@ use crate::line::without_colours;
 use crate::prefix::{split_rank, without_margin};
 
 /// What every traceback begins with.
-pub const HEADER: &str = "Traceback (most recent call last)";
+pub const TRACEBACK_HEADER: &str = "Traceback (most recent call last)";
 /// How far above a traceback its reason is looked for, and how far below its error.
 const ABOVE: usize = 1000;
 const BELOW: usize = 64 << 10;
@@ -67,9 +67,9 @@ pub enum TracebackKind {
 
 /// The tracebacks of a text, in order.
 pub fn tracebacks(text: &[u8]) -> impl Iterator<Item = Traceback> {
-    memmem::find_iter(text, HEADER).map(|at| {
+    memmem::find_iter(text, TRACEBACK_HEADER).map(|at| {
         let above = String::from_utf8_lossy(&text[at.saturating_sub(ABOVE)..at]);
-        let below = &text[at + HEADER.len()..];
+        let below = &text[at + TRACEBACK_HEADER.len()..];
         let mut above = above.rsplit('\n');
         let own = above.next().unwrap_or_default();
         let reason = above.find(|line| !split_rank(line).1.trim().is_empty()).unwrap_or_default();
@@ -99,8 +99,8 @@ fn error(own: &str, below: &[u8]) -> Option<String> {
 
 /// A line in which a logger put a whole traceback into a JSON string, with its line ends.
 #[must_use]
-pub fn unescaped(line: &str) -> Option<String> {
-    (line.contains(HEADER) && line.contains("\\n")).then(|| line.replace("\\n", "\n").replace("\\\"", "\""))
+pub fn traceback_in_json(line: &str) -> Option<String> {
+    (line.contains(TRACEBACK_HEADER) && line.contains("\\n")).then(|| line.replace("\\n", "\n").replace("\\\"", "\""))
 }
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_traceback_in_a_json_string() {
         let line = r#"{"exc": "Traceback (most recent call last):\n  File \"a.py\", line 3"}"#;
-        assert!(unescaped(line).is_some_and(|text| text.contains("\n  File \"a.py\", line 3")));
-        assert_eq!(unescaped("Traceback (most recent call last):"), None);
+        assert!(traceback_in_json(line).is_some_and(|text| text.contains("\n  File \"a.py\", line 3")));
+        assert_eq!(traceback_in_json("Traceback (most recent call last):"), None);
     }
 }

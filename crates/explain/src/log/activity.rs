@@ -1,6 +1,6 @@
 //! What a program was doing, by its stack and by the lines before it.
 
-use lowtide_log::{HEADER, StackFrame};
+use lowtide_log::{StackFrame, TRACEBACK_HEADER};
 
 use super::stack::makes_a_layer;
 use crate::verdict::Activity;
@@ -192,7 +192,7 @@ const WEAK_SIGNS: &[Signs] =
 
 /// Words of a line that tell by themselves, looked for from the error backwards.
 fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
-    let end = before.rfind(HEADER).unwrap_or(before.len());
+    let end = before.rfind(TRACEBACK_HEADER).unwrap_or(before.len());
     for line in before[..end].rsplit(['\n', '\r']).filter(|line| !line.is_empty()).take(LINES_BEFORE) {
         let lower = line.to_lowercase();
         let reports = RESULTS.iter().any(|word| lower.contains(word));
