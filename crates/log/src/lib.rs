@@ -31,7 +31,6 @@ pub use batch::{BatchReport, BatchUnit};
 pub use clock::time;
 pub use encoding::TextDecoder;
 pub use frame::{StackFrame, frames};
-pub use line::lines;
 pub use prefix::is_of_group;
 pub use step::{shows_progress, step, steps};
 pub use traceback::{TRACEBACK_HEADER, Traceback, TracebackKind, traceback_in_json, tracebacks};

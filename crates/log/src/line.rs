@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 /// The lines of a text; a carriage return ends one too, since progress bars overwrite themselves by it.
-pub fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+pub(crate) fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     text.split(|byte| matches!(byte, b'\n' | b'\r'))
 }
 
