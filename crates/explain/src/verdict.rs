@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::model::Account;
 use crate::patch::Patch;
-use crate::remark::Remark;
 
 /// One out-of-memory event, explained. What the log does not tell is `None` or empty.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -240,4 +239,13 @@ pub struct Advice {
     pub same_numbers: bool,
     /// The change of the configuration that does it, where one can be written.
     pub patch: Option<Patch>,
+}
+
+/// Something in the log that is worth mending, whatever happened to memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Remark {
+    /// A short name of its kind, the same in every log.
+    pub kind: &'static str,
+    /// What it means and what to do.
+    pub text: String,
 }

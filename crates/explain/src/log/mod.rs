@@ -10,5 +10,4 @@ mod stack;
 pub(crate) use circumstances::Circumstances;
 pub(crate) use event::Event;
 pub(crate) use printout::Printout;
-pub use remark::Remark;
 pub(crate) use stack::{makes_a_layer, recomputes};

@@ -1,15 +1,6 @@
 //! What a log shows besides running out of memory.
 
-use serde::Serialize;
-
-/// Something in the log that is worth mending, whatever happened to memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Remark {
-    /// A short name of its kind, the same in every log.
-    pub kind: &'static str,
-    /// What it means and what to do.
-    pub text: String,
-}
+use crate::verdict::Remark;
 
 /// What a line of a log gives rise to.
 pub(crate) fn remark(line: &str) -> Option<Remark> {

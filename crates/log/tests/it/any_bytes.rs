@@ -1,8 +1,6 @@
 //! No bytes make it panic, and how a text comes changes nothing.
 
-use lowtide_log::{
-    BatchReport, TextDecoder, bar, frames, is_of_group, shows_progress, step, steps, time, tracebacks,
-};
+use lowtide_log::{BatchReport, TextDecoder, bar, frames, is_of_group, shows_progress, step, steps, time, tracebacks};
 use proptest::prelude::*;
 
 fn read_everything(text: &[u8]) {
