@@ -11,7 +11,7 @@
 //! command computes.
 //!
 //! **Where to start reading.** `keeper/starts.rs` is the loop. What it decides is pure: `keeper/judgement.rs` (was it
-//! memory?), `keeper/sequel.rs` (what next?), all of `command` (but for its look for a checkpoint), `output/cause.rs`,
+//! memory?), `keeper/sequel.rs` (what next?), all of `command` (but for its look for a checkpoint), `output/epilogue.rs`,
 //! and the values of `record`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
 //! `command/checkpoint.rs` and `keeper/folder.rs`.
 
@@ -33,7 +33,6 @@ pub use command::words::quoted;
 pub use error::KeepError;
 pub use keeper::folder::{SUMMARY, is_free, new_folder};
 pub use keeper::starts::{KeepOptions, keep};
-pub use output::told_batch::ToldBatch;
 pub use record::chronicle::{CardPeak, Chronicle, Conclusion, Peak, SCHEMA, StartRecord};
 pub use record::end::{End, EndKind, Evidence};
 pub use record::notice::Notice;

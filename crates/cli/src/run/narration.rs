@@ -160,10 +160,11 @@ pub(super) fn whole(chronicle: &Chronicle) -> String {
         text.push_str(&format!("\n  {}", line(index + 1, start)));
     }
     if chronicle.batch_changed() {
-        let told =
-            chronicle.starts.iter().enumerate().filter_map(|(index, start)| {
-                Some(format!("start {} told of {}", index + 1, start.told_batch.as_ref()?))
-            });
+        let told = chronicle
+            .starts
+            .iter()
+            .enumerate()
+            .filter_map(|(index, start)| Some(format!("start {} told of {}", index + 1, start.batch_report?)));
         let told = told.collect::<Vec<_>>().join(", ");
         text.push_str(&format!("\n  the effective batch did not stay the same: {told}"));
     }

@@ -1,6 +1,6 @@
 //! Whether memory was the reason that a command ended.
 
-use crate::output::cause::{LastWords, RanOut};
+use crate::output::epilogue::{Epilogue, FatalOom};
 use crate::process::attendant::Interruption;
 use crate::{End, EndKind, Evidence};
 
@@ -9,17 +9,18 @@ use crate::{End, EndKind, Evidence};
 /// Words of the command that tell of memory count where it failed. A SIGKILL counts where something shows that the
 /// kernel did it for memory; without that, it may have been anybody. So does a code of whoever waited for the process
 /// that was killed, where the kernel itself tells of the kill and nothing else of another error.
-pub(crate) fn judge(end: End, interruption: Interruption, words: &LastWords, evidence: Option<Evidence>) -> EndKind {
+pub(crate) fn judge(end: End, interruption: Interruption, epilogue: &Epilogue, evidence: Option<Evidence>) -> EndKind {
     if end == End::Code(0) {
         return EndKind::Finished;
     }
     if interruption == Interruption::Requested {
         return EndKind::Interrupted;
     }
-    let said = words.ran_out.as_ref().is_some_and(RanOut::says_so);
+    let said = epilogue.oom.as_ref().is_some_and(FatalOom::says_so);
     // Words such as `Killed` or `exitcode: -9` tell of a kill below the process that was started.
-    let killed = end.was_killed() || words.ran_out.is_some();
-    let told_below = matches!(end, End::Code(_)) && !words.other_error && evidence.is_some_and(Evidence::names_a_kill);
+    let killed = end.was_killed() || epilogue.oom.is_some();
+    let told_below =
+        matches!(end, End::Code(_)) && !epilogue.other_error && evidence.is_some_and(Evidence::names_a_kill);
     if said || (killed && evidence.is_some()) || told_below { EndKind::OutOfMemory } else { EndKind::Failed }
 }
 
@@ -32,7 +33,7 @@ mod tests {
     const FULL: Option<Evidence> = Some(Evidence::NearTheLimit { held_bytes: 9, limit_bytes: 10 });
 
     fn judged(end: End, interruption: Interruption, text: &str, evidence: Option<Evidence>) -> EndKind {
-        judge(end, interruption, &LastWords::of(&Tail::from(text)), evidence)
+        judge(end, interruption, &Epilogue::of(&Tail::from(text)), evidence)
     }
 
     #[test]

@@ -49,10 +49,11 @@ pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
 
 #[cfg(test)]
 mod tests {
+    use lowtide_log::{BatchReport, BatchUnit};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{End, Peak, ToldBatch};
+    use crate::{End, Peak};
 
     fn start(rung: usize, outcome: EndKind, step: Option<u64>) -> StartRecord {
         StartRecord {
@@ -70,7 +71,7 @@ mod tests {
             cause: None,
             line: None,
             evidence: None,
-            told_batch: None,
+            batch_report: None,
             step,
             peak: Peak::default(),
         }
@@ -98,7 +99,7 @@ mod tests {
             assert_eq!(next(&starts, bounds), expected, "{starts:?}");
         }
         let told = |number| StartRecord {
-            told_batch: Some(ToldBatch { number, unit: "tokens" }),
+            batch_report: Some(BatchReport { number, unit: BatchUnit::Tokens }),
             ..ran_out(&[(0, None)])[0].clone()
         };
         assert_eq!(next(&[told(8), told(8)], bounds), Sequel::Again { rung: 1 });

@@ -5,11 +5,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use lowtide_log::steps;
+
 use crate::evidence::kill_counter::KillCounter;
 use crate::keeper::folder::is_free;
 use crate::keeper::judgement::judge;
 use crate::keeper::sequel::{Bounds, Sequel, next};
-use crate::output::cause::{LastWords, RanOut, last_step};
+use crate::output::epilogue::{Epilogue, FatalOom};
 use crate::process::supervisor::{Observation, Supervisor};
 use crate::record::chronicle::batch_changed;
 use crate::{Chronicle, CommandLadder, Conclusion, EndKind, Evidence, KeepError, Launch, Notice, SCHEMA, StartRecord};
@@ -112,12 +114,12 @@ fn start_on(
 }
 
 fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Option<Evidence>) -> StartRecord {
-    let words = LastWords::of(&observation.tail);
-    let outcome = judge(observation.end, observation.interruption, &words, evidence);
-    let words = words.ran_out.filter(|_| matches!(outcome, EndKind::OutOfMemory | EndKind::Failed));
+    let epilogue = Epilogue::of(&observation.tail);
+    let outcome = judge(observation.end, observation.interruption, &epilogue, evidence);
+    let oom = epilogue.oom.filter(|_| matches!(outcome, EndKind::OutOfMemory | EndKind::Failed));
     let evidence = evidence.filter(|_| outcome == EndKind::OutOfMemory);
     let by_kernel = || "memory of the machine ran out: the kernel ended a process of the command".to_owned();
-    let cause = (outcome == EndKind::OutOfMemory).then(|| words.as_ref().map_or_else(by_kernel, RanOut::sentence));
+    let cause = (outcome == EndKind::OutOfMemory).then(|| oom.as_ref().map_or_else(by_kernel, FatalOom::sentence));
     let set = |(name, value): &(OsString, OsString)| format!("{}={}", shown(name), shown(value));
     StartRecord {
         rung: 0,
@@ -132,10 +134,10 @@ fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Optio
         end: observation.end,
         outcome,
         cause,
-        line: words.map(|words| words.line().to_owned()),
+        line: oom.map(|oom| oom.line().to_owned()),
         evidence,
-        told_batch: observation.told_batch,
-        step: last_step(observation.tail.bytes()),
+        batch_report: observation.batch_report,
+        step: steps(observation.tail.bytes()).next_back(),
         peak: observation.footprint.peak,
     }
 }

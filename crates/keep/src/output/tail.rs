@@ -11,7 +11,7 @@ const KEPT: usize = PIPE + (512 << 10);
 
 /// The end of a command's output, all streams in the order in which they came.
 ///
-/// That is not always the order in which they were written: what one stream said may have waited while another was
+/// That is not always the order in which they were written: what one stream wrote may have waited while another was
 /// read. Only where a stream was found empty is it certain that what it says next was written later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tail {
@@ -41,11 +41,12 @@ pub(crate) enum Stream {
     Screen,
 }
 
-/// What a stream said from a place on.
+/// What one stream wrote from a place on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct StreamPart {
     pub(crate) stream: Stream,
-    pub(crate) whose: Whose,
+    /// Whether the place itself is of this stream.
+    pub(crate) is_own: bool,
     /// All that was read later than the place.
     pub(crate) bytes: Vec<u8>,
     /// What of it was certainly written later too.
@@ -84,26 +85,26 @@ impl Tail {
         &self.bytes
     }
 
-    /// What each stream said from the start of a place on; what is certain comes after the place's end.
-    pub(crate) fn since(&self, place: &Range<usize>) -> Vec<Said> {
-        let mut all: Vec<Said> = Vec::new();
+    /// What each stream wrote from the start of a place on; what is certain comes after the place's end.
+    pub(crate) fn since(&self, place: &Range<usize>) -> Vec<StreamPart> {
+        let mut all: Vec<StreamPart> = Vec::new();
         let mut owner = None;
         let mut begin = 0;
         for piece in &self.pieces {
             let end = begin + piece.size;
             if end > place.start {
-                let whose = if *owner.get_or_insert(piece.stream) == piece.stream { Whose::Own } else { Whose::Other };
+                let is_own = *owner.get_or_insert(piece.stream) == piece.stream;
                 let bytes = &self.bytes[begin.max(place.start)..end];
-                let is_certain = whose == Whose::Own || piece.later >= self.forgotten + place.end;
+                let is_certain = is_own || piece.later >= self.forgotten + place.end;
                 let certain = if is_certain { bytes } else { &[] };
-                match all.iter_mut().find(|said| said.stream == piece.stream) {
-                    Some(said) => {
-                        said.bytes.extend_from_slice(bytes);
-                        said.certain.extend_from_slice(certain);
+                match all.iter_mut().find(|part| part.stream == piece.stream) {
+                    Some(part) => {
+                        part.bytes.extend_from_slice(bytes);
+                        part.certain.extend_from_slice(certain);
                     }
                     None => {
                         let (bytes, certain) = (bytes.to_vec(), certain.to_vec());
-                        all.push(Said { stream: piece.stream, whose, bytes, certain });
+                        all.push(StreamPart { stream: piece.stream, is_own, bytes, certain });
                     }
                 }
             }
@@ -125,13 +126,6 @@ impl Tail {
             self.pieces.pop_front();
         }
     }
-}
-
-/// Whether a place in the output is of the same stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
-    Own,
-    Other,
 }
 
 #[cfg(test)]
@@ -168,8 +162,8 @@ mod tests {
     #[test]
     fn what_may_have_waited_is_not_certain() {
         let certain = |tail: &Tail, place: Range<usize>| {
-            let said = tail.since(&place).into_iter().find(|said| said.whose == Whose::Other).unwrap();
-            String::from_utf8(said.certain).unwrap()
+            let part = tail.since(&place).into_iter().find(|part| !part.is_own).unwrap();
+            String::from_utf8(part.certain).unwrap()
         };
         let mut tail = Tail::default();
         tail.found_empty(Stream::Output);
@@ -200,10 +194,10 @@ mod tests {
             let of = |stream| words.iter().filter(move |(it, ..)| STREAMS[*it] == stream);
             let whole = |stream| of(stream).map(|(_, word, _)| word.as_str()).collect::<String>().into_bytes();
             let all = tail.since(&(0..0));
-            prop_assert_eq!(all.iter().filter(|said| said.whose == Whose::Own).count(), 1);
+            prop_assert_eq!(all.iter().filter(|part| part.is_own).count(), 1);
             prop_assert_eq!(all[0].stream, STREAMS[words[0].0]);
-            for said in &all {
-                prop_assert_eq!(&said.bytes, &whole(said.stream));
+            for part in &all {
+                prop_assert_eq!(&part.bytes, &whole(part.stream));
             }
         }
     }

@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-use crate::ToldBatch;
+use lowtide_log::BatchReport;
+
 use crate::output::tail::{Stream, Tail};
 
 /// A line that is longer than this is not held back to be written whole.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// Trainers tell of their batch before they train; beyond this much of output it is not looked for.
+/// Trainers print their batch before they train; beyond this much of output it is not looked for.
 const BEGINNING: u64 = 4 << 20;
 
 /// Takes what passes, from all streams of a command, in the order in which it came.
@@ -22,8 +23,8 @@ pub(crate) struct Transcript {
     pub(crate) tail: Tail,
     /// All that came, in bytes.
     pub(crate) bytes: u64,
-    /// The first words about the batch of a step.
-    pub(crate) told_batch: Option<ToldBatch>,
+    /// What was printed first of the batch of a step.
+    pub(crate) batch_report: Option<BatchReport>,
 }
 
 impl Transcript {
@@ -33,7 +34,7 @@ impl Transcript {
             Ok(file) => (Some(file), None),
             Err(error) => (None, Some(error)),
         };
-        Self { file, refused, tail: Tail::default(), bytes: 0, told_batch: None }
+        Self { file, refused, tail: Tail::default(), bytes: 0, batch_report: None }
     }
 
     /// Takes some bytes of a stream. A file that takes no more, as on a full disk, is given up; the command goes on.
@@ -46,8 +47,8 @@ impl Transcript {
             self.file = None;
         }
         self.tail.take(stream, bytes);
-        if self.told_batch.is_none() && self.bytes <= BEGINNING {
-            self.told_batch = ToldBatch::find(bytes);
+        if self.batch_report.is_none() && self.bytes <= BEGINNING {
+            self.batch_report = BatchReport::find(bytes);
         }
     }
 }

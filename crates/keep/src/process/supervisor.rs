@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lowtide_log::BatchReport;
 use rustix::process::{WaitOptions, getpid};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
@@ -17,7 +18,7 @@ use crate::output::transcript::Transcript;
 use crate::process::attendant::{Attendant, Interruption};
 use crate::process::child::{Child, Outlet};
 use crate::process::incident::Incident;
-use crate::{End, KeepError, Launch, Notice, ToldBatch};
+use crate::{End, KeepError, Launch, Notice};
 
 const CAUGHT: [i32; 9] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
 
@@ -37,7 +38,7 @@ pub(crate) struct Observation {
     pub(crate) interruption: Interruption,
     pub(crate) footprint: Footprint,
     pub(crate) tail: Tail,
-    pub(crate) told_batch: Option<ToldBatch>,
+    pub(crate) batch_report: Option<BatchReport>,
     pub(crate) output_bytes: u64,
     pub(crate) log_cut: Option<String>,
     pub(crate) seconds: f64,
@@ -96,7 +97,7 @@ impl Supervisor {
             interruption,
             footprint,
             tail: transcript.tail.clone(),
-            told_batch: transcript.told_batch.clone(),
+            batch_report: transcript.batch_report,
             output_bytes: transcript.bytes,
             log_cut: transcript.refused.as_ref().map(ToString::to_string),
             seconds,

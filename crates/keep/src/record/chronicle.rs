@@ -1,8 +1,9 @@
 //! What happened, from the first start to the last.
 
+use lowtide_log::BatchReport;
 use serde::Serialize;
 
-use crate::{BatchSplit, End, EndKind, Evidence, KeepError, ToldBatch};
+use crate::{BatchSplit, End, EndKind, Evidence, KeepError};
 
 /// The version of the chronicle's form.
 pub const SCHEMA: u32 = 1;
@@ -32,17 +33,17 @@ pub struct Chronicle {
 }
 
 impl Chronicle {
-    /// Whether starts told of different batches.
+    /// Whether starts reported different batches.
     #[must_use]
     pub fn batch_changed(&self) -> bool {
         batch_changed(&self.starts)
     }
 }
 
-/// Whether starts told of different batches.
+/// Whether starts reported different batches.
 pub(crate) fn batch_changed(starts: &[StartRecord]) -> bool {
-    let mut told = starts.iter().filter_map(|start| start.told_batch.as_ref());
-    told.next().is_some_and(|first| told.any(|other| other != first))
+    let mut reports = starts.iter().filter_map(|start| start.batch_report);
+    reports.next().is_some_and(|first| reports.any(|other| other != first))
 }
 
 /// Why no further start follows.
@@ -96,9 +97,10 @@ pub struct StartRecord {
     pub line: Option<String>,
     /// What showed it from outside.
     pub evidence: Option<Evidence>,
-    /// What it said of the batch of a step.
-    pub told_batch: Option<ToldBatch>,
-    /// The last step that its output told of.
+    /// What it printed of the batch of a step.
+    #[serde(rename = "told_batch")]
+    pub batch_report: Option<BatchReport>,
+    /// The last step of its output.
     pub step: Option<u64>,
     /// The most memory that was seen.
     pub peak: Peak,

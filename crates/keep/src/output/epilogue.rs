@@ -1,98 +1,64 @@
-//! What the last words of a command say: whether memory ran out, and at which step.
+//! What a command's output ends with: whether it is an out-of-memory error.
 //!
-//! [`LastWords::of`] is the one place where text is judged. An out-of-memory error counts where the command ended by
+//! [`Epilogue::of`] is the one place where text is judged. An out-of-memory error counts where the command ended by
 //! it; one that it got over does not. It got over it where an error of another kind follows, or where steps do.
 
 use std::collections::BTreeSet;
 
 use lowtide_core::Bytes;
+use lowtide_log::{TracebackKind, steps, tracebacks};
 use lowtide_oom::{Certainty, Found, Oom, Place, scan};
 use memchr::memmem;
 
-use crate::output::tail::{Said, Stream, Tail, Whose};
+use crate::output::tail::{Stream, StreamPart, Tail};
 
 /// What a command's output ends with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct LastWords {
+pub(crate) struct Epilogue {
     /// The out-of-memory error that it ended with.
-    pub(crate) ran_out: Option<RanOut>,
+    pub(crate) oom: Option<FatalOom>,
     /// Whether it ends with an error of another kind.
     pub(crate) other_error: bool,
 }
 
 /// An out-of-memory error that a command ended with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RanOut {
+pub(crate) struct FatalOom {
     oom: Oom,
     line: String,
 }
 
 /// More of a line than people read.
 const LONGEST_LINE: usize = 300;
-const TRACEBACK: &[u8] = b"Traceback (most recent call last)";
-/// Errors of those who wait for a process that ran out of memory.
-const CONSEQUENCES: [&str; 19] = [
-    "ChildFailedError",
-    "CalledProcessError",
-    "BrokenPipe",
-    "Connection",
-    "EOFError",
-    "DistBackendError",
-    "DistNetworkError",
-    "DistStoreError",
-    "NCCL",
-    "Gloo",
-    "gloo",
-    "ProcessExitedException",
-    "ProcessRaisedException",
-    "SystemExit",
-    "DataLoader worker",
-    "Pin memory thread",
-    "BrokenProcessPool",
-    "SignalException",
-    "ray.exceptions",
-];
-/// What stands above a traceback that does not end a command: it follows from the error before it, or is of a thread
-/// or an object's end.
-const ASIDE: [&str; 8] = [
-    "During handling of the above",
-    "was the direct cause",
-    "Exception ignored in",
-    "Exception in thread",
-    "Error in atexit",
-    "Error in sys.excepthook",
-    "Original Traceback",
-    "--- Logging error ---",
-];
 /// What a program holds back of its output until it ends, as Python does where that is no terminal: it comes after the
-/// error on another stream, and was said before it.
+/// error on another stream, and was written before it.
 const HELD_BACK: usize = 8 << 10;
-/// What a group says when one of its processes has ended: until then, others may have told of further steps.
+/// What a group says when one of its processes has ended: until then, others may have taken further steps.
 const GROUP_ENDED: [&str; 3] = ["ChildFailedError", "ProcessRaisedException", "ProcessExitedException"];
 /// More of them than come until the group ends.
 const STEPS_OF_OTHERS: usize = 20;
 /// An error that stands further from the end is not what a command ended with.
 const NEAR_THE_END: usize = 16 << 10;
 
-impl LastWords {
-    /// Judges what a command said.
+impl Epilogue {
+    /// Judges what a command wrote.
     pub(crate) fn of(tail: &Tail) -> Self {
         let bytes = tail.bytes();
         let found: Vec<Found> = scan(bytes).collect();
         let sure = found.iter().rev().find(|found| found.oom.certainty >= Certainty::Likely);
         let last = sure.or(found.last()).filter(|last| !got_over(tail, last));
-        let near = |said: &[u8]| ends_otherwise(&said[said.len().saturating_sub(NEAR_THE_END)..]);
+        let near = |bytes: &[u8]| ends_otherwise(&bytes[bytes.len().saturating_sub(NEAR_THE_END)..]);
         Self {
-            other_error: last.is_none() && tail.since(&(0..0)).iter().any(|said| near(&said.bytes)),
-            ran_out: last.map(|last| {
+            other_error: last.is_none() && tail.since(&(0..0)).iter().any(|part| near(&part.bytes)),
+            oom: last.map(|last| {
                 let line = String::from_utf8_lossy(&bytes[last.range.clone()]);
-                RanOut { oom: last.oom.clone(), line: line.trim().chars().take(LONGEST_LINE).collect() }
+                FatalOom { oom: last.oom.clone(), line: line.trim().chars().take(LONGEST_LINE).collect() }
             }),
         }
     }
 }
 
-impl RanOut {
+impl FatalOom {
     /// Whether the text leaves no doubt, or little.
     pub(crate) fn says_so(&self) -> bool {
         self.oom.certainty >= Certainty::Likely
@@ -131,97 +97,34 @@ impl RanOut {
 /// error's own stream decides: an error that is its last one ended the command.
 fn got_over(tail: &Tail, error: &Found) -> bool {
     let (before, after) = tail.bytes().split_at(error.range.start);
-    let before = last_step(before);
+    let before = steps(before).next_back();
     let in_group = GROUP_ENDED.iter().any(|words| memmem::find(after, words.as_bytes()).is_some());
     let by_others = if in_group { STEPS_OF_OTHERS } else { 1 };
-    tail.since(&error.range).iter().any(|said| {
-        let (errors, steps) = after_error(said, error.range.len());
+    tail.since(&error.range).iter().any(|part| {
+        let (errors, steps) = after_error(part, error.range.len());
         ends_otherwise(errors) || steps_beyond(steps, before) > by_others
     })
 }
 
 /// What a stream says after an error of this length: where another error would be found, and where further steps.
-fn after_error(said: &Said, length: usize) -> (&[u8], &[u8]) {
-    if said.whose == Whose::Own {
-        let rest = said.bytes.get(length..).unwrap_or_default();
+fn after_error(part: &StreamPart, length: usize) -> (&[u8], &[u8]) {
+    if part.is_own {
+        let rest = part.bytes.get(length..).unwrap_or_default();
         return (rest, rest);
     }
     // Programs say on standard error what they end by, and of an error on another stream that they go on from it.
-    let errors = if said.stream == Stream::Errors { &said.bytes } else { &said.certain };
-    (errors, said.certain.get(HELD_BACK..).unwrap_or_default())
+    let errors = if part.stream == Stream::Errors { &part.bytes } else { &part.certain };
+    (errors, part.certain.get(HELD_BACK..).unwrap_or_default())
 }
 
-/// How many steps beyond one a text tells of. A single one may be a bar that is drawn once more.
+/// How many steps beyond one a text has. A single one may be a bar that is drawn once more.
 fn steps_beyond(text: &[u8], before: Option<u64>) -> usize {
-    let further = lines(text).filter(|line| !line.starts_with(b"wandb:")).filter_map(told_step);
-    further.filter(|step| before.is_none_or(|before| *step > before)).collect::<BTreeSet<_>>().len()
+    steps(text).filter(|step| before.is_none_or(|before| *step > before)).collect::<BTreeSet<_>>().len()
 }
 
 /// Whether a text has a traceback that a command may have ended by.
 fn ends_otherwise(text: &[u8]) -> bool {
-    let finder = memmem::Finder::new(TRACEBACK);
-    finder.find_iter(text).any(|at| {
-        let before = String::from_utf8_lossy(&text[at.saturating_sub(1000)..at]);
-        let after = String::from_utf8_lossy(&text[at + TRACEBACK.len()..]);
-        let mut above = before.rsplit('\n');
-        let (own, line) = (above.next(), above.find(|line| !unmarked(line).trim().is_empty()));
-        let aside = [own, line].into_iter().flatten().any(|line| ASIDE.iter().any(|word| line.contains(word)));
-        // The error is the first line that is not indented or in a frame, after a rank's mark where there is one.
-        let within = |line: &&str| line.is_empty() || line.starts_with([' ', '\t', '│', '╭', '╰', '❱']);
-        let error = after.lines().skip(1).map(unmarked).find(|line| !within(line));
-        !aside && error.is_none_or(|error| !CONSEQUENCES.iter().any(|word| error.contains(word)))
-    })
-}
-
-/// A line without `[rank3]:` and the like in front.
-fn unmarked(line: &str) -> &str {
-    let Some(rest) = line.strip_prefix('[') else { return line };
-    match rest.split_once("]:") {
-        Some((mark, rest)) if mark.len() < 16 => rest.strip_prefix(' ').unwrap_or(rest),
-        _ => line,
-    }
-}
-
-/// The last step that a command told of: `step 12`, `iter 12:`, `global_step=12`, or a progress bar's `12/500 [`.
-pub(crate) fn last_step(text: &[u8]) -> Option<u64> {
-    const LINES: usize = 2000;
-    lines(text).rev().take(LINES).find_map(told_step)
-}
-
-fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    text.split(|byte| matches!(byte, b'\n' | b'\r'))
-}
-
-fn told_step(line: &[u8]) -> Option<u64> {
-    let line = String::from_utf8_lossy(line).to_ascii_lowercase();
-    ["global_step", "iteration", "iter", "step"].iter().find_map(|word| after_word(&line, word)).or_else(|| bar(&line))
-}
-
-fn after_word(line: &str, word: &str) -> Option<u64> {
-    line.match_indices(word).find_map(|(at, _)| {
-        let apart = line[..at].chars().next_back().is_none_or(|before| !before.is_alphanumeric() && before != '_');
-        let rest = line[at + word.len()..].trim_start_matches([' ', ':', '=', '[', '#', '"', '\'', '\t']);
-        // `STEP 4242.0` is Slurm's name for a job.
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let is_fraction = matches!(rest.as_bytes().get(digits..), Some([b'.', b'0'..=b'9', ..]));
-        if !apart || is_fraction || rest.len() == line.len() - at - word.len() {
-            return None;
-        }
-        leading_number(rest)
-    })
-}
-
-/// `  3%|▎         | 12/500 [00:01<00:40`
-fn bar(line: &str) -> Option<u64> {
-    let (before, _) = line.split_once(" [")?;
-    let (done, all) = before.rsplit(' ').next()?.split_once('/')?;
-    all.parse::<u64>().ok()?;
-    done.parse().ok()
-}
-
-fn leading_number(text: &str) -> Option<u64> {
-    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    text[..end].parse().ok()
+    tracebacks(text).any(|traceback| traceback.kind == TracebackKind::Error)
 }
 
 #[cfg(test)]
@@ -235,12 +138,12 @@ mod tests {
     const OTHER: &str = "Traceback (most recent call last):\n  File \"t.py\", line 9\nValueError: no such split\n";
 
     fn ran_out(text: &str) -> bool {
-        LastWords::of(&Tail::from(text)).ran_out.is_some_and(|words| words.says_so())
+        Epilogue::of(&Tail::from(text)).oom.is_some_and(|words| words.says_so())
     }
 
     #[test]
     fn figures_as_a_sentence() {
-        let words = LastWords::of(&Tail::from(OOM)).ran_out.unwrap();
+        let words = Epilogue::of(&Tail::from(OOM)).oom.unwrap();
         assert_eq!(words.sentence(), "memory of GPU 0 ran out: 6.14 GiB asked for, 2.68 GiB free, 11.69 GiB in all");
         assert!(words.line().starts_with("torch.OutOfMemoryError: CUDA"));
     }
@@ -252,6 +155,8 @@ mod tests {
                      torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n";
         let rank = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\"\n\
                     [rank1]: torch.distributed.DistBackendError: NCCL error\n";
+        let labelled =
+            "3: Traceback (most recent call last):\n3:   File \"t.py\"\n3: ConnectionResetError: [Errno 104]\n";
         let ignored = "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f>\n\
                        Traceback (most recent call last):\n  File \"d.py\", line 2\n\
                        AttributeError: 'NoneType' object has no attribute 'x'\n";
@@ -263,7 +168,9 @@ mod tests {
         assert!(ran_out(&format!("{OTHER}{OOM}")));
         assert!(!ran_out(&format!("{OOM}going on with less\n{OTHER}")));
         assert!(ran_out(&format!("{OOM}{handler}{OTHER}")));
-        for aftermath in [group, rank, ignored, thread, framed, "terminate called without an active exception\n"] {
+        for aftermath in
+            [group, rank, labelled, ignored, thread, framed, "terminate called without an active exception\n"]
+        {
             assert!(ran_out(&format!("{OOM}{aftermath}")), "{aftermath}");
             assert!(!ran_out(&format!("{OOM}{aftermath}{OTHER}")), "{aftermath}");
         }
@@ -283,6 +190,13 @@ mod tests {
             ("step 4\n", "step 5\n", true),
             ("step 4\nstep 5\n", "wandb: step 8\nwandb: global_step 9\n", true),
             ("step 4\n", "step 1\nstep 2\nstep 3\n", true),
+            // Other bars than of training, and a job's steps.
+            (
+                "",
+                "Loading checkpoint shards: 25%|#  | 1/4 [00:03<\rLoading checkpoint shards: 50%|## | 2/4 [00:03<\n",
+                true,
+            ),
+            ("", "slurmstepd: error: *** STEP 4242.0 ON a\nslurmstepd: error: *** STEP 4243.1 ON a\n", true),
         ];
         for (before, after, expected) in cases {
             assert_eq!(ran_out(&format!("{before}{OOM}{after}")), expected, "{after}");
@@ -306,7 +220,7 @@ mod tests {
             tail.take(Stream::Output, waited.as_bytes());
             tail.found_empty(Stream::Output);
             tail.take(Stream::Output, later.as_bytes());
-            LastWords::of(&tail).ran_out.is_some()
+            Epilogue::of(&tail).oom.is_some()
         };
         // What waited in the pipe, what Python held back, and what can only have come later.
         assert!(judged(&steps(3000), ""));
@@ -317,31 +231,14 @@ mod tests {
         let mut tail = Tail::default();
         tail.take(Stream::Output, OOM.as_bytes());
         tail.take(Stream::Errors, OTHER.as_bytes());
-        assert!(LastWords::of(&tail).ran_out.is_none());
+        assert!(Epilogue::of(&tail).oom.is_none());
     }
 
     #[test]
-    fn an_error_of_another_kind_is_told_where_it_ended_the_command() {
-        let other = |text: &str| LastWords::of(&Tail::from(text)).other_error;
+    fn an_error_of_another_kind_counts_where_it_ended_the_command() {
+        let other = |text: &str| Epilogue::of(&Tail::from(text)).other_error;
         assert!(other(OTHER) && other(&format!("{OOM}going on\n{OTHER}")));
         assert!(!other("") && !other(OOM));
         assert!(!other(&format!("{OTHER}{}", "going on\n".repeat(4000))));
-    }
-
-    #[test]
-    fn steps_as_scripts_tell_them() {
-        let cases = [
-            ("step 12: train loss 4.2", Some(12)),
-            ("iter 7: loss 1.2, time 3ms\nTraceback", Some(7)),
-            ("{'loss': 1.0, 'global_step': 40}", Some(40)),
-            ("  3%|x         | 15/500 [00:01<00:40,  9.9it/s]", Some(15)),
-            ("step 1\nstep 2\nout of memory", Some(2)),
-            ("gradient_accumulation_steps = 8\nsteps 300", None),
-            ("Epoch 3 | Step: 99 | loss", Some(99)),
-            ("", None),
-        ];
-        for (text, step) in cases {
-            assert_eq!(last_step(text.as_bytes()), step, "{text}");
-        }
     }
 }
