@@ -2,63 +2,55 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::ops::Deref;
+use std::process::Stdio;
 
 use insta::assert_snapshot;
+use lowtide_testkit::{Printout, Sandbox};
 use serde_json::Value;
-use tempfile::TempDir;
+
+use crate::kit::sandbox;
 
 const NANOGPT: &str = include_str!("../../../explain/tests/golden/nanogpt.log");
 const OPENWEBTEXT: &str = include_str!("../../../explain/tests/golden/train_openwebtext.py");
 const FRAMES: &str = include_str!("../../../explain/tests/golden/frames.log");
 
 /// A folder that a person stands in.
-struct Place(TempDir);
+struct Place(Sandbox);
 
-struct Ran {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
+impl Deref for Place {
+    type Target = Sandbox;
+
+    fn deref(&self) -> &Sandbox {
+        &self.0
+    }
 }
 
 impl Place {
     fn new(files: &[(&str, &[u8])]) -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        files.iter().for_each(|(name, bytes)| fs::write(place.path(name), bytes).unwrap());
+        let place = Self(sandbox());
+        files.iter().for_each(|(name, bytes)| place.write(name, bytes));
         place
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap()
-    }
-
-    fn run_with(&self, words: &[&str], input: &[u8]) -> Ran {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lowtide"));
-        command.current_dir(self.0.path()).arg("explain").args(words);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    fn run_with(&self, words: &[&str], input: &[u8]) -> Printout {
+        let mut command = self.command("explain");
+        let mut child =
+            command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         // A command that ends early does not read to the end.
         let _ = stdin.write_all(input);
         drop(stdin);
-        let output = child.wait_with_output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        Printout::of(child.wait_with_output().unwrap())
     }
 
-    fn run(&self, words: &[&str]) -> Ran {
+    fn run(&self, words: &[&str]) -> Printout {
         self.run_with(words, b"")
     }
 
     #[track_caller]
     fn refuses(&self, words: &[&str]) -> String {
-        let ran = self.run(words);
-        assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{}", ran.stderr);
-        ran.stderr
+        self.run(words).refusal()
     }
 
     /// Explains as ever, and says why nothing was written.
@@ -125,7 +117,7 @@ fn a_patch_is_shown_and_written_only_when_told() {
         patched.contains("batch_size = 4\n") && patched.contains("gradient_accumulation_steps = 16\n"),
         "{patched}"
     );
-    assert_eq!(fs::read_dir(place.0.path()).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(place.folder()).unwrap().count(), 2);
 
     // The configuration is no longer the one of the log.
     let told = place.writes_nothing(&["train.log", "--config", "train_owt.py"]);
@@ -136,7 +128,7 @@ fn a_patch_is_shown_and_written_only_when_told() {
 #[test]
 fn a_file_changed_after_the_log_may_have_the_patch() {
     let place = Place::new(&[("train.log", NANOGPT.as_bytes()), ("config.py", OPENWEBTEXT.as_bytes())]);
-    let says = |ran: &Ran| ran.stdout.contains("it may have the patch already");
+    let says = |ran: &Printout| ran.stdout.contains("it may have the patch already");
     assert!(!says(&place.run(&["train.log", "--config", "config.py"])));
     let log = fs::File::options().write(true).open(place.path("train.log")).unwrap();
     log.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).unwrap();

@@ -6,5 +6,6 @@ mod data;
 mod doctor;
 mod explain;
 mod help;
+mod kit;
 mod run;
 mod watching;

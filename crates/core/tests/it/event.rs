@@ -3,18 +3,15 @@
 use std::num::NonZeroU32;
 
 use lowtide_core::{
-    Bytes, Ending, Event, Line, Measures, Metrics, MicroBatch, Phase, Reason, Record, Rung, Step, Stop, StopCause,
-    Tried,
+    Bytes, Ending, Event, Line, Measures, Metrics, Phase, Reason, Record, Rung, Step, Stop, StopCause, Tried,
 };
+
+use crate::kit::micro_batch;
 
 fn measures() -> Measures {
     let mut measures = Measures::new(micro_batch(4), micro_batch(2));
     measures.loss_chunks = NonZeroU32::new(8).expect("not 0");
     measures
-}
-
-fn micro_batch(samples: u32) -> MicroBatch {
-    MicroBatch::new(samples).expect("not 0")
 }
 
 /// Compares the written line with `expect` (less its schema and time), and reads it back.

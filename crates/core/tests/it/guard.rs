@@ -7,9 +7,7 @@ use lowtide_core::{
     StopCause, Usage,
 };
 
-fn micro_batch(samples: u32) -> MicroBatch {
-    MicroBatch::new(samples).expect("not 0")
-}
+use crate::kit::micro_batch;
 
 fn everything() -> Offer {
     let loss_chunks = NonZeroU32::new(4).expect("not 0");

@@ -2,54 +2,42 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use insta::assert_snapshot;
 use lowtide_data::BatchFile;
+use lowtide_testkit::Sandbox;
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::kit::lowtide;
 
 /// A folder that a person stands in.
-struct Place(TempDir);
+struct Place(Sandbox);
 
-struct Ran {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
+impl Deref for Place {
+    type Target = Sandbox;
+
+    fn deref(&self) -> &Sandbox {
+        &self.0
+    }
 }
 
 impl Place {
     fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        Place(Sandbox::new(lowtide()))
     }
 
     fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(lowtide());
-        command.current_dir(self.0.path()).arg("generate").args(words.split_whitespace()).stdin(Stdio::null());
-        command.env_remove("COLUMNS");
-        command
-    }
-
-    fn run(&self, words: &str) -> Ran {
-        let output = self.command(words).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        self.0.command(&format!("generate {words}"))
     }
 
     /// Writes to a good end, and gives the figures.
     #[track_caller]
     fn generate(&self, words: &str) -> Value {
-        let ran = self.run(&format!("{words} --json"));
-        assert_eq!((ran.code, &*ran.stderr), (Some(0), ""), "{words}");
-        serde_json::from_str(&ran.stdout).unwrap()
+        serde_json::from_str(&self.says(&format!("generate {words} --json"))).unwrap()
     }
 
     /// All files of a folder with their bytes, hidden ones too.
@@ -58,12 +46,9 @@ impl Place {
         entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
     }
 
-    /// The command must end with exit code 2 and these words.
     #[track_caller]
     fn refuses(&self, words: &str) -> String {
-        let ran = self.run(words);
-        assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{}", ran.stderr);
-        ran.stderr
+        self.0.refuses(&format!("generate {words}"))
     }
 }
 
@@ -204,7 +189,7 @@ fn a_full_disk_is_told_of_and_can_be_mended() {
     let place = Place::new();
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
-        command.args(["-rm", "sh", "-c", script]).current_dir(place.0.path());
+        command.args(["-rm", "sh", "-c", script]).current_dir(place.folder());
         command.env("LOWTIDE", lowtide()).output()
     };
     if !unshare("mkdir -p disk && mount -t tmpfs tmpfs disk").is_ok_and(|output| output.status.success()) {

@@ -1,14 +1,13 @@
 //! A folder with a tiny configuration, and `lowtide` run in it.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::io::{BufRead, BufReader};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use lowtide_core::{Event, Record};
+use lowtide_testkit::{Printout, Sandbox};
 use serde_json::Value;
-use tempfile::TempDir;
 
 /// Trains in well under a second. The learning rate is the same in each step, so that a run cut in two has the same.
 pub(crate) const TINY: &str = "\
@@ -29,57 +28,48 @@ optimizer:
 ";
 
 /// A folder that a person stands in.
-pub(crate) struct Place(TempDir);
+pub(crate) struct Place(Sandbox);
 
-/// What came of a command.
-pub(crate) struct Ran {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+impl Deref for Place {
+    type Target = Sandbox;
+
+    fn deref(&self) -> &Sandbox {
+        &self.0
+    }
 }
 
 impl Place {
     pub(crate) fn new() -> Place {
-        let place = Place(tempfile::tempdir().unwrap());
-        fs::write(place.path("tiny.yaml"), TINY).unwrap();
+        let place = Place(Sandbox::new(lowtide()));
+        place.write("tiny.yaml", TINY);
         place
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
     }
 
     /// `lowtide` with these words, ready to run here, on one thread.
     pub(crate) fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(lowtide());
-        command.current_dir(self.0.path()).args(words.split_whitespace());
-        command.env("OMP_NUM_THREADS", "1").env_remove("COLUMNS").stdin(Stdio::null());
+        let mut command = self.0.command(words);
+        command.env("OMP_NUM_THREADS", "1");
         command
     }
 
-    pub(crate) fn run(&self, words: &str) -> Ran {
-        let output = self.command(words).output().unwrap();
-        Ran {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+    pub(crate) fn run(&self, words: &str) -> Printout {
+        Printout::of(self.command(words).output().unwrap())
     }
 
     /// Trains the tiny configuration on the CPU into `out`, to a good end.
     #[track_caller]
-    pub(crate) fn train(&self, out: &str, words: &str) -> Ran {
+    pub(crate) fn train(&self, out: &str, words: &str) -> Printout {
         self.ends(0, &format!("train tiny.yaml --device cpu --out {out} {words}"))
     }
 
     /// Goes on with the run in `out`, to a good end.
     #[track_caller]
-    pub(crate) fn resume(&self, out: &str, words: &str) -> Ran {
+    pub(crate) fn resume(&self, out: &str, words: &str) -> Printout {
         self.ends(0, &format!("train --resume --device cpu --out {out} {words}"))
     }
 
     #[track_caller]
-    pub(crate) fn ends(&self, code: i32, words: &str) -> Ran {
+    pub(crate) fn ends(&self, code: i32, words: &str) -> Printout {
         let ran = self.run(words);
         assert_eq!(ran.code, Some(code), "lowtide {words}\n{}", ran.stderr);
         ran
@@ -95,7 +85,7 @@ impl Place {
     }
 
     pub(crate) fn summary(&self, out: &str) -> Value {
-        serde_json::from_str(&self.text(&format!("{out}/summary.json"))).unwrap()
+        self.json(&format!("{out}/summary.json"))
     }
 
     pub(crate) fn hash(&self, out: &str) -> String {
@@ -105,16 +95,6 @@ impl Place {
     pub(crate) fn events(&self, out: &str) -> Vec<Event> {
         let text = self.text(&format!("{out}/events.jsonl"));
         text.lines().map(|line| serde_json::from_str::<Record>(line).unwrap().event).collect()
-    }
-
-    pub(crate) fn text(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap()
-    }
-
-    /// Names of what is in a folder, hidden things too.
-    pub(crate) fn names(&self, folder: &str) -> BTreeSet<String> {
-        let entries = fs::read_dir(self.path(folder)).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 }
 

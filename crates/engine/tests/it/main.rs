@@ -11,6 +11,7 @@ mod eval;
 mod feed;
 mod frames;
 mod generate;
+mod help;
 mod inject;
 mod kill;
 mod kit;

@@ -1,6 +1,6 @@
 //! `lowtide train --watch`: a page that comes and goes with the run.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -37,11 +37,7 @@ impl Watched {
 
     /// What the page lists; `None` where nobody answers.
     fn list(&self) -> Option<Value> {
-        let mut stream = TcpStream::connect(&self.address).ok()?;
-        write!(stream, "GET /api/runs HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+        serde_json::from_str(&lowtide_testkit::get(&self.address, "/api/runs").ok()?.1).ok()
     }
 
     #[track_caller]

@@ -4,6 +4,7 @@ use std::io::BufReader;
 
 use lowtide_core::Bytes;
 use lowtide_pickle::{Allow, Call, Cycles, Limits, NodeId, Pickle, PickleError, Value, read};
+use lowtide_testkit::damages;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
@@ -129,22 +130,11 @@ proptest! {
     #[test]
     fn mutated_pickles(
         which in any::<prop::sample::Index>(),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..4), 1..8),
+        changes in damages(7),
     ) {
         let pickles = pickles();
         let mut bytes = which.get(&pickles).clone();
-        for (place, byte, kind) in changes {
-            if bytes.is_empty() {
-                break;
-            }
-            let at = place.index(bytes.len());
-            match kind {
-                0 => bytes[at] = byte,
-                1 => bytes.insert(at, byte),
-                2 => drop(bytes.remove(at)),
-                _ => bytes[at] = OPCODES[usize::from(byte) % OPCODES.len()],
-            }
-        }
+        changes.iter().for_each(|damage| damage.apply(&mut bytes, OPCODES));
         exercise(&bytes);
     }
 }

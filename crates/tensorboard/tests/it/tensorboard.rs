@@ -1,27 +1,7 @@
 //! What is written is what TensorBoard's own reader finds.
 
-use std::path::Path;
-use std::process::Command;
-
 use lowtide_tensorboard::{Keep, Options, Scalar, Writer};
-
-/// Names a Python that has the package tensorboard.
-const PYTHON: &str = "LOWTIDE_TENSORBOARD_PYTHON";
-
-/// The lines of `read_back.py`, or `None` where there is no TensorBoard.
-fn read_back(folder: &Path) -> Option<Vec<String>> {
-    let named = std::env::var(PYTHON).ok();
-    let python = named.clone().unwrap_or_else(|| "python3".to_owned());
-    let has = Command::new(&python).args(["-c", "import tensorboard"]).output();
-    if named.is_none() && !has.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: {python} has no package tensorboard; {PYTHON} names one that has");
-        return None;
-    }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_back.py");
-    let output = Command::new(python).arg("-B").arg(script).arg(folder).output().expect("it was there before");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
-}
+use lowtide_testkit::read_back;
 
 fn loss(step: u64, value: f64) -> Scalar<'static> {
     Scalar { tag: "train/loss", step, time: 1000.5 + step as f64, value, keep: Keep::Last }

@@ -1,6 +1,6 @@
 //! A turn for each test: allocator, random state and settings are the process's.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use lowtide_core::Line;
 use lowtide_torch::tch::{self, Device};
@@ -8,8 +8,7 @@ use lowtide_torch::{host, rng};
 
 /// The process for one test, as it was at the start: our allocator without a line or failures, one thread, one seed.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let guard = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let guard = lowtide_testkit::alone();
     host::install();
     host::set_line(Line::NONE);
     host::fail_nth(1, 0);

@@ -6,7 +6,6 @@ mod model;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lowtide_core::Event;
 use lowtide_settings::RunSettings;
@@ -17,13 +16,8 @@ use lowtide_train::{
     Batch, FolderChoice, Injection, Metric, Mode, Outcome, Plan, Requests, Result, Run, Schedule, Start, Workload,
 };
 
+pub(crate) use lowtide_testkit::alone;
 pub(crate) use model::Curve;
-
-/// The allocator is one for the process, so tests that disturb it take turns.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 pub(crate) fn settings() -> RunSettings {
     let mut settings = RunSettings::default();

@@ -4,12 +4,11 @@ use std::path::Path;
 
 use lowtide_core::Metrics;
 use lowtide_settings::{Override, RunSettings};
+use lowtide_testkit::alone;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::{DeviceAsked, rng, start};
 use lowtide_train::{FolderChoice, Plan, Requests, Run, Start, Summary};
 use lowtide_workloads::build;
-
-use crate::kit::alone;
 
 /// Trains a shipped configuration, changed by `overrides`, on one thread of the CPU.
 fn train(name: &str, overrides: &[&str]) -> Summary {

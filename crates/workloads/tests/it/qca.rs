@@ -4,14 +4,13 @@ use std::num::NonZeroU32;
 
 use lowtide_core::{Event, Line};
 use lowtide_settings::RunSettings;
+use lowtide_testkit::alone;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
 use lowtide_torch::{DeviceAsked, Keep, host, recompute, rng, start};
 use lowtide_train::{FolderChoice, Plan, Requests, Run, Start, Workload};
 use lowtide_workloads::build;
 use lowtide_workloads::qca::{Metrics, ModelSettings, Operator, OperatorName, Qca, metrics};
-
-use crate::kit::alone;
 
 const OPERATORS: [OperatorName; 2] = [OperatorName::UnetUnitary, OperatorName::UnetConvlstm];
 

@@ -5,14 +5,13 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use lowtide_settings::{Override, RunSettings};
+use lowtide_testkit::alone;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
 use lowtide_torch::{DeviceAsked, Keep, TorchError, attempt, recompute, rng, start};
 use lowtide_train::{Batch, FolderChoice, Plan, Requests, Run, Start, Summary, TrainError, Workload};
 use lowtide_workloads::build;
 use lowtide_workloads::scoring::{Generated, Item, Items, ModelName, ModelSettings, Scoring};
-
-use crate::kit::alone;
 
 const MODELS: [ModelName; 3] = [ModelName::Lstm, ModelName::GnnDet, ModelName::Gvae];
 const ITEMS: Generated = Generated { seed: 1, count: 100 };

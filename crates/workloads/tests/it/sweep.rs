@@ -4,12 +4,11 @@ use std::path::Path;
 
 use lowtide_core::{Ending, Event, Line, Phase, Step};
 use lowtide_settings::RunSettings;
+use lowtide_testkit::alone;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::{DeviceAsked, host, rng, start};
 use lowtide_train::{FolderChoice, Injection, Outcome, Plan, Requests, Result, Run, Schedule, Start, Stopped, Summary};
 use lowtide_workloads::build;
-
-use crate::kit::alone;
 
 const PHASES: [Phase; 5] = [Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Eval, Phase::Save];
 const STEPS: u64 = 3;

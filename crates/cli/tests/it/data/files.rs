@@ -6,9 +6,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 use insta::assert_snapshot;
+use lowtide_testkit::Printout;
 use serde_json::Value;
 
-use super::kit::{Place, text};
+use super::kit::Place;
 
 #[test]
 fn help() {
@@ -280,9 +281,9 @@ fn files_that_cannot_be_read_do_not_stop_the_listing() {
     let place = Place::with(&["batch_0001.pt", "evil.pt", "truncated.pt", "flipped.pt"]);
     symlink("nowhere", place.path("gone.pt")).unwrap();
     fs::write(place.path("empty.pt"), "").unwrap();
-    let output = place.run("data . --sums");
-    assert_eq!(output.status.code(), Some(2));
-    assert_snapshot!(text(&output.stdout), @r"
+    let printout = place.run("data . --sums");
+    assert_eq!(printout.code, Some(2));
+    assert_snapshot!(printout.stdout, @r"
     .: 6 data files
       format   torch.save: 1 file
       samples  7
@@ -307,7 +308,7 @@ fn files_that_cannot_be_read_do_not_stop_the_listing() {
       gone.pt: the file: No such file or directory (os error 2)
       truncated.pt: byte 20515: it begins like a zip archive, but the directory that belongs at its end is missing: it was cut short
     ");
-    assert_snapshot!(text(&output.stderr), @r"
+    assert_snapshot!(printout.stderr, @r"
     error: 5 of 6 files cannot be read
     hint: each is listed with its reason
     ");
@@ -327,7 +328,7 @@ fn many_files() {
 #[test]
 fn a_file_that_was_cut_short() {
     let place = Place::with(&["truncated.pt"]);
-    assert_snapshot!(place.complains("data truncated.pt"), @r"
+    assert_snapshot!(place.refuses("data truncated.pt"), @r"
     error: truncated.pt: byte 20515: it begins like a zip archive, but the directory that belongs at its end is missing: it was cut short
     hint: copy or write the file again
     ");
@@ -337,17 +338,17 @@ fn a_file_that_was_cut_short() {
 fn a_flipped_byte_is_found_where_values_are_read() {
     let place = Place::with(&["flipped.pt"]);
     place.says("data flipped.pt");
-    assert_snapshot!(place.complains("data flipped.pt --sums"), @r"
+    assert_snapshot!(place.refuses("data flipped.pt --sums"), @r"
     error: flipped.pt: `batch_0001/data/5` at byte 15296: damaged: its checksum is 7b163692, and 060b6a91 was written
     hint: copy or write the file again
     ");
-    assert_eq!(place.complains("data flipped.pt --json"), place.complains("data flipped.pt --sums"));
+    assert_eq!(place.refuses("data flipped.pt --json"), place.refuses("data flipped.pt --sums"));
 }
 
 #[test]
 fn a_pickle_that_would_run_a_command_is_refused() {
     let place = Place::with(&["evil.pt"]);
-    assert_snapshot!(place.complains("data evil.pt"), @r"
+    assert_snapshot!(place.refuses("data evil.pt"), @r"
     error: evil.pt: `evil/data.pkl` at byte 64: byte 14: GLOBAL names `posix.system`, which is not on the list of allowed names
     hint: nothing was executed; save plain containers and tensors, such as a state_dict
     ");
@@ -357,7 +358,7 @@ fn a_pickle_that_would_run_a_command_is_refused() {
 #[test]
 fn a_file_that_is_not_there() {
     let place = Place::with(&[]);
-    assert_snapshot!(place.complains("data batch.pt"), @r"
+    assert_snapshot!(place.refuses("data batch.pt"), @r"
     error: batch.pt: the file: No such file or directory (os error 2)
     hint: is the path right?
     ");
@@ -366,7 +367,7 @@ fn a_file_that_is_not_there() {
 #[test]
 fn a_file_of_another_kind() {
     let place = Place::with(&["facts.json"]);
-    assert_snapshot!(place.complains("data facts.json"), @r"
+    assert_snapshot!(place.refuses("data facts.json"), @r"
     error: facts.json: the file: a file of this kind is not read here
     hint: known are .pt, .npy, .npz, .safetensors, .pkl and .pkl.gz
     ");
@@ -375,7 +376,7 @@ fn a_file_of_another_kind() {
 #[test]
 fn a_folder_without_data_files() {
     let place = Place::with(&["facts.json"]);
-    assert_snapshot!(place.complains("data ."), @r"
+    assert_snapshot!(place.refuses("data ."), @r"
     error: .: there are no data files in this folder
     hint: data files end in .pt, .pth, .ckpt, .npy, .npz, .safetensors, .pkl, .pickle, .pkl.gz, .pickle.gz; folders within are not looked into
     ");
@@ -389,7 +390,7 @@ fn a_file_that_may_not_be_read() {
         eprintln!("skipped: this user may read any file");
         return;
     }
-    assert_snapshot!(place.complains("data legacy.pt"), @r"
+    assert_snapshot!(place.refuses("data legacy.pt"), @r"
     error: legacy.pt: the file: Permission denied (os error 13)
     hint: the file must be readable for you: chmod +r
     ");
@@ -399,15 +400,15 @@ fn a_file_that_may_not_be_read() {
 fn a_pipe_is_no_file() {
     let place = Place::with(&[]);
     assert!(Command::new("mkfifo").arg(place.path("pipe.pt")).status().unwrap().success());
-    assert_snapshot!(place.complains("data pipe.pt"), @"error: pipe.pt: the file: not a regular file");
+    assert_snapshot!(place.refuses("data pipe.pt"), @"error: pipe.pt: the file: not a regular file");
 }
 
 #[test]
 fn names_cannot_steer_the_terminal() {
     let place = Place::with(&[]);
     place.copy("truncated.pt", "a\u{1b}[2J.pt");
-    let output = place.run("data .");
-    assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b));
+    let printout = place.run("data .");
+    assert!(!printout.stdout.contains("\u{1b}") && !printout.stderr.contains("\u{1b}"));
 }
 
 #[test]
@@ -416,7 +417,7 @@ fn a_reader_that_went_away_is_no_error() {
     for words in ["data batch_0000.pt", "data batch_0000.pt --json", "data ."] {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
-        let output = place.command(words).stdout(writer).output().unwrap();
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()), "{words}");
+        let printout = Printout::of(place.command(words).stdout(writer).output().unwrap());
+        assert_eq!((printout.code, &*printout.stderr), (Some(0), ""), "{words}");
     }
 }

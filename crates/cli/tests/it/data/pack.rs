@@ -12,9 +12,10 @@ use std::time::Duration;
 use insta::assert_snapshot;
 use lowtide_data::pack::{Job, Options, Start};
 use lowtide_data::{Dtype, PtTensor, PtValue, write_pt};
+use lowtide_testkit::Printout;
 use serde_json::Value;
 
-use super::kit::{Place, text};
+use super::kit::Place;
 
 impl Place {
     /// Files of 320 KiB, each of 40 samples.
@@ -175,7 +176,7 @@ fn files_with_scores() {
       verified  2 samples as in the sources
     ");
     fs::write(place.path("fewer.csv"), "id,score\nb,1.5\nc,2.5\nd,2.5\n").unwrap();
-    assert_snapshot!(place.complains("pack a.pkl b.pkl --scores fewer.csv --out other"), @r"
+    assert_snapshot!(place.refuses("pack a.pkl b.pkl --scores fewer.csv --out other"), @r"
     error: fewer.csv: 1 sample has no score (`a`); 2 scores have no sample (`c`, `d`)
     hint: --allow-missing packs what there is
     ");
@@ -188,12 +189,12 @@ fn files_with_scores() {
       scores    3 in the table; 1 sample has no score (`a`); 2 scores have no sample (`c`, `d`)
       verified  2 samples as in the sources
     ");
-    assert_snapshot!(place.complains("pack src --scores scores.csv --allow-missing --out third"), @r"
+    assert_snapshot!(place.refuses("pack src --scores scores.csv --allow-missing --out third"), @r"
     error: src/batch_0000.pt: sample 0 has a field `scores` of its own
     hint: leave --scores out, or save the samples without that field
     ");
     fs::write(place.path("wrong.csv"), "id,score\na,much\n").unwrap();
-    assert_snapshot!(place.complains("pack a.pkl --scores wrong.csv --out fourth"), @r"
+    assert_snapshot!(place.refuses("pack a.pkl --scores wrong.csv --out fourth"), @r"
     error: wrong.csv: line 2, column `score`: `much` is no finite number
     ");
 }
@@ -201,7 +202,7 @@ fn files_with_scores() {
 #[test]
 fn damaged_files() {
     let place = Place::with_sources(&["batch_0000.pt", "flipped.pt", "truncated.pt", "evil.pt"]);
-    assert_snapshot!(place.complains("pack src --out packed"), @r"
+    assert_snapshot!(place.refuses("pack src --out packed"), @r"
     error: src/evil.pt: `evil/data.pkl` at byte 64: byte 14: GLOBAL names `posix.system`, which is not on the list of allowed names
     hint: nothing was executed; save plain containers and tensors, such as a state_dict
     ");
@@ -216,7 +217,7 @@ fn damaged_files() {
                 src/truncated.pt: byte 20515: it begins like a zip archive, but the directory that belongs at its end is missing: it was cut short
       verified  6 samples as in the sources
     ");
-    assert_snapshot!(place.complains("pack src --out packed"), @r"
+    assert_snapshot!(place.refuses("pack src --out packed"), @r"
     error: packed was begun with --skip-damaged on, and off is asked for
     hint: the command as it was goes on; --restart deletes the shards that were packed there and begins anew
     ");
@@ -238,44 +239,44 @@ fn ids_that_come_twice() {
 #[test]
 fn what_is_refused() {
     let place = Place::with_sources(&BATCHES);
-    assert_snapshot!(place.complains("pack src --out src"), @r"
+    assert_snapshot!(place.refuses("pack src --out src"), @r"
     error: src is not empty and not a folder of pack: there is `batch_0000.pt` in it
     hint: name a new folder, or an empty one
     ");
-    assert_snapshot!(place.complains("pack nowhere --out packed"), @r"
+    assert_snapshot!(place.refuses("pack nowhere --out packed"), @r"
     error: nowhere: the file: No such file or directory (os error 2)
     hint: is the path right?
     ");
-    assert_snapshot!(place.complains("pack src src/batch_0001.pt --out packed"), @r"
+    assert_snapshot!(place.refuses("pack src src/batch_0001.pt --out packed"), @r"
     error: src/batch_0001.pt is there twice among the sources
     ");
     fs::create_dir(place.path("empty")).unwrap();
-    assert_snapshot!(place.complains("pack empty --out packed"), @r"
+    assert_snapshot!(place.refuses("pack empty --out packed"), @r"
     error: empty: there are no data files in this folder
     hint: name the files themselves, or the folder that they are in: those within are not looked into
     ");
-    assert_snapshot!(place.complains("pack src --out src/batch_0000.pt"), @r"
+    assert_snapshot!(place.refuses("pack src --out src/batch_0000.pt"), @r"
     error: cannot list src/batch_0000.pt: Not a directory (os error 20)
     ");
-    assert_snapshot!(place.complains("pack src --out src/batch_0000.pt/packed"), @r"
+    assert_snapshot!(place.refuses("pack src --out src/batch_0000.pt/packed"), @r"
     error: cannot list src/batch_0000.pt/packed: Not a directory (os error 20)
     ");
     assert!(!place.path("packed").exists());
     place.says("pack src --out packed");
-    assert_snapshot!(place.complains("pack src --out packed --compress"), @r"
+    assert_snapshot!(place.refuses("pack src --out packed --compress"), @r"
     error: packed was begun with --compress none, and level 3 is asked for
     hint: the command as it was goes on; --restart deletes the shards that were packed there and begins anew
     ");
-    assert_snapshot!(place.complains("pack src/batch_0000.pt --out packed"), @r"
+    assert_snapshot!(place.refuses("pack src/batch_0000.pt --out packed"), @r"
     error: packed was begun with other sources: PLACE/src/batch_0001.pt was among them
     hint: the command as it was goes on; --restart deletes the shards that were packed there and begins anew
     ");
     fs::write(place.path("packed/other.shard"), "").unwrap();
-    assert_snapshot!(place.complains("pack src --out packed --restart"), @r"
+    assert_snapshot!(place.refuses("pack src --out packed --restart"), @r"
     error: packed/other.shard was not written by pack
     hint: move it to another folder: all shards of a folder are one data set
     ");
-    assert_snapshot!(place.complains("pack src --out packed --shard-size 0"), @r"
+    assert_snapshot!(place.refuses("pack src --out packed --shard-size 0"), @r"
     error: invalid value '0' for '--shard-size <SIZE>': a shard has at least one byte
 
     For more information, try '--help'.
@@ -291,10 +292,10 @@ fn a_folder_that_may_only_be_read() {
         eprintln!("skipped: this user may write everywhere");
         return;
     }
-    assert_snapshot!(place.complains("pack src --out out"), @r"
+    assert_snapshot!(place.refuses("pack src --out out"), @r"
     error: cannot create out/.packing: Permission denied (os error 13)
     ");
-    assert_snapshot!(place.complains("pack src --out out/new"), @r"
+    assert_snapshot!(place.refuses("pack src --out out/new"), @r"
     error: cannot make out/new: Permission denied (os error 13)
     ");
 }
@@ -308,9 +309,7 @@ fn a_disk_that_is_full() {
         let line = format!("trap '' XFSZ; ulimit -f {blocks}; exec {program} pack src --out packed --shard-size 1MiB");
         Command::new("bash").arg("-c").arg(line).current_dir(place.path("")).output().unwrap()
     };
-    let output = limited(400);
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
-    assert_snapshot!(text(&output.stderr), @r"
+    assert_snapshot!(Printout::of(limited(400)).refusal(), @r"
     error: cannot write packed/00000.shard: File too large (os error 27)
     hint: make room and give the same command again: it goes on from the last whole shard
     ");
@@ -339,7 +338,7 @@ fn killed_at_any_moment_it_ends_with_the_same_bytes() {
         } else {
             kills += 1;
             if place.path("out/.packing").exists() {
-                assert_eq!(place.run("data out").status.code(), Some(2), "what is not finished is no data set");
+                assert_eq!(place.run("data out").code, Some(2), "what is not finished is no data set");
             }
         }
         if kills >= 20 && finished > 0 {
@@ -356,9 +355,8 @@ fn ctrl_c_leaves_what_is_whole() {
         thread::sleep(Duration::from_millis(1));
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(130), String::new()));
-    let stderr = text(&output.stderr);
+    let Printout { code, stdout, stderr } = Printout::of(child.wait_with_output().unwrap());
+    assert_eq!((code, &*stdout), (Some(130), ""));
     let shards: u64 = stderr.split_whitespace().nth(2).unwrap().parse().unwrap();
     let samples: u64 = stderr.split_whitespace().nth(5).unwrap().parse().unwrap();
     assert_eq!(
@@ -384,8 +382,8 @@ fn two_at_once() {
     let mut complaints = Vec::new();
     job.run(&mut |_| {
         if complaints.is_empty() {
-            complaints.push(place.complains("pack src --out out"));
-            complaints.push(place.complains("pack src --out out --restart"));
+            complaints.push(place.refuses("pack src --out out"));
+            complaints.push(place.refuses("pack src --out out --restart"));
         }
         ControlFlow::Continue(())
     })

@@ -11,7 +11,7 @@ use lowtide_data::policy::Policy;
 use lowtide_data::{DataSet, OpenOptions};
 use serde_json::Value;
 
-use super::kit::{Place, text};
+use super::kit::Place;
 
 /// Packs the fixtures into four shards.
 fn packed() -> Place {
@@ -333,13 +333,13 @@ fn what_a_run_would_read() {
       "would_more_help": true
     }
     "#);
-    let output = place.run("data packed --host-line 200MiB");
-    assert_eq!(output.status.code(), Some(2));
-    assert_snapshot!(text(&output.stderr), @r"
+    let printout = place.run("data packed --host-line 200MiB");
+    assert_eq!(printout.code, Some(2));
+    assert_snapshot!(printout.stderr, @r"
     error: a host line of 200.00 MiB is too small: about 350.00 MiB are the engine's own, and reading the largest sample takes 39.61 KiB
     hint: the least that works is 350.04 MiB
     ");
-    assert_snapshot!(place.complains("data packed --host-line 1GiB --max-cache-batches 2"), @r"
+    assert_snapshot!(place.refuses("data packed --host-line 1GiB --max-cache-batches 2"), @r"
     error: the argument '--host-line <SIZE>' cannot be used with '--max-cache-batches <N>'
 
     Usage: lowtide data --host-line <SIZE> <FILE|DIR>
@@ -356,9 +356,9 @@ fn damaged_shards() {
     let mut flipped = fs::read(place.path("packed/00002.shard")).unwrap();
     flipped[5000] ^= 1;
     fs::write(place.path("packed/00002.shard"), flipped).unwrap();
-    let output = place.run("data packed");
-    assert_eq!(output.status.code(), Some(2));
-    assert_snapshot!(text(&output.stdout), @r"
+    let printout = place.run("data packed");
+    assert_eq!(printout.code, Some(2));
+    assert_snapshot!(printout.stdout, @r"
     packed: 4 shards
       samples  16
       on disk  55.65 KiB (smallest 11.73 KiB 00003.shard, largest 23.44 KiB 00002.shard)
@@ -377,15 +377,15 @@ fn damaged_shards() {
       packed/00001.shard has no end: it was cut off at 20000 bytes, or its end was overwritten
       record 1 of packed/00002.shard at offset 3072 is damaged: its checksum should be 6e7a7e21 and is ada088c0
     ");
-    assert_snapshot!(text(&output.stderr), @r"
+    assert_snapshot!(printout.stderr, @r"
     error: 2 of 4 shards cannot be read
     hint: each is listed with its reason; copy or pack them again
     ");
-    assert_snapshot!(place.complains("data packed/00001.shard"), @r"
+    assert_snapshot!(place.refuses("data packed/00001.shard"), @r"
     error: packed/00001.shard has no end: it was cut off at 20000 bytes, or its end was overwritten
     hint: copy or pack the file again
     ");
-    assert_snapshot!(place.complains("data packed/00002.shard"), @r"
+    assert_snapshot!(place.refuses("data packed/00002.shard"), @r"
     error: record 1 of packed/00002.shard at offset 3072 is damaged: its checksum should be 6e7a7e21 and is ada088c0
     hint: copy or pack the file again
     ");
@@ -395,7 +395,7 @@ fn damaged_shards() {
 fn a_folder_that_is_not_packed_to_its_end() {
     let place = packed();
     fs::write(place.path("packed/.packing"), "").unwrap();
-    assert_snapshot!(place.complains("data packed"), @r"
+    assert_snapshot!(place.refuses("data packed"), @r"
     error: packed is not packed to its end
     hint: wait for `lowtide pack`, or give its command again where it was interrupted
     ");

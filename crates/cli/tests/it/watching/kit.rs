@@ -1,63 +1,26 @@
 //! Made-up runs, and the program as it is started.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
-use lowtide_core::{Bytes, Ending, Event, Line, MicroBatch, Phase, Reason, Record, Rung, Step};
+use lowtide_core::{Bytes, Ending, Event, Line, MicroBatch, Phase, Reason, Rung, Step};
 use lowtide_core::{Measures, Metrics};
+use lowtide_testkit::{FakeRun, Sandbox};
 use serde_json::Value;
-use tempfile::TempDir;
-
-/// A folder to work in.
-pub(crate) struct Place(TempDir);
-
-impl Place {
-    pub(crate) fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    pub(crate) fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lowtide"));
-        command.current_dir(self.0.path()).args(words.split_whitespace()).env_remove("COLUMNS");
-        command
-    }
-
-    pub(crate) fn run(&self, words: &str) -> Output {
-        self.command(words).stdin(Stdio::null()).output().unwrap()
-    }
-
-    /// What a command says that is given something bad, and prints nothing else.
-    #[track_caller]
-    pub(crate) fn refused(&self, words: &str) -> String {
-        let output = self.run(words);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{told}");
-        told
-    }
-}
 
 /// A run that is written by the test.
 pub(crate) struct Written {
-    file: File,
+    events: FakeRun,
     time: f64,
     step: u64,
 }
 
 impl Written {
     pub(crate) fn begin(folder: &Path) -> Written {
-        fs::create_dir_all(folder).unwrap();
+        let mut run = Written { events: FakeRun::open(folder), time: 0.0, step: 0 };
         fs::write(folder.join("config.yaml"), "workload: gpt\ntrain:\n  steps: 40\n").unwrap();
-        let file = OpenOptions::new().create(true).append(true).open(folder.join("events.jsonl")).unwrap();
-        let mut run = Written { file, time: 0.0, step: 0 };
         run.event(Event::RunStarted {
             workload: "gpt".to_owned(),
             device: "cpu".to_owned(),
@@ -74,11 +37,11 @@ impl Written {
 
     /// As an engine holds its run.
     pub(crate) fn lock(&self) {
-        self.file.lock().unwrap();
+        self.events.lock();
     }
 
     pub(crate) fn event(&mut self, event: Event) {
-        writeln!(self.file, "{}", serde_json::to_string(&Record::new(self.time, event)).unwrap()).unwrap();
+        self.events.event(self.time, event);
     }
 
     pub(crate) fn steps(&mut self, steps: u64) {
@@ -135,21 +98,7 @@ impl Written {
 /// What a page answers, without its head.
 pub(crate) fn get(url: &str, target: &str) -> String {
     let address = url.trim_start_matches("http://").trim_end_matches('/');
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET /{target} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
-}
-
-/// Waits for what takes a moment; fails after a long one.
-#[track_caller]
-pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(40), "it never happened");
-        thread::sleep(Duration::from_millis(50));
-    }
+    lowtide_testkit::get(address, &format!("/{target}")).unwrap().1
 }
 
 /// `lowtide watch` under way; ended by its id when this goes.
@@ -159,7 +108,7 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    pub(crate) fn start(place: &Place, words: &str) -> Watching {
+    pub(crate) fn start(place: &Sandbox, words: &str) -> Watching {
         Watching::of(place.command(&format!("watch --json {words}"))).unwrap()
     }
 

@@ -5,10 +5,12 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use insta::assert_snapshot;
+use lowtide_testkit::wait_until;
 use serde_json::Value;
 
 use super::browser::Browser;
-use super::kit::{Place, Watching, Written, get, wait_until};
+use super::kit::{Watching, Written, get};
+use crate::kit::sandbox;
 
 /// A process that holds 64 MiB and has a child, until its standard input ends.
 struct Worker(Child);
@@ -41,7 +43,7 @@ fn list(watching: &Watching) -> Value {
 
 #[test]
 fn any_process_is_watched_with_its_children_until_it_ends() {
-    let place = Place::new();
+    let place = sandbox();
     let mut worker = Worker::start();
     let watching = Watching::start(&place, &format!("--pid {}", worker.0.id()));
     assert_eq!(watching.told["pid"], worker.0.id());
@@ -63,24 +65,24 @@ fn any_process_is_watched_with_its_children_until_it_ends() {
 
 #[test]
 fn what_is_no_process_is_refused() {
-    let place = Place::new();
+    let place = sandbox();
     // Beyond the largest number that Linux gives.
-    assert_snapshot!(place.refused("watch --pid 4194305"), @r"
+    assert_snapshot!(place.refuses("watch --pid 4194305"), @r"
     error: there is no process 4194305
     hint: `ps aux` lists those that you may see, with their numbers
     ");
-    assert_snapshot!(place.refused("top --pid 0"), @r"
+    assert_snapshot!(place.refuses("top --pid 0"), @r"
     error: there is no process 0
     hint: `ps aux` lists those that you may see, with their numbers
     ");
-    let told = place.refused("watch mine --pid 1");
+    let told = place.refuses("watch mine --pid 1");
     assert!(told.contains("cannot be used with"), "{told}");
 }
 
 /// As the user `nobody`, who may not see all of a process of root's.
 #[test]
 fn another_users_process_is_told_as_far_as_it_may_be_seen() {
-    let place = Place::new();
+    let place = sandbox();
     let worker = Worker::start();
     let id = Command::new("id").arg("-u").output().unwrap();
     if id.stdout != b"0\n" {
@@ -103,7 +105,7 @@ fn another_users_process_is_told_as_far_as_it_may_be_seen() {
 
 #[test]
 fn a_run_is_shown_with_its_process_and_the_machine() {
-    let place = Place::new();
+    let place = sandbox();
     let mut run = Written::begin(&place.path("mine"));
     run.lock();
     run.steps(3);
@@ -129,7 +131,7 @@ fn a_run_is_shown_with_its_process_and_the_machine() {
 fn the_page_draws_a_process_and_says_when_it_ended() {
     for (width, scheme) in [(1200, "light"), (420, "dark")] {
         let Some(browser) = Browser::open(width, 1000, scheme) else { return };
-        let place = Place::new();
+        let place = sandbox();
         let mut worker = Worker::start();
         let watching = Watching::start(&place, &format!("--pid {}", worker.0.id()));
         browser.go(watching.url());

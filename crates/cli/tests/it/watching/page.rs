@@ -11,7 +11,8 @@ use lowtide_sensors::{Options, Sampler};
 use lowtide_watch::{Board, Server};
 
 use super::browser::Browser;
-use super::kit::{Place, Watching, Written};
+use super::kit::{Watching, Written};
+use crate::kit::sandbox;
 
 /// Whether a canvas shows something in about this colour.
 pub(crate) fn has_colour(canvas: &str, style: &str) -> String {
@@ -28,7 +29,7 @@ pub(crate) fn has_colour(canvas: &str, style: &str) -> String {
 #[test]
 fn a_run_grows_runs_out_of_memory_and_ends() {
     let Some(browser) = Browser::open(1300, 1000, "light") else { return };
-    let place = Place::new();
+    let place = sandbox();
     let mut run = Written::begin(&place.path("mine"));
     run.lock();
     run.steps(3);
@@ -73,7 +74,7 @@ fn a_run_grows_runs_out_of_memory_and_ends() {
 #[test]
 fn a_killed_run_is_told_and_several_are_compared_on_a_phone() {
     let Some(browser) = Browser::open(500, 900, "dark") else { return };
-    let place = Place::new();
+    let place = sandbox();
     Written::begin(&place.path("runs/a")).steps(5);
     let killed = place.path("runs/b/events.jsonl");
     Written::begin(&place.path("runs/b")).steps(4);
@@ -98,13 +99,13 @@ fn a_killed_run_is_told_and_several_are_compared_on_a_phone() {
 #[test]
 fn a_report_opens_from_disk() {
     let Some(browser) = Browser::open(1300, 1000, "light") else { return };
-    let place = Place::new();
+    let place = sandbox();
     let mut run = Written::begin(&place.path("mine"));
     run.steps(6);
     run.run_out();
     run.steps(2);
     run.finish();
-    assert_eq!(place.run("report mine --out mine.html").status.code(), Some(0));
+    assert_eq!(place.run("report mine --out mine.html").code, Some(0));
     fs::remove_dir_all(place.path("mine")).unwrap();
     browser.go(&format!("file://{}", place.path("mine.html").display()));
     browser.wait_for("document.body.dataset.drawn === '8'");
@@ -116,7 +117,7 @@ fn a_report_opens_from_disk() {
 #[test]
 fn a_day_with_samples_can_be_looked_at() {
     let Some(browser) = Browser::open(1300, 1000, "light") else { return };
-    let place = Place::new();
+    let place = sandbox();
     let folder = place.path("mine");
     let mut run = Written::begin(&folder);
     run.lock();
@@ -153,7 +154,7 @@ fn a_day_with_samples_can_be_looked_at() {
 #[test]
 fn a_page_that_was_opened_before_its_run_shows_it_once_it_begins() {
     let Some(browser) = Browser::open(500, 900, "light") else { return };
-    let place = Place::new();
+    let place = sandbox();
     let server = Server::listen(IpAddr::V4(Ipv4Addr::LOCALHOST), Some(0)).unwrap();
     let (url, board, end) = (server.url(), Arc::new(Mutex::new(Board::default())), AtomicBool::new(false));
     thread::scope(|scope| {

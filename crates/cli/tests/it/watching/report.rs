@@ -4,19 +4,19 @@ use std::fs;
 
 use insta::assert_snapshot;
 
-use super::kit::{Place, Written};
+use super::kit::Written;
+use crate::kit::sandbox;
 
 #[test]
 fn a_run_is_written_down() {
-    let place = Place::new();
+    let place = sandbox();
     let mut run = Written::begin(&place.path("mine"));
     run.steps(4);
     run.run_out();
     run.steps(1);
     run.finish();
-    let output = place.run("report mine --svg mine.svg --png mine.png");
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "report.html\nmine.svg\nmine.png\n");
+    let printout = place.run("report mine --svg mine.svg --png mine.png");
+    assert_eq!((&*printout.stderr, &*printout.stdout), ("", "report.html\nmine.svg\nmine.png\n"));
     let page = fs::read_to_string(place.path("report.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("\\u003cscript>document.title"));
     let png = fs::read(place.path("mine.png")).unwrap();
@@ -29,11 +29,11 @@ fn a_run_is_written_down() {
 
 #[test]
 fn what_cannot_be_written_is_told() {
-    let place = Place::new();
+    let place = sandbox();
     Written::begin(&place.path("mine"));
-    let told = place.refused("report mine --out absent/report.html");
+    let told = place.refuses("report mine --out absent/report.html");
     assert_snapshot!(told, @"error: absent/report.html: No such file or directory (os error 2)");
-    assert_snapshot!(place.refused("report absent"), @r"
+    assert_snapshot!(place.refuses("report absent"), @r"
     error: absent: there is no such folder
     hint: `lowtide train` says at its end which folder the run is in; `runs/` is where they are by default
     ");

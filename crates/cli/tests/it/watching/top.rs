@@ -4,11 +4,12 @@ use std::process::Command;
 
 use insta::assert_snapshot;
 
-use super::kit::{Place, Written};
+use super::kit::Written;
+use crate::kit::sandbox;
 
 #[test]
 fn it_draws_and_ends_by_a_key() {
-    let place = Place::new();
+    let place = sandbox();
     let mut run = Written::begin(&place.path("mine"));
     run.steps(6);
     run.run_out();
@@ -39,7 +40,7 @@ fn it_draws_and_ends_by_a_key() {
 
 #[test]
 fn a_process_is_shown_too() {
-    let place = Place::new();
+    let place = sandbox();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/watching/in_terminal.py");
     for (columns, rows) in [("60", "24"), ("200", "50")] {
         let mut command = Command::new("timeout");
@@ -54,9 +55,9 @@ fn a_process_is_shown_too() {
 
 #[test]
 fn without_a_terminal_it_says_so() {
-    let place = Place::new();
+    let place = sandbox();
     Written::begin(&place.path("mine"));
-    assert_snapshot!(place.refused("top mine"), @r"
+    assert_snapshot!(place.refuses("top mine"), @r"
     error: this is no terminal
     hint: `lowtide watch` shows the same in a browser, `lowtide report` writes it to a file
     ");

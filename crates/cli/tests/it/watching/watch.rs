@@ -7,26 +7,27 @@ use std::process::Command;
 
 use insta::assert_snapshot;
 
-use super::kit::{Place, Watching, Written};
+use super::kit::{Watching, Written};
+use crate::kit::sandbox;
 
 #[test]
 fn what_is_no_run_is_refused() {
-    let place = Place::new();
+    let place = sandbox();
     fs::create_dir(place.path("empty")).unwrap();
     fs::write(place.path("file"), "").unwrap();
-    assert_snapshot!(place.refused("watch"), @r"
+    assert_snapshot!(place.refuses("watch"), @r"
     error: no run is in runs/ here
     hint: name the folder of a run; `lowtide train` says at its end which it is
     ");
-    assert_snapshot!(place.refused("watch absent"), @r"
+    assert_snapshot!(place.refuses("watch absent"), @r"
     error: absent: there is no such folder
     hint: `lowtide train` says at its end which folder the run is in; `runs/` is where they are by default
     ");
-    assert_snapshot!(place.refused("watch empty"), @r"
+    assert_snapshot!(place.refuses("watch empty"), @r"
     error: empty: no run is in this folder: neither events.jsonl nor config.yaml is there
     hint: `lowtide train` says at its end which folder the run is in; `runs/` is where they are by default
     ");
-    assert_snapshot!(place.refused("watch file"), @r"
+    assert_snapshot!(place.refuses("watch file"), @r"
     error: file: this is a file, not the folder of a run
     hint: `lowtide train` says at its end which folder the run is in; `runs/` is where they are by default
     ");
@@ -34,11 +35,11 @@ fn what_is_no_run_is_refused() {
 
 #[test]
 fn a_port_in_use_is_refused_only_where_it_was_asked_for() {
-    let place = Place::new();
+    let place = sandbox();
     Written::begin(&place.path("runs/mine"));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let told = place.refused(&format!("watch --port {port}")).replace(&port.to_string(), "PORT");
+    let told = place.refuses(&format!("watch --port {port}")).replace(&port.to_string(), "PORT");
     assert_snapshot!(told, @r"
     error: cannot listen at 127.0.0.1:PORT: another program listens there
     hint: without --port the next free port is taken
@@ -50,7 +51,7 @@ fn a_port_in_use_is_refused_only_where_it_was_asked_for() {
 
 #[test]
 fn what_may_not_be_read_is_refused() {
-    let place = Place::new();
+    let place = sandbox();
     Written::begin(&place.path("mine"));
     let events = place.path("mine/events.jsonl");
     fs::set_permissions(&events, fs::Permissions::from_mode(0o000)).unwrap();
@@ -58,12 +59,12 @@ fn what_may_not_be_read_is_refused() {
         eprintln!("skipped: the administrator may read everything");
         return;
     }
-    assert_snapshot!(place.refused("watch mine"), @"error: mine: Permission denied (os error 13)");
+    assert_snapshot!(place.refuses("watch mine"), @"error: mine: Permission denied (os error 13)");
 }
 
 #[test]
 fn other_machines_need_a_token() {
-    let place = Place::new();
+    let place = sandbox();
     Written::begin(&place.path("mine"));
     let watching = Watching::start(&place, "mine --host 0.0.0.0");
     assert!(watching.url().contains("/?token="), "{}", watching.told);
@@ -73,7 +74,7 @@ fn other_machines_need_a_token() {
 
 #[test]
 fn a_signal_ends_it_well() {
-    let place = Place::new();
+    let place = sandbox();
     Written::begin(&place.path("mine"));
     for signal in ["-INT", "-TERM"] {
         let mut watching = Watching::start(&place, "mine");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::Event;
 use lowtide_settings::Loaded;
+use lowtide_testkit::alone;
 use lowtide_torch::tch::{Kind, Tensor};
 use lowtide_train::{Batch, EvalMode};
 use lowtide_workloads::{Built, build};
@@ -13,7 +14,6 @@ use png::{BitDepth, ColorType, Encoder};
 use tempfile::TempDir;
 
 use super::kit::{loaded, open, train};
-use crate::kit::alone;
 
 /// A PNG file of bytes as they are in it; a palette of 4 colours where the type asks for one.
 fn write(path: &Path, [height, width]: [u32; 2], colour: ColorType, depth: BitDepth, bytes: &[u8]) {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use lowtide_core::{Event, Metrics};
+use lowtide_testkit::alone;
 use lowtide_torch::tch::{Device, Tensor};
 use lowtide_train::Summary;
 use lowtide_workloads::build;
@@ -11,7 +12,6 @@ use lowtide_workloads::deblur::Lpips;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 
 use super::kit::{image, loaded, open, train};
-use crate::kit::alone;
 
 /// Name, channels out and in, pixels along each side.
 const SHAPES: [(&str, usize, usize, usize); 5] = [

@@ -2,6 +2,7 @@
 
 use lowtide_core::Event;
 use lowtide_settings::{CropChoice, RunSettings, TileChoice};
+use lowtide_testkit::alone;
 use lowtide_torch::rng;
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
 use lowtide_train::{EvalMode, EvalSummary, Summary, Workload};
@@ -9,7 +10,6 @@ use lowtide_workloads::build;
 use lowtide_workloads::deblur::{Deblur, psnr, ssim};
 
 use super::kit::{DATA, MODEL, image, loaded, open, run, train};
-use crate::kit::alone;
 
 /// The figures are those of scikit-image 0.26.0 on the same images in 64 bits:
 /// `peak_signal_noise_ratio(a, b, data_range=1.0)` and `structural_similarity(a, b, gaussian_weights=True, sigma=1.5,
