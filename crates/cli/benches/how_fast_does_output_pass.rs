@@ -5,6 +5,8 @@
 //!
 //! Run with `make bench BENCH=how_fast_does_output_pass`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -3,6 +3,8 @@
 //! It does not link LibTorch, so help and errors come at once. Commands that need a workload are carried out by `lowtide-engine`,
 //! by which this process replaces itself: signals, exit codes and the terminal behave as one program.
 
+#![expect(clippy::disallowed_methods, clippy::print_stderr, reason = "a program is what prints")]
+
 mod data;
 mod doctor;
 mod engine;

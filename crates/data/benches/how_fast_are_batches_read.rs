@@ -5,6 +5,8 @@
 //!
 //! Run with `make bench BENCH=how_fast_are_batches_read`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

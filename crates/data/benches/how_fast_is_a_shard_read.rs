@@ -5,6 +5,8 @@
 //!
 //! Run with `make bench BENCH=how_fast_is_a_shard_read`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::borrow::Cow;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

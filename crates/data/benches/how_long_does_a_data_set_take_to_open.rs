@@ -4,6 +4,8 @@
 //!
 //! Run with `make bench BENCH=how_long_does_a_data_set_take_to_open`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::borrow::Cow;
 use std::fs;
 use std::path::Path;

@@ -5,6 +5,8 @@
 //!
 //! Run with `make bench BENCH=how_long_is_one_place_of_a_permutation`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -5,6 +5,8 @@
 //!
 //! Run with `make bench BENCH=how_long_is_one_sample_from_memory`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::borrow::Cow;
 use std::hint::black_box;
 use std::sync::Arc;

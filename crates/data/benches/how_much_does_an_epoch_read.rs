@@ -6,6 +6,8 @@
 //!
 //! Run with `make bench BENCH=how_much_does_an_epoch_read`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::time::Instant;
 
 use lowtide_core::Bytes;

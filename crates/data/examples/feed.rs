@@ -7,6 +7,8 @@
 //! Prints a line of JSON for each epoch and one for all. `--print-order` prints the order instead, for simulations that
 //! know nothing of this program. The scripts in `benches/` compare it with others.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::error::Error;
 use std::fs::{self, File};
 use std::num::NonZeroUsize;

@@ -1,5 +1,7 @@
 //! Lists the tensors of files, one line of JSON a file: what `tests/torch_files.py` holds against torch.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::path::Path;
 
 use lowtide_core::Bytes;

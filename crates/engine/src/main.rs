@@ -4,6 +4,8 @@
 //! `series.rs` is several of them, `outlook.rs` is what a person sees meanwhile (`head.rs` first, `last_words.rs` at
 //! the end), `curves.rs` is what TensorBoard sees. `generate.rs` writes made-up data.
 
+#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a program is what prints")]
+
 mod args;
 mod comparison;
 mod curves;

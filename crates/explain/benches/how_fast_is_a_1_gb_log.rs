@@ -5,6 +5,8 @@
 //!
 //! Run with `make bench BENCH=how_fast_is_a_1_gb_log`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::fmt::Write;
 use std::fs;
 use std::time::Instant;

@@ -6,6 +6,8 @@
 //!
 //! Run with `make bench BENCH=how_fast_is_a_100_mb_log`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::fmt::Write;
 use std::hint::black_box;
 use std::time::Instant;

@@ -6,6 +6,8 @@
 //!
 //! Run with `make bench BENCH=how_fast_is_a_memory_snapshot`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::fs;
 use std::hint::black_box;
 use std::io::BufReader;

@@ -5,6 +5,8 @@
 //!
 //! Run with `make bench BENCH=what_does_a_sample_cost`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::hint::black_box;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;

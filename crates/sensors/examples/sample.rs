@@ -1,5 +1,7 @@
 //! Prints a fast and a slow sample of this process, or of the one whose number is given, as JSON.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use lowtide_sensors::{Options, Sampler};
 
 fn main() {

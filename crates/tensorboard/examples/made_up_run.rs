@@ -1,5 +1,7 @@
 //! Writes a made-up day of training into a folder, to be looked at with `tensorboard --logdir FOLDER`.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::path::Path;
 
 use lowtide_tensorboard::{Error, Keep, Options, Scalar, Writer};

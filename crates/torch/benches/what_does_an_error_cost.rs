@@ -6,6 +6,8 @@
 //!
 //! Run with `make bench BENCH=what_does_an_error_cost`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 #[path = "../tests/it/model.rs"]
 mod model;
 mod turns;

@@ -6,6 +6,8 @@
 //!
 //! Run with `make bench BENCH=what_does_recompute_cost`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 mod goal;
 #[path = "../tests/it/model.rs"]
 mod model;

@@ -5,6 +5,8 @@
 //!
 //! Run with `make bench BENCH=what_does_the_line_cost`.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 mod goal;
 #[path = "../tests/it/model.rs"]
 mod model;

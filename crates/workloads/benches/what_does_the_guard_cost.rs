@@ -10,6 +10,8 @@
 //! `LOWTIDE_BENCH_DEVICE=cuda` takes GPT-2 124M in bf16 on the GPU, where one more bare loop reads its loss only at the
 //! end of a block. It still waits for the device when it copies a batch there, as all of them do.
 
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Instant;

@@ -1,5 +1,7 @@
 //! How fast does GPT-2 124M train on this GPU? The same work as `lab/torch_gpt.py`, to be run beside it.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::num::NonZeroU32;
 use std::time::Instant;
 

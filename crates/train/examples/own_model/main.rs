@@ -2,6 +2,8 @@
 //!
 //! `model.rs` is what a user writes; this file is what `lowtide-engine` does for the models that come with Lowtide.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 mod model;
 
 use std::error::Error;
