@@ -9,11 +9,14 @@ export CARGO
 
 # Cargo brings its own parallel build; make's job slots would only be passed on half-way.
 cargo = MAKEFLAGS= MFLAGS= $(CARGO)
-programs = $(or $(CARGO_TARGET_DIR),target)/release
+target = $(or $(CARGO_TARGET_DIR),target)
+programs = $(target)/release
+all = --release --locked --workspace
+nextest = $(cargo) nextest --version >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build front run test lint bench bench-scripts gpu-check clean
+.PHONY: help setup build front run tests test lint bench bench-scripts gpu-check clean
 
 help: ## show this list
 	@echo 'Lowtide trains neural networks inside a memory line.'
@@ -25,39 +28,46 @@ setup: ## find or install LibTorch, tell Cargo where it is (LOWTIDE_TORCH=slim: 
 	@$(PYTHON) scripts/setup
 
 build: setup ## build the programs lowtide and lowtide-engine
-	@$(cargo) build --release --workspace --bins
+	@$(cargo) build --release --locked --workspace --bins
 
 front: ## build lowtide alone, without LibTorch: explain, run, doctor, watch, data, but not train
-	@$(cargo) build --release -p lowtide-cli
+	@$(cargo) build --release --locked -p lowtide-cli
 
 run: build ## train the small default model (ARGS="--line 512MiB" adds arguments)
 	@$(programs)/lowtide train configs/gpt-tiny.yaml $(ARGS)
 
-test: build ## run all tests
+# Builds both programs too, since tests start them. Not after `build`: without the tests some dependencies have other
+# features, and would be built twice.
+tests: setup ## build all tests without running them
+	@if $(nextest); then $(cargo) nextest run --no-run $(all); else $(cargo) test --no-run $(all) --lib --bins --tests; fi
+
+test: setup ## run all tests
 	@$(PYTHON) -B scripts/test_setup.py
-	@if $(cargo) nextest --version >/dev/null 2>&1; then \
-		$(cargo) nextest run --release --workspace; \
-	else \
-		$(cargo) test --release --workspace --lib --bins --tests; \
-	fi
-	@$(cargo) test --release --workspace --doc
-	@if [ -n "$$LOWTIDE_TORCH_PYTHON" ]; then \
-		$(cargo) test --release -p lowtide-cli --test it -- --ignored --test-threads 2 run::torch::; \
-	else \
+	@$(PYTHON) -B scripts/test_dependencies.py
+	@if $(nextest); then $(cargo) nextest run $(all); else $(cargo) test $(all) --lib --bins --tests; fi
+	@$(cargo) test $(all) --doc
+	@if [ -z "$$LOWTIDE_TORCH_PYTHON" ]; then \
 		echo 'not tested: `lowtide run` with PyTorch itself (LOWTIDE_TORCH_PYTHON names no Python)'; \
+	elif $(nextest); then \
+		$(cargo) nextest run $(all) --run-ignored only -E 'package(lowtide-cli) and test(/^run::torch::/)'; \
+	else \
+		$(cargo) test $(all) --test it -- --ignored --test-threads 2 run::torch::; \
 	fi
 
-lint: setup ## check the format and run clippy
+lint: setup ## check the format, run clippy, and check documentation, dependencies and fuzz targets
 	@$(cargo) fmt --all --check
-	@$(cargo) clippy --release --workspace --all-targets -- -D warnings
+	@$(PYTHON) -B scripts/dependencies
+	@$(cargo) clippy $(all) --all-targets -- -D warnings
+	@RUSTDOCFLAGS='-D warnings' $(cargo) doc $(all) --no-deps
+	@$(cargo) check --release --locked --manifest-path fuzz/Cargo.toml --target-dir $(target)/fuzz
 
 bench: setup ## run the benches (BENCH=name for one of them; more in benches/)
-	@$(cargo) bench --profile release --workspace --bench '$(BENCH)'
+	@$(cargo) bench --profile release --locked --workspace --bench '$(BENCH)'
 	@if [ '$(BENCH)' = '*' ]; then $(MAKE) --no-print-directory bench-scripts; fi
 
 # What in benches/ needs neither torch nor other libraries.
 bench-scripts: build
-	@$(cargo) build --release -p lowtide-data --example feed
+	@$(cargo) build --release --locked -p lowtide-data --example feed
 	@folder=$$(mktemp -d) && trap "rm -rf $$folder" EXIT && \
 		$(programs)/lowtide generate scoring --out $$folder/data --samples 4000 --per-file 40 && \
 		$(PYTHON) -B benches/independent_cache.py $$folder/data
