@@ -1,7 +1,7 @@
 //! Why a command is not run, or not run to its end.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lowtide_disk::DiskError;
 use thiserror::Error;
@@ -119,6 +119,14 @@ pub enum KeepError {
         /// Their numbers.
         pids: Vec<u32>,
     },
+}
+
+impl KeepError {
+    /// What the system said of a file or folder of the run's own.
+    pub fn file(path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        |error| Self::File { path, error }
+    }
 }
 
 impl From<DiskError> for KeepError {

@@ -174,7 +174,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let is_new = out.is_none();
     let folder = match out {
         Some(folder) => {
-            fs::create_dir_all(&folder).map_err(|error| KeepError::File { path: folder.clone(), error })?;
+            fs::create_dir_all(&folder).map_err(KeepError::file(&folder))?;
             is_free(&folder)?;
             folder
         }

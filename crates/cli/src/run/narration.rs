@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::Duration;
 
 use lowtide_core::{Bytes, counted};
 use lowtide_keep::{
@@ -85,9 +84,10 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
             Some(format!("start {number}{from}{batch}: {}{copy}", command_line(ladder, launch)))
         }
         Notice::End { record } => ended(record),
-        Notice::Patience { grace } => {
-            Some(format!("it has {} to end before it is killed; Ctrl-C once more kills it at once", seconds(*grace)))
-        }
+        Notice::Patience { grace } => Some(format!(
+            "it has {} s to end before it is killed; Ctrl-C once more kills it at once",
+            grace.as_secs_f64()
+        )),
         Notice::Leftovers { processes } => {
             let they_are = if *processes == 1 { "it is" } else { "they are" };
             Some(format!("the command left {} behind; {they_are} asked to end", processes_of(*processes)))
@@ -231,8 +231,4 @@ fn peak(peak: &Peak) -> Option<String> {
 
 fn processes_of(number: usize) -> String {
     if number == 1 { "1 process".to_owned() } else { format!("{number} processes") }
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{} s", time.as_secs_f64())
 }

@@ -19,10 +19,7 @@ pub fn is_free(folder: &Path) -> Result<(), KeepError> {
     let ours = |name: &str| name == SUMMARY || name.starts_with("start-") || name.starts_with("rung-");
     let is_ours = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(ours);
     match entries.map(|entry| entry.path()).filter(is_ours).min() {
-        Some(path) => {
-            let error = io::Error::new(io::ErrorKind::AlreadyExists, "another run wrote it");
-            Err(KeepError::File { path, error })
-        }
+        Some(path) => Err(KeepError::file(&path)(io::Error::new(io::ErrorKind::AlreadyExists, "another run wrote it"))),
         None => Ok(()),
     }
 }
@@ -33,18 +30,12 @@ pub fn is_free(folder: &Path) -> Result<(), KeepError> {
 ///
 /// It cannot be made.
 pub fn new_folder(parent: &Path, name: &str) -> Result<PathBuf, KeepError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |error| KeepError::File { path, error }
+    fs::create_dir_all(parent).map_err(KeepError::file(parent))?;
+    let mut folders = (1_u32..).map(|number| parent.join(format!("{name}-{number}")));
+    let is_new = |folder: PathBuf| match fs::create_dir(&folder) {
+        Ok(()) => Some(Ok(folder)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+        Err(error) => Some(Err(KeepError::file(&folder)(error))),
     };
-    fs::create_dir_all(parent).map_err(failed(parent))?;
-    for number in 1_u32.. {
-        let folder = parent.join(format!("{name}-{number}"));
-        match fs::create_dir(&folder) {
-            Ok(()) => return Ok(folder),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed(&folder)(error)),
-        }
-    }
-    Err(failed(parent)(io::ErrorKind::AlreadyExists.into()))
+    folders.find_map(is_new).unwrap_or_else(|| Err(KeepError::file(parent)(io::ErrorKind::AlreadyExists.into())))
 }

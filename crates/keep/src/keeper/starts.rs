@@ -91,7 +91,7 @@ fn start_on(
         let log = options.folder.join(format!("start-{}.log", starts.len() + 1));
         let file = match File::create_new(&log) {
             // Nothing is lost yet. Later, a full disk costs the log alone.
-            Err(error) if starts.is_empty() => return Err(KeepError::File { path: log, error }),
+            Err(error) if starts.is_empty() => return Err(KeepError::file(&log)(error)),
             file => file,
         };
         let mut kills = KillCounter::look(Path::new("/"));
