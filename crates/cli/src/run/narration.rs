@@ -5,8 +5,8 @@ use std::path::Path;
 
 use lowtide_core::{Bytes, counted};
 use lowtide_keep::{
-    BatchPart, BatchSplit, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak,
-    RungGap, StartRecord, quoted,
+    BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak, RungGap,
+    StartRecord, quoted,
 };
 
 use crate::explain;
@@ -104,7 +104,7 @@ fn ended(start: &StartRecord) -> Option<String> {
 
 fn meaning(start: &StartRecord) -> Option<String> {
     let told_kill = |line: &String| ["Killed", "SIGKILL", "-9", "signal 9"].iter().any(|words| line.contains(words));
-    let killed = matches!(start.end, End::Signal(9) | End::Code(137)) || start.line.as_ref().is_some_and(told_kill);
+    let killed = start.end.was_killed() || start.line.as_ref().is_some_and(told_kill);
     match start.outcome {
         EndKind::OutOfMemory => {
             let step = start.step.map_or(String::new(), |step| format!(" (last step told: {step})"));
@@ -156,15 +156,13 @@ pub(super) fn whole(chronicle: &Chronicle) -> String {
     if let Some(effective) = chronicle.effective_batch {
         text.push_str(&format!(", effective batch {effective} throughout"));
     }
-    for (index, start) in chronicle.starts.iter().enumerate() {
-        text.push_str(&format!("\n  {}", line(index + 1, start)));
+    for (number, start) in (1..).zip(&chronicle.starts) {
+        text.push_str(&format!("\n  {}", line(number, start)));
     }
     if chronicle.batch_changed() {
-        let told = chronicle
-            .starts
-            .iter()
-            .enumerate()
-            .filter_map(|(index, start)| Some(format!("start {} told of {}", index + 1, start.batch_report?)));
+        let numbered = (1..).zip(&chronicle.starts);
+        let told =
+            numbered.filter_map(|(number, start)| Some(format!("start {number} told of {}", start.batch_report?)));
         let told = told.collect::<Vec<_>>().join(", ");
         text.push_str(&format!("\n  the effective batch did not stay the same: {told}"));
     }
@@ -203,7 +201,7 @@ fn rungs_change_nothing(chronicle: &Chronicle) -> bool {
 }
 
 fn line(number: usize, start: &StartRecord) -> String {
-    let batch = start.batch.map_or(String::new(), |batch: BatchSplit| format!("{batch}, "));
+    let batch = start.batch.map_or(String::new(), |batch| format!("{batch}, "));
     let end = match (start.outcome, start.end) {
         (EndKind::OutOfMemory, _) => format!("out of memory: {}", start.cause.as_deref().unwrap_or("")),
         (EndKind::Finished, _) => "finished".to_owned(),

@@ -15,8 +15,9 @@ pub enum End {
 }
 
 impl End {
-    /// SIGKILL, also as a shell in between tells it.
-    pub(crate) fn was_killed(self) -> bool {
+    /// Whether it was SIGKILL, also as a shell in between tells it.
+    #[must_use]
+    pub fn was_killed(self) -> bool {
         self == Self::Signal(SIGKILL) || self == Self::Code(128 + SIGKILL)
     }
 }
