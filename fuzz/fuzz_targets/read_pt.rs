@@ -1,14 +1,14 @@
 //! Any file at all must be read or refused without a panic.
 //!
 //! Run with `cargo +nightly fuzz run read_pt` from the root of the project; give it real files as a start with
-//! `mkdir -p fuzz/corpus/read_pt && cp crates/data/tests/fixtures/*/*.p* crates/data/tests/fixtures/*/*.np* fuzz/corpus/read_pt/`.
+//! `mkdir -p fuzz/corpus/read_pt && cp crates/tensorfile/tests/fixtures/*/*.p* crates/tensorfile/tests/fixtures/*/*.np* fuzz/corpus/read_pt/`.
 
 #![no_main]
 
 use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
-use lowtide_data::{Sums, open, rows};
+use lowtide_tensorfile::{Sums, open, rows};
 
 fuzz_target!(|bytes: &[u8]| {
     // The readers take files, because they read by offset.

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use lowtide_data::DataError;
+use lowtide_tensorfile::TensorFileError;
 use lowtide_watch::WatchError;
 
 /// Bad input, or output that nobody can take.
@@ -30,6 +31,12 @@ impl Failure {
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
         Self::bad_input(error.to_string(), error.hint().map(str::to_owned))
+    }
+}
+
+impl From<TensorFileError> for Failure {
+    fn from(error: TensorFileError) -> Self {
+        DataError::from(error).into()
     }
 }
 

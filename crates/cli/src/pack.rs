@@ -11,7 +11,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::feed::OnDamage;
-use lowtide_data::pack::{Error, Job, Missing, Options, Progress, Stage, Start, Summary, Unmatched};
+use lowtide_data::pack::{Error, Job, OnMissing, Options, Progress, ScoreGaps, Stage, Start, Summary};
 use lowtide_data::shard::Compression;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -133,7 +133,7 @@ impl PackArgs {
             shard_bytes: self.shard_size,
             compression: self.compress.map_or(Compression::None, |level| Compression::Zstd { level }),
             scores: self.scores.clone(),
-            missing: if self.allow_missing { Missing::Allow } else { Missing::Refuse },
+            missing: if self.allow_missing { OnMissing::Allow } else { OnMissing::Refuse },
             on_damage: if self.skip_damaged { OnDamage::Skip } else { OnDamage::Stop },
         }
     }
@@ -217,7 +217,7 @@ impl Packed {
             ("sources", Some(format!("{}, {}", counted(summary.sources, "file"), summary.source_bytes))),
             ("shards", Some(self.shards_fact())),
             ("ids", Some(self.ids_fact())),
-            ("scores", summary.scores.as_ref().map(|(scores, unmatched)| scores_fact(*scores, unmatched))),
+            ("scores", summary.scores.as_ref().map(|(scores, gaps)| scores_fact(*scores, gaps))),
             ("left out", self.left_out_fact()),
             ("verified", self.verified.map(|samples| format!("{} as in the sources", counted(samples, "sample")))),
         ];
@@ -247,9 +247,9 @@ impl Packed {
         if summary.ids == 0 {
             return "none".to_owned();
         }
-        let twice = match summary.twice.samples {
+        let twice = match summary.duplicates.samples {
             0 => ", none twice".to_owned(),
-            again => format!(", {} of them a second time ({})", grouped(again), quoted(&summary.twice.ids, again)),
+            again => format!(", {} of them a second time ({})", grouped(again), quoted(&summary.duplicates.ids, again)),
         };
         format!("{}{without}{twice}", grouped(summary.ids))
     }
@@ -268,14 +268,14 @@ impl Packed {
     fn json(&self) -> Value {
         let summary = &self.summary;
         let left_out = summary.left_out.iter().map(|file| json!({"file": file.file, "reason": file.reason}));
-        let scores = summary.scores.as_ref().map(|(scores, unmatched)| {
+        let scores = summary.scores.as_ref().map(|(scores, gaps)| {
             json!({
                 "in_table": scores,
-                "samples_without_id": unmatched.without_id,
-                "samples_without_score": unmatched.without_score,
-                "ids_without_score": unmatched.unscored_ids,
-                "scores_without_sample": unmatched.without_sample,
-                "ids_without_sample": unmatched.unused_ids,
+                "samples_without_id": gaps.without_id,
+                "samples_without_score": gaps.without_score,
+                "ids_without_score": gaps.unscored_ids,
+                "scores_without_sample": gaps.without_sample,
+                "ids_without_sample": gaps.unused_ids,
             })
         });
         json!({
@@ -286,7 +286,7 @@ impl Packed {
             "sources": summary.sources,
             "source_bytes": summary.source_bytes,
             "shards_there_before": self.found_shards,
-            "ids": {"seen": summary.ids, "again": summary.twice.samples, "examples": summary.twice.ids},
+            "ids": {"seen": summary.ids, "again": summary.duplicates.samples, "examples": summary.duplicates.ids},
             "scores": scores,
             "left_out": left_out.collect::<Vec<_>>(),
             "verified_samples": self.verified,
@@ -294,8 +294,8 @@ impl Packed {
     }
 }
 
-fn scores_fact(scores: u64, unmatched: &Unmatched) -> String {
-    let beside = if unmatched.is_empty() { String::new() } else { format!("; {}", printable(&unmatched.to_string())) };
+fn scores_fact(scores: u64, gaps: &ScoreGaps) -> String {
+    let beside = if gaps.is_empty() { String::new() } else { format!("; {}", printable(&gaps.to_string())) };
     format!("{} in the table{beside}", grouped(scores))
 }
 

@@ -13,7 +13,9 @@ use std::time::Instant;
 
 use lowtide_data::feed::Store;
 use lowtide_data::shard::{Compression, Writer};
-use lowtide_data::{BatchFile, DataSet, Dtype, OpenOptions, PageCache, PtTensor, PtValue, tensors_of, write_pt};
+use lowtide_data::{BatchFile, DataSet, OpenOptions, tensors_of};
+use lowtide_tensorfile::pages::PageCache;
+use lowtide_tensorfile::{Dtype, PtTensor, PtValue, write_pt};
 
 const FILES: u64 = 100;
 const SAMPLES: u64 = 64;

@@ -13,7 +13,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
-use lowtide_data::shard::{Compression, Dtype, Reader, Scratch, Tensor, Writer};
+use lowtide_data::shard::{Compression, FieldKind, Reader, Scratch, Tensor, Writer};
+use lowtide_tensorfile::Dtype;
 
 const SIZE: usize = 256 << 20;
 
@@ -80,7 +81,7 @@ fn write(path: &Path, sample: usize, compression: Compression) {
         }
         let shape = Cow::Owned(vec![sample as u64 / 4]);
         writer
-            .append(&[Tensor { name: "tokens", dtype: Dtype::U32, shape, bytes: &bytes }], None)
+            .append(&[Tensor { name: "tokens", kind: FieldKind::Array(Dtype::Uint32), shape, bytes: &bytes }], None)
             .expect("a good sample");
     }
     writer.finish().expect("room on the disk");

@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use lowtide_core::Bytes;
 use lowtide_data::index::{Builder, FileCost, FileStamp, Index, SampleFacts, SetKind};
-use lowtide_data::{DataSet, Dtype, OpenOptions, PtTensor, PtValue, write_pt};
+use lowtide_data::{DataSet, OpenOptions};
+use lowtide_tensorfile::{Dtype, PtTensor, PtValue, write_pt};
 
 fn main() {
     folder("1,000 samples in 10 files", 10, 100);

@@ -10,7 +10,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use lowtide_data::permutation::Permutation;
+use lowtide_data::order::Permutation;
 
 const CALLS: u64 = 2_000_000;
 

@@ -15,8 +15,9 @@ use std::time::Instant;
 use lowtide_core::Bytes;
 use lowtide_data::feed::{Feed, FeedOptions, Store};
 use lowtide_data::order::{Cursor, Order, Shuffle};
-use lowtide_data::shard::{Compression, Dtype, Tensor, Writer};
-use lowtide_data::{DataSet, OpenOptions, Packed};
+use lowtide_data::shard::{Compression, FieldKind, Tensor, Writer};
+use lowtide_data::{BufferedSample, DataSet, OpenOptions};
+use lowtide_tensorfile::Dtype;
 
 const SHARDS: u64 = 500;
 const SAMPLES: u64 = 64;
@@ -30,13 +31,17 @@ fn main() {
             Writer::create(folder.path().join(format!("{shard:04}.shard")), Compression::None).expect("new");
         for sample in 0..SAMPLES {
             let values = vec![sample as u8; 28 * 24 * 4];
-            let tensor =
-                |name, dtype, shape: &[u64], bytes| Tensor { name, dtype, shape: Cow::Owned(shape.to_vec()), bytes };
+            let tensor = |name, dtype, shape: &[u64], bytes| Tensor {
+                name,
+                kind: FieldKind::Array(dtype),
+                shape: Cow::Owned(shape.to_vec()),
+                bytes,
+            };
             let tensors = [
-                tensor("sequences", Dtype::F32, &[28, 24], &values[..]),
-                tensor("graphs.x", Dtype::F32, &[16, 12], &values[..16 * 12 * 4]),
-                tensor("graphs.edge_index", Dtype::I64, &[2, 32], &values[..2 * 32 * 8]),
-                tensor("scores", Dtype::F32, &[], &values[..4]),
+                tensor("sequences", Dtype::Float32, &[28, 24], &values[..]),
+                tensor("graphs.x", Dtype::Float32, &[16, 12], &values[..16 * 12 * 4]),
+                tensor("graphs.edge_index", Dtype::Int64, &[2, 32], &values[..2 * 32 * 8]),
+                tensor("scores", Dtype::Float32, &[], &values[..4]),
             ];
             writer.append(&tensors, None).expect("a good sample");
         }
@@ -50,7 +55,7 @@ fn main() {
 }
 
 fn alone(set: &DataSet) {
-    let read: Vec<Packed> =
+    let read: Vec<BufferedSample> =
         (0..set.layout().shards()).flat_map(|shard| set.read_shard(shard).expect("a good shard")).collect();
     let order = Order::new(set.layout().clone(), Shuffle::Full, 1);
     let numbers: Vec<usize> = order

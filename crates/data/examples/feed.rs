@@ -20,7 +20,9 @@ use lowtide_core::Bytes;
 use lowtide_data::feed::{Feed, FeedOptions, Store};
 use lowtide_data::order::{Cursor, Order, Shuffle, window_for};
 use lowtide_data::policy::Policy;
-use lowtide_data::{DataSet, OpenOptions, PageCache, View};
+use lowtide_data::{DataSet, OpenOptions};
+use lowtide_tensorfile::View;
+use lowtide_tensorfile::pages::PageCache;
 use rustix::fs::{Advice, fadvise};
 use serde_json::json;
 
@@ -146,7 +148,7 @@ fn print_order(args: &Args, set: &DataSet, shards: &[Bytes], order: &Order) {
 }
 
 /// Uses a sample as little as one can, or copies it.
-fn touch(sample: &lowtide_data::Packed, copies: bool) -> u64 {
+fn touch(sample: &lowtide_data::BufferedSample, copies: bool) -> u64 {
     let size = |view: View<'_>| match view {
         View::Text(text) => text.len() as u64,
         View::Array { bytes, .. } if copies => std::hint::black_box(bytes.to_vec()).len() as u64,

@@ -1,73 +1,21 @@
-//! Why a file cannot be read.
+//! Why data cannot be read.
 
-use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use lowtide_pickle::PickleError;
+use lowtide_disk::DiskError;
+use lowtide_tensorfile::{Place, TensorFileError};
 use thiserror::Error;
 
 use crate::shard;
 
-/// A file that is broken, cut short, or holds what this crate does not read; each text names the file, the place and
-/// the problem.
+/// Data that is broken, cut short, or not what it should be; each text names the file, the place and the problem.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// The file could not be opened or read.
-    #[error("{}: {place}: {source}", file.display())]
-    Io {
-        /// The file.
-        file: PathBuf,
-        /// Where in it.
-        place: Place,
-        /// What the system answered.
-        source: io::Error,
-    },
-    /// Something reaches beyond the end of the file.
-    #[error("{}: {place}: needs the bytes up to {end}, but the file has {length}: it was cut short", file.display())]
-    CutShort {
-        /// The file.
-        file: PathBuf,
-        /// What reaches too far.
-        place: Place,
-        /// Where it should end, in bytes from the start of the file.
-        end: u64,
-        /// How long the file is, in bytes.
-        length: u64,
-    },
-    /// Something contradicts its format.
-    #[error("{}: {place}: {problem}", file.display())]
-    Malformed {
-        /// The file.
-        file: PathBuf,
-        /// Where in it.
-        place: Place,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The pickle in the file is broken or asks for what it may not have.
-    #[error("{}: {place}: {source}", file.display())]
-    Pickle {
-        /// The file.
-        file: PathBuf,
-        /// Where in it; the byte offsets in the text of the source count from here.
-        place: Place,
-        /// What the pickle reader found.
-        source: Box<PickleError>,
-    },
-    /// Something that is whole and that this crate does not read.
-    #[error("{}: {place}: {what} is not read here", file.display())]
-    Unsupported {
-        /// The file.
-        file: PathBuf,
-        /// Where in it.
-        place: Place,
-        /// What it is.
-        what: String,
-        /// What to do about it.
-        hint: Option<&'static str>,
-    },
+    /// A file or a folder cannot be read.
+    #[error(transparent)]
+    File(#[from] TensorFileError),
     /// The columns of a batch file do not belong to the same samples.
     #[error("{}: {problem}", file.display())]
     Columns {
@@ -88,28 +36,6 @@ pub enum DataError {
         /// What is wrong.
         problem: String,
     },
-    /// A value that was to be written and cannot be.
-    #[error("{}: {place}: cannot be written: {problem}", file.display())]
-    Unwritable {
-        /// The file to be; it was not touched.
-        file: PathBuf,
-        /// Where in the value.
-        place: Place,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// Bytes that are not those that were written.
-    #[error("{}: {place}: damaged: its checksum is {found:08x}, and {expect:08x} was written", file.display())]
-    Checksum {
-        /// The file.
-        file: PathBuf,
-        /// Where in it.
-        place: Place,
-        /// The checksum in the file.
-        expect: u32,
-        /// That of the bytes.
-        found: u32,
-    },
     /// A folder that is being packed, or was when packing was interrupted.
     #[error("{} is not packed to its end", folder.display())]
     Unfinished {
@@ -122,65 +48,39 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// Makes an error of what the system said about a file or a folder.
+    pub(crate) fn io(file: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| TensorFileError::Io { file: file.to_owned(), place: Place::Whole, source }.into()
+    }
+
+    /// Says what is wrong with a file or a folder.
+    pub(crate) fn malformed(file: &Path, problem: impl Into<String>) -> Self {
+        TensorFileError::Malformed { file: file.to_owned(), place: Place::Whole, problem: problem.into() }.into()
+    }
+
+    /// Of a file that is not the one that was looked at.
+    pub(crate) fn changed(file: &Path) -> Self {
+        Self::malformed(file, "it has changed since the run began")
+    }
+
     /// What to do about it, where that is known.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Unsupported { hint, .. } => *hint,
-            Self::CutShort { .. } | Self::Checksum { .. } | Self::Malformed { .. } => {
-                Some("copy or write the file again")
-            }
+            Self::File(error) => error.hint(),
+            Self::Columns { .. } => Some("each list of a batch file holds one element for each sample"),
             Self::Unfinished { .. } => {
                 Some("wait for `lowtide pack`, or give its command again where it was interrupted")
             }
             Self::Shard(shard::Error::Version { .. }) => Some("pack the data again"),
             Self::Shard(_) => Some("copy or pack the file again"),
-            Self::Columns { .. } => Some("each list of a batch file holds one element for each sample"),
-            Self::Io { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound => Some("is the path right?"),
-                io::ErrorKind::PermissionDenied => Some("the file must be readable for you: chmod +r"),
-                _ => None,
-            },
-            Self::Pickle { source, .. } => match **source {
-                PickleError::NotAllowed { .. } | PickleError::NotCallable { .. } => {
-                    Some("nothing was executed; save plain containers and tensors, such as a state_dict")
-                }
-                _ => None,
-            },
-            _ => None,
+            Self::Table { .. } => None,
         }
     }
 }
 
-/// A place in a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// The file as a whole.
-    Whole,
-    /// A byte, counted from the start.
-    Byte(u64),
-    /// A pickle that begins at this byte; its own offsets count from there.
-    Pickle(u64),
-    /// An entry of an archive, and the byte of the file at which it begins.
-    Entry {
-        /// Its name.
-        name: String,
-        /// Where it begins.
-        offset: u64,
-    },
-    /// A value within what the file holds, such as `graphs.0.edge_index`.
-    Value(String),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole => formatter.write_str("the file"),
-            Self::Byte(offset) => write!(formatter, "byte {offset}"),
-            Self::Pickle(offset) => write!(formatter, "the pickle at byte {offset}"),
-            Self::Entry { name, offset } => write!(formatter, "`{}` at byte {offset}", name.escape_debug()),
-            Self::Value(path) if path.is_empty() => formatter.write_str("the root value"),
-            Self::Value(path) => write!(formatter, "the value `{}`", path.escape_debug()),
-        }
+impl From<DiskError> for DataError {
+    fn from(error: DiskError) -> Self {
+        TensorFileError::from(error).into()
     }
 }

@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
 use lowtide_core::{Bytes, SCHEMA};
-use lowtide_data::{DataError, Packing, write_scores};
+use lowtide_data::{DataError, write_scores};
+use lowtide_tensorfile::{Packing, TensorFileError};
 use lowtide_workloads::scoring::{Generated, ItemFiles, ItemFormat, Items, PickledItems, STEPS};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -135,7 +136,11 @@ struct Failure {
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Failure {
-        let full = matches!(&error, DataError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);
+        let source = match &error {
+            DataError::File(TensorFileError::Io { source, .. }) => Some(source.kind()),
+            _ => None,
+        };
+        let full = source == Some(std::io::ErrorKind::StorageFull);
         let hint = if full {
             Some("make room, then run the same command again: the files that are there are whole".to_owned())
         } else {

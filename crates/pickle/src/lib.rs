@@ -28,7 +28,7 @@
 //! pickle of a few hundred bytes can describe a tree of 2^100 values by sharing; what a walk along all paths would
 //! meet is counted before the pickle is handed out.
 //!
-//! What it leaves out: writing, and any knowledge of classes. `lowtide-data` knows those of PyTorch and NumPy.
+//! What it leaves out: writing, and any knowledge of classes. `lowtide-tensorfile` knows those of PyTorch and NumPy.
 //!
 //! Where to start: `reader.rs` is the machine, `call.rs` what becomes of calls, `arena.rs` the table, `measure.rs`
 //! the last check.

@@ -2,13 +2,13 @@
 
 use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::DataSet;
-use lowtide_data::feed::Store;
+use lowtide_data::feed::{Store, transient_bytes};
 use lowtide_data::order::{Layout, Order, Shuffle, window_for};
 use lowtide_data::policy::Policy;
 use lowtide_data::simulation::curve;
 use serde_json::{Value, json};
 
-use crate::data::CostArgs;
+use super::args::CostArgs;
 use crate::output::{Failure, Side, aligned};
 
 /// Sizes of caches in the table, in percent of the data set.
@@ -38,12 +38,11 @@ impl Sizes {
             sizes.max().map(|size| size.saturating_add(set.samples_cost(shard)))
         };
         let largest_sample = numbers.clone().filter_map(largest_of).max().unwrap_or_default();
-        let reading = numbers.clone().map(|shard| set.shard_cost(shard).saturating_sub(set.shard_bytes(shard)));
         Self {
             samples: numbers.clone().map(|shard| set.layout().samples_of(shard)).collect(),
             shards: numbers.map(|shard| set.shard_bytes(shard)).collect(),
             largest_sample,
-            passing: reading.max().unwrap_or_default().max(largest_sample),
+            passing: transient_bytes(set),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The tensors of one file.
 
 use lowtide_core::{Bytes, counted};
-use lowtide_data::{Row, Shapes, Sums, open, rows, shard_rows};
+use lowtide_data::{Shapes, shard_rows};
+use lowtide_tensorfile::{Row, Sums, open, rows};
 
 use crate::data::DataArgs;
 use crate::output::{Failure, Side, aligned, print, printable};

@@ -10,9 +10,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::feed::OnDamage;
 use lowtide_data::{
-    BatchFile, DataError, DataSet, FieldSummaries, FieldSummary, Folder, Format, KNOWN_ENDINGS, OpenOptions, Shapes,
-    Sums, rows,
+    BatchFile, DataError, DataSet, FieldSummaries, FieldSummary, Folder, KNOWN_ENDINGS, OpenOptions, Shapes,
 };
+use lowtide_tensorfile::{Format, Sums, rows};
 use serde_json::{Value, json};
 
 use crate::data::DataArgs;

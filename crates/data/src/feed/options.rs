@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lowtide_core::Bytes;
 use thiserror::Error;
 
-use crate::error::DataError;
+use crate::DataError;
 use crate::order::{Cursor, SampleId};
 use crate::policy::Policy;
 

@@ -2,7 +2,7 @@
 
 use lowtide_core::Bytes;
 
-use crate::error::DataError;
+use crate::DataError;
 use crate::order::{Layout, SampleId};
 
 /// Shards of samples on a disk, all of whose sizes are known before they are read.

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use lowtide_core::Bytes;
 
-use super::held::{Block, FeedStats, Promise};
+use super::lookahead::{Extent, Lookahead, Task, part_bytes};
 use super::options::{FeedError, FeedOptions, OnDamage};
-use super::plan::{Plan, Task, What, part_bytes};
+use super::slot::{Block, Promise};
+use super::stats::FeedStats;
 use super::store::Store;
+use crate::DataError;
 use crate::budget::{Budget, Error as BudgetError, Reservation, Stop};
-use crate::error::DataError;
 use crate::order::{Cursor, Order, SampleId};
 use crate::policy::Units;
 
@@ -27,7 +28,7 @@ const AHEAD_PART: u64 = 256;
 
 /// Samples in order, from some place on.
 pub struct Feed<S: Store> {
-    shared: Arc<Shared<S>>,
+    state: Arc<FeedState<S>>,
     threads: Vec<JoinHandle<()>>,
     on_damage: OnDamage,
     hits: u64,
@@ -36,14 +37,15 @@ pub struct Feed<S: Store> {
     waited: Duration,
 }
 
-struct Shared<S: Store> {
+/// What the consumer and the threads share.
+struct FeedState<S: Store> {
     store: Arc<S>,
     budget: Budget,
     stop: Stop,
-    plan: Mutex<Plan<S>>,
+    lookahead: Mutex<Lookahead<S>>,
     /// Told when there is something to read, or nothing any more.
     changed: Condvar,
-    /// Held while bytes are reserved, so that this happens in the order of the plan.
+    /// Held while bytes are reserved, so that this happens in the order of the lookahead.
     turn: Mutex<()>,
     /// Reads that wait for a thread at the most.
     backlog: usize,
@@ -52,7 +54,7 @@ struct Shared<S: Store> {
 }
 
 /// A sample that is in memory until the next one is asked for.
-pub struct Fed<'a, T> {
+pub struct FeedSample<'a, T> {
     /// Its place in the run.
     pub at: Cursor,
     /// Which one it is.
@@ -62,7 +64,7 @@ pub struct Fed<'a, T> {
     _until_next: std::marker::PhantomData<&'a mut ()>,
 }
 
-impl<T> Deref for Fed<'_, T> {
+impl<T> Deref for FeedSample<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -86,9 +88,9 @@ impl<S: Store> Feed<S> {
             Units::Shards => Bytes::ZERO,
             Units::Samples => Bytes(options.budget.get() / AHEAD_PART),
         };
-        let capacity = options.budget.saturating_sub(passing(&*store)).saturating_sub(ahead);
-        let shared = Arc::new(Shared {
-            plan: Mutex::new(Plan::new(&*store, order, from, options.end, options.policy, capacity)),
+        let capacity = options.budget.saturating_sub(transient_bytes(&*store)).saturating_sub(ahead);
+        let state = Arc::new(FeedState {
+            lookahead: Mutex::new(Lookahead::new(&*store, order, from, options.end, options.policy, capacity)),
             store,
             budget: Budget::new(options.budget),
             stop: Stop::new(),
@@ -98,14 +100,14 @@ impl<S: Store> Feed<S> {
             loads: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
         });
-        shared.plan_on();
+        state.look_ahead();
         let threads = (0..options.threads.get()).map(|_| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.read_on())
+            let state = Arc::clone(&state);
+            thread::spawn(move || state.read_on())
         });
         let threads = threads.collect();
         let on_damage = options.on_damage;
-        Ok(Feed { shared, threads, on_damage, hits: 0, skipped: 0, skipped_in_a_row: 0, waited: Duration::ZERO })
+        Ok(Feed { state, threads, on_damage, hits: 0, skipped: 0, skipped_in_a_row: 0, waited: Duration::ZERO })
     }
 
     /// The next sample; `None` at the end.
@@ -114,25 +116,25 @@ impl<S: Store> Feed<S> {
     ///
     /// Where it cannot be read; the one behind it may be asked for. With [`OnDamage::Skip`] only where nothing can be
     /// read in a whole epoch.
-    pub fn take(&mut self) -> Result<Option<Fed<'_, S::Sample>>, FeedError> {
+    pub fn take(&mut self) -> Result<Option<FeedSample<'_, S::Sample>>, FeedError> {
         loop {
-            self.shared.plan_on();
-            let Some(planned) = self.shared.plan().upcoming.pop_front() else {
+            self.state.look_ahead();
+            let Some(upcoming) = self.state.lookahead().upcoming.pop_front() else {
                 return Ok(None);
             };
-            let (read, waited) = planned.slot.wait();
+            let (read, waited) = upcoming.slot.wait();
             self.waited += waited;
             match read {
                 Ok(block) => {
-                    let (at, sample) = (planned.at, planned.sample);
-                    self.hits += u64::from(planned.is_hit);
+                    let (at, sample) = (upcoming.at, upcoming.sample);
+                    self.hits += u64::from(upcoming.is_hit);
                     self.skipped_in_a_row = 0;
-                    return Ok(Some(Fed { at, sample, block, _until_next: std::marker::PhantomData }));
+                    return Ok(Some(FeedSample { at, sample, block, _until_next: std::marker::PhantomData }));
                 }
                 Err(FeedError::Data(error)) if self.on_damage == OnDamage::Skip => {
                     self.skipped += 1;
                     self.skipped_in_a_row += 1;
-                    if self.skipped_in_a_row >= self.shared.store.layout().samples() {
+                    if self.skipped_in_a_row >= self.state.store.layout().samples() {
                         return Err(FeedError::Data(error));
                     }
                 }
@@ -146,18 +148,18 @@ impl<S: Store> Feed<S> {
     pub fn stats(&self) -> FeedStats {
         FeedStats {
             hits: self.hits,
-            loads: self.shared.loads.load(Ordering::Relaxed),
-            bytes_read: Bytes(self.shared.bytes_read.load(Ordering::Relaxed)),
+            loads: self.state.loads.load(Ordering::Relaxed),
+            bytes_read: Bytes(self.state.bytes_read.load(Ordering::Relaxed)),
             skipped: self.skipped,
             waited: self.waited,
-            peak: self.shared.budget.peak(),
+            peak: self.state.budget.peak(),
         }
     }
 
     /// Shards whose parts are larger than what may be kept: they are read sample by sample.
     #[must_use]
     pub fn oversize(&self) -> u32 {
-        let (store, capacity) = (&self.shared.store, self.capacity());
+        let (store, capacity) = (&self.state.store, self.capacity());
         let part = |shard| Bytes(store.shard_bytes(shard).get() / store.parts(shard).max(1));
         (0..store.layout().shards()).filter(|shard| part(*shard) > capacity).count() as u32
     }
@@ -165,16 +167,16 @@ impl<S: Store> Feed<S> {
     /// Bytes that may be kept: the budget less what passes through.
     #[must_use]
     pub fn capacity(&self) -> Bytes {
-        self.shared.plan().capacity()
+        self.state.lookahead().capacity()
     }
 }
 
 impl<S: Store> Drop for Feed<S> {
     fn drop(&mut self) {
-        self.shared.stop.raise();
+        self.state.stop.raise();
         {
-            let _plan = self.shared.plan();
-            self.shared.changed.notify_all();
+            let _lookahead = self.state.lookahead();
+            self.state.changed.notify_all();
         }
         for thread in self.threads.drain(..) {
             // One that panicked has said so already.
@@ -183,13 +185,13 @@ impl<S: Store> Drop for Feed<S> {
     }
 }
 
-impl<S: Store> Shared<S> {
-    fn plan(&self) -> MutexGuard<'_, Plan<S>> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+impl<S: Store> FeedState<S> {
+    fn lookahead(&self) -> MutexGuard<'_, Lookahead<S>> {
+        self.lookahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn plan_on(&self) {
-        if self.plan().go_on(&self.store, self.backlog) {
+    fn look_ahead(&self) {
+        if self.lookahead().go_on(&self.store, self.backlog) {
             self.changed.notify_all();
         }
     }
@@ -199,74 +201,74 @@ impl<S: Store> Shared<S> {
         while let Some(work) = self.next_work() {
             // A panic has said its words already, and what it did not read is filled with an error.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| self.carry_out(work)));
-            self.plan_on();
+            self.look_ahead();
         }
     }
 
-    /// The next reads with their bytes reserved, in the order of the plan; `None` where the feed has ended.
+    /// The next reads with their bytes reserved, in the order of the lookahead; `None` where the feed has ended.
     fn next_work(&self) -> Option<Work<S::Sample>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let task = {
-            let mut plan = self.plan();
+            let mut lookahead = self.lookahead();
             loop {
                 if self.stop.is_raised() {
                     return None;
                 }
-                if let Some(task) = plan.tasks.pop_front() {
+                if let Some(task) = lookahead.tasks.pop_front() {
                     break task;
                 }
-                plan = self.changed.wait(plan).unwrap_or_else(PoisonError::into_inner);
+                lookahead = self.changed.wait(lookahead).unwrap_or_else(PoisonError::into_inner);
             }
         };
-        let cost = self.cost(&task.what);
-        match (self.budget.reserve(cost, &self.stop), task.what) {
-            (Ok(bytes), What::Part { shard, samples }) => {
+        let cost = self.cost(&task.extent);
+        match (self.budget.reserve(cost, &self.stop), task.extent) {
+            (Ok(bytes), Extent::Part { shard, samples }) => {
                 Some(Work::Part { shard, samples, promise: task.promise, bytes })
             }
-            (Ok(mut bytes), What::Sample(sample)) => {
+            (Ok(mut bytes), Extent::Sample(sample)) => {
                 let moment = self.store.samples_cost(sample.shard);
                 let held = bytes.split(moment);
-                let wanted = self.with_those_behind((sample, task.promise, bytes), moment);
-                Some(Work::Samples { wanted, moment: held })
+                let first = SampleRequest { sample, promise: task.promise, bytes };
+                Some(Work::Samples { requests: self.with_those_behind(first, moment), moment: held })
             }
             (Err(BudgetError::Stopped { .. }), _) => None,
-            (Err(BudgetError::TooLarge { asked, budget }), what) => {
-                let sample = match what {
-                    What::Part { shard, samples } => SampleId { shard, index: samples.start },
-                    What::Sample(sample) => sample,
+            (Err(BudgetError::TooLarge { asked, budget }), extent) => {
+                let sample = match extent {
+                    Extent::Part { shard, samples } => SampleId { shard, index: samples.start },
+                    Extent::Sample(sample) => sample,
                 };
                 task.promise.keep(Err(FeedError::TooLarge { sample, needed: asked, budget }));
-                Some(Work::Samples { wanted: Vec::new(), moment: None })
+                Some(Work::Samples { requests: Vec::new(), moment: None })
             }
         }
     }
 
     /// More samples that wait to be read, as far as there is room for them now, and `moment` is enough for reading
     /// each.
-    fn with_those_behind(&self, first: Wanted<S::Sample>, moment: Bytes) -> Vec<Wanted<S::Sample>> {
-        let mut together = first.2.bytes();
-        let mut wanted = vec![first];
-        let mut plan = self.plan();
-        while wanted.len() < TOGETHER && together < TOGETHER_BYTES {
-            let Some(What::Sample(sample)) = plan.tasks.front().map(|task| task.what.clone()) else { break };
+    fn with_those_behind(&self, first: SampleRequest<S::Sample>, moment: Bytes) -> Vec<SampleRequest<S::Sample>> {
+        let mut together = first.bytes.bytes();
+        let mut requests = vec![first];
+        let mut lookahead = self.lookahead();
+        while requests.len() < TOGETHER && together < TOGETHER_BYTES {
+            let Some(Extent::Sample(sample)) = lookahead.tasks.front().map(|task| task.extent.clone()) else { break };
             if self.store.samples_cost(sample.shard) > moment {
                 break;
             }
             let Some(bytes) = self.budget.try_reserve(self.store.sample_bytes(sample)) else { break };
             together = together.saturating_add(bytes.bytes());
-            let task: Task<S::Sample> = plan.tasks.pop_front().expect("it was looked at");
-            wanted.push((sample, task.promise, bytes));
+            let task: Task<S::Sample> = lookahead.tasks.pop_front().expect("it was looked at");
+            requests.push(SampleRequest { sample, promise: task.promise, bytes });
         }
-        wanted
+        requests
     }
 
-    fn cost(&self, what: &What) -> Bytes {
-        match what {
-            What::Part { shard, samples } if self.is_whole(*shard, samples) => self.store.shard_cost(*shard),
-            What::Part { shard, samples } => {
+    fn cost(&self, extent: &Extent) -> Bytes {
+        match extent {
+            Extent::Part { shard, samples } if self.is_whole(*shard, samples) => self.store.shard_cost(*shard),
+            Extent::Part { shard, samples } => {
                 part_bytes(&*self.store, *shard, samples.clone()).saturating_add(self.store.samples_cost(*shard))
             }
-            What::Sample(sample) => cost_alone(&*self.store, *sample),
+            Extent::Sample(sample) => cost_alone(&*self.store, *sample),
         }
     }
 
@@ -286,13 +288,13 @@ impl<S: Store> Shared<S> {
                 bytes.shrink_to(held);
                 promise.keep(read.map(|samples| Block { samples, first, _bytes: bytes }).map_err(data));
             }
-            Work::Samples { mut wanted, moment: _moment } => {
-                wanted.sort_by_key(|(sample, ..)| *sample);
-                let mut rest = wanted.into_iter().peekable();
+            Work::Samples { mut requests, moment: _moment } => {
+                requests.sort_by_key(|request| request.sample);
+                let mut rest = requests.into_iter().peekable();
                 while let Some(first) = rest.next() {
-                    let shard = first.0.shard;
+                    let shard = first.sample.shard;
                     let mut together = vec![first];
-                    while let Some(next) = rest.next_if(|(sample, ..)| sample.shard == shard) {
+                    while let Some(next) = rest.next_if(|request| request.sample.shard == shard) {
                         together.push(next);
                     }
                     self.read_samples(shard, together);
@@ -301,20 +303,21 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    fn read_samples(&self, shard: u32, wanted: Vec<Wanted<S::Sample>>) {
-        let places: Vec<u64> = wanted.iter().map(|(sample, ..)| sample.index).collect();
-        let held = wanted.iter().fold(Bytes::ZERO, |sum, (_, _, bytes)| sum.saturating_add(bytes.bytes()));
-        self.count(wanted.len() as u64, held);
+    fn read_samples(&self, shard: u32, requests: Vec<SampleRequest<S::Sample>>) {
+        let places: Vec<u64> = requests.iter().map(|request| request.sample.index).collect();
+        let held = requests.iter().fold(Bytes::ZERO, |sum, request| sum.saturating_add(request.bytes.bytes()));
+        self.count(requests.len() as u64, held);
         match self.store.read_samples(shard, &places) {
             Ok(samples) => {
-                for ((id, promise, bytes), sample) in wanted.into_iter().zip(samples) {
-                    promise.keep(Ok(Block { samples: vec![sample], first: id.index, _bytes: bytes }));
+                for (request, sample) in requests.into_iter().zip(samples) {
+                    let first = request.sample.index;
+                    request.promise.keep(Ok(Block { samples: vec![sample], first, _bytes: request.bytes }));
                 }
             }
             Err(error) => {
                 let error = data(error);
-                for (_, promise, _) in wanted {
-                    promise.keep(Err(error.clone()));
+                for request in requests {
+                    request.promise.keep(Err(error.clone()));
                 }
             }
         }
@@ -327,8 +330,13 @@ impl<S: Store> Shared<S> {
 }
 
 /// A sample to read, who waits for it, and its bytes.
-type Wanted<T> = (SampleId, Promise<T>, Reservation);
+struct SampleRequest<T> {
+    sample: SampleId,
+    promise: Promise<T>,
+    bytes: Reservation,
+}
 
+/// What a thread does next.
 enum Work<T> {
     Part {
         shard: u32,
@@ -337,7 +345,7 @@ enum Work<T> {
         bytes: Reservation,
     },
     Samples {
-        wanted: Vec<Wanted<T>>,
+        requests: Vec<SampleRequest<T>>,
         /// Bytes that are needed while they are read.
         moment: Option<Reservation>,
     },
@@ -349,7 +357,7 @@ fn data(error: DataError) -> FeedError {
 
 /// What the feed of a store needs beside what it keeps: room for one sample that is not kept, and for what reading takes for
 /// the moment.
-pub fn passing<S: Store>(store: &S) -> Bytes {
+pub fn transient_bytes<S: Store>(store: &S) -> Bytes {
     let reading = |shard| store.shard_cost(shard).saturating_sub(store.shard_bytes(shard));
     let costliest = costliest_sample(store).map(|(_, bytes)| bytes);
     (0..store.layout().shards()).map(reading).chain(costliest).max().unwrap_or_default()

@@ -5,14 +5,17 @@
 //! thousands. With it are saved size and time of change of every file: those that have changed since are looked at
 //! again.
 
-mod look;
-mod open;
-mod saved;
+mod current_index;
+mod index_file;
+mod set_kind;
 mod table;
 
-pub(crate) use look::Looked;
-pub use look::SetKind;
-pub use open::Rebuilt;
-pub(crate) use open::{Opened, open_or_build};
-pub use saved::Unusable;
-pub use table::{Builder, FileCost, FileStamp, Index, SampleFacts};
+pub use current_index::RebuildReason;
+pub(crate) use current_index::{CurrentIndex, open_or_build};
+pub(crate) use index_file::INDEX_NAME;
+pub use index_file::IndexError;
+pub use set_kind::SetKind;
+pub(crate) use table::FileFacts;
+pub use table::{Builder, FileCost, Index, SampleFacts};
+
+pub use crate::file_stamp::FileStamp;

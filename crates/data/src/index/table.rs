@@ -1,31 +1,11 @@
 //! The table of files and samples.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use lowtide_core::Bytes;
 
+use crate::file_stamp::FileStamp;
 use crate::order::{Layout, SampleId};
-
-/// What tells a file from another of the same name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileStamp {
-    /// Its size.
-    pub bytes: Bytes,
-    /// When it was last changed, in nanoseconds since 1970.
-    pub modified: i64,
-    /// A checksum of its content, or 0 where the format has none that is cheap to read.
-    pub fingerprint: u32,
-}
-
-impl FileStamp {
-    /// The stamp of a file by what the system says about it.
-    pub fn new(metadata: &Metadata, fingerprint: u32) -> Self {
-        let modified = metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
-        Self { bytes: Bytes(metadata.len()), modified, fingerprint }
-    }
-}
 
 /// What the samples of a file take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +23,13 @@ pub struct SampleFacts {
     pub memory: Bytes,
     /// The [hash](crate::shard::hash_of_id) of its id, 0 where it has none.
     pub id_hash: u64,
+}
+
+/// What is known of a file and its samples.
+pub(crate) struct FileFacts {
+    pub(crate) stamp: FileStamp,
+    pub(crate) cost: FileCost,
+    pub(crate) samples: Vec<SampleFacts>,
 }
 
 /// The files and samples of a data set.

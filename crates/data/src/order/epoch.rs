@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::permutation::{Permutation, key_of};
 use super::{Layout, SampleId, Shuffle};
-use crate::permutation::{Permutation, key_of};
 
 /// What a key is for, so that no two permutations of a run are the same by accident.
 const SHARDS: u64 = 1;

@@ -11,11 +11,13 @@
 mod epoch;
 mod layout;
 mod mixing;
+mod permutation;
 mod run;
 mod shuffle;
 
 pub use epoch::EpochOrder;
 pub use layout::{Layout, SampleId};
 pub use mixing::Mixing;
+pub use permutation::Permutation;
 pub use run::{Cursor, Order, Samples};
 pub use shuffle::{Shuffle, window_for};

@@ -6,9 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::Bytes;
+use lowtide_disk::DiskError;
+use lowtide_tensorfile::TensorFileError;
 use thiserror::Error as ThisError;
 
-use crate::{DataError, Scores, shard};
+use crate::samples::Scores;
+use crate::{DataError, shard};
 
 /// Ids that are named.
 pub(super) const EXAMPLES: usize = 3;
@@ -91,12 +94,12 @@ pub enum Error {
         file: PathBuf,
     },
     /// Samples and scores do not belong together.
-    #[error("{}: {unmatched}", file.display())]
+    #[error("{}: {gaps}", file.display())]
     Unmatched {
         /// The table of scores.
         file: PathBuf,
         /// How many, and some of them.
-        unmatched: Box<Unmatched>,
+        gaps: Box<ScoreGaps>,
     },
     /// A sample that is to get a score has one.
     #[error("{}: sample {sample} has a field `scores` of its own", file.display())]
@@ -184,7 +187,7 @@ impl fmt::Display for Difference {
 
 /// Samples and scores that do not find each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unmatched {
+pub struct ScoreGaps {
     /// Samples without an id.
     pub without_id: u64,
     /// Samples whose id has no score.
@@ -197,7 +200,7 @@ pub struct Unmatched {
     pub unused_ids: Vec<String>,
 }
 
-impl Unmatched {
+impl ScoreGaps {
     /// Whether all find each other.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -227,7 +230,7 @@ impl Unmatched {
     }
 }
 
-impl fmt::Display for Unmatched {
+impl fmt::Display for ScoreGaps {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         let of = |number: u64, one: &str, many: &str| format!("{number} {}", if number == 1 { one } else { many });
@@ -252,6 +255,12 @@ fn some(ids: &[String], all: u64) -> String {
     format!("{}{more}", named.join(", "))
 }
 
+impl From<DiskError> for Error {
+    fn from(error: DiskError) -> Self {
+        Self::Io { file: error.path, action: "write", source: error.source }
+    }
+}
+
 impl Error {
     /// Makes an error of what the system said about `file`.
     pub(super) fn io(file: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
@@ -266,9 +275,11 @@ impl Error {
         }
         match self {
             Self::Source(
-                DataError::CutShort { .. }
-                | DataError::Checksum { .. }
-                | DataError::Malformed { .. }
+                DataError::File(
+                    TensorFileError::CutShort { .. }
+                    | TensorFileError::Checksum { .. }
+                    | TensorFileError::Malformed { .. },
+                )
                 | DataError::Columns { .. },
             ) => Some("put the file right and give the same command again, or leave it out with --skip-damaged"),
             Self::Source(error) => error.hint(),
@@ -298,7 +309,9 @@ impl Error {
         let source = match self {
             Self::Io { source, .. }
             | Self::Shard(shard::Error::Io { source, .. })
-            | Self::Source(DataError::Io { source, .. } | DataError::Shard(shard::Error::Io { source, .. })) => source,
+            | Self::Source(
+                DataError::File(TensorFileError::Io { source, .. }) | DataError::Shard(shard::Error::Io { source, .. }),
+            ) => source,
             _ => return false,
         };
         matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)

@@ -6,16 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lowtide_core::Bytes;
+use lowtide_tensorfile::Dtype;
 
-use super::notes::{Begun, Done, Journal, Notes, PACKED, Position, Skipped};
-use super::reading::Samples;
+use super::folder::{self, FolderState, MOST_SHARDS, shard_path};
+use super::notes::{Inputs, Journal, Notes, PACKED, Position, ShardNote, SkipNote};
+use super::source_samples::SourceSamples;
 use super::sources::{self, Source};
-use super::target::{self, Found, MOST_SHARDS, shard_path};
-use super::{Difference, Error, Missing, Options, Unmatched};
+use super::{Difference, Error, OnMissing, Options, ScoreGaps};
+use crate::DataError;
+use crate::batch::BatchFile;
 use crate::feed::OnDamage;
-use crate::scores::id_of;
+use crate::samples::{Field, FieldValue, Sample, Scores, id_of, tensors_of};
+use crate::set::{DataSet, OpenOptions};
 use crate::shard::{Reader, Tensor, Writer};
-use crate::{BatchFile, DataError, DataSet, Dtype, Field, FieldValue, OpenOptions, Sample, Scores, tensors_of};
 
 /// The field that a score becomes.
 const SCORES: &str = "scores";
@@ -64,10 +67,10 @@ pub struct Job {
     starts: Vec<u64>,
     pub(super) scores: Option<(PathBuf, Scores)>,
     options: Options,
-    begun: Begun,
-    pub(super) done: Vec<Done>,
+    inputs: Inputs,
+    pub(super) done: Vec<ShardNote>,
     /// Sources behind the last shard that are left out.
-    pub(super) skipped: Vec<Skipped>,
+    pub(super) skipped: Vec<SkipNote>,
     /// Where the folder was begun and is not finished.
     journal: Option<Journal>,
     finished: bool,
@@ -75,7 +78,7 @@ pub struct Job {
 }
 
 /// A shard that is being written.
-struct Growing {
+struct OpenShard {
     writer: Writer,
     path: PathBuf,
     from: Position,
@@ -92,7 +95,7 @@ impl Job {
         let sources = sources::find(inputs)?;
         let table = options.scores.as_deref().map(Source::of).transpose()?;
         let scores = options.scores.clone().map(|path| Scores::read(&path).map(|scores| (path, scores))).transpose()?;
-        let begun = Begun::new(&sources, table.as_ref(), &options);
+        let inputs = Inputs::new(&sources, table.as_ref(), &options);
         let mut starts = vec![0];
         starts.extend(sources.iter().scan(0_u64, |sum, source| {
             *sum = sum.saturating_add(source.stamp.bytes.get());
@@ -105,7 +108,7 @@ impl Job {
             starts,
             scores,
             options,
-            begun,
+            inputs,
             done: Vec::new(),
             skipped: Vec::new(),
             journal: None,
@@ -148,14 +151,14 @@ impl Job {
         let packed = self.pack(&mut journal, watch);
         if packed.is_ok() && self.done.is_empty() {
             journal.delete()?;
-            target::give_up(&self.folder);
+            folder::give_up(&self.folder);
             return Err(Error::NoSamples);
         }
         packed?;
-        target::delete_unfinished_indexes(&self.folder)?;
+        folder::delete_leftovers(&self.folder)?;
         // Makes the index and saves it.
         DataSet::open_unchecked(&self.folder, OpenOptions::default())?;
-        let packed = Notes { begun: self.begun.clone(), shards: self.done.clone(), skipped: self.skipped.clone() };
+        let packed = Notes { inputs: self.inputs.clone(), shards: self.done.clone(), skipped: self.skipped.clone() };
         packed.save(&self.folder)?;
         journal.delete()?;
         self.finished = true;
@@ -164,7 +167,7 @@ impl Job {
 
     /// Makes the folder, and writes down how it is begun.
     fn begin_folder(&self) -> Result<Journal, Error> {
-        target::make(&self.folder)?;
+        folder::make(&self.folder)?;
         let mut journal = Journal::open(&self.folder)?;
         // Since the folder was looked at, another process may have begun it, or even finished it.
         if journal.read()?.is_some() {
@@ -174,34 +177,34 @@ impl Job {
             journal.delete()?;
             return Err(Error::Busy { folder: self.folder.clone() });
         }
-        journal.begin(&self.begun, &[])?;
+        journal.begin(&self.inputs, &[])?;
         Ok(journal)
     }
 
     fn take_up(&mut self, start: Start) -> Result<(), Error> {
-        let found = target::look_at(&self.folder)?;
-        if found == Found::Nothing {
+        let found = folder::look_at(&self.folder)?;
+        if found == FolderState::Nothing {
             return Ok(());
         }
         if start == Start::Over {
             return self.start_over();
         }
         let packed = Notes::load(&self.folder)?;
-        if found == Found::Packed
+        if found == FolderState::Packed
             && let Some(packed) = packed
         {
             return self.take_up_packed(packed);
         }
         let mut journal = Journal::open(&self.folder)?;
         match journal.read()? {
-            Some((begun, done)) => {
-                self.check_begun(&begun, &done, &[])?;
-                let whole = target::whole(&self.folder, &done);
-                target::delete_from(&self.folder, whole, done.len())?;
-                if begun == self.begun {
+            Some((inputs, done)) => {
+                self.check_inputs(&inputs, &done, &[])?;
+                let whole = folder::whole(&self.folder, &done);
+                folder::delete_from(&self.folder, whole, done.len())?;
+                if inputs == self.inputs {
                     journal.go_on_behind(whole)?;
                 } else {
-                    journal.begin(&self.begun, &done[..whole])?;
+                    journal.begin(&self.inputs, &done[..whole])?;
                 }
                 self.done = done;
                 self.done.truncate(whole);
@@ -212,8 +215,8 @@ impl Job {
             None => match packed {
                 Some(packed) => self.mend(packed, journal),
                 None => {
-                    target::delete_from(&self.folder, 0, 0)?;
-                    journal.begin(&self.begun, &[])?;
+                    folder::delete_from(&self.folder, 0, 0)?;
+                    journal.begin(&self.inputs, &[])?;
                     self.journal = Some(journal);
                     Ok(())
                 }
@@ -222,8 +225,8 @@ impl Job {
     }
 
     fn take_up_packed(&mut self, packed: Notes) -> Result<(), Error> {
-        self.check_begun(&packed.begun, &packed.shards, &packed.skipped)?;
-        if target::whole(&self.folder, &packed.shards) == packed.shards.len() {
+        self.check_inputs(&packed.inputs, &packed.shards, &packed.skipped)?;
+        if folder::whole(&self.folder, &packed.shards) == packed.shards.len() {
             self.done = packed.shards;
             self.skipped = packed.skipped;
             self.finished = true;
@@ -239,11 +242,11 @@ impl Job {
 
     /// A finished folder of which something is missing is one that was interrupted there.
     fn mend(&mut self, packed: Notes, mut journal: Journal) -> Result<(), Error> {
-        self.check_begun(&packed.begun, &packed.shards, &packed.skipped)?;
-        let whole = target::whole(&self.folder, &packed.shards);
-        journal.begin(&self.begun, &packed.shards[..whole])?;
-        target::delete_from(&self.folder, whole, packed.shards.len())?;
-        target::delete(&self.folder.join(PACKED))?;
+        self.check_inputs(&packed.inputs, &packed.shards, &packed.skipped)?;
+        let whole = folder::whole(&self.folder, &packed.shards);
+        journal.begin(&self.inputs, &packed.shards[..whole])?;
+        folder::delete_from(&self.folder, whole, packed.shards.len())?;
+        folder::delete(&self.folder.join(PACKED))?;
         self.done = packed.shards;
         self.done.truncate(whole);
         self.journal = Some(journal);
@@ -257,18 +260,18 @@ impl Job {
             (_, Ok(Some(packed))) => packed.shards.len(),
             _ => usize::MAX,
         };
-        target::delete_from(&self.folder, 0, known)?;
-        target::delete(&self.folder.join(PACKED))?;
-        journal.begin(&self.begun, &[])?;
+        folder::delete_from(&self.folder, 0, known)?;
+        folder::delete(&self.folder.join(PACKED))?;
+        journal.begin(&self.inputs, &[])?;
         self.journal = Some(journal);
         Ok(())
     }
 
-    fn check_begun(&self, begun: &Begun, done: &[Done], skipped: &[Skipped]) -> Result<(), Error> {
+    fn check_inputs(&self, inputs: &Inputs, done: &[ShardNote], skipped: &[SkipNote]) -> Result<(), Error> {
         // One that is packed in part counts.
         let packed = done.last().map_or(0, |done| done.to.source + u64::from(done.to.sample > 0));
         let is_one_missing = !skipped.is_empty() || done.iter().any(|done| !done.skipped.is_empty());
-        let difference = begun.difference(&self.begun, packed as usize).or_else(|| {
+        let difference = inputs.difference(&self.inputs, packed as usize).or_else(|| {
             let is_off = is_one_missing && self.options.on_damage == OnDamage::Stop;
             is_off.then(|| Difference::Option("--skip-damaged", "on".to_owned(), "off".to_owned()))
         });
@@ -280,7 +283,7 @@ impl Job {
 
     fn pack(&mut self, journal: &mut Journal, watch: &mut Watch<'_>) -> Result<(), Error> {
         let mut at = self.done.last().map_or(Position::default(), |done| done.to);
-        let mut growing: Option<Growing> = None;
+        let mut growing: Option<OpenShard> = None;
         while (at.source as usize) < self.sources.len() {
             let number = at.source;
             if let Some(samples) = self.open(at)? {
@@ -307,31 +310,31 @@ impl Job {
     }
 
     /// The samples of a source from a place on, or `None` where it is left out.
-    fn open(&mut self, at: Position) -> Result<Option<Samples>, Error> {
+    fn open(&mut self, at: Position) -> Result<Option<SourceSamples>, Error> {
         let source = &self.sources[at.source as usize];
-        match Samples::open(source, at.sample) {
+        match SourceSamples::open(source, at.sample) {
             // Of a source that was begun, samples are in the shards: it cannot be left out any more.
             Err(Error::Source(error)) if self.options.on_damage == OnDamage::Skip && at.sample == 0 => {
                 let reason = reason(&error, &source.path);
-                self.skipped.push(Skipped { source: at.source, reason });
+                self.skipped.push(SkipNote { source: at.source, reason });
                 Ok(None)
             }
             samples => samples.map(Some),
         }
     }
 
-    fn next_shard(&self, from: Position) -> Result<Growing, Error> {
+    fn next_shard(&self, from: Position) -> Result<OpenShard, Error> {
         if self.done.len() >= MOST_SHARDS {
             return Err(Error::TooMany { folder: self.folder.clone(), most: MOST_SHARDS });
         }
         let path = shard_path(&self.folder, self.done.len());
-        Ok(Growing { writer: Writer::create(&path, self.options.compression)?, path, from })
+        Ok(OpenShard { writer: Writer::create(&path, self.options.compression)?, path, from })
     }
 
-    fn finish(&mut self, shard: Option<Growing>, to: Position, journal: &mut Journal) -> Result<(), Error> {
-        let Some(Growing { writer, path, from }) = shard else { return Ok(()) };
+    fn finish(&mut self, shard: Option<OpenShard>, to: Position, journal: &mut Journal) -> Result<(), Error> {
+        let Some(OpenShard { writer, path, from }) = shard else { return Ok(()) };
         let finished = writer.finish()?;
-        let done = Done {
+        let done = ShardNote {
             records: finished.records,
             bytes: finished.bytes,
             fingerprint: Reader::open(path)?.fingerprint(),
@@ -360,10 +363,10 @@ impl Job {
 
     /// Refuses samples without a score and scores without a sample, before anything is written.
     fn match_scores(&self, watch: &mut Watch<'_>) -> Result<(), Error> {
-        let Some((file, scores)) = self.scores.as_ref().filter(|_| self.options.missing == Missing::Refuse) else {
+        let Some((file, scores)) = self.scores.as_ref().filter(|_| self.options.missing == OnMissing::Refuse) else {
             return Ok(());
         };
-        let mut unmatched = Unmatched::default();
+        let mut gaps = ScoreGaps::default();
         let mut used = HashSet::new();
         for (number, source) in self.sources.iter().enumerate() {
             let ids = match ids_of(source) {
@@ -371,15 +374,15 @@ impl Job {
                 ids => ids?,
             };
             for id in ids {
-                unmatched.see(id, scores, &mut used);
+                gaps.see(id, scores, &mut used);
             }
             self.show(watch, Stage::Matching, Position { source: number as u64 + 1, sample: 0 }, 1)?;
         }
-        unmatched.see_unused(scores, |id| used.contains(id));
-        if unmatched.is_empty() {
+        gaps.see_unused(scores, |id| used.contains(id));
+        if gaps.is_empty() {
             return Ok(());
         }
-        Err(Error::Unmatched { file: file.clone(), unmatched: Box::new(unmatched) })
+        Err(Error::Unmatched { file: file.clone(), gaps: Box::new(gaps) })
     }
 
     /// Tells how far it is: up to `at`, a place in a source of so many samples.
@@ -399,7 +402,7 @@ impl Job {
     }
 }
 
-impl Growing {
+impl OpenShard {
     fn append(&mut self, sample: &Sample, source: &Path) -> Result<(), Error> {
         self.writer.append(&tensors(sample, source)?, id_of(sample).as_deref())?;
         Ok(())
@@ -424,7 +427,7 @@ fn ids_of(source: &Source) -> Result<Vec<Option<String>>, DataError> {
 
 /// A sample as a record; an error names its file.
 pub(super) fn tensors<'s>(sample: &'s Sample, file: &Path) -> Result<Vec<Tensor<'s>>, DataError> {
-    tensors_of(sample).map_err(|unpackable| unpackable.in_file(file))
+    tensors_of(sample).map_err(|field| field.in_file(file))
 }
 
 /// What is wrong with a file, without its path.

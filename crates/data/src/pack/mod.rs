@@ -17,19 +17,19 @@
 //! sample.
 
 mod error;
+mod folder;
 mod job;
 mod notes;
 mod options;
-mod reading;
+mod source_samples;
 mod sources;
 mod summary;
-mod target;
 mod verify;
 
-pub use error::{Difference, Error, Unmatched};
+pub use error::{Difference, Error, ScoreGaps};
 pub use job::{Job, Progress, Stage, Start, Watch};
-pub use notes::{PACKED, PACKING};
-pub use options::{Missing, Options};
-pub use summary::{LeftOut, Summary, Twice};
-pub(crate) use target::check_finished;
-pub use target::is_unfinished;
+pub use notes::PACKED;
+pub use options::{OnMissing, Options};
+pub use summary::{DuplicateIds, OmittedSource, Summary};
+
+pub use crate::set::{PACKING, is_unfinished};

@@ -6,39 +6,38 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::Bytes;
+use lowtide_disk::PartialFile;
 use serde::{Deserialize, Serialize};
 
 use super::error::Difference;
-use super::sources::{Source, Stamp};
+use super::sources::{Source, SourceStamp};
 use super::{Error, Options};
-use crate::durable;
+use crate::set::PACKING;
 use crate::shard::Compression;
 
-/// The name of the file that is in a folder until it is packed.
-pub const PACKING: &str = ".packing";
 /// The name of the file that says how a folder was packed.
 pub const PACKED: &str = "pack.json";
 
 const VERSION: u32 = 1;
 
-/// How a folder was begun.
+/// What a folder was begun with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Begun {
+pub(super) struct Inputs {
     version: u32,
     shard_bytes: Bytes,
     zstd_level: Option<i32>,
-    scores: Option<Stamp>,
-    sources: Vec<Stamp>,
+    scores: Option<SourceStamp>,
+    sources: Vec<SourceStamp>,
 }
 
 /// A shard that is whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Done {
+pub(super) struct ShardNote {
     pub(super) records: u64,
     pub(super) bytes: Bytes,
     pub(super) fingerprint: u32,
@@ -48,7 +47,7 @@ pub(super) struct Done {
     pub(super) to: Position,
     /// Sources that were left out since the shard before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) skipped: Vec<Skipped>,
+    pub(super) skipped: Vec<SkipNote>,
 }
 
 /// A place in all sources.
@@ -60,7 +59,7 @@ pub(super) struct Position {
 
 /// A source that was left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Skipped {
+pub(super) struct SkipNote {
     pub(super) source: u64,
     pub(super) reason: String,
 }
@@ -69,13 +68,13 @@ pub(super) struct Skipped {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Notes {
     #[serde(flatten)]
-    pub(super) begun: Begun,
-    pub(super) shards: Vec<Done>,
+    pub(super) inputs: Inputs,
+    pub(super) shards: Vec<ShardNote>,
     /// Sources behind the last shard that were left out.
-    pub(super) skipped: Vec<Skipped>,
+    pub(super) skipped: Vec<SkipNote>,
 }
 
-impl Begun {
+impl Inputs {
     pub(super) fn new(sources: &[Source], scores: Option<&Source>, options: &Options) -> Self {
         Self {
             version: VERSION,
@@ -95,7 +94,7 @@ impl Begun {
     pub(super) fn difference(&self, asked: &Self, packed: usize) -> Option<Difference> {
         let option = |name, was: String, is: String| (was != is).then_some(Difference::Option(name, was, is));
         let compression = |level: Option<i32>| level.map_or("none".to_owned(), |level| format!("level {level}"));
-        let scores = |stamp: &Option<Stamp>| stamp.as_ref().map_or("none".to_owned(), |it| it.path.clone());
+        let scores = |stamp: &Option<SourceStamp>| stamp.as_ref().map_or("none".to_owned(), |it| it.path.clone());
         option("version", self.version.to_string(), asked.version.to_string())
             .or_else(|| option("--shard-size", self.shard_bytes.to_string(), asked.shard_bytes.to_string()))
             .or_else(|| option("--compress", compression(self.zstd_level), compression(asked.zstd_level)))
@@ -105,8 +104,8 @@ impl Begun {
     }
 }
 
-fn different_files(was: &[Stamp], is: &[Stamp], packed: usize) -> Option<Difference> {
-    let paths = |stamps: &[Stamp]| stamps.iter().map(|stamp| stamp.path.clone()).collect::<HashSet<_>>();
+fn different_files(was: &[SourceStamp], is: &[SourceStamp], packed: usize) -> Option<Difference> {
+    let paths = |stamps: &[SourceStamp]| stamps.iter().map(|stamp| stamp.path.clone()).collect::<HashSet<_>>();
     let (known, named) = (paths(was), paths(is));
     if let Some(added) = is.iter().find(|stamp| !known.contains(&stamp.path)) {
         return Some(Difference::Added(added.path.clone()));
@@ -136,15 +135,9 @@ impl Notes {
 
     pub(super) fn save(&self, folder: &Path) -> Result<(), Error> {
         let path = folder.join(PACKED);
-        let partial = durable::partial_of(&path);
-        let write = || {
-            let mut file = BufWriter::new(File::create(&partial)?);
-            serde_json::to_writer_pretty(&mut file, self)?;
-            file.write_all(b"\n")?;
-            file.into_inner()?.sync_all()?;
-            durable::name(&partial, &path)
-        };
-        write().map_err(Error::io(&path, "write"))
+        let mut text = serde_json::to_vec_pretty(self).expect("plain numbers and texts");
+        text.push(b'\n');
+        Ok(lowtide_disk::write(&path, &text)?)
     }
 }
 
@@ -178,25 +171,25 @@ impl Journal {
     }
 
     /// What was written down; nothing where not even the first line is whole. A torn line at the end does not count.
-    pub(super) fn read(&mut self) -> Result<Option<(Begun, Vec<Done>)>, Error> {
+    pub(super) fn read(&mut self) -> Result<Option<(Inputs, Vec<ShardNote>)>, Error> {
         self.ends.clear();
         self.file.seek(SeekFrom::Start(0)).map_err(Error::io(&self.path, "read"))?;
         let mut reader = BufReader::new(&self.file);
-        let mut begun: Option<Begun> = None;
-        let mut done = Vec::new();
+        let mut inputs: Option<Inputs> = None;
+        let mut shards = Vec::new();
         let mut line = Vec::new();
         let mut end = 0;
         loop {
             line.clear();
             end += reader.read_until(b'\n', &mut line).map_err(Error::io(&self.path, "read"))? as u64;
             if line.pop() != Some(b'\n') {
-                return Ok(begun.map(|begun| (begun, done)));
+                return Ok(inputs.map(|inputs| (inputs, shards)));
             }
             let problem =
                 |error: serde_json::Error| Error::Notes { file: self.path.clone(), problem: error.to_string() };
-            match begun {
-                None => begun = Some(serde_json::from_slice(&line).map_err(problem)?),
-                Some(_) => done.push(serde_json::from_slice(&line).map_err(problem)?),
+            match inputs {
+                None => inputs = Some(serde_json::from_slice(&line).map_err(problem)?),
+                Some(_) => shards.push(serde_json::from_slice(&line).map_err(problem)?),
             }
             self.ends.push(end);
         }
@@ -215,26 +208,19 @@ impl Journal {
 
     /// Writes down how a folder is begun, and the shards that are there already, in place of all else; as a whole or
     /// not at all.
-    pub(super) fn begin(&mut self, begun: &Begun, done: &[Done]) -> Result<(), Error> {
-        let partial = durable::partial_of(&self.path);
-        let mut text = line_of(begun);
-        done.iter().for_each(|done| text.extend(line_of(done)));
-        let replace = || {
-            let mut file = File::create(&partial)?;
-            // Before it has the name under which another process would look for it.
-            file.try_lock()?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            durable::name(&partial, &self.path)?;
-            Ok(file)
-        };
-        self.file = replace().map_err(Error::io(&self.path, "write"))?;
+    pub(super) fn begin(&mut self, inputs: &Inputs, shards: &[ShardNote]) -> Result<(), Error> {
+        let mut text = line_of(inputs);
+        shards.iter().for_each(|shard| text.extend(line_of(shard)));
+        // Locked before it has the name under which another process would look for it.
+        let mut file = PartialFile::create_locked(&self.path)?;
+        file.write_all(&text).map_err(Error::io(&self.path, "write"))?;
+        self.file = file.finish()?;
         Ok(())
     }
 
     /// Adds a shard that is whole.
-    pub(super) fn add(&mut self, done: &Done) -> Result<(), Error> {
-        self.write(&line_of(done))
+    pub(super) fn add(&mut self, shard: &ShardNote) -> Result<(), Error> {
+        self.write(&line_of(shard))
     }
 
     fn write(&mut self, text: &[u8]) -> Result<(), Error> {
@@ -244,8 +230,6 @@ impl Journal {
 
     /// Deletes the file: from here on the folder is a data set.
     pub(super) fn delete(self) -> Result<(), Error> {
-        // Left behind where a process was killed in `begin`.
-        let _ = fs::remove_file(durable::partial_of(&self.path));
         fs::remove_file(&self.path).map_err(Error::io(&self.path, "delete"))?;
         let folder = self.path.parent().unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io(folder, "sync"))

@@ -17,7 +17,7 @@ pub struct Options {
     /// A table of `id,score`; each sample gets its score as the field `scores`. Default: none.
     pub scores: Option<PathBuf>,
     /// What to do about samples without a score and scores without a sample. Default: refuse.
-    pub missing: Missing,
+    pub missing: OnMissing,
     /// What to do about a source that cannot be read. Default: stop.
     pub on_damage: OnDamage,
 }
@@ -28,7 +28,7 @@ impl Default for Options {
             shard_bytes: Bytes::from_mib(32),
             compression: Compression::None,
             scores: None,
-            missing: Missing::Refuse,
+            missing: OnMissing::Refuse,
             on_damage: OnDamage::Stop,
         }
     }
@@ -36,7 +36,7 @@ impl Default for Options {
 
 /// What to do about samples without a score and scores without a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Missing {
+pub enum OnMissing {
     /// Write nothing.
     #[default]
     Refuse,

@@ -8,21 +8,21 @@ use lowtide_core::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use crate::folder::Folder;
-use crate::index::FileStamp;
-use crate::{DataError, Place};
+use crate::DataError;
+use crate::file_stamp::FileStamp;
+use crate::set::Folder;
 
 /// A file that is packed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Source {
     /// As the user names it.
     pub(super) path: PathBuf,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: SourceStamp,
 }
 
 /// What tells a file from another, and from what it was before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Stamp {
+pub(super) struct SourceStamp {
     /// Its path without links and dots.
     pub(super) path: String,
     pub(super) bytes: Bytes,
@@ -32,10 +32,11 @@ pub(super) struct Stamp {
 
 impl Source {
     pub(super) fn of(path: &Path) -> Result<Self, DataError> {
-        let failed = |source| DataError::Io { file: path.to_owned(), place: Place::Whole, source };
-        let real = path.canonicalize().map_err(failed)?;
-        let stamp = FileStamp::new(&fs::metadata(&real).map_err(failed)?, 0);
-        let stamp = Stamp { path: real.to_string_lossy().into_owned(), bytes: stamp.bytes, modified: stamp.modified };
+        let failed = DataError::io(path);
+        let real = path.canonicalize().map_err(&failed)?;
+        let stamp = FileStamp::new(&fs::metadata(&real).map_err(&failed)?, 0);
+        let stamp =
+            SourceStamp { path: real.to_string_lossy().into_owned(), bytes: stamp.bytes, modified: stamp.modified };
         Ok(Self { path: path.to_owned(), stamp })
     }
 

@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use lowtide_core::Bytes;
+use lowtide_tensorfile::Dtype;
 
-use super::notes::Skipped;
-use super::target::shard_path;
-use super::{Error, Job, Unmatched};
-use crate::layout::ID_NAMES;
-use crate::shard::{Dtype, Reader, Scratch, hash_of_id};
+use super::folder::shard_path;
+use super::notes::SkipNote;
+use super::{Error, Job, ScoreGaps};
+use crate::samples::ID_NAMES;
+use crate::shard::{FieldKind, Reader, Scratch, hash_of_id};
 
 /// Ids that are named.
 const EXAMPLES: usize = 5;
@@ -30,18 +31,18 @@ pub struct Summary {
     /// Their bytes.
     pub source_bytes: Bytes,
     /// Sources that were left out.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<OmittedSource>,
     /// Samples with an id.
     pub ids: u64,
     /// Ids that come more than once.
-    pub twice: Twice,
+    pub duplicates: DuplicateIds,
     /// Scores in the table, and what did not find each other; `None` without a table.
-    pub scores: Option<(u64, Unmatched)>,
+    pub scores: Option<(u64, ScoreGaps)>,
 }
 
 /// A source that was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct OmittedSource {
     /// The file.
     pub file: PathBuf,
     /// What is wrong with it.
@@ -50,7 +51,7 @@ pub struct LeftOut {
 
 /// Ids that come more than once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Twice {
+pub struct DuplicateIds {
     /// Samples whose id came before.
     pub samples: u64,
     /// Some of these ids.
@@ -75,11 +76,11 @@ impl Job {
         hashes.sort_unstable();
         let again: HashSet<u64> = hashes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         let twice = hashes.windows(2).filter(|pair| pair[0] == pair[1]).count() as u64;
-        let twice = Twice { samples: twice, ids: self.ids_with(again, EXAMPLES)? };
+        let duplicates = DuplicateIds { samples: twice, ids: self.ids_with(again, EXAMPLES)? };
         let samples = self.done.iter().map(|done| done.records).sum::<u64>();
-        let left_out: Vec<LeftOut> = self
+        let left_out: Vec<OmittedSource> = self
             .all_skipped()
-            .map(|skipped| LeftOut {
+            .map(|skipped| OmittedSource {
                 file: self.sources[skipped.source as usize].path.clone(),
                 reason: skipped.reason.clone(),
             })
@@ -98,26 +99,25 @@ impl Job {
                 .map(|(_, it)| it.stamp.bytes)),
             left_out,
             ids,
-            twice,
+            duplicates,
             scores: self.unmatched(samples - ids, &hashes)?,
         })
     }
 
     /// All sources that were left out.
-    pub(super) fn all_skipped(&self) -> impl Iterator<Item = &Skipped> {
+    pub(super) fn all_skipped(&self) -> impl Iterator<Item = &SkipNote> {
         self.done.iter().flat_map(|done| &done.skipped).chain(&self.skipped)
     }
 
     /// What of samples and scores did not find each other, by the sorted hashes of the samples' ids.
-    fn unmatched(&self, without_id: u64, hashes: &[u64]) -> Result<Option<(u64, Unmatched)>, Error> {
+    fn unmatched(&self, without_id: u64, hashes: &[u64]) -> Result<Option<(u64, ScoreGaps)>, Error> {
         let Some((_, scores)) = &self.scores else { return Ok(None) };
         let scored: HashSet<u64> = scores.ids().map(hash_of_id).collect();
         let unscored = hashes.iter().filter(|hash| !scored.contains(hash));
-        let mut unmatched =
-            Unmatched { without_id, without_score: unscored.clone().count() as u64, ..Unmatched::default() };
-        unmatched.unscored_ids = self.ids_with(unscored.copied().collect(), super::error::EXAMPLES)?;
-        unmatched.see_unused(scores, |id| hashes.binary_search(&hash_of_id(id)).is_ok());
-        Ok(Some((scores.len() as u64, unmatched)))
+        let mut gaps = ScoreGaps { without_id, without_score: unscored.clone().count() as u64, ..ScoreGaps::default() };
+        gaps.unscored_ids = self.ids_with(unscored.copied().collect(), super::error::EXAMPLES)?;
+        gaps.see_unused(scores, |id| hashes.binary_search(&hash_of_id(id)).is_ok());
+        Ok(Some((scores.len() as u64, gaps)))
     }
 
     /// The first ids with one of these hashes, each once.
@@ -149,12 +149,12 @@ impl Job {
 /// The id of a record, as its sample gives it.
 fn id_in(shard: &Reader, record: u64, scratch: &mut Scratch) -> Result<Option<String>, Error> {
     let mut buffer = vec![0; shard.bytes_of(record..record + 1)?.get() as usize];
-    let loaded = shard.read(record..record + 1, &mut buffer)?;
-    let tensors = loaded.record(record, scratch)?;
+    let run = shard.read(record..record + 1, &mut buffer)?;
+    let tensors = run.record(record, scratch)?;
     let id = ID_NAMES.iter().find_map(|name| tensors.get(name));
-    Ok(id.and_then(|tensor| match tensor.dtype {
-        Dtype::Text => Some(String::from_utf8_lossy(tensor.bytes).trim().to_owned()),
-        Dtype::I64 => Some(i64::from_le_bytes(tensor.bytes.try_into().ok()?).to_string()),
+    Ok(id.and_then(|tensor| match tensor.kind {
+        FieldKind::Text => Some(String::from_utf8_lossy(tensor.bytes).trim().to_owned()),
+        FieldKind::Array(Dtype::Int64) => Some(i64::from_le_bytes(tensor.bytes.try_into().ok()?).to_string()),
         _ => None,
     }))
 }

@@ -3,13 +3,12 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use super::folder::shard_path;
 use super::job::{Stage, tensors};
 use super::notes::Position;
-use super::reading::Samples;
-use super::target::shard_path;
+use super::source_samples::SourceSamples;
 use super::{Error, Job, Watch};
-use crate::shard::{Reader, Tensor};
-use crate::shard_walk::ShardWalk;
+use crate::shard::{Reader, ShardWalk, Tensor};
 
 impl Job {
     /// Reads all shards and all sources again and compares them, sample by sample and byte by byte; gives the number
@@ -24,7 +23,7 @@ impl Job {
         let skipped: HashSet<u64> = self.all_skipped().map(|skipped| skipped.source).collect();
         let mut there = 0;
         for (number, source) in (0..).zip(&self.sources).filter(|(number, _)| !skipped.contains(number)) {
-            let samples = Samples::open(source, 0)?;
+            let samples = SourceSamples::open(source, 0)?;
             let count = samples.count;
             for sample in samples {
                 let (index, sample) = sample?;
@@ -79,6 +78,6 @@ fn difference(packed: &[Tensor<'_>], sample: &[Tensor<'_>]) -> Option<String> {
     }
     let (one, other) = packed.iter().zip(sample).find(|(one, other)| one != other)?;
     let what =
-        if (one.dtype, &one.shape) == (other.dtype, &other.shape) { "other values" } else { "another shape or type" };
+        if (one.kind, &one.shape) == (other.kind, &other.shape) { "other values" } else { "another shape or type" };
     Some(format!("`{:.80}` has {what}", one.name.escape_debug().to_string()))
 }

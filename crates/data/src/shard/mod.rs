@@ -9,17 +9,20 @@
 //! [`Writer`] writes a file under another name and gives it its own when it is whole, so a file that is there is
 //! complete: who writes many and is stopped goes on with the first that is missing.
 
-mod dtype;
+mod direct_file;
 mod error;
+mod field_kind;
 mod format;
 mod id;
 mod reader;
 pub(crate) mod record;
+mod walk;
 mod writer;
 
-pub use dtype::Dtype;
 pub use error::{Error, Part};
+pub use field_kind::FieldKind;
 pub use id::hash_of_id;
-pub use reader::{Loaded, Reader, Scratch};
+pub use reader::{Reader, RecordRun, Scratch};
 pub use record::{Record, Tensor};
-pub use writer::{Compression, Finished, Writer};
+pub(crate) use walk::ShardWalk;
+pub use writer::{Compression, ShardSummary, Writer};

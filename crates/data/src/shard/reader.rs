@@ -1,18 +1,19 @@
 //! Reading a shard.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use lowtide_core::Bytes;
+use lowtide_tensorfile::pages::{PageCache, expect_random_reads};
 
+use super::direct_file::DirectFile;
 use super::format::{self, ALIGNMENT, Encoding, Entry, FOOTER, Footer, HEADER, Index, PAGE};
 use super::{Error, Part, Record};
-use crate::direct::DirectFile;
-use crate::page_cache::{self, PageCache};
+use crate::file_stamp::FileStamp;
 
 /// What the index says about records this far apart is read together.
 const NEAR: u64 = 100;
@@ -33,26 +34,13 @@ pub struct Reader {
     known: Option<Vec<u64>>,
     records: u64,
     fingerprint: u32,
-    opened: Stamp,
+    opened: FileStamp,
     pages: PageCache,
-}
-
-/// What changes when a file is written to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    bytes: u64,
-    modified: (i64, i64),
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        Self { bytes: metadata.len(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
-    }
 }
 
 /// The bytes of some neighbouring records, read and checked.
 #[derive(Debug, Clone)]
-pub struct Loaded<'a> {
+pub struct RecordRun<'a> {
     reader: &'a Reader,
     records: Range<u64>,
     bytes: &'a [u8],
@@ -85,7 +73,7 @@ impl Reader {
         let Ends { file, opened, footer, version } = open_ends(&path)?;
         let mut index = vec![0; footer.index_len as usize];
         file.read_exact_at(&mut index, footer.index_offset).map_err(Error::io(&path, "read"))?;
-        pages.after_reading(&file, footer.index_offset, opened.bytes - footer.index_offset);
+        pages.after_reading(&file, footer.index_offset, opened.bytes.get() - footer.index_offset);
         let found = crc32c::crc32c(&index);
         if found != footer.index_checksum {
             let (offset, expected) = (footer.index_offset, footer.index_checksum);
@@ -185,7 +173,7 @@ impl Reader {
 
     /// The size of the file.
     pub fn file_bytes(&self) -> Bytes {
-        Bytes(self.opened.bytes)
+        self.opened.bytes
     }
 
     /// A checksum of all sizes and checksums in the file: another file of the same name has another.
@@ -248,13 +236,13 @@ impl Reader {
     ///
     /// [`Error::Buffer`] where `buffer` is not as large as [`Reader::bytes_of`] says; [`Error::DamagedRecord`],
     /// [`Error::WrongSize`] or [`Error::Changed`] where the file is not what it was.
-    pub fn read<'a>(&'a self, records: Range<u64>, buffer: &'a mut [u8]) -> Result<Loaded<'a>, Error> {
+    pub fn read<'a>(&'a self, records: Range<u64>, buffer: &'a mut [u8]) -> Result<RecordRun<'a>, Error> {
         let span = self.span(&records)?;
         self.check_buffer(&span, buffer)?;
         self.file.read_exact_at(buffer, span.start).map_err(|source| self.why_not_read(source, span.end))?;
         self.pages.after_reading(&self.file, span.start, span.end - span.start);
         self.check(&records, buffer)?;
-        Ok(Loaded { reader: self, records, bytes: buffer })
+        Ok(RecordRun { reader: self, records, bytes: buffer })
     }
 
     /// The pages of the file that hold these neighbouring records.
@@ -264,7 +252,7 @@ impl Reader {
 
     /// As [`Reader::read`], into memory for all of [their pages](Reader::pages_of), which has to begin at a page itself:
     /// past the page cache, where the system can do that and pages are not to stay there.
-    pub(crate) fn read_pages<'a>(&'a self, records: Range<u64>, memory: &'a mut [u8]) -> Result<Loaded<'a>, Error> {
+    pub(crate) fn read_pages<'a>(&'a self, records: Range<u64>, memory: &'a mut [u8]) -> Result<RecordRun<'a>, Error> {
         let span = self.span(&records)?;
         let pages = pages_around(&span);
         self.check_buffer(&pages, memory)?;
@@ -282,7 +270,7 @@ impl Reader {
         }
         let bytes = &memory[place];
         self.check(&records, bytes)?;
-        Ok(Loaded { reader: self, records, bytes })
+        Ok(RecordRun { reader: self, records, bytes })
     }
 
     fn direct(&self) -> Option<&DirectFile> {
@@ -312,9 +300,9 @@ impl Reader {
     /// # Errors
     ///
     /// [`Error::NoSuchRecord`] and [`Error::Buffer`] where they cannot be the bytes of these records.
-    pub fn view<'a>(&'a self, records: Range<u64>, bytes: &'a [u8]) -> Result<Loaded<'a>, Error> {
+    pub fn view<'a>(&'a self, records: Range<u64>, bytes: &'a [u8]) -> Result<RecordRun<'a>, Error> {
         self.check_buffer(&self.span(&records)?, bytes)?;
-        Ok(Loaded { reader: self, records, bytes })
+        Ok(RecordRun { reader: self, records, bytes })
     }
 
     fn entry(&self, record: u64) -> Result<&Entry, Error> {
@@ -351,14 +339,14 @@ impl Reader {
         let Ok(metadata) = self.file.metadata() else {
             return error;
         };
-        if Stamp::of(&metadata) == self.opened {
+        if FileStamp::new(&metadata, 0) == self.opened {
             return error;
         }
-        Error::Changed { file: self.path.clone(), expected: self.opened.bytes, found: metadata.len() }
+        Error::Changed { file: self.path.clone(), expected: self.opened.bytes.get(), found: metadata.len() }
     }
 }
 
-impl<'a> Loaded<'a> {
+impl<'a> RecordRun<'a> {
     /// Which records were read.
     pub fn records(&self) -> Range<u64> {
         self.records.clone()
@@ -439,16 +427,16 @@ impl Scratch {
 /// Opens a file, and checks its header and footer.
 fn open_ends(path: &Path) -> Result<Ends, Error> {
     let file = File::open(path).map_err(Error::io(path, "open"))?;
-    let opened = Stamp::of(&file.metadata().map_err(Error::io(path, "look at"))?);
-    page_cache::expect_random_reads(&file);
-    let (footer, version) = check_ends(&file, path, opened.bytes)?;
+    let opened = FileStamp::new(&file.metadata().map_err(Error::io(path, "look at"))?, 0);
+    expect_random_reads(&file);
+    let (footer, version) = check_ends(&file, path, opened.bytes.get())?;
     Ok(Ends { file, opened, footer, version })
 }
 
 /// A file whose header and footer are good.
 struct Ends {
     file: File,
-    opened: Stamp,
+    opened: FileStamp,
     footer: Footer,
     version: u32,
 }

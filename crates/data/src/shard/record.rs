@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::Dtype;
+use super::FieldKind;
 use super::format::{ALIGNMENT, aligned, take};
 
 /// A tensor of a sample: a name, a type, a shape and its bytes, little-endian and in row-major order.
@@ -10,8 +10,8 @@ use super::format::{ALIGNMENT, aligned, take};
 pub struct Tensor<'a> {
     /// The name, which no other tensor of the sample has.
     pub name: &'a str,
-    /// The type of the elements.
-    pub dtype: Dtype,
+    /// What its elements are.
+    pub kind: FieldKind,
     /// The size of each dimension; none for a single element.
     pub shape: Cow<'a, [u64]>,
     /// The elements.
@@ -46,9 +46,9 @@ impl<'a> Record<'a> {
 
     /// The same for a record whose head is elsewhere.
     pub(crate) fn parse_apart(head: &'a [u8], bytes: &'a [u8], names: &'a [String]) -> Result<Self, &'static str> {
-        let tensors = Fields::of(head, bytes, names).collect::<Result<Vec<_>, _>>()?;
+        let tensors = RecordTensors::of(head, bytes, names).collect::<Result<Vec<_>, _>>()?;
         let is_text = |tensor: &Tensor<'_>| tensor.shape.len() == 1 && str::from_utf8(tensor.bytes).is_ok();
-        match tensors.iter().find(|tensor| tensor.dtype == Dtype::Text && !is_text(tensor)) {
+        match tensors.iter().find(|tensor| tensor.kind == FieldKind::Text && !is_text(tensor)) {
             None => Ok(Self { tensors }),
             Some(_) => Err("a text is not UTF-8"),
         }
@@ -56,14 +56,14 @@ impl<'a> Record<'a> {
 }
 
 /// The tensors of a record, one after the other; ends at the first that is none.
-pub(crate) struct Fields<'a> {
+pub(crate) struct RecordTensors<'a> {
     left: u32,
     head: &'a [u8],
     record: &'a [u8],
     names: &'a [String],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> RecordTensors<'a> {
     /// Of a record and its head, which are the same bytes where it begins with that.
     pub(crate) fn of(mut head: &'a [u8], record: &'a [u8], names: &'a [String]) -> Self {
         // Of a record without even a number of tensors, the first tensor is what is missing.
@@ -72,7 +72,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for RecordTensors<'a> {
     type Item = Result<Tensor<'a>, &'static str>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -88,19 +88,19 @@ impl<'a> Iterator for Fields<'a> {
 fn parse_tensor<'a>(head: &mut &[u8], record: &'a [u8], names: &'a [String]) -> Result<Tensor<'a>, &'static str> {
     const SHORT: &str = "the head of a record is too short";
     let name = u32::from_le_bytes(take(head).ok_or(SHORT)?);
-    let [dtype, rank] = take(head).ok_or(SHORT)?;
+    let [kind, rank] = take(head).ok_or(SHORT)?;
     let start = u64::from_le_bytes(take(head).ok_or(SHORT)?);
     let shape: Option<Vec<u64>> = (0..rank).map(|_| take(head).map(u64::from_le_bytes)).collect();
     let shape = shape.ok_or(SHORT)?;
     let name = names.get(name as usize).ok_or("a tensor has no name")?;
-    let dtype = Dtype::from_number(dtype).ok_or("a tensor has an unknown type")?;
-    let end = dtype.bytes_of(&shape).and_then(|bytes| start.checked_add(bytes)).ok_or("a tensor is too large")?;
+    let kind = FieldKind::from_number(kind).ok_or("a tensor has an unknown type")?;
+    let end = kind.bytes_of(&shape).and_then(|bytes| start.checked_add(bytes)).ok_or("a tensor is too large")?;
     if !start.is_multiple_of(ALIGNMENT) {
         return Err("a tensor is not aligned");
     }
     let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
     let bytes = range.and_then(|(start, end)| record.get(start..end)).ok_or("a tensor reaches out of its record")?;
-    Ok(Tensor { name, dtype, shape: Cow::Owned(shape), bytes })
+    Ok(Tensor { name, kind, shape: Cow::Owned(shape), bytes })
 }
 
 /// The next place at which a record or a tensor may begin.
@@ -150,7 +150,8 @@ const HEAD: usize = 14;
 /// What the head of a record says about a tensor.
 pub(crate) struct Head<'a> {
     pub(crate) name: u32,
-    pub(crate) dtype: Dtype,
+    /// That of its [kind](FieldKind::number).
+    pub(crate) kind: u8,
     pub(crate) shape: &'a [u64],
     pub(crate) start: u64,
 }
@@ -162,7 +163,7 @@ pub(crate) fn write_heads<'a>(record: &mut [u8], heads: impl ExactSizeIterator<I
     for head in heads {
         let (fixed, behind) = rest.split_at_mut(HEAD);
         fixed[..4].copy_from_slice(&head.name.to_le_bytes());
-        fixed[4] = head.dtype.number();
+        fixed[4] = head.kind;
         fixed[5] = head.shape.len() as u8;
         fixed[6..].copy_from_slice(&head.start.to_le_bytes());
         let (shape, behind) = behind.split_at_mut(8 * head.shape.len());
@@ -217,8 +218,8 @@ fn heads_of<'a>(
     mut name_of: impl FnMut(&str) -> u32,
 ) -> impl ExactSizeIterator<Item = Head<'a>> {
     tensors.iter().zip(starts).map(move |(tensor, start)| {
-        let (name, dtype, shape) = (name_of(tensor.name), tensor.dtype, &tensor.shape[..]);
-        Head { name, dtype, shape, start: *start }
+        let kind = tensor.kind.number().expect("what a shard does not hold was refused before");
+        Head { name: name_of(tensor.name), kind, shape: &tensor.shape, start: *start }
     })
 }
 

@@ -1,16 +1,15 @@
 //! Writing a shard.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use lowtide_core::Bytes;
+use lowtide_disk::{DiskError, PartialFile};
+use lowtide_tensorfile::pages::let_go;
 
 use super::format::{self, Encoding, Entry, Footer, HEADER, HeadPlace, Index, PAGE, VERSION, aligned, entry_bytes};
-use super::{Dtype, Error, Tensor, hash_of_id, record};
-use crate::{durable, page_cache};
+use super::{Error, FieldKind, Tensor, hash_of_id, record};
 
 const BUFFER: usize = 1 << 20;
 const MOST_DIMENSIONS: usize = u8::MAX as usize;
@@ -30,7 +29,7 @@ pub enum Compression {
 
 /// A shard that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Finished {
+pub struct ShardSummary {
     /// How many samples it holds.
     pub records: u64,
     /// The size of the file.
@@ -39,14 +38,11 @@ pub struct Finished {
 
 /// Writes a shard, one sample after the other.
 ///
-/// The file grows under its name with `.partial` behind it, is synced, and then renamed: under its own name it is
-/// whole or not there. Dropping the writer without [`Writer::finish`] deletes what was written; after a crash the
-/// next writer starts over.
+/// The file grows under a temporary name, is synced, and then renamed: under its own name it is whole or not there.
+/// Dropping the writer without [`Writer::finish`] deletes what was written; after a crash the next writer starts over.
 pub struct Writer {
     path: PathBuf,
-    partial: PathBuf,
-    /// `None` once the file has its own name.
-    file: Option<BufWriter<File>>,
+    file: BufWriter<PartialFile>,
     offset: u64,
     index: Index,
     numbers: HashMap<String, u32>,
@@ -69,20 +65,18 @@ impl Writer {
         if path.try_exists().map_err(Error::io(&path, "look at"))? {
             return Err(Error::Exists { file: path });
         }
-        let partial = durable::partial_of(&path);
-        let file = open_alone(&partial, &path)?;
+        let file = PartialFile::create_locked(&path).map_err(|error| refused(error, "create"))?;
         let compressor = match compression {
             Compression::None => None,
             Compression::Zstd { level } => {
-                Some(zstd::bulk::Compressor::new(level).map_err(Error::io(&partial, "compress"))?)
+                Some(zstd::bulk::Compressor::new(level).map_err(Error::io(&path, "compress"))?)
             }
         };
         let mut file = BufWriter::with_capacity(BUFFER, file);
-        file.write_all(&format::header()).map_err(Error::io(&partial, "write"))?;
+        file.write_all(&format::header()).map_err(Error::io(&path, "write"))?;
         Ok(Self {
             path,
-            partial,
-            file: Some(file),
+            file,
             offset: HEADER as u64,
             index: Index::default(),
             numbers: HashMap::new(),
@@ -104,7 +98,7 @@ impl Writer {
         let packed = self.packed(tensors)?;
         let head = if packed.is_none() { self.lay_out(tensors)? } else { HeadPlace::default() };
         let stored = packed.as_ref().unwrap_or(&self.record);
-        let file = self.file.as_mut().expect("the file is there until it is finished");
+        let file = &mut self.file;
         if head.is_apart() {
             let page = self.offset.next_multiple_of(PAGE);
             let zeros = [0; PAGE as usize];
@@ -177,15 +171,16 @@ impl Writer {
     ///
     /// [`Error::Exists`] where a file of that name has appeared; [`Error::Io`] where the disk refuses. No file of
     /// that name is left by us.
-    pub fn finish(mut self) -> Result<Finished, Error> {
+    pub fn finish(mut self) -> Result<ShardSummary, Error> {
         let records = self.len();
         let bytes = self.write_end().map_err(Error::io(&self.path, "write"))?;
         if self.path.exists() {
-            return Err(Error::Exists { file: self.path.clone() });
+            return Err(Error::Exists { file: self.path });
         }
-        durable::name(&self.partial, &self.path).map_err(Error::io(&self.path, "name"))?;
-        self.file = None;
-        Ok(Finished { records, bytes: Bytes(bytes) })
+        let file = self.file.into_inner().map_err(|error| Error::io(&self.path, "write")(error.into_error()))?;
+        let file = file.finish().map_err(|error| refused(error, "write"))?;
+        let_go(&file, 0, bytes);
+        Ok(ShardSummary { records, bytes: Bytes(bytes) })
     }
 
     fn write_end(&mut self) -> io::Result<u64> {
@@ -198,26 +193,25 @@ impl Writer {
             index_checksum: crc32c::crc32c(&index),
             names_checksum: crc32c::crc32c(&index[..index.len() - self.index.entries.len() * entry_bytes(VERSION)]),
         };
-        let file = self.file.as_mut().expect("the file is there until it is finished");
-        file.write_all(&index)?;
-        file.write_all(&footer.encode())?;
-        file.flush()?;
-        file.get_ref().sync_all()?;
-        page_cache::let_go(file.get_ref(), 0, footer.file_len);
+        self.file.write_all(&index)?;
+        self.file.write_all(&footer.encode())?;
         Ok(footer.file_len)
     }
 
     fn check(&self, tensors: &[Tensor<'_>]) -> Result<(), Error> {
         for (place, tensor) in tensors.iter().enumerate() {
-            let expected = tensor.dtype.bytes_of(&tensor.shape);
-            let reason = if expected != Some(tensor.bytes.len() as u64) {
+            let expected = tensor.kind.bytes_of(&tensor.shape);
+            let reason = if tensor.kind.number().is_none() {
+                format!("has values of {}, which a shard does not hold", tensor.kind)
+            } else if expected != Some(tensor.bytes.len() as u64) {
                 format!(
                     "has {} bytes, and its shape {:?} of {} another number",
                     tensor.bytes.len(),
                     tensor.shape,
-                    tensor.dtype
+                    tensor.kind
                 )
-            } else if tensor.dtype == Dtype::Text && (tensor.shape.len() != 1 || str::from_utf8(tensor.bytes).is_err())
+            } else if tensor.kind == FieldKind::Text
+                && (tensor.shape.len() != 1 || str::from_utf8(tensor.bytes).is_err())
             {
                 "is no text in UTF-8 with one dimension".to_owned()
             } else if tensor.shape.len() > MOST_DIMENSIONS {
@@ -235,32 +229,11 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if self.file.is_some() {
-            // Where this fails too, the next writer of the same shard starts over in it.
-            let _ = fs::remove_file(&self.partial);
-        }
+fn refused(error: DiskError, action: &'static str) -> Error {
+    match error.source.kind() {
+        io::ErrorKind::WouldBlock => Error::Busy { file: error.path },
+        _ => Error::Io { file: error.path, action, source: error.source },
     }
-}
-
-/// Opens the file for a shard that is to become `path`, empty, so that nobody else does.
-fn open_alone(partial: &Path, path: &Path) -> Result<File, Error> {
-    let io = |action| Error::io(partial, action);
-    // Not truncated before the lock is held: it may be somebody else's.
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(partial).map_err(io("create"))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(Error::Busy { file: path.to_path_buf() }),
-        Err(TryLockError::Error(source)) => return Err(io("lock")(source)),
-    }
-    // Between opening and locking, whoever had the lock may have given the file its own name.
-    let ours = file.metadata().map_err(io("look at"))?.ino();
-    if fs::metadata(partial).is_ok_and(|named| named.ino() == ours) {
-        file.set_len(0).map_err(io("create"))?;
-        return Ok(file);
-    }
-    Err(Error::Busy { file: path.to_path_buf() })
 }
 
 fn number_of(name: &str, numbers: &mut HashMap<String, u32>, names: &mut Vec<String>) -> u32 {

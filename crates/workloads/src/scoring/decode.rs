@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lowtide_data::order::SampleId;
-use lowtide_data::{Packed, Scores, View};
+use lowtide_data::{BufferedSample, Scores};
+use lowtide_tensorfile::View;
 
 use super::item::Item;
 
@@ -17,13 +18,18 @@ const SCORE: [&str; 6] = ["scores", "score", "labels", "label", "targets", "y"];
 /// Makes an item of a sample, with its score out of the table where there is one.
 ///
 /// The error says what the sample lacks or has in a shape of its own; `file` is where it came from.
-pub(crate) fn decode(sample: &Packed, at: SampleId, file: &Path, scores: Option<&Scores>) -> Result<Arc<Item>, String> {
+pub(crate) fn decode(
+    sample: &BufferedSample,
+    at: SampleId,
+    file: &Path,
+    scores: Option<&Scores>,
+) -> Result<Arc<Item>, String> {
     let id = sample.id().unwrap_or_else(|| format!("{}:{}", file.display(), at.index));
     let item = parts(sample, &id, scores).map_err(|problem| format!("{}: sample `{id}`: {problem}", file.display()))?;
     Ok(Arc::new(Item { id, ..item }))
 }
 
-fn parts(sample: &Packed, id: &str, scores: Option<&Scores>) -> Result<Item, String> {
+fn parts(sample: &BufferedSample, id: &str, scores: Option<&Scores>) -> Result<Item, String> {
     let (sequence, steps) = rows(sample, &SEQUENCE)?;
     let (nodes, node_count) = rows(sample, &NODES)?;
     let score = match scores {
@@ -40,7 +46,7 @@ fn parts(sample: &Packed, id: &str, scores: Option<&Scores>) -> Result<Item, Str
 const SCORES_HINT: &str = "--scores-file or data.scores";
 
 /// Numbers in rows, and how many rows.
-fn rows(sample: &Packed, names: &[&str]) -> Result<(Vec<f32>, usize), String> {
+fn rows(sample: &BufferedSample, names: &[&str]) -> Result<(Vec<f32>, usize), String> {
     let view = named(sample, names)?;
     let View::Array { shape, .. } = &view else { return Err(format!("`{}` is a text", names[0])) };
     let rows = shape.first().copied().unwrap_or(1);
@@ -52,7 +58,7 @@ fn rows(sample: &Packed, names: &[&str]) -> Result<(Vec<f32>, usize), String> {
 }
 
 /// Pairs of nodes, 2 x n as torch_geometric has them.
-fn edges(sample: &Packed) -> Result<Vec<[u32; 2]>, String> {
+fn edges(sample: &BufferedSample) -> Result<Vec<[u32; 2]>, String> {
     let view = named(sample, &EDGES)?;
     let View::Array { shape, .. } = &view else { return Err(format!("`{}` is a text", EDGES[0])) };
     let shape = shape.to_vec();
@@ -68,7 +74,7 @@ fn edges(sample: &Packed) -> Result<Vec<[u32; 2]>, String> {
     }
 }
 
-fn named<'a>(sample: &'a Packed, names: &[&str]) -> Result<View<'a>, String> {
+fn named<'a>(sample: &'a BufferedSample, names: &[&str]) -> Result<View<'a>, String> {
     names.iter().find_map(|name| sample.get(name)).ok_or_else(|| {
         let there: Vec<&str> = sample.fields().map(|(name, _)| name).collect();
         let table =

@@ -1,7 +1,7 @@
 //! How much memory of the host the data may take.
 
 use lowtide_core::{Bytes, Line};
-use lowtide_data::feed::{Store, passing};
+use lowtide_data::feed::{Store, transient_bytes};
 
 /// Memory for what no budget counts: the plan of reads, stacks of threads, scratch of the engine's kernels, and what the
 /// C library holds of small blocks.
@@ -42,7 +42,7 @@ impl Needs {
         shards.sort_unstable_by(|one, other| other.cmp(one));
         let all = shards.iter().copied().fold(Bytes::ZERO, Bytes::saturating_add);
         let samples = (0..layout.samples()).map(|number| store.sample_bytes(layout.sample(number)));
-        let (passing, sample) = (passing(store), samples.max().unwrap_or_default());
+        let (passing, sample) = (transient_bytes(store), samples.max().unwrap_or_default());
         Needs { least: passing.saturating_add(sample), most: all.saturating_add(passing), passing, shards, sample }
     }
 

@@ -9,7 +9,7 @@ use lowtide_core::Bytes;
 use lowtide_data::feed::{OnDamage, Store};
 use lowtide_data::order::{Layout, SampleId};
 use lowtide_data::shard::hash_of_id;
-use lowtide_data::{Chosen, DataError, DataSet, Folder, OpenOptions, Packed, Scores};
+use lowtide_data::{BufferedSample, DataError, DataSet, Folder, OpenOptions, Scores, Subset};
 
 use super::decode::decode;
 use super::drawn::Drawn;
@@ -48,8 +48,8 @@ pub(crate) trait ItemStore: Store {
 /// move none.
 pub(crate) struct Parts<S: Store> {
     pub(crate) store: Arc<S>,
-    pub(crate) train: Arc<Chosen<S>>,
-    pub(crate) eval: Arc<Chosen<S>>,
+    pub(crate) train: Arc<Subset<S>>,
+    pub(crate) eval: Arc<Subset<S>>,
     /// Items that have no score.
     pub(crate) unscored: u64,
 }
@@ -59,12 +59,12 @@ impl<S: ItemStore> Parts<S> {
     pub(crate) fn of(store: S, most: u64) -> Parts<S> {
         let store = Arc::new(store);
         let (evaluated, unscored) = (Cell::new(0), Cell::new(0));
-        let train = Chosen::new(Arc::clone(&store), |at| {
+        let train = Subset::new(Arc::clone(&store), |at| {
             let is_scored = store.is_scored(at);
             unscored.set(unscored.get() + u64::from(!is_scored));
             is_scored && !is_for_evaluation(store.key(at))
         });
-        let eval = Chosen::new(Arc::clone(&store), |at| {
+        let eval = Subset::new(Arc::clone(&store), |at| {
             let is_chosen = evaluated.get() < most && store.is_scored(at) && is_for_evaluation(store.key(at));
             evaluated.set(evaluated.get() + u64::from(is_chosen));
             is_chosen
@@ -167,7 +167,7 @@ pub(crate) fn on_damage(settings: &DataSettings) -> OnDamage {
 }
 
 impl Store for Files {
-    type Sample = Packed;
+    type Sample = BufferedSample;
 
     fn layout(&self) -> &Layout {
         self.set.layout()
@@ -189,21 +189,21 @@ impl Store for Files {
         self.set.samples_cost(shard)
     }
 
-    fn read_shard(&self, shard: u32) -> Result<Vec<Packed>, DataError> {
+    fn read_shard(&self, shard: u32) -> Result<Vec<BufferedSample>, DataError> {
         self.set.read_shard(shard)
     }
 
-    fn read_together(&self, shard: u32, places: &[u64]) -> Result<Vec<Packed>, DataError> {
+    fn read_together(&self, shard: u32, places: &[u64]) -> Result<Vec<BufferedSample>, DataError> {
         self.set.read_together(shard, places)
     }
 
-    fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<Packed>, DataError> {
+    fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<BufferedSample>, DataError> {
         self.set.read_samples(shard, places)
     }
 }
 
 impl ItemStore for Files {
-    fn item(&self, sample: &Packed, at: SampleId) -> Result<Arc<Item>, String> {
+    fn item(&self, sample: &BufferedSample, at: SampleId) -> Result<Arc<Item>, String> {
         decode(sample, at, &self.path(at.shard), self.scores.as_ref())
     }
 
@@ -231,7 +231,7 @@ impl ItemStore for Files {
 /// Items of files that were all read at the start.
 pub(crate) struct InMemory {
     files: Files,
-    shards: Vec<Option<Vec<Packed>>>,
+    shards: Vec<Option<Vec<BufferedSample>>>,
 }
 
 impl InMemory {
@@ -248,7 +248,7 @@ impl InMemory {
 }
 
 impl Store for InMemory {
-    type Sample = Packed;
+    type Sample = BufferedSample;
 
     fn layout(&self) -> &Layout {
         self.files.layout()
@@ -262,11 +262,11 @@ impl Store for InMemory {
         self.files.sample_bytes(sample)
     }
 
-    fn read_shard(&self, shard: u32) -> Result<Vec<Packed>, DataError> {
+    fn read_shard(&self, shard: u32) -> Result<Vec<BufferedSample>, DataError> {
         self.shards[shard as usize].clone().map_or_else(|| self.files.read_shard(shard), Ok)
     }
 
-    fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<Packed>, DataError> {
+    fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<BufferedSample>, DataError> {
         match &self.shards[shard as usize] {
             Some(samples) => Ok(places.iter().map(|place| samples[*place as usize].clone()).collect()),
             None => self.files.read_samples(shard, places),
@@ -275,7 +275,7 @@ impl Store for InMemory {
 }
 
 impl ItemStore for InMemory {
-    fn item(&self, sample: &Packed, at: SampleId) -> Result<Arc<Item>, String> {
+    fn item(&self, sample: &BufferedSample, at: SampleId) -> Result<Arc<Item>, String> {
         self.files.item(sample, at)
     }
 

@@ -221,9 +221,9 @@ fn following(at: Cursor, len: u64) -> Cursor {
 #[cfg(test)]
 mod tests {
     use lowtide_data::DataError;
-    use lowtide_data::Place;
     use lowtide_data::feed::OnDamage;
     use lowtide_data::order::{Layout, Shuffle};
+    use lowtide_tensorfile::{Place, TensorFileError};
 
     use super::*;
 
@@ -255,7 +255,7 @@ mod tests {
         fn read_samples(&self, shard: u32, places: &[u64]) -> Result<Vec<u64>, DataError> {
             if self.damaged.contains(&shard) {
                 let (file, problem) = (format!("shard-{shard}").into(), "it is damaged".to_owned());
-                return Err(DataError::Malformed { file, place: Place::Whole, problem });
+                return Err(TensorFileError::Malformed { file, place: Place::Whole, problem }.into());
             }
             Ok(places.iter().map(|index| self.layout.number_of(SampleId { shard, index: *index })).collect())
         }

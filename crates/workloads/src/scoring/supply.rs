@@ -9,7 +9,7 @@ use lowtide_data::feed::{FeedOptions, Store};
 use lowtide_data::order::{Order, Shuffle, window_for};
 use lowtide_data::policy::Policy;
 use lowtide_data::simulation::curve;
-use lowtide_data::{Chosen, order::SampleId};
+use lowtide_data::{Subset, order::SampleId};
 use lowtide_torch::refuse_input;
 use lowtide_train::{Feeding, FeedingPoint};
 
@@ -167,7 +167,7 @@ fn taken(places: &RefCell<Box<dyn Places>>, first: u64, count: u32) -> Vec<Arc<I
 
 fn stream<S: ItemStore>(
     parts: &Parts<S>,
-    part: &Arc<Chosen<S>>,
+    part: &Arc<Subset<S>>,
     order: Order,
     options: FeedOptions,
     counting: Counting,

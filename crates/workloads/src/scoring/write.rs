@@ -7,7 +7,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
 use lowtide_core::Bytes;
-use lowtide_data::{DataError, Dtype, Packing, PtTensor, PtValue, write_pickle, write_pt};
+use lowtide_tensorfile::{Dtype, Packing, PtTensor, PtValue, TensorFileError, write_pickle, write_pt};
 
 use super::generated::{Generated, NODE_WIDTH, STEP_WIDTH};
 use super::item::Item;
@@ -55,7 +55,7 @@ impl ItemFiles {
         path: &Path,
         numbers: Range<u64>,
         stop: impl Fn() -> bool,
-    ) -> Result<Option<Vec<f32>>, DataError> {
+    ) -> Result<Option<Vec<f32>>, TensorFileError> {
         let mut columns = Columns::default();
         for number in numbers {
             if stop() {

@@ -37,7 +37,7 @@ impl Place {
     }
 
     pub(crate) fn copy(&self, fixture: &str, name: &str) {
-        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/fixtures/given");
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tensorfile/tests/fixtures/given");
         self.write(name, fs::read(fixtures.join(fixture)).unwrap());
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use insta::assert_snapshot;
 use lowtide_data::pack::{Job, Options, Start};
-use lowtide_data::{Dtype, PtTensor, PtValue, write_pt};
+use lowtide_tensorfile::{Dtype, PtTensor, PtValue, write_pt};
 use lowtide_testkit::Printout;
 use serde_json::Value;
 

@@ -1,0 +1,378 @@
+//! A file of samples, as preprocessing scripts leave them.
+//!
+//! | the file holds | a sample is |
+//! | --- | --- |
+//! | a dict with lists | element i of each list, and row i of each tensor that has as many rows |
+//! | a dict of tensors with as many rows each, or a tuple of such | row i of each |
+//! | a list of dicts or of objects | an element |
+//! | one array | a row |
+//! | anything else | the whole: a dict with one `id`, a dict of `pickle.dump`, a graph, tensors of other lengths |
+//!
+//! A dict within a sample gives fields such as `graphs.x`. What a batch file holds beside its columns is the file's and
+//! no sample's, and is left out: [`BatchFile::left_out`] names it.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lowtide_core::Bytes;
+use lowtide_tensorfile::{Format, Loader, Source, StorageReader, Tensor, TensorFile, TensorFileError, Tree};
+
+use super::arrangement::{Arrangement, child, id_of};
+use super::leaf::{Leaf, NAMELESS, each_leaf};
+use crate::DataError;
+use crate::samples::{Field, FieldSummaries, FieldSummary, FieldValue, SAMPLE_BYTES, Sample, field_bytes};
+use crate::shard::FieldKind;
+
+/// A file whose samples are known and not yet read.
+#[derive(Debug)]
+pub struct BatchFile {
+    path: PathBuf,
+    format: Format,
+    tree: Tree,
+    arrangement: Arrangement,
+    samples: u64,
+    fields: FieldSummaries,
+    bytes: Bytes,
+    reading_bytes: Bytes,
+}
+
+/// An array of a sample that is still in the file.
+struct PendingField {
+    sample: usize,
+    field: usize,
+    view: Tensor,
+}
+
+impl BatchFile {
+    /// Finds the samples of a file; no value of a tensor is read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](crate::open), and where columns of a batch differ in length.
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let mut file = Self::find(&TensorFile::open(path, 0)?)?;
+        file.survey();
+        Ok(file)
+    }
+
+    /// Finds the samples without adding up what they take.
+    pub(crate) fn find(file: &Arc<TensorFile>) -> Result<Self, DataError> {
+        let contents = file.contents()?;
+        let (arrangement, samples) = Arrangement::find(&contents.tree, contents.format, file.path())?;
+        Ok(Self {
+            path: file.path().to_owned(),
+            format: contents.format,
+            tree: contents.tree,
+            arrangement,
+            samples,
+            fields: FieldSummaries::default(),
+            bytes: Bytes::ZERO,
+            reading_bytes: Bytes::ZERO,
+        })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How it was written.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// All that is in it.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// How many samples there are.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// The fields of the samples, with the types and shapes that they have.
+    #[must_use]
+    pub fn fields(&self) -> &[FieldSummary] {
+        self.fields.all()
+    }
+
+    /// What the file holds beside its samples, by name.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<Cow<'_, str>> {
+        self.arrangement.left_out(&self.tree)
+    }
+
+    /// Memory that all samples take once they are read: the sum of [`Sample::bytes`].
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    /// Memory that [`BatchFile::read_all`] needs on the way, besides that of the samples: at most this.
+    #[must_use]
+    pub fn reading_bytes(&self) -> Bytes {
+        self.reading_bytes
+    }
+
+    /// Memory that one sample takes; nothing where there is no such sample.
+    #[must_use]
+    pub fn sample_bytes(&self, index: u64) -> Bytes {
+        if index >= self.samples {
+            return Bytes::ZERO;
+        }
+        let mut bytes = SAMPLE_BYTES;
+        let Ok(()) = self.each_field(index, &mut |_, leaf| {
+            bytes = bytes.saturating_add(field_bytes(leaf.bytes(), leaf.shape().len()));
+            Ok::<_, Infallible>(())
+        });
+        bytes
+    }
+
+    /// Memory that all that is known of the file takes, and took to find out: at most about this.
+    pub(crate) fn tree_bytes(&self) -> u64 {
+        tree_bytes(&self.tree)
+    }
+
+    /// The ids of the samples, where each has one: a string or an integer under `id`, `question_id`, `sample_id` or
+    /// the plural of these.
+    #[must_use]
+    pub fn ids(&self) -> Option<Vec<Cow<'_, str>>> {
+        let id = |tree: &'_ Tree| matches!(tree, Tree::Str(_) | Tree::Int(_) | Tree::BigInt(_));
+        let ids: Vec<&Tree> = match (&self.arrangement, &self.tree) {
+            (Arrangement::Columns(_), tree) => match id_of(tree)? {
+                Tree::List(items) => items.iter().collect(),
+                _ => return None,
+            },
+            (Arrangement::Items, Tree::List(items) | Tree::Tuple(items)) => {
+                items.iter().map(id_of).collect::<Option<_>>()?
+            }
+            (Arrangement::One, tree) => vec![id_of(tree)?],
+            _ => return None,
+        };
+        ids.into_iter().map(|tree| id(tree).then(|| tree.name())).collect()
+    }
+
+    /// Reads every sample: each storage once, as a whole and in the order of the file, its checksum verified.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no memory for them, or the file cannot be read, was cut short or is damaged.
+    pub fn read_all(&self) -> Result<Vec<Sample>, DataError> {
+        let mut samples = Vec::new();
+        if samples.try_reserve_exact(usize::try_from(self.samples).unwrap_or(usize::MAX)).is_err() {
+            return Err(DataError::malformed(&self.path, format!("there is no memory for {} samples", self.samples)));
+        }
+        let mut pending = Vec::new();
+        for index in 0..self.samples {
+            let fields = self.fields_of(index, |field, view| {
+                pending.push(PendingField { sample: samples.len(), field, view: view.into_owned() });
+                Ok(Vec::new())
+            })?;
+            samples.push(Sample { fields });
+        }
+        fill(&mut samples, pending)?;
+        Ok(samples)
+    }
+
+    /// Reads one sample by offset. The checksum of a storage is verified only where the sample takes all of it.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such sample, and as for [`BatchFile::read_all`].
+    pub fn read(&self, index: u64) -> Result<Sample, DataError> {
+        if index >= self.samples {
+            return Err(DataError::malformed(
+                &self.path,
+                format!("sample {index} is asked for, and there are {}", self.samples),
+            ));
+        }
+        let mut loader = Loader::new(Bytes::ZERO);
+        Ok(Sample { fields: self.fields_of(index, |_, view| loader.read(&view))? })
+    }
+
+    /// The fields of a sample; `read` is given the index of a field and the view of the file that it is.
+    fn fields_of(
+        &self,
+        index: u64,
+        mut read: impl FnMut(usize, Cow<'_, Tensor>) -> Result<Vec<u8>, TensorFileError>,
+    ) -> Result<Vec<Field>, DataError> {
+        let mut fields = Vec::new();
+        self.each_field(index, &mut |name, leaf| {
+            let value = match leaf {
+                Leaf::Text(text) => FieldValue::Text(text.into_owned()),
+                Leaf::Array { dtype, shape, bytes } => FieldValue::Array { dtype, shape, bytes },
+                Leaf::View(view) => {
+                    let (dtype, shape) = (view.dtype(), view.shape().to_vec());
+                    FieldValue::Array { dtype, shape, bytes: read(fields.len(), view)? }
+                }
+            };
+            fields.push(Field { name: self.fields.name(name).unwrap_or_else(|| name.into()), value });
+            Ok::<_, DataError>(())
+        })?;
+        Ok(fields)
+    }
+
+    /// Looks at every field of every sample, and at the rows of a tensor all at once.
+    fn survey(&mut self) {
+        let mut survey = Survey {
+            fields: FieldSummaries::default(),
+            bytes: SAMPLE_BYTES.saturating_mul(self.samples),
+            largest_storage: 0,
+            views: Bytes::ZERO,
+        };
+        match (&self.arrangement, &self.tree) {
+            (Arrangement::Columns(columns), tree) => {
+                for (name, column) in columns.iter().filter_map(|index| child(tree, *index)) {
+                    match column {
+                        Tree::Tensor(tensor) => survey.rows(&name, tensor),
+                        Tree::List(items) => items.iter().for_each(|item| survey.value(&name, item)),
+                        _ => {}
+                    }
+                }
+            }
+            (Arrangement::Items, Tree::List(items) | Tree::Tuple(items)) => {
+                items.iter().for_each(|item| survey.value("", item));
+            }
+            (Arrangement::Rows, Tree::Tensor(tensor)) => survey.rows(NAMELESS, tensor),
+            (_, tree) => survey.value("", tree),
+        }
+        self.bytes = survey.bytes;
+        self.reading_bytes = survey.views.saturating_add(Bytes(survey.largest_storage));
+        self.fields = survey.fields;
+    }
+
+    /// Hands each field of a sample to `take`.
+    pub(crate) fn each_field<'t, E>(
+        &'t self,
+        index: u64,
+        take: &mut impl FnMut(&str, Leaf<'t>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let at = index as usize;
+        match (&self.arrangement, &self.tree) {
+            (Arrangement::Columns(columns), tree) => {
+                for (name, column) in columns.iter().filter_map(|column| child(tree, *column)) {
+                    match column {
+                        Tree::Tensor(tensor) => take_row(&name, tensor, index, take)?,
+                        Tree::List(items) if at < items.len() => {
+                            each_leaf(&items[at], &mut name.into_owned(), take)?;
+                        }
+                        _ => {}
+                    }
+                }
+                Ok(())
+            }
+            (Arrangement::Items, Tree::List(items) | Tree::Tuple(items)) => match items.get(at) {
+                Some(item) => each_leaf(item, &mut String::new(), take),
+                None => Ok(()),
+            },
+            (Arrangement::Rows, Tree::Tensor(tensor)) => take_row(NAMELESS, tensor, index, take),
+            (_, tree) => each_leaf(tree, &mut String::new(), take),
+        }
+    }
+}
+
+/// What all samples of a file add up to.
+struct Survey {
+    fields: FieldSummaries,
+    bytes: Bytes,
+    largest_storage: u64,
+    /// Memory of the list of what is to be read.
+    views: Bytes,
+}
+
+impl Survey {
+    fn value(&mut self, name: &str, tree: &Tree) {
+        let Ok(()) = each_leaf(tree, &mut name.to_owned(), &mut |name, leaf| {
+            self.fields.see(name, leaf.kind(), leaf.shape(), 1);
+            self.bytes = self.bytes.saturating_add(field_bytes(leaf.bytes(), leaf.shape().len()));
+            if let Leaf::View(view) = leaf {
+                self.views(&view, view.shape().len(), 1);
+            }
+            Ok::<_, Infallible>(())
+        });
+    }
+
+    fn rows(&mut self, name: &str, tensor: &Tensor) {
+        let Some((rows, shape)) = tensor.shape().split_first() else { return };
+        self.fields.see(name, FieldKind::Array(tensor.dtype()), shape, *rows);
+        let held = field_bytes(0, shape.len()).saturating_mul(*rows);
+        self.bytes = self.bytes.saturating_add(held).saturating_add(Bytes(tensor.bytes()));
+        self.views(tensor, shape.len(), *rows);
+    }
+
+    fn views(&mut self, tensor: &Tensor, dimensions: usize, count: u64) {
+        if !matches!(tensor.storage().source(), Source::Nowhere) {
+            self.largest_storage = self.largest_storage.max(tensor.storage().bytes());
+        }
+        let held = size_of::<PendingField>() + 2 * dimensions * size_of::<u64>();
+        self.views = self.views.saturating_add(Bytes(held as u64).saturating_mul(count));
+    }
+}
+
+/// For a value of a tree: itself, its node of the pickle, both in lists that grew, and the way to it.
+const VALUE_BYTES: u64 = 160;
+/// For a tensor and its storage, with its entry of the archive and its place in each table.
+const TENSOR_BYTES: u64 = 1400;
+
+fn tree_bytes(tree: &Tree) -> u64 {
+    let own = match tree {
+        Tree::Str(text) | Tree::BigInt(text) | Tree::Class(text) | Tree::Device(text) => 3 * text.len() as u64,
+        Tree::Bytes(bytes) => 3 * bytes.len() as u64,
+        Tree::Tensor(tensor) => match tensor.storage().source() {
+            Source::Memory(bytes) => TENSOR_BYTES + 2 * bytes.len() as u64,
+            _ => TENSOR_BYTES,
+        },
+        Tree::Blob(_) => TENSOR_BYTES,
+        Tree::Object { class, .. } => class.len() as u64,
+        _ => 0,
+    };
+    let keys = match tree {
+        Tree::Dict(fields) | Tree::OrderedDict(fields) | Tree::Object { fields, .. } => {
+            fields.iter().fold(0, |sum: u64, (key, _)| sum.saturating_add(tree_bytes(key)))
+        }
+        _ => 0,
+    };
+    let children = tree.children().map(|(_, child)| tree_bytes(child));
+    children.fold(VALUE_BYTES + own + keys, u64::saturating_add)
+}
+
+fn take_row<'t, E>(
+    name: &str,
+    tensor: &Tensor,
+    index: u64,
+    take: &mut impl FnMut(&str, Leaf<'t>) -> Result<(), E>,
+) -> Result<(), E> {
+    match tensor.row(index) {
+        Some(row) => take(name, Leaf::View(Cow::Owned(row))),
+        None => Ok(()),
+    }
+}
+
+/// Reads the storages, one at a time, and gives each sample its part.
+fn fill(samples: &mut [Sample], mut pending: Vec<PendingField>) -> Result<(), DataError> {
+    pending.sort_by_key(|field| (field.view.storage().position(), Arc::as_ptr(field.view.storage())));
+    let mut reader = StorageReader::default();
+    for group in pending.chunk_by(|one, other| Arc::ptr_eq(one.view.storage(), other.view.storage())) {
+        let mut storage = reader.read(group[0].view.storage())?;
+        for one in group {
+            let covers = group.len() == 1 && one.view.is_contiguous() && one.view.bytes() == storage.len() as u64;
+            let read = if covers {
+                one.view.to_this_machine(&mut storage);
+                std::mem::take(&mut storage)
+            } else {
+                one.view.copy_out(&storage)?
+            };
+            if let FieldValue::Array { bytes, .. } = &mut samples[one.sample].fields[one.field].value {
+                *bytes = read;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! Batch files: many samples in one file, as preprocessing scripts leave them.
+
+mod arrangement;
+mod batch_file;
+mod leaf;
+
+pub use batch_file::BatchFile;
+pub(crate) use leaf::Leaf;

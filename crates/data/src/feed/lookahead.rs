@@ -1,0 +1,155 @@
+//! What will be read, kept and let go of, decided ahead of the consumer.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use lowtide_core::Bytes;
+
+use super::slot::{Promise, Slot};
+use super::store::Store;
+use crate::order::{Cursor, Order, SampleId, Samples};
+use crate::policy::{Cache, Decision, Parts, Policy, Unit, Units};
+
+/// Samples that it is ahead at the most: a few megabytes. A window of shards has to fit, or nothing is read ahead
+/// of it.
+const AHEAD: usize = 1 << 16;
+
+/// Walks the order ahead of the consumer.
+pub(super) struct Lookahead<S: Store> {
+    order: Order,
+    samples: Samples,
+    end: Option<Cursor>,
+    units: Units,
+    /// Shards as they are read and kept, where they are the units.
+    parts: Arc<Parts>,
+    /// The bytes of each part.
+    part_bytes: Vec<Bytes>,
+    cache: Cache,
+    capacity: Bytes,
+    /// Units that the cache keeps, as of the last sample looked at.
+    kept: HashMap<Unit, Arc<Slot<S::Sample>>>,
+    /// Samples that are decided about and not consumed, in order.
+    pub(super) upcoming: VecDeque<UpcomingSample<S::Sample>>,
+    /// Reads that no thread has taken yet, in order.
+    pub(super) tasks: VecDeque<Task<S::Sample>>,
+    is_done: bool,
+}
+
+/// A sample, and where it will be found.
+pub(super) struct UpcomingSample<T> {
+    pub(super) at: Cursor,
+    pub(super) sample: SampleId,
+    pub(super) slot: Arc<Slot<T>>,
+    /// Whether it was there already.
+    pub(super) is_hit: bool,
+}
+
+/// Something to read.
+pub(super) struct Task<T> {
+    pub(super) extent: Extent,
+    pub(super) promise: Promise<T>,
+}
+
+/// What one read takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Neighbouring samples of a shard.
+    Part { shard: u32, samples: Range<u64> },
+    /// One sample.
+    Sample(SampleId),
+}
+
+impl<S: Store> Lookahead<S> {
+    pub(super) fn new(
+        store: &S,
+        order: &Order,
+        from: Cursor,
+        end: Option<Cursor>,
+        policy: Policy,
+        capacity: Bytes,
+    ) -> Lookahead<S> {
+        let parts = Arc::new(Parts::new(order.layout(), |shard| store.parts(shard)));
+        let part_bytes = |unit| {
+            let (shard, samples) = parts.samples_of(order.layout(), Unit(unit));
+            part_bytes(store, shard, samples)
+        };
+        let part_bytes = (0..parts.len()).map(part_bytes).collect();
+        Lookahead {
+            order: order.clone(),
+            samples: order.samples_from(from),
+            end,
+            units: Units::of(order.shuffle()),
+            cache: Cache::of_parts(order, policy, capacity, Arc::clone(&parts)),
+            parts,
+            part_bytes,
+            capacity,
+            kept: HashMap::new(),
+            upcoming: VecDeque::new(),
+            tasks: VecDeque::new(),
+            is_done: false,
+        }
+    }
+
+    /// Goes on until `tasks` reads wait for a thread, or far enough ahead; whether anything was added to read.
+    pub(super) fn go_on(&mut self, store: &S, tasks: usize) -> bool {
+        let before = self.tasks.len();
+        while !self.is_done && self.tasks.len() < tasks && self.upcoming.len() < AHEAD {
+            let next = self.samples.next().filter(|(at, _)| self.end.is_none_or(|end| *at < end));
+            match next {
+                Some((at, sample)) => self.decide(store, at, sample),
+                None => self.is_done = true,
+            }
+        }
+        self.tasks.len() > before
+    }
+
+    fn decide(&mut self, store: &S, at: Cursor, sample: SampleId) {
+        let layout = self.order.layout();
+        let (unit, bytes) = match self.units {
+            Units::Shards => {
+                let unit = self.parts.unit_of(layout, sample);
+                (unit, self.part_bytes[unit.0 as usize])
+            }
+            Units::Samples => (self.units.unit_of(layout, sample), store.sample_bytes(sample)),
+        };
+        let decision = self.cache.need_part(unit, bytes, at);
+        let is_hit = decision == Decision::Hit;
+        let slot = match decision {
+            Decision::Hit => Arc::clone(&self.kept[&unit]),
+            Decision::Load { evict, keep } => {
+                for unit in evict {
+                    self.kept.remove(&unit);
+                }
+                // What is not kept is read for this one use, so the sample is enough.
+                let extent = match self.units {
+                    Units::Shards if keep => {
+                        let (shard, samples) = self.parts.samples_of(self.order.layout(), unit);
+                        Extent::Part { shard, samples }
+                    }
+                    _ => Extent::Sample(sample),
+                };
+                let (slot, promise) = Slot::promised();
+                if keep {
+                    self.kept.insert(unit, Arc::clone(&slot));
+                }
+                self.tasks.push_back(Task { extent, promise });
+                slot
+            }
+        };
+        self.upcoming.push_back(UpcomingSample { at, sample, slot, is_hit });
+    }
+
+    /// Bytes that the cache may keep.
+    pub(super) fn capacity(&self) -> Bytes {
+        self.capacity
+    }
+}
+
+/// What a part of a shard takes once it is read.
+pub(super) fn part_bytes<S: Store>(store: &S, shard: u32, samples: Range<u64>) -> Bytes {
+    if samples == (0..store.layout().samples_of(shard)) {
+        return store.shard_bytes(shard);
+    }
+    samples.fold(Bytes::ZERO, |sum, index| sum.saturating_add(store.sample_bytes(SampleId { shard, index })))
+}

@@ -1,0 +1,35 @@
+//! The names of fields, which samples share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The names of the fields of some samples, each with a number.
+#[derive(Debug, Default)]
+pub(crate) struct FieldNames {
+    list: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl FieldNames {
+    /// The number of a name; `guess` is looked at first, for samples mostly have the same fields in the same order.
+    pub(crate) fn number_of(&mut self, name: &str, guess: usize) -> u32 {
+        if self.list.get(guess).is_some_and(|known| known == name) {
+            return guess as u32;
+        }
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.list.len() as u32;
+        self.list.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
+        number
+    }
+
+    pub(crate) fn list(&self) -> &[String] {
+        &self.list
+    }
+
+    pub(crate) fn shared(self) -> Arc<[String]> {
+        self.list.into()
+    }
+}

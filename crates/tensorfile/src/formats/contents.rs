@@ -1,0 +1,147 @@
+//! Telling the formats apart.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::zip::{Entry, entries};
+use super::{npy, pickle, pt, safetensors};
+use crate::error::{Place, TensorFileError};
+use crate::file::TensorFile;
+use crate::tree::Tree;
+
+/// How much of a file tells its format.
+const HEAD: u64 = 64;
+const ZIP: &[u8] = b"PK\x03\x04";
+const EMPTY_ZIP: &[u8] = b"PK\x05\x06";
+const GZIP: &[u8] = b"\x1f\x8b";
+/// The first byte of pickles since protocol 2.
+const PROTOCOL: u8 = 0x80;
+/// Where a tar archive says that it is one.
+const TAR: (u64, &[u8]) = (257, b"ustar");
+
+/// The format of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Format {
+    /// `torch.save`, as a zip archive.
+    Torch,
+    /// `torch.save` in the older format.
+    TorchLegacy,
+    /// `numpy.save`.
+    Npy,
+    /// `numpy.savez`.
+    Npz,
+    /// safetensors.
+    Safetensors,
+    /// `pickle.dump`.
+    Pickle,
+    /// The same, gzipped.
+    PickleGzip,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Torch => "torch.save",
+            Self::TorchLegacy => "torch.save, older format",
+            Self::Npy => "numpy.save",
+            Self::Npz => "numpy.savez",
+            Self::Safetensors => "safetensors",
+            Self::Pickle => "pickle",
+            Self::PickleGzip => "pickle, gzipped",
+        })
+    }
+}
+
+/// What a file holds.
+#[derive(Debug)]
+pub struct Contents {
+    /// How it was written.
+    pub format: Format,
+    /// What is in it; the values of tensors are still in the file.
+    pub tree: Tree,
+}
+
+/// Reads what a file says about itself; its first bytes tell the format, whatever its name.
+///
+/// # Errors
+///
+/// Where the file cannot be read, is broken or cut short, or holds what this crate does not read.
+pub fn open(path: &Path) -> Result<Contents, TensorFileError> {
+    TensorFile::open(path, 0)?.contents()
+}
+
+impl TensorFile {
+    /// What it says about itself, as [`open`] gives it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`].
+    pub fn contents(self: &Arc<Self>) -> Result<Contents, TensorFileError> {
+        contents(self)
+    }
+}
+
+fn contents(file: &Arc<TensorFile>) -> Result<Contents, TensorFileError> {
+    let head = file.bytes_at(0, file.len().min(HEAD), &Place::Whole)?;
+    if head.is_empty() {
+        return Err(file.malformed(Place::Whole, "it is empty"));
+    }
+    if head.starts_with(ZIP) || head.starts_with(EMPTY_ZIP) {
+        return open_zip(file);
+    }
+    let (format, tree) = if head.starts_with(npy::MAGIC) {
+        (Format::Npy, npy::read_npy(file)?)
+    } else if head.starts_with(GZIP) {
+        (Format::PickleGzip, pickle::read_gzip(file)?)
+    } else if safetensors::is_safetensors(&head, file.len()) {
+        (Format::Safetensors, safetensors::read(file)?)
+    } else if pt::is_legacy(&head) {
+        (Format::TorchLegacy, pt::read_legacy(file)?)
+    } else {
+        check_not_tar(file)?;
+        (Format::Pickle, open_pickle(file, &head)?)
+    };
+    Ok(Contents { format, tree })
+}
+
+/// Anything may begin like a pickle of the first protocols, so a file that is no pickle is not called a broken one.
+fn open_pickle(file: &Arc<TensorFile>, head: &[u8]) -> Result<Tree, TensorFileError> {
+    let is_named_so = file.path().extension().is_some_and(|name| name == "pkl" || name == "pickle");
+    match pickle::read_plain(file, 0) {
+        Err(TensorFileError::Pickle { .. }) if head.first() != Some(&PROTOCOL) && !is_named_so => {
+            let hint = Some("known are .pt, .npy, .npz, .safetensors, .pkl and .pkl.gz");
+            Err(file.unsupported(Place::Whole, "a file of this kind", hint))
+        }
+        read => read,
+    }
+}
+
+fn open_zip(file: &Arc<TensorFile>) -> Result<Contents, TensorFileError> {
+    let entries = entries(file)?;
+    let (format, tree) = if let Some(root) = pt::root_of(&entries) {
+        (Format::Torch, pt::read_zip(file, &entries, root)?)
+    } else if !entries.is_empty() && entries.iter().all(is_npy) {
+        (Format::Npz, npy::read_npz(file, &entries)?)
+    } else {
+        let hint = Some("files of torch.save hold an entry `data.pkl`, files of numpy.savez entries `.npy`");
+        return Err(file.unsupported(Place::Whole, "a zip archive of neither torch nor numpy", hint));
+    };
+    Ok(Contents { format, tree })
+}
+
+fn is_npy(entry: &Entry) -> bool {
+    entry.name.ends_with(".npy")
+}
+
+fn check_not_tar(file: &TensorFile) -> Result<(), TensorFileError> {
+    let (offset, magic) = TAR;
+    if file.len() < offset + magic.len() as u64 {
+        return Ok(());
+    }
+    if file.bytes_at(offset, magic.len() as u64, &Place::Whole)? != magic {
+        return Ok(());
+    }
+    let hint = Some("load it with an old version of torch and save it again");
+    Err(file.unsupported(Place::Whole, "a tar archive, as torch wrote before version 0.2", hint))
+}

@@ -1,0 +1,11 @@
+//! Readers of the formats, and what tells these apart.
+
+mod contents;
+mod npy;
+mod objects;
+mod pickle;
+mod pt;
+mod safetensors;
+mod zip;
+
+pub use contents::{Contents, Format, open};

@@ -1,0 +1,243 @@
+//! Files of `numpy.save` and archives of them.
+
+use std::io::{self, BufReader, Read};
+use std::sync::Arc;
+
+use crc32fast::hash;
+use flate2::read::DeflateDecoder;
+
+use super::objects::NumpyType;
+use super::pickle;
+use super::zip::{Entry, Method};
+use crate::error::{Place, TensorFileError};
+use crate::file::TensorFile;
+use crate::tensors::{ByteOrder, Checksum, Source, Storage, Tensor, column_strides};
+use crate::tree::{Fields, Tree};
+
+pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
+/// Headers are some hundred bytes; those of structured types can be longer.
+const LONGEST_HEADER: usize = 1 << 16;
+
+/// Reads a `.npy` file.
+pub(crate) fn read_npy(file: &Arc<TensorFile>) -> Result<Tree, TensorFileError> {
+    let array = Array::read(file, file.range(0, file.len()), &Place::Whole)?;
+    if array.kind == NumpyType::Object {
+        return pickle::read_plain(file, array.start);
+    }
+    let length = file.len().saturating_sub(array.start);
+    let source = Source::File { offset: array.start };
+    let storage = Storage {
+        file: Arc::clone(file),
+        place: Place::Byte(array.start),
+        source,
+        length,
+        order: ByteOrder::Little,
+        checksum: None,
+    };
+    array.tensor(file, storage)
+}
+
+/// Reads an `.npz` archive: a dict of arrays by name.
+pub(crate) fn read_npz(file: &Arc<TensorFile>, entries: &[Entry]) -> Result<Tree, TensorFileError> {
+    let mut fields = Fields::with_capacity(entries.len());
+    for entry in entries {
+        let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name);
+        fields.push((Tree::Str(name.into()), read_entry(file, entry)?));
+    }
+    Ok(Tree::Dict(fields))
+}
+
+fn read_entry(file: &Arc<TensorFile>, entry: &Entry) -> Result<Tree, TensorFileError> {
+    let place = entry.place();
+    let range = BufReader::new(file.range(entry.offset, entry.packed));
+    let array = match entry.method {
+        Method::Stored => Array::read(file, range, &place)?,
+        Method::Deflated => Array::read(file, DeflateDecoder::new(range), &place)?,
+    };
+    if array.kind == NumpyType::Object {
+        if entry.method == Method::Stored {
+            return pickle::read_plain(file, entry.offset + array.start);
+        }
+        return Err(file.unsupported(place, "a compressed array of Python's objects", Some("save it uncompressed")));
+    }
+    let source = match entry.method {
+        Method::Stored => Source::File { offset: entry.offset + array.start },
+        Method::Deflated => Source::Deflated { offset: entry.offset, packed: entry.packed, before: array.start },
+    };
+    let storage = Storage {
+        file: Arc::clone(file),
+        place,
+        source,
+        length: entry.length.saturating_sub(array.start),
+        order: ByteOrder::Little,
+        checksum: Some(Checksum { before: array.header_crc, expect: entry.crc }),
+    };
+    array.tensor(file, storage)
+}
+
+/// What the header of an array says.
+struct Array {
+    kind: NumpyType,
+    columns_first: bool,
+    shape: Vec<u64>,
+    /// Where the values begin.
+    start: u64,
+    /// The checksum of everything before them.
+    header_crc: u32,
+}
+
+impl Array {
+    fn read(file: &TensorFile, mut stream: impl Read, place: &Place) -> Result<Self, TensorFileError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::UnexpectedEof => file.malformed(place.clone(), "it ends within the header of a numpy array"),
+            _ => TensorFileError::Io { file: file.path().to_owned(), place: place.clone(), source },
+        };
+        let mut head = vec![0; 10];
+        stream.read_exact(&mut head).map_err(failed)?;
+        if !head.starts_with(MAGIC) {
+            return Err(file.malformed(place.clone(), "the magic bytes of a numpy array are missing"));
+        }
+        let mut length = usize::from(u16::from_le_bytes([head[8], head[9]]));
+        match head[6] {
+            1 => {}
+            2 | 3 => {
+                let mut more = [0; 2];
+                stream.read_exact(&mut more).map_err(failed)?;
+                head.extend_from_slice(&more);
+                length |= usize::from(u16::from_le_bytes(more)) << 16;
+            }
+            version => {
+                return Err(file.unsupported(place.clone(), format!("version {version} of numpy's format"), None));
+            }
+        }
+        if length > LONGEST_HEADER {
+            return Err(file.malformed(place.clone(), format!("a header of {length} bytes")));
+        }
+        let before = head.len();
+        head.resize(before + length, 0);
+        stream.read_exact(&mut head[before..]).map_err(failed)?;
+        let text = String::from_utf8_lossy(&head[before..]);
+        let header = Header::parse(&text);
+        let Some(header) = header else {
+            let text = text.trim_end().escape_debug().to_string().replace("\\'", "'");
+            let problem = format!("the header `{text}` is not understood");
+            return Err(file.malformed(place.clone(), problem));
+        };
+        Ok(Self {
+            kind: NumpyType::from_name(&header.kind, ByteOrder::Little),
+            columns_first: header.columns_first,
+            shape: header.shape,
+            start: head.len() as u64,
+            header_crc: hash(&head),
+        })
+    }
+
+    fn tensor(self, file: &TensorFile, storage: Storage) -> Result<Tree, TensorFileError> {
+        let place = storage.place.clone();
+        let (dtype, order) = match self.kind {
+            NumpyType::Number(dtype, order) => (dtype, order),
+            kind => return Err(file.unsupported(place, format!("a numpy array of {kind}"), None)),
+        };
+        let storage = Arc::new(Storage { order, ..storage });
+        let tensor = if self.columns_first {
+            let stride = column_strides(&self.shape);
+            Tensor::new(storage, dtype, 0, self.shape, stride)
+        } else {
+            Tensor::contiguous(storage, dtype, self.shape)
+        };
+        Ok(Tree::Tensor(Arc::new(tensor.map_err(|problem| file.malformed(place, problem))?)))
+    }
+}
+
+/// `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+#[derive(Debug, PartialEq, Eq)]
+struct Header {
+    kind: String,
+    columns_first: bool,
+    shape: Vec<u64>,
+}
+
+impl Header {
+    fn parse(text: &str) -> Option<Self> {
+        let mut rest = text.trim().strip_prefix('{')?.trim_start();
+        let (mut kind, mut columns_first, mut shape) = (None, None, None);
+        while !rest.starts_with('}') {
+            let (key, after) = quoted(rest)?;
+            let value = after.trim_start().strip_prefix(':')?.trim_start();
+            let after = match key {
+                "descr" if value.starts_with('[') => {
+                    // A structured type, which has no place in a tensor.
+                    kind = Some("structured".to_owned());
+                    after_bracket(value)?
+                }
+                "descr" => {
+                    let (name, after) = quoted(value)?;
+                    kind = Some(name.to_owned());
+                    after
+                }
+                "fortran_order" => {
+                    let after = value.strip_prefix("True").or_else(|| value.strip_prefix("False"))?;
+                    columns_first = Some(value.starts_with("True"));
+                    after
+                }
+                "shape" => {
+                    let (inner, after) = value.strip_prefix('(')?.split_once(')')?;
+                    // Python 2 wrote a letter behind long integers.
+                    let sizes = inner.split(',').map(|size| size.trim().trim_end_matches('L'));
+                    shape = Some(
+                        sizes.filter(|size| !size.is_empty()).map(|size| size.parse().ok()).collect::<Option<_>>()?,
+                    );
+                    after
+                }
+                _ => return None,
+            };
+            rest = after.trim_start();
+            rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+        }
+        Some(Self { kind: kind?, columns_first: columns_first?, shape: shape? })
+    }
+}
+
+/// A string in quotes without escapes, and what follows it.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let quote = text.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+    text[1..].split_once(quote)
+}
+
+/// What follows a bracket and all it holds.
+fn after_bracket(text: &str) -> Option<&str> {
+    let mut depth = 0_usize;
+    for (at, character) in text.char_indices() {
+        match character {
+            '[' => depth += 1,
+            ']' => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 {
+            return text.get(at + 1..);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers() {
+        let header = |text| Header::parse(text);
+        let expect = Header { kind: "<f4".to_owned(), columns_first: false, shape: vec![3, 4] };
+        assert_eq!(header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   \n"), Some(expect));
+        let expect = Header { kind: "|b1".to_owned(), columns_first: true, shape: vec![] };
+        assert_eq!(header("{'shape': (), 'fortran_order': True, 'descr': '|b1'}"), Some(expect));
+        let expect = Header { kind: "structured".to_owned(), columns_first: false, shape: vec![5] };
+        assert_eq!(
+            header("{'descr': [('a', '<i4'), ('b', [('c', 'f4')])], 'fortran_order': False, 'shape': (5L,)}"),
+            Some(expect)
+        );
+        for text in ["", "{", "{}", "{'descr': '<f4'}", "{'shape': (-1,), }", "{'descr': [", "{'x': 1}", "{é"] {
+            assert_eq!(header(text), None, "{text}");
+        }
+    }
+}

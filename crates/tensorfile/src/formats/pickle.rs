@@ -1,0 +1,42 @@
+//! Files of `pickle.dump`, plain or gzipped.
+
+use std::collections::HashMap;
+use std::io::{self, BufReader, Read};
+use std::sync::Arc;
+
+use flate2::read::MultiGzDecoder;
+use lowtide_pickle::{Pickle, read, read_seek};
+
+use super::objects::{Builder, Far, allow, limits};
+use super::pt::pickle_error;
+use crate::error::{Place, TensorFileError};
+use crate::file::TensorFile;
+use crate::tree::Tree;
+
+/// What may stand behind the pickle in a gzipped file; it is read, so that the checksum at the end is verified.
+const MOST_BEHIND: u64 = 1 << 20;
+
+/// Reads the pickle that begins at `start`.
+pub(crate) fn read_plain(file: &Arc<TensorFile>, start: u64) -> Result<Tree, TensorFileError> {
+    let range = file.range(start, file.len().saturating_sub(start));
+    let pickle = read_seek(BufReader::with_capacity(64 << 10, range), &allow(), &limits());
+    tree(file, &pickle.map_err(|source| pickle_error(file, start, source))?, Far::File { start })
+}
+
+/// Reads a gzipped pickle.
+pub(crate) fn read_gzip(file: &Arc<TensorFile>) -> Result<Tree, TensorFileError> {
+    let packed = BufReader::with_capacity(64 << 10, file.range(0, file.len()));
+    let mut stream = BufReader::with_capacity(64 << 10, MultiGzDecoder::new(packed));
+    let pickle = read(&mut stream, &allow(), &limits()).map_err(|source| pickle_error(file, 0, source))?;
+    let behind = io::copy(&mut stream.take(MOST_BEHIND), &mut io::sink());
+    behind.map_err(|source| TensorFileError::Io {
+        file: file.path().to_owned(),
+        place: Place::Byte(file.len()),
+        source,
+    })?;
+    tree(file, &pickle, Far::Gzip)
+}
+
+fn tree(file: &Arc<TensorFile>, pickle: &Pickle, far: Far) -> Result<Tree, TensorFileError> {
+    Builder::new(pickle, file, &HashMap::new(), far).build_root()
+}
