@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use lowtide_config::command::quoted;
 use lowtide_core::Bytes;
 use lowtide_explain::{
     Account, Advice, Config, ConfigError, Context, Culprit, Explanation, Investigation, NotMemory, Patch, Place,
     Syntax, Verdict,
 };
-use lowtide_keep::quoted;
 
 use crate::output::{Failure, Side, aligned, print, printable, report};
 
@@ -127,12 +127,8 @@ fn context(args: &ExplainArgs) -> Result<Context, Failure> {
         configs.push(read_config(path)?);
     }
     if let Some(command) = &args.command {
-        match Config::parse_as(Syntax::Command, COMMAND_LINE, command) {
-            Ok(config) => configs.push(config),
-            // A command without options sets nothing, which is no mistake.
-            Err(ConfigError::Empty { .. }) => {}
-            Err(error) => return Err(Failure::bad_input(error.to_string(), None)),
-        }
+        let wrong = |error: ConfigError| Failure::bad_input(error.to_string(), None);
+        configs.push(Config::parse_as(Syntax::Command, COMMAND_LINE, command).map_err(wrong)?);
     }
     Ok(Context { configs })
 }

@@ -1,76 +1,268 @@
-//! Command lines: `--key value`, `--key=value`, Lightning's `--trainer.key=value` and Hydra's `trainer.key=value`.
+//! Command lines: words as a shell cuts and quotes them, and the options among them: `--key value`, `--key=value`,
+//! `-n 4`, Lightning's `--trainer.key=value` and Hydra's `trainer.key=value`.
+//!
+//! A text and the words of a process go through the same reading of options.
 
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
-use crate::{Setting, unquoted};
+use crate::{Scope, Setting};
+
+/// A word of a command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// The word, without quotes.
+    pub text: String,
+    /// Where it stands in the text, in bytes, with its quotes.
+    pub span: Range<usize>,
+    /// Which command of the text it belongs to, from 0.
+    command: usize,
+}
+
+impl AsRef<OsStr> for Word {
+    fn as_ref(&self) -> &OsStr {
+        OsStr::new(&self.text)
+    }
+}
 
 /// Every option with a value, in order; a flag without one has the value `true` and no place.
 pub(crate) fn settings(text: &str) -> Vec<Setting> {
     let words = words(text);
     let mut settings = Vec::new();
-    for (index, span) in words.iter().enumerate() {
-        let word = &text[span.clone()];
-        let Some(option) = word.strip_prefix("--").filter(|option| !option.is_empty()) else {
-            settings.extend(override_of(word, span.start));
-            continue;
-        };
-        let (key, value) = match option.split_once('=') {
-            Some((key, _)) => (key, Some(span.start + 2 + key.len() + 1..span.end)),
-            None => {
-                let next = words.get(index + 1).filter(|next| !is_option(&text[(*next).clone()]));
-                (option, next.cloned())
-            }
-        };
-        let path = key.split('.').map(|part| part.replace('-', "_")).collect();
-        settings.push(match value {
-            Some(span) => Setting::new(path, span.clone(), unquoted(&text[span])),
-            None => Setting::new(path, span.end..span.end, "true"),
-        });
+    for command in words.chunk_by(|one, other| one.command == other.command) {
+        let script = command.iter().position(|word| is_python(word.as_ref())).unwrap_or(0);
+        for flag in flags(command) {
+            let word = &command[flag.word];
+            let Some(path) = path(&word.text[..flag.name]) else { continue };
+            let (span, value) = match flag.slot {
+                Slot::Within(at) => (value_span(text, word), &word.text[at..]),
+                Slot::Next => (command[flag.word + 1].span.clone(), &*command[flag.word + 1].text),
+                Slot::Nowhere => (word.span.end..word.span.end, "true"),
+            };
+            let scope = if flag.word < script { Scope::Launcher } else { Scope::File };
+            settings.push(Setting { scope, ..Setting::new(path, span, value) });
+        }
     }
     settings
 }
 
-/// Hydra's `train.batch_size=64`, a word that belongs to no option; in capitals it is a variable of the shell's.
-fn override_of(word: &str, start: usize) -> Option<Setting> {
-    let (key, value) = word.split_once('=')?;
-    let key = key.trim_start_matches('+');
-    let is_name = key.starts_with(|c: char| c.is_ascii_lowercase())
-        && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'));
-    let at = start + word.len() - value.len();
-    let path = key.split('.').map(|part| part.replace('-', "_")).collect();
-    (is_name && !value.is_empty()).then(|| Setting::new(path, at..at + value.len(), unquoted(value)))
+/// The keys in the name of an option, or of Hydra's override; in capitals that is a variable of the shell's.
+fn path(name: &str) -> Option<Vec<String>> {
+    let key = match name.strip_prefix("--") {
+        Some(key) => key,
+        None => Some(name.trim_start_matches('+')).filter(|key| key.starts_with(|c: char| c.is_ascii_lowercase()))?,
+    };
+    let is_name = key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'));
+    (is_name && !key.is_empty()).then(|| key.split('.').map(|part| part.replace('-', "_")).collect())
 }
 
-fn is_option(word: &str) -> bool {
-    word.strip_prefix('-').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+/// Where the value stands in a word that has its name too, with the quotes around the value alone.
+fn value_span(text: &str, word: &Word) -> Range<usize> {
+    let raw = &text[word.span.clone()];
+    let start = word.span.start + raw.find('=').map_or(0, |at| at + 1);
+    let is_quoted_whole = raw.starts_with(['"', '\'']);
+    start..word.span.end - usize::from(is_quoted_whole)
 }
 
-/// The words of a command, as a shell splits them; comments and continued lines are read over.
-fn words(text: &str) -> Vec<Range<usize>> {
-    let mut words = Vec::new();
-    let mut start = None;
-    let mut quote = None;
-    let mut in_comment = false;
-    for (at, character) in text.char_indices() {
-        if in_comment {
-            in_comment = character != '\n';
-            continue;
+/// An option, or a word such as `key=value`.
+struct Flag {
+    /// The word that names it.
+    word: usize,
+    /// How long its name is.
+    name: usize,
+    slot: Slot,
+}
+
+/// Where the value of an option stands.
+enum Slot {
+    /// In the word of its name, so many bytes behind its beginning.
+    Within(usize),
+    /// The next word.
+    Next,
+    Nowhere,
+}
+
+fn flags<W: AsRef<OsStr>>(words: &[W]) -> impl Iterator<Item = Flag> + '_ {
+    words.iter().enumerate().filter_map(|(word, text)| {
+        let bytes = text.as_ref().as_bytes();
+        if let Some(name) = bytes.iter().position(|byte| *byte == b'=') {
+            return Some(Flag { word, name, slot: Slot::Within(name + 1) });
         }
-        match (quote, character) {
-            (Some(open), close) if open == close => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => {
-                quote = Some(character);
-                start = start.or(Some(at));
+        // `-n4`
+        if let [b'-', letter, digits @ ..] = bytes
+            && letter.is_ascii_alphabetic()
+            && !digits.is_empty()
+            && digits.iter().all(u8::is_ascii_digit)
+        {
+            return Some(Flag { word, name: 2, slot: Slot::Within(2) });
+        }
+        let has_value = words.get(word + 1).is_some_and(|next| !is_option(next.as_ref()));
+        let slot = if has_value { Slot::Next } else { Slot::Nowhere };
+        is_option(text.as_ref()).then_some(Flag { word, name: bytes.len(), slot })
+    })
+}
+
+/// Whether a word is an option, and no value of the one before it; `-1` and `-.5` are values.
+fn is_option(word: &OsStr) -> bool {
+    matches!(word.as_bytes(), [b'-', first, ..] if !first.is_ascii_digit() && *first != b'.')
+}
+
+/// The value that a command line has for an option, `--key`, `-k` or `key`; of several the last, as most programs take
+/// it.
+#[must_use]
+pub fn value<'a>(command: &'a [OsString], key: &str) -> Option<&'a OsStr> {
+    values(command, key).last().copied()
+}
+
+/// Every value that a command line has for an option, in order.
+#[must_use]
+pub fn values<'a>(command: &'a [OsString], key: &str) -> Vec<&'a OsStr> {
+    let of = flags(command).filter(|flag| is_same(&command[flag.word].as_bytes()[..flag.name], key));
+    let value = |flag: Flag| match flag.slot {
+        Slot::Within(at) => Some(OsStr::from_bytes(&command[flag.word].as_bytes()[at..])),
+        Slot::Next => Some(command[flag.word + 1].as_os_str()),
+        Slot::Nowhere => None,
+    };
+    of.filter_map(value).collect()
+}
+
+/// Puts another value in the place of an option's, wherever the command line has it; whether it has it at all.
+pub fn replace(command: &mut Vec<OsString>, key: &str, value: &OsStr) -> bool {
+    let of = flags(command).filter(|flag| is_same(&command[flag.word].as_bytes()[..flag.name], key));
+    let found: Vec<Flag> = of.collect();
+    // From the end, so that the words before it stay where they are.
+    for flag in found.iter().rev() {
+        match flag.slot {
+            Slot::Within(at) => {
+                let mut word = command[flag.word].as_bytes()[..at].to_vec();
+                word.extend_from_slice(value.as_bytes());
+                command[flag.word] = OsString::from_vec(word);
             }
-            (None, '#') if start.is_none() => in_comment = true,
-            (None, character) if character.is_whitespace() => words.extend(start.take().map(|start| start..at)),
-            (None, '\\') if start.is_none() && text[at + 1..].starts_with(['\n', '\r']) => {}
-            (None, _) => start = start.or(Some(at)),
+            Slot::Next => command[flag.word + 1] = value.to_owned(),
+            Slot::Nowhere => command.insert(flag.word + 1, value.to_owned()),
         }
     }
-    words.extend(start.map(|start| start..text.len()));
-    words
+    !found.is_empty()
+}
+
+/// Whether two names are the same option: many programs take `-` for `_` within a name, and Hydra's `+name` adds what
+/// `name` is.
+fn is_same(name: &[u8], key: &str) -> bool {
+    let without_plus = |name: &'_ [u8]| name.iter().take_while(|byte| **byte == b'+').count();
+    let (name, key) = (&name[without_plus(name)..], &key.as_bytes()[without_plus(key.as_bytes())..]);
+    let alike = |(one, other): (&u8, &u8)| one == other || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'));
+    let dashes = |bytes: &[u8]| bytes.iter().take_while(|byte| **byte == b'-').count();
+    name.len() == key.len() && dashes(name) == dashes(key) && name.iter().zip(key).all(alike)
+}
+
+/// A command line as what launches a script, the script included, and the script's own words; all are its own where no
+/// script is named.
+#[must_use]
+pub fn at_script<W: AsRef<OsStr>>(command: &[W]) -> (&[W], &[W]) {
+    command.split_at(command.iter().position(|word| is_python(word.as_ref())).map_or(0, |at| at + 1))
+}
+
+/// Whether a word names a Python file.
+#[must_use]
+pub fn is_python(word: &OsStr) -> bool {
+    let path = Path::new(word);
+    path.extension().is_some_and(|extension| extension == "py") && !word.as_bytes().starts_with(b"-")
+}
+
+/// The words of a text, as a shell cuts them; comments and continued lines are read over. A quote that is not closed
+/// goes to the end.
+#[must_use]
+pub fn words(text: &str) -> Vec<Word> {
+    cut(text).0
+}
+
+/// The words of one line as a shell cuts them; nothing is expanded.
+///
+/// # Errors
+///
+/// The quote that is not closed.
+pub fn split(text: &str) -> Result<Vec<String>, char> {
+    let (words, open) = cut(text);
+    open.map_or(Ok(words.into_iter().map(|word| word.text).collect()), Err)
+}
+
+/// The words of a text, and the quote that is open at its end.
+fn cut(text: &str) -> (Vec<Word>, Option<char>) {
+    let mut words: Vec<Word> = Vec::new();
+    let (mut word, mut command): (Option<Word>, usize) = (None, 0);
+    let mut characters = text.char_indices().peekable();
+    while let Some((at, character)) = characters.next() {
+        let current =
+            |word: &mut Option<Word>| word.take().unwrap_or(Word { text: String::new(), span: at..at, command });
+        match character {
+            '\\' if text[at + 1..].starts_with(['\n', '\r']) => {
+                characters.next_if(|(_, next)| *next == '\r');
+                characters.next_if(|(_, next)| *next == '\n');
+            }
+            '\\' => {
+                let mut here = current(&mut word);
+                here.text.extend(characters.next().map(|(_, escaped)| escaped));
+                word = Some(here);
+            }
+            '\'' | '"' => {
+                let mut here = current(&mut word);
+                loop {
+                    match characters.next() {
+                        None => {
+                            here.span.end = text.len();
+                            words.push(here);
+                            return (words, Some(character));
+                        }
+                        Some((_, end)) if end == character => break,
+                        Some((_, '\\')) if character == '"' => {
+                            here.text.extend(characters.next().map(|(_, escaped)| escaped));
+                        }
+                        Some((_, inside)) => here.text.push(inside),
+                    }
+                }
+                word = Some(here);
+            }
+            '#' if word.is_none() => while characters.next_if(|(_, next)| *next != '\n').is_some() {},
+            blank if blank.is_whitespace() => {
+                if let Some(word) = word.take().map(|word| Word { span: word.span.start..at, ..word }) {
+                    let is_between = is_operator(&word);
+                    command += usize::from(is_between);
+                    words.push(Word { command, ..word });
+                    command += usize::from(is_between);
+                }
+                command += usize::from(blank == '\n');
+            }
+            other => {
+                let mut here = current(&mut word);
+                here.text.push(other);
+                word = Some(here);
+            }
+        }
+    }
+    words.extend(word.map(|word| Word { span: word.span.start..text.len(), ..word }));
+    (words, None)
+}
+
+/// `&&`, `|` and their like, between two commands.
+fn is_operator(word: &Word) -> bool {
+    !word.text.is_empty() && word.text.len() == word.span.len() && word.text.bytes().all(|byte| b"&|;".contains(&byte))
+}
+
+/// Words as one line that a shell would cut into the same.
+#[must_use]
+pub fn quoted(words: &[impl AsRef<OsStr>]) -> String {
+    words.iter().map(|word| quoted_word(&word.as_ref().to_string_lossy())).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted_word(word: &str) -> String {
+    let plain = |character: char| character.is_alphanumeric() || "-_=./,:+@%".contains(character);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 #[cfg(test)]
@@ -78,25 +270,88 @@ mod tests {
     use super::*;
     use crate::config::shown;
 
-    #[test]
-    fn options_with_their_places() {
-        let text = "torchrun train.py --batch_size=64 \\\n  --lr 1e-4 --bf16 --seed -1 \\\n \
-            --trainer.accumulate-grad-batches=2 # --no\n";
+    #[track_caller]
+    fn check(text: &str, expected: &[(&str, &str, &str)]) {
         let found = shown(&settings(text), text);
         let found: Vec<_> = found.iter().map(|(key, value, at)| (&**key, &**value, &**at)).collect();
-        assert_eq!(
-            found,
-            [
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn options_with_their_places() {
+        check(
+            "torchrun train.py --batch_size=64 \\\n  --lr 1e-4 --bf16 --seed -1 \\\n \
+            --trainer.accumulate-grad-batches=2 # --no\n",
+            &[
                 ("batch_size", "64", "64"),
                 ("lr", "1e-4", "1e-4"),
                 ("bf16", "true", ""),
                 ("seed", "-1", "-1"),
-                ("trainer.accumulate_grad_batches", "2", "2")
-            ]
+                ("trainer.accumulate_grad_batches", "2", "2"),
+            ],
         );
-        let text = "python train.py train.batch_size=64 +x=y";
-        let found = shown(&settings(text), text);
-        let found: Vec<_> = found.iter().map(|(key, value, at)| (&**key, &**value, &**at)).collect();
-        assert_eq!(found, [("train.batch_size", "64", "64"), ("x", "y", "y")]);
+        check("python train.py train.batch_size=64 +x=y", &[("train.batch_size", "64", "64"), ("x", "y", "y")]);
+        check("t --a='b c' \"--n=4\" --m \"5\" A=1\n", &[("a", "b c", "'b c'"), ("n", "4", "4"), ("m", "5", "\"5\"")]);
+        // What the next command begins with is no value of an option before it.
+        check("t --a\nb --c && d --e 1\n", &[("a", "true", ""), ("c", "true", ""), ("e", "1", "1")]);
+    }
+
+    #[test]
+    fn what_stands_before_the_script_is_its_launchers() {
+        let scopes = |text: &str| settings(text).iter().map(|setting| setting.scope).collect::<Vec<_>>();
+        assert_eq!(scopes("accelerate launch --n 4 x.py --n 2\n"), [Scope::Launcher, Scope::File]);
+        assert_eq!(scopes("n=4 t --n 2\ny --n 3 x.py\n"), [Scope::File, Scope::File, Scope::Launcher]);
+    }
+
+    fn command(text: &str) -> Vec<OsString> {
+        split(text).unwrap().into_iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_value_that_counts_is_the_last() {
+        let words = command("t --bs=1 --b-s 2 bs=3 -n4");
+        assert_eq!(value(&words, "--b_s"), Some(OsStr::new("2")));
+        assert_eq!(value(&words, "bs"), Some(OsStr::new("3")));
+        assert_eq!(value(&words, "-n"), Some(OsStr::new("4")));
+        assert_eq!(value(&words, "--none"), None);
+        assert_eq!(value(&command("t --bs=1 --bs=8"), "--bs"), Some(OsStr::new("8")));
+    }
+
+    #[test]
+    fn a_value_is_replaced_in_its_own_way_of_writing() {
+        for (before, key, expected) in [
+            ("t --bs=64 -q", "--bs", "t --bs=4 -q"),
+            ("t --b-s 64 --b_s", "--b_s", "t --b-s 4 --b_s 4"),
+            ("t -b64 b=1 +b=2", "b", "t -b64 b=4 +b=4"),
+            ("t -b64", "-b", "t -b4"),
+        ] {
+            let mut words = command(before);
+            assert!(replace(&mut words, key, OsStr::new("4")));
+            assert_eq!(quoted(&words), expected);
+            assert!(!replace(&mut words, "--none", OsStr::new("4")));
+        }
+    }
+
+    #[test]
+    fn as_a_shell_cuts() {
+        let cases: [(&str, &[&str]); 7] = [
+            ("", &[]),
+            ("  a  b\t c ", &["a", "b", "c"]),
+            (r#"--x='a b' --y="c \"d\"" e\ f"#, &["--x=a b", r#"--y=c "d""#, "e f"]),
+            ("''", &[""]),
+            (r"'a\b'", &[r"a\b"]),
+            ("a\\\nb \\\r\n c", &["ab", "c"]),
+            ("ünï", &["ünï"]),
+        ];
+        for (text, words) in cases {
+            assert_eq!(split(text).unwrap(), words, "{text}");
+        }
+        assert_eq!(split("a 'b"), Err('\''));
+    }
+
+    #[test]
+    fn quoted_words_are_cut_into_the_same() {
+        let words = ["python", "it's", "", "a b", "$HOME", "--x=1", "#", "&&"];
+        assert_eq!(split(&quoted(&words)).unwrap(), words);
     }
 }

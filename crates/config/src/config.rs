@@ -9,14 +9,13 @@ use std::ops::Range;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::unclear::{Unclear, in_python};
-use crate::{command, json, python, yaml};
+use crate::{Gap, GapKind, command, json, python, yaml};
 
 /// How a configuration is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Syntax {
-    /// Assignments at the left edge, as nanoGPT's configurations are.
+    /// Python: assignments as in nanoGPT's configurations, arguments, defaults of options.
     Python,
     /// YAML.
     Yaml,
@@ -38,7 +37,7 @@ pub struct Config {
     /// Its settings, in the order of the text.
     pub settings: Vec<Setting>,
     /// What it sets in another way than by a plain value, in the order of the text.
-    pub unclear: Vec<Unclear>,
+    pub gaps: Vec<Gap>,
 }
 
 /// One setting.
@@ -50,13 +49,35 @@ pub struct Setting {
     pub span: Range<usize>,
     /// The value, without quotes.
     pub value: String,
-    /// Whether it is an argument of a call in Python, which other calls may have too.
-    pub is_argument: bool,
+    /// What it belongs to.
+    pub scope: Scope,
+}
+
+/// What a setting belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// The file, or the script that a command line runs: it holds whenever that is read.
+    File,
+    /// A class, as a field with its default.
+    Class,
+    /// A call, as an argument; or a function, as the default of one.
+    Call,
+    /// An option of the command line, as its default.
+    Option,
+    /// A dictionary.
+    Entry,
+    /// Something else that has it as an attribute or an item: `args.steps = 4`; or a variable that a function sets for
+    /// the whole file.
+    Member,
+    /// A function: a variable of its own, which is another one than the file's.
+    Local,
+    /// What launches the script of a command line.
+    Launcher,
 }
 
 impl Setting {
     pub(crate) fn new(path: Vec<String>, span: Range<usize>, value: impl Into<String>) -> Self {
-        Self { path, span, value: value.into(), is_argument: false }
+        Self { path, span, value: value.into(), scope: Scope::File }
     }
 
     /// What it is called: its last key, or the one before where that only says that a value follows.
@@ -108,14 +129,18 @@ impl Config {
     ///
     /// Where the text is not written that way, or has no settings at all.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        Self::parse_as(syntax(name, text), name, text)
+        let config = Self::parse_as(syntax(name, text), name, text)?;
+        match config.settings.is_empty() {
+            true => Err(ConfigError::Empty { name: name.to_owned() }),
+            false => Ok(config),
+        }
     }
 
-    /// Reads a configuration that is written in a known way.
+    /// Reads a configuration that is written in a known way; it may have no settings at all.
     ///
     /// # Errors
     ///
-    /// Where the text is not written that way, or has no settings at all.
+    /// Where the text is not written that way.
     pub fn parse_as(syntax: Syntax, name: &str, text: &str) -> Result<Self, ConfigError> {
         if text.len() > LARGEST {
             return Err(ConfigError::TooLarge { name: name.to_owned(), length: text.len() });
@@ -126,12 +151,8 @@ impl Config {
         // Editors on Windows write a mark first, which is no part of the first name.
         let body = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mark = text.len() - body.len();
-        let (mut settings, unclear) = match syntax {
-            Syntax::Python => {
-                let settings = python::settings(body);
-                let unclear = in_python(body, &settings);
-                (settings, unclear)
-            }
+        let (mut settings, mut gaps) = match syntax {
+            Syntax::Python => python::settings(body).map_err(wrong("a Python configuration"))?,
             Syntax::Yaml => yaml::settings(body).map_err(wrong("YAML"))?,
             Syntax::Json => (json::settings(body).map_err(wrong("JSON"))?, Vec::new()),
             Syntax::Command => (command::settings(body), Vec::new()),
@@ -139,17 +160,24 @@ impl Config {
         for setting in &mut settings {
             setting.span = setting.span.start + mark..setting.span.end + mark;
         }
-        if settings.is_empty() {
-            return Err(ConfigError::Empty { name: name.to_owned() });
-        }
-        Ok(Self { name: name.to_owned(), text: text.to_owned(), syntax, settings, unclear })
+        gaps.iter_mut().for_each(|gap| gap.at += mark);
+        Ok(Self { name: name.to_owned(), text: text.to_owned(), syntax, settings, gaps })
     }
 
-    /// The setting at a path, its keys joined by dots. Of several the last one counts; arguments of calls do not.
+    /// A configuration that is not read: it may set any name, or any in a group.
+    #[must_use]
+    pub fn unread(name: &str, group: Option<&str>, reason: &str) -> Self {
+        let path = group.map(|group| vec![group.to_owned()]).unwrap_or_default();
+        let gaps = vec![Gap::new(path, (0, 1), reason, GapKind::Unread, Scope::File)];
+        Self { name: name.to_owned(), text: String::new(), syntax: Syntax::Yaml, settings: Vec::new(), gaps }
+    }
+
+    /// The setting of the file itself at a path, its keys joined by dots; of several the last one.
     #[must_use]
     pub fn at(&self, path: &str) -> Option<&Setting> {
-        let is_here =
-            |setting: &&Setting| !setting.is_argument && setting.path.iter().map(|key| &**key).eq(path.split('.'));
+        let is_here = |setting: &&Setting| {
+            setting.scope == Scope::File && setting.path.iter().map(|key| &**key).eq(path.split('.'))
+        };
         self.settings.iter().rev().find(is_here)
     }
 
@@ -164,6 +192,27 @@ impl Config {
             text.replace_range(setting.span.clone(), value);
         }
         text
+    }
+
+    /// The line of a place in the text, from 1.
+    #[must_use]
+    pub fn line_of(&self, at: usize) -> usize {
+        self.text[..at].matches('\n').count() + 1
+    }
+
+    /// Whether a later setting of the same name takes the place of an earlier one: scripts assign again, and of the
+    /// options of one command the last one counts.
+    #[must_use]
+    pub fn replaces(&self, later: &Setting, earlier: &Setting) -> bool {
+        match self.syntax {
+            Syntax::Python => earlier.scope == Scope::File && later.scope == Scope::File,
+            Syntax::Command => {
+                let between = self.text.get(earlier.span.end..later.span.start).unwrap_or("\n");
+                let mut lines = between.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+                lines.all(|line| line.trim_end().ends_with('\\'))
+            }
+            Syntax::Yaml | Syntax::Json => false,
+        }
     }
 }
 

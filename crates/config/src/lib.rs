@@ -5,18 +5,18 @@
 //! there and leaves every comment and blank as it was.
 //!
 //! **What it leaves out.** What a setting means, files, and anything that a configuration computes: a value that is not
-//! written down plainly is no setting, only listed as [`Unclear`]. Lowtide's own settings are the crate `settings`.
+//! written down plainly is no setting, only listed as a [`Gap`]. Lowtide's own settings are the crate `settings`.
 //!
 //! **Where to start reading.** `config.rs`; then one file for each way of writing.
 
-mod command;
+pub mod command;
 mod config;
+mod gap;
 mod json;
 mod number;
 mod python;
-mod unclear;
 mod yaml;
 
-pub use config::{Config, ConfigError, Setting, Syntax, unquoted};
+pub use config::{Config, ConfigError, Scope, Setting, Syntax, unquoted};
+pub use gap::{Gap, GapKind};
 pub use number::whole_number;
-pub use unclear::{Unclear, UnclearKind};

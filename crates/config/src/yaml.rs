@@ -2,7 +2,7 @@
 
 use saphyr_parser::{Event, Parser, Span};
 
-use crate::{Setting, Unclear, UnclearKind};
+use crate::{Gap, GapKind, Scope, Setting};
 
 const DEEPEST: usize = 64;
 const MOST: usize = 100_000;
@@ -14,9 +14,9 @@ enum Level {
 
 /// Every plain value with the keys that lead to it, and what has another one; the line and the problem where the text
 /// is no YAML.
-pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Unclear>), (usize, String)> {
+pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Gap>), (usize, String)> {
     let starts = line_starts(text);
-    let (mut settings, mut unclear) = (Vec::new(), Vec::new());
+    let (mut settings, mut gaps) = (Vec::new(), Vec::new());
     let mut levels: Vec<Level> = Vec::new();
     let mut parser = Parser::new_from_str(text);
     let mut events = 0;
@@ -35,7 +35,7 @@ pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Unclear>), (usiz
                 let path = path(&levels);
                 match bytes(text, &starts, span) {
                     Some(span) => settings.push(Setting::new(path, span, value)),
-                    None => unclear.push(Unclear::new(path, span.start.line(), &value, UnclearKind::Computed)),
+                    None => gaps.push(gap(path, &starts, span, &value, GapKind::Computed)),
                 }
                 passed(&mut levels);
             }
@@ -47,13 +47,19 @@ pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Unclear>), (usiz
             }
             Event::Alias(_) => {
                 let written = bytes(text, &starts, span).map_or("", |span| &text[span]);
-                unclear.push(Unclear::new(path(&levels), span.start.line(), written, UnclearKind::Alias));
+                gaps.push(gap(path(&levels), &starts, span, written, GapKind::Alias));
                 passed(&mut levels);
             }
             _ => {}
         }
     }
-    Ok((settings, unclear))
+    Ok((settings, gaps))
+}
+
+fn gap(path: Vec<String>, starts: &[usize], span: Span, text: &str, kind: GapKind) -> Gap {
+    let line = span.start.line();
+    let at = starts.get(line.saturating_sub(1)).copied().unwrap_or_default();
+    Gap::new(path, (at, line), text, kind, Scope::Entry)
 }
 
 /// A value of the innermost level is through: the next one has a key of its own.
@@ -114,8 +120,8 @@ mod tests {
     fn nested_keys_with_their_places() {
         let text = "batch: &b !!int 32 # x\nagain: *b\n";
         assert_eq!(shown(&settings(text).unwrap().0, text), [("batch".to_owned(), "32".to_owned(), "32".to_owned())]);
-        let unclear = settings(text).unwrap().1;
-        assert_eq!((&*unclear[0].path, &*unclear[0].text), (&["again".to_owned()][..], "*b"));
+        let gaps = settings(text).unwrap().1;
+        assert_eq!((&*gaps[0].path, &*gaps[0].text), (&["again".to_owned()][..], "*b"));
         let text = "# ü\nDATA:\n  CROP_SIZE: 256  # 剪\n  VAL_CROP_SIZE: null\n  LIST: [1, {a: 'x'}]\nTRAIN: {batch: \
             4}\nempty:\n";
         let found = shown(&settings(text).unwrap().0, text);

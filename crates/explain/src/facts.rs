@@ -1,11 +1,11 @@
 //! Configurations and log together, and what follows from them.
 
-pub(crate) use crate::keys::Key;
-use crate::keys::key_of_path;
-use crate::log::Printout;
-use crate::settled::Settled;
 use lowtide_config::whole_number;
 use lowtide_config::{Config, Setting, Syntax};
+pub(crate) use lowtide_trainers::Key;
+use lowtide_trainers::{Answer, Preset, Question, answer, candidates, is_deepspeed, whole_batch};
+
+use crate::log::Printout;
 
 /// A type of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,37 +41,11 @@ pub(crate) struct Facts<'a> {
     pub(crate) stack_is_nanogpt: bool,
 }
 
-/// What DeepSpeed fills in by itself.
-pub(crate) const AUTO: &str = "auto";
-
-/// The settings of a configuration that are about something, each with how far down the list of names it stands.
-pub(crate) fn candidates(config: &Config, key: Key) -> impl Iterator<Item = (usize, &Setting)> {
-    let is_deepspeed = is_deepspeed(config);
-    config.settings.iter().filter(|setting| setting.value != AUTO).filter_map(move |setting| {
-        let (known, rank) = key_of_path(&setting.path)?;
-        let is_whole = is_deepspeed && setting.path == ["train_batch_size"];
-        (known == key && !is_whole).then_some((rank, setting))
-    })
-}
-
-/// Whether a configuration is DeepSpeed's, whose `train_batch_size` is the batch of all devices and steps together.
-fn is_deepspeed(config: &Config) -> bool {
-    config.syntax == Syntax::Json
-        && config.settings.iter().any(|setting| {
-            let first = setting.path.first().map(|name| &**name);
-            matches!(
-                first,
-                Some(
-                    "zero_optimization" | "train_micro_batch_size_per_gpu" | "steps_per_print" | "wall_clock_breakdown"
-                )
-            )
-        })
-}
-
-/// DeepSpeed's `train_batch_size`.
-pub(crate) fn whole_setting(config: &Config) -> Option<&Setting> {
-    let is_whole = |setting: &&Setting| setting.path == ["train_batch_size"] && setting.value != AUTO;
-    config.settings.iter().find(is_whole).filter(|_| is_deepspeed(config))
+/// A fixed number of samples for each update, which a smaller micro-batch leaves as it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FixedUpdate<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) samples: Option<u64>,
 }
 
 /// Layers, heads and width of the checkpoints nanoGPT begins from.
@@ -86,29 +60,93 @@ fn checkpoint_shape(name: &str) -> Option<[u64; 3]> {
 }
 
 impl<'a> Facts<'a> {
+    /// What the configurations say of a number: by the name that a trainer has for it, where its flags show.
+    pub(crate) fn answer(&self, key: Key) -> Answer<'a> {
+        let Some(preset) = self.preset(key) else { return answer(self.configs, Question::Key(key)) };
+        let own = preset.answer(self.configs, key);
+        // Lightning's data may have any name, and DeepSpeed has names of its own for what Hugging Face hands on.
+        let has_others = preset == Preset::Lightning || self.configs.iter().any(is_deepspeed);
+        if own == Answer::Absent && has_others { answer(self.configs, Question::Key(key)) } else { own }
+    }
+
+    /// The trainer that has a name of its own for a number.
+    fn preset(&self, key: Key) -> Option<Preset> {
+        matches!(key, Key::Batch | Key::Accumulation).then(|| Preset::find(self.configs)).flatten()
+    }
+
     /// The setting that says it, and which configuration it is in.
     pub(crate) fn find(&self, key: Key) -> Option<(&'a Config, &'a Setting)> {
+        if self.preset(key).is_some()
+            && let Answer::Number { config, setting, .. } = self.answer(key)
+        {
+            return Some((config, setting));
+        }
         self.configs.iter().rev().find_map(|config| {
-            let (_, best) = candidates(config, key).min_by_key(|(rank, _)| *rank)?;
+            let (_, best) = candidates(config, Question::Key(key)).min_by_key(|(rank, _)| *rank)?;
             // Of settings with the same name the last one counts: scripts assign again, command lines repeat.
-            let last = config.settings.iter().rev().find(|setting| setting.path == best.path)?;
-            Some((config, last))
+            let same = candidates(config, Question::Key(key)).map(|(_, setting)| setting);
+            Some((config, same.filter(|it| it.path == best.path && it.scope == best.scope).last()?))
         })
     }
 
     /// Another setting with as good a claim to be this one: a list of stages, several models.
     pub(crate) fn rival(&self, key: Key) -> Option<&'a Setting> {
+        if self.preset(key).is_some_and(|preset| preset.answer(self.configs, key) != Answer::Absent) {
+            return None;
+        }
         let (config, found) = self.find(key)?;
-        let rank = candidates(config, key).find(|(_, setting)| setting.path == found.path)?.0;
-        candidates(config, key)
+        let question = Question::Key(key);
+        let rank = candidates(config, question).find(|(_, setting)| setting.path == found.path)?.0;
+        candidates(config, question)
             .find(|(other, setting)| *other == rank && setting.path != found.path)
             .map(|(_, setting)| setting)
     }
 
     /// DeepSpeed's `train_batch_size`, which is what one update takes, where the micro-batch is set nowhere.
     pub(crate) fn whole_batch(&self) -> Option<(&'a Config, &'a Setting)> {
-        let (config, setting) = self.configs.iter().rev().find_map(|config| Some((config, whole_setting(config)?)))?;
+        let (config, setting) = self.configs.iter().rev().find_map(|config| Some((config, whole_batch(config)?)))?;
         self.find(Key::Batch).is_none().then_some((config, setting))
+    }
+
+    /// The batch of a whole update, where it is set beside the micro-batch and accumulation follows from both:
+    /// Megatron's, litgpt's and DeepSpeed's way.
+    pub(crate) fn fixed_update(&self) -> Option<FixedUpdate<'a>> {
+        let Answer::Number { config, setting, .. } = self.answer(Key::Batch) else { return None };
+        let is_micro = matches!(
+            setting.name()?.to_ascii_lowercase().replace('-', "_").as_str(),
+            "micro_batch_size" | "train_micro_batch_size_per_gpu" | "device_batch_size" | "per_device_train_batch_size"
+        );
+        if !is_micro || self.answer(Key::Accumulation) != Answer::Absent {
+            return None;
+        }
+        let whole = self.find(Key::UpdateBatch).map(|(_, setting)| setting).or_else(|| whole_batch(config))?;
+        Some(FixedUpdate { name: whole.name()?, samples: whole_number(&whole.value).filter(|samples| *samples > 0) })
+    }
+
+    /// Batches gathered for one update: as set, as the log tells, or 1; the reason where that is not known.
+    pub(crate) fn accumulation(&self) -> Result<u64, String> {
+        let one = self.batch().zip(self.sequence()).and_then(|(batch, sequence)| batch.checked_mul(sequence));
+        let told = self.log.tokens_per_iteration.zip(one.filter(|one| *one > 0));
+        let set = match self.answer(Key::Accumulation) {
+            Answer::Number { number, .. } => Some(number),
+            Answer::Unknown(why) => return Err(why),
+            Answer::Absent => self.log.number(Key::Accumulation),
+        };
+        let steps = match (set, told) {
+            (Some(set), _) => set.max(1),
+            (None, Some((tokens, one))) => (tokens / one).max(1),
+            (None, None) => 1,
+        };
+        let Some((tokens, one)) = told else { return Ok(steps) };
+        let product = one.saturating_mul(steps);
+        // Every process of a group adds its own tokens, where the script does not divide the steps among them.
+        let is_told = tokens == product || self.log.is_group && tokens.is_multiple_of(product);
+        match is_told {
+            true => Ok(steps),
+            false => Err(format!(
+                "the log tells of {tokens} tokens per iteration, and {steps} batches of {one} tokens are {product}"
+            )),
+        }
     }
 
     pub(crate) fn text(&self, key: Key) -> Option<&'a str> {
@@ -144,13 +182,14 @@ impl<'a> Facts<'a> {
                 && has("batch_size")
                 && ["block_size", "n_embd", "eval_iters", "lr_decay_iters", "init_from"].iter().any(|name| has(name))
         });
-        by_config || self.stack_is_nanogpt || self.log.tokens_per_iteration.is_some()
+        let by_script = || Preset::find(self.configs) == Some(Preset::NanoGpt);
+        by_config || self.stack_is_nanogpt || self.log.tokens_per_iteration.is_some() || by_script()
     }
 
     /// Whether Hugging Face's Trainer reads these settings.
     pub(crate) fn is_hugging_face(&self) -> bool {
-        self.find(Key::Batch)
-            .is_some_and(|(_, setting)| setting.path.last().is_some_and(|name| name.starts_with("per_device_")))
+        let name = self.find(Key::Batch).and_then(|(_, setting)| setting.path.last());
+        name.is_some_and(|name| name.starts_with("per_device_"))
     }
 
     pub(crate) fn sequence(&self) -> Option<u64> {
@@ -162,13 +201,13 @@ impl<'a> Facts<'a> {
     pub(crate) fn batch(&self) -> Option<u64> {
         let whole = || {
             let whole = self.whole_batch().and_then(|(_, setting)| whole_number(&setting.value))?;
-            let steps = match self.settled(Key::Accumulation) {
-                Settled::Unclear(_) => return None,
-                settled => settled.number().or_else(|| self.log.number(Key::Accumulation)).unwrap_or(1).max(1),
+            let steps = match self.answer(Key::Accumulation) {
+                Answer::Unknown(_) => return None,
+                answer => answer.number().or_else(|| self.log.number(Key::Accumulation)).unwrap_or(1).max(1),
             };
             whole.is_multiple_of(steps).then(|| whole / steps)
         };
-        let set = self.settled(Key::Batch).number();
+        let set = self.answer(Key::Batch).number();
         set.or_else(whole).or_else(|| self.log.number(Key::Batch)).filter(|batch| (1..=1 << 24).contains(batch))
     }
 

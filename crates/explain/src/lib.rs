@@ -9,8 +9,8 @@
 //! the log, shows the verdict and writes the patch.
 //!
 //! **Where to start reading.** `investigation.rs` walks the log; `log/event.rs` joins what the log says several times
-//! into one event; `explain.rs` makes a verdict of it; `cause/` holds the arithmetic; `facts.rs` says what the settings
-//! that crate `config` reads mean, and `culprit/`, `advice/` and `patch.rs` work with both.
+//! into one event; `explain.rs` makes a verdict of it; `cause/` holds the arithmetic; `facts.rs` joins it with what
+//! crate `trainers` says of the settings, and `culprit/`, `advice/` and `patch.rs` work with both.
 //!
 //! ```
 //! use lowtide_explain::{Cause, Context, explain};
@@ -29,11 +29,9 @@ mod explain;
 mod explanation;
 mod facts;
 mod investigation;
-mod keys;
 mod log;
 mod model;
 mod patch;
-mod settled;
 mod verdict;
 
 pub use explanation::{Context, Explanation, NotMemory};

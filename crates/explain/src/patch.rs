@@ -7,8 +7,8 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::facts::{Facts, Key};
-use crate::settled::Settled;
 use lowtide_config::{Config, Setting, Syntax};
+use lowtide_trainers::Answer;
 
 /// Lines shown around a change.
 const AROUND: usize = 3;
@@ -180,10 +180,10 @@ const TWO_PLACES: &str = "batch size and accumulation are set in two different p
 /// A batch of another size with as much accumulation as keeps the product; the reason where that cannot be written.
 pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> Result<Patch, String> {
     let refused = || "the settings stand where they cannot be written".to_owned();
-    let steps = match facts.settled(Key::Accumulation) {
-        Settled::Plain { config, setting, .. } => Some((config, setting)),
-        Settled::Unclear(why) => return Err(why),
-        Settled::Absent => None,
+    let steps = match facts.answer(Key::Accumulation) {
+        Answer::Number { config, setting, .. } => Some((config, setting)),
+        Answer::Unknown(why) => return Err(why),
+        Answer::Absent => None,
     };
     if let Some((config, whole)) = facts.whole_batch() {
         let edit = match steps {
@@ -193,10 +193,10 @@ pub(crate) fn micro_batch(facts: &Facts<'_>, micro: u64, accumulation: u64) -> R
         };
         return Patch::new(config, vec![edit]).ok_or_else(refused);
     }
-    let (config, batch) = match facts.settled(Key::Batch) {
-        Settled::Plain { config, setting, .. } => (config, setting),
-        Settled::Unclear(why) => return Err(why),
-        Settled::Absent => return Err("no configuration given sets the batch size".to_owned()),
+    let (config, batch) = match facts.answer(Key::Batch) {
+        Answer::Number { config, setting, .. } => (config, setting),
+        Answer::Unknown(why) => return Err(why),
+        Answer::Absent => return Err("no configuration given sets the batch size".to_owned()),
     };
     for (key, name) in [(Key::Batch, "the batch size"), (Key::Accumulation, "accumulation")] {
         if facts.rival(key).is_some() {

@@ -3,7 +3,7 @@
 //! **What it does.** [`keep`] runs a command as if it were started alone: its output passes through with a copy in a
 //! log, signals reach it, and no process of it is left. When it ends because memory ran out, it is started again one
 //! rung lower: a smaller micro-batch, more accumulation, the same effective batch ([`BatchSplit::rungs`]). How a rung is
-//! put on a command line, into the environment or a configuration file is a [`Template`], of a [`Preset`] or the user's
+//! put on a command line, into the environment or a configuration file is a [`Template`], of a known trainer or the user's
 //! own; [`CommandLadder`] joins them. A [`Chronicle`] says what happened.
 //!
 //! **What it leaves out.** It prints nothing, parses no arguments and chooses no exit code: what is worth saying goes to
@@ -26,10 +26,8 @@ mod record;
 pub use command::batch::{BatchPart, BatchSplit};
 pub use command::ladder::{CommandLadder, RungGap};
 pub use command::launch::{ConfigCopy, Launch};
-pub use command::preset::{Preset, Surroundings};
 pub use command::request::CommandRequest;
 pub use command::template::Template;
-pub use command::words::quoted;
 pub use error::KeepError;
 pub use keeper::folder::{SUMMARY, is_free, new_folder};
 pub use keeper::starts::{KeepOptions, keep};

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lowtide_keep::{
-    Chronicle, CommandLadder, CommandRequest, EndKind, KeepError, KeepOptions, Preset, SUMMARY, Surroundings, is_free,
-    keep, new_folder,
+    Chronicle, CommandLadder, CommandRequest, EndKind, KeepError, KeepOptions, SUMMARY, is_free, keep, new_folder,
 };
 use lowtide_sensors::{Options as SensorOptions, Sampler};
+use lowtide_trainers::{Access, Preset};
 use serde::Serialize;
 
 use crate::output::{Failure, print, printable, report};
@@ -156,8 +156,8 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         accum: args.accum,
         resume: args.resume_with.zip(args.checkpoint_glob),
     };
-    let around = Surroundings { variable: &|name| env::var_os(name), read: &small_file, cards: &cards };
-    let ladder = CommandLadder::make(request, &around)?;
+    let access = Access { variable: &|name| env::var_os(name), read: &small_file, cards: &cards };
+    let ladder = CommandLadder::make(request, &access)?;
     if dry_run {
         let rehearsal = DryRun::of(&ladder, max_restarts)?;
         if let Some(path) = &json {

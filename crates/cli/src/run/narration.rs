@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use lowtide_config::command::quoted;
 use lowtide_core::{Bytes, counted};
 use lowtide_keep::{
     BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak, RungGap,
-    StartRecord, quoted,
+    StartRecord,
 };
 
 use crate::explain;

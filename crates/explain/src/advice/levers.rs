@@ -7,12 +7,12 @@ use lowtide_oom::{DeviceKind, Place, Source};
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, List, NOT_NUMBERS};
-use crate::facts::{FP32, Facts, Key};
+use crate::facts::{FP32, Facts, FixedUpdate, Key};
 use crate::log::recomputes;
 use crate::patch::{Patch, add_after, export, micro_batch, single, switch};
-use crate::settled::{FixedUpdate, Settled};
 use crate::verdict::{Cause, Lever};
 use lowtide_config::Syntax;
+use lowtide_trainers::Answer;
 
 impl List<'_> {
     pub(super) fn micro_batch(&mut self) {
@@ -20,12 +20,12 @@ impl List<'_> {
         let facts = case.facts;
         let batch = facts.batch();
         let Some(((micro, peak), batch)) = case.micro_batch().zip(batch) else {
-            match (facts.settled(Key::Batch), batch) {
-                (Settled::Plain { config, setting, .. }, Some(1)) => {
+            match (facts.answer(Key::Batch), batch) {
+                (Answer::Number { config, setting, .. }, Some(1)) => {
                     let name = setting.path.join(".");
                     self.no_patch(format!("{}: {name} is 1 already", config.name));
                 }
-                (Settled::Unclear(why), _) => self.no_patch(why),
+                (Answer::Unknown(why), _) => self.no_patch(why),
                 _ => {}
             }
             if batch != Some(1) {
@@ -62,10 +62,10 @@ impl List<'_> {
                  ({name} {micro}, accumulation {accumulation})"
             ),
         };
-        let is_set = facts.settled(Key::Accumulation) != Settled::Absent
+        let is_set = facts.answer(Key::Accumulation) != Answer::Absent
             || facts.log.number(Key::Accumulation).is_some()
             || facts.log.tokens_per_iteration.is_some();
-        if !is_set && gathers && facts.settled(Key::Batch) != Settled::Absent {
+        if !is_set && gathers && facts.answer(Key::Batch) != Answer::Absent {
             let usual = if facts.is_nanogpt() { " (nanoGPT's is 40)" } else { "" };
             self.notes.push(format!(
                 "accumulation is set nowhere and was taken to be 1; if the script's own default is \
@@ -82,7 +82,7 @@ impl List<'_> {
                 }
                 self.offer(Some(patch));
             }
-            Err(why) if facts.settled(Key::Batch) != Settled::Absent => self.no_patch(why),
+            Err(why) if facts.answer(Key::Batch) != Answer::Absent => self.no_patch(why),
             Err(_) => {}
         }
         self.push(Lever::MicroBatch, text, peak, ALL);

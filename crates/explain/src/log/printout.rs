@@ -3,9 +3,9 @@
 use lowtide_config::{unquoted, whole_number};
 use lowtide_core::Bytes;
 use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, step, steps};
+use lowtide_trainers::{Key, key_of};
 
 use super::remark::remark;
-use crate::keys::{Key, key_of};
 use crate::verdict::Remark;
 
 /// What a run prints of itself.

@@ -1,18 +1,17 @@
 //! What is to be run: the command of each rung, its environment, and how it goes on from a checkpoint.
 
 use std::ffi::OsString;
-use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use lowtide_config::command::at_script;
+use lowtide_trainers::{Access, Answer, Key, Preset, processes};
+
 use crate::command::checkpoint::newest;
-use crate::command::found::Found;
-use crate::command::launcher::group;
-use crate::command::preset::script;
 use crate::command::recipe::Recipe;
 use crate::command::shell::deaf_script;
 use crate::command::template::Values;
-use crate::{BatchPart, BatchSplit, CommandRequest, KeepError, Launch, Preset, Surroundings, Template};
+use crate::{BatchPart, BatchSplit, CommandRequest, KeepError, Launch, Template};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -59,16 +58,16 @@ impl CommandLadder {
     /// # Errors
     ///
     /// A template or a file cannot be used, or rungs are asked for and the batch is not known.
-    pub fn make(request: CommandRequest, around: &Surroundings<'_>) -> Result<Self, KeepError> {
-        let recipe = Recipe::read(&request, around)?;
+    pub fn make(request: CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
+        let recipe = Recipe::read(&request, access)?;
         let given = recipe.is_own;
         let preset = match request.preset {
             Some(preset) => Some(preset),
             None if given => None,
-            None => Preset::find(&request.command, around),
+            None => Preset::of_command(&request.command, access),
         };
         let recipe = match preset {
-            Some(preset) if !given => Recipe { words: Some(preset.template()), ..recipe },
+            Some(preset) if !given => Recipe { words: Some(Template::of(preset)), ..recipe },
             _ => recipe,
         };
         recipe.keeps_the_batch(&request)?;
@@ -77,8 +76,8 @@ impl CommandLadder {
         {
             return Err(KeepError::DeafScript { shell: script.shell, script: script.text });
         }
-        let group = group(&request.command, around);
-        let batch = batch(&request, &recipe, preset, around);
+        let group = processes(&request.command, access);
+        let batch = batch(&request, &recipe, preset, access);
         let (rungs, gap) = match batch {
             Ok(batch) => (batch.rungs(if preset.is_none_or(Preset::shares_accumulation) { group } else { 1 }), None),
             // A trainer that was only found, not named: it is run as it is.
@@ -87,7 +86,7 @@ impl CommandLadder {
             }
             Err(error) => return Err(error),
         };
-        let chosen = ALLOCATOR_CHOSEN.iter().any(|name| (around.variable)(name).is_some());
+        let chosen = ALLOCATOR_CHOSEN.iter().any(|name| (access.variable)(name).is_some());
         let environment = if chosen { Vec::new() } else { vec![(ALLOCATOR.0.into(), ALLOCATOR.1.into())] };
         let resume = request.resume.map(resume).transpose()?;
         let ladder = Self { command: request.command, environment, preset, group, recipe, rungs, gap, resume };
@@ -116,7 +115,8 @@ impl CommandLadder {
     /// A short name for the run, after its script or program.
     #[must_use]
     pub fn name(&self) -> String {
-        let path = script(&self.command).or(self.command.first().map(Path::new)).unwrap_or(Path::new("run"));
+        let script = at_script(&self.command).0.last().or(self.command.first());
+        let path = script.map_or(Path::new("run"), Path::new);
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let plain =
             |character: char| if character.is_alphanumeric() || "-_.".contains(character) { character } else { '-' };
@@ -166,35 +166,35 @@ fn batch(
     request: &CommandRequest,
     recipe: &Recipe,
     preset: Option<Preset>,
-    around: &Surroundings<'_>,
+    access: &Access<'_>,
 ) -> Result<BatchSplit, KeepError> {
     if recipe.templates().next().is_none() {
         return Err(KeepError::Batch { detail: "it says nothing of a batch".to_owned() });
     }
-    let there = |part: BatchPart| recipe.number(part.place(), &request.command, around);
-    let mut elsewhere = preset.map_or([Found::Nowhere, Found::Nowhere], |it| it.numbers(&request.command, around));
-    let mut sought = |part: BatchPart, given: Option<u64>, index: usize| {
-        match (given, there(part)) {
+    let sources = preset.map_or(Vec::new(), |preset| preset.sources(&request.command, access));
+    let sought = |part: BatchPart, given: Option<u64>, key: Key, index: usize| {
+        match (given, recipe.number(part.place(), &request.command, access)) {
             (Some(given), Ok(Some((key, number)))) if given != number => {
                 Err(KeepError::Contradiction { part, given, key, number })
             }
             (Some(given), _) => Ok(Some(given)),
-            (None, there) => {
-                let there = if recipe.is_own { there? } else { None };
-                let there = there.map_or(Found::Nowhere, |(_, number)| Found::Number(number));
-                let elsewhere = mem::replace(&mut elsewhere[index], Found::Nowhere);
-                // A trainer knows what overrides its own flags, and nothing of a template of the user's own.
-                let found = if recipe.is_own { there.or_else(|| elsewhere) } else { elsewhere };
-                match found {
-                    Found::Number(number) => Ok(Some(number)),
-                    Found::Unknown(detail) => Err(KeepError::Batch { detail }),
-                    Found::Nowhere => Ok(None),
+            // A trainer knows what overrides its own flags, and nothing of a template of the user's own.
+            (None, there) if recipe.is_own && !matches!(there, Ok(None)) => Ok(there?.map(|(_, number)| number)),
+            (None, _) => {
+                let Some(preset) = preset else { return Ok(None) };
+                match preset.answer(&sources, key) {
+                    Answer::Number { number, config, setting } => match preset.refusal(config, setting) {
+                        Some(detail) if !recipe.is_own => Err(KeepError::Batch { detail }),
+                        _ => Ok(Some(number)),
+                    },
+                    Answer::Unknown(detail) => Err(KeepError::Batch { detail }),
+                    Answer::Absent => Ok(preset.defaults()[index]),
                 }
             }
         }
     };
-    let micro = sought(BatchPart::Micro, request.micro, 0)?;
-    let accum = sought(BatchPart::Accum, request.accum, 1)?;
+    let micro = sought(BatchPart::Micro, request.micro, Key::Batch, 0)?;
+    let accum = sought(BatchPart::Accum, request.accum, Key::Accumulation, 1)?;
     let keys: Vec<&str> = recipe.templates().filter_map(|template| template.key_of("{micro}")).collect();
     let Some(micro) = micro else {
         return Err(KeepError::Batch { detail: format!("{} is not set", keys.join(" ")) });
@@ -216,9 +216,9 @@ fn resume((text, pattern): (String, String)) -> Result<(Template, String), KeepE
 
 #[cfg(test)]
 mod tests {
+    use lowtide_config::command::{quoted, split};
+
     use super::*;
-    use crate::command::words::split;
-    use crate::quoted;
 
     fn file(path: &Path) -> Option<String> {
         match path.to_str()? {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn made(request: CommandRequest) -> Result<CommandLadder, KeepError> {
-        CommandLadder::make(request, &Surroundings { variable: &|_| None, read: &file, cards: &|| 0 })
+        CommandLadder::make(request, &Access { variable: &|_| None, read: &file, cards: &|| 0 })
     }
 
     fn rungs(ladder: &CommandLadder) -> Vec<String> {
@@ -332,7 +332,7 @@ mod tests {
     fn the_allocator_is_set_unless_somebody_did() {
         let chosen = |name: &str| (name == "PYTORCH_ALLOC_CONF").then(|| OsString::from("x"));
         let ladder =
-            CommandLadder::make(request("t"), &Surroundings { variable: &chosen, read: &file, cards: &|| 0 }).unwrap();
+            CommandLadder::make(request("t"), &Access { variable: &chosen, read: &file, cards: &|| 0 }).unwrap();
         assert!(ladder.environment.is_empty());
         assert_eq!(made(request("t")).unwrap().environment.len(), 1);
     }

@@ -2,15 +2,9 @@
 
 pub(crate) mod batch;
 pub(crate) mod checkpoint;
-pub(crate) mod config_file;
-pub(crate) mod found;
 pub(crate) mod ladder;
 pub(crate) mod launch;
-pub(crate) mod launcher;
-pub(crate) mod preset;
-pub(crate) mod python;
 pub(crate) mod recipe;
 pub(crate) mod request;
 pub(crate) mod shell;
 pub(crate) mod template;
-pub(crate) mod words;

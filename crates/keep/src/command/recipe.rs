@@ -1,13 +1,15 @@
 //! What a rung changes: words of the command line, the environment, a copy of a configuration file.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use lowtide_config::command::{at_script, value};
 use lowtide_config::whole_number;
+use lowtide_trainers::{Access, file};
 
-use crate::command::config_file::read;
-use crate::command::template::{Values, at_script, current, cut, joined};
-use crate::{CommandRequest, ConfigCopy, KeepError, Launch, Surroundings, Template};
+use crate::command::template::Values;
+use crate::{CommandRequest, ConfigCopy, KeepError, Launch, Template};
 
 /// What a rung changes.
 #[derive(Debug, Clone, Default)]
@@ -28,13 +30,13 @@ pub(crate) struct Config {
 }
 
 impl Recipe {
-    pub(crate) fn read(request: &CommandRequest, around: &Surroundings<'_>) -> Result<Self, KeepError> {
+    pub(crate) fn read(request: &CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
         let words = request.rung.as_deref().map(Template::read).transpose()?;
         let environment = request.rung_environment.as_deref().map(named).transpose()?;
         let config = match &request.rung_config {
             Some((path, template)) => {
                 let wrong = |detail: &str| KeepError::Config { path: path.clone(), detail: detail.to_owned() };
-                let config = read(path, around).map_err(|detail| wrong(&detail))?;
+                let config = file(path, access).map_err(|detail| wrong(&detail))?;
                 if !request.command.iter().any(|word| mentions(word, path)) {
                     return Err(KeepError::NotNamed { path: path.clone() });
                 }
@@ -73,16 +75,16 @@ impl Recipe {
         &self,
         place: &str,
         command: &[OsString],
-        around: &Surroundings<'_>,
+        access: &Access<'_>,
     ) -> Result<Option<(String, u64)>, KeepError> {
         let shown = |text: &OsStr| text.to_string_lossy().into_owned();
         let typed = || {
             let key = self.words.as_ref()?.key_of(place)?;
-            Some((key, shown(current(at_script(command).1, key)?)))
+            Some((key, shown(value(at_script(command).1, key)?)))
         };
         let set = || {
             let key = self.environment.as_ref()?.key_of(place)?;
-            Some((key, shown(&(around.variable)(key)?)))
+            Some((key, shown(&(access.variable)(key)?)))
         };
         let filed = || {
             let config = self.config.as_ref()?;
@@ -150,10 +152,13 @@ fn instead(word: &OsStr, path: &Path, other: &Path) -> Option<OsString> {
     if same(word) {
         return Some(other.into());
     }
-    match cut(word) {
-        (key, Some(value)) if same(value) => Some(joined(key, other.as_os_str())),
-        _ => None,
-    }
+    let bytes = word.as_bytes();
+    let at = memchr::memchr(b'=', bytes)? + 1;
+    same(OsStr::from_bytes(&bytes[at..])).then(|| {
+        let mut changed = OsStr::from_bytes(&bytes[..at]).to_owned();
+        changed.push(other);
+        changed
+    })
 }
 
 /// The parts of a path; `./a` is `a`.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::Preset;
+use lowtide_trainers::Preset;
 
 /// What was asked for.
 #[derive(Debug, Clone, Default)]

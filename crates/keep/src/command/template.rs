@@ -4,8 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::command::preset::is_python;
-use crate::command::words::split;
+use lowtide_config::command::{at_script, replace, split};
+use lowtide_trainers::Preset;
+
 use crate::{BatchSplit, KeepError};
 
 /// Settings with places for `{micro}`, `{accum}` and `{checkpoint}`.
@@ -35,6 +36,12 @@ pub(crate) struct Values<'a> {
 const PLACES: [&str; 3] = ["{micro}", "{accum}", "{checkpoint}"];
 
 impl Template {
+    /// What a rung changes for a trainer whose flags are known.
+    pub(crate) fn of(preset: Preset) -> Self {
+        let setting = |(key, place): (&str, &str)| Setting::Joined { key: format!("--{key}"), value: place.to_owned() };
+        Self { settings: preset.keys().into_iter().zip(PLACES).map(setting).collect() }
+    }
+
     /// Reads a template such as `--batch_size={micro} --gradient_accumulation_steps={accum}`.
     ///
     /// # Errors
@@ -42,7 +49,7 @@ impl Template {
     /// It is empty, has an open quote, or a place that is not known.
     pub fn read(text: &str) -> Result<Self, KeepError> {
         let wrong = |detail: String| KeepError::Template { template: text.to_owned(), detail };
-        let words = split(text).map_err(wrong)?;
+        let words = split(text).map_err(|quote| wrong(format!("a quote ({quote}) is not closed")))?;
         if words.is_empty() {
             return Err(wrong("it is empty".to_owned()));
         }
@@ -91,13 +98,15 @@ impl Template {
             match setting {
                 Setting::Joined { key, value } => {
                     let value = filled(value, values);
-                    if !replaced(&mut words, key, &value) {
-                        words.push(joined(OsStr::new(key), &value));
+                    if !replace(&mut words, key, &value) {
+                        let mut word = OsString::from(format!("{key}="));
+                        word.push(value);
+                        words.push(word);
                     }
                 }
                 Setting::Spaced { key, value } => {
                     let value = filled(value, values);
-                    if !replaced(&mut words, key, &value) {
+                    if !replace(&mut words, key, &value) {
                         words.extend([key.into(), value]);
                     }
                 }
@@ -150,90 +159,6 @@ impl fmt::Display for Template {
     }
 }
 
-/// The value that a command line has for a setting; of several the last, as most programs take it.
-pub(crate) fn current<'a>(command: &'a [OsString], key: &str) -> Option<&'a OsStr> {
-    all_of(command, key).last().copied()
-}
-
-/// Every value that a command line has for a setting, in order.
-pub(crate) fn all_of<'a>(command: &'a [OsString], key: &str) -> Vec<&'a OsStr> {
-    let mut found = Vec::new();
-    for (index, word) in command.iter().enumerate() {
-        match cut(word) {
-            (name, Some(value)) if same(name, key) => found.push(value),
-            (name, None) if key.starts_with('-') && same(name, key) => {
-                found.extend(command.get(index + 1).filter(|next| !is_option(next)).map(OsString::as_os_str));
-            }
-            _ => {}
-        }
-    }
-    found
-}
-
-fn replaced(words: &mut Vec<OsString>, key: &str, value: &OsStr) -> bool {
-    let mut any = false;
-    let mut index = 0;
-    while index < words.len() {
-        match cut(&words[index]) {
-            (name, Some(_)) if same(name, key) => {
-                words[index] = joined(name, value);
-                any = true;
-            }
-            (name, None) if key.starts_with('-') && same(name, key) => {
-                index += 1;
-                match words.get_mut(index).filter(|next| !is_option(next)) {
-                    Some(next) => *next = value.to_owned(),
-                    None => words.insert(index, value.to_owned()),
-                }
-                any = true;
-            }
-            _ => {}
-        }
-        index += 1;
-    }
-    any
-}
-
-/// A command line as what launches a script, the script included, and the script's own words; all are its own where no
-/// script is named.
-pub(crate) fn at_script(command: &[OsString]) -> (&[OsString], &[OsString]) {
-    command.split_at(command.iter().position(|word| is_python(word)).map_or(0, |at| at + 1))
-}
-
-/// Whether a word is an option, and no value of the one before it; `-1` and `-.5` are values.
-fn is_option(word: &OsStr) -> bool {
-    matches!(word.as_bytes(), [b'-', first, ..] if !first.is_ascii_digit() && *first != b'.')
-}
-
-/// A word as the name and the value of a setting.
-pub(crate) fn cut(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
-    let bytes = word.as_bytes();
-    match memchr::memchr(b'=', bytes) {
-        Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..]))),
-        None => (word, None),
-    }
-}
-
-/// Whether two names are the same setting: many programs take `-` for `_` within a name, and Hydra's `+name` adds what
-/// `name` is.
-fn same(name: &OsStr, key: &str) -> bool {
-    let (name, key) = (without_plus(name.as_bytes()), without_plus(key.as_bytes()));
-    let alike = |(one, other): (&u8, &u8)| one == other || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'));
-    let dashes = |bytes: &[u8]| bytes.iter().take_while(|byte| **byte == b'-').count();
-    name.len() == key.len() && dashes(name) == dashes(key) && name.iter().zip(key).all(alike)
-}
-
-fn without_plus(name: &[u8]) -> &[u8] {
-    &name[name.iter().take_while(|byte| **byte == b'+').count()..]
-}
-
-pub(crate) fn joined(key: &OsStr, value: &OsStr) -> OsString {
-    let mut word = key.to_owned();
-    word.push("=");
-    word.push(value);
-    word
-}
-
 fn filled(text: &str, values: Values<'_>) -> OsString {
     let mut text = text.to_owned();
     if let Some(batch) = values.batch {
@@ -266,8 +191,9 @@ fn unknown_place(word: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use lowtide_config::command::quoted;
+
     use super::*;
-    use crate::quoted;
 
     fn words(text: &str) -> Vec<OsString> {
         split(text).unwrap().into_iter().map(OsString::from).collect()
@@ -319,15 +245,6 @@ mod tests {
     fn a_name_that_is_there_twice() {
         assert_eq!(Template::read("a={micro} a={accum}").unwrap().doubled().as_deref(), Some("a"));
         assert_eq!(Template::read("a={micro} b={accum}").unwrap().doubled(), None);
-    }
-
-    #[test]
-    fn the_value_that_counts_is_the_last() {
-        let command = words("t --bs=1 --b-s 2 bs=3");
-        assert_eq!(current(&command, "--b_s"), Some(OsStr::new("2")));
-        assert_eq!(current(&command, "bs"), Some(OsStr::new("3")));
-        assert_eq!(current(&command, "--none"), None);
-        assert_eq!(current(&words("t --bs=1 --bs=8"), "--bs"), Some(OsStr::new("8")));
     }
 
     #[test]

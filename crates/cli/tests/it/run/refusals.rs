@@ -120,10 +120,10 @@ fn what_gives_no_rungs_is_told() {
     std::fs::write(place.path("shared.py"), "batch_size = 40 // world\n").unwrap();
     let told = |words: &[&str]| place.run(words).err.lines().next().unwrap_or_default().to_owned();
     assert_snapshot!(told(&["--", "python3", "train.py", "shared.py"]), @r"
-    lowtide: no rungs (nanogpt): batch_size is `40 // world` in shared.py, which is no number: --batch and --accum say it, --rung-config changes it in a file
+    lowtide: no rungs (nanogpt): shared.py, line 1: batch_size is `40 // world`, no plain whole number: --batch and --accum say it, --rung-config changes it in a file
     ");
     assert_snapshot!(told(&["--preset", "nanogpt", "--", "python3", "train.py", "shared.py"]), @r"
-    error: the batch of this command is not known: batch_size is `40 // world` in shared.py, which is no number
+    error: the batch of this command is not known: shared.py, line 1: batch_size is `40 // world`, no plain whole number
     ");
     assert_snapshot!(told(&["--batch", "4", "--", "true"]), @r"
     lowtide: no rungs: --batch is given, and nothing says how the command takes another: --rung, --rung-env or --rung-config

@@ -2,37 +2,68 @@
 
 /// What a setting is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub enum Key {
+    /// Samples computed at once.
     Batch,
+    /// Samples evaluated at once.
     EvalBatch,
+    /// Samples of a whole update.
     UpdateBatch,
+    /// Batches gathered for one update.
     Accumulation,
+    /// Tokens of a sample.
     Sequence,
+    /// Positions that a model has embeddings for.
     Positions,
+    /// Tokens that a model knows.
     Vocabulary,
+    /// Layers of a model.
     Layers,
+    /// Heads of attention.
     Heads,
+    /// Heads of keys and values.
     PairHeads,
+    /// Width of a model's hidden states.
     Width,
+    /// Width inside the feed-forward part.
     Inner,
+    /// The type of numbers.
     Dtype,
+    /// Whether it is bf16.
     Bf16,
+    /// Whether it is fp16.
     Fp16,
+    /// Whether the model is compiled.
     Compile,
+    /// Batches of an evaluation.
     EvalIters,
+    /// Steps between evaluations.
     EvalInterval,
+    /// Side of the crops in training.
     Crop,
+    /// Side of the crops in evaluation.
     EvalCrop,
+    /// Frames of a clip.
     Frames,
+    /// Height of whole frames.
     FrameHeight,
+    /// Width of whole frames.
     FrameWidth,
+    /// Whether activations are recomputed.
     Recompute,
+    /// Data workers.
     Workers,
+    /// How much data is kept in memory.
     Cache,
+    /// The family of a model.
     ModelType,
+    /// Whether the embedding is the head too.
     Tied,
+    /// Channels inside a model of images.
     HiddenChannels,
+    /// The checkpoint to begin from.
     InitFrom,
+    /// Whether nothing is trained.
     EvalOnly,
 }
 
@@ -144,7 +175,8 @@ const NAMES: &[(Key, &[&str])] = &[
 ];
 
 /// What a name is about, and how far down the list of its names it stands.
-pub(crate) fn key_of(name: &str) -> Option<(Key, usize)> {
+#[must_use]
+pub fn key_of(name: &str) -> Option<(Key, usize)> {
     let name = name.to_ascii_lowercase().replace('-', "_");
     NAMES.iter().find_map(|(key, names)| Some((*key, names.iter().position(|known| *known == name)?)))
 }
@@ -153,7 +185,8 @@ pub(crate) fn key_of(name: &str) -> Option<(Key, usize)> {
 ///
 /// `bf16.enabled` is about bf16, `batch_size.value` about the batch, and `val.batch_size` about evaluation; of the same
 /// name in several groups that of training counts.
-pub(crate) fn key_of_path(path: &[String]) -> Option<(Key, usize)> {
+#[must_use]
+pub fn key_of_path(path: &[String]) -> Option<(Key, usize)> {
     let (last, groups) = path.split_last()?;
     let (name, groups) = match (&**last, groups.split_last()) {
         ("enabled" | "value", Some((parent, groups))) => (parent, groups),

@@ -1,0 +1,27 @@
+//! What the settings of other people's trainers mean.
+//!
+//! **What it does.** [`answer`] says what configurations set a number to: one [`Answer`] with its place, or why it is not
+//! known. A [`Key`] is what a setting is about, whoever named it; a [`Preset`] is a trainer whose own keys, flags and
+//! defaults are known, how it is recognised, and which files of a command line it has its settings from.
+//! [`processes`] counts what a launcher starts.
+//!
+//! **What it leaves out.** How configurations are written, which is crate `config`; files, the environment and the
+//! machine, which come in through [`Access`]; logs.
+//!
+//! **Where to start reading.** `answer.rs`; then `preset.rs`, the table of trainers, and `key.rs`, the table of names.
+
+mod access;
+mod answer;
+mod deepspeed;
+mod key;
+mod launcher;
+mod preset;
+mod sources;
+
+pub use access::Access;
+pub use answer::{Answer, Question, answer, candidates};
+pub use deepspeed::{is_deepspeed, whole_batch};
+pub use key::{Key, key_of, key_of_path};
+pub use launcher::processes;
+pub use preset::Preset;
+pub use sources::{command_line, file, script};

@@ -1,0 +1,108 @@
+//! The configurations that a command line names, in the order in which they count.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use lowtide_config::command::{at_script, is_python, quoted, value, values};
+use lowtide_config::{Config, Syntax};
+
+use crate::{Access, Preset};
+
+/// What a command line is called where its place is named.
+const COMMAND_LINE: &str = "command line";
+
+/// A command line as a configuration.
+#[must_use]
+pub fn command_line(command: &[OsString]) -> Config {
+    let text = quoted(command);
+    let unread = |_| Config::unread(COMMAND_LINE, None, "is larger than any");
+    Config::parse_as(Syntax::Command, COMMAND_LINE, &text).unwrap_or_else(unread)
+}
+
+/// The script that a command line runs, where it can be read.
+#[must_use]
+pub fn script(command: &[OsString], access: &Access<'_>) -> Option<Config> {
+    let path = Path::new(at_script(command).0.last()?);
+    (access.read)(path)?;
+    Some(read(path, access))
+}
+
+/// A configuration file, by its ending; `Err` says why it cannot be read.
+///
+/// # Errors
+///
+/// It is none of the syntaxes that are known, cannot be had, or is not written as its ending says.
+pub fn file(path: &Path, access: &Access<'_>) -> Result<Config, String> {
+    let syntax = syntax_of(path).ok_or("neither .py nor .yaml nor .json")?;
+    let text = (access.read)(path).ok_or("cannot be read")?;
+    let name = path.to_string_lossy();
+    Config::parse_as(syntax, &name, &text).map_err(|error| {
+        let error = error.to_string();
+        // Who reports it names the file.
+        error.strip_prefix(&*name).unwrap_or(&error).trim_start_matches([',', ':', ' ']).to_owned()
+    })
+}
+
+/// A file as a configuration; one that cannot be read may set anything.
+fn read(path: &Path, access: &Access<'_>) -> Config {
+    file(path, access).unwrap_or_else(|problem| Config::unread(&path.to_string_lossy(), None, &problem))
+}
+
+fn syntax_of(path: &Path) -> Option<Syntax> {
+    match path.extension()?.to_str()? {
+        "py" => Some(Syntax::Python),
+        "yaml" | "yml" => Some(Syntax::Yaml),
+        "json" => Some(Syntax::Json),
+        _ => None,
+    }
+}
+
+impl Preset {
+    /// All that a command line says of its settings, what counts most last: the script, the files, the line itself.
+    #[must_use]
+    pub fn sources(self, command: &[OsString], access: &Access<'_>) -> Vec<Config> {
+        let mut configs: Vec<Config> = script(command, access).into_iter().collect();
+        let of_option = || [values(command, "--config"), values(command, "-c")].concat();
+        match self {
+            Self::NanoGpt => {
+                let files = at_script(command).1.iter().filter(|word| is_python(word));
+                configs.extend(files.map(|file| read(Path::new(file), access)));
+            }
+            Self::HuggingFace => {
+                configs.extend(of_option().into_iter().map(|file| read(Path::new(file), access)));
+                let file = arguments_from(command, access);
+                configs.extend(file.map(|file| Config::unread(&file, None, "the script reads its arguments from")));
+            }
+            Self::Lightning => {
+                configs.extend(of_option().into_iter().map(|file| read(Path::new(file), access)));
+                for group in ["data", "trainer"] {
+                    let option = format!("--{group}");
+                    let file = value(command, &option).filter(|file| syntax_of(Path::new(file)).is_some());
+                    let reason = format!("is the file of {option}");
+                    configs.extend(file.map(|file| Config::unread(&file.to_string_lossy(), Some(group), &reason)));
+                }
+            }
+        }
+        configs.push(command_line(command));
+        configs
+    }
+}
+
+/// A file that Hugging Face's parser takes arguments from, besides the command line.
+fn arguments_from(command: &[OsString], access: &Access<'_>) -> Option<String> {
+    let (launcher, own) = at_script(command);
+    let script = launcher.last()?;
+    let beside = Path::new(script).with_extension("args");
+    if (access.read)(&beside).is_some() {
+        return Some(beside.to_string_lossy().into_owned());
+    }
+    let before = std::iter::once(script).chain(own);
+    let file = before.zip(own).find_map(|(before, word)| {
+        let (before, word) = (before.to_string_lossy(), word.to_string_lossy());
+        let is_value = before.starts_with('-') && !before.contains('=');
+        let is_file = matches!(syntax_of(Path::new(&*word)), Some(Syntax::Yaml | Syntax::Json));
+        let positional = is_file && !is_value && !word.starts_with('-');
+        (word.starts_with('@') || positional).then(|| word.into_owned())
+    });
+    file.or_else(|| Some(value(command, "--args_file")?.to_string_lossy().into_owned()))
+}
