@@ -241,7 +241,7 @@ fn every_python_on_the_path_is_looked_at() {
 fn cards_and_who_holds_them() {
     let machine = Machine::new();
     // The made-up library of the sensors' own tests: two cards, the second of which has fallen off the bus.
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../sensors/tests/made_up/fake_nvml.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../sensors/tests/it/fake_nvml.c");
     let library = machine.0.path().join("libnvidia-ml.so.1");
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(library).arg(source).status();
     assert!(compiled.unwrap().success());

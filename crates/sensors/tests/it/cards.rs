@@ -13,7 +13,7 @@ const GIB: u64 = 1 << 30;
 /// Compiles `fake_nvml.c`, by the compiler that the build of Lowtide needs too.
 fn library(folder: &Path) -> PathBuf {
     let path = folder.join("libnvidia-ml.so.1");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/made_up/fake_nvml.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fake_nvml.c");
     let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&path).arg(source).status();
     assert!(status.expect("a C compiler named cc").success());
     path
