@@ -5,10 +5,10 @@ use std::fmt::Write;
 use lowtide_explain::{Config, Context, Explanation, Investigation, LookAlike, Syntax};
 use proptest::prelude::*;
 
-const NANOGPT: &str = include_str!("golden/nanogpt.log");
+const NANOGPT: &str = include_str!("../golden/nanogpt.log");
 const CONFIGS: [(&str, &str); 3] = [
-    ("a.py", include_str!("golden/train_openwebtext.py")),
-    ("a.yaml", include_str!("golden/frames.yaml")),
+    ("a.py", include_str!("../golden/train_openwebtext.py")),
+    ("a.yaml", include_str!("../golden/frames.yaml")),
     ("a.json", "{\"per_device_train_batch_size\": 8, \"hidden_size\": 64, \"nested\": {\"vocab_size\": 100}}"),
 ];
 

@@ -17,8 +17,8 @@ fn place(verdict: &Verdict, lever: Lever) -> usize {
     verdict.advice.iter().position(|advice| advice.lever == lever).unwrap()
 }
 
-const NANOGPT: &str = include_str!("golden/nanogpt.log");
-const OPENWEBTEXT: &str = include_str!("golden/train_openwebtext.py");
+const NANOGPT: &str = include_str!("../golden/nanogpt.log");
+const OPENWEBTEXT: &str = include_str!("../golden/train_openwebtext.py");
 
 #[test]
 fn logits_of_a_batch_of_64() {
@@ -99,7 +99,7 @@ fn tokens_that_the_log_tells_must_agree() {
 
 #[test]
 fn a_fixed_update_in_numbers() {
-    let log = include_str!("golden/unet.log");
+    let log = include_str!("../golden/unet.log");
     let verdict = one(log, &[("run.yaml", "train:\n  global_batch_size: 64\n  micro_batch_size: 16\n")]);
     let advice = &verdict.advice[place(&verdict, Lever::MicroBatch)];
     let micro: u64 = verdict.patch.unwrap().edits[0].value.parse().unwrap();
@@ -155,8 +155,8 @@ fn no_patch_for_the_configuration_of_another_run() {
 
 #[test]
 fn evaluation_on_whole_frames() {
-    let frames = include_str!("golden/frames.log");
-    let config = include_str!("golden/frames.yaml");
+    let frames = include_str!("../golden/frames.log");
+    let config = include_str!("../golden/frames.yaml");
     for configs in [&[("vrt.yaml", config)][..], &[]] {
         let verdict = one(frames, configs);
         assert_eq!((verdict.cause, &*verdict.contributing), (Cause::Need, &[Cause::Fragmentation][..]));
@@ -174,8 +174,8 @@ fn evaluation_on_whole_frames() {
 
 #[test]
 fn a_small_card_in_training() {
-    let log = include_str!("golden/unet.log");
-    let config = include_str!("golden/unet.yaml");
+    let log = include_str!("../golden/unet.log");
+    let config = include_str!("../golden/unet.yaml");
     for configs in [&[("low.yaml", config)][..], &[]] {
         let verdict = one(log, configs);
         assert_eq!((verdict.cause, &*verdict.contributing), (Cause::Need, &[][..]));
@@ -197,7 +197,7 @@ fn a_small_card_in_training() {
 #[test]
 fn the_patch_shown_keeps_the_numbers_where_one_does() {
     let diff = |config: &str| {
-        let verdict = one(include_str!("golden/unet.log"), &[("run.yaml", config)]);
+        let verdict = one(include_str!("../golden/unet.log"), &[("run.yaml", config)]);
         let patch = |lever| verdict.advice.iter().find(|advice| advice.lever == lever)?.patch.clone();
         let edits = |patch: Option<lowtide_explain::Patch>| -> Vec<String> {
             patch.into_iter().flat_map(|patch| patch.edits).map(|edit| format!("{}={}", edit.key, edit.value)).collect()

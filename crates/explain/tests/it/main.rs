@@ -1,0 +1,5 @@
+//! Logs and configurations: what is said of them, word by word, and what no bytes can do.
+
+mod any_bytes;
+mod golden;
+mod stories;
