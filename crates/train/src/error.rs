@@ -1,13 +1,12 @@
 //! What can stop a run before or while it trains.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use lowtide_core::{Bytes, Stop};
+use lowtide_core::{Bytes, Step, Stop};
+use lowtide_disk::DiskError;
 use lowtide_settings::SettingsError;
 use lowtide_torch::TorchError;
-
-use crate::schedule::ScheduleProblem;
 
 /// The result of a part of a run.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
@@ -160,7 +159,62 @@ pub enum FolderProblem {
     NothingToResume,
 }
 
+/// What can be wrong with a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleProblem {
+    /// There is none.
+    #[error("there is no schedule to follow")]
+    Missing,
+    /// A line cannot be read.
+    #[error("line {line}: {problem}")]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It is for steps of another size.
+    #[error("its steps have {there} samples, and this run's have {here}")]
+    Batch {
+        /// Samples in its steps.
+        there: u32,
+        /// Samples in the steps of this run.
+        here: u32,
+    },
+    /// A step of it was computed in another kind of numbers.
+    #[error("its step {step} was computed in {there}, and this run computes in {here}")]
+    Precision {
+        /// The first such step.
+        step: Step,
+        /// The kind there.
+        there: String,
+        /// The kind here.
+        here: &'static str,
+        /// Whether it became narrow on the way.
+        narrowed: bool,
+    },
+    /// It ends too early.
+    #[error("it has {there} steps, and this run has {here}")]
+    TooShort {
+        /// Its steps.
+        there: u64,
+        /// The steps of this run.
+        here: u64,
+    },
+}
+
+impl From<DiskError> for TrainError {
+    fn from(error: DiskError) -> TrainError {
+        TrainError::File { path: error.path, source: error.source }
+    }
+}
+
 impl TrainError {
+    /// What the system said of the file at `path`.
+    pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> TrainError {
+        move |source| TrainError::File { path: path.to_owned(), source }
+    }
+
     /// What a person can do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -231,7 +285,7 @@ fn why(kind: io::ErrorKind) -> String {
     text.to_owned()
 }
 
-fn folder_hint(problem: FolderProblem, path: &std::path::Path) -> Option<String> {
+fn folder_hint(problem: FolderProblem, path: &Path) -> Option<String> {
     match problem {
         FolderProblem::HasRun => {
             Some(format!("use --resume --out {} to go on with it, or another --out", path.display()))

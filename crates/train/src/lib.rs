@@ -1,7 +1,9 @@
 //! Training inside a memory line, for any model a user brings.
 //!
-//! A model and its data are a [`Workload`]; [`Run::prepare`] checks that it fits and opens the run folder, [`Run::train`]
-//! trains it to the end. Start reading at `run.rs` (the loop) and `step.rs` (one step as a transaction).
+//! A model and its data are a [`Workload`]; [`Trainer::prepare`] checks that it fits and opens the run folder,
+//! [`Trainer::train`] trains it to the end, and [`evaluate_checkpoint`] evaluates what a run saved. Start reading at
+//! `run/trainer.rs` (the loop), `step/state.rs` (one step as a transaction) and `evaluation/evaluator.rs`. What both share,
+//! the guard under the line and the journal of events, is `memory/recovery.rs`.
 //!
 //! The loop knows no model and no command line, and prints nothing: every event goes to the run folder and to the
 //! closure it was given.
@@ -10,49 +12,25 @@
 #[cfg(test)]
 extern crate self as lowtide_train;
 
-mod apart;
-mod best;
-mod checkpoint;
-mod cleaning;
 mod error;
-mod evaluate;
-mod feeding;
-mod finish;
-mod inject;
-mod learning_rate;
+mod evaluation;
+mod events;
+mod folder;
+mod interval;
 mod memory;
-mod metrics;
-mod monitor;
-mod precision;
-mod prepare;
-mod profile;
-mod progress;
 mod requests;
 mod run;
-mod run_folder;
-mod schedule;
-mod series;
-mod sizing;
 mod step;
-mod summary;
-mod tally;
-mod tensor_file;
-mod thinned;
-mod tiles;
-mod trend;
 mod workload;
 
-pub use apart::{CheckpointChoice, EvalEnding, EvalPlan, Evaluation, RunToEvaluate, evaluate_checkpoint};
-pub use error::{FolderProblem, Holder, Result, TrainError};
-pub use feeding::{Feeding, FeedingPoint, Fetched};
-pub use inject::{Injection, InjectionError};
-pub use profile::Profile;
+pub use error::{FolderProblem, Holder, Result, ScheduleProblem, TrainError};
+pub use evaluation::{EvalMode, EvalSummary};
+pub use folder::{
+    CheckpointChoice, FolderChoice, RunCheckpoint, RunEnding, RunResult, Schedule, SeriesFolder, Start, Summary,
+};
+pub use memory::{Injection, InjectionError, Profile};
 pub use requests::Requests;
-pub use run::{Outcome, Plan, Run};
-pub use run_folder::{FolderChoice, Start};
-pub use schedule::{Schedule, ScheduleProblem};
-pub use series::{RunResult, SeriesFolder};
-pub use summary::{EvalMode, EvalSummary, Stopped, Summary};
-pub use tally::{Metric, Tally};
-pub use tiles::Tiling;
-pub use workload::{Batch, Evaluating, Mode, Workload};
+pub use run::{EvalEnding, EvalJob, Evaluation, Outcome, TrainJob, Trainer, evaluate_checkpoint};
+pub use workload::{
+    Batch, CachePoint, CacheReads, CacheSummary, EvaluationScope, Metric, Mode, Tally, Tiling, Workload,
+};

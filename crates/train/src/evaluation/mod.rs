@@ -1,0 +1,13 @@
+//! Evaluation: the loss and the workload's own figures on other samples, without touching what training holds.
+
+mod eval_pass;
+mod evaluator;
+mod figures;
+mod metrics;
+mod tiles;
+mod trend;
+
+pub(crate) use evaluator::{EvalOutcome, Evaluator};
+pub(crate) use figures::{EvalFigures, LastEvaluation};
+pub use figures::{EvalMode, EvalSummary};
+pub(crate) use trend::Trend;

@@ -1,0 +1,8 @@
+//! The events of a run as they happen.
+
+mod event_thinner;
+mod journal;
+mod line_file;
+
+pub(crate) use journal::{Journal, Listener};
+pub(crate) use line_file::LineFile;

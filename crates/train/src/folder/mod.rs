@@ -1,0 +1,22 @@
+//! The folder of a run: its files, its checkpoints, and what others read of them.
+
+pub(crate) mod checkpoint;
+mod checkpoints;
+mod progress;
+mod run_checkpoint;
+mod run_folder;
+mod schedule;
+mod series_folder;
+mod summary;
+mod tensor_file;
+
+pub(crate) use checkpoints::Checkpoints;
+pub(crate) use progress::{Figures, Progress, RecentLosses};
+pub use run_checkpoint::{CheckpointChoice, RunCheckpoint};
+pub(crate) use run_folder::RunFolder;
+pub use run_folder::{FolderChoice, Start};
+pub use schedule::Schedule;
+pub(crate) use schedule::ScheduleLine;
+pub use series_folder::{RunResult, SeriesFolder};
+pub use summary::{RunEnding, Summary};
+pub(crate) use tensor_file::weights_sha256;

@@ -1,0 +1,18 @@
+//! The memory of a device: its line, what is held under it, and what is done when it runs out.
+
+mod block_cache;
+mod device_memory;
+mod figures;
+mod injection;
+mod monitor;
+mod profile;
+mod recovery;
+
+pub(crate) use block_cache::{CacheRelease, Moment, is_due as release_is_due};
+pub(crate) use device_memory::{DeviceMemory, Reading};
+pub(crate) use figures::MemoryFigures;
+pub(crate) use injection::Injector;
+pub use injection::{Injection, InjectionError};
+pub(crate) use monitor::Monitor;
+pub use profile::Profile;
+pub(crate) use recovery::{Recovery, out_of_memory};

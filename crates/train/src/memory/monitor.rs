@@ -1,0 +1,57 @@
+//! Samples of memory between two steps.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use lowtide_core::{Bytes, Event, Step};
+use lowtide_sensors::HostSampler;
+use lowtide_settings::WatchSettings;
+use lowtide_torch::host;
+
+use super::device_memory::DeviceMemory;
+use crate::error::Result;
+use crate::interval;
+
+/// Knows when the next sample is due.
+pub(crate) struct Monitor {
+    host: HostSampler,
+    pause: Option<Duration>,
+    log_every: Option<u64>,
+    /// When and after which step the last one was taken.
+    last: Option<(Instant, Step)>,
+}
+
+impl Monitor {
+    pub(crate) fn new(settings: &WatchSettings) -> Monitor {
+        let pause = settings.seconds.map(Duration::from_secs);
+        Monitor { host: HostSampler::new(PathBuf::from("/")), pause, log_every: settings.log_every, last: None }
+    }
+
+    /// Whether a sample is due after this step: by the clock, or because the log is to tell of it.
+    pub(crate) fn is_due(&self, step: Step) -> bool {
+        let Some((when, last)) = self.last else {
+            return self.pause.is_some() || interval::is_due(self.log_every, step.get());
+        };
+        let by_clock = self.pause.is_some_and(|pause| when.elapsed() >= pause);
+        last != step && (by_clock || interval::is_due(self.log_every, step.get()))
+    }
+
+    /// Memory as it is now.
+    pub(crate) fn sample(&mut self, step: Step, memory: &DeviceMemory) -> Result<Event> {
+        self.last = Some((Instant::now(), step));
+        let reading = memory.reading()?;
+        let device = memory.of_device();
+        let host = self.host.read().ok();
+        Ok(Event::Memory {
+            step,
+            allocated: reading.allocated,
+            reserved: reading.reserved,
+            retries: reading.retries,
+            device_used: device.map(|device| device.total.saturating_sub(device.free)),
+            device_total: device.map(|device| device.total),
+            resident: host::resident().now,
+            host_used: host.map(|host| Bytes(host.used_bytes)),
+            host_total: host.map(|host| Bytes(host.total_bytes)),
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! What a run starts from: whether the model can fit at all, and where the run stands.
+
+use lowtide_core::{Action, Bytes, Event, Guard, Phase, Signal};
+use lowtide_torch::TorchError;
+
+use super::choices::Choices;
+use crate::error::{Holder, Result, TrainError};
+use crate::folder::{FolderChoice, Progress, checkpoint};
+use crate::memory::{DeviceMemory, Injector, out_of_memory};
+use crate::step::State;
+
+/// Refuses a line that is smaller than what the model holds between two samples, then allocates the moments: on the host
+/// where the device has no room for them and they may be there.
+pub(super) fn make_room(state: &mut State<'_>, memory: &DeviceMemory, choices: &mut Choices) -> Result<()> {
+    let roof = memory.roof().limit();
+    let lacks = |needed: Bytes| roof.is_some_and(|roof| needed > roof);
+    let most = state.model().spill_levels();
+    if most > 0 && lacks(resting_need(state, Moments::OnDevice)) {
+        choices.first.spill = most;
+    }
+    memory.draw()?;
+    let moments = if state.spills_moments(&choices.first) { Moments::OnHost } else { Moments::OnDevice };
+    let needed = resting_need(state, moments);
+    if lacks(needed) {
+        return Err(TrainError::LineTooSmall { holder: Holder::Model, needed, line: roof.unwrap_or_default() });
+    }
+    // Only a line that was drawn is to blame; without one, others hold the device, and the engine's own words say it best.
+    let refused = |error: TorchError| match memory.limit.limit() {
+        Some(line) if error.is_oom() => TrainError::LineTooSmall { holder: Holder::Model, needed, line },
+        _ => error.into(),
+    };
+    let placed = match moments {
+        Moments::OnDevice => state.allocate_moments(),
+        Moments::OnHost => state.spill_moments(),
+    };
+    match placed {
+        Err(error) if error.is_oom() && moments == Moments::OnDevice && most > 0 => {
+            choices.first.spill = most;
+            state.spill_moments().map_err(refused)
+        }
+        placed => placed.map_err(refused),
+    }
+}
+
+/// Where a run stands: at its beginning, or at the folder's newest checkpoint, which is then in `state`; with what happened
+/// while that was loaded, to be told once the run is.
+pub(super) fn standing(
+    folder: &FolderChoice,
+    choices: &Choices,
+    memory: &DeviceMemory,
+    state: &mut State<'_>,
+    injector: &Injector,
+) -> Result<(Progress, Vec<Event>)> {
+    let guard = choices.fresh_guard();
+    if folder.is_fresh() {
+        return Ok((Progress::fresh(guard, memory), Vec::new()));
+    }
+    let (mut saved, load_events) = load(folder, memory, state, injector, guard.clone())?;
+    let is_fresh = !saved.is_sized || !choices.still_hold(&saved, memory);
+    let (line, host_line) = (memory.line, memory.host_line);
+    if (saved.line, saved.host_line) != (line, host_line) {
+        // Peaks under another line say nothing about this one.
+        saved.figures.memory.forget_peaks();
+        saved.evaluation.found_tile = None;
+    }
+    let guard = if is_fresh { guard } else { saved.guard };
+    Ok((Progress { guard, line, host_line, is_sized: !is_fresh, ..saved }, load_events))
+}
+
+/// Loads the newest checkpoint, trying again as the guard says where memory runs out; with what happened meanwhile.
+fn load(
+    folder: &FolderChoice,
+    memory: &DeviceMemory,
+    state: &mut State<'_>,
+    injector: &Injector,
+    mut guard: Guard,
+) -> Result<(Progress, Vec<Event>)> {
+    let (step, path) = folder.newest_checkpoint()?;
+    let mut events = Vec::new();
+    loop {
+        let error = match injector.during(step, Phase::Load, || checkpoint::load(&path, state)) {
+            Err(TrainError::Engine(error)) if error.is_oom() => error,
+            loaded => {
+                let mut progress = loaded?;
+                let errors = events.iter().filter(|event| matches!(event, Event::OutOfMemory { .. })).count() as u64;
+                progress.figures.memory.oom_errors += errors;
+                progress.figures.memory.oom_recovered += errors;
+                return Ok((progress, events));
+            }
+        };
+        events.push(out_of_memory(step, Phase::Load, &error));
+        match guard.on(Signal::Failed { step, phase: Phase::Load }) {
+            Action::Stop(stop) => {
+                return Err(TrainError::Line { stop: Box::new(stop), checkpoint: path });
+            }
+            Action::Retry { rung, measures, reason } => {
+                events.push(memory.release_cache()?.event(step));
+                events.push(Event::RungTaken { step, rung, measures, reason });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where the optimizer's moments are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moments {
+    OnDevice,
+    OnHost,
+}
+
+/// What the device holds between two samples: parameters, a gradient each, buffers, and two moments each or what stands
+/// in for them.
+fn resting_need(state: &State<'_>, moments: Moments) -> Bytes {
+    let parameters = state.model().parameter_bytes();
+    let moments = match moments {
+        Moments::OnDevice => parameters.saturating_mul(2),
+        Moments::OnHost => state.stage_bytes(),
+    };
+    state.model().weight_bytes().saturating_add(parameters).saturating_add(moments)
+}
