@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use lowtide_core::LineSpec;
-use lowtide_torch::DeviceAsked;
+use lowtide_torch::DeviceChoice;
 use lowtide_train::{CheckpointChoice, Injection};
 
 use crate::generate::GenerateArgs;
@@ -113,7 +113,7 @@ pub(crate) struct TrainArgs {
 pub(crate) struct EngineArgs {
     /// Where to compute: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where there is none.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    pub(crate) device: DeviceAsked,
+    pub(crate) device: DeviceChoice,
 
     /// Fixed orders of adding, so that two runs on one machine give the same bits. May be slower on a GPU.
     #[arg(long)]

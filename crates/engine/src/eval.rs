@@ -5,53 +5,53 @@ use std::path::{Path, PathBuf};
 use lowtide_core::{Bytes, counted};
 use lowtide_settings::{Loaded, Override, RunSettings, TileChoice};
 use lowtide_train::{
-    EvalEnding, EvalMode, EvalSummary, Evaluation, FolderProblem, RunToEvaluate, SeriesFolder, TrainError,
+    EvalEnding, EvalMode, EvalSummary, Evaluation, FolderProblem, RunCheckpoint, SeriesFolder, TrainError,
 };
-use lowtide_workloads::Built;
+use lowtide_workloads::Bundle;
 
 use crate::args::EvalArgs;
-use crate::exit::Ended;
-use crate::outlook::{print_json, to_stderr};
+use crate::exit::Exit;
+use crate::output::{print_json, to_stderr};
 use crate::session::Session;
 
-pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Ended> {
+pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
     let mut runs = Vec::new();
     for folder in folders(&args.run)? {
-        let run = RunToEvaluate::find(&folder, args.checkpoint)?;
+        let run = RunCheckpoint::find(&folder, args.checkpoint)?;
         let loaded = settings(args, &run)?;
         runs.push((run, loaded));
     }
     let (_, first) = runs.first().expect("a series has runs, and else there is one");
     let session = Session::start(&args.engine, &first.settings)?;
-    let mut ended = Ended::Finished;
+    let mut exit = Exit::Finished;
     for (run, loaded) in &runs {
         if session.is_to_end() {
-            return Ok(Ended::Interrupted);
+            return Ok(Exit::Interrupted);
         }
-        ended = ended.and(evaluate(&session, run, loaded)?);
+        exit = exit.and(evaluate(&session, run, loaded)?);
         session.clear()?;
     }
-    Ok(ended)
+    Ok(exit)
 }
 
-fn evaluate(session: &Session<'_>, run: &RunToEvaluate, loaded: &Loaded) -> anyhow::Result<Ended> {
+fn evaluate(session: &Session<'_>, run: &RunCheckpoint, loaded: &Loaded) -> anyhow::Result<Exit> {
     session.say(&format!("evaluating {}", run.checkpoint().display()));
-    let built = session.build(loaded)?;
-    match session.evaluate(&built, run)? {
+    let bundle = session.build(loaded)?;
+    match session.evaluate(&bundle, run)? {
         EvalEnding::Done(found) => {
             if session.is_json() {
                 print_json(&found);
             } else {
                 words(&found).iter().for_each(|line| println!("{line}"));
             }
-            Ok(Ended::Finished)
+            Ok(Exit::Finished)
         }
         EvalEnding::Line(stop) => {
             to_stderr(&format!("error: {stop}"));
-            to_stderr(&format!("hint: {}", hint(&built)));
-            Ok(Ended::Line)
+            to_stderr(&format!("hint: {}", hint(&bundle)));
+            Ok(Exit::Line)
         }
-        EvalEnding::Interrupted => Ok(Ended::Interrupted),
+        EvalEnding::Interrupted => Ok(Exit::Interrupted),
     }
 }
 
@@ -68,7 +68,7 @@ fn folders(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
 }
 
 /// The run's own settings, then what was typed.
-fn settings(args: &EvalArgs, run: &RunToEvaluate) -> Result<Loaded, TrainError> {
+fn settings(args: &EvalArgs, run: &RunCheckpoint) -> Result<Loaded, TrainError> {
     let mut overrides = Vec::new();
     for text in &args.set {
         overrides.push(Override::set(text)?);
@@ -84,9 +84,9 @@ fn settings(args: &EvalArgs, run: &RunToEvaluate) -> Result<Loaded, TrainError> 
 }
 
 /// What can still be done where one sample at a time does not fit.
-fn hint(built: &Built) -> &'static str {
-    match built.workload.tiling() {
-        Ok(_) if built.settings.eval.tile == TileChoice::None => {
+fn hint(bundle: &Bundle) -> &'static str {
+    match bundle.workload.tiling() {
+        Ok(_) if bundle.settings.eval.tile == TileChoice::None => {
             "evaluate frames in tiles, --set eval.tile=auto, or draw a larger --line"
         }
         _ => "draw a larger --line, or use --device cpu",

@@ -1,14 +1,14 @@
-//! Exit codes and the last words of a command.
+//! Exit codes and the last lines of a command.
 
 use std::process::ExitCode;
 
-use lowtide_train::{Stopped, TrainError};
+use lowtide_train::{RunEnding, TrainError};
 
-use crate::outlook::to_stderr;
+use crate::output::to_stderr;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum Exit {
     /// All was done.
     Finished,
     /// Nothing fits under the line; the state is saved.
@@ -19,31 +19,31 @@ pub(crate) enum Ended {
     Failed,
 }
 
-impl Ended {
+impl Exit {
     /// How two runs ended together: as the one that there is more to do about.
-    pub(crate) fn and(self, other: Ended) -> Ended {
-        let order = [Ended::Interrupted, Ended::Line, Ended::Failed];
-        order.into_iter().find(|ended| [self, other].contains(ended)).unwrap_or(Ended::Finished)
+    pub(crate) fn and(self, other: Exit) -> Exit {
+        let order = [Exit::Interrupted, Exit::Line, Exit::Failed];
+        order.into_iter().find(|exit| [self, other].contains(exit)).unwrap_or(Exit::Finished)
     }
 }
 
-impl From<Stopped> for Ended {
-    fn from(stopped: Stopped) -> Ended {
-        match stopped {
-            Stopped::Finished => Ended::Finished,
-            Stopped::Interrupted => Ended::Interrupted,
-            Stopped::Line => Ended::Line,
+impl From<RunEnding> for Exit {
+    fn from(ending: RunEnding) -> Exit {
+        match ending {
+            RunEnding::Finished => Exit::Finished,
+            RunEnding::Interrupted => Exit::Interrupted,
+            RunEnding::Line => Exit::Line,
         }
     }
 }
 
 /// Prints an error once, with its hint, and gives the exit code.
-pub(crate) fn report(result: anyhow::Result<Ended>) -> ExitCode {
+pub(crate) fn report(result: anyhow::Result<Exit>) -> ExitCode {
     let error = match result {
-        Ok(Ended::Finished) => return ExitCode::SUCCESS,
-        Ok(Ended::Line) => return ExitCode::from(3),
-        Ok(Ended::Interrupted) => return ExitCode::from(130),
-        Ok(Ended::Failed) => return ExitCode::FAILURE,
+        Ok(Exit::Finished) => return ExitCode::SUCCESS,
+        Ok(Exit::Line) => return ExitCode::from(3),
+        Ok(Exit::Interrupted) => return ExitCode::from(130),
+        Ok(Exit::Failed) => return ExitCode::FAILURE,
         Err(error) => error,
     };
     let train = error.downcast_ref::<TrainError>();

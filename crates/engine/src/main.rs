@@ -1,23 +1,18 @@
 //! `lowtide-engine`: the half of Lowtide that links LibTorch. People start it through `lowtide`.
 //!
 //! `args.rs` is what was typed, `train.rs` and `eval.rs` carry it out, `session.rs` is the started engine with one run on it,
-//! `series.rs` is several of them, `outlook.rs` is what a person sees meanwhile (`head.rs` first, `last_words.rs` at
-//! the end), `curves.rs` is what TensorBoard sees. `generate.rs` writes made-up data.
+//! `series.rs` is several of them, `output/console.rs` is what a person sees meanwhile, `curves.rs` is what TensorBoard sees.
+//! `generate/` writes made-up data.
 
 #![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a program is what prints")]
 
 mod args;
-mod comparison;
 mod curves;
 mod eval;
 mod exit;
 mod flags;
 mod generate;
-mod head;
-mod last_words;
-mod memory_line;
-mod numbers;
-mod outlook;
+mod output;
 mod series;
 mod session;
 mod train;

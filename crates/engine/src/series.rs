@@ -5,59 +5,58 @@
 use std::path::Path;
 
 use lowtide_settings::RunSettings;
-use lowtide_train::{FolderChoice, Result, RunResult, SeriesFolder, Start, Stopped, Summary, TrainError};
+use lowtide_train::{FolderChoice, Result, RunEnding, RunResult, SeriesFolder, Start, Summary, TrainError};
 use lowtide_workloads::{Series, SeriesRun};
 
-use crate::comparison;
-use crate::exit::{Ended, tell};
-use crate::outlook::{print_summary, to_stderr};
-use crate::session::{Session, Told};
+use crate::exit::{Exit, tell};
+use crate::output::{comparison, print_summary, to_stderr};
+use crate::session::{RunExtras, Session};
 
-/// Trains what is not finished yet and tells what came of all; `told` has one for each run.
+/// Trains what is not finished yet and tells what came of all; `extras` has one for each run.
 pub(crate) fn train(
     session: &Session<'_>,
     series: &Series,
-    told: Vec<Told<'_>>,
+    extras: Vec<RunExtras<'_>>,
     choice: &FolderChoice,
-) -> anyhow::Result<Ended> {
-    let mut done = Done { folder: None, results: Vec::new(), ended: Ended::Finished };
-    for (run, told) in series.runs.iter().zip(told) {
+) -> anyhow::Result<Exit> {
+    let mut progress = SeriesProgress { folder: None, results: Vec::new(), exit: Exit::Finished };
+    for (run, extras) in series.runs.iter().zip(extras) {
         if session.is_to_end() {
-            done.ended = Ended::Interrupted;
+            progress.exit = Exit::Interrupted;
         }
-        if done.ended == Ended::Interrupted {
+        if progress.exit == Exit::Interrupted {
             break;
         }
-        done.add(session, series, run, told, choice)?;
+        progress.add(session, series, run, extras, choice)?;
     }
-    let Done { folder, results, ended } = done;
+    let SeriesProgress { folder, results, exit } = progress;
     // None where all of them were finished before, or none had begun.
     let folder = folder.map_or_else(|| SeriesFolder::open(choice, &series.settings), Ok)?;
     let summary = folder.summarise(&series.settings.workload, &results)?;
     if session.is_json() {
         print_summary(&summary, folder.path());
     } else {
-        last_words(series, &results, ended, folder.path()).iter().for_each(|line| to_stderr(line));
+        closing_lines(series, &results, exit, folder.path()).iter().for_each(|line| to_stderr(line));
     }
-    Ok(ended)
+    Ok(exit)
 }
 
 /// What is done of a series.
-struct Done {
+struct SeriesProgress {
     /// Opened when the first run is about to begin: until then nothing is written.
     folder: Option<SeriesFolder>,
     results: Vec<RunResult>,
-    ended: Ended,
+    exit: Exit,
 }
 
-impl Done {
+impl SeriesProgress {
     /// One more run.
     fn add(
         &mut self,
         session: &Session<'_>,
         series: &Series,
         run: &SeriesRun,
-        told: Told<'_>,
+        extras: RunExtras<'_>,
         choice: &FolderChoice,
     ) -> Result<()> {
         let SeriesRun { name, loaded } = run;
@@ -68,18 +67,18 @@ impl Done {
             return Ok(());
         }
         session.say(&title);
-        let built = session.build(loaded);
-        let folder = match (self.folder.take(), &built) {
+        let bundle = session.build(loaded);
+        let folder = match (self.folder.take(), &bundle) {
             (Some(folder), _) => folder,
             // What is wrong with the input of the first run is wrong with that of all.
-            (None, Err(error)) if error.is_users() => return built.map(drop),
+            (None, Err(error)) if error.is_users() => return bundle.map(drop),
             (None, _) => SeriesFolder::open(choice, &series.settings)?,
         };
-        let outcome = built.and_then(|built| session.run(&built, folder.run(name)?, told, folder.path()));
+        let outcome = bundle.and_then(|bundle| session.run(&bundle, folder.run(name)?, extras, folder.path()));
         self.folder = Some(folder);
         session.clear()?;
         let result = outcome.map(|outcome| outcome.summary);
-        self.ended = self.ended.and(match &result {
+        self.exit = self.exit.and(match &result {
             Ok(summary) => summary.stopped.into(),
             Err(error) => {
                 tell(error);
@@ -91,11 +90,11 @@ impl Done {
     }
 }
 
-fn last_words(series: &Series, results: &[RunResult], ended: Ended, folder: &Path) -> Vec<String> {
+fn closing_lines(series: &Series, results: &[RunResult], exit: Exit, folder: &Path) -> Vec<String> {
     let waiting = series.runs[results.len()..].iter().map(|run| run.name.as_str());
-    let mut lines = comparison::lines(results, waiting);
+    let mut lines = comparison(results, waiting);
     let folder = folder.display();
-    if ended != Ended::Finished {
+    if exit != Exit::Finished {
         lines.push(format!("hint: go on with what is not finished: lowtide train --resume --out {folder}"));
     }
     lines.push(format!("everything about these runs is in {folder}"));
@@ -105,7 +104,7 @@ fn last_words(series: &Series, results: &[RunResult], ended: Ended, folder: &Pat
 /// What came of the run in `path`, where it is finished and nothing more is asked of it now.
 fn finished(path: &Path, now: &RunSettings) -> Option<Summary> {
     let choice = FolderChoice::look(path, Start::Resume).ok()?;
-    let summary = choice.summary().filter(|summary| summary.stopped == Stopped::Finished)?;
+    let summary = choice.summary().filter(|summary| summary.stopped == RunEnding::Finished)?;
     let text = choice.settings_text().ok()?;
     let before = RunSettings::load(Some((path, &text)), &[]).ok()?.settings;
     let is_long_enough = match now.train.epochs {
@@ -116,10 +115,10 @@ fn finished(path: &Path, now: &RunSettings) -> Option<Summary> {
 }
 
 /// How a series ends one of whose runs failed.
-fn failure(error: &TrainError) -> Ended {
+fn failure(error: &TrainError) -> Exit {
     match error {
-        TrainError::Line { .. } | TrainError::LineTooSmall { .. } => Ended::Line,
-        TrainError::Engine(error) if error.is_oom() => Ended::Line,
-        _ => Ended::Failed,
+        TrainError::Line { .. } | TrainError::LineTooSmall { .. } => Exit::Line,
+        TrainError::Engine(error) if error.is_oom() => Exit::Line,
+        _ => Exit::Failed,
     }
 }

@@ -10,17 +10,16 @@ use lowtide_torch::cuda::{self, AllocatorSettings, Deterministic};
 use lowtide_torch::tch::Device;
 use lowtide_torch::{DeviceFacts, MatmulPrecision, host, rng, set_deterministic, set_matmul_precision, start};
 use lowtide_train::{
-    EvalEnding, EvalPlan, FolderChoice, Injection, Outcome, Plan, Requests, Result, Run, RunToEvaluate, Schedule,
-    TrainError, evaluate_checkpoint,
+    EvalEnding, EvalJob, FolderChoice, Injection, Outcome, Requests, Result, RunCheckpoint, Schedule, TrainError,
+    TrainJob, Trainer, evaluate_checkpoint,
 };
-use lowtide_workloads::Built;
+use lowtide_workloads::Bundle;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 
 use crate::args::EngineArgs;
 use crate::curves::Curves;
-use crate::head::Head;
-use crate::outlook::{Outlook, to_stderr};
+use crate::output::{Console, RunHeader, to_stderr};
 
 /// What all runs of a command share.
 pub(crate) struct Session<'a> {
@@ -30,8 +29,8 @@ pub(crate) struct Session<'a> {
     requests: Requests,
 }
 
-/// What a run is told beside its settings.
-pub(crate) struct Told<'a> {
+/// What a run is given beside its settings.
+pub(crate) struct RunExtras<'a> {
     pub(crate) schedule: Option<Schedule>,
     pub(crate) injections: &'a [Injection],
 }
@@ -52,7 +51,7 @@ impl<'a> Session<'a> {
     }
 
     /// Builds a workload whose random numbers start from its seed, whatever ran before.
-    pub(crate) fn build(&self, loaded: &Loaded) -> Result<Built> {
+    pub(crate) fn build(&self, loaded: &Loaded) -> Result<Bundle> {
         rng::seed(self.facts.device, loaded.settings.seed)?;
         lowtide_workloads::build(loaded, &self.facts)
     }
@@ -60,22 +59,22 @@ impl<'a> Session<'a> {
     /// Trains it to the end and tells of it. `resumed_in` is the folder that `--resume` wants to go on from there.
     pub(crate) fn run(
         &self,
-        built: &Built,
+        bundle: &Bundle,
         folder: FolderChoice,
-        Told { schedule, injections }: Told<'_>,
+        RunExtras { schedule, injections }: RunExtras<'_>,
         resumed_in: &Path,
     ) -> Result<Outcome> {
-        let head = Head::new(&self.facts, built, folder.path());
-        let mut outlook = Outlook::new(self.args.json, &built.settings, head);
-        let mut curves = built.settings.watch.tensorboard.then(|| Curves::new(folder.path()));
+        let header = RunHeader::new(&self.facts, bundle, folder.path());
+        let mut console = Console::new(self.args.json, &bundle.settings, header);
+        let mut curves = bundle.settings.watch.tensorboard.then(|| Curves::new(folder.path()));
         let mut tell = |record: &Record| {
-            outlook.event(record);
+            console.event(record);
             if let Some(problem) = curves.as_mut().and_then(|curves| curves.event(record)) {
-                outlook.say(&problem);
+                console.say(&problem);
             }
         };
-        let plan = Plan {
-            settings: &built.settings,
+        let job = TrainJob {
+            settings: &bundle.settings,
             facts: &self.facts,
             allocator: &self.allocator,
             folder,
@@ -83,26 +82,26 @@ impl<'a> Session<'a> {
             injections,
             schedule,
         };
-        let outcome = Run::prepare(plan, built.workload.as_ref(), &mut tell)?.train()?;
-        outlook.end(&outcome, resumed_in);
+        let outcome = Trainer::prepare(job, bundle.workload.as_ref(), &mut tell)?.train()?;
+        console.end(&outcome, resumed_in);
         Ok(outcome)
     }
 
     /// Evaluates a checkpoint of it and tells of what happens meanwhile.
-    pub(crate) fn evaluate(&self, built: &Built, run: &RunToEvaluate) -> Result<EvalEnding> {
-        let head = Head::new(&self.facts, built, run.checkpoint());
-        let mut outlook = Outlook::lines(&built.settings, head);
-        let plan = EvalPlan {
-            settings: &built.settings,
+    pub(crate) fn evaluate(&self, bundle: &Bundle, run: &RunCheckpoint) -> Result<EvalEnding> {
+        let header = RunHeader::new(&self.facts, bundle, run.checkpoint());
+        let mut console = Console::lines(&bundle.settings, header);
+        let job = EvalJob {
+            settings: &bundle.settings,
             facts: &self.facts,
             allocator: &self.allocator,
             requests: &self.requests,
         };
-        evaluate_checkpoint(run, plan, built.workload.as_ref(), |record| {
+        evaluate_checkpoint(run, job, bundle.workload.as_ref(), |record| {
             // The figures are told at the end, and there is no training that would go on.
             let is_result = matches!(record.event, Event::Evaluated { .. } | Event::EvaluationFailed { .. });
             if !self.args.json && !is_result {
-                outlook.event(record);
+                console.event(record);
             }
         })
     }

@@ -7,15 +7,15 @@ use lowtide_train::{FolderChoice, FolderProblem, Schedule, SeriesFolder, Start, 
 use lowtide_workloads::{Series, SeriesRun};
 
 use crate::args::TrainArgs;
-use crate::exit::Ended;
+use crate::exit::Exit;
 use crate::flags;
 use crate::series;
-use crate::session::{Session, Told};
+use crate::session::{RunExtras, Session};
 
 /// Where runs go when no folder is named.
 const RUNS: &str = "runs";
 
-pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Ended> {
+pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Exit> {
     // Known here for the help alone.
     anyhow::ensure!(args.watch.is_none(), "--watch is for `lowtide train`, which starts the page before the engine");
     let begin = if args.resume { Start::Resume } else { Start::New };
@@ -28,20 +28,20 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Ended> {
     }
     let schedule = args.schedule_from.as_deref().map(Schedule::read).transpose()?;
     let session = Session::start(&args.engine, &loaded.settings)?;
-    let built = session.build(&loaded)?;
+    let bundle = session.build(&loaded)?;
     let path = folder.path().to_owned();
-    let told = Told { schedule, injections: &args.inject_oom };
-    Ok(session.run(&built, folder, told, &path)?.summary.stopped.into())
+    let extras = RunExtras { schedule, injections: &args.inject_oom };
+    Ok(session.run(&bundle, folder, extras, &path)?.summary.stopped.into())
 }
 
 /// Each run of a series follows the schedule of the run of its name.
-fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice) -> anyhow::Result<Ended> {
+fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice) -> anyhow::Result<Exit> {
     let schedule = |run: &SeriesRun| args.schedule_from.as_ref().map(|path| Schedule::read(&path.join(&run.name)));
     let schedules = series.runs.iter().map(|run| schedule(run).transpose()).collect::<Result<Vec<_>, _>>()?;
     let injections = &args.inject_oom;
-    let told = schedules.into_iter().map(|schedule| Told { schedule, injections }).collect();
+    let extras = schedules.into_iter().map(|schedule| RunExtras { schedule, injections }).collect();
     let session = Session::start(&args.engine, &series.settings)?;
-    series::train(&session, series, told, folder)
+    series::train(&session, series, extras, folder)
 }
 
 /// The settings: the file, or on resume the run's own, then what was typed.

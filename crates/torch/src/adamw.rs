@@ -12,7 +12,7 @@ use tch::{Cuda, Device, Kind, Tensor};
 use crate::attempt::attempt;
 use crate::error::Result;
 use crate::ffi;
-use crate::spilled::{moments_on_host, stage, stage_bytes};
+use crate::host_moments::{moments_on_host, stage, stage_bytes};
 
 /// The constants of the update.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,12 +48,12 @@ pub struct AdamW {
     on_host: bool,
     /// What the moments pass through on their way from the host and back.
     stage: Option<Tensor>,
-    updated: Updated,
+    cursor: UpdateCursor,
 }
 
 /// How far a step that did not finish has come.
 #[derive(Clone, Copy, Default)]
-struct Updated {
+struct UpdateCursor {
     groups: usize,
     /// Parameters of the next group, where it is updated one by one.
     parameters: usize,
@@ -69,7 +69,15 @@ impl AdamW {
             .into_iter()
             .map(|(weight_decay, parameters)| Group { weight_decay, parameters, first: Vec::new(), second: Vec::new() })
             .collect();
-        AdamW { rule, groups, steps: 0, step_tensor: None, on_host: false, stage: None, updated: Updated::default() }
+        AdamW {
+            rule,
+            groups,
+            steps: 0,
+            step_tensor: None,
+            on_host: false,
+            stage: None,
+            cursor: UpdateCursor::default(),
+        }
     }
 
     /// Allocates the moments, all zero. A failure leaves the optimizer as it was; a second call changes nothing.
@@ -135,19 +143,19 @@ impl AdamW {
             self.allocate()?
         }
         let number = self.steps + 1;
-        while self.updated.groups < self.groups.len() {
+        while self.cursor.groups < self.groups.len() {
             if self.on_host {
                 self.update_staged(learning_rate, number)?;
             } else {
-                self.update(&self.groups[self.updated.groups], learning_rate, number)?;
+                self.update(&self.groups[self.cursor.groups], learning_rate, number)?;
             }
-            self.updated = Updated { groups: self.updated.groups + 1, ..Updated::default() };
+            self.cursor = UpdateCursor { groups: self.cursor.groups + 1, ..UpdateCursor::default() };
         }
         if let (true, Device::Cuda(index)) = (self.on_host, self.device()) {
             // The copies back to the host do not wait by themselves, and the moments may be read from now on.
             attempt(|| Cuda::synchronize(index as i64))?;
         }
-        self.updated = Updated::default();
+        self.cursor = UpdateCursor::default();
         self.steps = number;
         Ok(())
     }
@@ -203,12 +211,12 @@ impl AdamW {
 
     /// Updates the next group from where it stands, one parameter after the other.
     fn update_staged(&mut self, learning_rate: f64, number: u64) -> Result<()> {
-        let group = &self.groups[self.updated.groups];
+        let group = &self.groups[self.cursor.groups];
         let rule = self.shim_rule(group, learning_rate);
         let stage = self.stage.as_ref().expect("step() spills first");
         let step = self.step_tensor.as_ref().expect("step() spills first");
-        while let Some(parameter) = group.parameters.get(self.updated.parameters) {
-            let index = self.updated.parameters;
+        while let Some(parameter) = group.parameters.get(self.cursor.parameters) {
+            let index = self.cursor.parameters;
             let gradient = parameter.grad();
             if gradient.defined() {
                 // SAFETY: every tensor lives in `self` or in `gradient` through the call; `elements` is written to.
@@ -222,12 +230,12 @@ impl AdamW {
                         step.as_ptr(),
                         number as f64,
                         rule,
-                        &mut self.updated.elements,
+                        &mut self.cursor.elements,
                     )
                 };
                 status.check()?;
             }
-            self.updated = Updated { parameters: index + 1, elements: 0, ..self.updated };
+            self.cursor = UpdateCursor { parameters: index + 1, elements: 0, ..self.cursor };
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::{AdamW, AdamWRule, attempt, cuda, ffi, gradients, host, loss_kernel_p
 
 /// The device as typed: `auto`, `cpu`, `cuda` or `cuda:N`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeviceAsked {
+pub enum DeviceChoice {
     /// The first CUDA device where there is one, else the CPU.
     #[default]
     Auto,
@@ -23,18 +23,18 @@ pub enum DeviceAsked {
     Cuda(usize),
 }
 
-impl FromStr for DeviceAsked {
+impl FromStr for DeviceChoice {
     type Err = String;
 
-    fn from_str(text: &str) -> std::result::Result<DeviceAsked, String> {
+    fn from_str(text: &str) -> std::result::Result<DeviceChoice, String> {
         let unknown = || format!("`{text}` is not a device: use auto, cpu, cuda or cuda:N");
         match text {
-            "auto" => Ok(DeviceAsked::Auto),
-            "cpu" => Ok(DeviceAsked::Cpu),
-            "cuda" => Ok(DeviceAsked::Cuda(0)),
+            "auto" => Ok(DeviceChoice::Auto),
+            "cpu" => Ok(DeviceChoice::Cpu),
+            "cuda" => Ok(DeviceChoice::Cuda(0)),
             _ => {
                 let number = text.strip_prefix("cuda:").ok_or_else(unknown)?;
-                number.parse().map(DeviceAsked::Cuda).map_err(|_| unknown())
+                number.parse().map(DeviceChoice::Cuda).map_err(|_| unknown())
             }
         }
     }
@@ -64,19 +64,19 @@ pub struct DeviceFacts {
 /// Opens the engine: the host allocator, then CUDA where asked for (or `auto` and a driver is there).
 ///
 /// The engine remembers for the life of the process whether there is CUDA, so this comes before any tensor.
-pub fn start(asked: DeviceAsked) -> Result<DeviceFacts> {
+pub fn start(choice: DeviceChoice) -> Result<DeviceFacts> {
     host::install();
-    match asked {
-        DeviceAsked::Cpu => Ok(cpu_facts(None)),
-        DeviceAsked::Cuda(index) => {
+    match choice {
+        DeviceChoice::Cpu => Ok(cpu_facts(None)),
+        DeviceChoice::Cuda(index) => {
             let count = load_cuda()?;
             if index >= count {
                 return Err(TorchError::Device(no_such_device(index, count)));
             }
             cuda_facts(index).map_err(unusable)
         }
-        DeviceAsked::Auto if !driver_present() => Ok(cpu_facts(None)),
-        DeviceAsked::Auto => match load_cuda() {
+        DeviceChoice::Auto if !driver_present() => Ok(cpu_facts(None)),
+        DeviceChoice::Auto => match load_cuda() {
             Ok(0) => Ok(cpu_facts(Some("the NVIDIA driver is there and shows no device".to_owned()))),
             Ok(_) => cuda_facts(0).or_else(|error| Ok(cpu_facts(Some(error.to_string())))),
             Err(error) => Ok(cpu_facts(Some(error.to_string()))),

@@ -18,21 +18,21 @@ mod error;
 mod ffi;
 pub mod gradients;
 pub mod host;
+mod host_moments;
 mod loss;
 mod recompute;
 pub mod rng;
 mod scaler;
 mod settings;
-mod spilled;
 
 pub use adamw::{AdamW, AdamWRule};
 pub use attempt::{attempt, refuse_input};
 pub use autocast::Autocast;
-pub use device::{DeviceAsked, DeviceFacts, start};
+pub use device::{DeviceChoice, DeviceFacts, start};
 pub use error::{Result, TorchError};
 pub use loss::{linear_cross_entropy, loss_kernel_problem};
 pub use recompute::{Keep, Segment, Shared, recompute};
-pub use scaler::{GradScaler, ScalerRule, Unscaled};
+pub use scaler::{GradScaler, GradientRange, ScalerRule};
 pub use settings::{MatmulPrecision, set_deterministic, set_matmul_precision};
 
 pub use tch;

@@ -28,7 +28,7 @@ impl Default for ScalerRule {
 /// What unscaling found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a step must not be made on gradients that overflowed"]
-pub enum Unscaled {
+pub enum GradientRange {
     /// All gradients are finite.
     Finite,
     /// At least one is not: the step is to be skipped.
@@ -76,7 +76,7 @@ impl GradScaler {
     }
 
     /// Divides the gradients by the scale in place and says whether all are finite. Waits for the device.
-    pub fn unscale(&self, gradients: &[Tensor]) -> Result<Unscaled> {
+    pub fn unscale(&self, gradients: &[Tensor]) -> Result<GradientRange> {
         let device = gradients.first().map_or(Device::Cpu, Tensor::device);
         let (found, inverse) = attempt(|| {
             let found = Tensor::zeros([], (Kind::Float, device));
@@ -86,18 +86,18 @@ impl GradScaler {
         // SAFETY: the lists and scalars live through the call.
         unsafe { ffi::lt_unscale(list.as_ptr(), list.len(), found.as_ptr(), inverse.as_ptr()) }.check()?;
         let overflowed = attempt(|| found.double_value(&[]) > 0.0)?;
-        Ok(if overflowed { Unscaled::Overflow } else { Unscaled::Finite })
+        Ok(if overflowed { GradientRange::Overflow } else { GradientRange::Finite })
     }
 
     /// Moves the scale after a step that was made, or skipped.
-    pub fn update(&mut self, outcome: Unscaled) {
+    pub fn update(&mut self, outcome: GradientRange) {
         match outcome {
-            Unscaled::Overflow => {
+            GradientRange::Overflow => {
                 self.scale *= self.rule.backoff;
                 self.good_steps = 0;
                 self.skipped += 1;
             }
-            Unscaled::Finite => {
+            GradientRange::Finite => {
                 self.good_steps += 1;
                 if self.good_steps >= self.rule.growth_interval {
                     self.scale *= self.rule.growth;
@@ -119,11 +119,11 @@ mod tests {
     #[test]
     fn grows_after_good_steps_and_backs_off_after_a_bad_one() {
         let mut scaler = scaler();
-        scaler.update(Unscaled::Finite);
+        scaler.update(GradientRange::Finite);
         assert_eq!(scaler.scale(), 65536.0);
-        scaler.update(Unscaled::Finite);
+        scaler.update(GradientRange::Finite);
         assert_eq!(scaler.scale(), 131_072.0);
-        scaler.update(Unscaled::Overflow);
+        scaler.update(GradientRange::Overflow);
         assert_eq!((scaler.scale(), scaler.skipped()), (65536.0, 1));
     }
 
@@ -131,9 +131,9 @@ mod tests {
     fn unscale_divides_and_finds_what_is_not_finite() {
         let scaler = scaler();
         let good = Tensor::from_slice(&[65536.0f32, 131_072.0]);
-        assert_eq!(scaler.unscale(&[good.shallow_clone()]).unwrap(), Unscaled::Finite);
+        assert_eq!(scaler.unscale(&[good.shallow_clone()]).unwrap(), GradientRange::Finite);
         assert_eq!(Vec::<f32>::try_from(good).unwrap(), [1.0, 2.0]);
         let bad = Tensor::from_slice(&[1.0f32, f32::INFINITY]);
-        assert_eq!(scaler.unscale(&[bad]).unwrap(), Unscaled::Overflow);
+        assert_eq!(scaler.unscale(&[bad]).unwrap(), GradientRange::Overflow);
     }
 }

@@ -21,9 +21,9 @@ use lowtide_settings::{Loaded, Override, Precision, RunSettings};
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Cuda, Device, Kind, Tensor, set_num_threads};
 use lowtide_torch::{
-    AdamW, AdamWRule, Autocast, DeviceAsked, DeviceFacts, MatmulPrecision, gradients, rng, set_matmul_precision, start,
+    AdamW, AdamWRule, Autocast, DeviceChoice, DeviceFacts, MatmulPrecision, gradients, rng, set_matmul_precision, start,
 };
-use lowtide_train::{FolderChoice, Plan, Requests, Run, Start, Workload};
+use lowtide_train::{FolderChoice, Requests, Start, TrainJob, Trainer, Workload};
 use lowtide_workloads::build;
 
 const GOAL: f64 = 1.005;
@@ -32,7 +32,7 @@ const WARM_UP: usize = 3;
 
 /// What is measured on a device.
 struct Case {
-    asked: DeviceAsked,
+    asked: DeviceChoice,
     config: &'static str,
     overrides: &'static [&'static str],
     /// Steps of each loop in a round. On a GPU the work of a step is queued, so a step alone cannot be timed.
@@ -41,7 +41,7 @@ struct Case {
 }
 
 const CPU: Case =
-    Case { asked: DeviceAsked::Cpu, config: "gpt-tiny", overrides: &["train.micro_batch=32"], block: 1, rounds: 150 };
+    Case { asked: DeviceChoice::Cpu, config: "gpt-tiny", overrides: &["train.micro_batch=32"], block: 1, rounds: 150 };
 
 const NEXT_TO_NOTHING: Case = Case {
     overrides: &[
@@ -57,7 +57,7 @@ const NEXT_TO_NOTHING: Case = Case {
 };
 
 const GPU: Case = Case {
-    asked: DeviceAsked::Cuda(0),
+    asked: DeviceChoice::Cuda(0),
     config: "gpt2-124m",
     overrides: &["train.batch=4", "train.micro_batch=4", "train.precision=bf16"],
     block: 10,
@@ -114,7 +114,7 @@ fn measure(case: &Case) -> (f64, f64) {
     let guarded = fresh(&loaded, &facts);
     let folder = tempfile::tempdir().expect("a folder for the run");
     let requests = Requests::default();
-    let plan = Plan {
+    let job = TrainJob {
         settings: &loaded.settings,
         facts: &facts,
         allocator: &allocator,
@@ -126,13 +126,13 @@ fn measure(case: &Case) -> (f64, f64) {
     let mut rounds =
         Rounds { device: facts.device, block: case.block, steps: 0, begun: Instant::now(), bare, times: Vec::new() };
     let mut losses = Vec::new();
-    let run = Run::prepare(plan, guarded.as_ref(), |record| {
+    let run = Trainer::prepare(job, guarded.as_ref(), |record| {
         if let Event::StepDone { loss, .. } = record.event {
             losses.push(loss);
             rounds.step();
         }
     });
-    run.and_then(Run::train).expect("the run ends well");
+    run.and_then(Trainer::train).expect("the run ends well");
     rounds.report(case, *losses.last().expect("there are steps"))
 }
 

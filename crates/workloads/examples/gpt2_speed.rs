@@ -8,7 +8,7 @@ use std::time::Instant;
 use lowtide_torch::cuda::{self, Deterministic};
 use lowtide_torch::tch::{Cuda, Device, Kind, Tensor};
 use lowtide_torch::{
-    AdamW, AdamWRule, Autocast, DeviceAsked, MatmulPrecision, gradients, rng, set_matmul_precision, start,
+    AdamW, AdamWRule, Autocast, DeviceChoice, MatmulPrecision, gradients, rng, set_matmul_precision, start,
 };
 use lowtide_train::Mode;
 use lowtide_workloads::gpt::{Model, ModelSettings};
@@ -17,7 +17,7 @@ const STEPS: usize = 30;
 
 fn main() {
     cuda::set_environment("expandable_segments:True", Deterministic::No);
-    let facts = start(DeviceAsked::Cuda(0)).expect("a GPU");
+    let facts = start(DeviceChoice::Cuda(0)).expect("a GPU");
     set_matmul_precision(MatmulPrecision::High).expect("the engine takes it");
     for batch in [4, 16] {
         measure(batch, facts.device);

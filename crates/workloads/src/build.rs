@@ -7,13 +7,13 @@ use lowtide_train::{Result, Workload};
 use crate::deblur::Deblur;
 use crate::gpt::Gpt;
 use crate::qca::Qca;
-use crate::scoring::{self, Prepared, Scoring};
+use crate::scoring::{self, Scoring};
 
 /// The names of all workloads.
 const NAMES: [&str; 4] = ["deblur", "gpt", "qca", "scoring"];
 
 /// A workload that is ready to train.
-pub struct Built {
+pub struct Bundle {
     /// The workload.
     pub workload: Box<dyn Workload>,
     /// The settings with the workload's own defaults filled in.
@@ -61,8 +61,8 @@ pub fn series(loaded: &Loaded) -> Result<Option<Series>> {
 /// Builds the workload that the settings name, with its model on the device of `facts`.
 ///
 /// Parameters are drawn from the engine's generators, so the caller seeds those first.
-pub fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<Built> {
-    let built = |workload: Box<dyn Workload>, settings| Built { workload, settings, notes: Vec::new() };
+pub fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<Bundle> {
+    let built = |workload: Box<dyn Workload>, settings| Bundle { workload, settings, notes: Vec::new() };
     let workload = loaded.settings.workload.as_str();
     if loaded.settings.train.epochs.is_some() && workload != "scoring" {
         let problem = format!("the data of `{workload}` has no end: say train.steps");
@@ -86,8 +86,8 @@ pub fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<Built> {
             Ok(built(Box::new(qca), settings))
         }
         "scoring" => {
-            let Prepared { scoring, settings, notes } = Scoring::build(loaded, facts)?;
-            Ok(Built { workload: Box::new(scoring), settings, notes })
+            let (scoring, settings, notes) = Scoring::build(loaded, facts)?;
+            Ok(Bundle { workload: Box::new(scoring), settings, notes })
         }
         other => {
             let problem = format!("there is no workload `{other}`: use one of {}", NAMES.join(", "));

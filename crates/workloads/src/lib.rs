@@ -13,5 +13,5 @@ pub mod scoring;
 mod store;
 mod text_source;
 
-pub use build::{Built, Series, SeriesRun, build, example, series};
+pub use build::{Bundle, Series, SeriesRun, build, example, series};
 pub use text_source::TextSource;

@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use lowtide_core::SCHEMA;
+use lowtide_disk::DiskError;
 use lowtide_workloads::deblur::{DataSettings, FilmFiles, FilmLayout};
 
-use super::Failure;
-use crate::exit::Ended;
-use crate::outlook::{print_json, to_stderr};
+use super::failure::Failure;
+use crate::exit::Exit;
+use crate::output::{print_json, to_stderr};
 
 /// The most rows and columns of a frame.
 const MOST_SIDE: u32 = 1 << 15;
@@ -75,18 +76,16 @@ fn frame_size(text: &str) -> Result<[u32; 2], String> {
         .ok_or_else(|| format!("expected columns x rows, each from 1 to {MOST_SIDE}, such as 1280x720"))
 }
 
-pub(super) fn write(args: &FilmArgs) -> Result<Ended, Failure> {
+pub(super) fn write(args: &FilmArgs) -> Result<Exit, Failure> {
     let began = Instant::now();
-    let wrong = |text: String, hint: Option<&str>| Failure { text, hint: hint.map(str::to_owned) };
     let counts = [("--scenes", args.scenes), ("--frames", args.frames), ("--moments", args.moments)];
     if let Some((flag, _)) = counts.iter().find(|(_, count)| *count == 0) {
-        return Err(wrong(format!("{flag} must be at least 1"), None));
+        return Err(Failure::new(format!("{flag} must be at least 1")));
     }
-    let failed = |path: &std::path::Path, error: std::io::Error| wrong(format!("{}: {error}", path.display()), None);
-    fs::create_dir_all(&args.out).map_err(|error| failed(&args.out, error))?;
-    if fs::read_dir(&args.out).map_err(|error| failed(&args.out, error))?.next().is_some() {
+    fs::create_dir_all(&args.out).map_err(Failure::at(&args.out))?;
+    if fs::read_dir(&args.out).map_err(Failure::at(&args.out))?.next().is_some() {
         let text = format!("{}: this folder is not empty", args.out.display());
-        return Err(wrong(text, Some("name a new folder or an empty one")));
+        return Err(Failure::with_hint(text, "name a new folder or an empty one"));
     }
     let [height, width] = args.frame_size;
     let (frames, moments, speed) = (args.frames, args.moments, args.speed);
@@ -111,7 +110,7 @@ pub(super) fn write(args: &FilmArgs) -> Result<Ended, Failure> {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("writing does not panic"))
     })
-    .map_err(|(path, error)| failed(&path, error))?;
+    .map_err(|error: DiskError| Failure::new(error.to_string()))?;
     let seconds = began.elapsed().as_secs_f64();
     let of_each = u64::from(args.frames) * if layout == FilmLayout::Pairs { 2 } else { 1 };
     let files = u64::from(args.scenes) * of_each;
@@ -131,5 +130,5 @@ pub(super) fn write(args: &FilmArgs) -> Result<Ended, Failure> {
             "train on them with: lowtide train deblur --set data.source=frames --set data.folder={folder}"
         ));
     }
-    Ok(Ended::Finished)
+    Ok(Exit::Finished)
 }

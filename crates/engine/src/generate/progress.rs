@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::outlook::to_stderr;
+use crate::output::to_stderr;
 
 /// Lines printed over all where there is no terminal.
 const QUIET_LINES: u64 = 5;

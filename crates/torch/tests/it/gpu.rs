@@ -10,8 +10,9 @@ use lowtide_oom::Place;
 use lowtide_torch::cuda::{self, Deterministic};
 use lowtide_torch::tch::{Cuda, Device, Kind, Reduction, Tensor};
 use lowtide_torch::{
-    AdamW, AdamWRule, Autocast, DeviceAsked, DeviceFacts, GradScaler, Keep, ScalerRule, Segment, Shared, TorchError,
-    Unscaled, attempt, gradients, linear_cross_entropy, loss_kernel_problem, recompute, rng, set_deterministic, start,
+    AdamW, AdamWRule, Autocast, DeviceChoice, DeviceFacts, GradScaler, GradientRange, Keep, ScalerRule, Segment,
+    Shared, TorchError, attempt, gradients, linear_cross_entropy, loss_kernel_problem, recompute, rng,
+    set_deterministic, start,
 };
 
 use crate::model::{Model, Shape};
@@ -30,7 +31,7 @@ fn gpu() -> Turn {
     let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let facts = FACTS.get_or_init(|| {
         cuda::set_environment("expandable_segments:True", Deterministic::Yes);
-        start(DeviceAsked::Cuda(0)).expect("this test needs a GPU")
+        start(DeviceChoice::Cuda(0)).expect("this test needs a GPU")
     });
     cuda::set_memory_fraction(0, 1.0).unwrap();
     cuda::empty_cache().unwrap();
@@ -147,7 +148,7 @@ fn autocast_narrows_and_gradients_stay_close() {
         (loss * scale).backward();
         let all = gradients::of(&model.parameters);
         if kind == Kind::Half {
-            assert_eq!(scaler.unscale(&all).unwrap(), Unscaled::Finite);
+            assert_eq!(scaler.unscale(&all).unwrap(), GradientRange::Finite);
         }
         all.iter().map(Tensor::copy).collect::<Vec<_>>()
     };

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
 use lowtide_torch::{
-    AdamW, AdamWRule, Autocast, GradScaler, ScalerRule, Unscaled, attempt, gradients, host, rng, set_deterministic,
+    AdamW, AdamWRule, Autocast, GradScaler, GradientRange, ScalerRule, attempt, gradients, host, rng, set_deterministic,
 };
 
 use crate::kit::alone;
@@ -59,7 +59,7 @@ fn narrow_gradients_stay_close_to_fp32() {
     let bf16 = relative_error(&setup.gradients(Kind::BFloat16, 1.0), &full);
     let scaler = GradScaler::new(ScalerRule { initial: 1024.0, ..ScalerRule::default() });
     let scaled = setup.gradients(Kind::Half, scaler.scale());
-    assert_eq!(scaler.unscale(&scaled).unwrap(), Unscaled::Finite);
+    assert_eq!(scaler.unscale(&scaled).unwrap(), GradientRange::Finite);
     let fp16 = relative_error(&scaled, &full);
     println!("relative error of the gradients: bf16 {bf16:.5}, fp16 with scaler {fp16:.5}");
     // Each product rounds its two inputs and its output once, to either side, so the errors along the chain of layers add
@@ -78,7 +78,7 @@ fn small_gradients_need_the_scaler() {
     let bare = relative_error(&setup.gradients(Kind::Half, small), &full);
     let scaler = GradScaler::new(ScalerRule::default());
     let scaled = setup.gradients(Kind::Half, small * scaler.scale());
-    assert_eq!(scaler.unscale(&scaled).unwrap(), Unscaled::Finite);
+    assert_eq!(scaler.unscale(&scaled).unwrap(), GradientRange::Finite);
     let with_scaler = relative_error(&scaled, &full);
     println!("relative error of small gradients in fp16: {bare:.4} bare, {with_scaler:.5} with scaler");
     assert!(bare > 0.5, "{bare}: nothing is lost without the scaler, so this test shows nothing");
@@ -96,7 +96,7 @@ fn an_overflow_is_found_and_the_scale_backs_off_until_it_fits() {
         let found = setup.gradients(Kind::Half, scaler.scale());
         let outcome = scaler.unscale(&found).unwrap();
         scaler.update(outcome);
-        if outcome == Unscaled::Finite {
+        if outcome == GradientRange::Finite {
             break found;
         }
         assert!(scaler.scale() > 1.0, "the scale backs off without end");

@@ -12,8 +12,8 @@ use std::path::Path;
 use lowtide_core::Event;
 use lowtide_settings::RunSettings;
 use lowtide_torch::cuda::{Deterministic, set_environment};
-use lowtide_torch::{DeviceAsked, rng, start};
-use lowtide_train::{FolderChoice, Plan, Requests, Run, Start};
+use lowtide_torch::{DeviceChoice, rng, start};
+use lowtide_train::{FolderChoice, Requests, Start, TrainJob, Trainer};
 
 use crate::model::Curve;
 
@@ -24,14 +24,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     settings.memory.line = "28KiB".parse()?;
 
     let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
-    let facts = start(DeviceAsked::Cpu)?;
+    let facts = start(DeviceChoice::Cpu)?;
     rng::seed(facts.device, settings.seed)?;
     let curve = Curve::new(64);
 
     let folder = std::env::temp_dir().join(format!("own-model-{}", std::process::id()));
     let folder = FolderChoice::look(Path::new(&folder), Start::New)?;
     let requests = Requests::default();
-    let plan = Plan {
+    let job = TrainJob {
         settings: &settings,
         facts: &facts,
         allocator: &allocator,
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Event::Evaluated { step, loss, .. } => println!("step {step}: loss {loss:.4}"),
         _ => {}
     };
-    let outcome = Run::prepare(plan, &curve, tell)?.train()?;
+    let outcome = Trainer::prepare(job, &curve, tell)?.train()?;
     println!("{} in {}", outcome.summary.stopped, outcome.folder.display());
     Ok(())
 }

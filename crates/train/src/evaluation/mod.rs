@@ -8,6 +8,6 @@ mod tiles;
 mod trend;
 
 pub(crate) use evaluator::{EvalOutcome, Evaluator};
-pub(crate) use figures::{EvalFigures, LastEvaluation};
+pub(crate) use figures::LastEvaluation;
 pub use figures::{EvalMode, EvalSummary};
 pub(crate) use trend::Trend;

@@ -4,5 +4,5 @@ mod event_thinner;
 mod journal;
 mod line_file;
 
-pub(crate) use journal::{Journal, Listener};
+pub(crate) use journal::Journal;
 pub(crate) use line_file::LineFile;

@@ -68,9 +68,9 @@ pub(crate) fn load(path: &Path, state: &mut State<'_>) -> Result<Progress> {
     // A run may go on on another device: its generator then starts from the seed.
     tensor_file::read_into(&path.join(TRAINING), &training_tensors(state, &rng), &[RNG_CUDA])?;
     rng::set_state(device, &rng)?;
-    let scaler = saved.scaler.map(|saved| {
-        GradScaler::restored(ScalerRule::default(), saved.scale, saved.good_steps, saved.skipped)
-    });
+    let scaler = saved
+        .scaler
+        .map(|saved| GradScaler::restored(ScalerRule::default(), saved.scale, saved.good_steps, saved.skipped));
     state.restore(saved.optimizer_steps, scaler);
     Ok(saved.progress)
 }

@@ -66,10 +66,8 @@ impl RunCheckpoint {
             CheckpointChoice::Best => all.best().map(|step| all.of(step)),
             CheckpointChoice::Step(step) => Some(all.of(Step(step))).filter(|checkpoint| checkpoint.is_dir()),
         };
-        let checkpoint = found.ok_or_else(|| TrainError::Checkpoint {
-            path: all.path().to_owned(),
-            problem: missing(&all, choice),
-        })?;
+        let checkpoint = found
+            .ok_or_else(|| TrainError::Checkpoint { path: all.path().to_owned(), problem: missing(&all, choice) })?;
         Ok(RunCheckpoint { folder: folder.to_owned(), checkpoint })
     }
 

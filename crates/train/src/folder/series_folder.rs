@@ -11,9 +11,7 @@ use lowtide_core::SCHEMA;
 use lowtide_settings::{RunSettings, to_yaml};
 use serde_json::{Value, json};
 
-use super::run_folder::{
-    CHECKPOINTS, CONFIG, FolderChoice, SERIES, SUMMARY, Start, remove_file, write_summary,
-};
+use super::run_folder::{CHECKPOINTS, CONFIG, FolderChoice, SERIES, SUMMARY, Start, remove_file, write_summary};
 use super::summary::{RunEnding, Summary};
 use crate::error::{FolderProblem, Result, TrainError};
 

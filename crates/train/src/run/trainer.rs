@@ -242,14 +242,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    fn commit(
-        &mut self,
-        spec: &StepSpec,
-        figures: StepFigures,
-        rate: f64,
-        resting: Bytes,
-        seconds: f64,
-    ) -> Result<()> {
+    fn commit(&mut self, spec: &StepSpec, figures: StepFigures, rate: f64, resting: Bytes, seconds: f64) -> Result<()> {
         let StepSpec { step, count, measures, .. } = *spec;
         let StepFigures { loss, samples, skipped } = figures;
         let reading = self.recovery.memory().reading()?;

@@ -219,12 +219,7 @@ impl<'a> State<'a> {
     }
 
     /// Forward and backward over all pieces of the batch; the mean loss, still on the device, and the samples computed.
-    fn accumulate(
-        &self,
-        spec: &StepSpec,
-        injector: &Injector,
-        phase: &mut Phase,
-    ) -> Result<(Tensor, u64), TorchError> {
+    fn accumulate(&self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<(Tensor, u64), TorchError> {
         let StepSpec { step, first, count, ref measures } = *spec;
         let batch = attempt(|| self.model.workload().train_batch(first, count))?;
         let targets = batch.target_count() as f64;

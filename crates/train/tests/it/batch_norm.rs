@@ -10,7 +10,7 @@ use lowtide_torch::tch::{Device, Kind, Reduction, Tensor};
 use lowtide_torch::{Segment, Shared};
 use lowtide_train::{Batch, Injection, Mode, Outcome, Result, Start, Summary, Workload};
 
-use crate::kit::{Told, alone, curve, settings, train_as_told};
+use crate::kit::{RunExtras, alone, curve, settings, train_with};
 
 const PHASES: [Phase; 5] = [Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Eval, Phase::Save];
 const WIDTH: i64 = 8;
@@ -160,8 +160,8 @@ fn run(settings: &RunSettings, injections: &[Injection]) -> Came {
     drop(curve(1));
     rng::seed(Device::Cpu, 1).unwrap();
     let normed = Normed::new();
-    let told = Told { injections: injections.to_vec(), ..Told::default() };
-    let (outcome, events) = train_as_told(&normed, settings, folder.path(), Start::New, told);
+    let extras = RunExtras { injections: injections.to_vec(), ..RunExtras::default() };
+    let (outcome, events) = train_with(&normed, settings, folder.path(), Start::New, extras);
     let buffers = normed.tensors.values().filter(|tensor| !tensor.requires_grad());
     let buffers = buffers.map(|tensor| Vec::try_from(tensor).unwrap()).collect();
     Came { outcome, events, buffers }

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use lowtide_core::{Event, Step};
 use lowtide_settings::RunSettings;
-use lowtide_train::{Outcome, Requests, Start, Stopped, Summary};
+use lowtide_train::{Outcome, Requests, RunEnding, Start, Summary};
 use serde_json::Value;
 
-use crate::kit::{Hooked, Told, alone, curve, settings, train, train_as_told};
+use crate::kit::{Hooked, RunExtras, alone, curve, settings, train, train_with};
 
 /// Up to 40 steps, evaluated after each, with so long strides that the loss goes up and down.
 fn restless(patience: Option<u64>) -> RunSettings {
@@ -55,7 +55,7 @@ fn a_run_ends_when_patience_runs_out() {
     let early = folder.path().join("early");
     let (outcome, events) = run(&restless(Some(3)), &early, Start::New);
     let Summary { stopped, steps, stopped_early_at, eval_loss, .. } = outcome.summary;
-    assert_eq!((stopped, steps, stopped_early_at), (Stopped::Finished, end as u64, Some(end as u64)));
+    assert_eq!((stopped, steps, stopped_early_at), (RunEnding::Finished, end as u64, Some(end as u64)));
     assert_eq!(eval_loss, Some(losses[end - 1]), "evaluated once at its last step");
     let best = losses[..end].iter().copied().reduce(f64::min);
     let told = Event::StoppedEarly { step: Step(end as u64), evaluations: 3, best };
@@ -119,9 +119,9 @@ fn an_evaluation_that_was_cut_off_is_made_when_the_run_goes_on() {
             }
         };
         let hooked = Hooked { before_eval_batch: &ask, ..Hooked::new(curve(16)) };
-        let told = Told { requests: requests.clone(), ..Told::default() };
-        let (first, before) = train_as_told(&hooked, &settings, &path, Start::New, told);
-        assert_eq!(first.unwrap().summary.stopped, Stopped::Interrupted);
+        let extras = RunExtras { requests: requests.clone(), ..RunExtras::default() };
+        let (first, before) = train_with(&hooked, &settings, &path, Start::New, extras);
+        assert_eq!(first.unwrap().summary.stopped, RunEnding::Interrupted);
         let (resumed, after) = run(&settings, &path, Start::Resume);
         assert_eq!(resumed.summary.stopped_early_at, whole.stopped_early_at, "cut off at step {cut}");
         assert_eq!(resumed.summary.weights_sha256, whole.weights_sha256, "cut off at step {cut}");

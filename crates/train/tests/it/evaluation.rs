@@ -6,9 +6,9 @@ use lowtide_core::{Bytes, Event, Metrics, MicroBatch};
 use lowtide_settings::{MicroBatchChoice, RunSettings};
 use lowtide_torch::host;
 use lowtide_torch::tch::{Kind, Reduction, Tensor};
-use lowtide_train::{Batch, Metric, Outcome, Start, Stopped, Tally};
+use lowtide_train::{Batch, Metric, Outcome, RunEnding, Start, Tally};
 
-use crate::kit::{FLOATS, Hooked, Told, alone, curve, settings, train, train_as_told};
+use crate::kit::{FLOATS, Hooked, RunExtras, alone, curve, settings, train, train_with};
 
 /// The loss again, and the sum of the outputs, in this order.
 fn figures<'a>() -> Vec<Metric<'a>> {
@@ -124,8 +124,8 @@ fn a_tally_sees_every_sample_once() {
 
     // The try that fails has taken in some pieces; the next one begins with nothing.
     let folder = tempfile::tempdir().unwrap();
-    let told = Told { injections: vec!["step=4,phase=eval,alloc=40".parse().unwrap()], ..Told::default() };
-    let (outcome, events) = train_as_told(&hooked(), &pieces_of(3), folder.path(), Start::New, told);
+    let extras = RunExtras { injections: vec!["step=4,phase=eval,alloc=40".parse().unwrap()], ..RunExtras::default() };
+    let (outcome, events) = train_with(&hooked(), &pieces_of(3), folder.path(), Start::New, extras);
     assert!(events.iter().any(|event| matches!(event, Event::OutOfMemory { .. })));
     assert_eq!(outcome.unwrap().summary.metrics, whole);
 }
@@ -176,7 +176,7 @@ fn a_metric_that_does_not_fit_is_missing_and_the_others_stand() {
     settings.memory.line = "1MiB".parse().unwrap();
     let (outcome, events) = run(&Hooked { metrics: &heavy, ..Hooked::new(curve(16)) }, &settings);
     let summary = outcome.summary;
-    assert_eq!((summary.stopped, summary.steps, summary.micro_batch_final), (Stopped::Finished, 4, 8));
+    assert_eq!((summary.stopped, summary.steps, summary.micro_batch_final), (RunEnding::Finished, 4, 8));
     let names: Vec<&str> = summary.metrics.iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["error", "bias"]);
     assert_eq!(summary.metrics.get("error"), summary.eval_loss);
@@ -206,7 +206,7 @@ fn an_evaluation_that_is_given_up_is_without_all_its_figures() {
     };
     let (outcome, events) = run(&hooked, &settings);
     let summary = outcome.summary;
-    assert_eq!((summary.stopped, summary.eval_loss, summary.metrics.is_empty()), (Stopped::Finished, None, true));
+    assert_eq!((summary.stopped, summary.eval_loss, summary.metrics.is_empty()), (RunEnding::Finished, None, true));
     let missing: Vec<&String> = summary.metrics_missing.keys().collect();
     assert_eq!(missing, ["bias", "error", "loss"]);
     assert_eq!(events.iter().filter(|event| matches!(event, Event::EvaluationFailed { .. })).count(), 2);

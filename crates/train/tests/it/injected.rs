@@ -4,9 +4,9 @@ use std::path::Path;
 
 use lowtide_core::{Ending, Event};
 use lowtide_settings::{RunSettings, SaveSettings};
-use lowtide_train::{Injection, Outcome, Result, Schedule, Start, Stopped, Summary};
+use lowtide_train::{Injection, Outcome, Result, RunEnding, Schedule, Start, Summary};
 
-use crate::kit::{Told, alone, curve, settings, train_as_told};
+use crate::kit::{RunExtras, alone, curve, settings, train_with};
 
 /// Evaluates and saves after every step.
 fn busy() -> RunSettings {
@@ -16,19 +16,19 @@ fn busy() -> RunSettings {
     settings
 }
 
-fn run(folder: &Path, begin: Start, told: Told) -> (Result<Outcome>, Vec<Event>) {
-    run_with(&busy(), folder, begin, told)
+fn run(folder: &Path, begin: Start, extras: RunExtras) -> (Result<Outcome>, Vec<Event>) {
+    run_with(&busy(), folder, begin, extras)
 }
 
-fn run_with(settings: &RunSettings, folder: &Path, begin: Start, told: Told) -> (Result<Outcome>, Vec<Event>) {
-    train_as_told(&curve(16), settings, folder, begin, told)
+fn run_with(settings: &RunSettings, folder: &Path, begin: Start, extras: RunExtras) -> (Result<Outcome>, Vec<Event>) {
+    train_with(&curve(16), settings, folder, begin, extras)
 }
 
 /// A run in a folder of its own.
 fn summary(injections: &[Injection]) -> Summary {
     let folder = tempfile::tempdir().unwrap();
-    let told = Told { injections: injections.to_vec(), ..Told::default() };
-    run(folder.path(), Start::New, told).0.unwrap().summary
+    let extras = RunExtras { injections: injections.to_vec(), ..RunExtras::default() };
+    run(folder.path(), Start::New, extras).0.unwrap().summary
 }
 
 fn injection(text: &str) -> Injection {
@@ -77,7 +77,7 @@ fn an_error_that_stays_ends_the_run_and_a_resume_ends_it_well() {
         for step in 1..=4 {
             let folder = tempfile::tempdir().unwrap();
             let injections = vec![injection(&format!("step={step},phase={phase},times=1000"))];
-            let (outcome, events) = run(folder.path(), Start::New, Told { injections, ..Told::default() });
+            let (outcome, events) = run(folder.path(), Start::New, RunExtras { injections, ..RunExtras::default() });
             let at_line = matches!(events.last(), Some(Event::Stopped { ending: Ending::Line { .. }, .. }));
             assert!(at_line, "{phase} of step {step}: {:?}", events.last());
             if phase == "save" {
@@ -85,7 +85,7 @@ fn an_error_that_stays_ends_the_run_and_a_resume_ends_it_well() {
             } else {
                 assert_eq!(outcome.unwrap().summary.steps, step - 1);
             }
-            let resumed = run(folder.path(), Start::Resume, Told::default()).0.unwrap().summary;
+            let resumed = run(folder.path(), Start::Resume, RunExtras::default()).0.unwrap().summary;
             assert_eq!(resumed.weights_sha256, undisturbed.weights_sha256, "{phase} of step {step}");
             assert_eq!((resumed.samples_seen, resumed.samples_lost), (32, 0));
         }
@@ -100,10 +100,11 @@ fn the_checkpoint_that_is_written_at_the_line_holds_the_last_committed_state() {
     for phase in ["forward", "backward", "optimizer"] {
         let folder = tempfile::tempdir().unwrap();
         let injections = vec![injection(&format!("step=3,phase={phase},times=1000"))];
-        let (outcome, _) = run_with(&settings, folder.path(), Start::New, Told { injections, ..Told::default() });
+        let (outcome, _) =
+            run_with(&settings, folder.path(), Start::New, RunExtras { injections, ..RunExtras::default() });
         let outcome = outcome.unwrap();
         assert!(outcome.checkpoint.ends_with("00000002"), "{}", outcome.checkpoint.display());
-        let resumed = run_with(&settings, folder.path(), Start::Resume, Told::default()).0.unwrap().summary;
+        let resumed = run_with(&settings, folder.path(), Start::Resume, RunExtras::default()).0.unwrap().summary;
         assert_eq!(resumed.weights_sha256, undisturbed.weights_sha256, "{phase}");
         assert_eq!((resumed.samples_seen, resumed.samples_lost), (32, 0));
     }
@@ -113,7 +114,7 @@ fn the_checkpoint_that_is_written_at_the_line_holds_the_last_committed_state() {
 fn an_evaluation_that_always_fails_costs_its_figures_only() {
     let _alone = alone();
     let disturbed = summary(&[injection("step=1,phase=eval,times=1000")]);
-    assert_eq!((disturbed.stopped, disturbed.eval_loss), (Stopped::Finished, None));
+    assert_eq!((disturbed.stopped, disturbed.eval_loss), (RunEnding::Finished, None));
     assert_eq!(disturbed.weights_sha256, summary(&[]).weights_sha256);
 }
 
@@ -124,14 +125,14 @@ fn a_run_that_had_to_split_is_made_again_from_its_schedule() {
         for phase in ["forward", "backward"] {
             let split = tempfile::tempdir().unwrap();
             let injections = vec![injection(&format!("step={step},phase={phase},times={times}"))];
-            let (outcome, _) = run(split.path(), Start::New, Told { injections, ..Told::default() });
+            let (outcome, _) = run(split.path(), Start::New, RunExtras { injections, ..RunExtras::default() });
             let outcome = outcome.unwrap().summary;
             assert!(outcome.micro_batch_final < 8);
             assert_eq!(outcome.samples_lost, 0);
 
             let again = tempfile::tempdir().unwrap();
-            let told = Told { schedule: Some(Schedule::read(split.path()).unwrap()), ..Told::default() };
-            let followed = run(again.path(), Start::New, told).0.unwrap().summary;
+            let extras = RunExtras { schedule: Some(Schedule::read(split.path()).unwrap()), ..RunExtras::default() };
+            let followed = run(again.path(), Start::New, extras).0.unwrap().summary;
             assert_eq!((followed.oom_errors, followed.samples_lost), (0, 0));
             assert_eq!(followed.weights_sha256, outcome.weights_sha256, "{times} times in {phase} of step {step}");
             let text = |folder: &Path| std::fs::read_to_string(folder.join("schedule.jsonl")).unwrap();
@@ -144,15 +145,16 @@ fn a_run_that_had_to_split_is_made_again_from_its_schedule() {
 fn whoever_follows_a_schedule_is_still_guarded() {
     let _alone = alone();
     let first = tempfile::tempdir().unwrap();
-    run(first.path(), Start::New, Told::default()).0.unwrap();
+    run(first.path(), Start::New, RunExtras::default()).0.unwrap();
     let schedule = Some(Schedule::read(first.path()).unwrap());
     for (times, micro_batch) in [(1, 8), (2, 4)] {
         let again = tempfile::tempdir().unwrap();
         let injections = vec![injection(&format!("step=2,phase=backward,times={times}"))];
-        let summary = run(again.path(), Start::New, Told { injections, schedule: schedule.clone(), ..Told::default() })
-            .0
-            .unwrap()
-            .summary;
+        let summary =
+            run(again.path(), Start::New, RunExtras { injections, schedule: schedule.clone(), ..RunExtras::default() })
+                .0
+                .unwrap()
+                .summary;
         assert_eq!((summary.micro_batch_final, summary.samples_lost), (micro_batch, 0));
     }
 }

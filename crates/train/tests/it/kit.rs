@@ -11,9 +11,10 @@ use lowtide_core::Event;
 use lowtide_settings::RunSettings;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{DeviceAsked, Segment, host, rng, start};
+use lowtide_torch::{DeviceChoice, Segment, host, rng, start};
 use lowtide_train::{
-    Batch, FolderChoice, Injection, Metric, Mode, Outcome, Plan, Requests, Result, Run, Schedule, Start, Workload,
+    Batch, FolderChoice, Injection, Metric, Mode, Outcome, Requests, Result, Schedule, Start, TrainJob, Trainer,
+    Workload,
 };
 
 pub(crate) use lowtide_testkit::alone;
@@ -33,7 +34,7 @@ pub(crate) fn settings() -> RunSettings {
 
 /// A fresh model; the same one each time.
 pub(crate) fn curve(width: i64) -> Curve {
-    let facts = start(DeviceAsked::Cpu).unwrap();
+    let facts = start(DeviceChoice::Cpu).unwrap();
     host::set_line(lowtide_core::Line::NONE);
     // Threads that wait for work would take the time of the tests beside this one.
     lowtide_torch::tch::set_num_threads(1);
@@ -98,23 +99,23 @@ impl Workload for Hooked<'_> {
     }
 }
 
-/// What a run is told beside its settings.
+/// What a run is given beside its settings.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct RunExtras {
     pub(crate) injections: Vec<Injection>,
     pub(crate) schedule: Option<Schedule>,
     pub(crate) requests: Requests,
 }
 
-/// Trains `workload` in `folder` as told.
-pub(crate) fn train_as_told(
+/// Trains `workload` in `folder` with these.
+pub(crate) fn train_with(
     workload: &dyn Workload,
     settings: &RunSettings,
     folder: &Path,
     begin: Start,
-    told: Told,
+    extras: RunExtras,
 ) -> (Result<Outcome>, Vec<Event>) {
-    run(workload, settings, folder, begin, told, || {})
+    run(workload, settings, folder, begin, extras, || {})
 }
 
 /// Trains `workload` in `folder`; `disturb` is called when the run is ready.
@@ -125,7 +126,7 @@ pub(crate) fn train(
     begin: Start,
     disturb: impl FnOnce(),
 ) -> (Result<Outcome>, Vec<Event>) {
-    run(workload, settings, folder, begin, Told::default(), disturb)
+    run(workload, settings, folder, begin, RunExtras::default(), disturb)
 }
 
 fn run(
@@ -133,15 +134,15 @@ fn run(
     settings: &RunSettings,
     folder: &Path,
     begin: Start,
-    told: Told,
+    extras: RunExtras,
     disturb: impl FnOnce(),
 ) -> (Result<Outcome>, Vec<Event>) {
-    let Told { injections, schedule, requests } = told;
+    let RunExtras { injections, schedule, requests } = extras;
     let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
-    let facts = start(DeviceAsked::Cpu).unwrap();
+    let facts = start(DeviceChoice::Cpu).unwrap();
     let mut events = Vec::new();
     let outcome = FolderChoice::look(folder, begin).and_then(|folder| {
-        let plan = Plan {
+        let job = TrainJob {
             settings,
             facts: &facts,
             allocator: &allocator,
@@ -150,7 +151,7 @@ fn run(
             injections: &injections,
             schedule,
         };
-        let run = Run::prepare(plan, workload, |record| events.push(record.event.clone()))?;
+        let run = Trainer::prepare(job, workload, |record| events.push(record.event.clone()))?;
         disturb();
         run.train()
     });

@@ -4,22 +4,22 @@ use std::path::Path;
 
 use lowtide_core::{Bytes, Event, LineSpec, MicroBatch, Phase, Rung};
 use lowtide_settings::{MicroBatchChoice, Precision, RunSettings};
-use lowtide_train::{Injection, Outcome, Result, Schedule, Start, Stopped, Summary, TrainError};
+use lowtide_train::{Injection, Outcome, Result, RunEnding, Schedule, Start, Summary, TrainError};
 
-use crate::kit::{Told, alone, curve, settings, train_as_told};
+use crate::kit::{RunExtras, alone, curve, settings, train_with};
 
-fn run(settings: &RunSettings, folder: &Path, begin: Start, told: Told) -> (Result<Outcome>, Vec<Event>) {
-    train_as_told(&curve(64), settings, folder, begin, told)
+fn run(settings: &RunSettings, folder: &Path, begin: Start, extras: RunExtras) -> (Result<Outcome>, Vec<Event>) {
+    train_with(&curve(64), settings, folder, begin, extras)
 }
 
-fn told(injection: &str) -> Told {
-    Told { injections: vec![injection.parse::<Injection>().unwrap()], ..Told::default() }
+fn told(injection: &str) -> RunExtras {
+    RunExtras { injections: vec![injection.parse::<Injection>().unwrap()], ..RunExtras::default() }
 }
 
 /// A run in a folder of its own.
-fn whole(settings: &RunSettings, told: Told) -> (Summary, Vec<Event>) {
+fn whole(settings: &RunSettings, extras: RunExtras) -> (Summary, Vec<Event>) {
     let folder = tempfile::tempdir().unwrap();
-    let (outcome, events) = run(settings, folder.path(), Start::New, told);
+    let (outcome, events) = run(settings, folder.path(), Start::New, extras);
     (outcome.unwrap().summary, events)
 }
 
@@ -41,10 +41,10 @@ fn trying_out_leaves_no_trace() {
     let _alone = alone();
     let mut named = settings();
     named.train.micro_batch = MicroBatchChoice::Samples(MicroBatch::new(8).unwrap());
-    let (expect, events) = whole(&named, Told::default());
+    let (expect, events) = whole(&named, RunExtras::default());
     assert_eq!(sized(&events), (vec![], None));
 
-    let (found, events) = whole(&settings(), Told::default());
+    let (found, events) = whole(&settings(), RunExtras::default());
     assert_eq!(sized(&events), (vec![1], Some(8)));
     assert_eq!(found.weights_sha256, expect.weights_sha256);
     assert_eq!((found.final_loss, found.eval_loss), (expect.final_loss, expect.eval_loss));
@@ -55,9 +55,9 @@ fn under_a_line_the_largest_that_fits_is_taken_and_nothing_fails() {
     let _alone = alone();
     let mut settings = settings();
     settings.train.batch = 4096;
-    let (roomy, _) = whole(&settings, Told::default());
+    let (roomy, _) = whole(&settings, RunExtras::default());
     settings.memory.line = LineSpec::Size(Bytes(roomy.peak_allocated_bytes / 4));
-    let (summary, events) = whole(&settings, Told::default());
+    let (summary, events) = whole(&settings, RunExtras::default());
     let (probed, taken) = sized(&events);
     let taken = taken.unwrap();
     assert!(probed.ends_with(&[taken]) && (256..2048).contains(&taken), "{probed:?}, then {taken}");
@@ -73,13 +73,13 @@ fn fp32_becomes_bf16_where_that_is_allowed_and_nothing_else_is_left() {
     let mut settings = settings();
     let folder = tempfile::tempdir().unwrap();
     let (outcome, _) = run(&settings, folder.path(), Start::New, told(persistent));
-    assert_eq!(outcome.unwrap().summary.stopped, Stopped::Line, "it is not allowed unless it is asked for");
+    assert_eq!(outcome.unwrap().summary.stopped, RunEnding::Line, "it is not allowed unless it is asked for");
 
     settings.memory.narrow = true;
     let folder = tempfile::tempdir().unwrap();
     let (outcome, events) = run(&settings, folder.path(), Start::New, told(persistent));
     let narrow = outcome.unwrap().summary;
-    assert_eq!((narrow.stopped, narrow.precision.as_str(), narrow.samples_lost), (Stopped::Finished, "bf16", 0));
+    assert_eq!((narrow.stopped, narrow.precision.as_str(), narrow.samples_lost), (RunEnding::Finished, "bf16", 0));
     let rungs: Vec<Rung> = events
         .iter()
         .filter_map(|event| if let Event::RungTaken { rung, .. } = event { Some(*rung) } else { None })
@@ -88,7 +88,7 @@ fn fp32_becomes_bf16_where_that_is_allowed_and_nothing_else_is_left() {
     assert_eq!(rungs, [Clean, Split, Split, Split, Recompute, Recompute, Narrow]);
 
     let schedule = Some(Schedule::read(folder.path()).unwrap());
-    let (followed, _) = whole(&settings, Told { schedule, ..Told::default() });
+    let (followed, _) = whole(&settings, RunExtras { schedule, ..RunExtras::default() });
     assert_eq!(followed.weights_sha256, narrow.weights_sha256);
     assert_eq!((followed.precision.as_str(), followed.oom_errors), ("bf16", 0));
 }
@@ -97,7 +97,7 @@ fn fp32_becomes_bf16_where_that_is_allowed_and_nothing_else_is_left() {
 fn memory_that_runs_out_while_loading_is_answered() {
     let _alone = alone();
     let settings = settings();
-    let (expect, _) = whole(&settings, Told::default());
+    let (expect, _) = whole(&settings, RunExtras::default());
     let folder = tempfile::tempdir().unwrap();
     let (outcome, _) = run(&settings, folder.path(), Start::New, told("step=3,phase=forward,times=1000"));
     assert_eq!(outcome.unwrap().summary.steps, 2);
@@ -120,7 +120,7 @@ fn memory_that_runs_out_while_loading_is_answered() {
 fn any_allocation_of_loading_may_fail() {
     let _alone = alone();
     let settings = settings();
-    let (expect, _) = whole(&settings, Told::default());
+    let (expect, _) = whole(&settings, RunExtras::default());
     let mut met = 0;
     for alloc in 1.. {
         let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn a_schedule_in_another_precision_is_refused() {
     let refused = |settings: &RunSettings| {
         let schedule = Some(Schedule::read(folder.path()).unwrap());
         let again = tempfile::tempdir().unwrap();
-        let (outcome, _) = run(settings, again.path(), Start::New, Told { schedule, ..Told::default() });
+        let (outcome, _) = run(settings, again.path(), Start::New, RunExtras { schedule, ..RunExtras::default() });
         let error = outcome.unwrap_err();
         let text = error.to_string();
         (text[text.find("schedule.jsonl").unwrap()..].to_owned(), error.hint().unwrap())

@@ -3,7 +3,7 @@
 use lowtide_core::{Event, Rung};
 use lowtide_torch::host;
 use lowtide_torch::tch::Tensor;
-use lowtide_train::{Start, Stopped, Summary};
+use lowtide_train::{RunEnding, Start, Summary};
 
 use crate::kit::{FLOATS, Hooked, alone, curve, settings, train};
 
@@ -58,7 +58,7 @@ fn an_evaluation_that_does_not_fit_costs_its_figure_only() {
     let heavy = Hooked { before_eval_batch: &|| drop(Tensor::zeros([1 << 20], FLOATS)), ..Hooked::new(curve(16)) };
     let (outcome, events) = train(&heavy, &settings, folder.path(), Start::New, || {});
     let summary = outcome.unwrap().summary;
-    assert_eq!((summary.stopped, summary.steps, summary.eval_loss), (Stopped::Finished, 4, None));
+    assert_eq!((summary.stopped, summary.steps, summary.eval_loss), (RunEnding::Finished, 4, None));
     assert_eq!(summary.micro_batch_final, 8, "training is left alone");
     let failed: Vec<u64> = events
         .iter()

@@ -1,9 +1,10 @@
 //! Made-up films as files, in the folders that `film.rs` reads.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
 
+use lowtide_disk::DiskError;
 use png::{BitDepth, ColorType, Encoder};
 
 use super::clip::Region;
@@ -40,7 +41,7 @@ impl FilmFiles {
     /// # Errors
     ///
     /// What the system said, and of which file.
-    pub fn write(&self, folder: &Path, number: u32) -> Result<(), (PathBuf, io::Error)> {
+    pub fn write(&self, folder: &Path, number: u32) -> Result<(), DiskError> {
         let scene = folder.join(format!("scene_{number:03}"));
         let (sharp, blur) = (scene.join(SHARP), scene.join(BLUR));
         let folders = match self.layout {
@@ -48,7 +49,7 @@ impl FilmFiles {
             FilmLayout::Pairs => vec![&sharp, &blur],
         };
         for folder in folders {
-            fs::create_dir_all(folder).map_err(|error| (folder.clone(), error))?;
+            fs::create_dir_all(folder).map_err(|source| DiskError { path: folder.clone(), source })?;
         }
         for frame in 0..self.data.frames {
             let name = format!("{frame:06}.png");
@@ -79,24 +80,20 @@ impl FilmFiles {
         self.scenes.still(number.into(), moment as usize, self.region())
     }
 
-    fn put(&self, path: &Path, planes: &[f32]) -> Result<(), (PathBuf, io::Error)> {
-        let under_way = path.with_extension("partial");
-        let written = write_png(&under_way, self.region(), planes).and_then(|()| fs::rename(&under_way, path));
-        written.map_err(|error| (path.to_owned(), error))
+    fn put(&self, path: &Path, planes: &[f32]) -> Result<(), DiskError> {
+        lowtide_disk::write_with(path, |file| write_png(file, self.region(), planes))
     }
 }
 
 /// Red, green and blue planes of values from 0 to 1, in 8 bits.
-fn write_png(path: &Path, region: Region, planes: &[f32]) -> io::Result<()> {
+fn write_png(file: &mut impl Write, region: Region, planes: &[f32]) -> io::Result<()> {
     let pixels = region.pixels();
     let bytes: Vec<u8> =
         (0..3 * pixels).map(|at| (planes[at % 3 * pixels + at / 3] * 255.0).round().clamp(0.0, 255.0) as u8).collect();
-    let mut file = BufWriter::new(File::create(path)?);
-    let mut encoder = Encoder::new(&mut file, region.width, region.height);
+    let mut encoder = Encoder::new(file, region.width, region.height);
     encoder.set_color(ColorType::Rgb);
     encoder.set_depth(BitDepth::Eight);
     let mut writer = encoder.write_header()?;
     writer.write_image_data(&bytes)?;
-    writer.finish()?;
-    file.flush()
+    Ok(writer.finish()?)
 }

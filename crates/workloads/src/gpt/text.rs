@@ -12,10 +12,10 @@ pub(crate) struct Text {
     seed: u64,
     length: usize,
     vocabulary: u32,
-    from: From,
+    tokens: Tokens,
 }
 
-enum From {
+enum Tokens {
     Synthetic(TextSource),
     Files { train: TokenFile, val: Option<TokenFile> },
 }
@@ -42,12 +42,12 @@ impl Text {
     ) -> Result<Text, SettingsError> {
         let refused = |key: &str, problem: String| SettingsError::refused(key, problem, origins);
         let length = model.block_size as usize + 1;
-        let from = match data.source {
+        let tokens = match data.source {
             Source::Synthetic if i64::from(model.vocab_size) < VOCABULARY => {
                 let problem = format!("the built-in text has {VOCABULARY} tokens, so it must be at least {VOCABULARY}");
                 return Err(refused("model.vocab_size", problem));
             }
-            Source::Synthetic => From::Synthetic(TextSource::new(seed)),
+            Source::Synthetic => Tokens::Synthetic(TextSource::new(seed)),
             Source::Tokens => {
                 let open = |key: &str, path: &std::path::Path| {
                     TokenFile::open(path, length as u64).map_err(|error| refused(key, error.to_string()))
@@ -56,19 +56,19 @@ impl Text {
                     refused("data.train", "the source `tokens` needs a file of tokens to train on".to_owned())
                 })?;
                 let val = data.val.as_deref().map(|path| open("data.val", path)).transpose()?;
-                From::Files { train: open("data.train", train)?, val }
+                Tokens::Files { train: open("data.train", train)?, val }
             }
         };
-        Ok(Text { seed, length, vocabulary: model.vocab_size, from })
+        Ok(Text { seed, length, vocabulary: model.vocab_size, tokens })
     }
 
     /// Sample `number`: the tokens of a sample and the one that follows. A token that the model does not have ends the
     /// enclosing attempt.
     pub(crate) fn sample(&self, part: Part, number: u64) -> Vec<i64> {
         let number = if part == Part::Eval { EVALUATION + number } else { number };
-        match &self.from {
-            From::Synthetic(source) => source.sample(number, self.length).into_iter().map(i64::from).collect(),
-            From::Files { train, val } => {
+        match &self.tokens {
+            Tokens::Synthetic(source) => source.sample(number, self.length).into_iter().map(i64::from).collect(),
+            Tokens::Files { train, val } => {
                 let file = val.as_ref().filter(|_| part == Part::Eval).unwrap_or(train);
                 match file.sample(self.seed, number, self.length, self.vocabulary) {
                     Ok(tokens) => tokens.into_iter().map(i64::from).collect(),
@@ -80,9 +80,9 @@ impl Text {
 
     /// The least loss that any model can reach, where it is known.
     pub(crate) fn entropy(&self) -> Option<f64> {
-        match &self.from {
-            From::Synthetic(source) => Some(source.entropy(self.length - 1)),
-            From::Files { .. } => None,
+        match &self.tokens {
+            Tokens::Synthetic(source) => Some(source.entropy(self.length - 1)),
+            Tokens::Files { .. } => None,
         }
     }
 }

@@ -5,9 +5,9 @@
 
 mod batch;
 mod decode;
-mod drawn;
-mod generated;
 mod item;
+mod item_files;
+mod item_shards;
 mod layers;
 mod metrics;
 mod model;
@@ -17,13 +17,12 @@ mod set;
 mod settings;
 mod stream;
 mod supply;
+mod synthetic_items;
 mod workload;
-mod write;
 
-pub use generated::{Generated, STEPS};
 pub use item::{Item, Items};
+pub use item_files::{ItemFiles, ItemFormat, PickledItems};
 pub(crate) use series::series;
 pub use settings::{Damage, DataSettings, GvaeSettings, Load, ModelName, ModelSettings, ShuffleName, Source, Window};
-pub(crate) use workload::Prepared;
+pub use synthetic_items::{STEPS, SyntheticItems};
 pub use workload::Scoring;
-pub use write::{ItemFiles, ItemFormat, PickledItems};

@@ -86,7 +86,7 @@ pub(crate) struct Process {
 
 /// A host line that leaves too little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLittle {
+pub(crate) struct RoomShortage {
     /// The least line that works.
     pub(crate) needed: Bytes,
     /// The line.
@@ -100,7 +100,7 @@ impl Room {
         eval: &Needs,
         cache_batches: Option<u32>,
         process: &Process,
-    ) -> Result<Room, TooLittle> {
+    ) -> Result<Room, RoomShortage> {
         let items = train.sample.max(eval.sample).saturating_mul(process.batch.into()).saturating_mul(BATCHES_OUT);
         let items = items.saturating_add(process.store);
         let Some(line) = process.host_line.limit() else {
@@ -123,7 +123,7 @@ impl Room {
         if left < least || tensors < Bytes(process.tensors.get() / pieces) {
             let tensors = Bytes(process.tensors.get().div_ceil(pieces));
             let needed = [beside, tensors, least, UNSURE].into_iter().fold(process.base, Bytes::saturating_add);
-            return Err(TooLittle { needed, line });
+            return Err(RoomShortage { needed, line });
         }
         Ok(asked.unwrap_or_else(|| shared(left.saturating_sub(tensors), train, eval, beside)))
     }

@@ -12,8 +12,8 @@ use lowtide_data::shard::hash_of_id;
 use lowtide_data::{BufferedSample, DataError, DataSet, Folder, OpenOptions, Scores, Subset};
 
 use super::decode::decode;
-use super::drawn::Drawn;
 use super::item::Item;
+use super::item_shards::ItemShards;
 use super::settings::{Damage, DataSettings};
 use crate::random::Random;
 
@@ -111,7 +111,7 @@ fn is_for_evaluation(key: u64) -> bool {
     Random::new(key, 0).unit() < EVALUATION_SHARE
 }
 
-impl ItemStore for Drawn {
+impl ItemStore for ItemShards {
     fn item(&self, sample: &Arc<Item>, _at: SampleId) -> Result<Arc<Item>, String> {
         Ok(Arc::clone(sample))
     }

@@ -11,7 +11,7 @@ use lowtide_core::Bytes;
 use lowtide_data::feed::{Feed, FeedError, FeedOptions, FeedStats, Store};
 use lowtide_data::order::{Cursor, Order, SampleId};
 use lowtide_data::policy::{Cache, Decision, Policy, Units};
-use lowtide_train::Fetched;
+use lowtide_train::CacheReads;
 
 use super::item::Item;
 
@@ -30,7 +30,7 @@ pub(crate) trait Places {
 /// What a stream has done so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StreamFigures {
-    pub(crate) fetched: Fetched,
+    pub(crate) reads: CacheReads,
     pub(crate) optimum: Bytes,
     pub(crate) skipped: u64,
     pub(crate) waited: Duration,
@@ -56,14 +56,14 @@ pub(crate) struct Stream<S: Store> {
     options: FeedOptions,
     counting: Counting,
     decode: Decode<S::Sample>,
-    running: Option<Running<S>>,
+    open: Option<OpenFeed<S>>,
     /// What was given out last, by place; `None` is an item that cannot be read.
     kept: VecDeque<(u64, Option<Arc<Item>>)>,
     /// Of feeds that have ended.
     before: StreamFigures,
 }
 
-struct Running<S: Store> {
+struct OpenFeed<S: Store> {
     feed: Feed<S>,
     from: Cursor,
     /// What the feed gives next, unless that cannot be read.
@@ -79,7 +79,7 @@ impl<S: Store> Stream<S> {
         decode: Decode<S::Sample>,
     ) -> Stream<S> {
         let before = StreamFigures::default();
-        Stream { store, order, options, counting, decode, running: None, kept: VecDeque::new(), before }
+        Stream { store, order, options, counting, decode, open: None, kept: VecDeque::new(), before }
     }
 
     fn len(&self) -> u64 {
@@ -106,34 +106,34 @@ impl<S: Store> Stream<S> {
             return Ok(());
         }
         self.kept.clear();
-        let is_there = self.running.as_ref().is_some_and(|running| self.place(running.next) == first);
+        let is_there = self.open.as_ref().is_some_and(|open| self.place(open.next) == first);
         if is_there { Ok(()) } else { self.start(self.cursor(first)) }
     }
 
     fn start(&mut self, from: Cursor) -> Result<(), FeedError> {
         self.before = self.figures();
-        self.running = None;
+        self.open = None;
         let end = match self.counting {
             Counting::Through { end } => Some(self.cursor(end)).filter(|end| *end > from),
             Counting::Again => None,
         };
         let options = FeedOptions { end, ..self.options };
         let feed = Feed::start(Arc::clone(&self.store), &self.order, from, options)?;
-        self.running = Some(Running { feed, from, next: from });
+        self.open = Some(OpenFeed { feed, from, next: from });
         Ok(())
     }
 
     /// Puts the next item behind those that are kept, and those before it that were left out.
     fn pull(&mut self) -> Result<(), String> {
         let len = self.len();
-        let Some(running) = &mut self.running else { return Err("the feed has not begun".to_owned()) };
-        let expected = running.next;
-        let (at, item) = match running.feed.take().map_err(|error| error.to_string())? {
+        let Some(open) = &mut self.open else { return Err("the feed has not begun".to_owned()) };
+        let expected = open.next;
+        let (at, item) = match open.feed.take().map_err(|error| error.to_string())? {
             Some(fed) => (fed.at, Some((self.decode)(&fed, fed.sample)?)),
             // The last ones were left out.
             None => (expected, None),
         };
-        running.next = following(at, len);
+        open.next = following(at, len);
         let mut left_out = expected;
         while left_out != at {
             self.kept.push_back((self.place(left_out), None));
@@ -196,11 +196,11 @@ impl<S: Store> Places for Stream<S> {
     }
 
     fn figures(&self) -> StreamFigures {
-        let Some(Running { feed, from, next }) = &self.running else { return self.before };
+        let Some(OpenFeed { feed, from, next }) = &self.open else { return self.before };
         let FeedStats { hits, loads, bytes_read, skipped, waited, .. } = feed.stats();
         let capacity = feed.capacity();
         StreamFigures {
-            fetched: self.before.fetched.and(Fetched::new(hits, loads, bytes_read.get())),
+            reads: self.before.reads.and(CacheReads::new(hits, loads, bytes_read.get())),
             optimum: self.before.optimum.saturating_add(self.optimum(*from, *next, capacity)),
             skipped: self.before.skipped + skipped,
             waited: self.before.waited + waited,
@@ -228,12 +228,12 @@ mod tests {
     use super::*;
 
     /// Five shards of four items, named by their numbers; some shards cannot be read.
-    struct Numbered {
+    struct Numbers {
         layout: Layout,
         damaged: Vec<u32>,
     }
 
-    impl Store for Numbered {
+    impl Store for Numbers {
         type Sample = u64;
 
         fn layout(&self) -> &Layout {
@@ -261,8 +261,8 @@ mod tests {
         }
     }
 
-    fn stream(shuffle: Shuffle, counting: Counting, damaged: Vec<u32>) -> Stream<Numbered> {
-        let store = Numbered { layout: Layout::new([4; 5]), damaged };
+    fn stream(shuffle: Shuffle, counting: Counting, damaged: Vec<u32>) -> Stream<Numbers> {
+        let store = Numbers { layout: Layout::new([4; 5]), damaged };
         let order = Order::new(store.layout.clone(), shuffle, 3);
         let options = FeedOptions { on_damage: OnDamage::Skip, ..FeedOptions::new(Bytes(9)) };
         let decode = |number: &u64, _| {
@@ -273,7 +273,7 @@ mod tests {
         Stream::new(Arc::new(store), order, options, counting, Box::new(decode))
     }
 
-    fn taken(stream: &mut Stream<Numbered>, first: u64, count: u32) -> Vec<u64> {
+    fn taken(stream: &mut Stream<Numbers>, first: u64, count: u32) -> Vec<u64> {
         stream.take(first, count).unwrap().iter().map(|item| item.id.parse().unwrap()).collect()
     }
 
@@ -300,7 +300,7 @@ mod tests {
             let pass: Vec<u64> = (0..5).flat_map(|batch| taken(&mut stream, 4 * batch, 4)).collect();
             assert_eq!(pass, (0..20).collect::<Vec<_>>());
         }
-        assert_eq!(stream.before.fetched, Fetched::default(), "no feed was started anew");
+        assert_eq!(stream.before.reads, CacheReads::default(), "no feed was started anew");
         assert_eq!(taken(&mut stream, 0, 2), [0, 1]);
         assert_eq!(taken(&mut stream, 0, 2), [0, 1], "one that was cut");
     }
@@ -325,7 +325,7 @@ mod tests {
         let mut stream = stream(shuffle, Counting::Through { end: 100 }, Vec::new());
         (0..10).for_each(|step| drop(taken(&mut stream, 10 * step, 10)));
         let figures = stream.figures();
-        assert_eq!(Bytes(figures.fetched.bytes_read), figures.optimum);
-        assert_eq!(figures.fetched.hits + figures.fetched.loads, 100);
+        assert_eq!(Bytes(figures.reads.bytes_read), figures.optimum);
+        assert_eq!(figures.reads.hits + figures.reads.loads, 100);
     }
 }

@@ -11,7 +11,7 @@ use lowtide_data::policy::Policy;
 use lowtide_data::simulation::curve;
 use lowtide_data::{Subset, order::SampleId};
 use lowtide_torch::refuse_input;
-use lowtide_train::{Feeding, FeedingPoint};
+use lowtide_train::{CachePoint, CacheSummary};
 
 use super::item::Item;
 use super::room::{Needs, Room};
@@ -39,15 +39,6 @@ pub(crate) struct Supply {
     files_left_out: u64,
 }
 
-/// What is decided before the first item is read.
-pub(crate) struct Supplied {
-    pub(crate) supply: Supply,
-    /// The settings with what was chosen for `auto`.
-    pub(crate) settings: DataSettings,
-    /// What a person should know before it begins.
-    pub(crate) notes: Vec<String>,
-}
-
 /// Where training ends and where its order starts from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Course {
@@ -57,14 +48,15 @@ pub(crate) struct Course {
 }
 
 impl Supply {
-    /// Feeds from `parts` within `room`.
+    /// Feeds from `parts` within `room`; with the settings in which `auto` is what was chosen for it, and what a person
+    /// should know before it begins.
     pub(crate) fn begin<S: ItemStore>(
         parts: &Parts<S>,
         settings: &DataSettings,
         room: &Room,
         needs: &Needs,
         course: Course,
-    ) -> Supplied {
+    ) -> (Supply, DataSettings, Vec<String>) {
         let shards = parts.train.layout().shards();
         let shard_bytes: Vec<Bytes> = (0..shards).map(|shard| parts.train.shard_bytes(shard)).collect();
         let kept = Room::kept(room.train, needs);
@@ -91,7 +83,7 @@ impl Supply {
             shard_bytes,
             files_left_out: parts.store.files_left_out(),
         };
-        Supplied { supply, settings, notes }
+        (supply, settings, notes)
     }
 
     /// The training items at `first .. first + count`. Data that cannot be read ends the enclosing attempt.
@@ -109,13 +101,13 @@ impl Supply {
         self.counts[1]
     }
 
-    /// What it came to so far.
-    pub(crate) fn feeding(&self) -> Feeding {
+    /// What was asked of its cache so far.
+    pub(crate) fn cache_summary(&self) -> CacheSummary {
         let (train, eval) = (self.train.borrow().figures(), self.eval.borrow().figures());
         let waited = (train.waited + eval.waited).as_secs_f64();
         let seconds = self.opened.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
         let curve = self.curve(train.capacity);
-        Feeding {
+        CacheSummary {
             policy: match self.policy {
                 Policy::Belady => "belady".to_owned(),
                 Policy::Lru => "lru".to_owned(),
@@ -133,13 +125,13 @@ impl Supply {
             waiting_share: (waited / seconds).min(1.0),
             advice: advice(&train, &curve, waited / seconds),
             curve,
-            train: train.fetched,
-            eval: eval.fetched,
+            train: train.reads,
+            eval: eval.reads,
         }
     }
 
     /// What an epoch reads with this cache and with others, smallest first.
-    fn curve(&self, capacity: Bytes) -> Vec<FeedingPoint> {
+    fn curve(&self, capacity: Bytes) -> Vec<CachePoint> {
         if self.order.layout().shards() > MOST_CURVE_SHARDS {
             return Vec::new();
         }
@@ -149,11 +141,11 @@ impl Supply {
         capacities.sort_unstable();
         capacities.dedup();
         let points = curve(&self.order, &self.shard_bytes, &capacities, self.policy);
-        let told = points.iter().map(|point| FeedingPoint {
+        let points = points.iter().map(|point| CachePoint {
             capacity_bytes: point.capacity.get(),
             bytes_per_epoch: point.bytes_per_epoch.get(),
         });
-        told.collect()
+        points.collect()
     }
 }
 
@@ -222,13 +214,13 @@ fn counted(number: u64, one: &str, several: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { several })
 }
 
-fn advice(train: &StreamFigures, curve: &[FeedingPoint], waiting: f64) -> Vec<String> {
+fn advice(train: &StreamFigures, curve: &[CachePoint], waiting: f64) -> Vec<String> {
     let mut advice = Vec::new();
     let here = curve.iter().find(|point| point.capacity_bytes >= train.capacity.get()).or(curve.last());
     let Some(here) = here else { return advice };
     let reads = here.bytes_per_epoch as f64;
     let (size, read) =
-        (|point: &FeedingPoint| Bytes(point.capacity_bytes), |point: &FeedingPoint| Bytes(point.bytes_per_epoch));
+        (|point: &CachePoint| Bytes(point.capacity_bytes), |point: &CachePoint| Bytes(point.bytes_per_epoch));
     let larger = curve.iter().find(|point| {
         point.capacity_bytes > here.capacity_bytes && (point.bytes_per_epoch as f64) < reads * (1.0 - NOTABLE)
     });
@@ -246,7 +238,7 @@ fn advice(train: &StreamFigures, curve: &[FeedingPoint], waiting: f64) -> Vec<St
     } else if let Some(point) = smaller {
         advice.push(format!("a cache of {} would read as little", size(point)));
     }
-    if train.optimum.get() as f64 * (1.0 + NOTABLE) < train.fetched.bytes_read as f64 {
+    if train.optimum.get() as f64 * (1.0 + NOTABLE) < train.reads.bytes_read as f64 {
         advice.push(format!("data.policy=belady would have read {} in all", train.optimum));
     }
     if waiting > NOTABLE {

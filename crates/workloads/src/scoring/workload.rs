@@ -8,18 +8,18 @@ use lowtide_core::{Bytes, Line};
 use lowtide_settings::{Loaded, Origins, RunSettings, SettingsError, typed};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{DeviceFacts, Segment, attempt, gradients, host, refuse_input, rng};
-use lowtide_train::{Batch, Feeding, Holder, Metric, Mode, Result, TrainError, Workload};
+use lowtide_train::{Batch, CacheSummary, Holder, Metric, Mode, Result, TrainError, Workload};
 
 use super::batch::collate;
-use super::drawn::Drawn;
-use super::generated::Generated;
 use super::item::{Item, Items, Widths};
+use super::item_shards::ItemShards;
 use super::metrics::agreement;
 use super::model::Model;
 use super::room::{Needs, Process, Room};
 use super::set::{Files, InMemory, ItemStore, Parts, on_damage};
 use super::settings::{DataSettings, Load, ModelName, ModelSettings, Source};
-use super::supply::{Course, Supplied, Supply};
+use super::supply::{Course, Supply};
+use super::synthetic_items::SyntheticItems;
 
 /// One of the models on its items.
 pub struct Scoring {
@@ -32,16 +32,10 @@ pub struct Scoring {
     device: Device,
 }
 
-/// A workload that was built, with what it decided.
-pub(crate) struct Prepared {
-    pub(crate) scoring: Scoring,
-    pub(crate) settings: RunSettings,
-    pub(crate) notes: Vec<String>,
-}
-
 impl Scoring {
-    /// Builds the one model that the settings name; returns them with its own defaults and choices filled in.
-    pub(crate) fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<Prepared> {
+    /// Builds the one model that the settings name; returns them with its own defaults and choices filled in, and what a
+    /// person should know before it trains.
+    pub(crate) fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<(Scoring, RunSettings, Vec<String>)> {
         let (model, settings) = checked_settings(loaded)?;
         let data: DataSettings = typed(&settings.data, "data", &loaded.origins)?;
         if model.run.len() != 1 {
@@ -52,8 +46,8 @@ impl Scoring {
         let builder = Builder { model, data, settings, facts, origins: &loaded.origins };
         match (builder.data.source, builder.data.load) {
             (Source::Generated, _) => {
-                let items = Generated { seed: builder.settings.seed, count: builder.data.count };
-                builder.on(Drawn::new(Box::new(items)))
+                let items = SyntheticItems { seed: builder.settings.seed, count: builder.data.count };
+                builder.on(ItemShards::new(Box::new(items)))
             }
             (Source::Files, Load::Feed) => {
                 let files = Files::open(&builder.data).map_err(refused)?;
@@ -78,7 +72,7 @@ impl Scoring {
     ) -> Result<Scoring> {
         let (data, origins) = (DataSettings::default(), Origins::default());
         let builder = Builder { model: model.clone(), data, settings: settings.clone(), facts, origins: &origins };
-        builder.on(Drawn::new(items)).map(|prepared| prepared.scoring)
+        builder.on(ItemShards::new(items)).map(|(scoring, ..)| scoring)
     }
 
     fn batch(&self, items: &[Arc<Item>]) -> Batch {
@@ -97,7 +91,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn on<S: ItemStore>(self, store: S) -> Result<Prepared> {
+    fn on<S: ItemStore>(self, store: S) -> Result<(Scoring, RunSettings, Vec<String>)> {
         let Builder { model, data, settings, facts, origins } = self;
         let name = model.run[0];
         let batch = settings.train.batch;
@@ -145,11 +139,11 @@ impl Builder<'_> {
             })?,
         };
         let course = Course { seed: settings.seed, samples: settings.train.steps.saturating_mul(batch.into()) };
-        let Supplied { supply, settings: data, notes } = Supply::begin(&parts, &data, &room, &needs[0], course);
+        let (supply, data, notes) = Supply::begin(&parts, &data, &room, &needs[0], course);
         let settings = RunSettings { data: serde_json::to_value(data).expect("plain values"), ..settings };
         let reserve = if is_loaded { Bytes::ZERO } else { room.bytes() };
         let scoring = Scoring { name, model: network, mode, supply, widths, reserve, device: facts.device };
-        Ok(Prepared { scoring, settings, notes })
+        Ok((scoring, settings, notes))
     }
 
     /// Refuses to load more than the host line has room for.
@@ -168,8 +162,8 @@ pub(crate) fn with_data(settings: RunSettings, origins: &Origins) -> Result<RunS
     let data: DataSettings = typed(&settings.data, "data", origins)?;
     let (fingerprint, counts) = match data.source {
         Source::Generated => {
-            let items = Generated { seed: settings.seed, count: data.count };
-            let parts = Parts::of(Drawn::new(Box::new(items)), 0);
+            let items = SyntheticItems { seed: settings.seed, count: data.count };
+            let parts = Parts::of(ItemShards::new(Box::new(items)), 0);
             (parts.fingerprint(), parts.counts())
         }
         Source::Files => {
@@ -339,7 +333,7 @@ impl Workload for Scoring {
         self.reserve
     }
 
-    fn feeding(&self) -> Option<Feeding> {
-        Some(self.supply.feeding())
+    fn cache(&self) -> Option<CacheSummary> {
+        Some(self.supply.cache_summary())
     }
 }

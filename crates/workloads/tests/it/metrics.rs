@@ -6,13 +6,13 @@ use lowtide_core::Metrics;
 use lowtide_settings::{Override, RunSettings};
 use lowtide_testkit::alone;
 use lowtide_torch::cuda::{Deterministic, set_environment};
-use lowtide_torch::{DeviceAsked, rng, start};
-use lowtide_train::{FolderChoice, Plan, Requests, Run, Start, Summary};
+use lowtide_torch::{DeviceChoice, rng, start};
+use lowtide_train::{FolderChoice, Requests, Start, Summary, TrainJob, Trainer};
 use lowtide_workloads::build;
 
 /// Trains a shipped configuration, changed by `overrides`, on one thread of the CPU.
 fn train(name: &str, overrides: &[&str]) -> Summary {
-    let facts = start(DeviceAsked::Cpu).unwrap();
+    let facts = start(DeviceChoice::Cpu).unwrap();
     lowtide_torch::tch::set_num_threads(1);
     let path = format!("{}/../../configs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap();
@@ -23,7 +23,7 @@ fn train(name: &str, overrides: &[&str]) -> Summary {
 
     let folder = tempfile::tempdir().unwrap();
     let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);
-    let plan = Plan {
+    let job = TrainJob {
         settings: &built.settings,
         facts: &facts,
         allocator: &allocator,
@@ -32,7 +32,7 @@ fn train(name: &str, overrides: &[&str]) -> Summary {
         injections: &[],
         schedule: None,
     };
-    Run::prepare(plan, &*built.workload, |_| {}).unwrap().train().unwrap().summary
+    Trainer::prepare(job, &*built.workload, |_| {}).unwrap().train().unwrap().summary
 }
 
 fn names(metrics: &Metrics) -> Vec<&str> {

@@ -7,8 +7,8 @@ use lowtide_settings::RunSettings;
 use lowtide_testkit::alone;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
-use lowtide_torch::{DeviceAsked, Keep, host, recompute, rng, start};
-use lowtide_train::{FolderChoice, Plan, Requests, Run, Start, Workload};
+use lowtide_torch::{DeviceChoice, Keep, host, recompute, rng, start};
+use lowtide_train::{FolderChoice, Requests, Start, TrainJob, Trainer, Workload};
 use lowtide_workloads::build;
 use lowtide_workloads::qca::{Metrics, ModelSettings, Operator, OperatorName, Qca, metrics};
 
@@ -27,7 +27,7 @@ fn tiny(operator: OperatorName) -> ModelSettings {
 }
 
 fn open() {
-    start(DeviceAsked::Cpu).unwrap();
+    start(DeviceChoice::Cpu).unwrap();
     lowtide_torch::tch::set_num_threads(1);
 }
 
@@ -321,7 +321,7 @@ fn wrong_settings_are_refused_by_name() {
     open();
     let problem = |model: &str| {
         let loaded = load(&format!("workload: qca\nmodel: {{{model}}}\n"));
-        build(&loaded, &start(DeviceAsked::Cpu).unwrap()).err().unwrap().to_string()
+        build(&loaded, &start(DeviceChoice::Cpu).unwrap()).err().unwrap().to_string()
     };
     for (model, expect) in [
         ("grid_size: 20", "multiple of 8"),
@@ -341,7 +341,7 @@ fn shipped_configurations_are_understood() {
     for name in ["qca", "qca-low-memory", "qca-tiny"] {
         let path = format!("{}/../../configs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
         let loaded = load(&std::fs::read_to_string(path).unwrap());
-        let built = build(&loaded, &start(DeviceAsked::Cpu).unwrap()).unwrap();
+        let built = build(&loaded, &start(DeviceChoice::Cpu).unwrap()).unwrap();
         assert_eq!(built.workload.name(), "qca");
         assert_eq!(built.settings.model, loaded.settings.model, "{name} says all there is to say");
     }
@@ -351,7 +351,7 @@ fn shipped_configurations_are_understood() {
 fn a_run_lowers_the_loss() {
     let _alone = alone();
     open();
-    let facts = start(DeviceAsked::Cpu).unwrap();
+    let facts = start(DeviceChoice::Cpu).unwrap();
     host::set_line(Line::NONE);
     rng::seed(facts.device, 1).unwrap();
     let mut settings = RunSettings { workload: "qca".to_owned(), ..RunSettings::default() };
@@ -369,7 +369,7 @@ fn a_run_lowers_the_loss() {
     let folder = tempfile::tempdir().unwrap();
     let requests = Requests::default();
     let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
-    let plan = Plan {
+    let job = TrainJob {
         settings: &settings,
         facts: &facts,
         allocator: &allocator,
@@ -379,7 +379,7 @@ fn a_run_lowers_the_loss() {
         schedule: None,
     };
     let mut losses = Vec::new();
-    let run = Run::prepare(plan, &qca, |record| {
+    let run = Trainer::prepare(job, &qca, |record| {
         if let Event::StepDone { loss, .. } = record.event {
             losses.push(loss);
         }

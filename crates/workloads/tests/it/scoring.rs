@@ -8,17 +8,17 @@ use lowtide_settings::{Override, RunSettings};
 use lowtide_testkit::alone;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
-use lowtide_torch::{DeviceAsked, Keep, TorchError, attempt, recompute, rng, start};
-use lowtide_train::{Batch, FolderChoice, Plan, Requests, Run, Start, Summary, TrainError, Workload};
+use lowtide_torch::{DeviceChoice, Keep, TorchError, attempt, recompute, rng, start};
+use lowtide_train::{Batch, FolderChoice, Requests, Start, Summary, TrainError, TrainJob, Trainer, Workload};
 use lowtide_workloads::build;
-use lowtide_workloads::scoring::{Generated, Item, Items, ModelName, ModelSettings, Scoring};
+use lowtide_workloads::scoring::{Item, Items, ModelName, ModelSettings, Scoring, SyntheticItems};
 
 const MODELS: [ModelName; 3] = [ModelName::Lstm, ModelName::GnnDet, ModelName::Gvae];
-const ITEMS: Generated = Generated { seed: 1, count: 100 };
+const ITEMS: SyntheticItems = SyntheticItems { seed: 1, count: 100 };
 const WHOLE: NonZeroU32 = NonZeroU32::MIN;
 
 fn fresh(name: ModelName, settings: &ModelSettings, items: impl Items) -> Result<Scoring, TrainError> {
-    let facts = start(DeviceAsked::Cpu).unwrap();
+    let facts = start(DeviceChoice::Cpu).unwrap();
     lowtide_torch::tch::set_num_threads(1);
     rng::seed(facts.device, 1).unwrap();
     let model = ModelSettings { run: vec![name], ..settings.clone() };
@@ -175,13 +175,13 @@ fn bad_items_are_refused_by_name() {
 #[test]
 fn data_without_items_to_evaluate_on_is_refused() {
     let _alone = alone();
-    let error = fresh(ModelName::Lstm, &small(), Generated { seed: 1, count: 1 }).err().unwrap().to_string();
+    let error = fresh(ModelName::Lstm, &small(), SyntheticItems { seed: 1, count: 1 }).err().unwrap().to_string();
     assert!(error.contains("both must have some"), "{error}");
 }
 
 /// Trains one model on generated items, on one thread of the CPU.
 fn train(name: ModelName, overrides: &[&str]) -> Summary {
-    let facts = start(DeviceAsked::Cpu).unwrap();
+    let facts = start(DeviceChoice::Cpu).unwrap();
     lowtide_torch::tch::set_num_threads(1);
     let model = format!("model.run=[{name}]");
     let overrides: Vec<_> =
@@ -192,7 +192,7 @@ fn train(name: ModelName, overrides: &[&str]) -> Summary {
     let built = build(&loaded, &facts).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);
-    let plan = Plan {
+    let job = TrainJob {
         settings: &built.settings,
         facts: &facts,
         allocator: &allocator,
@@ -201,7 +201,7 @@ fn train(name: ModelName, overrides: &[&str]) -> Summary {
         injections: &[],
         schedule: None,
     };
-    Run::prepare(plan, &*built.workload, |_| {}).unwrap().train().unwrap().summary
+    Trainer::prepare(job, &*built.workload, |_| {}).unwrap().train().unwrap().summary
 }
 
 #[test]

@@ -6,8 +6,10 @@ use lowtide_core::{Ending, Event, Line, Phase, Step};
 use lowtide_settings::RunSettings;
 use lowtide_testkit::alone;
 use lowtide_torch::cuda::{Deterministic, set_environment};
-use lowtide_torch::{DeviceAsked, host, rng, start};
-use lowtide_train::{FolderChoice, Injection, Outcome, Plan, Requests, Result, Run, Schedule, Start, Stopped, Summary};
+use lowtide_torch::{DeviceChoice, host, rng, start};
+use lowtide_train::{
+    FolderChoice, Injection, Outcome, Requests, Result, RunEnding, Schedule, Start, Summary, TrainJob, Trainer,
+};
 use lowtide_workloads::build;
 
 const PHASES: [Phase; 5] = [Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Eval, Phase::Save];
@@ -57,9 +59,9 @@ const SCORING: Tiny = Tiny {
 
 const WORKLOADS: [Tiny; 4] = [GPT, QCA, QCA_WITH_MEMORY, SCORING];
 
-/// What a run is told beside its settings.
+/// What a run is given beside its settings.
 #[derive(Default)]
-struct Told {
+struct RunExtras {
     injections: Vec<Injection>,
     schedule: Option<Schedule>,
     save: Save,
@@ -74,21 +76,21 @@ enum Save {
     AtItsEnds,
 }
 
-impl Told {
-    fn to_fail(injections: Vec<Injection>) -> Told {
-        Told { injections, ..Told::default() }
+impl RunExtras {
+    fn to_fail(injections: Vec<Injection>) -> RunExtras {
+        RunExtras { injections, ..RunExtras::default() }
     }
 }
 
 impl Tiny {
     /// Trains in `folder`, with an evaluation after every step.
-    fn train(&self, folder: &Path, begin: Start, told: Told) -> (Result<Outcome>, Vec<Event>) {
-        let Told { injections, schedule, save } = told;
+    fn train(&self, folder: &Path, begin: Start, extras: RunExtras) -> (Result<Outcome>, Vec<Event>) {
+        let RunExtras { injections, schedule, save } = extras;
         let save = match save {
             Save::EveryStep => "1",
             Save::AtItsEnds => "null",
         };
-        let facts = start(DeviceAsked::Cpu).unwrap();
+        let facts = start(DeviceChoice::Cpu).unwrap();
         // Threads that wait for work would take the time of the tests beside this one.
         lowtide_torch::tch::set_num_threads(1);
         let (text, batch) = (self.text, self.batch);
@@ -104,7 +106,7 @@ impl Tiny {
         let requests = Requests::default();
         let mut events = Vec::new();
         let outcome = FolderChoice::look(folder, begin).and_then(|folder| {
-            let plan = Plan {
+            let job = TrainJob {
                 settings: &built.settings,
                 facts: &facts,
                 allocator: &allocator,
@@ -113,16 +115,16 @@ impl Tiny {
                 injections: &injections,
                 schedule,
             };
-            Run::prepare(plan, built.workload.as_ref(), |record| events.push(record.event.clone()))?.train()
+            Trainer::prepare(job, built.workload.as_ref(), |record| events.push(record.event.clone()))?.train()
         });
         host::set_line(Line::NONE);
         (outcome, events)
     }
 
     /// A run in a folder of its own, to a good end.
-    fn run(&self, told: Told) -> (Summary, Vec<Event>) {
+    fn run(&self, extras: RunExtras) -> (Summary, Vec<Event>) {
         let folder = tempfile::tempdir().unwrap();
-        let (outcome, events) = self.train(folder.path(), Start::New, told);
+        let (outcome, events) = self.train(folder.path(), Start::New, extras);
         (outcome.unwrap().summary, events)
     }
 
@@ -134,7 +136,7 @@ impl Tiny {
     }
 
     fn undisturbed(&self) -> Summary {
-        let (summary, _) = self.run(Told::default());
+        let (summary, _) = self.run(RunExtras::default());
         assert_eq!((summary.oom_errors, summary.samples_seen), (0, STEPS * self.batch));
         summary
     }
@@ -164,7 +166,7 @@ fn every_allocation(tiny: &Tiny, phase: Phase, undisturbed: &Summary) -> u64 {
     let mut met = 0;
     for alloc in 1.. {
         let place = format!("{}: allocation {alloc} in {phase}", tiny.name);
-        let (summary, events) = tiny.run(Told::to_fail(vec![Injection { step, phase, times: 1, alloc }]));
+        let (summary, events) = tiny.run(RunExtras::to_fail(vec![Injection { step, phase, times: 1, alloc }]));
         same_numbers(&summary, undisturbed, &place);
         assert_eq!((summary.oom_errors, summary.oom_recovered), (1, 1), "{place}");
         met += summary.oom_errors;
@@ -203,7 +205,7 @@ fn many_at_once(tiny: &Tiny, turn: u64, undisturbed: &Summary) -> u64 {
         .flat_map(|told| std::iter::repeat_n((told.phase, told.step), usize::try_from(told.times).unwrap()))
         .collect();
     let place = format!("{}, turn {turn}", tiny.name);
-    let (summary, events) = tiny.run(Told::to_fail(injections));
+    let (summary, events) = tiny.run(RunExtras::to_fail(injections));
     same_numbers(&summary, undisturbed, &place);
     assert_eq!(u64::from(summary.micro_batch_final), tiny.batch, "{place}");
     assert_eq!(summary.oom_recovered, summary.oom_errors, "{place}");
@@ -232,19 +234,19 @@ fn fails_for_good(tiny: &Tiny, told: Injection, undisturbed: &Summary) {
     let place = format!("{}: allocation {} in {} of step {}", tiny.name, told.alloc, told.phase, told.step);
     let folder = tempfile::tempdir().unwrap();
     let save = if told.phase == Phase::Save { Save::EveryStep } else { Save::AtItsEnds };
-    let failing = Told { save, ..Told::to_fail(vec![told]) };
+    let failing = RunExtras { save, ..RunExtras::to_fail(vec![told]) };
     let (outcome, events) = tiny.train(folder.path(), Start::New, failing);
     if told.phase == Phase::Eval {
         // Figures are missing, and the run is none the worse for it.
         let summary = outcome.unwrap().summary;
-        assert_eq!((summary.stopped, summary.eval_loss), (Stopped::Finished, None), "{place}");
+        assert_eq!((summary.stopped, summary.eval_loss), (RunEnding::Finished, None), "{place}");
         assert_eq!(summary.weights_sha256, undisturbed.weights_sha256, "{place}");
     } else {
         let at_line = matches!(events.last(), Some(Event::Stopped { ending: Ending::Line { .. }, .. }));
         assert!(at_line, "{place}: {:?}", events.last());
         assert!(failures(&events).iter().all(|failure| *failure == (told.phase, told.step)), "{place}");
     }
-    let (resumed, _) = tiny.train(folder.path(), Start::Resume, Told { save, ..Told::default() });
+    let (resumed, _) = tiny.train(folder.path(), Start::Resume, RunExtras { save, ..RunExtras::default() });
     let resumed = resumed.unwrap().summary;
     // An evaluation that failed is computed in smaller pieces from then on, which only changes rounding.
     let (found, expect) = (resumed.eval_loss.unwrap(), undisturbed.eval_loss.unwrap());
@@ -276,16 +278,16 @@ fn a_run_that_had_to_split_is_made_again_from_its_schedule() {
             let place = format!("{}: {times} times in {phase} of step {step}", tiny.name);
             let split = tempfile::tempdir().unwrap();
             let alloc = tiny.allocation(phase, times);
-            let told = Told::to_fail(vec![Injection { step: Step(step), phase, times, alloc }]);
-            let (outcome, events) = tiny.train(split.path(), Start::New, told);
+            let extras = RunExtras::to_fail(vec![Injection { step: Step(step), phase, times, alloc }]);
+            let (outcome, events) = tiny.train(split.path(), Start::New, extras);
             let outcome = outcome.unwrap().summary;
             assert!(u64::from(outcome.micro_batch_final) < tiny.batch, "{place}");
             assert_eq!((outcome.oom_errors, outcome.oom_recovered), (times, times), "{place}");
             assert_eq!(failures(&events), vec![(phase, Step(step)); usize::try_from(times).unwrap()], "{place}");
 
             let again = tempfile::tempdir().unwrap();
-            let told = Told { schedule: Some(Schedule::read(split.path()).unwrap()), ..Told::default() };
-            let followed = tiny.train(again.path(), Start::New, told).0.unwrap().summary;
+            let extras = RunExtras { schedule: Some(Schedule::read(split.path()).unwrap()), ..RunExtras::default() };
+            let followed = tiny.train(again.path(), Start::New, extras).0.unwrap().summary;
             same_numbers(&followed, &outcome, &place);
             assert_eq!(followed.oom_errors, 0, "{place}");
             let text = |folder: &Path| std::fs::read_to_string(folder.join("schedule.jsonl")).unwrap();

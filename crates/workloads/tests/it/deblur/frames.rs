@@ -9,7 +9,7 @@ use lowtide_settings::Loaded;
 use lowtide_testkit::alone;
 use lowtide_torch::tch::{Kind, Tensor};
 use lowtide_train::{Batch, EvalMode};
-use lowtide_workloads::{Built, build};
+use lowtide_workloads::{Bundle, build};
 use png::{BitDepth, ColorType, Encoder};
 use tempfile::TempDir;
 
@@ -53,7 +53,7 @@ fn frame_settings(folder: &Path, more: &[&str]) -> Loaded {
     loaded("deblur-tiny", &[&own[..], more].concat())
 }
 
-fn built(folder: &Path, more: &[&str]) -> Built {
+fn built(folder: &Path, more: &[&str]) -> Bundle {
     build(&frame_settings(folder, more), &open()).unwrap()
 }
 

@@ -6,8 +6,8 @@ use lowtide_core::{Event, Line};
 use lowtide_settings::{Loaded, Override, RunSettings};
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::Tensor;
-use lowtide_torch::{DeviceAsked, DeviceFacts, host, rng, start};
-use lowtide_train::{FolderChoice, Plan, Requests, Result, Run, Start, Summary, Workload};
+use lowtide_torch::{DeviceChoice, DeviceFacts, host, rng, start};
+use lowtide_train::{FolderChoice, Requests, Result, Start, Summary, TrainJob, Trainer, Workload};
 use lowtide_workloads::build;
 use lowtide_workloads::deblur::{DataSettings, ModelSettings, Source};
 
@@ -27,7 +27,7 @@ pub(crate) const DATA: DataSettings = DataSettings {
 };
 
 pub(crate) fn open() -> DeviceFacts {
-    let facts = start(DeviceAsked::Cpu).unwrap();
+    let facts = start(DeviceChoice::Cpu).unwrap();
     lowtide_torch::tch::set_num_threads(1);
     host::set_line(Line::NONE);
     facts
@@ -48,7 +48,7 @@ pub(crate) fn run(
 ) -> Result<(Summary, Vec<Event>)> {
     let folder = tempfile::tempdir().unwrap();
     let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
-    let plan = Plan {
+    let job = TrainJob {
         settings,
         facts,
         allocator: &allocator,
@@ -58,7 +58,7 @@ pub(crate) fn run(
         schedule: None,
     };
     let mut events = Vec::new();
-    let outcome = Run::prepare(plan, workload, |record| events.push(record.event.clone()))?.train();
+    let outcome = Trainer::prepare(job, workload, |record| events.push(record.event.clone()))?.train();
     host::set_line(Line::NONE);
     Ok((outcome?.summary, events))
 }

@@ -14,19 +14,19 @@ use super::item::{Item, Items};
 const SHARD: u64 = 64;
 
 /// A source of items, cut into shards.
-pub(crate) struct Drawn {
+pub(crate) struct ItemShards {
     items: Box<dyn Items>,
     layout: Layout,
     /// What the largest item takes.
     largest: Bytes,
 }
 
-impl Drawn {
-    pub(crate) fn new(items: Box<dyn Items>) -> Drawn {
+impl ItemShards {
+    pub(crate) fn new(items: Box<dyn Items>) -> ItemShards {
         let count = items.count();
         let layout = Layout::new((0..count.div_ceil(SHARD)).map(|shard| SHARD.min(count - shard * SHARD)));
         let largest = items.largest();
-        Drawn { items, layout, largest }
+        ItemShards { items, layout, largest }
     }
 
     /// The hash of an item's id.
@@ -35,7 +35,7 @@ impl Drawn {
     }
 }
 
-impl Store for Drawn {
+impl Store for ItemShards {
     type Sample = Arc<Item>;
 
     fn layout(&self) -> &Layout {

@@ -10,12 +10,13 @@ use lowtide_core::SCHEMA;
 use lowtide_data::BatchFile;
 use serde_json::{Value, json};
 
-use super::{Failure, Plan, SCORES};
+use super::failure::Failure;
+use super::scoring_files::ScoringFiles;
 
+/// The table of scores beside pickles.
+pub(super) const SCORES: &str = "scores.csv";
 /// Says what command writes to the folder.
 const MARK: &str = ".generated.json";
-/// How files that are being written end.
-const PARTIAL: &str = ".partial";
 
 /// A folder that belongs to this command alone.
 pub(super) struct OutFolder {
@@ -30,34 +31,33 @@ pub(super) struct OutFolder {
 impl OutFolder {
     /// Makes the folder, or goes on in one that the same command began. Anything else that is in it is a reason to
     /// refuse.
-    pub(super) fn open(path: &Path, plan: &Plan) -> Result<OutFolder, Failure> {
-        let failed = |error: io::Error| Failure { text: format!("{}: {error}", path.display()), hint: None };
-        fs::create_dir_all(path).map_err(failed)?;
-        let locked = File::open(path).map_err(failed)?;
+    pub(super) fn open(path: &Path, files: &ScoringFiles) -> Result<OutFolder, Failure> {
+        let failed = Failure::at(path);
+        fs::create_dir_all(path).map_err(&failed)?;
+        let locked = File::open(path).map_err(&failed)?;
         locked.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => in_use(path),
             TryLockError::Error(error) => failed(error),
         })?;
-        let names = names_in(path).map_err(failed)?;
-        let mark = mark(plan);
+        let names = names_in(path).map_err(&failed)?;
+        let mark = mark(files);
         if names.contains(MARK) {
-            compare(path, &fs::read_to_string(path.join(MARK)).map_err(failed)?, &mark)?;
-        } else if let Some(name) = names.iter().find(|name| !is_mark_under_way(name)) {
+            compare(path, &fs::read_to_string(path.join(MARK)).map_err(&failed)?, &mark)?;
+        } else if let Some(name) = names.iter().find(|name| lowtide_disk::leftover_of(name) != Some(MARK)) {
             return Err(other_things(path, name));
         }
-        let ours: HashSet<String> = (0..plan.files.len()).map(|file| plan.name_of(file)).collect();
-        let known = |name: &str| ours.contains(name) || name.starts_with('.') || plan.has_table() && name == SCORES;
+        let ours: HashSet<String> = (0..files.ranges.len()).map(|file| files.name_of(file)).collect();
+        let known = |name: &str| ours.contains(name) || name.starts_with('.') || files.has_table() && name == SCORES;
         if let Some(name) = names.iter().find(|name| !known(name)) {
             return Err(other_things(path, name));
         }
         // A kill leaves files that are not whole, under names of their own.
-        for name in names.iter().filter(|name| is_under_way(name, &ours) || is_mark_under_way(name)) {
-            fs::remove_file(path.join(name)).map_err(failed)?;
+        for name in names.iter().filter(|name| is_leftover(name, &ours)) {
+            fs::remove_file(path.join(name)).map_err(&failed)?;
         }
         if !names.contains(MARK) {
-            let under_way = path.join(format!("{MARK}{PARTIAL}"));
-            fs::write(&under_way, format!("{mark:#}\n")).map_err(failed)?;
-            fs::rename(under_way, path.join(MARK)).map_err(failed)?;
+            lowtide_disk::write(&path.join(MARK), format!("{mark:#}\n").as_bytes())
+                .map_err(|error| failed(error.source))?;
         }
         let there = names.into_iter().filter(|name| ours.contains(name)).collect();
         Ok(OutFolder { path: path.to_owned(), there, kept: AtomicUsize::new(0), _locked: locked })
@@ -67,15 +67,15 @@ impl OutFolder {
         &self.path
     }
 
-    pub(super) fn path_of(&self, plan: &Plan, file: usize) -> PathBuf {
-        self.path.join(plan.name_of(file))
+    pub(super) fn path_of(&self, files: &ScoringFiles, file: usize) -> PathBuf {
+        self.path.join(files.name_of(file))
     }
 
     /// Whether a file was there and can be read; it is counted then. A damaged one is to be written anew.
-    pub(super) fn keeps(&self, plan: &Plan, file: usize) -> bool {
-        let samples = plan.files[file].end - plan.files[file].start;
-        let keeps = self.there.contains(&plan.name_of(file))
-            && BatchFile::open(&self.path_of(plan, file)).is_ok_and(|there| there.samples() == samples);
+    pub(super) fn keeps(&self, files: &ScoringFiles, file: usize) -> bool {
+        let samples = files.ranges[file].end - files.ranges[file].start;
+        let keeps = self.there.contains(&files.name_of(file))
+            && BatchFile::open(&self.path_of(files, file)).is_ok_and(|there| there.samples() == samples);
         self.kept.fetch_add(usize::from(keeps), Ordering::Relaxed);
         keeps
     }
@@ -90,27 +90,21 @@ fn names_in(path: &Path) -> io::Result<HashSet<String>> {
     fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Whether it is one of our files, under the name that it is written under.
-fn is_under_way(name: &str, ours: &HashSet<String>) -> bool {
-    let inner = name.strip_prefix('.').and_then(|name| name.strip_suffix(PARTIAL));
-    // What is left is the name of the file, a point, and a part that tells processes apart.
-    inner.and_then(|inner| inner.rsplit_once('.')).is_some_and(|(file, _)| ours.contains(file) || file == SCORES)
-}
-
-fn is_mark_under_way(name: &str) -> bool {
-    name.strip_suffix(PARTIAL) == Some(MARK)
+/// Whether a kill left it of one of our files.
+fn is_leftover(name: &str, ours: &HashSet<String>) -> bool {
+    lowtide_disk::leftover_of(name).is_some_and(|file| ours.contains(file) || file == SCORES || file == MARK)
 }
 
 /// All that the files depend on.
-fn mark(plan: &Plan) -> Value {
+fn mark(files: &ScoringFiles) -> Value {
     json!({
         "schema": SCHEMA,
         "workload": "scoring",
-        "format": plan.format.name(),
-        "seed": plan.data.items.seed,
-        "samples": plan.samples(),
-        "cut": plan.cut,
-        "steps": [plan.data.steps.start(), plan.data.steps.end()],
+        "format": files.format.name(),
+        "seed": files.data.items.seed,
+        "samples": files.samples(),
+        "cut": files.cut,
+        "steps": [files.data.steps.start(), files.data.steps.end()],
     })
 }
 
@@ -123,16 +117,16 @@ fn compare(path: &Path, there: &str, here: &Value) -> Result<(), Failure> {
     let differs = here.as_object().and_then(|keys| keys.iter().find(|(key, value)| there[key] != **value));
     let how =
         differs.map_or(String::new(), |(key, value)| format!(": `{key}` is {} there, and {value} here", there[key]));
-    let hint = Some("name another folder, or delete this one".to_owned());
-    Err(Failure { text: format!("{}: another command wrote to it{how}", path.display()), hint })
+    let text = format!("{}: another command wrote to it{how}", path.display());
+    Err(Failure::with_hint(text, "name another folder, or delete this one"))
 }
 
 fn other_things(path: &Path, name: &str) -> Failure {
     let text = format!("{}: there is something else in it: `{}`", path.display(), name.escape_debug());
-    Failure { text, hint: Some("name a new folder or an empty one".to_owned()) }
+    Failure::with_hint(text, "name a new folder or an empty one")
 }
 
 fn in_use(path: &Path) -> Failure {
     let text = format!("{}: another process writes to it", path.display());
-    Failure { text, hint: Some("wait until it has ended, or name another folder".to_owned()) }
+    Failure::with_hint(text, "wait until it has ended, or name another folder")
 }

@@ -4,27 +4,27 @@
 //! every event as a line on standard output. All words go to standard error. A reader that went away is no reason to
 //! fail the run, so nothing here fails.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lowtide_core::{Bytes, Event, Line, MicroBatch, Phase, Record, Rung, SCHEMA, Step};
+use lowtide_core::{Bytes, Event, Line, MicroBatch, Phase, Record, Rung, Step};
 use lowtide_settings::RunSettings;
 use lowtide_train::Outcome;
-use serde::Serialize;
 
-use crate::head::Head;
-use crate::last_words::last_words;
-use crate::memory_line::MemoryLine;
-use crate::numbers::speed;
+use super::memory_line::MemoryLine;
+use super::outcome_lines::outcome_lines;
+use super::print::{print_json, print_summary, to_stderr};
+use super::run_header::RunHeader;
+use super::speed::speed;
 
 /// Lines of steps printed over a whole run where there is no terminal, about.
 const QUIET_LINES: u64 = 10;
 
-pub(crate) struct Outlook {
+pub(crate) struct Console {
     view: View,
     steps: u64,
-    head: Head,
+    header: RunHeader,
     line: Line,
     /// Samples in a step.
     batch: u32,
@@ -42,8 +42,8 @@ enum View {
     Json,
 }
 
-impl Outlook {
-    pub(crate) fn new(json: bool, settings: &RunSettings, head: Head) -> Outlook {
+impl Console {
+    pub(crate) fn new(json: bool, settings: &RunSettings, header: RunHeader) -> Console {
         let steps = settings.train.steps;
         let view = if json {
             View::Json
@@ -52,15 +52,15 @@ impl Outlook {
         } else {
             View::Lines
         };
-        Outlook { view, ..Outlook::lines(settings, head) }
+        Console { view, ..Console::lines(settings, header) }
     }
 
     /// Without a bar, whoever looks.
-    pub(crate) fn lines(settings: &RunSettings, head: Head) -> Outlook {
-        Outlook {
+    pub(crate) fn lines(settings: &RunSettings, header: RunHeader) -> Console {
+        Console {
             view: View::Lines,
             steps: settings.train.steps,
-            head,
+            header,
             line: Line::NONE,
             batch: 0,
             warned: false,
@@ -77,7 +77,7 @@ impl Outlook {
             event @ Event::RunStarted { line, resumed_at, batch, .. } => {
                 self.line = *line;
                 self.batch = *batch;
-                self.head.lines(event).iter().for_each(|text| self.say(text));
+                self.header.lines(event).iter().for_each(|text| self.say(text));
                 if let Some(step) = resumed_at {
                     self.set_position(step.get());
                 }
@@ -144,7 +144,7 @@ impl Outlook {
                 let room = MemoryLine::room(self.line, *device_total);
                 let (step, allocated, reserved) = (*step, *allocated, *reserved);
                 let line = MemoryLine { step, allocated, reserved, room, host: host_used.zip(*host_total) };
-                self.tell_memory(&line);
+                self.say_memory(&line);
             }
             Event::Cleaned { .. } | Event::Saved { .. } | Event::Stopped { .. } => {}
         }
@@ -159,11 +159,11 @@ impl Outlook {
             View::Bar(bar) => bar.finish_and_clear(),
             View::Lines => {}
         }
-        last_words(outcome, resumed_in).iter().for_each(|line| to_stderr(line));
+        outcome_lines(outcome, resumed_in).iter().for_each(|line| to_stderr(line));
     }
 
     /// Tells of memory after an evaluation, and where the settings ask for it.
-    fn tell_memory(&self, line: &MemoryLine) {
+    fn say_memory(&self, line: &MemoryLine) {
         let is_asked = self.log_every.is_some_and(|every| line.step.get().is_multiple_of(every));
         if is_asked || self.evaluated == Some(line.step) {
             self.say(&line.text());
@@ -223,20 +223,4 @@ impl Outlook {
 fn bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {eta} left").expect("the template is right");
     ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr_with_hz(10)).with_style(style)
-}
-
-/// The last line of a run, or of several, with `--json`.
-pub(crate) fn print_summary(summary: &impl Serialize, folder: &Path) {
-    print_json(&serde_json::json!({"schema": SCHEMA, "event": "summary", "summary": summary, "folder": folder}));
-}
-
-/// A line of JSON on standard output. A reader that went away is no reason to fail.
-pub(crate) fn print_json(value: &impl Serialize) {
-    let text = serde_json::to_string(value).expect("plain numbers and texts");
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
-}
-
-/// Unlike `eprintln!`, does not panic where nobody reads any more.
-pub(crate) fn to_stderr(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

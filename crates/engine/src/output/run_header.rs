@@ -6,10 +6,10 @@ use lowtide_core::{Bytes, Event, Line, grouped};
 use lowtide_torch::DeviceFacts;
 use lowtide_torch::tch::Device;
 use lowtide_train::Profile;
-use lowtide_workloads::Built;
+use lowtide_workloads::Bundle;
 
-/// What the head says that no event carries.
-pub(crate) struct Head {
+/// What the header says that no event carries.
+pub(crate) struct RunHeader {
     device: String,
     total: Bytes,
     free: Bytes,
@@ -17,9 +17,9 @@ pub(crate) struct Head {
     folder: PathBuf,
 }
 
-impl Head {
-    pub(crate) fn new(facts: &DeviceFacts, built: &Built, folder: &Path) -> Head {
-        let settings = &built.settings;
+impl RunHeader {
+    pub(crate) fn new(facts: &DeviceFacts, bundle: &Bundle, folder: &Path) -> RunHeader {
+        let settings = &bundle.settings;
         let device = match facts.device {
             Device::Cuda(index) => format!("cuda:{index} {}", facts.name),
             _ => "the CPU".to_owned(),
@@ -29,8 +29,8 @@ impl Head {
         let above = above.then(|| format!("the line is above what there is, so it is drawn at {}", facts.total));
         let line = settings.memory.line.resolve(facts.total).unwrap_or(Line::NONE);
         let profile = Profile::of(facts, line).map(|profile| format!("the memory to use is {profile}"));
-        let notes = no_gpu.into_iter().chain(above).chain(profile).chain(built.notes.iter().cloned()).collect();
-        Head { device, total: facts.total, free: facts.free, notes, folder: folder.to_owned() }
+        let notes = no_gpu.into_iter().chain(above).chain(profile).chain(bundle.notes.iter().cloned()).collect();
+        RunHeader { device, total: facts.total, free: facts.free, notes, folder: folder.to_owned() }
     }
 
     /// The lines for a run that has started.

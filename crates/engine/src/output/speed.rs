@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! How fast a run is, as people read it.
 
 use lowtide_core::grouped;
 

@@ -1,6 +1,6 @@
 //! Items as files, laid out as people have them: batches of `torch.save`, or pickles with a table of scores.
 //!
-//! Item `n` of the files is item `n` of [`Generated`], so that training on either is training on the same data.
+//! Item `n` of the files is item `n` of [`SyntheticItems`], so that training on either is training on the same data.
 
 use std::borrow::Cow;
 use std::ops::{Range, RangeInclusive};
@@ -9,8 +9,8 @@ use std::path::Path;
 use lowtide_core::Bytes;
 use lowtide_tensorfile::{Dtype, Packing, PtTensor, PtValue, TensorFileError, write_pickle, write_pt};
 
-use super::generated::{Generated, NODE_WIDTH, STEP_WIDTH};
 use super::item::Item;
+use super::synthetic_items::{NODE_WIDTH, STEP_WIDTH, SyntheticItems};
 
 /// What a file of items looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum PickledItems {
 #[derive(Clone, Debug)]
 pub struct ItemFiles {
     /// The items.
-    pub items: Generated,
+    pub items: SyntheticItems,
     /// How many steps their sequences have, at least 1; [`STEPS`](super::STEPS) for those of the built-in source.
     pub steps: RangeInclusive<u64>,
     /// What the files look like.
@@ -159,11 +159,11 @@ fn integers(values: impl Iterator<Item = i64>, shape: Vec<u64>) -> PtValue<'stat
 mod tests {
     use lowtide_data::{BatchFile, Field, FieldValue, Scores, write_scores};
 
-    use super::super::generated::STEPS;
     use super::super::item::Items;
+    use super::super::synthetic_items::STEPS;
     use super::*;
 
-    const ITEMS: Generated = Generated { seed: 5, count: 40 };
+    const ITEMS: SyntheticItems = SyntheticItems { seed: 5, count: 40 };
 
     fn files(format: ItemFormat) -> ItemFiles {
         ItemFiles { items: ITEMS, steps: STEPS, format }

@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use lowtide_core::{Bytes, StopCause, counted, grouped};
-use lowtide_train::{Feeding, Outcome, Stopped, Summary};
+use lowtide_train::{CacheSummary, Outcome, RunEnding, Summary};
 
-use crate::numbers::speed;
+use super::speed::speed;
 
 /// What a person reads when a run has ended, line by line.
-pub(crate) fn last_words(outcome: &Outcome, resumed_in: &Path) -> Vec<String> {
+pub(crate) fn outcome_lines(outcome: &Outcome, resumed_in: &Path) -> Vec<String> {
     let title = match outcome.summary.stopped {
-        Stopped::Finished if outcome.summary.stopped_early_at.is_some() => "finished early",
-        Stopped::Finished => "finished",
-        Stopped::Interrupted => "interrupted",
-        Stopped::Line => "stopped at the line",
+        RunEnding::Finished if outcome.summary.stopped_early_at.is_some() => "finished early",
+        RunEnding::Finished => "finished",
+        RunEnding::Interrupted => "interrupted",
+        RunEnding::Line => "stopped at the line",
     };
     let mut lines = vec![title.to_owned()];
     lines.extend(figures(&outcome.summary));
@@ -36,7 +36,7 @@ pub(crate) fn last_words(outcome: &Outcome, resumed_in: &Path) -> Vec<String> {
             Some(_) => format!("hint: go on with a larger line: lowtide train --resume --out {resumed_in} --line SIZE"),
             None => format!("hint: free the device, then go on: lowtide train --resume --out {resumed_in}"),
         });
-    } else if outcome.summary.stopped == Stopped::Interrupted {
+    } else if outcome.summary.stopped == RunEnding::Interrupted {
         lines.push(format!("hint: go on with lowtide train --resume --out {resumed_in}"));
     }
     lines.push(format!("everything about this run is in {folder}"));
@@ -76,7 +76,7 @@ fn figures(summary: &Summary) -> Vec<String> {
     rows
 }
 
-fn data_text(cache: &Feeding) -> String {
+fn data_text(cache: &CacheSummary) -> String {
     let skipped = match (cache.skipped_files, cache.skipped_samples) {
         (0, 0) => String::new(),
         (files, samples) => format!(", {} and {} left out", counted(files, "file"), counted(samples, "sample")),

@@ -25,14 +25,14 @@ const NOISE: f64 = 0.1;
 
 /// Items that are pure functions of (seed, number).
 #[derive(Clone, Copy, Debug)]
-pub struct Generated {
+pub struct SyntheticItems {
     /// Of all random numbers.
     pub seed: u64,
     /// How many there are.
     pub count: u64,
 }
 
-impl Items for Generated {
+impl Items for SyntheticItems {
     fn count(&self) -> u64 {
         self.count
     }
@@ -53,7 +53,7 @@ impl Items for Generated {
     }
 }
 
-impl Generated {
+impl SyntheticItems {
     /// Item `number` with a sequence of so many steps, which are never none.
     pub(super) fn item_of(&self, number: u64, steps: &RangeInclusive<u64>) -> Item {
         let mut random = Random::new(self.seed, 2 * number);
@@ -153,7 +153,7 @@ impl Graph {
 mod tests {
     use super::*;
 
-    const ITEMS: Generated = Generated { seed: 1, count: 2000 };
+    const ITEMS: SyntheticItems = SyntheticItems { seed: 1, count: 2000 };
 
     fn deviation(values: &[f64]) -> f64 {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -164,7 +164,7 @@ mod tests {
     fn items_are_pure_and_different() {
         assert_eq!(ITEMS.item(3), ITEMS.item(3));
         assert_ne!(ITEMS.item(3).sequence, ITEMS.item(4).sequence);
-        assert_ne!(ITEMS.item(3).sequence, Generated { seed: 2, ..ITEMS }.item(3).sequence);
+        assert_ne!(ITEMS.item(3).sequence, SyntheticItems { seed: 2, ..ITEMS }.item(3).sequence);
         assert_eq!(ITEMS.item(3).id, ITEMS.id(3));
     }
 

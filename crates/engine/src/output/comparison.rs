@@ -1,10 +1,10 @@
 //! Several runs side by side.
 
 use lowtide_core::grouped;
-use lowtide_train::{RunResult, Stopped, Summary};
+use lowtide_train::{RunEnding, RunResult, Summary};
 
 /// A table with a row for each run: its metrics, steps and seconds, or why it has none. `waiting` did not begin.
-pub(crate) fn lines<'a>(runs: &[RunResult], waiting: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(crate) fn comparison<'a>(runs: &[RunResult], waiting: impl Iterator<Item = &'a str>) -> Vec<String> {
     let figures: Vec<(&str, &Summary)> =
         runs.iter().filter_map(|run| Some((run.name.as_str(), run.result.as_ref().ok()?))).collect();
     let metrics: Vec<&str> =
@@ -40,10 +40,10 @@ fn row(name: &str, summary: &Summary, metrics: &[&str]) -> Vec<String> {
 /// What a row's figures do not tell.
 fn note(run: &RunResult) -> String {
     match &run.result {
-        Ok(Summary { stopped: Stopped::Finished, stopped_early_at: Some(_), .. }) => "finished early".to_owned(),
-        Ok(Summary { stopped: Stopped::Finished, .. }) => String::new(),
-        Ok(Summary { stopped: Stopped::Interrupted, .. }) => "interrupted".to_owned(),
-        Ok(Summary { stopped: Stopped::Line, .. }) => "stopped at the line".to_owned(),
+        Ok(Summary { stopped: RunEnding::Finished, stopped_early_at: Some(_), .. }) => "finished early".to_owned(),
+        Ok(Summary { stopped: RunEnding::Finished, .. }) => String::new(),
+        Ok(Summary { stopped: RunEnding::Interrupted, .. }) => "interrupted".to_owned(),
+        Ok(Summary { stopped: RunEnding::Line, .. }) => "stopped at the line".to_owned(),
         Err(error) => format!("error: {error}"),
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn runs_without_figures_have_their_reason() {
         let failed = RunResult { name: "first".to_owned(), result: Err("no room".to_owned()) };
-        let table = lines(&[failed], ["b"].into_iter());
+        let table = comparison(&[failed], ["b"].into_iter());
         assert_eq!(table, ["  model  steps  seconds", "  first  error: no room", "  b      not begun"]);
     }
 }

@@ -1,0 +1,162 @@
+//! `lowtide generate scoring`: writes what is not there yet, on all cores.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use lowtide_core::{Bytes, SCHEMA};
+use lowtide_data::{DataError, write_scores};
+use lowtide_workloads::scoring::Items;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::failure::Failure;
+use super::out_folder::{OutFolder, SCORES};
+use super::progress::Progress;
+use super::scoring_args::ScoringArgs;
+use super::scoring_files::ScoringFiles;
+use crate::exit::Exit;
+use crate::output::{print_json, to_stderr};
+
+pub(super) fn write(args: &ScoringArgs) -> Result<Exit, Failure> {
+    let began = Instant::now();
+    let files = ScoringFiles::of(args)?;
+    let folder = OutFolder::open(&args.out, &files)?;
+    let stop = signals().map_err(|error| Failure::new(format!("cannot listen to signals: {error}")))?;
+    let progress = Progress::new(files.samples(), args.json);
+    let scores = write_files(&files, &folder, &stop, &progress);
+    progress.end();
+    let Some(scores) = scores? else {
+        let there = (0..files.ranges.len()).filter(|file| folder.path_of(&files, *file).exists()).count();
+        to_stderr(&format!("interrupted: {there} of {} files are there; the same command goes on", files.ranges.len()));
+        return Ok(Exit::Interrupted);
+    };
+    if files.has_table() {
+        let numbers = 0..files.samples();
+        write_scores(&folder.path().join(SCORES), numbers.map(|number| files.data.items.id(number)).zip(scores))?;
+    }
+    let report = Report { folder: &folder, files: &files, seconds: began.elapsed().as_secs_f64() };
+    if args.json {
+        report.print_json();
+    } else {
+        report.say();
+    }
+    Ok(Exit::Finished)
+}
+
+/// Writes the files that are not there yet, on all cores; gives the scores of all samples where a table is wanted, and
+/// nothing where somebody asked the command to end.
+fn write_files(
+    files: &ScoringFiles,
+    folder: &OutFolder,
+    stop: &AtomicBool,
+    progress: &Progress,
+) -> Result<Option<Vec<f32>>, Failure> {
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Option<DataError>> = Mutex::new(None);
+    let halt = AtomicBool::new(false);
+    let is_over = || stop.load(Ordering::Relaxed) || halt.load(Ordering::Relaxed);
+    let work = || {
+        let mut mine = Vec::new();
+        while !is_over() {
+            let file = next.fetch_add(1, Ordering::Relaxed);
+            let Some(numbers) = files.ranges.get(file).cloned() else { break };
+            match write_file(files, folder, file, &is_over) {
+                Ok(Some(scores)) => mine.push((file, scores)),
+                Ok(None) => break,
+                Err(error) => {
+                    halt.store(true, Ordering::Relaxed);
+                    lock(&failed).get_or_insert(error);
+                }
+            }
+            progress.add(numbers.end - numbers.start);
+        }
+        mine
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(files.ranges.len());
+    let mut written: Vec<(usize, Vec<f32>)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("writing does not panic")).collect()
+    });
+    if let Some(error) = lock(&failed).take() {
+        return Err(error.into());
+    }
+    if written.len() < files.ranges.len() {
+        return Ok(None);
+    }
+    written.sort_unstable_by_key(|(file, _)| *file);
+    Ok(Some(written.into_iter().flat_map(|(_, scores)| scores).collect()))
+}
+
+/// Writes a file unless it is there; gives the scores where a table is wanted.
+fn write_file(
+    files: &ScoringFiles,
+    folder: &OutFolder,
+    file: usize,
+    is_over: &impl Fn() -> bool,
+) -> Result<Option<Vec<f32>>, DataError> {
+    let numbers = files.ranges[file].clone();
+    if folder.keeps(files, file) {
+        let scores = numbers.filter(|_| files.has_table()).map(|number| files.data.score(number));
+        return Ok(Some(scores.collect()));
+    }
+    let scores = files.data.write(&folder.path_of(files, file), numbers, is_over)?;
+    Ok(scores.map(|scores| if files.has_table() { scores } else { Vec::new() }))
+}
+
+/// What came of it.
+struct Report<'a> {
+    folder: &'a OutFolder,
+    files: &'a ScoringFiles,
+    seconds: f64,
+}
+
+impl Report<'_> {
+    fn say(&self) {
+        let (files, samples) = (self.files.ranges.len(), self.files.samples());
+        let kept = match self.folder.kept() {
+            0 => String::new(),
+            kept => format!(", {kept} of them from before"),
+        };
+        let path = self.folder.path().display();
+        to_stderr(&format!("{files} files, {samples} samples, {}{kept}, in {:.1} s", self.bytes(), self.seconds));
+        to_stderr(&format!("look into them with: lowtide data {path}"));
+    }
+
+    fn print_json(&self) {
+        print_json(&serde_json::json!({
+            "schema": SCHEMA,
+            "event": "generated",
+            "folder": self.folder.path(),
+            "format": self.files.format.name(),
+            "files": self.files.ranges.len(),
+            "kept": self.folder.kept(),
+            "samples": self.files.samples(),
+            "bytes": self.bytes(),
+            "seconds": self.seconds,
+        }));
+    }
+
+    /// On disk.
+    fn bytes(&self) -> Bytes {
+        let length = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
+        let paths = (0..self.files.ranges.len()).map(|file| self.folder.path_of(self.files, file));
+        Bytes(paths.map(|path| length(&path)).sum())
+    }
+}
+
+/// SIGINT and SIGTERM end it between two samples, a second one at once.
+fn signals() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::default();
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

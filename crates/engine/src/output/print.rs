@@ -1,0 +1,23 @@
+//! Standard output and standard error, for readers that may go away.
+
+use std::io::Write;
+use std::path::Path;
+
+use lowtide_core::SCHEMA;
+use serde::Serialize;
+
+/// The last line of a run, or of several, with `--json`.
+pub(crate) fn print_summary(summary: &impl Serialize, folder: &Path) {
+    print_json(&serde_json::json!({"schema": SCHEMA, "event": "summary", "summary": summary, "folder": folder}));
+}
+
+/// A line of JSON on standard output. A reader that went away is no reason to fail.
+pub(crate) fn print_json(value: &impl Serialize) {
+    let text = serde_json::to_string(value).expect("plain numbers and texts");
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+/// Unlike `eprintln!`, does not panic where nobody reads any more.
+pub(crate) fn to_stderr(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
