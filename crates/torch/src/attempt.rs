@@ -14,6 +14,7 @@ use std::sync::Once;
 
 use crate::error::{Result, TorchError};
 use crate::ffi;
+use crate::message::error_of;
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
@@ -58,7 +59,7 @@ pub(crate) fn engine_error(payload: &(dyn Any + Send)) -> Option<TorchError> {
     if let Some(error) = payload.downcast_ref::<TorchError>() {
         return Some(error.clone());
     }
-    engine_text(payload).map(|text| TorchError::from_text(&text))
+    engine_text(payload).map(|text| error_of(&text))
 }
 
 /// The words of a panic, for messages.

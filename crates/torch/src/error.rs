@@ -2,8 +2,6 @@
 
 use lowtide_oom::Oom;
 
-use crate::host;
-
 /// The result of an engine call.
 pub type Result<T> = std::result::Result<T, TorchError>;
 
@@ -38,42 +36,4 @@ impl TorchError {
     pub fn is_oom(&self) -> bool {
         matches!(self, TorchError::Oom { .. })
     }
-
-    /// Reads an engine message, which may end with a C++ stack.
-    ///
-    /// The text decides, even where the engine typed the error: a corrupted size ("more than 1EB") has its
-    /// out-of-memory type and is something else.
-    pub(crate) fn from_text(text: &str) -> TorchError {
-        let message = without_stack(text);
-        if let Some(panic) = message.strip_prefix(PANIC_PREFIX) {
-            return TorchError::Panic(panic.to_owned());
-        }
-        match lowtide_oom::read(message) {
-            Some(oom) => {
-                TorchError::Oom { oom: Box::new(with_exact_numbers(oom, message)), message: message.to_owned() }
-            }
-            None => TorchError::Engine(message.to_owned()),
-        }
-    }
-}
-
-/// Marks a Rust panic on its way through C++.
-pub(crate) const PANIC_PREFIX: &str = "lowtide: panic in a recomputed segment: ";
-
-/// LibTorch's `what()` appends where the exception was raised.
-fn without_stack(text: &str) -> &str {
-    let end = text.find("\nException raised from").unwrap_or(text.len());
-    text[..end].trim_end()
-}
-
-fn with_exact_numbers(mut oom: Oom, message: &str) -> Oom {
-    if !message.starts_with("CPU out of memory. Tried to allocate") {
-        return oom;
-    }
-    if let Some(refusal) = host::last_refusal() {
-        oom.requested = Some(refusal.requested);
-        oom.allocated = Some(refusal.allocated);
-        oom.limit = refusal.line;
-    }
-    oom
 }

@@ -1,10 +1,8 @@
-//! The C border: declarations of the shim's functions, and the one way its answers become Rust values.
+//! The C border: declarations of the shim's functions.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 
 pub(crate) use torch_sys::C_tensor;
-
-use crate::error::{Result, TorchError};
 
 pub(crate) const OK: i32 = 0;
 pub(crate) const OUT_OF_MEMORY: i32 = 1;
@@ -16,8 +14,8 @@ pub(crate) const CPU: i32 = -1;
 #[repr(C)]
 #[must_use]
 pub(crate) struct Status {
-    kind: i32,
-    message: *mut c_char,
+    pub(crate) kind: i32,
+    pub(crate) message: *mut c_char,
 }
 
 #[repr(C)]
@@ -179,25 +177,6 @@ unsafe extern "C" {
     ) -> Status;
     pub(crate) fn lt_run_output(run: *mut c_void, output: *const C_tensor);
     pub(crate) fn lt_run_failed(run: *mut c_void, kind: i32, message: *const c_char, length: usize);
-}
-
-impl Status {
-    /// The answer as a Rust value; the message is freed.
-    pub(crate) fn check(self) -> Result<()> {
-        if self.kind == OK {
-            return Ok(());
-        }
-        if self.message.is_null() {
-            return Err(TorchError::Engine("the engine failed, and there was no memory left for its words".to_owned()));
-        }
-        // SAFETY: the shim hands out a NUL-terminated string from malloc with every status that is not OK.
-        let text = unsafe {
-            let text = CStr::from_ptr(self.message).to_string_lossy().into_owned();
-            lt_text_free(self.message);
-            text
-        };
-        Err(TorchError::from_text(&text))
-    }
 }
 
 /// The raw pointers of a list of tensors, in the shape the shim takes them.

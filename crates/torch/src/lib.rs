@@ -20,6 +20,7 @@ pub mod gradients;
 pub mod host;
 mod host_moments;
 mod loss;
+mod message;
 mod recompute;
 pub mod rng;
 mod scaler;

@@ -17,8 +17,9 @@ use tch::{Device, Tensor};
 
 use crate::attempt::{engine_error, inside, panic_text, raise};
 use crate::device::started_cuda;
-use crate::error::{PANIC_PREFIX, TorchError};
+use crate::error::TorchError;
 use crate::ffi::{self, C_tensor};
+use crate::message::PANIC_PREFIX;
 
 /// Where a segment's inputs wait for backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -8,6 +8,7 @@ use crate::deblur::Deblur;
 use crate::gpt::Gpt;
 use crate::qca::Qca;
 use crate::scoring::{self, Scoring};
+use crate::series::Series;
 
 /// The names of all workloads.
 const NAMES: [&str; 4] = ["deblur", "gpt", "qca", "scoring"];
@@ -20,22 +21,6 @@ pub struct Bundle {
     pub settings: RunSettings,
     /// What a person should know before it trains.
     pub notes: Vec<String>,
-}
-
-/// Several runs that one configuration asks for, one after the other.
-pub struct Series {
-    /// The settings of all of them, with the workload's own defaults filled in.
-    pub settings: RunSettings,
-    /// The runs.
-    pub runs: Vec<SeriesRun>,
-}
-
-/// One of several runs.
-pub struct SeriesRun {
-    /// Its name, which can be that of a folder.
-    pub name: String,
-    /// Its settings, which ask for it alone.
-    pub loaded: Loaded,
 }
 
 /// A small configuration of a workload, as text.

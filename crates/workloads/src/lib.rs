@@ -10,8 +10,10 @@ pub mod gpt;
 pub mod qca;
 mod random;
 pub mod scoring;
+mod series;
 mod store;
 mod text_source;
 
-pub use build::{Bundle, Series, SeriesRun, build, example, series};
+pub use build::{Bundle, build, example, series};
+pub use series::{Series, SeriesRun};
 pub use text_source::TextSource;

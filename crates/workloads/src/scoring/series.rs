@@ -4,7 +4,7 @@ use lowtide_settings::{Loaded, RunSettings, SettingsError};
 
 use super::settings::{ModelName, ModelSettings};
 use super::workload::{checked_settings, with_data};
-use crate::build::{Series, SeriesRun};
+use crate::series::{Series, SeriesRun};
 
 /// A run for each model. Random numbers start from the same seed in all of them.
 pub(crate) fn series(loaded: &Loaded) -> Result<Series, SettingsError> {
