@@ -5,15 +5,15 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::origin::{Origin, Origins};
-use crate::shown::shown;
+use crate::source::excerpt::excerpt;
+use crate::source::origin::{Origin, Origins};
 
 /// Settings that cannot be used; the text is one line that names the place, and [`SettingsError::hint`] is the mend.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SettingsError {
     /// The file could not be opened or read.
-    #[error("{}: {problem}", shown(&file.to_string_lossy()))]
+    #[error("{}: {problem}", excerpt(&file.to_string_lossy()))]
     Unreadable {
         /// The file.
         file: PathBuf,
@@ -44,7 +44,7 @@ pub enum SettingsError {
         mend: Option<String>,
     },
     /// A key that does not exist.
-    #[error("{}unknown key `{}`", place(origin.as_ref()), shown(path))]
+    #[error("{}unknown key `{}`", place(origin.as_ref()), excerpt(path))]
     UnknownKey {
         /// Where it was written.
         origin: Option<Origin>,
@@ -56,7 +56,7 @@ pub enum SettingsError {
         known: Vec<String>,
     },
     /// A key without which the run cannot start.
-    #[error("{}`{}` is missing", place(origin.as_ref()), shown(path))]
+    #[error("{}`{}` is missing", place(origin.as_ref()), excerpt(path))]
     MissingKey {
         /// The group that lacks it, where a file has that.
         origin: Option<Origin>,
@@ -127,5 +127,5 @@ fn place(origin: Option<&Origin>) -> String {
 
 /// The part of a message that names the key; the settings as a whole have no name.
 fn key(path: &str) -> String {
-    if path.is_empty() { String::new() } else { format!("{}: ", shown(path)) }
+    if path.is_empty() { String::new() } else { format!("{}: ", excerpt(path)) }
 }

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::{Bytes, LineSpec, MicroBatch, Percent};
 use lowtide_settings::{
-    Clean, CropChoice, EvalSettings, Loaded, MemorySettings, MicroBatchChoice, OptimizerSettings, Override, Precision,
-    Recompute, RunSettings, SaveSettings, Spill, TileChoice, TrainSettings, WatchSettings, to_yaml,
+    Clean, CropChoice, EvalSettings, LoadedSettings, MemorySettings, MicroBatchChoice, OptimizerSettings, Override,
+    Precision, Recompute, RunSettings, SaveSettings, Spill, TileChoice, TrainSettings, WatchSettings, to_yaml,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn load(yaml: &str, sets: &[&str]) -> Loaded {
+fn load(yaml: &str, sets: &[&str]) -> LoadedSettings {
     let overrides: Vec<Override> = sets.iter().map(|text| Override::set(text).expect("good overrides")).collect();
     RunSettings::load(Some((Path::new("a.yaml"), yaml)), &overrides).expect("good settings")
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use lowtide_settings::{Loaded, Override, RunSettings, SettingsError, typed};
+use lowtide_settings::{LoadedSettings, Override, RunSettings, SettingsError, typed};
 
-fn load(yaml: &str, sets: &[&str]) -> Result<Loaded, SettingsError> {
+fn load(yaml: &str, sets: &[&str]) -> Result<LoadedSettings, SettingsError> {
     let overrides = sets.iter().map(|text| Override::set(text)).collect::<Result<Vec<_>, _>>()?;
     RunSettings::load(Some((Path::new("a.yaml"), yaml)), &overrides)
 }

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Map, Number, Value};
 
-use crate::run::RunSettings;
-use crate::scalar::plain;
+use crate::groups::run::RunSettings;
+use crate::source::scalar::plain;
 
 /// Unquoted words that older readers of YAML take for booleans.
 const OLD_BOOLEANS: [&str; 6] = ["y", "n", "yes", "no", "on", "off"];

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wrong::{Wrong, at_least_one, every};
+use super::violation::{Violation, at_least_one, every};
 
 /// When checkpoints are written and how many stay: the keys under `save`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ impl Default for SaveSettings {
 }
 
 impl SaveSettings {
-    pub(crate) fn check(&self) -> Result<(), Wrong> {
+    pub(crate) fn check(&self) -> Result<(), Violation> {
         every("every", self.every)?;
         at_least_one("keep", self.keep.into())
     }

@@ -1,27 +1,26 @@
-//! Whether host memory helps out when a device's is not enough.
+//! Whether activations are computed again instead of kept.
 
-use crate::choice::{Choice, choice};
+use super::choice::{Choice, choice};
 
-/// Whether what a GPU has no room for is kept in host memory: the inputs of recomputed segments, then the optimizer's
-/// moments. Less memory on the device, more time, the same numbers.
+/// Whether the backward pass computes activations again instead of keeping them: less memory, more time, the same numbers.
 ///
 /// Written `auto`, `on` (or `true`), `off` (or `false`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Spill {
+pub enum Recompute {
     /// Only when memory asks for it.
     #[default]
     Auto,
-    /// From the start.
+    /// Always.
     On,
     /// Never.
     Off,
 }
 
-impl Spill {
+impl Recompute {
     const CHOICE: Choice<Self> = Choice {
         words: &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)],
         booleans: Some([Self::Off, Self::On]),
     };
 }
 
-choice!(Spill);
+choice!(Recompute);

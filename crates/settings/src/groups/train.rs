@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::micro_batch::MicroBatchChoice;
-use crate::precision::Precision;
-use crate::recompute::Recompute;
-use crate::wrong::{Wrong, at_least_one, ensure, every};
+use super::violation::{Violation, at_least_one, ensure, every};
+use crate::values::micro_batch::MicroBatchChoice;
+use crate::values::precision::Precision;
+use crate::values::recompute::Recompute;
 
 /// How long and in what pieces a run trains: the keys under `train`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ impl Default for TrainSettings {
 }
 
 impl TrainSettings {
-    pub(crate) fn check(&self) -> Result<(), Wrong> {
+    pub(crate) fn check(&self) -> Result<(), Violation> {
         at_least_one("steps", self.steps)?;
         every("epochs", self.epochs)?;
         at_least_one("batch", self.batch.into())?;

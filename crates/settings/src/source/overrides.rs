@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
+use super::excerpt::excerpt;
+use super::origin::Origin;
+use super::scalar::plain;
+use super::tree::{LONGEST_KEY, described};
+use super::yaml_reader::parse_value;
 use crate::error::SettingsError;
-use crate::origin::Origin;
-use crate::scalar::plain;
-use crate::shown::shown;
-use crate::tree::{LONGEST_KEY, described};
-use crate::yaml::parse_value;
 
 /// One value that goes over what the file says.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +29,7 @@ impl Override {
     pub fn set(text: &str) -> Result<Self, SettingsError> {
         let origin = Origin::Set { text: text.into() };
         let Some((key, value)) = text.split_once('=') else {
-            let mend = format!("write --set {}=VALUE", shown(text));
+            let mend = format!("write --set {}=VALUE", excerpt(text));
             return Err(wrong(origin, "there is no `=` and no value", &mend));
         };
         Self::new(origin, key, value)
@@ -50,7 +50,7 @@ impl Override {
             return Err(wrong(origin, "the key is empty", "write --set KEY=VALUE, such as --set train.steps=500"));
         }
         if key.split('.').any(|part| part.trim() != part || part.is_empty() || part.chars().count() > LONGEST_KEY) {
-            let problem = format!("`{}` is not a key", shown(key));
+            let problem = format!("`{}` is not a key", excerpt(key));
             return Err(wrong(origin, &problem, "write words with one dot between them, such as train.steps"));
         }
         match value(text.trim()) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wrong::{Wrong, ensure, not_negative};
+use super::violation::{Violation, ensure, not_negative};
 
 /// How AdamW updates the parameters: the keys under `optimizer`.
 ///
@@ -42,7 +42,7 @@ impl Default for OptimizerSettings {
 }
 
 impl OptimizerSettings {
-    pub(crate) fn check(&self) -> Result<(), Wrong> {
+    pub(crate) fn check(&self) -> Result<(), Violation> {
         not_negative("learning_rate", self.learning_rate)?;
         not_negative("min_learning_rate", self.min_learning_rate)?;
         let highest = format!("a number up to optimizer.learning_rate ({})", self.learning_rate);

@@ -4,17 +4,17 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::conversion::typed;
+use super::layers::Layers;
 use crate::error::SettingsError;
-use crate::layers::Layers;
-use crate::origin::Origins;
-use crate::overrides::Override;
-use crate::run::RunSettings;
-use crate::tree::described;
-use crate::typed::typed;
+use crate::groups::run::RunSettings;
+use crate::source::origin::Origins;
+use crate::source::overrides::Override;
+use crate::source::tree::described;
 
 /// The settings of a run, and where each of them came from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loaded {
+pub struct LoadedSettings {
     /// What the run does.
     pub settings: RunSettings,
     /// Where its keys were written; [`typed`] wants them for `model` and `data`.
@@ -30,12 +30,12 @@ impl RunSettings {
     /// # Errors
     ///
     /// The first thing found to be wrong, of any kind but [`SettingsError::Unreadable`].
-    pub fn load(file: Option<(&Path, &str)>, overrides: &[Override]) -> Result<Loaded, SettingsError> {
+    pub fn load(file: Option<(&Path, &str)>, overrides: &[Override]) -> Result<LoadedSettings, SettingsError> {
         let Layers { mut root, origins } = Layers::merge(file, overrides)?;
         check_groups(&mut root, &origins)?;
         let settings: Self = typed(&Value::Object(root), "", &origins)?;
         settings.validate(&origins)?;
-        Ok(Loaded { settings, origins })
+        Ok(LoadedSettings { settings, origins })
     }
 }
 

@@ -4,7 +4,7 @@
 const LONGEST: usize = 100;
 
 /// The text with everything that does not print escaped, cut after 100 characters.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", one_line(&text[..end])),
         None => one_line(text),
@@ -29,8 +29,8 @@ mod tests {
 
     #[test]
     fn fits_on_one_line() {
-        assert_eq!(shown("a\n\u{202e}\"é"), "a\\n\\u{202e}\"é");
-        assert_eq!(shown(&"x".repeat(101)).chars().count(), 101);
-        assert_eq!(shown(&"x".repeat(100)), "x".repeat(100));
+        assert_eq!(excerpt("a\n\u{202e}\"é"), "a\\n\\u{202e}\"é");
+        assert_eq!(excerpt(&"x".repeat(101)).chars().count(), 101);
+        assert_eq!(excerpt(&"x".repeat(100)), "x".repeat(100));
     }
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 use serde_json::{Map, Value};
 
+use super::excerpt::excerpt;
+use super::origin::{Origin, Origins};
+use super::scalar::plain;
+use super::tree::{Frame, LONGEST_KEY, described};
 use crate::error::SettingsError;
-use crate::origin::{Origin, Origins};
-use crate::scalar::plain;
-use crate::shown::shown;
-use crate::tree::{Frame, LONGEST_KEY, described};
 
 /// Groups and lists inside each other.
 const DEEPEST: usize = 32;
@@ -101,7 +101,7 @@ impl Reader {
             _ => Some(Value::String(text.to_owned())),
         };
         let Some(value) = value else {
-            let problem = format!("`{}` is not a number that a setting can have", shown(text));
+            let problem = format!("`{}` is not a number that a setting can have", excerpt(text));
             return Err(self.syntax(line, &problem, "write a finite number, or null where the setting can be off"));
         };
         if let Some(Frame::Group { key: None, .. }) = self.stack.last() {
@@ -127,14 +127,14 @@ impl Reader {
             return Err(self.syntax(line, &problem, "write `key: value`"));
         }
         if let Some((group, rest)) = name.split_once('.') {
-            let problem = format!("the key `{}` has a dot in it", shown(&name));
-            let mend = format!("write `{}:` and, indented below it, `{}:`", shown(group), shown(rest));
+            let problem = format!("the key `{}` has a dot in it", excerpt(&name));
+            let mend = format!("write `{}:` and, indented below it, `{}:`", excerpt(group), excerpt(rest));
             return Err(self.syntax(line, &problem, &mend));
         }
         let Some(Frame::Group { path, entries, key }) = self.stack.last_mut() else {
             return Ok(());
         };
-        let path = crate::tree::join(path, &name);
+        let path = super::tree::join(path, &name);
         if !entries.contains_key(&name) {
             *key = Some(name);
             self.origins.add(&path, self.origin(line));
@@ -144,7 +144,7 @@ impl Reader {
             Some(Origin::Line { line, .. }) => format!(" (first at line {line})"),
             _ => String::new(),
         };
-        let problem = format!("the key `{}` is written twice{first}", shown(&path));
+        let problem = format!("the key `{}` is written twice{first}", excerpt(&path));
         Err(self.syntax(line, &problem, "remove one of the two"))
     }
 
@@ -232,6 +232,6 @@ impl Reader {
         } else {
             "write `key: value` with a blank after the colon, and indent the keys of a group alike"
         };
-        self.syntax(error.marker().line(), &format!("this is not YAML: {}", shown(info)), mend)
+        self.syntax(error.marker().line(), &format!("this is not YAML: {}", excerpt(info)), mend)
     }
 }

@@ -1,6 +1,6 @@
 //! When cached memory is given back although nothing failed.
 
-use crate::choice::{Choice, choice};
+use super::choice::{Choice, choice};
 
 /// When the allocator's cached blocks are given back to the device. It costs time and never changes numbers.
 ///

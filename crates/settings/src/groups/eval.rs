@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::frames::{CropChoice, TileChoice};
-use crate::wrong::{Wrong, at_least_one, ensure, every};
+use super::violation::{Violation, at_least_one, ensure, every};
+use crate::values::frames::{CropChoice, TileChoice};
 
 /// When and on how much a run is evaluated: the keys under `eval`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ impl Default for EvalSettings {
 }
 
 impl EvalSettings {
-    pub(crate) fn check(&self) -> Result<(), Wrong> {
+    pub(crate) fn check(&self) -> Result<(), Violation> {
         every("every", self.every)?;
         at_least_one("batches", self.batches)?;
         every("clean_every", self.clean_every)?;

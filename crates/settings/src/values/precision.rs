@@ -1,6 +1,6 @@
 //! The floating-point type that a run computes in.
 
-use crate::choice::{Choice, choice};
+use super::choice::{Choice, choice};
 
 /// The floating-point type of the forward and backward pass; parameters and optimizer state stay fp32.
 ///

@@ -1,26 +1,27 @@
-//! Whether activations are computed again instead of kept.
+//! Whether host memory helps out when a device's is not enough.
 
-use crate::choice::{Choice, choice};
+use super::choice::{Choice, choice};
 
-/// Whether the backward pass computes activations again instead of keeping them: less memory, more time, the same numbers.
+/// Whether what a GPU has no room for is kept in host memory: the inputs of recomputed segments, then the optimizer's
+/// moments. Less memory on the device, more time, the same numbers.
 ///
 /// Written `auto`, `on` (or `true`), `off` (or `false`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Recompute {
+pub enum Spill {
     /// Only when memory asks for it.
     #[default]
     Auto,
-    /// Always.
+    /// From the start.
     On,
     /// Never.
     Off,
 }
 
-impl Recompute {
+impl Spill {
     const CHOICE: Choice<Self> = Choice {
         words: &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)],
         booleans: Some([Self::Off, Self::On]),
     };
 }
 
-choice!(Recompute);
+choice!(Spill);

@@ -3,17 +3,17 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::eval::EvalSettings;
+use super::memory::MemorySettings;
+use super::optimizer::OptimizerSettings;
+use super::save::SaveSettings;
+use super::train::TrainSettings;
+use super::violation::{Violation, ensure};
+use super::watch::WatchSettings;
 use crate::error::SettingsError;
-use crate::eval::EvalSettings;
-use crate::memory::MemorySettings;
-use crate::optimizer::OptimizerSettings;
-use crate::origin::Origins;
-use crate::save::SaveSettings;
-use crate::shown::shown;
-use crate::train::TrainSettings;
-use crate::tree::join;
-use crate::watch::WatchSettings;
-use crate::wrong::{Wrong, ensure};
+use crate::source::excerpt::excerpt;
+use crate::source::origin::Origins;
+use crate::source::tree::join;
 
 /// Everything that a settings file can say.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ impl RunSettings {
     ///
     /// [`SettingsError::Value`] for the first such value.
     pub fn validate(&self, origins: &Origins) -> Result<(), SettingsError> {
-        let workload = format!("\"{}\"", shown(&self.workload));
+        let workload = format!("\"{}\"", excerpt(&self.workload));
         let root = ensure(!self.workload.trim().is_empty(), "workload", "the name of a workload", workload);
         let parts = [
             ("", root),
@@ -93,15 +93,15 @@ impl RunSettings {
     }
 }
 
-fn refuse(group: &str, wrong: Wrong, origins: &Origins) -> SettingsError {
+fn refuse(group: &str, wrong: Violation, origins: &Origins) -> SettingsError {
     let path = if wrong.key.is_empty() { group.to_owned() } else { join(group, wrong.key) };
     let origin = origins.exactly(&path).cloned();
     let mend = origin.is_none().then(|| format!("set `{path}` too"));
     SettingsError::Value { origin, path, expected: wrong.expected, got: wrong.got, mend }
 }
 
-fn is_group(value: &Value) -> Result<(), Wrong> {
-    ensure(value.is_object(), "", "a group of keys", crate::tree::described(value))
+fn is_group(value: &Value) -> Result<(), Violation> {
+    ensure(value.is_object(), "", "a group of keys", crate::source::tree::described(value))
 }
 
 fn group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {

@@ -4,16 +4,16 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
+use super::suggestion::nearest;
 use crate::error::SettingsError;
-use crate::nearest::nearest;
-use crate::origin::{Origin, Origins};
-use crate::shown::one_line;
-use crate::tree::{described, join};
+use crate::source::excerpt::one_line;
+use crate::source::origin::{Origin, Origins};
+use crate::source::tree::{described, join};
 
 /// Reads `value` as a `T`.
 ///
 /// `path` is where the value stands in the settings (`model`, or empty for the whole), and `origins` is
-/// [`Loaded::origins`](crate::Loaded). For good messages `T` has `#[serde(deny_unknown_fields)]`, and neither it nor what it
+/// [`LoadedSettings::origins`](crate::LoadedSettings). For good messages `T` has `#[serde(deny_unknown_fields)]`, and neither it nor what it
 /// holds uses `flatten` or `untagged`, which lose the place of an error.
 ///
 /// # Errors

@@ -3,10 +3,10 @@
 use lowtide_core::LineSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::clean::Clean;
-use crate::shown::shown;
-use crate::spill::Spill;
-use crate::wrong::{Wrong, ensure};
+use super::violation::{Violation, ensure};
+use crate::source::excerpt::excerpt;
+use crate::values::clean::Clean;
+use crate::values::spill::Spill;
 
 /// The memory that a run may use: the keys under `memory`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,9 +46,9 @@ impl Default for MemorySettings {
 }
 
 impl MemorySettings {
-    pub(crate) fn check(&self) -> Result<(), Wrong> {
+    pub(crate) fn check(&self) -> Result<(), Violation> {
         let is_one_line = !self.allocator.chars().any(char::is_control);
-        let got = format!("\"{}\"", shown(&self.allocator));
+        let got = format!("\"{}\"", excerpt(&self.allocator));
         ensure(is_one_line, "allocator", "one line such as expandable_segments:True", got)
     }
 }

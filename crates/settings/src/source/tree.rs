@@ -61,7 +61,7 @@ pub(crate) fn described(value: &Value) -> String {
     match value {
         Value::Null => "nothing (null)".to_owned(),
         Value::Bool(_) | Value::Number(_) => value.to_string(),
-        Value::String(text) => format!("\"{}\"", crate::shown::shown(text)),
+        Value::String(text) => format!("\"{}\"", super::excerpt::excerpt(text)),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "a group of keys".to_owned(),
     }

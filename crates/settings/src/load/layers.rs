@@ -4,13 +4,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::suggestion::known_values;
 use crate::error::SettingsError;
-use crate::nearest::known_values;
-use crate::origin::Origins;
-use crate::overrides::Override;
-use crate::shown::shown;
-use crate::tree::join;
-use crate::yaml::parse;
+use crate::source::excerpt::excerpt;
+use crate::source::origin::Origins;
+use crate::source::overrides::Override;
+use crate::source::tree::join;
+use crate::source::yaml_reader::parse;
 
 /// Everything that somebody wrote, as one tree, with the origin of each key.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl Layers {
 fn through_value(one: &Override, path: &str) -> SettingsError {
     SettingsError::Override {
         origin: one.origin.clone(),
-        problem: format!("`{}` holds a value, not a group of keys", shown(path)),
-        mend: Some(format!("set `{}` as a whole", shown(path))),
+        problem: format!("`{}` holds a value, not a group of keys", excerpt(path)),
+        mend: Some(format!("set `{}` as a whole", excerpt(path))),
     }
 }

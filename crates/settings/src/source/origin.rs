@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::shown::shown;
+use super::excerpt::excerpt;
 
 /// The place where a value was written, as a person would look for it. Small, and cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,9 +32,9 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Line { file, line } => write!(formatter, "{}:{line}", shown(&file.to_string_lossy())),
-            Self::Set { text } => write!(formatter, "--set {}", shown(text)),
-            Self::Flag { text } => formatter.write_str(&shown(text)),
+            Self::Line { file, line } => write!(formatter, "{}:{line}", excerpt(&file.to_string_lossy())),
+            Self::Set { text } => write!(formatter, "--set {}", excerpt(text)),
+            Self::Flag { text } => formatter.write_str(&excerpt(text)),
         }
     }
 }

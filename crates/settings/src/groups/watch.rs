@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wrong::{Wrong, every};
+use super::violation::{Violation, every};
 
 /// What a run tells of memory while it goes on: the keys under `watch`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ impl Default for WatchSettings {
 }
 
 impl WatchSettings {
-    pub(crate) fn check(&self) -> Result<(), Wrong> {
+    pub(crate) fn check(&self) -> Result<(), Violation> {
         every("seconds", self.seconds)?;
         every("log_every", self.log_every)
     }
