@@ -7,12 +7,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowtide_pickle::{Allow, Call, Limits, read};
+use lowtide_pickle::{AllowList, Call, Limits, read};
 
 fuzz_target!(|bytes: &[u8]| {
     let limits =
         Limits { nodes: 5000, items: 10_000, text_bytes: 100_000, memo: 1000, walk: 100_000, ..Limits::default() };
-    let mut allow = Allow::plain().with_unknown_classes_except(&["os"]);
+    let mut allow = AllowList::plain().with_unknown_classes_except(&["os"]);
     allow.add(&[("collections", "OrderedDict", Call::Object)]);
     if let Ok(pickle) = read(bytes, &allow, &limits) {
         assert!(pickle.length() <= bytes.len() as u64);

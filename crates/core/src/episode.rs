@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Phase, Step, Tried};
+use crate::{Phase, RungAttempt, Step};
 
 /// The kinds of work that are cleaned for, and fail, independently of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub(crate) struct Episode {
     pub(crate) failures: u32,
     pub(crate) checkpoint_failures: u32,
     pub(crate) cleaned: BTreeSet<Work>,
-    pub(crate) tried: Vec<Tried>,
+    pub(crate) tried: Vec<RungAttempt>,
 }
 
 impl Episode {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::episode::{Episode, Work};
 use crate::strikes::Strikes;
 use crate::{
-    Action, Bytes, Ladder, Measures, MicroBatch, Phase, Reason, Rung, Signal, Step, Stop, StopCause, Tried, Usage,
+    Action, Bytes, Ladder, Measures, MicroBatch, Phase, Reason, Rung, RungAttempt, Signal, Step, Stop, StopCause, Usage,
 };
 
 /// Decides what to do when memory runs out: it hears [`Signal`]s and answers with [`Action`]s.
@@ -303,7 +303,7 @@ impl Guard {
 
     fn retry(&mut self, phase: Phase, rung: Rung, measures: Measures, reason: Reason) -> Action {
         self.measures = measures;
-        self.episode.tried.push(Tried { phase, rung, measures });
+        self.episode.tried.push(RungAttempt { phase, rung, measures });
         Action::Retry { rung, measures, reason }
     }
 
@@ -314,7 +314,7 @@ impl Guard {
         Action::Stop(stop)
     }
 
-    fn last_words(&self, phase: Phase, cause: StopCause, tried: Vec<Tried>) -> Stop {
+    fn last_words(&self, phase: Phase, cause: StopCause, tried: Vec<RungAttempt>) -> Stop {
         Stop { step: self.episode.step, phase, cause, measures: self.measures, tried }
     }
 }

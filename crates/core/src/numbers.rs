@@ -15,6 +15,17 @@ pub fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{plural}", grouped(number))
 }
 
+/// So many seconds as people say it: `90 seconds`, `3 hours`.
+#[must_use]
+pub fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => counted(seconds, "second"),
+        120..7200 => counted(seconds / 60, "minute"),
+        7200..172_800 => counted(seconds / 3600, "hour"),
+        _ => counted(seconds / 86_400, "day"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,5 +41,13 @@ mod tests {
     #[test]
     fn one_and_several() {
         assert_eq!([0, 1, 2000].map(|number| counted(number, "file")), ["0 files", "1 file", "2,000 files"]);
+    }
+
+    #[test]
+    fn seconds_as_people_say_them() {
+        let cases = [(1, "1 second"), (119, "119 seconds"), (120, "2 minutes"), (7200, "2 hours"), (172_800, "2 days")];
+        for (seconds, text) in cases {
+            assert_eq!(span(seconds), text);
+        }
     }
 }

@@ -18,7 +18,7 @@ pub struct Stop {
     /// The measures that failed last.
     pub measures: Measures,
     /// What was tried for this step, in order.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<RungAttempt>,
 }
 
 /// Why the guard gives up.
@@ -57,7 +57,7 @@ pub enum StopCause {
 
 /// One answer that did not help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tried {
+pub struct RungAttempt {
     /// Where the failure was that it answered.
     pub phase: Phase,
     /// The rung that was taken.

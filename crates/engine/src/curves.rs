@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowtide_core::{Event, Phase, Record, Step};
-use lowtide_tensorboard::{Error, Keep, Options, Scalar, Writer};
+use lowtide_tensorboard::{Error, Options, Retention, Scalar, Writer};
 
 /// Where the event files are, in the run folder.
 const FOLDER: &str = "tensorboard";
@@ -82,31 +82,33 @@ impl Curves {
     }
 
     /// The points that an event adds: name, step, value, and what is kept of many.
-    fn curves(&self, event: &Event) -> Vec<(String, Step, f64, Keep)> {
+    fn curves(&self, event: &Event) -> Vec<(String, Step, f64, Retention)> {
         let device = &self.device;
         match event {
             Event::StepDone { step, loss, learning_rate, samples, seconds, allocated, peak, reserved, .. } => {
                 let speed = *samples as f64 / seconds.max(f64::MIN_POSITIVE);
                 vec![
-                    ("train/loss".to_owned(), *step, *loss, Keep::Last),
-                    ("train/learning_rate".to_owned(), *step, *learning_rate, Keep::Last),
-                    ("train/samples_per_second".to_owned(), *step, speed, Keep::Last),
-                    (format!("memory/{device}_allocated_gb"), *step, allocated.as_gib(), Keep::Largest),
-                    (format!("memory/{device}_peak_gb"), *step, peak.as_gib(), Keep::Largest),
-                    (format!("memory/{device}_reserved_gb"), *step, reserved.as_gib(), Keep::Largest),
+                    ("train/loss".to_owned(), *step, *loss, Retention::Last),
+                    ("train/learning_rate".to_owned(), *step, *learning_rate, Retention::Last),
+                    ("train/samples_per_second".to_owned(), *step, speed, Retention::Last),
+                    (format!("memory/{device}_allocated_gb"), *step, allocated.as_gib(), Retention::Largest),
+                    (format!("memory/{device}_peak_gb"), *step, peak.as_gib(), Retention::Largest),
+                    (format!("memory/{device}_reserved_gb"), *step, reserved.as_gib(), Retention::Largest),
                 ]
             }
             Event::Evaluated { step, loss, metrics, .. } => {
-                let metrics = metrics.iter().map(|(name, value)| (format!("eval/{name}"), *step, value, Keep::Last));
-                std::iter::once(("eval/loss".to_owned(), *step, *loss, Keep::Last)).chain(metrics).collect()
+                let metrics =
+                    metrics.iter().map(|(name, value)| (format!("eval/{name}"), *step, value, Retention::Last));
+                std::iter::once(("eval/loss".to_owned(), *step, *loss, Retention::Last)).chain(metrics).collect()
             }
             Event::Memory { step, device_used, resident, host_used, .. } => {
                 let mut curves =
-                    vec![("memory/process_resident_gb".to_owned(), *step, resident.as_gib(), Keep::Largest)];
+                    vec![("memory/process_resident_gb".to_owned(), *step, resident.as_gib(), Retention::Largest)];
                 let used = device_used.map(|used| (format!("memory/{device}_used_gb"), used));
                 let host = host_used.map(|used| ("memory/system_used_gb".to_owned(), used));
-                curves
-                    .extend(used.into_iter().chain(host).map(|(tag, used)| (tag, *step, used.as_gib(), Keep::Largest)));
+                curves.extend(
+                    used.into_iter().chain(host).map(|(tag, used)| (tag, *step, used.as_gib(), Retention::Largest)),
+                );
                 curves
             }
             _ => Vec::new(),

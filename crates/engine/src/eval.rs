@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use lowtide_core::{Bytes, counted};
-use lowtide_settings::{Loaded, Override, RunSettings, TileChoice};
+use lowtide_settings::{LoadedSettings, Override, RunSettings, TileChoice};
 use lowtide_train::{
     EvalEnding, EvalMode, EvalSummary, Evaluation, FolderProblem, RunCheckpoint, SeriesFolder, TrainError,
 };
@@ -34,7 +34,7 @@ pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-fn evaluate(session: &Session<'_>, run: &RunCheckpoint, loaded: &Loaded) -> anyhow::Result<Exit> {
+fn evaluate(session: &Session<'_>, run: &RunCheckpoint, loaded: &LoadedSettings) -> anyhow::Result<Exit> {
     session.say(&format!("evaluating {}", run.checkpoint().display()));
     let bundle = session.build(loaded)?;
     match session.evaluate(&bundle, run)? {
@@ -68,7 +68,7 @@ fn folders(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
 }
 
 /// The run's own settings, then what was typed.
-fn settings(args: &EvalArgs, run: &RunCheckpoint) -> Result<Loaded, TrainError> {
+fn settings(args: &EvalArgs, run: &RunCheckpoint) -> Result<LoadedSettings, TrainError> {
     let mut overrides = Vec::new();
     for text in &args.set {
         overrides.push(Override::set(text)?);

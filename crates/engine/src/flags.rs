@@ -1,6 +1,6 @@
 //! Flags that stand for settings.
 
-use lowtide_settings::{Loaded, Override, SettingsError};
+use lowtide_settings::{LoadedSettings, Override, SettingsError};
 use serde_json::Value;
 
 use crate::args::{ScoringArgs, TrainArgs};
@@ -27,7 +27,7 @@ pub(crate) fn overrides(args: &TrainArgs) -> Result<Vec<Override>, SettingsError
 }
 
 /// The models that are trained, where flags say something about that.
-pub(crate) fn models(args: &ScoringArgs, loaded: &Loaded) -> Result<Option<Override>, SettingsError> {
+pub(crate) fn models(args: &ScoringArgs, loaded: &LoadedSettings) -> Result<Option<Override>, SettingsError> {
     let said = [
         ("lstm", args.run_lstm, args.no_run_lstm),
         ("gnn_det", args.run_gnn_det, args.no_run_gnn_det),

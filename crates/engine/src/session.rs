@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lowtide_core::{Event, Line, LineSpec, Record};
-use lowtide_settings::{Loaded, RunSettings};
+use lowtide_settings::{LoadedSettings, RunSettings};
 use lowtide_torch::cuda::{self, AllocatorSettings, Deterministic};
 use lowtide_torch::tch::Device;
 use lowtide_torch::{DeviceFacts, MatmulPrecision, host, rng, set_deterministic, set_matmul_precision, start};
@@ -51,7 +51,7 @@ impl<'a> Session<'a> {
     }
 
     /// Builds a workload whose random numbers start from its seed, whatever ran before.
-    pub(crate) fn build(&self, loaded: &Loaded) -> Result<Bundle> {
+    pub(crate) fn build(&self, loaded: &LoadedSettings) -> Result<Bundle> {
         rng::seed(self.facts.device, loaded.settings.seed)?;
         lowtide_workloads::build(loaded, &self.facts)
     }

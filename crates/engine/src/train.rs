@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lowtide_settings::{Loaded, Override, RunSettings, read};
+use lowtide_settings::{LoadedSettings, Override, RunSettings, read};
 use lowtide_train::{FolderChoice, FolderProblem, Schedule, SeriesFolder, Start, TrainError};
 use lowtide_workloads::{Series, SeriesRun};
 
@@ -45,7 +45,7 @@ fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice) -> any
 }
 
 /// The settings: the file, or on resume the run's own, then what was typed.
-fn settings(args: &TrainArgs, folder: &FolderChoice) -> anyhow::Result<Loaded> {
+fn settings(args: &TrainArgs, folder: &FolderChoice) -> anyhow::Result<LoadedSettings> {
     let mut overrides = Vec::new();
     for text in &args.set {
         overrides.push(Override::set(text).map_err(TrainError::from)?);

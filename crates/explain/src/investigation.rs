@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use lowtide_log::{TextDecoder, bar, time, traceback_in_json};
-use lowtide_oom::{Found, LookAlike, Oom, Place, Source, is_ended_by_someone, look_alike, scan};
+use lowtide_oom::{LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, look_alike, scan};
 use memchr::{memchr_iter, memrchr};
 
 use crate::explain::verdict;
@@ -128,7 +128,7 @@ impl Investigation {
         // Of a flood only the last messages are kept, so only they are read.
         if is_flood {
             let lines = memchr_iter(b'\n', &waiting[..tail]).count();
-            let messages = scan(&waiting[tail..]).map(|message| Found {
+            let messages = scan(&waiting[tail..]).map(|message| OomHit {
                 line: message.line + lines,
                 range: message.range.start + tail..message.range.end + tail,
                 ..message
@@ -159,7 +159,7 @@ impl Investigation {
         }
     }
 
-    fn take(&mut self, message: Found) {
+    fn take(&mut self, message: OomHit) {
         let line = self.lines + message.line as u64;
         let range = self.from + message.range.start..self.from + message.range.end;
         let (start, end) = (self.base + range.start as u64, self.base + range.end as u64);

@@ -15,7 +15,7 @@
 //! What it leaves out: causes and advice (a message is read, not judged), the joining of several hits into one event (a traceback that
 //! repeats its error gives several), and anything outside the text, such as the kernel log of a process that ended with status 137.
 //!
-//! Where to start: `scan.rs` walks a log and is the only way in, for one line as for a gigabyte; `family/mod.rs` lists the families in the
+//! Where to start: `scan.rs` walks a log and is the only way in, for one line as for a gigabyte; `family/order.rs` lists the families in the
 //! order in which they are asked; each file beside it holds one family. `figure.rs` turns `1.25 GiB` into bytes. `talk.rs` tells text that
 //! reports an error from text that talks about one.
 
@@ -33,7 +33,7 @@ mod scan;
 mod talk;
 
 pub use certainty::Certainty;
-pub use look_alike::{LookAlike, is_ended_by_someone, look_alike};
+pub use look_alike::{LookAlike, is_ended_by_someone};
 pub use oom::{DeviceKind, Engine, Oom, Place, ProcessUse, Source};
-pub use read::{Hint, read, read_bytes, read_with};
-pub use scan::{Found, Scan, scan};
+pub use read::{Hint, look_alike, read, read_bytes, read_with};
+pub use scan::{OomHit, Scan, scan};

@@ -40,14 +40,8 @@ pub enum LookAlike {
     Mentioned,
 }
 
-/// What a text that is no out-of-memory error, but resembles one, is instead.
-///
-/// `None` for a text that is one, and for a text that resembles none.
-#[must_use]
-pub fn look_alike(text: &str) -> Option<LookAlike> {
-    if crate::read(text).is_some() {
-        return None;
-    }
+/// What a text, which is no out-of-memory error, resembles one in.
+pub(crate) fn resemblance(text: &str) -> Option<LookAlike> {
     text.lines().find_map(|line| never_memory(line).or_else(|| by_phrase(line, OTHERS))).or_else(|| mentioned(text))
 }
 

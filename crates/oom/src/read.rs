@@ -1,6 +1,6 @@
 //! One message to one [`Oom`].
 
-use crate::look_alike::never_memory;
+use crate::look_alike::{LookAlike, never_memory, resemblance};
 use crate::{Certainty, Engine, Oom, Source, scan};
 
 /// What is known about a message from outside its text.
@@ -40,6 +40,14 @@ pub fn read_with(text: &str, hint: Hint<'_>) -> Option<Oom> {
         (None, Some(told)) if !text.lines().any(|line| never_memory(line).is_some()) => Some(told),
         (None, _) => None,
     }
+}
+
+/// What a text that is no out-of-memory error, but resembles one, is instead.
+///
+/// `None` for a text that is one, and for a text that resembles none.
+#[must_use]
+pub fn look_alike(text: &str) -> Option<LookAlike> {
+    if read(text).is_some() { None } else { resemblance(text) }
 }
 
 /// What the class of an exception tells by itself.

@@ -19,7 +19,7 @@ const OVERLAP: usize = 256;
 
 /// A message found in a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct OomHit {
     /// Number of its line, from 1; lines end with `\n`.
     pub line: usize,
     /// Where its line stands in the log, in bytes; what goes on in further lines is read but not counted here.
@@ -48,9 +48,9 @@ pub fn scan(log: &[u8]) -> Scan<'_> {
 }
 
 impl Iterator for Scan<'_> {
-    type Item = Found;
+    type Item = OomHit;
 
-    fn next(&mut self) -> Option<Found> {
+    fn next(&mut self) -> Option<OomHit> {
         while let Some((at, needle)) = self.needles.find(self.log, self.position) {
             let range = line_around(self.log, at, self.floor);
             if !self.needles.is_worth(needle, &self.log[range.clone()]) {
@@ -63,7 +63,7 @@ impl Iterator for Scan<'_> {
             if let Some(oom) = read_line(self.log, &range) {
                 self.position = range.end;
                 self.floor = range.end;
-                return Some(Found { line: self.line_number(range.start), range, oom });
+                return Some(OomHit { line: self.line_number(range.start), range, oom });
             }
         }
         self.position = self.log.len();

@@ -14,7 +14,7 @@ use std::io::BufReader;
 use std::process::Command;
 use std::time::Instant;
 
-use lowtide_pickle::{Allow, Limits, read};
+use lowtide_pickle::{AllowList, Limits, read};
 
 const SIZE: usize = 100_000_000;
 /// Times as fast as Python's.
@@ -30,13 +30,14 @@ fn main() {
     let path = std::env::temp_dir().join(format!("lowtide-snapshot-{}.pickle", std::process::id()));
     fs::write(&path, &bytes).expect("a temporary file");
 
-    let pickle = read(&bytes[..], &Allow::plain(), &Limits::default()).expect("a pickle");
+    let pickle = read(&bytes[..], &AllowList::plain(), &Limits::default()).expect("a pickle");
     println!("{megabytes:.1} MB, {} values, a table of {}", pickle.node_count(), pickle.memory());
     drop(pickle);
-    let slice = best_of(5, || read(&bytes[..], &Allow::plain(), &Limits::default()).expect("a pickle").node_count());
+    let slice =
+        best_of(5, || read(&bytes[..], &AllowList::plain(), &Limits::default()).expect("a pickle").node_count());
     let file = best_of(5, || {
         let file = BufReader::with_capacity(64 << 10, fs::File::open(&path).expect("the file"));
-        read(file, &Allow::plain(), &Limits::default()).expect("a pickle").node_count()
+        read(file, &AllowList::plain(), &Limits::default()).expect("a pickle").node_count()
     });
     let floor = best_of(5, || bytes.iter().map(|byte| usize::from(*byte)).sum());
     println!("from memory:   {:>8.0} MB/s", megabytes / slice);

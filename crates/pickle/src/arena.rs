@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use lowtide_core::Bytes;
 
-use crate::allow::key;
-use crate::value::Made;
-use crate::{Call, Limited, Limits, NodeId};
+use crate::allow_list::key;
+use crate::value::Construction;
+use crate::{Call, LimitKind, Limits, NodeId};
 
 /// A value in 16 bytes; whatever has no fixed size stands in a table of its own.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +20,7 @@ pub(crate) enum Node {
     Surrogates(Span),
     Bytes(Span),
     ByteArray(Span),
-    Far(u32),
+    InputBytes(u32),
     Container(Kind, u32),
     Global(u32),
     Object(u32),
@@ -65,7 +65,7 @@ pub(crate) struct GlobalName {
 #[derive(Debug)]
 pub(crate) struct ObjectParts {
     pub(crate) global: u32,
-    pub(crate) made: Made,
+    pub(crate) construction: Construction,
     pub(crate) args: Container,
     pub(crate) kwargs: Option<NodeId>,
     pub(crate) state: Option<NodeId>,
@@ -75,15 +75,15 @@ pub(crate) struct ObjectParts {
 
 /// Bytes that were left in the input.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Far {
+pub(crate) struct InputSpan {
     pub(crate) offset: u64,
     pub(crate) length: u64,
 }
 
 /// More than a limit allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Over {
-    pub(crate) what: Limited,
+pub(crate) struct Overrun {
+    pub(crate) what: LimitKind,
     pub(crate) limit: u64,
 }
 
@@ -95,19 +95,19 @@ pub(crate) struct Arena {
     pub(crate) containers: Vec<Container>,
     pub(crate) objects: Vec<ObjectParts>,
     globals: Vec<GlobalName>,
-    far: Vec<Far>,
+    input_spans: Vec<InputSpan>,
     items: Vec<NodeId>,
     text: String,
     bytes: Vec<u8>,
 }
 
 /// Which nodes stand for a value that needs no more than one; only wanted while the pickle is read.
-pub(crate) struct Shared {
+pub(crate) struct SharedNodes {
     small_ints: [Option<NodeId>; 256],
     globals: HashMap<String, NodeId>,
 }
 
-impl Shared {
+impl SharedNodes {
     pub(crate) fn new() -> Self {
         Self { small_ints: [None; 256], globals: HashMap::new() }
     }
@@ -126,7 +126,7 @@ impl Arena {
             containers: Vec::new(),
             objects: Vec::new(),
             globals: Vec::new(),
-            far: Vec::new(),
+            input_spans: Vec::new(),
             items: Vec::new(),
             text: String::new(),
             bytes: Vec::new(),
@@ -134,18 +134,18 @@ impl Arena {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, node: Node) -> Result<NodeId, Over> {
+    pub(crate) fn push(&mut self, node: Node) -> Result<NodeId, Overrun> {
         // The three that are always there do not count.
         if self.nodes.len() >= self.limits.nodes as usize + 3 {
-            return Err(Over { what: Limited::Nodes, limit: u64::from(self.limits.nodes) });
+            return Err(Overrun { what: LimitKind::Nodes, limit: u64::from(self.limits.nodes) });
         }
         let id = u32::try_from(self.nodes.len());
         self.nodes.push(node);
-        id.map(NodeId).map_err(|_| Over { what: Limited::Nodes, limit: u64::from(u32::MAX) })
+        id.map(NodeId).map_err(|_| Overrun { what: LimitKind::Nodes, limit: u64::from(u32::MAX) })
     }
 
     #[inline]
-    pub(crate) fn small_int(&mut self, shared: &mut Shared, value: u8) -> Result<NodeId, Over> {
+    pub(crate) fn small_int(&mut self, shared: &mut SharedNodes, value: u8) -> Result<NodeId, Overrun> {
         if let Some(node) = shared.small_ints[usize::from(value)] {
             return Ok(node);
         }
@@ -161,18 +161,18 @@ impl Arena {
 
     /// Refuses text that is too long, before any of it is read.
     #[inline]
-    pub(crate) fn check_text(&self, length: u64) -> Result<(), Over> {
+    pub(crate) fn check_text(&self, length: u64) -> Result<(), Overrun> {
         if length > self.text_left() {
-            return Err(Over { what: Limited::TextBytes, limit: self.limits.text_bytes });
+            return Err(Overrun { what: LimitKind::TextBytes, limit: self.limits.text_bytes });
         }
         if length > u64::from(u32::MAX) {
-            return Err(Over { what: Limited::TextBytes, limit: u64::from(u32::MAX) });
+            return Err(Overrun { what: LimitKind::TextBytes, limit: u64::from(u32::MAX) });
         }
         Ok(())
     }
 
     #[inline]
-    pub(crate) fn push_str(&mut self, text: &str) -> Result<NodeId, Over> {
+    pub(crate) fn push_str(&mut self, text: &str) -> Result<NodeId, Overrun> {
         self.check_text(text.len() as u64)?;
         let span = Span { start: self.text.len() as u64, length: text.len() as u32 };
         self.text.push_str(text);
@@ -180,22 +180,22 @@ impl Arena {
     }
 
     /// Adds bytes as the node that `kind` makes of their place.
-    pub(crate) fn push_bytes(&mut self, bytes: &[u8], kind: fn(Span) -> Node) -> Result<NodeId, Over> {
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8], kind: fn(Span) -> Node) -> Result<NodeId, Overrun> {
         self.check_text(bytes.len() as u64)?;
         let span = Span { start: self.bytes.len() as u64, length: bytes.len() as u32 };
         self.bytes.extend_from_slice(bytes);
         self.push(kind(span))
     }
 
-    pub(crate) fn push_far(&mut self, far: Far) -> Result<NodeId, Over> {
-        let index = self.far.len() as u32;
-        let node = self.push(Node::Far(index))?;
-        self.far.push(far);
+    pub(crate) fn push_input_span(&mut self, span: InputSpan) -> Result<NodeId, Overrun> {
+        let index = self.input_spans.len() as u32;
+        let node = self.push(Node::InputBytes(index))?;
+        self.input_spans.push(span);
         Ok(node)
     }
 
     #[inline]
-    pub(crate) fn push_container(&mut self, kind: Kind, items: &[NodeId]) -> Result<NodeId, Over> {
+    pub(crate) fn push_container(&mut self, kind: Kind, items: &[NodeId]) -> Result<NodeId, Overrun> {
         // No more containers than nodes, whose number fits.
         let index = self.containers.len() as u32;
         let node = self.push(Node::Container(kind, index))?;
@@ -205,7 +205,7 @@ impl Arena {
         Ok(node)
     }
 
-    pub(crate) fn push_object(&mut self, parts: ObjectParts) -> Result<NodeId, Over> {
+    pub(crate) fn push_object(&mut self, parts: ObjectParts) -> Result<NodeId, Overrun> {
         let index = self.objects.len() as u32;
         let node = self.push(Node::Object(index))?;
         self.objects.push(parts);
@@ -215,11 +215,11 @@ impl Arena {
     /// The node of a name that may be used; one for each name, however often it is used.
     pub(crate) fn global(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut SharedNodes,
         module: &str,
         name: &str,
         look_up: impl FnOnce() -> Option<Call>,
-    ) -> Result<Option<NodeId>, Over> {
+    ) -> Result<Option<NodeId>, Overrun> {
         let key = key(module, name);
         if let Some(node) = shared.globals.get(&key) {
             return Ok(Some(*node));
@@ -235,21 +235,21 @@ impl Arena {
 
     /// Adds items to a container of the table.
     #[inline]
-    pub(crate) fn append(&mut self, container: u32, items: &[NodeId]) -> Result<(), Over> {
+    pub(crate) fn append(&mut self, container: u32, items: &[NodeId]) -> Result<(), Overrun> {
         let mut grown = self.containers[container as usize];
         self.extend(&mut grown, items)?;
         self.containers[container as usize] = grown;
         Ok(())
     }
 
-    pub(crate) fn append_to_object(&mut self, object: u32, items: &[NodeId]) -> Result<(), Over> {
+    pub(crate) fn append_to_object(&mut self, object: u32, items: &[NodeId]) -> Result<(), Overrun> {
         let mut grown = self.objects[object as usize].items;
         self.extend(&mut grown, items)?;
         self.objects[object as usize].items = grown;
         Ok(())
     }
 
-    pub(crate) fn set_in_object(&mut self, object: u32, pairs: &[NodeId]) -> Result<(), Over> {
+    pub(crate) fn set_in_object(&mut self, object: u32, pairs: &[NodeId]) -> Result<(), Overrun> {
         let mut grown = self.objects[object as usize].pairs;
         self.extend(&mut grown, pairs)?;
         self.objects[object as usize].pairs = grown;
@@ -259,11 +259,11 @@ impl Arena {
     /// Adds items to a container: in place where there is room or nothing stands behind it, else at a new place of
     /// twice the size.
     #[inline]
-    fn extend(&mut self, container: &mut Container, more: &[NodeId]) -> Result<(), Over> {
+    fn extend(&mut self, container: &mut Container, more: &[NodeId]) -> Result<(), Overrun> {
         if more.is_empty() {
             return Ok(());
         }
-        let over = Over { what: Limited::Items, limit: u64::from(self.limits.items) };
+        let over = Overrun { what: LimitKind::Items, limit: u64::from(self.limits.items) };
         let length = container.length as usize + more.len();
         let start = container.start as usize;
         if length <= container.capacity as usize {
@@ -309,7 +309,8 @@ impl Arena {
             table.capacity() * size_of::<T>()
         }
         let names: usize = self.globals.iter().map(|global| global.module.capacity() + global.name.capacity()).sum();
-        let tables = of(&self.nodes) + of(&self.containers) + of(&self.objects) + of(&self.globals) + of(&self.far);
+        let tables =
+            of(&self.nodes) + of(&self.containers) + of(&self.objects) + of(&self.globals) + of(&self.input_spans);
         Bytes((tables + of(&self.items) + self.text.capacity() + of(&self.bytes) + names) as u64)
     }
 
@@ -333,8 +334,8 @@ impl Arena {
         &self.bytes[start..start + span.length as usize]
     }
 
-    pub(crate) fn far_at(&self, index: u32) -> Far {
-        self.far[index as usize]
+    pub(crate) fn input_span_at(&self, index: u32) -> InputSpan {
+        self.input_spans[index as usize]
     }
 
     pub(crate) fn global_at(&self, index: u32) -> &GlobalName {

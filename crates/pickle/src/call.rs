@@ -4,7 +4,7 @@ use std::io::BufRead;
 
 use crate::arena::{Container, Kind, Node, ObjectParts};
 use crate::reader::Reader;
-use crate::value::Made;
+use crate::value::Construction;
 use crate::{Call, NodeId, PickleError, text};
 
 /// A name that was popped as the class of an object or as what is called.
@@ -133,7 +133,7 @@ impl<R: BufRead> Reader<'_, R> {
 
     fn call(&mut self, callee: Callee, args: Container) -> Result<(), PickleError> {
         match callee.call {
-            Call::Object | Call::Factory => self.object(callee.global, Made::Called, args, None),
+            Call::Object | Call::Factory => self.object(callee.global, Construction::Call, args, None),
             Call::New | Call::Name => Err(self.not_callable(callee)),
             Call::Set => self.collected(Kind::Set, args),
             Call::FrozenSet => self.collected(Kind::FrozenSet, args),
@@ -148,14 +148,21 @@ impl<R: BufRead> Reader<'_, R> {
     fn make(&mut self, class: NodeId, args: Container, kwargs: Option<NodeId>) -> Result<(), PickleError> {
         let class = self.callee(class)?;
         match class.call {
-            Call::Object | Call::Factory | Call::New => self.object(class.global, Made::New, args, kwargs),
+            Call::Object | Call::Factory | Call::New => self.object(class.global, Construction::New, args, kwargs),
             _ => Err(self.not_callable(class)),
         }
     }
 
-    fn object(&mut self, global: u32, made: Made, args: Container, kwargs: Option<NodeId>) -> Result<(), PickleError> {
+    fn object(
+        &mut self,
+        global: u32,
+        construction: Construction,
+        args: Container,
+        kwargs: Option<NodeId>,
+    ) -> Result<(), PickleError> {
         let (items, pairs) = (Container::default(), Container::default());
-        let node = self.arena.push_object(ObjectParts { global, made, args, kwargs, state: None, items, pairs });
+        let node =
+            self.arena.push_object(ObjectParts { global, construction, args, kwargs, state: None, items, pairs });
         self.push_made(node)
     }
 

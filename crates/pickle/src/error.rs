@@ -85,7 +85,7 @@ pub enum PickleError {
         /// Its name.
         opcode: &'static str,
         /// Of what.
-        what: Limited,
+        what: LimitKind,
         /// How much is allowed.
         limit: u64,
     },
@@ -101,7 +101,7 @@ pub enum PickleError {
 
 /// What there is too much of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limited {
+pub enum LimitKind {
     /// Values.
     Nodes,
     /// Places in containers and on the stack.
@@ -116,7 +116,7 @@ pub enum Limited {
     Walk,
 }
 
-impl fmt::Display for Limited {
+impl fmt::Display for LimitKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Nodes => "values",

@@ -4,7 +4,7 @@ use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom};
 
 use memchr::memchr;
 
-use crate::{Limited, PickleError};
+use crate::{LimitKind, PickleError};
 
 /// How the bytes of a long byte string are passed over.
 pub(crate) type Skip<R> = fn(&mut R, u64) -> std::io::Result<u64>;
@@ -116,7 +116,7 @@ impl<R: BufRead> Input<R> {
             let used = part.len() + usize::from(end.is_some());
             if (line.len() + part.len()) as u64 > limit {
                 let (offset, opcode) = self.opcode();
-                return Err(PickleError::TooMuch { offset, opcode, what: Limited::TextBytes, limit });
+                return Err(PickleError::TooMuch { offset, opcode, what: LimitKind::TextBytes, limit });
             }
             line.extend_from_slice(part);
             self.consume(used);

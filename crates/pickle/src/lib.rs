@@ -2,17 +2,17 @@
 //!
 //! Python's pickle is a program for a small stack machine, and Python runs it, which is why a pickle from a stranger
 //! may do anything. [`read`] runs the same machine without Python: a call becomes a value that says what would have
-//! been called with what ([`Object`]), and only names on the caller's [`Allow`] list may be called at all. Nothing is
+//! been called with what ([`Object`]), and only names on the caller's [`AllowList`] list may be called at all. Nothing is
 //! executed.
 //!
 //! ```
-//! use lowtide_pickle::{Allow, Limits, Value, read};
+//! use lowtide_pickle::{AllowList, Limits, Value, read};
 //!
-//! let pickle = read(&b"\x80\x02}U\x04stepK\x07s."[..], &Allow::plain(), &Limits::default())?;
+//! let pickle = read(&b"\x80\x02}U\x04stepK\x07s."[..], &AllowList::plain(), &Limits::default())?;
 //! let step = pickle.entry(pickle.root(), "step").map(|node| pickle.get(node));
 //! assert!(matches!(step, Some(Value::Int(7))));
 //!
-//! let error = read(&b"cos\nsystem\n(S'echo'\ntR."[..], &Allow::plain(), &Limits::default()).unwrap_err();
+//! let error = read(&b"cos\nsystem\n(S'echo'\ntR."[..], &AllowList::plain(), &Limits::default()).unwrap_err();
 //! assert_eq!(error.to_string(), "byte 0: GLOBAL names `os.system`, which is not on the list of allowed names");
 //! # Ok::<(), lowtide_pickle::PickleError>(())
 //! ```
@@ -33,7 +33,7 @@
 //! Where to start: `reader.rs` is the machine, `call.rs` what becomes of calls, `arena.rs` the table, `measure.rs`
 //! the last check.
 
-mod allow;
+mod allow_list;
 mod arena;
 mod big_int;
 mod call;
@@ -49,10 +49,10 @@ mod stack;
 mod text;
 mod value;
 
-pub use allow::{Allow, Call};
+pub use allow_list::{AllowList, Call};
 pub use big_int::BigInt;
-pub use error::{Limited, PickleError};
+pub use error::{LimitKind, PickleError};
 pub use limits::{Cycles, Limits};
 pub use pickle::Pickle;
 pub use reader::{read, read_seek};
-pub use value::{Global, Made, NodeId, Object, Pairs, Value};
+pub use value::{Construction, Global, NodeId, Object, Pairs, Value};

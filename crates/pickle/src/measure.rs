@@ -4,7 +4,7 @@
 //! is measured once, after what it holds.
 
 use crate::arena::{Arena, Node};
-use crate::{Limited, Limits, NodeId};
+use crate::{LimitKind, Limits, NodeId};
 
 /// What a walk along all paths meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,7 +34,7 @@ struct Step {
 }
 
 /// Measures what hangs on `root`, and gives up where a path is longer than `limits` allow.
-pub(crate) fn measure(arena: &Arena, root: NodeId, limits: &Limits) -> Result<Measure, Limited> {
+pub(crate) fn measure(arena: &Arena, root: NodeId, limits: &Limits) -> Result<Measure, LimitKind> {
     let mut states = vec![State::Unseen; arena.containers.len() + arena.objects.len()];
     let mut path: Vec<Step> = Vec::new();
     let mut has_cycle = false;
@@ -49,7 +49,7 @@ pub(crate) fn measure(arena: &Arena, root: NodeId, limits: &Limits) -> Result<Me
             states[step.slot] = State::Done { depth, walk };
             path.pop();
             if depth > limits.depth {
-                return Err(Limited::Depth);
+                return Err(LimitKind::Depth);
             }
             let Some(parent) = path.last_mut() else { return Ok(Measure { depth, walk, has_cycle }) };
             parent.depth = parent.depth.max(depth);
@@ -70,7 +70,7 @@ pub(crate) fn measure(arena: &Arena, root: NodeId, limits: &Limits) -> Result<Me
                 has_cycle = true;
                 step.walk = step.walk.saturating_add(1);
             }
-            State::Unseen if path.len() >= limits.depth as usize => return Err(Limited::Depth),
+            State::Unseen if path.len() >= limits.depth as usize => return Err(LimitKind::Depth),
             State::Unseen => {
                 states[slot] = State::Open;
                 path.push(Step { slot, next: 0, depth: 0, walk: 1 });

@@ -74,9 +74,9 @@ impl Pickle {
             Node::Surrogates(span) => Value::Surrogates(arena.bytes_at(span)),
             Node::Bytes(span) => Value::Bytes(arena.bytes_at(span)),
             Node::ByteArray(span) => Value::ByteArray(arena.bytes_at(span)),
-            Node::Far(index) => {
-                let far = arena.far_at(index);
-                Value::FarBytes { offset: far.offset, length: far.length }
+            Node::InputBytes(index) => {
+                let span = arena.input_span_at(index);
+                Value::FarBytes { offset: span.offset, length: span.length }
             }
             Node::Container(kind, index) => self.container(kind, arena.containers[index as usize]),
             Node::Global(index) => Value::Global(self.global(index)),
@@ -136,7 +136,7 @@ impl Pickle {
         let parts = &self.arena.objects[index as usize];
         Object {
             class: self.global(parts.global),
-            made: parts.made,
+            construction: parts.construction,
             args: self.arena.items_of(parts.args),
             kwargs: parts.kwargs,
             state: parts.state,

@@ -2,13 +2,13 @@
 
 use std::io::{BufRead, Seek};
 
-use crate::arena::{Arena, FALSE, Far, Kind, NONE, Node, Over, Shared, Span, TRUE};
+use crate::arena::{Arena, FALSE, InputSpan, Kind, NONE, Node, Overrun, SharedNodes, Span, TRUE};
 use crate::input::{Input, Skip, skip_by_reading, skip_by_seeking};
 use crate::measure::measure;
 use crate::memo::Memo;
 use crate::stack::Stack;
 use crate::text::{self, Text};
-use crate::{Allow, Cycles, Limited, Limits, NodeId, Pickle, PickleError, big_int, opcode};
+use crate::{AllowList, Cycles, LimitKind, Limits, NodeId, Pickle, PickleError, big_int, opcode};
 
 const HIGHEST_PROTOCOL: u8 = 5;
 
@@ -19,7 +19,7 @@ const HIGHEST_PROTOCOL: u8 = 5;
 /// # Errors
 ///
 /// Where the pickle is broken, names what is not allowed, or exceeds the limits. The input may then stand anywhere.
-pub fn read(input: impl BufRead, allow: &Allow, limits: &Limits) -> Result<Pickle, PickleError> {
+pub fn read(input: impl BufRead, allow: &AllowList, limits: &Limits) -> Result<Pickle, PickleError> {
     Reader::new(input, skip_by_reading, allow, limits).run()
 }
 
@@ -28,16 +28,16 @@ pub fn read(input: impl BufRead, allow: &Allow, limits: &Limits) -> Result<Pickl
 /// # Errors
 ///
 /// As for [`read`].
-pub fn read_seek(input: impl BufRead + Seek, allow: &Allow, limits: &Limits) -> Result<Pickle, PickleError> {
+pub fn read_seek(input: impl BufRead + Seek, allow: &AllowList, limits: &Limits) -> Result<Pickle, PickleError> {
     Reader::new(input, skip_by_seeking, allow, limits).run()
 }
 
 pub(crate) struct Reader<'a, R> {
     pub(crate) input: Input<R>,
-    pub(crate) allow: &'a Allow,
+    pub(crate) allow: &'a AllowList,
     limits: &'a Limits,
     pub(crate) arena: Arena,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedNodes,
     pub(crate) stack: Stack,
     memo: Memo,
     /// Where the frame that is being read ends.
@@ -45,13 +45,13 @@ pub(crate) struct Reader<'a, R> {
 }
 
 impl<'a, R: BufRead> Reader<'a, R> {
-    fn new(input: R, skip: Skip<R>, allow: &'a Allow, limits: &'a Limits) -> Self {
+    fn new(input: R, skip: Skip<R>, allow: &'a AllowList, limits: &'a Limits) -> Self {
         Self {
             input: Input::new(input, skip),
             allow,
             limits,
             arena: Arena::new(limits.clone()),
-            shared: Shared::new(),
+            shared: SharedNodes::new(),
             stack: Stack::default(),
             memo: Memo::default(),
             frame_end: None,
@@ -79,7 +79,7 @@ impl<'a, R: BufRead> Reader<'a, R> {
         let root = self.pop()?;
         let measure = measure(&self.arena, root, self.limits).map_err(|what| self.too_much(what))?;
         if measure.walk > self.limits.walk {
-            return Err(self.too_much(Limited::Walk));
+            return Err(self.too_much(LimitKind::Walk));
         }
         if measure.has_cycle && self.limits.cycles == Cycles::Refuse {
             let (offset, opcode) = self.input.opcode();
@@ -333,7 +333,7 @@ impl<'a, R: BufRead> Reader<'a, R> {
     #[inline]
     fn put(&mut self, index: u64) -> Result<(), PickleError> {
         let top = self.top()?;
-        if self.memo.put(index, top, self.limits.memo) { Ok(()) } else { Err(self.too_much(Limited::Memo)) }
+        if self.memo.put(index, top, self.limits.memo) { Ok(()) } else { Err(self.too_much(LimitKind::Memo)) }
     }
 
     fn index(&self, line: &[u8]) -> Result<u64, PickleError> {
@@ -392,7 +392,7 @@ impl<'a, R: BufRead> Reader<'a, R> {
         if length > self.limits.far_bytes {
             let offset = self.input.offset();
             self.input.pass_over(length)?;
-            let node = self.arena.push_far(Far { offset, length });
+            let node = self.arena.push_input_span(InputSpan { offset, length });
             return self.push_made(node);
         }
         self.check_text(length)?;
@@ -462,7 +462,7 @@ impl<'a, R: BufRead> Reader<'a, R> {
     }
 
     #[inline]
-    pub(crate) fn push_made(&mut self, node: Result<NodeId, Over>) -> Result<(), PickleError> {
+    pub(crate) fn push_made(&mut self, node: Result<NodeId, Overrun>) -> Result<(), PickleError> {
         match node {
             Ok(node) => self.push(node),
             Err(over) => Err(self.over(over)),
@@ -477,7 +477,7 @@ impl<'a, R: BufRead> Reader<'a, R> {
 
     #[inline]
     fn check_room(&self) -> Result<(), PickleError> {
-        if self.stack.len() >= self.limits.items as usize { Err(self.too_much(Limited::Items)) } else { Ok(()) }
+        if self.stack.len() >= self.limits.items as usize { Err(self.too_much(LimitKind::Items)) } else { Ok(()) }
     }
 
     #[inline]
@@ -526,28 +526,28 @@ impl<'a, R: BufRead> Reader<'a, R> {
     }
 
     #[cold]
-    pub(crate) fn over(&self, Over { what, limit }: Over) -> PickleError {
+    pub(crate) fn over(&self, Overrun { what, limit }: Overrun) -> PickleError {
         let (offset, opcode) = self.input.opcode();
         PickleError::TooMuch { offset, opcode, what, limit }
     }
 
     #[cold]
-    fn too_much(&self, what: Limited) -> PickleError {
+    fn too_much(&self, what: LimitKind) -> PickleError {
         let limits = self.limits;
         let limit = match what {
-            Limited::Nodes => u64::from(limits.nodes),
-            Limited::Items => u64::from(limits.items),
-            Limited::TextBytes => limits.text_bytes,
-            Limited::Memo => u64::from(limits.memo),
-            Limited::Depth => u64::from(limits.depth),
-            Limited::Walk => limits.walk,
+            LimitKind::Nodes => u64::from(limits.nodes),
+            LimitKind::Items => u64::from(limits.items),
+            LimitKind::TextBytes => limits.text_bytes,
+            LimitKind::Memo => u64::from(limits.memo),
+            LimitKind::Depth => u64::from(limits.depth),
+            LimitKind::Walk => limits.walk,
         };
-        self.over(Over { what, limit })
+        self.over(Overrun { what, limit })
     }
 }
 
 /// A string of Python 2: text where it is UTF-8, and bytes where it is not.
-fn push_string(arena: &mut Arena, bytes: &[u8]) -> Result<NodeId, Over> {
+fn push_string(arena: &mut Arena, bytes: &[u8]) -> Result<NodeId, Overrun> {
     match std::str::from_utf8(bytes) {
         Ok(text) => arena.push_str(text),
         Err(_) => arena.push_bytes(bytes, Node::Bytes),
@@ -556,7 +556,7 @@ fn push_string(arena: &mut Arena, bytes: &[u8]) -> Result<NodeId, Over> {
 
 /// An integer in two's complement, least byte first.
 #[inline]
-fn push_integer(arena: &mut Arena, bytes: &[u8]) -> Result<NodeId, Over> {
+fn push_integer(arena: &mut Arena, bytes: &[u8]) -> Result<NodeId, Overrun> {
     // Addresses and times take six to eight bytes, and there are many of them in a memory snapshot.
     if let (1..=8, Some(value)) = (bytes.len(), big_int::small(bytes)) {
         return arena.push(Node::Int(value));

@@ -71,9 +71,9 @@ pub struct Global<'a> {
 
 /// How an object was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made {
+pub enum Construction {
     /// By a call of the class or function.
-    Called,
+    Call,
     /// By `cls.__new__`, without a call of the class.
     New,
 }
@@ -84,7 +84,7 @@ pub struct Object<'a> {
     /// The class or function.
     pub class: Global<'a>,
     /// How it was made.
-    pub made: Made,
+    pub construction: Construction,
     /// The arguments.
     pub args: &'a [NodeId],
     /// The keyword arguments, a dict.

@@ -11,5 +11,4 @@ fn main() {
     let sample = sampler.fast(0.0);
     let text = serde_json::to_string_pretty(&serde_json::json!({ "sample": sample, "detail": detail }));
     println!("{}", text.expect("plain figures"));
-    println!("{}", lowtide_sensors::prometheus::exposition(Some(&sample), Some(&detail), &[]));
 }

@@ -2,8 +2,7 @@
 //!
 //! **What it does.** A [`Sampler`] reads NVIDIA cards (by NVML, loaded at run time), one process and its children, the
 //! machine and its control group. The fast part, a [`Sample`], takes well under half a millisecond; the slow part, a
-//! [`Detail`], walks page tables and process lists. A [`Schedule`] says when either is due, and
-//! [`prometheus`] writes them as text that a Prometheus server reads.
+//! [`Detail`], walks page tables and process lists. A [`Schedule`] says when either is due.
 //!
 //! **What it leaves out.** It has no clock, no threads, no network and no LibTorch, and it prints nothing. There are no
 //! errors either: a figure that cannot be had is a [`Missing`] in its place, with the reason. A machine without a card
@@ -13,13 +12,11 @@
 
 mod cgroup;
 mod detail;
-mod exposition;
 mod files;
 mod gpu;
 mod host;
 mod machine;
 mod process;
-pub mod prometheus;
 mod reading;
 mod sample;
 mod sampler;

@@ -39,7 +39,7 @@ pub struct Children {
 
 /// What tells a process from a later one with the same number: when it started, in ticks since the machine did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Started(u64);
+pub(crate) struct StartTime(u64);
 
 impl Process {
     pub(crate) fn read(files: &mut Files, pid: u32) -> Result<Self, Missing> {
@@ -84,7 +84,7 @@ impl Children {
     }
 }
 
-impl Started {
+impl StartTime {
     pub(crate) fn read(files: &mut Files, pid: u32) -> Result<Self, Missing> {
         let place = format!("proc/{pid}/stat");
         let text = files.read(&place).map_err(|missing| ended(pid, missing))?;

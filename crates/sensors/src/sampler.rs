@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::cgroup::Levels;
 use crate::files::Files;
 use crate::gpu::Cards;
-use crate::process::{Started, descendants, proportional_bytes};
+use crate::process::{StartTime, descendants, proportional_bytes};
 use crate::{Cause, Cgroup, Children, Detail, Machine, Missing, Process, ProcessDetail, Sample};
 
 /// What a [`Sampler`] looks at.
@@ -43,7 +43,7 @@ pub struct Sampler {
     leave_out: Option<u32>,
     share_up_to_bytes: u64,
     /// The watched process's time of start, by which a later process with its number is told apart.
-    started: Result<Started, Missing>,
+    started: Result<StartTime, Missing>,
     children: Vec<u32>,
     /// The shares of memory that were read last, by process.
     shares: BTreeMap<u32, Result<u64, Missing>>,
@@ -73,7 +73,7 @@ impl Sampler {
     pub fn watch(&mut self, process: Option<u32>) {
         self.process = process;
         self.started = match process {
-            Some(pid) => Started::read(&mut self.files, pid),
+            Some(pid) => StartTime::read(&mut self.files, pid),
             None => Err(Missing::new(Cause::NotAsked, "no process is watched")),
         };
         self.look_around();
@@ -145,7 +145,7 @@ impl Sampler {
     fn watched(&mut self) -> Result<Process, Missing> {
         let started = self.started.clone()?;
         let pid = self.process.ok_or_else(|| Missing::new(Cause::NotAsked, "no process is watched"))?;
-        if Started::read(&mut self.files, pid)? != started {
+        if StartTime::read(&mut self.files, pid)? != started {
             return Err(Missing::new(Cause::Ended, format!("process {pid} is not there")));
         }
         Process::read(&mut self.files, pid)

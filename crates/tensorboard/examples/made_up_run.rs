@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use lowtide_tensorboard::{Error, Keep, Options, Scalar, Writer};
+use lowtide_tensorboard::{Error, Options, Retention, Scalar, Writer};
 
 /// A Monday in autumn.
 const START: f64 = 1_763_200_000.0;
@@ -19,11 +19,11 @@ fn main() -> Result<(), Error> {
         for (name, value) in memory {
             for card in 0..8 {
                 let tag = format!("memory/gpu{card}_{name}_gb");
-                writer.scalar(Scalar { tag: &tag, step, time, value, keep: Keep::Largest })?;
+                writer.scalar(Scalar { tag: &tag, step, time, value, keep: Retention::Largest })?;
             }
         }
         let value = 10.0 / (1.0 + f64::from(sample) / 1000.0);
-        writer.scalar(Scalar { tag: "train/loss", step, time, value, keep: Keep::Last })?;
+        writer.scalar(Scalar { tag: "train/loss", step, time, value, keep: Retention::Last })?;
         if sample % 20_000 == 10_000 {
             writer.text(
                 "events/out_of_memory",

@@ -3,7 +3,7 @@
 //! **What it does.** A [`Writer`] makes one event file for each start of a run, in a folder that may hold those of
 //! earlier starts, and never touches these: whatever a kill left behind stays as it is, and TensorBoard reads up to
 //! there. A file has a largest size; a [`Scalar`] that comes too often is thinned, and what is kept of each span is
-//! said by [`Keep`].
+//! said by [`Retention`].
 //!
 //! **What it leaves out.** It has no clock and asks nobody for names of hosts; no images, no histograms, no reading.
 //!
@@ -17,5 +17,5 @@ mod thinning;
 mod writer;
 
 pub use error::Error;
-pub use thinning::Keep;
-pub use writer::{Dropped, Options, Scalar, Writer};
+pub use thinning::Retention;
+pub use writer::{DropCounts, Options, Scalar, Writer};

@@ -2,7 +2,7 @@
 
 /// What is kept of a span of points when not all of them are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub enum Retention {
     /// The largest: for memory, of which the peaks count.
     Largest,
     /// The last: for what is a state, as the loss or a rate.
@@ -41,7 +41,7 @@ impl Thinning {
     }
 
     /// Takes a point and gives the one that is to be written, if a span is full.
-    pub(crate) fn take(&mut self, point: Point, keep: Keep) -> Option<Point> {
+    pub(crate) fn take(&mut self, point: Point, keep: Retention) -> Option<Point> {
         self.seen += 1;
         self.kept = Some(self.kept.map_or(point, |kept| chosen(kept, point, keep)));
         if self.seen < self.stride {
@@ -71,25 +71,25 @@ impl Thinning {
 }
 
 /// A value that is not finite is kept: it tells more than any other.
-fn chosen(kept: Point, point: Point, keep: Keep) -> Point {
+fn chosen(kept: Point, point: Point, keep: Retention) -> Point {
     if !kept.value.is_finite() {
         return kept;
     }
     match keep {
-        Keep::Largest if point.value < kept.value => kept,
-        Keep::Largest | Keep::Last => point,
+        Retention::Largest if point.value < kept.value => kept,
+        Retention::Largest | Retention::Last => point,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Keep, Point, Thinning};
+    use super::{Point, Retention, Thinning};
 
     fn point(value: f32) -> Point {
         Point { time: 0.0, step: 0, value }
     }
 
-    fn written(bytes: u64, values: impl Iterator<Item = f32>, keep: Keep) -> Vec<f32> {
+    fn written(bytes: u64, values: impl Iterator<Item = f32>, keep: Retention) -> Vec<f32> {
         let mut thinning = Thinning::new(bytes);
         let mut write = |value| {
             let point = thinning.take(point(value), keep)?;
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn levels_are_a_quarter_of_the_rest() {
-        let values = written(1600, (1_u8..30).map(f32::from), Keep::Last);
+        let values = written(1600, (1_u8..30).map(f32::from), Retention::Last);
         // 16 points fit: four as they come, then three of two each, then three of four each.
         assert_eq!(values, [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 14.0, 18.0, 22.0]);
     }
@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn the_largest_of_a_span_is_kept() {
         let mut thinning = Thinning::new(400);
-        assert!(thinning.take(point(1.0), Keep::Largest).is_some() && thinning.spend(100));
-        assert_eq!(thinning.take(point(9.0), Keep::Largest), None);
-        assert_eq!(thinning.take(point(2.0), Keep::Largest), Some(point(9.0)));
-        assert_eq!(thinning.take(point(5.0), Keep::Last), None);
+        assert!(thinning.take(point(1.0), Retention::Largest).is_some() && thinning.spend(100));
+        assert_eq!(thinning.take(point(9.0), Retention::Largest), None);
+        assert_eq!(thinning.take(point(2.0), Retention::Largest), Some(point(9.0)));
+        assert_eq!(thinning.take(point(5.0), Retention::Last), None);
         assert_eq!(thinning.rest(), Some(point(5.0)));
         assert_eq!(thinning.rest(), None);
     }
@@ -119,14 +119,14 @@ mod tests {
     #[test]
     fn what_is_not_finite_is_kept() {
         let mut thinning = Thinning::new(400);
-        assert!(thinning.take(point(1.0), Keep::Last).is_some() && thinning.spend(100));
-        assert_eq!(thinning.take(point(f32::INFINITY), Keep::Last), None);
-        assert_eq!(thinning.take(point(2.0), Keep::Last), Some(point(f32::INFINITY)));
+        assert!(thinning.take(point(1.0), Retention::Last).is_some() && thinning.spend(100));
+        assert_eq!(thinning.take(point(f32::INFINITY), Retention::Last), None);
+        assert_eq!(thinning.take(point(2.0), Retention::Last), Some(point(f32::INFINITY)));
     }
 
     #[test]
     fn points_without_end_never_exceed_the_bytes() {
-        let count = written(100_000, std::iter::repeat_n(1.0, 3_000_000), Keep::Largest).len();
+        let count = written(100_000, std::iter::repeat_n(1.0, 3_000_000), Retention::Largest).len();
         assert!((500..=1000).contains(&count), "{count} of at most 1000");
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::thinning::{Point, Thinning};
-use crate::{Error, Keep, message, record};
+use crate::{Error, Retention, message, record};
 
 /// Records wait for the file up to here.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -60,12 +60,12 @@ pub struct Scalar<'a> {
     /// The value.
     pub value: f64,
     /// What is kept when points come too often.
-    pub keep: Keep,
+    pub keep: Retention,
 }
 
 /// What was not written for want of room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DropCounts {
     /// Points of tags beyond the most.
     pub scalars: u64,
     /// Texts beyond the part of the file that is for text.
@@ -82,7 +82,7 @@ pub struct Writer {
     most_series: usize,
     series_bytes: u64,
     text_bytes_left: u64,
-    dropped: Dropped,
+    dropped: DropCounts,
     /// The length of the file up to its last whole record.
     whole_bytes: u64,
     /// Whether the file ends within a record.
@@ -108,7 +108,7 @@ impl Writer {
             most_series: options.tags,
             series_bytes: for_series / (options.tags as u64).max(1),
             text_bytes_left,
-            dropped: Dropped::default(),
+            dropped: DropCounts::default(),
             whole_bytes: 0,
             torn: false,
         };
@@ -126,7 +126,7 @@ impl Writer {
     }
 
     /// What was not written for want of room. Points that thinning left out do not count.
-    pub const fn dropped(&self) -> Dropped {
+    pub const fn dropped(&self) -> DropCounts {
         self.dropped
     }
 

@@ -176,7 +176,7 @@ function showProcessFigures({ process }) {
 
 function showHolding(run) {
   const { allocated, peak, reserved } = run.figures;
-  const line = run.head && run.head.line;
+  const line = run.header && run.header.line;
   byId("holding-card").hidden = peak === 0;
   const parts = [
     ["--rest", "between steps (weights, moments)", allocated],
@@ -268,7 +268,7 @@ function showSummary(data) {
 }
 
 function showPlan(data) {
-  const rows = (data && data.plan) || [];
+  const rows = (data && data.forecasts) || [];
   byId("plan-card").hidden = rows.length === 0;
   const percent = (row) => `${Math.round(100 * row.measured / row.foreseen)} %`;
   const share = (row) => (row.foreseen && row.measured !== null ? percent(row) : "");
@@ -357,7 +357,7 @@ function runCards(data) {
   const run = view.runs[view.chosen];
   const all = cards(data);
   if (run.isProcess) return all;
-  if (!run.head || !run.head.device.startsWith("cuda")) return [];
+  if (!run.header || !run.header.device.startsWith("cuda")) return [];
   if (has(data.host.device_used)) return ["device_used"];
   const own = new Set(view.live.on_cards.filter((holder) => holder.watched).map((holder) => `gpu${holder.card}_used`));
   return all.length === 1 ? all : all.filter((name) => own.has(name));
@@ -801,7 +801,7 @@ function take(id, news) {
   const points = columns(kept.points, news.points, news.points_from);
   const host = columns(kept.host, news.host, news.host_from);
   const marks = kept.marks.slice(0, news.marks_from).concat(news.marks);
-  view.data[id] = { generation: news.generation, points, marks, host, summary: news.summary, plan: news.plan };
+  view.data[id] = { generation: news.generation, points, marks, host, summary: news.summary, forecasts: news.forecasts };
 }
 
 async function ask(path) {

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use lowtide_core::Event;
-use lowtide_settings::{Loaded, Override, Precision, RunSettings};
+use lowtide_settings::{LoadedSettings, Override, Precision, RunSettings};
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Cuda, Device, Kind, Tensor, set_num_threads};
 use lowtide_torch::{
@@ -137,7 +137,7 @@ fn measure(case: &Case) -> (f64, f64) {
 }
 
 impl Case {
-    fn load(&self) -> Loaded {
+    fn load(&self) -> LoadedSettings {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configs/{}.yaml", self.config));
         let text = std::fs::read_to_string(&path).expect("the configuration is there");
         let steps = format!("train.steps={}", self.block * (WARM_UP + self.rounds));
@@ -148,7 +148,7 @@ impl Case {
 }
 
 /// The workload from the run's seed: the same parameters each time.
-fn fresh(loaded: &Loaded, facts: &DeviceFacts) -> Box<dyn Workload> {
+fn fresh(loaded: &LoadedSettings, facts: &DeviceFacts) -> Box<dyn Workload> {
     rng::seed(facts.device, loaded.settings.seed).expect("the generators take a seed");
     build(loaded, facts).expect("the workload is built").workload
 }
@@ -178,7 +178,7 @@ struct Bare {
 }
 
 impl Bare {
-    fn new(loaded: &Loaded, facts: &DeviceFacts, reads: Reads) -> Bare {
+    fn new(loaded: &LoadedSettings, facts: &DeviceFacts, reads: Reads) -> Bare {
         let workload = fresh(loaded, facts);
         let settings = &loaded.settings;
         let rule =

@@ -1,6 +1,6 @@
 //! A workload by its name.
 
-use lowtide_settings::{Loaded, RunSettings, SettingsError};
+use lowtide_settings::{LoadedSettings, RunSettings, SettingsError};
 use lowtide_torch::DeviceFacts;
 use lowtide_train::{Result, Workload};
 
@@ -36,7 +36,7 @@ pub fn example(workload: &str) -> Option<&'static str> {
 }
 
 /// The runs that the settings ask for, where their workload can be several; there may be only one.
-pub fn series(loaded: &Loaded) -> Result<Option<Series>> {
+pub fn series(loaded: &LoadedSettings) -> Result<Option<Series>> {
     match loaded.settings.workload.as_str() {
         "scoring" => Ok(Some(scoring::series(loaded)?)),
         _ => Ok(None),
@@ -46,7 +46,7 @@ pub fn series(loaded: &Loaded) -> Result<Option<Series>> {
 /// Builds the workload that the settings name, with its model on the device of `facts`.
 ///
 /// Parameters are drawn from the engine's generators, so the caller seeds those first.
-pub fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<Bundle> {
+pub fn build(loaded: &LoadedSettings, facts: &DeviceFacts) -> Result<Bundle> {
     let built = |workload: Box<dyn Workload>, settings| Bundle { workload, settings, notes: Vec::new() };
     let workload = loaded.settings.workload.as_str();
     if loaded.settings.train.epochs.is_some() && workload != "scoring" {

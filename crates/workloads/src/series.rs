@@ -1,6 +1,6 @@
 //! Several runs that one configuration asks for.
 
-use lowtide_settings::{Loaded, RunSettings};
+use lowtide_settings::{LoadedSettings, RunSettings};
 
 /// Several runs that one configuration asks for, one after the other.
 pub struct Series {
@@ -15,5 +15,5 @@ pub struct SeriesRun {
     /// Its name, which can be that of a folder.
     pub name: String,
     /// Its settings, which ask for it alone.
-    pub loaded: Loaded,
+    pub loaded: LoadedSettings,
 }

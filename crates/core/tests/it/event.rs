@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use lowtide_core::{
-    Bytes, Ending, Event, Line, Measures, Metrics, Phase, Reason, Record, Rung, Step, Stop, StopCause, Tried,
+    Bytes, Ending, Event, Line, Measures, Metrics, Phase, Reason, Record, Rung, RungAttempt, Step, Stop, StopCause,
 };
 
 use crate::kit::micro_batch;
@@ -230,7 +230,7 @@ fn the_endings() {
         phase: Phase::Forward,
         cause: StopCause::NoProgress { failures: 128, committed: 3 },
         measures: measures(),
-        tried: vec![Tried { phase: Phase::Forward, rung: Rung::Clean, measures: measures() }],
+        tried: vec![RungAttempt { phase: Phase::Forward, rung: Rung::Clean, measures: measures() }],
     };
     let tile = |smaller| Stop { cause: StopCause::TileTooLarge { tile: 512, smaller }, ..stop.clone() }.to_string();
     assert_eq!(

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use lowtide_core::Bytes;
 use lowtide_log::{TracebackKind, steps, tracebacks};
-use lowtide_oom::{Certainty, Found, Oom, Place, scan};
+use lowtide_oom::{Certainty, Oom, OomHit, Place, scan};
 use memchr::memmem;
 
 use crate::output::tail::{Stream, StreamPart, Tail};
@@ -44,7 +44,7 @@ impl Epilogue {
     /// Judges what a command wrote.
     pub(crate) fn of(tail: &Tail) -> Self {
         let bytes = tail.bytes();
-        let found: Vec<Found> = scan(bytes).collect();
+        let found: Vec<OomHit> = scan(bytes).collect();
         let sure = found.iter().rev().find(|found| found.oom.certainty >= Certainty::Likely);
         let last = sure.or(found.last()).filter(|last| !got_over(tail, last));
         let near = |bytes: &[u8]| ends_otherwise(&bytes[bytes.len().saturating_sub(NEAR_THE_END)..]);
@@ -95,7 +95,7 @@ impl FatalOom {
 ///
 /// What another stream says proves it only where it was certainly written later. Where that cannot be known, the
 /// error's own stream decides: an error that is its last one ended the command.
-fn got_over(tail: &Tail, error: &Found) -> bool {
+fn got_over(tail: &Tail, error: &OomHit) -> bool {
     let (before, after) = tail.bytes().split_at(error.range.start);
     let before = steps(before).next_back();
     let in_group = GROUP_ENDED.iter().any(|words| memmem::find(after, words.as_bytes()).is_some());

@@ -3,7 +3,7 @@
 use std::io::BufReader;
 
 use lowtide_core::Bytes;
-use lowtide_pickle::{Allow, Call, Cycles, Limits, NodeId, Pickle, PickleError, Value, read};
+use lowtide_pickle::{AllowList, Call, Cycles, Limits, NodeId, Pickle, PickleError, Value, read};
 use lowtide_testkit::damages;
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -28,8 +28,8 @@ fn tight() -> Limits {
 /// What the table may take: tables double as they grow, an object takes up to 80 bytes besides its node.
 const MOST: Bytes = Bytes(2 * (2000 * (16 + 12 + 80 + 56) + 4000 * 4 + 3 * 4000) + 4096);
 
-fn allow() -> Allow {
-    let mut allow = Allow::plain().with_unknown_classes_except(&["os"]);
+fn allow() -> AllowList {
+    let mut allow = AllowList::plain().with_unknown_classes_except(&["os"]);
     allow.add(&[("collections", "OrderedDict", Call::Object), ("a", "b", Call::Object)]);
     allow
 }

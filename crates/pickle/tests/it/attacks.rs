@@ -2,9 +2,9 @@
 
 use std::io::{self, BufReader, Read};
 
-use lowtide_pickle::{Allow, Call, Cycles, Limits, Value, read};
+use lowtide_pickle::{AllowList, Call, Cycles, Limits, Value, read};
 
-fn refusal(bytes: &[u8], allow: &Allow, limits: &Limits) -> String {
+fn refusal(bytes: &[u8], allow: &AllowList, limits: &Limits) -> String {
     match read(bytes, allow, limits) {
         Ok(pickle) => panic!("read as {:?}", pickle.get(pickle.root())),
         Err(error) => error.to_string(),
@@ -13,17 +13,17 @@ fn refusal(bytes: &[u8], allow: &Allow, limits: &Limits) -> String {
 
 #[track_caller]
 fn check(bytes: &[u8], expect: &str) {
-    assert_eq!(refusal(bytes, &Allow::plain(), &Limits::default()), expect);
+    assert_eq!(refusal(bytes, &AllowList::plain(), &Limits::default()), expect);
 }
 
 #[track_caller]
 fn check_limits(bytes: &[u8], limits: &Limits, expect: &str) {
-    assert_eq!(refusal(bytes, &Allow::plain(), limits), expect);
+    assert_eq!(refusal(bytes, &AllowList::plain(), limits), expect);
 }
 
 /// Any class at all may be made, none may be called.
-fn lenient() -> Allow {
-    let mut allow = Allow::plain().with_unknown_classes_except(&["builtins", "os", "posix"]);
+fn lenient() -> AllowList {
+    let mut allow = AllowList::plain().with_unknown_classes_except(&["builtins", "os", "posix"]);
     allow.add(&[("models", "Plain", Call::Object), ("torch", "float32", Call::Name)]);
     allow
 }
@@ -151,7 +151,7 @@ fn deep_nesting() {
     // The deep part is reached first through the memo, then by a longer way.
     let thousand = [b")".to_vec(), vec![0x85; 999], b"q\x00.".to_vec()].concat();
     let limits = Limits { depth: 1000, ..Limits::default() };
-    assert_eq!(read(&thousand[..], &Allow::plain(), &limits).expect("just deep enough").depth(), 1000);
+    assert_eq!(read(&thousand[..], &AllowList::plain(), &limits).expect("just deep enough").depth(), 1000);
     let one_more = [b")".to_vec(), vec![0x85; 999], b"q\x00h\0\x85\x86.".to_vec()].concat();
     check(&one_more, &expect(1006));
 }
@@ -176,7 +176,7 @@ fn values_that_contain_themselves() {
         let offset = bytes.len() - 1;
         check(bytes, &format!("byte {offset}: STOP hands out a value that contains itself"));
         let limits = Limits { cycles: Cycles::Keep, ..Limits::default() };
-        let kept = read(bytes, &Allow::plain(), &limits).expect("cycles are kept");
+        let kept = read(bytes, &AllowList::plain(), &limits).expect("cycles are kept");
         assert!(kept.depth() <= 2 && kept.walk() <= 5);
     }
 }
@@ -302,6 +302,6 @@ impl Read for Failing {
 
 #[test]
 fn reading_that_fails() {
-    let error = read(BufReader::new(Failing(3)), &Allow::plain(), &Limits::default()).unwrap_err();
+    let error = read(BufReader::new(Failing(3)), &AllowList::plain(), &Limits::default()).unwrap_err();
     assert_eq!(error.to_string(), "byte 3: the disk is gone");
 }

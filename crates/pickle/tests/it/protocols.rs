@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Cursor};
 
-use lowtide_pickle::{Allow, Call, Limits, NodeId, Pairs, Pickle, Value, read, read_seek};
+use lowtide_pickle::{AllowList, Call, Limits, NodeId, Pairs, Pickle, Value, read, read_seek};
 use serde_json::{Map, Value as Json, json};
 
 const MODELS: [(&str, &str, Call); 9] = [
@@ -17,8 +17,8 @@ const MODELS: [(&str, &str, Call); 9] = [
     ("fractions", "Fraction", Call::Object),
 ];
 
-fn allow() -> Allow {
-    let mut allow = Allow::plain();
+fn allow() -> AllowList {
+    let mut allow = AllowList::plain();
     allow.add(&MODELS);
     allow.add(&[("builtins", "tuple", Call::Name), ("__builtin__", "tuple", Call::Name)]);
     allow
@@ -148,7 +148,7 @@ fn instances_of_old_protocols() {
 
 #[test]
 fn instances_of_factories_may_be_called() {
-    let mut allow = Allow::plain();
+    let mut allow = AllowList::plain();
     allow.add(&[("models", "Maker", Call::Factory)]);
     let pickle = read(&b"cmodels\nMaker\n)\x81K\x01\x85R."[..], &allow, &Limits::default()).expect("a pickle");
     assert_eq!(written(&pickle, pickle.root()), json!({ "object": "models.Maker", "args": [1] }));

@@ -62,9 +62,6 @@ proptest! {
         let mut sampler = tree.sampler(Some(10));
         fs::write(&path, damaged(text, place, &bytes)).expect("a file of the tree");
         let (sample, detail) = (sampler.fast(0.0), sampler.slow(0.0));
-        let page = lowtide_sensors::prometheus::exposition(Some(&sample), Some(&detail), &[]);
-        let is_number = |line: &str| line.rsplit(' ').next().is_some_and(|word| word.parse::<f64>().is_ok());
-        prop_assert!(page.lines().all(|line| line.starts_with('#') || is_number(line)));
         prop_assert!(serde_json::to_string(&sample).is_ok() && serde_json::to_string(&detail).is_ok());
     }
 }

@@ -6,5 +6,4 @@ mod control_groups;
 mod kit;
 mod machine;
 mod processes;
-mod prometheus;
 mod this_machine;

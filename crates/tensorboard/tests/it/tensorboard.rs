@@ -1,10 +1,10 @@
 //! What is written is what TensorBoard's own reader finds.
 
-use lowtide_tensorboard::{Keep, Options, Scalar, Writer};
+use lowtide_tensorboard::{Options, Retention, Scalar, Writer};
 use lowtide_testkit::read_back;
 
 fn loss(step: u64, value: f64) -> Scalar<'static> {
-    Scalar { tag: "train/loss", step, time: 1000.5 + step as f64, value, keep: Keep::Last }
+    Scalar { tag: "train/loss", step, time: 1000.5 + step as f64, value, keep: Retention::Last }
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn scalars_and_text_are_read_by_tensorboard() {
         step: 300_000_000_000,
         time: 1_763_200_000.25,
         value: -0.125,
-        keep: Keep::Largest,
+        keep: Retention::Largest,
     };
     writer.scalar(memory).expect("written");
     writer.text("events/oom", 7, 1007.0, "**out of memory** größer\n\n| a | b |").expect("written");

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lowtide_tensorboard::{Dropped, Error, Keep, Options, Scalar, Writer};
+use lowtide_tensorboard::{DropCounts, Error, Options, Retention, Scalar, Writer};
 
 /// One field of a protocol buffer message.
 #[derive(Debug, Clone, PartialEq)]
@@ -157,7 +157,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 fn scalar(tag: &str, step: u64, value: f64) -> Scalar<'_> {
-    Scalar { tag, step, time: step as f64 / 2.0, value, keep: Keep::Largest }
+    Scalar { tag, step, time: step as f64 / 2.0, value, keep: Retention::Largest }
 }
 
 fn options() -> Options {
@@ -231,7 +231,7 @@ fn a_day_of_two_samples_a_second_stays_below_50_mb_and_keeps_every_peak() {
         }
     }
     let path = writer.path().to_owned();
-    assert_eq!(writer.dropped(), Dropped::default());
+    assert_eq!(writer.dropped(), DropCounts::default());
     writer.close().expect("written");
     let size = fs::metadata(&path).expect("the file").len();
     assert!(size < 48_000_000, "{size} bytes");
@@ -273,7 +273,7 @@ fn the_rest_of_a_thinned_curve_is_written_at_the_end() {
     let mut writer = Writer::create(folder.path(), 0.0, &bounds).expect("a file");
     let path = writer.path().to_owned();
     for step in 0..40 {
-        writer.scalar(Scalar { keep: Keep::Last, ..scalar("a", step, step as f64) }).expect("written");
+        writer.scalar(Scalar { keep: Retention::Last, ..scalar("a", step, step as f64) }).expect("written");
     }
     writer.flush().expect("written");
     assert_ne!(values(&path, "a").last(), Some(&(39, 39.0)));
@@ -291,7 +291,7 @@ fn texts_and_tags_without_end_are_bounded_and_counted() {
         writer.text("events/oom", step, 0.0, &"ö".repeat(20_000)).expect("written");
         writer.scalar(scalar(&format!("tag {step} {}", "x".repeat(2000)), step, 1.0)).expect("written");
     }
-    assert_eq!(writer.dropped(), Dropped { scalars: 997, texts: 999 });
+    assert_eq!(writer.dropped(), DropCounts { scalars: 997, texts: 999 });
     writer.close().expect("written");
     assert!(fs::metadata(&path).expect("the file").len() < 200_000);
     let cut = read(&path).into_iter().find_map(|seen| match seen {

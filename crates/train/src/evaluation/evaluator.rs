@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lowtide_core::{Bytes, Ending, Event, Phase, Rung, Step, Stop, StopCause, Tried};
+use lowtide_core::{Bytes, Ending, Event, Phase, Rung, RungAttempt, Step, Stop, StopCause};
 use lowtide_settings::{CropChoice, RunSettings, TileChoice};
 
 use super::eval_pass::{EvalError, EvalPass, batches};
@@ -231,7 +231,7 @@ impl<'a> Evaluator<'a> {
         recovery.forget_open_errors();
         let (phase, measures) = (Phase::Eval, recovery.measures());
         let cause = StopCause::TileTooLarge { tile, smaller };
-        Ok(Some(Stop { step, phase, cause, measures, tried: vec![Tried { phase, rung: Rung::Clean, measures }] }))
+        Ok(Some(Stop { step, phase, cause, measures, tried: vec![RungAttempt { phase, rung: Rung::Clean, measures }] }))
     }
 
     /// Cleans where that is due after an evaluation, and notes what is left then.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use lowtide_core::{Bytes, Event, Line, MicroBatch, Record, Step};
+use lowtide_core::{Bytes, Event, Line, Metrics, MicroBatch, Record, Step};
 use lowtide_sensors::{
     CardProcesses, Cause, Cgroup, CgroupVersion, Children, Detail, Gpu, GpuMemory, GpuProcess, Gpus, Machine, Missing,
     Pressure, Process, ProcessDetail, Reading, Sample, Stall,
@@ -147,6 +147,23 @@ impl Written {
                 resident: Bytes::from_gib(3),
                 host_used: Some(Bytes::from_gib(14)),
                 host_total: Some(Bytes::from_gib(32)),
+            },
+        );
+    }
+
+    pub(crate) fn evaluated(&mut self, now: SystemTime, time: f64, step: u64, metrics: Metrics) {
+        self.write(
+            now,
+            time,
+            Event::Evaluated {
+                step: Step(step),
+                loss: 1.5,
+                metrics,
+                batches: 4,
+                seconds: 0.5,
+                allocated: None,
+                reserved: None,
+                approximate: false,
             },
         );
     }

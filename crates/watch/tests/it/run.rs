@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use lowtide_core::{Bytes, Ending, Event, Line, Metrics, MicroBatch, Phase, Record, Step};
-use lowtide_watch::{Board, Kind, MARKS, POINTS, Run, State, WatchError};
+use lowtide_core::{Bytes, Ending, Event, EventKind, Line, Metrics, MicroBatch, Phase, Record, Step};
+use lowtide_watch::{Board, MARKS, POINTS, Run, RunState, WatchError};
 
 fn started(resumed_at: Option<Step>) -> Event {
     Event::RunStarted {
@@ -79,13 +79,13 @@ fn a_run_grows_is_killed_and_goes_on() {
     let mut run = Run::new("mine".to_owned(), folder.path().to_owned());
     let now = SystemTime::now();
     look(&mut run, now);
-    assert_eq!(*run.state(), State::Waiting);
+    assert_eq!(*run.state(), RunState::Waiting);
 
     let mut file = events(folder.path());
     write(&mut file, 0.0, started(None));
     write(&mut file, 0.1, step(1));
     look(&mut run, now);
-    assert_eq!((run.state(), run.figures().step), (&State::Running, 1));
+    assert_eq!((run.state(), run.figures().step), (&RunState::Running, 1));
 
     write(&mut file, 0.2, out_of_memory(2));
     write!(file, "{{\"schema\":1,\"ti").unwrap();
@@ -94,13 +94,13 @@ fn a_run_grows_is_killed_and_goes_on() {
 
     // Nobody holds the folder and nothing is written: it was killed.
     look(&mut run, now + Duration::from_secs(300));
-    assert!(matches!(run.state(), State::Gone { quiet: 299.. }), "{:?}", run.state());
+    assert!(matches!(run.state(), RunState::Gone { quiet: 299.. }), "{:?}", run.state());
     assert_eq!(run.process(), None);
 
     // As long as a process holds it, silence means nothing.
     file.lock().unwrap();
     look(&mut run, now + Duration::from_secs(300));
-    assert_eq!((run.state(), run.process()), (&State::Running, Some(std::process::id())));
+    assert_eq!((run.state(), run.process()), (&RunState::Running, Some(std::process::id())));
 
     // A resumed run drops the torn line, and its clock starts anew.
     let text = fs::read_to_string(folder.path().join("events.jsonl")).unwrap();
@@ -109,7 +109,7 @@ fn a_run_grows_is_killed_and_goes_on() {
     write(&mut file, 0.3, step(2));
     write(&mut file, 0.4, Event::Stopped { step: Step(2), ending: Ending::Finished });
     look(&mut run, now + Duration::from_secs(900));
-    assert_eq!(*run.state(), State::Ended { how: "finished" });
+    assert_eq!(*run.state(), RunState::Ended { how: "finished" });
     assert_eq!((run.figures().step, run.figures().recovered, run.unread()), (2, 1, 0));
     let times: Vec<f64> = run.timeline().points().iter().map(|point| point.time).collect();
     assert_eq!(times, [0.1, 0.5]);
@@ -156,9 +156,9 @@ fn a_day_of_steps_stays_small() {
     let marks = run.marks().all();
     assert!(marks.len() <= MARKS);
     let count = |kind| marks.iter().filter(|mark| mark.kind == kind).map(|mark| mark.count).sum::<u64>();
-    assert_eq!((count(Kind::Evaluated), count(Kind::Saved)), (steps / 100, steps / 100));
-    let failures = || marks.iter().filter(|mark| mark.kind == Kind::OutOfMemory);
-    assert_eq!((failures().count() as u64, count(Kind::OutOfMemory)), (steps / 10_000, steps / 10_000));
+    assert_eq!((count(EventKind::Evaluated), count(EventKind::Saved)), (steps / 100, steps / 100));
+    let failures = || marks.iter().filter(|mark| mark.kind == EventKind::OutOfMemory);
+    assert_eq!((failures().count() as u64, count(EventKind::OutOfMemory)), (steps / 10_000, steps / 10_000));
     let text: usize = marks.iter().map(|mark| mark.text.len() + mark.detail.as_ref().map_or(0, String::len)).sum();
     assert!(text < 1 << 20, "{text} bytes of text");
 }
@@ -183,7 +183,7 @@ fn a_series_is_its_runs_and_new_ones_join() {
     make("gvae");
     board.catch_up(now + Duration::from_secs(1)).unwrap();
     assert_eq!(names(&board), ["lstm", "gvae"]);
-    assert!(board.runs().iter().all(|run| run.head().is_some()));
+    assert!(board.runs().iter().all(|run| run.header().is_some()));
 }
 
 #[test]

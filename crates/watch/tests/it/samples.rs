@@ -2,11 +2,11 @@
 
 use lowtide_core::Bytes;
 use lowtide_sensors::{Cause, Gpus, Missing};
-use lowtide_watch::{Board, HOST_USED, Live, ON_CARDS, RESIDENT};
+use lowtide_watch::{Board, HOST_USED, MachineStatus, ON_CARDS, RESIDENT};
 
 use crate::kit::{GIB, Written, at, detail, missing, sample};
 
-fn told(live: &Live) -> String {
+fn told(live: &MachineStatus) -> String {
     let gauge = |it: &lowtide_watch::Gauge| {
         let of = it.of.map_or(String::new(), |of| format!(" of {of}"));
         format!("{}: {}{of}; {}", it.name, it.used, it.note.as_deref().unwrap_or("-"))
@@ -19,7 +19,7 @@ fn told(live: &Live) -> String {
 
 #[test]
 fn a_sample_in_words() {
-    let live = Live::of(&sample(10, 6 * GIB), Some(&detail(10)), "this run", Some(Bytes::from_gib(16)));
+    let live = MachineStatus::of(&sample(10, 6 * GIB), Some(&detail(10)), "this run", Some(Bytes::from_gib(16)));
     insta::assert_snapshot!(told(&live), @r#"
     GPU 0: 42.00 GiB of 48.00 GiB; 87 % busy, 64 °C, Made Up 9000
     this run: 6.00 GiB of 16.00 GiB; python3, process 10, at most 9.00 GiB, 8 children with 2.00 GiB
@@ -41,7 +41,7 @@ fn what_cannot_be_had_is_told_and_nothing_is_normal() {
     sample.cgroup = missing(Cause::Absent, "none");
     let mut detail = detail(10);
     detail.processes[0].proportional_bytes = missing(Cause::Denied, "permission denied");
-    insta::assert_snapshot!(told(&Live::of(&sample, Some(&detail), "this run", None)), @r#"
+    insta::assert_snapshot!(told(&MachineStatus::of(&sample, Some(&detail), "this run", None)), @r#"
     this run: 6.00 GiB; python3, process 10, at most 9.00 GiB, 8 children with 2.00 GiB
     host: 24.00 GiB of 64.00 GiB; 40.00 GiB available, work waits for memory 2.5 % of the time
     swap: 1.00 GiB of 8.00 GiB; -
@@ -55,7 +55,7 @@ fn what_cannot_be_had_is_told_and_nothing_is_normal() {
     sample.gpus.missing = Some(Missing { cause: Cause::Denied, detail: "this user may not talk to it".to_owned() });
     sample.machine = missing(Cause::Absent, "/proc/meminfo: no such file");
     sample.process = missing(Cause::NotAsked, "no process is watched");
-    insta::assert_snapshot!(told(&Live::of(&sample, None, "this run", None)), @r#"
+    insta::assert_snapshot!(told(&MachineStatus::of(&sample, None, "this run", None)), @r#"
     Cards cannot be seen: this user may not talk to it.
     The memory of the machine cannot be read: /proc/meminfo: no such file.
     "#);
@@ -89,10 +89,10 @@ fn a_run_has_samples_on_its_own_clock() {
 #[test]
 fn a_process_is_watched_to_its_end() {
     let mut board = Board::of_process(10, at(0.0));
-    assert_eq!((board.process(), board.watched().unwrap().name()), (Some(10), "process 10".to_owned()));
+    assert_eq!((board.process(), board.monitor().unwrap().name()), (Some(10), "process 10".to_owned()));
     board.add(at(1.0), sample(10, 4 * GIB), Some(detail(10)));
     board.add(at(61.0), sample(10, 3 * GIB), None);
-    let row = board.watched().unwrap().row();
+    let row = board.monitor().unwrap().row();
     assert_eq!((row.name.as_str(), row.is_running, row.time), ("python3 (10)", true, 61.0));
     let gib = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.get() / GIB);
     assert_eq!((gib(row.resident), gib(row.peak), gib(row.on_cards)), (Some(5), Some(9), Some(30)));
@@ -100,11 +100,11 @@ fn a_process_is_watched_to_its_end() {
     gone.process = missing(Cause::Ended, "process 10 is not there");
     board.add(at(200.0), gone, None);
     board.add(at(300.0), sample(10, GIB), None);
-    let watched = board.watched().unwrap();
-    assert!(watched.has_ended());
+    let monitor = board.monitor().unwrap();
+    assert!(monitor.has_ended());
     assert_eq!(
-        watched.state_text(),
+        monitor.state_text(),
         "The process has ended, after 61 seconds of watching; it had at most 9.00 GiB in RAM."
     );
-    assert_eq!(watched.history().moments().len(), 2);
+    assert_eq!(monitor.history().moments().len(), 2);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use lowtide_settings::{CropChoice, Loaded, RunSettings, SettingsError, TileChoice, typed};
+use lowtide_settings::{CropChoice, LoadedSettings, RunSettings, SettingsError, TileChoice, typed};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{Segment, attempt};
 use lowtide_train::{Batch, Metric, Mode, Result, Tiling, Workload};
@@ -41,7 +41,7 @@ pub struct Deblur {
 
 impl Deblur {
     /// Builds it from the settings; returns them with its own defaults filled in.
-    pub fn build(loaded: &Loaded, device: Device) -> Result<(Deblur, RunSettings)> {
+    pub fn build(loaded: &LoadedSettings, device: Device) -> Result<(Deblur, RunSettings)> {
         let model: ModelSettings = typed(&loaded.settings.model, "model", &loaded.origins)?;
         let mut data: DataSettings = typed(&loaded.settings.data, "data", &loaded.origins)?;
         let refuse = |(key, problem): (&str, String)| Err(SettingsError::refused(key, problem, &loaded.origins));
@@ -103,7 +103,7 @@ impl Deblur {
         Ok(Deblur { data, evaluated, tiling, segments, parameters, mode, footage, lpips: None, seed, device })
     }
 
-    fn open_lpips(&self, loaded: &Loaded) -> Result<Option<Lpips>> {
+    fn open_lpips(&self, loaded: &LoadedSettings) -> Result<Option<Lpips>> {
         let eval = &loaded.settings.eval;
         let refuse = |key: &str, problem: String| Err(SettingsError::refused(key, problem, &loaded.origins).into());
         let Some(path) = &eval.lpips else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use lowtide_settings::{Loaded, RunSettings, SettingsError, typed};
+use lowtide_settings::{LoadedSettings, RunSettings, SettingsError, typed};
 use lowtide_torch::tch::{Device, Tensor, no_grad};
 use lowtide_torch::{Segment, Shared, attempt};
 use lowtide_train::{Batch, Metric, Mode, Result, Workload};
@@ -29,7 +29,7 @@ pub struct Qca {
 
 impl Qca {
     /// Builds it from the settings; returns them with its own defaults filled in.
-    pub fn build(loaded: &Loaded, device: Device) -> Result<(Qca, RunSettings)> {
+    pub fn build(loaded: &LoadedSettings, device: Device) -> Result<(Qca, RunSettings)> {
         let model: ModelSettings = typed(&loaded.settings.model, "model", &loaded.origins)?;
         let data: DataSettings = typed(&loaded.settings.data, "data", &loaded.origins)?;
         if let Some((key, problem)) = model.problem() {

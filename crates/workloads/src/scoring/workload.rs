@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use lowtide_core::{Bytes, Line};
-use lowtide_settings::{Loaded, Origins, RunSettings, SettingsError, typed};
+use lowtide_settings::{LoadedSettings, Origins, RunSettings, SettingsError, typed};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{DeviceFacts, Segment, attempt, gradients, host, refuse_input, rng};
 use lowtide_train::{Batch, CacheSummary, Holder, Metric, Mode, Result, TrainError, Workload};
@@ -35,7 +35,7 @@ pub struct Scoring {
 impl Scoring {
     /// Builds the one model that the settings name; returns them with its own defaults and choices filled in, and what a
     /// person should know before it trains.
-    pub(crate) fn build(loaded: &Loaded, facts: &DeviceFacts) -> Result<(Scoring, RunSettings, Vec<String>)> {
+    pub(crate) fn build(loaded: &LoadedSettings, facts: &DeviceFacts) -> Result<(Scoring, RunSettings, Vec<String>)> {
         let (model, settings) = checked_settings(loaded)?;
         let data: DataSettings = typed(&settings.data, "data", &loaded.origins)?;
         if model.run.len() != 1 {
@@ -262,7 +262,7 @@ fn warm_up(
 }
 
 /// The settings of `model.*`, and all settings with the workload's own defaults filled in.
-pub(crate) fn checked_settings(loaded: &Loaded) -> Result<(ModelSettings, RunSettings), SettingsError> {
+pub(crate) fn checked_settings(loaded: &LoadedSettings) -> Result<(ModelSettings, RunSettings), SettingsError> {
     let model: ModelSettings = typed(&loaded.settings.model, "model", &loaded.origins)?;
     let data: DataSettings = typed(&loaded.settings.data, "data", &loaded.origins)?;
     let data = data.told();

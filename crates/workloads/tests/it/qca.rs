@@ -311,7 +311,7 @@ fn a_batch_may_be_cut() {
     }
 }
 
-fn load(text: &str) -> lowtide_settings::Loaded {
+fn load(text: &str) -> lowtide_settings::LoadedSettings {
     RunSettings::load(Some((std::path::Path::new("qca.yaml"), text)), &[]).unwrap()
 }
 

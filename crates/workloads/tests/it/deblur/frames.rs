@@ -5,7 +5,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::Event;
-use lowtide_settings::Loaded;
+use lowtide_settings::LoadedSettings;
 use lowtide_testkit::alone;
 use lowtide_torch::tch::{Kind, Tensor};
 use lowtide_train::{Batch, EvalMode};
@@ -47,7 +47,7 @@ fn sharp_scenes() -> TempDir {
     folder
 }
 
-fn frame_settings(folder: &Path, more: &[&str]) -> Loaded {
+fn frame_settings(folder: &Path, more: &[&str]) -> LoadedSettings {
     let folder = format!("data.folder={}", folder.display());
     let own = ["data.source=frames", &folder, "data.crop=16", "data.frames=2", "data.moments=2", "train.batch=2"];
     loaded("deblur-tiny", &[&own[..], more].concat())

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lowtide_core::{Event, Line};
-use lowtide_settings::{Loaded, Override, RunSettings};
+use lowtide_settings::{LoadedSettings, Override, RunSettings};
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::Tensor;
 use lowtide_torch::{DeviceChoice, DeviceFacts, host, rng, start};
@@ -33,7 +33,7 @@ pub(crate) fn open() -> DeviceFacts {
     facts
 }
 
-pub(crate) fn loaded(name: &str, overrides: &[&str]) -> Loaded {
+pub(crate) fn loaded(name: &str, overrides: &[&str]) -> LoadedSettings {
     let path = format!("{}/../../configs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap();
     let overrides: Vec<_> = overrides.iter().map(|text| Override::set(text).unwrap()).collect();

@@ -6,13 +6,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The most bytes that one call reads; a longer line is passed over.
-pub const SLICE: u64 = 1 << 20;
+pub(crate) const SLICE: u64 = 1 << 20;
 
 /// A place in a growing file of lines.
 ///
 /// Holds no bytes between two calls: a last line without its end is read again, so that it may be cut and written anew.
 #[derive(Debug)]
-pub struct Follow {
+pub(crate) struct LineFollower {
     path: PathBuf,
     /// Where the first line begins that was not handed out.
     at: u64,
@@ -22,25 +22,23 @@ pub struct Follow {
     within_long_line: bool,
 }
 
-/// What a call of [`Follow::read`] hands out.
+/// What a call of [`LineFollower::read`] hands out.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Seen<'a> {
+pub(crate) enum FileNews<'a> {
     /// The file is another one, or shorter than it was: all lines before belong to nothing.
-    Anew,
+    Restart,
     /// A whole line, without its end.
     Line(&'a [u8]),
 }
 
-impl Follow {
+impl LineFollower {
     /// Begins at the start of a file that need not be there yet.
-    #[must_use]
-    pub fn new(path: PathBuf) -> Follow {
-        Follow { path, at: 0, file: None, within_long_line: false }
+    pub(crate) fn new(path: PathBuf) -> LineFollower {
+        LineFollower { path, at: 0, file: None, within_long_line: false }
     }
 
     /// The file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -49,7 +47,7 @@ impl Follow {
     /// # Errors
     ///
     /// What the system answers, except that the file is not there.
-    pub fn read(&mut self, mut each: impl FnMut(Seen<'_>)) -> io::Result<bool> {
+    pub(crate) fn read(&mut self, mut each: impl FnMut(FileNews<'_>)) -> io::Result<bool> {
         let file = match File::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             file => file?,
@@ -58,7 +56,7 @@ impl Follow {
         let id = (metadata.dev(), metadata.ino());
         if self.file.is_some_and(|known| known != id) || metadata.len() < self.at {
             (self.at, self.within_long_line) = (0, false);
-            each(Seen::Anew);
+            each(FileNews::Restart);
         }
         self.file = Some(id);
         let wanted = (metadata.len() - self.at).min(SLICE);
@@ -70,11 +68,11 @@ impl Follow {
     }
 
     /// Hands out the lines of a slice and tells how much of it was used.
-    fn hand_out(&mut self, slice: &[u8], each: &mut impl FnMut(Seen<'_>)) -> usize {
+    fn hand_out(&mut self, slice: &[u8], each: &mut impl FnMut(FileNews<'_>)) -> usize {
         let mut used = 0;
         while let Some(length) = slice[used..].iter().position(|byte| *byte == b'\n') {
             if !std::mem::take(&mut self.within_long_line) {
-                each(Seen::Line(&slice[used..used + length]));
+                each(FileNews::Line(&slice[used..used + length]));
             }
             used += length + 1;
         }
@@ -106,11 +104,11 @@ mod tests {
     use std::fs;
 
     /// Reads to the end and shows what was handed out.
-    fn rest(follow: &mut Follow) -> Vec<String> {
+    fn rest(follow: &mut LineFollower) -> Vec<String> {
         let mut seen = Vec::new();
-        let mut note = |what: Seen<'_>| match what {
-            Seen::Anew => seen.push("(anew)".to_owned()),
-            Seen::Line(line) => seen.push(String::from_utf8_lossy(line).into_owned()),
+        let mut note = |what: FileNews<'_>| match what {
+            FileNews::Restart => seen.push("(anew)".to_owned()),
+            FileNews::Line(line) => seen.push(String::from_utf8_lossy(line).into_owned()),
         };
         while follow.read(&mut note).unwrap() {}
         seen
@@ -120,7 +118,7 @@ mod tests {
     fn a_file_that_is_not_there_yet_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events.jsonl");
-        let mut follow = Follow::new(path.clone());
+        let mut follow = LineFollower::new(path.clone());
         assert!(rest(&mut follow).is_empty());
         fs::write(&path, "a\nb\n").unwrap();
         assert_eq!(rest(&mut follow), ["a", "b"]);
@@ -131,7 +129,7 @@ mod tests {
     fn a_torn_line_is_read_when_it_is_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events.jsonl");
-        let mut follow = Follow::new(path.clone());
+        let mut follow = LineFollower::new(path.clone());
         fs::write(&path, "a\nb").unwrap();
         assert_eq!(rest(&mut follow), ["a"]);
         fs::write(&path, "a\nbc\nd").unwrap();
@@ -145,7 +143,7 @@ mod tests {
     fn a_file_that_was_replaced_or_cut_is_read_anew() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events.jsonl");
-        let mut follow = Follow::new(path.clone());
+        let mut follow = LineFollower::new(path.clone());
         fs::write(&path, "a\nb\n").unwrap();
         assert_eq!(rest(&mut follow), ["a", "b"]);
         fs::write(&path, "c\n").unwrap();
@@ -160,7 +158,7 @@ mod tests {
     fn a_line_without_an_end_takes_no_memory() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events.jsonl");
-        let mut follow = Follow::new(path.clone());
+        let mut follow = LineFollower::new(path.clone());
         let long = "x".repeat(3 * SLICE as usize + 5);
         fs::write(&path, format!("a\n{long}\nb\n")).unwrap();
         assert_eq!(rest(&mut follow), ["a", "b"]);

@@ -1,58 +1,15 @@
-//! Samples and a run's figures, as text that a Prometheus server reads.
-//!
-//! Names follow its conventions: base units as suffix, `_total` for counters, shares from 0 to 1 as `_ratio`. What is
-//! missing has no series, rather than a zero.
+//! The newest sample of the machine as metrics.
 
-use crate::exposition::{Exposition, Kind, Series};
-use crate::{Detail, Gpu, GpuMemory, Machine, Process, Sample};
+use lowtide_sensors::{Detail, Gpu, GpuMemory, Machine, Process, Sample};
 
-/// The content type of the text.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+use super::exposition::{Exposition, Kind, wide};
 
-/// What a run tells about itself. What is `None` is left out.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct RunFigures {
-    /// What tells this run from others: the label `run`.
-    pub name: String,
-    /// What it does now, as a word.
-    pub phase: Option<String>,
-    /// Steps done.
-    pub steps: Option<u64>,
-    /// The loss of the last step.
-    pub loss: Option<f64>,
-    /// Samples in one micro-batch.
-    pub micro_batch: Option<u64>,
-    /// The memory line.
-    pub line_bytes: Option<u64>,
-    /// What the allocator of the run's device has handed out.
-    pub allocated_bytes: Option<u64>,
-    /// What it holds, handed out or not.
-    pub reserved_bytes: Option<u64>,
-    /// The most it had handed out.
-    pub peak_allocated_bytes: Option<u64>,
-    /// Times that it gave back cached blocks in order to find memory.
-    pub allocator_retries: Option<u64>,
-    /// Out-of-memory errors.
-    pub out_of_memory: Option<u64>,
-    /// Metrics of the last evaluation, by name.
-    pub metrics: Vec<(String, f64)>,
-}
-
-/// A page of metrics. Each part may be left out.
-#[must_use]
-pub fn exposition(sample: Option<&Sample>, detail: Option<&Detail>, runs: &[RunFigures]) -> String {
-    let mut page = Exposition::default();
-    if let Some(sample) = sample {
-        cards(&mut page, &sample.gpus.cards);
-        process(&mut page, sample);
-        machine(&mut page, sample.machine.known());
-        cgroup(&mut page, sample);
-    }
-    if let Some(detail) = detail {
-        holders(&mut page, detail);
-    }
-    run_figures(&mut page, runs);
-    page.into_text()
+/// What changes quickly: cards, the watched process, the machine and its control group.
+pub(super) fn sample(page: &mut Exposition, sample: &Sample) {
+    cards(page, &sample.gpus.cards);
+    process(page, sample);
+    machine(page, sample.machine.known());
+    cgroup(page, sample);
 }
 
 fn cards(page: &mut Exposition, cards: &[Gpu]) {
@@ -148,7 +105,8 @@ fn cgroup(page: &mut Exposition, sample: &Sample) {
     figure("lowtide_cgroup_memory_left_bytes", "Memory left at the fullest level of control groups.", group.left_bytes);
 }
 
-fn holders(page: &mut Exposition, detail: &Detail) {
+/// Who holds memory: what takes long to read.
+pub(super) fn holders(page: &mut Exposition, detail: &Detail) {
     let pids: Vec<String> = detail.processes.iter().map(|it| it.process.pid.to_string()).collect();
     let shares = detail.processes.iter().zip(&pids).filter_map(|(detail, pid)| {
         let labels = vec![("pid", pid.as_str()), ("name", detail.process.name.as_str())];
@@ -172,54 +130,4 @@ fn holders(page: &mut Exposition, detail: &Detail) {
     let all =
         rows.iter().map(|(gpu, pid, name, bytes)| (vec![("gpu", gpu.as_str()), ("pid", pid), ("name", name)], *bytes));
     page.family("lowtide_device_process_memory_bytes", Kind::Gauge, "Memory of the card that a process holds.", all);
-}
-
-fn run_figures(page: &mut Exposition, runs: &[RunFigures]) {
-    let mut figure = |name: &str, kind: Kind, help: &str, figure: fn(&RunFigures) -> Option<f64>| {
-        page.family(name, kind, help, runs.iter().filter_map(|run| Some((label(run), figure(run)?))));
-    };
-    figure("lowtide_run_steps_total", Kind::Counter, "Steps done.", |run| run.steps.map(wide));
-    figure("lowtide_run_loss", Kind::Gauge, "The loss of the last step.", |run| run.loss);
-    figure("lowtide_run_micro_batch_samples", Kind::Gauge, "Samples in one micro-batch.", |run| {
-        run.micro_batch.map(wide)
-    });
-    figure("lowtide_run_memory_line_bytes", Kind::Gauge, "The memory line.", |run| run.line_bytes.map(wide));
-    figure("lowtide_run_memory_allocated_bytes", Kind::Gauge, "Memory that the allocator has handed out.", |run| {
-        run.allocated_bytes.map(wide)
-    });
-    figure("lowtide_run_memory_reserved_bytes", Kind::Gauge, "Memory that the allocator holds.", |run| {
-        run.reserved_bytes.map(wide)
-    });
-    figure("lowtide_run_memory_peak_bytes", Kind::Gauge, "The most that the allocator had handed out.", |run| {
-        run.peak_allocated_bytes.map(wide)
-    });
-    figure("lowtide_run_allocator_retries_total", Kind::Counter, "Times that cached blocks were given back.", |run| {
-        run.allocator_retries.map(wide)
-    });
-    figure("lowtide_run_out_of_memory_total", Kind::Counter, "Out-of-memory errors.", |run| {
-        run.out_of_memory.map(wide)
-    });
-    let phases = runs.iter().filter_map(|run| {
-        let mut labels = label(run);
-        labels.push(("phase", run.phase.as_deref()?));
-        Some((labels, 1.0))
-    });
-    page.family("lowtide_run_phase", Kind::Gauge, "What the run does, as a label; always 1.", phases);
-    let metrics = runs.iter().flat_map(|run| {
-        run.metrics.iter().map(move |(name, value)| -> Series<'_> {
-            let mut labels = label(run);
-            labels.push(("metric", name));
-            (labels, *value)
-        })
-    });
-    page.family("lowtide_run_evaluation", Kind::Gauge, "A metric of the last evaluation.", metrics);
-}
-
-fn label(run: &RunFigures) -> Vec<(&'static str, &str)> {
-    vec![("run", run.name.as_str())]
-}
-
-/// Prometheus has floating-point values only; bytes are exact up to 8 PiB.
-fn wide(value: u64) -> f64 {
-    value as f64
 }

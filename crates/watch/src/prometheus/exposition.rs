@@ -2,26 +2,29 @@
 
 use std::fmt::Write;
 
+/// The content type of the text.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// A text of metric families. Each is written once, as a whole, and only if it has a series.
 #[derive(Debug, Default)]
-pub(crate) struct Exposition {
+pub(super) struct Exposition {
     text: String,
 }
 
 /// What kind of metric a family is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     Gauge,
     Counter,
 }
 
 /// One series: its labels and its value.
-pub(crate) type Series<'a> = (Vec<(&'static str, &'a str)>, f64);
+pub(super) type Series<'a> = (Vec<(&'static str, &'a str)>, f64);
 
 impl Exposition {
     /// Writes a family. Of series with the same labels only the first counts, for a server refuses the whole page
     /// otherwise.
-    pub(crate) fn family<'a>(
+    pub(super) fn family<'a>(
         &mut self,
         name: &str,
         kind: Kind,
@@ -50,13 +53,18 @@ impl Exposition {
         }
     }
 
-    pub(crate) fn into_text(self) -> String {
+    pub(super) fn into_text(self) -> String {
         self.text
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         writeln!(self.text, "{line}").expect("writing to a string cannot fail");
     }
+}
+
+/// Prometheus has floating-point values only; bytes are exact up to 8 PiB.
+pub(super) fn wide(value: u64) -> f64 {
+    value as f64
 }
 
 fn written(labels: &[(&'static str, &str)]) -> String {

@@ -31,7 +31,7 @@ pub enum Call {
 
 /// The names that a pickle may use; everything else is refused where it is named.
 #[derive(Debug, Clone)]
-pub struct Allow {
+pub struct AllowList {
     /// By module and name with a line end between them, which neither can hold.
     calls: HashMap<String, Call>,
     unknown: Option<HashSet<String>>,
@@ -55,7 +55,7 @@ const PLAIN: [(&str, &str, Call); 13] = [
     ("__builtin__", "object", Call::Name),
 ];
 
-impl Allow {
+impl AllowList {
     /// What Python writes for plain values and containers, and nothing else.
     #[must_use]
     pub fn plain() -> Self {

@@ -6,7 +6,7 @@ use lowtide_core::Bytes;
 use lowtide_sensors::{Cause, Cgroup, Detail, Gpu, GpuMemory, Machine, Reading, Sample};
 use serde::Serialize;
 
-use crate::history::History;
+use super::history::History;
 
 /// Memory of a process in RAM.
 pub const RESIDENT: &str = "process_resident";
@@ -52,7 +52,7 @@ pub struct Holder {
 
 /// The machine at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Live {
+pub struct MachineStatus {
     /// Figures with bars.
     pub gauges: Vec<Gauge>,
     /// Processes on the cards, by card, the largest first.
@@ -67,12 +67,12 @@ pub struct Live {
     pub host_limit: Option<Bytes>,
 }
 
-impl Live {
+impl MachineStatus {
     /// Tells a sample, with what was read last of what takes long. `bound` is the most memory that the watched process
     /// means to take, where it has a line; `word` is what it is called.
     #[must_use]
-    pub fn of(sample: &Sample, detail: Option<&Detail>, word: &str, bound: Option<Bytes>) -> Live {
-        let mut live = Live { host_limit: host_limit(sample), ..Live::default() };
+    pub fn of(sample: &Sample, detail: Option<&Detail>, word: &str, bound: Option<Bytes>) -> MachineStatus {
+        let mut live = MachineStatus { host_limit: host_limit(sample), ..MachineStatus::default() };
         live.gauges.extend(sample.gpus.cards.iter().filter_map(card));
         live.gauges.extend(process(sample, word, bound));
         live.gauges.extend(sample.cgroup.known().and_then(|group| limit(group, detail)));

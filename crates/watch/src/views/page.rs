@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::board::Board;
-use crate::data;
+use super::page_data;
+use crate::runs::Board;
 
-const HTML: &str = include_str!("../page/page.html");
-const STYLE: &str = include_str!("../page/page.css");
-const CODE: &str = include_str!("../page/page.js");
+const HTML: &str = include_str!("../../page/page.html");
+const STYLE: &str = include_str!("../../page/page.css");
+const CODE: &str = include_str!("../../page/page.js");
 
 /// The page that asks for its data while a run grows.
 pub(crate) fn live() -> String {
@@ -17,7 +17,7 @@ pub(crate) fn live() -> String {
 /// A page with all data inside, which opens from disk and asks for nothing.
 #[must_use]
 pub fn report(board: &Board) -> String {
-    filled(&data::whole(board))
+    filled(&page_data::whole(board))
 }
 
 fn filled(data: &Value) -> String {

@@ -2,17 +2,16 @@
 
 use std::time::SystemTime;
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, span};
 use lowtide_sensors::{Cause, Detail, Process, Reading, Sample};
 use serde::Serialize;
 
-use crate::history::History;
-use crate::live::{CHILDREN, ON_CARDS, RESIDENT, record};
-use crate::run::span;
+use super::history::History;
+use super::status::{CHILDREN, ON_CARDS, RESIDENT, record};
 
 /// A process that is watched for itself, and its memory since then.
 #[derive(Debug)]
-pub struct Watched {
+pub struct ProcessMonitor {
     pid: u32,
     seen: Option<Process>,
     began: SystemTime,
@@ -23,7 +22,7 @@ pub struct Watched {
 
 /// A watched process, as pages list it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct WatchedRow {
+pub struct ProcessRow {
     /// Its number.
     pub pid: u32,
     /// The name of its program and its number.
@@ -42,11 +41,11 @@ pub struct WatchedRow {
     pub on_cards: Option<Bytes>,
 }
 
-impl Watched {
+impl ProcessMonitor {
     /// Watches a process from `now` on.
     #[must_use]
-    pub fn new(pid: u32, now: SystemTime) -> Watched {
-        Watched { pid, seen: None, began: now, seconds: 0.0, has_ended: false, history: History::default() }
+    pub fn new(pid: u32, now: SystemTime) -> ProcessMonitor {
+        ProcessMonitor { pid, seen: None, began: now, seconds: 0.0, has_ended: false, history: History::default() }
     }
 
     /// Its number.
@@ -92,10 +91,10 @@ impl Watched {
 
     /// The process as pages list it.
     #[must_use]
-    pub fn row(&self) -> WatchedRow {
+    pub fn row(&self) -> ProcessRow {
         let last = |name| self.history.curve(name).last().map(|(_, bytes)| bytes);
         let below = last(CHILDREN).unwrap_or_default();
-        WatchedRow {
+        ProcessRow {
             pid: self.pid,
             name: self.name(),
             is_running: !self.has_ended,

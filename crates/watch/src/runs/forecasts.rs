@@ -6,14 +6,14 @@ use lowtide_core::{Bytes, MicroBatch};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::run::{Figures, Head};
+use super::figures::{Figures, RunHeader};
 
 /// The most rows of each kind that are kept.
 const ROWS: usize = 32;
 
 /// One thing that was foreseen or bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlanRow {
+pub struct ForecastRow {
     /// What it is about.
     pub what: String,
     /// What was foreseen: the most there may be, or what was expected.
@@ -26,14 +26,14 @@ pub struct PlanRow {
 
 /// What a run tried out, and what its steps then took.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct Forecasts {
     probes: Vec<(u32, Option<Bytes>)>,
     chosen: Option<u32>,
     /// The highest peak of the steps with each micro-batch.
     trained: BTreeMap<u32, Bytes>,
 }
 
-impl Plan {
+impl Forecasts {
     pub(crate) fn probed(&mut self, micro_batch: MicroBatch, peak: Option<Bytes>) {
         if self.probes.len() < ROWS {
             self.probes.push((micro_batch.get(), peak));
@@ -52,31 +52,36 @@ impl Plan {
     }
 
     /// All rows: bounds, tries, training, evaluation.
-    pub(crate) fn rows(&self, head: Option<&Head>, figures: &Figures, summary: Option<&Value>) -> Vec<PlanRow> {
-        let row = |what: &str, foreseen, by, measured| PlanRow { what: what.to_owned(), foreseen, by, measured };
+    pub(crate) fn rows(
+        &self,
+        header: Option<&RunHeader>,
+        figures: &Figures,
+        summary: Option<&Value>,
+    ) -> Vec<ForecastRow> {
+        let row = |what: &str, foreseen, by, measured| ForecastRow { what: what.to_owned(), foreseen, by, measured };
         let number = |key: &str| summary.and_then(|summary| summary.pointer(key)?.as_u64()).map(Bytes);
         let mut rows = Vec::new();
-        if let Some(line) = head.and_then(|head| head.line) {
+        if let Some(line) = header.and_then(|header| header.line) {
             rows.push(row("memory of the device", Some(line), Some("the line"), Some(figures.highest_reserved)));
         }
-        if let Some(line) = head.and_then(|head| head.host_line) {
+        if let Some(line) = header.and_then(|header| header.host_line) {
             let measured = number("/peak_rss_bytes").or(figures.highest_resident);
             rows.push(row("memory of the host", Some(line), Some("its line"), measured));
         }
         for (at, (micro_batch, peak)) in self.probes.iter().enumerate() {
-            let foreseen = Plan::forecast(&self.probes[..at], *micro_batch);
+            let foreseen = Forecasts::forecast(&self.probes[..at], *micro_batch);
             let by = foreseen.map(|_| "the two tries before");
             rows.push(row(&format!("micro-batch {micro_batch}, tried out"), foreseen, by, *peak));
         }
         for (micro_batch, measured) in &self.trained {
             let tried = self.probes.iter().find(|(other, _)| other == micro_batch).and_then(|(_, peak)| *peak);
             let is_chosen = self.chosen == Some(*micro_batch);
-            let foreseen = tried.or_else(|| Plan::forecast(&self.probes, *micro_batch).filter(|_| is_chosen));
+            let foreseen = tried.or_else(|| Forecasts::forecast(&self.probes, *micro_batch).filter(|_| is_chosen));
             let by = foreseen.map(|_| if tried.is_some() { "when it was tried out" } else { "the last two tries" });
             rows.push(row(&format!("training with micro-batch {micro_batch}"), foreseen, by, Some(*measured)));
         }
         if let Some(peak) = number("/eval/peak_bytes") {
-            let line = head.and_then(|head| head.line);
+            let line = header.and_then(|header| header.line);
             rows.push(row("evaluation", line, line.map(|_| "the line"), Some(peak)));
         }
         rows
@@ -98,18 +103,18 @@ mod tests {
 
     #[test]
     fn tries_are_foreseen_from_the_two_before() {
-        let mut plan = Plan::default();
+        let mut forecasts = Forecasts::default();
         let micro_batch = |samples| MicroBatch::new(samples).unwrap();
         for (samples, peak) in [(1, Some(100)), (2, Some(150)), (4, Some(260)), (8, None)] {
-            plan.probed(micro_batch(samples), peak.map(Bytes));
+            forecasts.probed(micro_batch(samples), peak.map(Bytes));
         }
-        plan.sized(micro_batch(4));
-        plan.trained(micro_batch(4), Bytes(270));
-        plan.trained(micro_batch(4), Bytes(240));
-        plan.trained(micro_batch(2), Bytes(160));
+        forecasts.sized(micro_batch(4));
+        forecasts.trained(micro_batch(4), Bytes(270));
+        forecasts.trained(micro_batch(4), Bytes(240));
+        forecasts.trained(micro_batch(2), Bytes(160));
         let figures = Figures { highest_reserved: Bytes(300), ..Figures::default() };
         let summary = serde_json::json!({ "eval": { "peak_bytes": 90 } });
-        let rows = plan.rows(None, &figures, Some(&summary));
+        let rows = forecasts.rows(None, &figures, Some(&summary));
         let told: Vec<(&str, Option<u64>, Option<u64>)> = rows
             .iter()
             .map(|row| (row.what.as_str(), row.foreseen.map(Bytes::get), row.measured.map(Bytes::get)))

@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, EventKind};
 
-use crate::marks::{Kind, Mark};
-use crate::run::Run;
-use crate::timeline::Point;
+use crate::runs::{Mark, Point, Run};
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 480.0;
@@ -41,7 +39,7 @@ pub fn chart(run: &Run) -> String {
 }
 
 fn head(run: &Run) -> String {
-    let line = run.head().and_then(|head| head.line).map_or(String::new(), |line| format!(", line {line}"));
+    let line = run.header().and_then(|header| header.line).map_or(String::new(), |line| format!(", line {line}"));
     let figures = run.figures();
     let title = escaped(&format!(
         "{}: {} steps, at most {}{line}, {} out-of-memory errors",
@@ -67,7 +65,7 @@ fn memory(svg: &mut String, points: &[Point], marks: &[Mark], x: &impl Fn(f64) -
         let told = if quarter == 0 { "0".to_owned() } else { value.to_string() };
         grid(svg, y(value), &told);
     }
-    for mark in marks.iter().filter(|mark| mark.kind == Kind::Evaluated && mark.count == 1) {
+    for mark in marks.iter().filter(|mark| mark.kind == EventKind::Evaluated && mark.count == 1) {
         let (from, to) = (x(mark.time - mark.seconds), x(mark.time));
         let width = (to - from).max(1.5);
         push(
@@ -85,7 +83,9 @@ fn memory(svg: &mut String, points: &[Point], marks: &[Mark], x: &impl Fn(f64) -
     let line = points.iter().map(|point| point.line.map(|line| (x(point.time), y(line))));
     path(svg, line, "#d6264f", " stroke-dasharray=\"7 4\"");
     // What matters most is drawn last, on top.
-    for (kind, colour) in [(Kind::Cleaned, "#15803d"), (Kind::Rung, "#c2710c"), (Kind::OutOfMemory, "#dc2626")] {
+    for (kind, colour) in
+        [(EventKind::Cleaned, "#15803d"), (EventKind::Rung, "#c2710c"), (EventKind::OutOfMemory, "#dc2626")]
+    {
         for mark in marks.iter().filter(|mark| mark.kind == kind) {
             draw_mark(svg, mark, x(mark.time), colour);
         }
@@ -96,7 +96,7 @@ fn draw_mark(svg: &mut String, mark: &Mark, x: f64, colour: &str) {
     let (top, bottom) = MEMORY;
     let title = escaped(&mark.sentence());
     let head = match mark.kind {
-        Kind::OutOfMemory => format!("<path d=\"M{x:.1} {:.1}l-6 -11h12z\"/>", top - 5.0),
+        EventKind::OutOfMemory => format!("<path d=\"M{x:.1} {:.1}l-6 -11h12z\"/>", top - 5.0),
         _ => format!("<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"3.5\"/>", top - 10.0),
     };
     let stem = format!("<path d=\"M{x:.1} {bottom}V{:.1}\" stroke=\"{colour}\" stroke-opacity=\"0.5\"/>", top - 6.0);

@@ -4,7 +4,7 @@ use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 
 /// The letters of charts, the same on every machine, also on those without fonts.
-const FONT: &[u8] = include_bytes!("../font/DejaVuSans-Latin.ttf");
+const FONT: &[u8] = include_bytes!("../../font/DejaVuSans-Latin.ttf");
 const FAMILY: &str = "DejaVu Sans";
 /// Pixels for each unit of the drawing.
 const SHARPNESS: f32 = 2.0;

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The process that holds a lock on this file, where the system tells.
-pub(crate) fn holder(file: &Path) -> Option<u32> {
+pub(crate) fn lock_holder(file: &Path) -> Option<u32> {
     let inode = fs::metadata(file).ok()?.ino();
     holder_in(&fs::read_to_string("/proc/locks").ok()?, inode)
 }

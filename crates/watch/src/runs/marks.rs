@@ -1,66 +1,16 @@
 //! What happened in a run besides its steps, in a bounded number of marks.
 
-use lowtide_core::Step;
+use lowtide_core::{EventKind, Step};
 use serde::Serialize;
 
 /// The most marks that are kept.
 pub const MARKS: usize = 1200;
 
-/// What kind of thing happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A checkpoint was written.
-    Saved,
-    /// An evaluation ended.
-    Evaluated,
-    /// Cached blocks were released.
-    Cleaned,
-    /// An update was left out.
-    Skipped,
-    /// A micro-batch was tried out.
-    Probed,
-    /// A larger micro-batch is tried.
-    Climbed,
-    /// An evaluation was given up.
-    EvaluationFailed,
-    /// A failure was answered.
-    Rung,
-    /// Memory ran out.
-    OutOfMemory,
-    /// The run began or went on.
-    Started,
-    /// The first micro-batch was chosen.
-    Sized,
-    /// The run ended, early or not.
-    Ended,
-}
-
-impl Kind {
-    /// The kind as a noun for this many.
-    fn noun(self) -> &'static str {
-        match self {
-            Kind::Saved => "checkpoints",
-            Kind::Evaluated => "evaluations",
-            Kind::Cleaned => "cleanings",
-            Kind::Skipped => "skipped updates",
-            Kind::Probed => "tries",
-            Kind::Climbed => "larger micro-batches",
-            Kind::EvaluationFailed => "failed evaluations",
-            Kind::Rung => "answers of the guard",
-            Kind::OutOfMemory => "times out of memory",
-            Kind::Started => "starts",
-            Kind::Sized => "choices of a micro-batch",
-            Kind::Ended => "ends",
-        }
-    }
-}
-
 /// Something that happened, or several of the same kind in a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mark {
     /// The kind.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// Seconds since the run began, at its end.
     pub time: f64,
     /// How long it took, where it takes time.
@@ -87,7 +37,7 @@ impl Mark {
             1 => self.text.clone(),
             count => {
                 let Mark { kind, first_step, step, text, .. } = self;
-                format!("{count} {} from step {first_step} to {step}; the last: {text}", kind.noun())
+                format!("{count} {} from step {first_step} to {step}; the last: {text}", kind.plural())
             }
         }
     }
@@ -129,10 +79,24 @@ impl Marks {
     ///
     /// Failures and answers are touched last: only where no other kind has many marks.
     fn thin(&mut self) {
-        let crowded = |kind: &Kind| self.marks.iter().filter(|mark| mark.kind == *kind).count();
-        let kinds = [Kind::Saved, Kind::Evaluated, Kind::Cleaned, Kind::Skipped, Kind::Probed, Kind::Climbed];
-        let failures = [Kind::EvaluationFailed, Kind::Rung, Kind::OutOfMemory, Kind::Started, Kind::Sized, Kind::Ended];
-        let most = |kinds: &[Kind]| kinds.iter().copied().max_by_key(crowded).expect("there are kinds");
+        let crowded = |kind: &EventKind| self.marks.iter().filter(|mark| mark.kind == *kind).count();
+        let kinds = [
+            EventKind::Saved,
+            EventKind::Evaluated,
+            EventKind::Cleaned,
+            EventKind::Skipped,
+            EventKind::Probed,
+            EventKind::Climbed,
+        ];
+        let failures = [
+            EventKind::EvaluationFailed,
+            EventKind::Rung,
+            EventKind::OutOfMemory,
+            EventKind::Started,
+            EventKind::Sized,
+            EventKind::Ended,
+        ];
+        let most = |kinds: &[EventKind]| kinds.iter().copied().max_by_key(crowded).expect("there are kinds");
         let common = most(&kinds);
         let kind = if crowded(&common) > MARKS / 8 { common } else { most(&failures) };
         let (number, of_kind) = (crowded(&kind) as u64, self.marks.iter().filter(|mark| mark.kind == kind));
@@ -165,7 +129,7 @@ impl Marks {
 mod tests {
     use super::*;
 
-    fn mark(kind: Kind, step: u64) -> Mark {
+    fn mark(kind: EventKind, step: u64) -> Mark {
         let step = Step(step);
         let text = format!("{kind:?} {step}.");
         Mark {
@@ -185,19 +149,19 @@ mod tests {
     fn what_is_put_together_still_counts() {
         let mut marks = Marks::default();
         for step in 1..=100_000 {
-            marks.push(mark(Kind::Saved, step));
+            marks.push(mark(EventKind::Saved, step));
             if step % 10_000 == 0 {
-                marks.push(mark(Kind::OutOfMemory, step));
+                marks.push(mark(EventKind::OutOfMemory, step));
             }
         }
         assert!(marks.all().len() <= MARKS);
         let count = |kind| marks.all().iter().filter(|mark| mark.kind == kind).map(|mark| mark.count).sum::<u64>();
-        assert_eq!(count(Kind::Saved), 100_000);
+        assert_eq!(count(EventKind::Saved), 100_000);
         let failures: Vec<u64> =
-            marks.all().iter().filter(|mark| mark.kind == Kind::OutOfMemory).map(|mark| mark.count).collect();
+            marks.all().iter().filter(|mark| mark.kind == EventKind::OutOfMemory).map(|mark| mark.count).collect();
         assert_eq!(failures, [1; 10]);
         assert!(marks.all().is_sorted_by(|a, b| a.time <= b.time));
-        let saved = || marks.all().iter().filter(|mark| mark.kind == Kind::Saved);
+        let saved = || marks.all().iter().filter(|mark| mark.kind == EventKind::Saved);
         let first = saved().next().unwrap();
         assert_eq!(first.first_step, Step(1));
         // Evenly: no mark stands for much more than the others.
@@ -209,7 +173,7 @@ mod tests {
     #[test]
     fn failures_alone_are_bounded_too() {
         let mut marks = Marks::default();
-        (1..=50_000).for_each(|step| marks.push(mark(Kind::OutOfMemory, step)));
+        (1..=50_000).for_each(|step| marks.push(mark(EventKind::OutOfMemory, step)));
         assert!(marks.all().len() <= MARKS);
         assert_eq!(marks.all().iter().map(|mark| mark.count).sum::<u64>(), 50_000);
     }

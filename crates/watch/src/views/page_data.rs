@@ -3,12 +3,8 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::board::Board;
-use crate::history::History;
-use crate::marks::Mark;
-use crate::run::Run;
-use crate::timeline::Point;
-use crate::watched::Watched;
+use crate::machine::{History, ProcessMonitor};
+use crate::runs::{Board, Mark, Point, Run};
 
 /// Points as one list a figure, which is a third of the bytes.
 #[derive(Debug, Default, Serialize)]
@@ -42,7 +38,7 @@ impl Columns {
 
 /// What a page has of a run already.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Known<'a> {
+pub(crate) struct PageCursor<'a> {
     pub(crate) generation: &'a str,
     pub(crate) points: usize,
     pub(crate) marks: usize,
@@ -51,13 +47,13 @@ pub(crate) struct Known<'a> {
 
 /// The list of runs, the watched process, and the figures of the machine.
 pub(crate) fn list(board: &Board) -> Value {
-    json!({ "runs": board.rows(), "process": board.watched().map(Watched::row), "live": board.live() })
+    json!({ "runs": board.rows(), "process": board.monitor().map(ProcessMonitor::row), "live": board.live() })
 }
 
 /// What is new of a watched process, in the form of a run without points and marks.
-pub(crate) fn process(watched: &Watched, known: &Known<'_>) -> Value {
-    let generation = watched.history().halvings().to_string();
-    let moments = watched.history().moments().len();
+pub(crate) fn process(monitor: &ProcessMonitor, known: &PageCursor<'_>) -> Value {
+    let generation = monitor.history().halvings().to_string();
+    let moments = monitor.history().moments().len();
     let is_same = known.generation == generation && known.moments <= moments;
     let from = if is_same { known.moments.saturating_sub(1) } else { 0 };
     json!({
@@ -67,14 +63,14 @@ pub(crate) fn process(watched: &Watched, known: &Known<'_>) -> Value {
         "marks_from": 0,
         "marks": [],
         "summary": null,
-        "plan": [],
+        "forecasts": [],
         "host_from": from,
-        "host": host(watched.history(), from),
+        "host": host(monitor.history(), from),
     })
 }
 
 /// The points and marks of a run from `points_from` and `marks_from` on; the page drops what it has from there.
-pub(crate) fn run(run: &Run, known: &Known<'_>) -> Value {
+pub(crate) fn run(run: &Run, known: &PageCursor<'_>) -> Value {
     let generation = run.generation();
     let (points, marks, moments) = (run.timeline().points(), run.marks().all(), run.history().moments().len());
     let is_same = known.generation == generation
@@ -93,7 +89,7 @@ pub(crate) fn run(run: &Run, known: &Known<'_>) -> Value {
         "marks_from": marks_from,
         "marks": marks[marks_from..].iter().map(mark).collect::<Vec<Value>>(),
         "summary": run.summary(),
-        "plan": run.plan(),
+        "forecasts": run.forecasts(),
         "host_from": host_from,
         "host": host(run.history(), host_from),
     })
@@ -118,7 +114,7 @@ fn rounded(time: f64) -> f64 {
 /// All of every run, for a page that asks for nothing.
 pub(crate) fn whole(board: &Board) -> Value {
     let mut whole = list(board);
-    whole["data"] = board.runs().iter().map(|each| run(each, &Known::default())).collect();
+    whole["data"] = board.runs().iter().map(|each| run(each, &PageCursor::default())).collect();
     whole
 }
 

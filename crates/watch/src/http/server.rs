@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::board::Board;
-use crate::data::{self, Known};
+use super::message::{self, Request, Response, Status};
 use crate::error::WatchError;
-use crate::http::{self, Request, Response, Status};
-use crate::{metrics, page};
+use crate::prometheus;
+use crate::runs::Board;
+use crate::views::page;
+use crate::views::page_data::{self, PageCursor};
 
 /// The port that is tried first where none is asked for.
 pub const PORT: u16 = 7823;
@@ -113,9 +114,9 @@ struct Caller {
 impl Caller {
     fn answer(&self, mut stream: &TcpStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(http::PATIENCE))?;
-        stream.set_write_timeout(Some(http::PATIENCE))?;
-        let response = match http::read(stream, Instant::now()) {
+        stream.set_read_timeout(Some(message::PATIENCE))?;
+        stream.set_write_timeout(Some(message::PATIENCE))?;
+        let response = match message::read(stream, Instant::now()) {
             Ok(request) => self.respond(&request),
             Err(refusal) => refusal,
         };
@@ -132,24 +133,28 @@ impl Caller {
         }
         let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
         if request.path == "/api/runs" {
-            return json(&data::list(&board));
+            return json(&page_data::list(&board));
         }
         if request.path == "/metrics" {
-            return Response { status: Status::Ok, kind: metrics::KIND, body: metrics::text(&board) };
+            return Response {
+                status: Status::Ok,
+                kind: prometheus::CONTENT_TYPE,
+                body: prometheus::exposition(&board),
+            };
         }
         let number = |key| request.value(key).and_then(|value| value.parse().ok()).unwrap_or(0);
-        let known = Known {
+        let known = PageCursor {
             generation: request.value("generation").unwrap_or_default(),
             points: number("points"),
             marks: number("marks"),
             moments: number("moments"),
         };
-        if let Some(watched) = board.watched().filter(|_| request.path == "/api/process") {
-            return json(&data::process(watched, &known));
+        if let Some(monitor) = board.monitor().filter(|_| request.path == "/api/process") {
+            return json(&page_data::process(monitor, &known));
         }
         let id = request.path.strip_prefix("/api/run/").and_then(|id| id.parse::<usize>().ok());
         match id.and_then(|id| board.runs().get(id)) {
-            Some(run) => json(&data::run(run, &known)),
+            Some(run) => json(&page_data::run(run, &known)),
             None => Response::refusal(Status::NotFound, "there is no such page"),
         }
     }

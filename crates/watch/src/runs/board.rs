@@ -8,10 +8,11 @@ use lowtide_core::Bytes;
 use lowtide_sensors::{Detail, Sample};
 use serde::Serialize;
 
+use super::figures::{Figures, RunHeader};
+use super::run::{CONFIG, EVENTS, Run};
+use super::state::RunState;
 use crate::error::WatchError;
-use crate::live::Live;
-use crate::run::{CONFIG, EVENTS, Figures, Head, Run, State};
-use crate::watched::Watched;
+use crate::machine::{MachineStatus, ProcessMonitor};
 
 /// The most runs that are followed at once; of more in a folder, the newest.
 pub const RUNS: usize = 32;
@@ -23,10 +24,10 @@ const SLOW: Duration = Duration::from_millis(500);
 pub struct Board {
     places: Vec<Place>,
     runs: Vec<Run>,
-    watched: Option<Watched>,
+    monitor: Option<ProcessMonitor>,
     sample: Option<Sample>,
     detail: Option<Detail>,
-    live: Live,
+    live: MachineStatus,
     looked: Option<SystemTime>,
 }
 
@@ -40,16 +41,16 @@ enum Place {
 
 /// A run in the list of all.
 #[derive(Debug, Serialize)]
-pub struct Row<'a> {
+pub struct RunRow<'a> {
     /// Its number.
     pub id: usize,
     /// Its name.
     pub name: &'a str,
     /// What it said when it began.
-    pub head: Option<&'a Head>,
+    pub header: Option<&'a RunHeader>,
     /// Whether it is under way.
     #[serde(flatten)]
-    pub state: &'a State,
+    pub state: &'a RunState,
     /// The same in words.
     pub state_text: String,
     /// Its figures.
@@ -58,14 +59,14 @@ pub struct Row<'a> {
     pub unread: u64,
 }
 
-impl<'a> Row<'a> {
-    fn of(id: usize, run: &'a Run) -> Row<'a> {
-        Row {
+impl<'a> RunRow<'a> {
+    fn of(id: usize, run: &'a Run) -> RunRow<'a> {
+        RunRow {
             id,
             name: run.name(),
-            head: run.head(),
+            header: run.header(),
             state: run.state(),
-            state_text: run.state_text(),
+            state_text: run.state().text(),
             figures: run.figures(),
             unread: run.unread(),
         }
@@ -88,7 +89,7 @@ impl Board {
     /// Looks at a process for itself, from `now` on.
     #[must_use]
     pub fn of_process(pid: u32, now: SystemTime) -> Board {
-        Board { watched: Some(Watched::new(pid, now)), ..Board::default() }
+        Board { monitor: Some(ProcessMonitor::new(pid, now)), ..Board::default() }
     }
 
     /// Looks at one more folder, as of a run that has just begun.
@@ -140,8 +141,8 @@ impl Board {
     /// The process that samples are to tell of: the watched one, else that of the newest run that has one.
     #[must_use]
     pub fn process(&self) -> Option<u32> {
-        match &self.watched {
-            Some(watched) => Some(watched.pid()),
+        match &self.monitor {
+            Some(monitor) => Some(monitor.pid()),
             // A process of another container has the number 0 here.
             None => self.runs.iter().rev().find_map(Run::process).filter(|pid| *pid != 0),
         }
@@ -159,11 +160,11 @@ impl Board {
                 run.add(now, &sample, self.detail.as_ref());
             }
         }
-        if let Some(watched) = &mut self.watched {
-            watched.add(now, &sample, self.detail.as_ref());
+        if let Some(monitor) = &mut self.monitor {
+            monitor.add(now, &sample, self.detail.as_ref());
         }
         let (word, bound) = self.sampled();
-        self.live = Live::of(&sample, self.detail.as_ref(), word, bound);
+        self.live = MachineStatus::of(&sample, self.detail.as_ref(), word, bound);
         self.sample = Some(sample);
     }
 
@@ -171,15 +172,15 @@ impl Board {
     fn sampled(&self) -> (&'static str, Option<Bytes>) {
         let run = self.runs.iter().rev().find(|run| run.process().is_some());
         match run {
-            _ if self.watched.is_some() => ("this process", None),
-            Some(run) => ("this run", run.head().and_then(|head| head.host_line)),
+            _ if self.monitor.is_some() => ("this process", None),
+            Some(run) => ("this run", run.header().and_then(|header| header.host_line)),
             None => ("this run", None),
         }
     }
 
     /// The newest sample of the machine, in words.
     #[must_use]
-    pub fn live(&self) -> &Live {
+    pub fn live(&self) -> &MachineStatus {
         &self.live
     }
 
@@ -197,14 +198,14 @@ impl Board {
 
     /// The process that is watched for itself.
     #[must_use]
-    pub fn watched(&self) -> Option<&Watched> {
-        self.watched.as_ref()
+    pub fn monitor(&self) -> Option<&ProcessMonitor> {
+        self.monitor.as_ref()
     }
 
     /// The list of all runs.
     #[must_use]
-    pub fn rows(&self) -> Vec<Row<'_>> {
-        self.runs.iter().enumerate().map(|(id, run)| Row::of(id, run)).collect()
+    pub fn rows(&self) -> Vec<RunRow<'_>> {
+        self.runs.iter().enumerate().map(|(id, run)| RunRow::of(id, run)).collect()
     }
 
     fn find_runs(&mut self) {

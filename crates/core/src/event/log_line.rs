@@ -1,0 +1,117 @@
+//! An event as one short line for the log of the run itself.
+
+use crate::{Bytes, Event, MicroBatch, Phase, Rung};
+
+impl Event {
+    /// The line that tells of it while the run goes on; none for what is not worth one. `batch` is the effective batch.
+    ///
+    /// The beginning, steps and samples of memory have none: what is said of those depends on who looks.
+    #[must_use]
+    pub fn log_line(&self, batch: u32) -> Option<String> {
+        let text = match self {
+            // The first one is always tried, and mostly shows that there is nothing to tell.
+            Self::Probed { micro_batch, peak: Some(_), .. } if *micro_batch == MicroBatch::ONE => return None,
+            Self::Probed { micro_batch, peak, seconds } => {
+                let found = peak.map_or("does not fit".to_owned(), |peak| format!("{peak} in use"));
+                return Some(format!("tried micro-batch {micro_batch}: {found}, {seconds:.1} s"));
+            }
+            Self::Sized { measures } if measures.micro_batch.get() == batch => return None,
+            Self::Sized { measures } => {
+                let of_batch = format!("{} of {batch}", measures.micro_batch);
+                let words = measures.in_phase(Phase::Forward).replacen(&measures.micro_batch.to_string(), &of_batch, 1);
+                return Some(format!("starting with {words}"));
+            }
+            Self::OutOfMemory { phase, requested, .. } => {
+                let asked = requested.map_or(String::new(), |bytes| format!(", which asked for {bytes}"));
+                format!("out of memory in {phase}{asked}")
+            }
+            Self::RungTaken { rung, measures, reason, .. } => {
+                let what = match rung {
+                    Rung::Clean => String::new(),
+                    _ => format!(": {}", measures.in_phase(reason.phase().unwrap_or(Phase::Forward))),
+                };
+                format!("trying again after: {rung}{what}")
+            }
+            Self::Climbed { measures, reason, .. } => format!("{reason}: {}", measures.in_phase(Phase::Forward)),
+            Self::Evaluated { loss, metrics, approximate, .. } => {
+                let comma = if metrics.is_empty() { "" } else { ", " };
+                let about = if *approximate { " (approximate: in tiles)" } else { "" };
+                format!("evaluation: loss {loss:.4}{comma}{metrics}{about}")
+            }
+            Self::MetricMissing { metric, reason, .. } => {
+                format!("{metric} is missing, the other figures stand: {reason}")
+            }
+            Self::StoppedEarly { evaluations, best, .. } => {
+                let best = best.map_or(String::new(), |best| format!(" than {best:.4}"));
+                format!("{evaluations} evaluations in a row were not better{best}, so training ends early")
+            }
+            Self::TileHalved { tile, .. } => format!("trying again in tiles of {tile} x {tile} pixels"),
+            Self::EvaluationFailed { stop, .. } => format!("evaluation left out, training goes on: {stop}"),
+            Self::Skipped { scale, .. } => {
+                format!("skipped: a gradient was not finite; the loss scale is now {scale}")
+            }
+            Self::Cleaned { freed, .. } if *freed > Bytes::ZERO => {
+                format!("cleaned: {freed} of cached memory given back")
+            }
+            Self::Cleaned { .. }
+            | Self::RunStarted { .. }
+            | Self::StepDone { .. }
+            | Self::Memory { .. }
+            | Self::Saved { .. }
+            | Self::Stopped { .. } => return None,
+        };
+        Some(match self.step() {
+            Some(step) => format!("[step {step}] {text}"),
+            None => text,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Measures, Metrics, Reason, Step};
+
+    #[track_caller]
+    fn check(event: &Event, expect: Option<&str>) {
+        assert_eq!(event.log_line(32).as_deref(), expect);
+    }
+
+    fn samples(count: u32) -> MicroBatch {
+        MicroBatch::new(count).unwrap()
+    }
+
+    #[test]
+    fn what_is_worth_a_line_has_one() {
+        let (step, seconds) = (Step(7), 0.25);
+        let probed = |count, peak| Event::Probed { micro_batch: samples(count), peak, seconds };
+        check(&probed(1, Some(Bytes::from_mib(3))), None);
+        check(&probed(1, None), Some("tried micro-batch 1: does not fit, 0.2 s"));
+        check(&probed(8, Some(Bytes::from_mib(3))), Some("tried micro-batch 8: 3.00 MiB in use, 0.2 s"));
+        let measures = Measures::new(samples(8), samples(8));
+        check(&Event::Sized { measures }, Some("starting with micro-batch 8 of 32"));
+        check(&Event::Sized { measures: Measures::new(samples(32), samples(8)) }, None);
+        let reason = Reason::StillFailing { phase: Phase::Eval };
+        let rung = |rung| Event::RungTaken { step, rung, measures, reason };
+        check(&rung(Rung::Split), Some("[step 7] trying again after: split: evaluation micro-batch 8"));
+        check(&rung(Rung::Clean), Some("[step 7] trying again after: clean"));
+        let evaluated = |metrics, approximate| Event::Evaluated {
+            step,
+            loss: 1.5,
+            metrics,
+            batches: 4,
+            seconds,
+            allocated: None,
+            reserved: None,
+            approximate,
+        };
+        check(&evaluated(Metrics::default(), false), Some("[step 7] evaluation: loss 1.5000"));
+        let metrics = Metrics::from_iter([("psnr".to_owned(), 31.5)]);
+        let text = "[step 7] evaluation: loss 1.5000, psnr 31.5000 (approximate: in tiles)";
+        check(&evaluated(metrics, true), Some(text));
+        let cleaned = |freed| Event::Cleaned { step, freed, seconds };
+        check(&cleaned(Bytes::ZERO), None);
+        check(&cleaned(Bytes::from_mib(2)), Some("[step 7] cleaned: 2.00 MiB of cached memory given back"));
+        check(&Event::TileHalved { step, tile: 256 }, Some("[step 7] trying again in tiles of 256 x 256 pixels"));
+    }
+}

@@ -1,0 +1,9 @@
+//! What happens in a run: as data, and in the words that every view of it uses.
+
+mod kind;
+mod log_line;
+mod record;
+mod sentence;
+
+pub use kind::EventKind;
+pub use record::{Ending, Event, Record, SCHEMA};

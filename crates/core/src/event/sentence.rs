@@ -1,0 +1,128 @@
+//! What the guard and the run did, in one plain sentence an event.
+
+use crate::{Bytes, Ending, Event, Line, Phase, Rung, grouped};
+
+impl Event {
+    /// It in one sentence; committed steps and samples of memory have none.
+    #[must_use]
+    pub fn sentence(&self) -> Option<String> {
+        Some(match self {
+            Self::StepDone { .. } | Self::Memory { .. } => return None,
+            Self::RunStarted { workload, device, batch, line, parameters, resumed_at, .. } => {
+                let begun = match resumed_at {
+                    None => "Training began".to_owned(),
+                    Some(step) => format!("Training went on from the checkpoint of step {step}"),
+                };
+                format!(
+                    "{begun}: {workload} with {} parameters on {device}, {batch} samples a step, {}.",
+                    grouped(*parameters),
+                    under(*line)
+                )
+            }
+            Self::Probed { micro_batch, peak: Some(peak), .. } => {
+                format!("A micro-batch of {micro_batch} was tried out and needed {peak}.")
+            }
+            Self::Probed { micro_batch, peak: None, .. } => {
+                format!("A micro-batch of {micro_batch} was tried out, and memory ran out.")
+            }
+            Self::Sized { measures } => format!("Training starts with {}.", measures.in_phase(Phase::Forward)),
+            Self::OutOfMemory { step, phase, requested, limit, allocated, .. } => {
+                format!("Memory ran out in {} of step {step}{}.", part(*phase), figures(*requested, *allocated, *limit))
+            }
+            Self::RungTaken { step, rung, measures, reason } => {
+                let phase = reason.phase().unwrap_or(Phase::Forward);
+                match rung {
+                    Rung::Clean => format!("The guard released cached blocks and ran step {step} again: {reason}."),
+                    Rung::Stop => format!("The guard gave up at step {step}: {reason}."),
+                    rung => {
+                        let (rung, measures) = (done(*rung), measures.in_phase(phase));
+                        format!("The guard {rung} ({measures}) and ran step {step} again: {reason}.")
+                    }
+                }
+            }
+            Self::Climbed { step, measures, reason } => {
+                format!(
+                    "After step {step} the guard tries more at once ({}): {reason}.",
+                    measures.in_phase(Phase::Forward)
+                )
+            }
+            Self::Cleaned { step, freed, .. } => {
+                format!("Cached blocks were released at step {step}; {freed} came back.")
+            }
+            Self::Evaluated { step, loss, metrics, approximate, .. } => {
+                let metrics = if metrics.is_empty() { String::new() } else { format!(", {metrics}") };
+                let about = if *approximate { " (approximately: in tiles)" } else { "" };
+                format!("The evaluation after step {step} gave a loss of {loss:.4}{metrics}{about}.")
+            }
+            Self::MetricMissing { step, metric, reason } => {
+                format!("The evaluation after step {step} is without {metric}: {reason}.")
+            }
+            Self::StoppedEarly { step, evaluations, best } => {
+                let best = best.map_or(String::new(), |best| format!(" than {best:.4}"));
+                format!(
+                    "The run ends early after step {step}: {evaluations} evaluations in a row were no better{best}."
+                )
+            }
+            Self::TileHalved { step, tile } => {
+                format!(
+                    "After step {step} frames are evaluated in tiles of {tile} x {tile} pixels, because memory ran out."
+                )
+            }
+            Self::EvaluationFailed { step, stop } => {
+                format!("The evaluation after step {step} was given up, and training goes on: {stop}.")
+            }
+            Self::Saved { step, path, bytes, .. } => {
+                format!("The state after step {step} was saved in {path} ({bytes}).")
+            }
+            Self::Skipped { step, scale } => {
+                format!(
+                    "The update of step {step} was left out because gradients overflowed; the loss scale is {scale}."
+                )
+            }
+            Self::Stopped { step, ending } => match ending {
+                Ending::Finished => format!("The run finished after step {step}."),
+                Ending::Interrupted => format!("The run was asked to end and stopped after step {step}."),
+                Ending::Line { stop } => format!("The run stopped after step {step}: {stop}."),
+                Ending::Error { message } => format!("The run ended after step {step} with an error: {message}"),
+            },
+        })
+    }
+}
+
+fn under(line: Line) -> String {
+    line.limit().map_or("without a line".to_owned(), |limit| format!("under a line of {limit}"))
+}
+
+fn part(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Load => "loading",
+        Phase::Forward => "the forward pass",
+        Phase::Backward => "the backward pass",
+        Phase::Optimizer => "the update",
+        Phase::Eval => "the evaluation",
+        Phase::Save => "saving",
+    }
+}
+
+fn figures(requested: Option<Bytes>, allocated: Option<Bytes>, limit: Option<Bytes>) -> String {
+    let told = [
+        // What was made to fail on purpose asked for nothing.
+        requested.filter(|requested| !requested.is_zero()).map(|requested| format!("{requested} were asked for")),
+        allocated.map(|allocated| format!("{allocated} were in use")),
+        limit.map(|limit| format!("the limit is {limit}")),
+    ];
+    let told: Vec<String> = told.into_iter().flatten().collect();
+    if told.is_empty() { String::new() } else { format!(": {}", told.join(", ")) }
+}
+
+fn done(rung: Rung) -> &'static str {
+    match rung {
+        Rung::Clean => "released cached blocks",
+        Rung::Split => "split the batch",
+        Rung::ChunkLoss => "cut the loss into pieces",
+        Rung::Recompute => "chose to recompute activations",
+        Rung::Spill => "moved more to host memory",
+        Rung::Narrow => "took a narrower type",
+        Rung::Stop => "gave up",
+    }
+}

@@ -1,0 +1,172 @@
+//! What the events of a run came to.
+
+use std::mem;
+
+use lowtide_core::{Bytes, Event, Line, Record, SCHEMA, Step};
+
+use super::figures::{Figures, RunHeader};
+use super::forecasts::Forecasts;
+use super::marks::{Mark, Marks};
+use super::timeline::{Point, Timeline};
+use crate::machine::{DEVICE_USED, HOST_USED, History, RESIDENT};
+
+/// The longest text that is kept of what an engine said.
+const MESSAGE: usize = 800;
+
+/// What the events of a run came to.
+#[derive(Debug, Default)]
+pub(crate) struct RunDigest {
+    pub(crate) header: Option<RunHeader>,
+    pub(crate) figures: Figures,
+    pub(crate) timeline: Timeline,
+    pub(crate) history: History,
+    pub(crate) marks: Marks,
+    pub(crate) forecasts: Forecasts,
+    pub(crate) ended: Option<&'static str>,
+    /// Seconds of the starts before the present one.
+    before: f64,
+    unanswered: u64,
+    pub(crate) step_seconds: f64,
+    pub(crate) unread: u64,
+    /// Grows when the file was read anew.
+    pub(crate) readings: u32,
+}
+
+impl RunDigest {
+    /// Forgets everything: the events are those of another file.
+    pub(crate) fn restart(&mut self) {
+        *self = RunDigest { readings: self.readings + 1, ..RunDigest::default() };
+    }
+
+    /// Takes one line of `events.jsonl` in.
+    pub(crate) fn read(&mut self, line: &[u8]) {
+        match serde_json::from_slice::<Record>(line) {
+            Ok(record) if record.schema <= SCHEMA && record.time.is_finite() => self.add(&record),
+            _ => self.unread += 1,
+        }
+    }
+
+    fn add(&mut self, record: &Record) {
+        if let Event::RunStarted { .. } = record.event {
+            // The clock of a resumed run starts at zero again.
+            self.before = self.figures.time;
+            self.ended = None;
+        }
+        let time = (self.before + record.time.max(0.0)).max(self.figures.time);
+        self.figures.time = time;
+        self.mark(time, &record.event);
+        self.count(time, &record.event);
+    }
+
+    fn count(&mut self, time: f64, event: &Event) {
+        let figures = &mut self.figures;
+        match event {
+            Event::RunStarted { workload, device, batch, line, host_line, parameters, .. } => {
+                self.header = Some(RunHeader {
+                    workload: workload.clone(),
+                    device: device.clone(),
+                    batch: *batch,
+                    parameters: *parameters,
+                    line: line.limit(),
+                    host_line: Line::limit(*host_line),
+                });
+            }
+            Event::StepDone { .. } => self.step(time, event),
+            Event::Probed { micro_batch, peak, .. } => self.forecasts.probed(*micro_batch, *peak),
+            Event::Sized { measures } => self.forecasts.sized(measures.micro_batch),
+            Event::Memory { retries, device_used, resident, host_used, host_total, .. } => {
+                figures.retries = Some(*retries);
+                figures.host_total = host_total.or(figures.host_total);
+                figures.highest_resident = figures.highest_resident.max(Some(*resident));
+                let noted = [
+                    (RESIDENT, Some(resident.get())),
+                    (HOST_USED, host_used.map(Bytes::get)),
+                    (DEVICE_USED, device_used.map(Bytes::get)),
+                ];
+                self.history.push(time, &noted);
+            }
+            Event::OutOfMemory { .. } => {
+                figures.out_of_memory += 1;
+                self.unanswered += 1;
+            }
+            Event::RungTaken { .. } => figures.rungs += 1,
+            Event::Cleaned { freed, .. } => {
+                figures.cleanings += 1;
+                figures.freed = figures.freed.saturating_add(*freed);
+            }
+            Event::Evaluated { loss, metrics, .. } => {
+                figures.eval_loss = Some(*loss).filter(|loss| loss.is_finite());
+                figures.metrics = metrics.clone();
+                figures.recovered += mem::take(&mut self.unanswered);
+            }
+            // Not recovered: the figure of this evaluation is missing.
+            Event::EvaluationFailed { .. } | Event::MetricMissing { .. } => self.unanswered = 0,
+            Event::Saved { .. } => figures.saved += 1,
+            Event::Stopped { ending, .. } => self.ended = Some(ending.word()),
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, time: f64, event: &Event) {
+        let Event::StepDone { step, loss, samples, tokens, seconds, allocated, peak, reserved, micro_batch, .. } =
+            *event
+        else {
+            return;
+        };
+        let figures = &mut self.figures;
+        figures.step = step.get();
+        figures.loss = Some(loss).filter(|loss| loss.is_finite());
+        (figures.allocated, figures.peak, figures.reserved) = (allocated, peak, reserved);
+        figures.highest_peak = figures.highest_peak.max(peak);
+        figures.highest_reserved = figures.highest_reserved.max(reserved);
+        figures.micro_batch = micro_batch.get();
+        self.forecasts.trained(micro_batch, peak);
+        figures.recovered += mem::take(&mut self.unanswered);
+        // Smoothed over some twenty steps.
+        let share = if self.step_seconds > 0.0 { 0.05 } else { 1.0 };
+        self.step_seconds += share * (seconds.max(0.0) - self.step_seconds);
+        figures.samples_per_second = rate(samples, self.step_seconds);
+        figures.tokens_per_second = tokens.map(|tokens| rate(tokens, self.step_seconds));
+        let finite = u64::from(loss.is_finite());
+        let line = self.header.as_ref().and_then(|header| header.line);
+        let (step, micro_batch) = (step.get(), micro_batch.get());
+        self.timeline.push(Point {
+            time,
+            step,
+            steps: 1,
+            allocated,
+            peak,
+            reserved,
+            line,
+            loss: if finite == 1 { loss } else { f64::NAN },
+            finite,
+            micro_batch,
+        });
+    }
+
+    fn mark(&mut self, time: f64, event: &Event) {
+        let (Some(kind), Some(text)) = (event.kind(), event.sentence()) else { return };
+        let (step, seconds) = (event.step().unwrap_or(Step(self.figures.step)), event.seconds());
+        let loss = match event {
+            Event::Evaluated { loss, .. } if loss.is_finite() => Some(*loss),
+            _ => None,
+        };
+        let detail = match event {
+            Event::OutOfMemory { message, .. } => Some(shortened(message)),
+            _ => None,
+        };
+        let text = shortened(&text);
+        self.marks.push(Mark { kind, time, seconds, step, first_step: step, count: 1, loss, text, detail });
+    }
+}
+
+fn rate(number: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { number as f64 / seconds } else { 0.0 }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MESSAGE) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{} ...", &text[..end]),
+    }
+}
