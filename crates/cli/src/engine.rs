@@ -7,9 +7,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::output::report;
-use crate::page_of_run;
-
 /// Names the engine to start, instead of the one beside this program.
 const ENGINE_VARIABLE: &str = "LOWTIDE_ENGINE";
 const ENGINE: &str = "lowtide-engine";
@@ -19,20 +16,6 @@ const ENGINE: &str = "lowtide-engine";
 const SPIN: (&str, &str) = ("GOMP_SPINCOUNT", "20000");
 /// Variables by which a person chooses that for themselves.
 const SPIN_CHOSEN: [&str; 2] = ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"];
-
-/// Trains: starts a page beside the run where one is asked for, then replaces this process by the engine.
-pub(crate) fn train(args: &[OsString]) -> ExitCode {
-    let (asked, args) = match page_of_run::asked(args) {
-        Ok(found) => found,
-        Err(failure) => return report(Err(failure)),
-    };
-    if let Some(port) = asked
-        && let Err(failure) = page_of_run::start(port)
-    {
-        return report(Err(failure));
-    }
-    become_engine("train", &args)
-}
 
 /// Replaces this process by the engine. Returns only where that fails.
 pub(crate) fn become_engine(command: &str, args: &[OsString]) -> ExitCode {

@@ -11,12 +11,10 @@ mod engine;
 mod explain;
 mod output;
 mod pack;
-mod page_of_run;
 mod report;
 mod run;
-mod run_of;
-mod sampling;
 mod top;
+mod train;
 mod watch;
 
 use std::ffi::OsString;
@@ -78,12 +76,12 @@ enum Command {
     /// Explain lowtide, or one of its commands.
     Help {
         /// The command to explain.
-        command: Option<Explained>,
+        command: Option<HelpTopic>,
     },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Explained {
+enum HelpTopic {
     Train,
     Eval,
     Data,
@@ -99,7 +97,7 @@ enum Explained {
 
 fn main() -> ExitCode {
     match Lowtide::parse().command {
-        Command::Train { args } => engine::train(&args),
+        Command::Train { args } => train::run(&args),
         Command::Eval { args } => engine::become_engine("eval", &args),
         Command::Generate { args } => engine::become_engine("generate", &args),
         Command::Data(args) => data::run(&args),
@@ -115,20 +113,20 @@ fn main() -> ExitCode {
 }
 
 /// Prints the help of a command, or of the whole program. The engine knows its own.
-fn describe(explained: Option<Explained>) -> ExitCode {
-    let name = explained.and_then(|explained| explained.to_possible_value());
+fn describe(topic: Option<HelpTopic>) -> ExitCode {
+    let name = topic.and_then(|topic| topic.to_possible_value());
     let name = name.as_ref().map(|value| value.get_name());
-    if let (Some(name), Some(Explained::Train | Explained::Eval | Explained::Generate)) = (name, explained) {
+    if let (Some(name), Some(HelpTopic::Train | HelpTopic::Eval | HelpTopic::Generate)) = (name, topic) {
         return engine::become_engine(name, &["--help".into()]);
     }
     let mut command = Lowtide::command();
     // Else a command would not know that it is one of lowtide's.
     command.build();
-    let explained = match name {
+    let described = match name {
         Some(name) => command.find_subcommand_mut(name).expect("the command is one of ours"),
         None => &mut command,
     };
-    match explained.print_long_help() {
+    match described.print_long_help() {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

@@ -8,10 +8,10 @@ use lowtide_core::Bytes;
 use lowtide_sensors::{CardProcesses, Cgroup, Gpus, HostSampler, Machine, Options, Reading, Sampler};
 use serde::Serialize;
 
-use crate::doctor::names::{ALLOCATOR, meant};
+use super::variables::{ALLOCATOR, meant};
 
 /// Where to look.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct HostEnvironment<'a> {
     /// Where `/proc`, `/sys` and installations are.
     pub(crate) root: PathBuf,
     /// Lowtide's own engine, where there is one.
@@ -72,7 +72,7 @@ pub(crate) struct Limit {
 }
 
 impl Facts {
-    pub(crate) fn gather(around: &Surroundings<'_>) -> Self {
+    pub(crate) fn gather(around: &HostEnvironment<'_>) -> Self {
         // A machine that is made up has the driver's library in its root, or none.
         let nvml = (around.root != Path::new("/")).then(|| around.root.join("libnvidia-ml.so.1"));
         let mut sampler = Sampler::new(Options { root: around.root.clone(), nvml, ..Options::default() });
@@ -178,7 +178,7 @@ fn linked_with(engine: &Path) -> Option<Torch> {
 }
 
 /// Every PyTorch that a person here would meet first.
-fn installed(around: &Surroundings<'_>) -> Vec<Torch> {
+fn installed(around: &HostEnvironment<'_>) -> Vec<Torch> {
     let below = |path: &str| around.root.join(path.trim_start_matches('/'));
     let mut prefixes: Vec<PathBuf> = Vec::new();
     for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {

@@ -3,9 +3,9 @@
 use lowtide_core::{Bytes, counted};
 use serde::Serialize;
 
-use crate::doctor::allocator::misread;
-use crate::doctor::facts::Facts;
-use crate::doctor::names::meant;
+use super::allocator::misread;
+use super::facts::Facts;
+use super::variables::meant;
 
 /// Something that looks wrong.
 #[derive(Debug, PartialEq, Eq, Serialize)]

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use lowtide_core::Bytes;
-use lowtide_watch::{CHILDREN, Gauge, HOST_USED, History, Holder, Live, RESIDENT, Watched};
+use lowtide_watch::{CHILDREN, Gauge, HOST_USED, History, Holder, MachineStatus, ProcessMonitor, RESIDENT};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Chart, GraphType, Paragraph};
+use ratatui::widgets::{Block, GraphType, Paragraph};
 
-use super::screen::{set, times};
+use super::chart::{chart, set, sizes};
 use crate::output::printable;
 
 const OWN: Color = Color::Green;
@@ -23,12 +23,12 @@ const NAME: usize = 18;
 const GAUGES: usize = 8;
 
 /// How many lines the gauges take.
-pub(super) fn gauge_rows(live: &Live) -> u16 {
+pub(super) fn gauge_rows(live: &MachineStatus) -> u16 {
     u16::try_from(live.gauges.len().min(GAUGES)).expect("a small number")
 }
 
 /// One line a gauge: its name, a bar, its figures.
-pub(super) fn gauges(live: &Live) -> Vec<Line<'static>> {
+pub(super) fn gauges(live: &MachineStatus) -> Vec<Line<'static>> {
     live.gauges.iter().take(GAUGES).map(gauge).collect()
 }
 
@@ -50,7 +50,7 @@ fn gauge(gauge: &Gauge) -> Line<'static> {
 }
 
 /// Who holds memory now: on the cards, then on the host.
-pub(super) fn draw_holders(frame: &mut Frame<'_>, live: &Live, area: Rect) {
+pub(super) fn draw_holders(frame: &mut Frame<'_>, live: &MachineStatus, area: Rect) {
     let mut lines: Vec<Line<'static>> = live.on_cards.iter().chain(&live.holders).map(holder).collect();
     lines.extend(live.notes.iter().map(|note| Line::from(printable(note)).dim()));
     let block = Block::bordered().title("what holds memory now").border_style(Style::new().dark_gray());
@@ -79,19 +79,13 @@ pub(super) fn draw_history(frame: &mut Frame<'_>, history: &History, limit: Opti
         set("own", &own, OWN, GraphType::Line),
         set("limit", &limit, Color::Red, GraphType::Line),
     ];
-    let sizes = [0.0, 0.5, 1.0].map(|share| Bytes((high * share) as u64).to_string());
     let title = Line::from(vec![
         Span::from("host memory: "),
         Span::from("this process").fg(OWN),
         Span::from(", "),
         Span::from("all").fg(ALL),
     ]);
-    let chart = Chart::new(sets)
-        .block(Block::bordered().title(title).border_style(Style::new().dark_gray()))
-        .x_axis(Axis::default().bounds([0.0, end]).labels(times(end)))
-        .y_axis(Axis::default().bounds([0.0, high]).labels(sizes))
-        .legend_position(None);
-    frame.render_widget(chart, area);
+    frame.render_widget(chart(title, sets, end, [0.0, high], sizes(high)), area);
 }
 
 /// What a run notes of itself says nothing of children.
@@ -102,8 +96,8 @@ fn with_children(history: &History) -> Vec<(f64, f64)> {
 }
 
 /// A process that is watched for itself, in two lines.
-pub(super) fn process_lines(watched: &Watched) -> Vec<Line<'static>> {
-    let row = watched.row();
+pub(super) fn process_lines(monitor: &ProcessMonitor) -> Vec<Line<'static>> {
+    let row = monitor.row();
     let told = |bytes: Option<Bytes>| bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
     let first = format!("{} in RAM with its children, at most {} without", told(row.resident), told(row.peak));
     let cards = row.on_cards.map(|bytes| Line::from(format!("at most {bytes} on cards")));

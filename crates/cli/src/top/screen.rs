@@ -1,14 +1,15 @@
 //! What `lowtide top` draws.
 
-use lowtide_core::{Bytes, grouped};
-use lowtide_watch::{Board, Kind, Point, Run, State, Watched};
+use lowtide_core::{Bytes, EventKind, grouped};
+use lowtide_watch::{Board, Point, ProcessMonitor, Run, RunState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph, Wrap};
+use ratatui::widgets::{Block, GraphType, Paragraph, Wrap};
 
+use super::chart::{chart, set, sizes};
 use super::machine;
 use crate::output::printable;
 
@@ -22,14 +23,14 @@ const LINE: Color = Color::Red;
 
 /// The run that is shown: the chosen one, else the last that is under way, else the last.
 pub(crate) fn shown(board: &Board, chosen: Option<usize>) -> usize {
-    let running = || board.runs().iter().rposition(|run| *run.state() == State::Running);
+    let running = || board.runs().iter().rposition(|run| *run.state() == RunState::Running);
     chosen.or_else(running).unwrap_or(board.runs().len().saturating_sub(1))
 }
 
 /// Draws one run, or the process that is watched for itself.
 pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board, chosen: Option<usize>) {
-    if let Some(watched) = board.watched() {
-        draw_process(frame, board, watched);
+    if let Some(monitor) = board.monitor() {
+        draw_process(frame, board, monitor);
         return;
     }
     let at = shown(board, chosen);
@@ -56,11 +57,11 @@ pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board, chosen: Option<usize>) 
     frame.render_widget(Paragraph::new(keys_text).dim(), keys);
 }
 
-fn draw_process(frame: &mut Frame<'_>, board: &Board, watched: &Watched) {
-    let lines = machine::process_lines(watched);
+fn draw_process(frame: &mut Frame<'_>, board: &Board, monitor: &ProcessMonitor) {
+    let lines = machine::process_lines(monitor);
     let [title, figures, live, body, keys] = rows(frame.area(), u16::try_from(lines.len()).unwrap_or(0), board);
-    let (word, colour) = if watched.has_ended() { ("ended", Color::Yellow) } else { ("running", Color::Green) };
-    let name = Span::from(printable(&watched.name())).bold();
+    let (word, colour) = if monitor.has_ended() { ("ended", Color::Yellow) } else { ("running", Color::Green) };
+    let name = Span::from(printable(&monitor.name())).bold();
     frame.render_widget(Line::from(vec![name, Span::from("  "), Span::from(word).fg(colour).bold()]), title);
     frame.render_widget(Paragraph::new(lines), figures);
     frame.render_widget(Paragraph::new(machine::gauges(board.live())), live);
@@ -68,8 +69,8 @@ fn draw_process(frame: &mut Frame<'_>, board: &Board, watched: &Watched) {
         true => Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
         false => Layout::vertical([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
     };
-    let end = watched.row().time.max(1.0);
-    machine::draw_history(frame, watched.history(), board.live().host_limit, end, chart);
+    let end = monitor.row().time.max(1.0);
+    machine::draw_history(frame, monitor.history(), board.live().host_limit, end, chart);
     machine::draw_holders(frame, board.live(), holding);
     frame.render_widget(Paragraph::new("q ends this").dim(), keys);
 }
@@ -96,13 +97,13 @@ fn holder_rows(height: u16, board: &Board) -> u16 {
 
 fn heading(run: &Run, at: usize, runs: usize) -> Line<'static> {
     let (word, colour) = match run.state() {
-        State::Waiting => ("waiting", Color::Gray),
-        State::Running => ("running", Color::Green),
-        State::Ended { how: "finished" } => ("finished", Color::Green),
-        State::Ended { how: "interrupted" } => ("interrupted", Color::Yellow),
-        State::Ended { how: "line" } => ("stopped at the line", Color::Red),
-        State::Ended { .. } => ("ended with an error", Color::Red),
-        State::Gone { .. } => ("killed", Color::Red),
+        RunState::Waiting => ("waiting", Color::Gray),
+        RunState::Running => ("running", Color::Green),
+        RunState::Ended { how: "finished" } => ("finished", Color::Green),
+        RunState::Ended { how: "interrupted" } => ("interrupted", Color::Yellow),
+        RunState::Ended { how: "line" } => ("stopped at the line", Color::Red),
+        RunState::Ended { .. } => ("ended with an error", Color::Red),
+        RunState::Gone { .. } => ("killed", Color::Red),
     };
     let of = if runs > 1 { format!(" ({} of {runs})", at + 1) } else { String::new() };
     let name = Span::from(printable(run.name())).bold();
@@ -111,7 +112,7 @@ fn heading(run: &Run, at: usize, runs: usize) -> Line<'static> {
 
 fn figure_lines(run: &Run) -> Vec<Line<'static>> {
     let figures = run.figures();
-    let line = run.head().and_then(|head| head.line);
+    let line = run.header().and_then(|header| header.line);
     let of = figures.steps.map_or(String::new(), |steps| format!("/{}", grouped(steps)));
     let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.4}"));
     let (speed, unit) = match figures.tokens_per_second {
@@ -170,10 +171,10 @@ fn draw_memory(frame: &mut Frame<'_>, run: &Run, area: Rect) {
         Some(line) => vec![(0.0, line.get() as f64), (end, line.get() as f64)],
         None => Vec::new(),
     };
-    let marked = |kind: Kind| -> Vec<(f64, f64)> {
+    let marked = |kind: EventKind| -> Vec<(f64, f64)> {
         run.marks().all().iter().filter(|mark| mark.kind == kind).map(|mark| (mark.time, high * 0.985)).collect()
     };
-    let (failures, rungs, cleanings) = (marked(Kind::OutOfMemory), marked(Kind::Rung), marked(Kind::Cleaned));
+    let [failures, rungs, cleanings] = [EventKind::OutOfMemory, EventKind::Rung, EventKind::Cleaned].map(marked);
     let sets = vec![
         set("reserved", &reserved, RESERVED, GraphType::Line),
         set("in use", &in_use, IN_USE, GraphType::Line),
@@ -182,13 +183,7 @@ fn draw_memory(frame: &mut Frame<'_>, run: &Run, area: Rect) {
         set("", &rungs, Color::Yellow, GraphType::Scatter).marker(Marker::Dot),
         set("", &failures, Color::LightRed, GraphType::Scatter).marker(Marker::Block),
     ];
-    let sizes = [0.0, 0.5, 1.0].map(|share| Bytes((high * share) as u64).to_string());
-    let chart = Chart::new(sets)
-        .block(Block::bordered().title("memory").border_style(Style::new().dark_gray()))
-        .x_axis(Axis::default().bounds([0.0, end]).labels(times(end)))
-        .y_axis(Axis::default().bounds([0.0, high]).labels(sizes))
-        .legend_position(None);
-    frame.render_widget(chart, area);
+    frame.render_widget(chart("memory", sets, end, [0.0, high], sizes(high)), area);
 }
 
 fn draw_loss(frame: &mut Frame<'_>, run: &Run, area: Rect) {
@@ -204,39 +199,23 @@ fn draw_loss(frame: &mut Frame<'_>, run: &Run, area: Rect) {
         set("loss", &losses, IN_USE, GraphType::Line),
         set("evaluation", &evaluations, Color::Magenta, GraphType::Scatter).marker(Marker::Dot),
     ];
-    let chart = Chart::new(sets)
-        .block(Block::bordered().title("loss").border_style(Style::new().dark_gray()))
-        .x_axis(Axis::default().bounds([0.0, end]).labels(times(end)))
-        .y_axis(Axis::default().bounds([low, high]).labels([low, high].map(|loss| format!("{loss:.3}"))))
-        .legend_position(None);
-    frame.render_widget(chart, area);
-}
-
-pub(super) fn set<'a>(name: &'a str, data: &'a [(f64, f64)], colour: Color, kind: GraphType) -> Dataset<'a> {
-    Dataset::default().name(name).data(data).style(colour).graph_type(kind).marker(Marker::Braille)
-}
-
-pub(super) fn times(end: f64) -> [String; 3] {
-    [0.0, end / 2.0, end].map(|time| match time {
-        ..120.0 => format!("{time:.0} s"),
-        ..7200.0 => format!("{:.0} min", time / 60.0),
-        _ => format!("{:.1} h", time / 3600.0),
-    })
+    let labels = [low, high].map(|loss| format!("{loss:.3}"));
+    frame.render_widget(chart("loss", sets, end, [low, high], labels), area);
 }
 
 /// The newest events, the newest first.
 fn draw_story(frame: &mut Frame<'_>, run: &Run, area: Rect) {
     let marks = run.marks().all().iter().rev().take(usize::from(area.height));
     let mut lines: Vec<Line<'static>> = Vec::new();
-    if matches!(run.state(), State::Gone { .. }) {
-        lines.push(Line::from(run.state_text()).fg(Color::Red));
+    if matches!(run.state(), RunState::Gone { .. }) {
+        lines.push(Line::from(run.state().text()).fg(Color::Red));
     }
     lines.extend(marks.map(|mark| {
         let colour = match mark.kind {
-            Kind::OutOfMemory | Kind::EvaluationFailed => Color::LightRed,
-            Kind::Rung | Kind::Skipped => Color::Yellow,
-            Kind::Cleaned => Color::Green,
-            Kind::Evaluated => Color::Magenta,
+            EventKind::OutOfMemory | EventKind::EvaluationFailed => Color::LightRed,
+            EventKind::Rung | EventKind::Skipped => Color::Yellow,
+            EventKind::Cleaned => Color::Green,
+            EventKind::Evaluated => Color::Magenta,
             _ => Color::Gray,
         };
         Line::from(vec![Span::from("● ").fg(colour), Span::from(printable(&mark.sentence()))])

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use lowtide_pickle::{Global, Made, NodeId, Object, Pairs, Pickle, Value};
+use lowtide_pickle::{Construction, Global, NodeId, Object, Pairs, Pickle, Value};
 
 use crate::error::{Place, TensorFileError};
 use crate::file::TensorFile;
@@ -255,7 +255,7 @@ impl<'a> Builder<'a> {
     /// An instance of a class that is known by nothing but its shape.
     fn instance(&mut self, object: &Object<'_>) -> Result<Tree, TensorFileError> {
         let class = class_name(object.class);
-        let is_tuple = object.made == Made::New
+        let is_tuple = object.construction == Construction::New
             && !object.args.is_empty()
             && object.state.is_none()
             && object.items.is_empty()

@@ -1,6 +1,6 @@
 //! The names that a pickle of training data may use.
 
-use lowtide_pickle::{Allow, Call, Cycles, Limits};
+use lowtide_pickle::{AllowList, Call, Cycles, Limits};
 
 use crate::tensors::Dtype;
 
@@ -129,8 +129,8 @@ const REFUSED_MODULES: [&str; 40] = [
 ///
 /// Instances of unknown classes are let through as data: a named tuple or a dataclass is one, and its class cannot be
 /// known beforehand. Calls of unknown names are refused.
-pub(crate) fn allow() -> Allow {
-    let mut allow = Allow::plain().with_unknown_classes_except(&REFUSED_MODULES);
+pub(crate) fn allow() -> AllowList {
+    let mut allow = AllowList::plain().with_unknown_classes_except(&REFUSED_MODULES);
     allow.add(&CALLS.map(|(module, name)| (module, name, Call::Object)));
     allow.add(&NAMES.map(|(module, name)| (module, name, Call::Name)));
     // Batches of torch_geometric are made by a call of an instance of this.

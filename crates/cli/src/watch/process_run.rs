@@ -7,7 +7,7 @@ const EVENTS: &str = "events.jsonl";
 const SERIES: &str = ".series";
 
 /// The folder of the run, or of the series of runs, that a process trains.
-pub(crate) fn folder(pid: u32) -> Option<PathBuf> {
+pub(crate) fn run_folder(pid: u32) -> Option<PathBuf> {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
     let files: Vec<PathBuf> = open.filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
     let named = |name: &str| files.iter().find(|file| file.file_name().is_some_and(|it| it == name));
@@ -28,10 +28,10 @@ mod tests {
         fs::create_dir(&run).unwrap();
         let me = std::process::id();
         let events = File::create(run.join(EVENTS)).unwrap();
-        assert_eq!(super::folder(me), Some(run));
+        assert_eq!(run_folder(me), Some(run));
         let series = File::create(place.join(SERIES)).unwrap();
-        assert_eq!(super::folder(me), Some(place));
+        assert_eq!(run_folder(me), Some(place));
         drop((events, series));
-        assert_eq!(super::folder(me), None);
+        assert_eq!(run_folder(me), None);
     }
 }

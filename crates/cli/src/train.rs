@@ -1,4 +1,4 @@
-//! The page that `lowtide train --watch` starts with a run, and that ends with it.
+//! `lowtide train`: the engine, and the page that `--watch` starts with a run and that ends with it.
 //!
 //! This process turns into the engine, so signals and exit codes are the run's own. The page is a process below it, in
 //! a group of its own: Ctrl-C is for the run alone. It watches its parent, and ends when that has.
@@ -7,19 +7,29 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use serde_json::Value;
 
-use crate::output::Failure;
+use crate::engine::become_engine;
+use crate::output::{Failure, report};
 
 const FLAG: &str = "--watch";
 
 /// The port that the page is to have; the first free one where none was named.
-pub(crate) type Port = Option<u16>;
+type Port = Option<u16>;
+
+/// Trains: starts a page beside the run where one is asked for, then replaces this process by the engine.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let started = page_port(args).and_then(|(port, args)| port.map_or(Ok(()), start).map(|()| args));
+    match started {
+        Ok(args) => become_engine("train", &args),
+        Err(failure) => report(Err(failure)),
+    }
+}
 
 /// Whether a page is asked for, and the words without that.
-pub(crate) fn asked(args: &[OsString]) -> Result<(Option<Port>, Vec<OsString>), Failure> {
+fn page_port(args: &[OsString]) -> Result<(Option<Port>, Vec<OsString>), Failure> {
     let mut port = None;
     let mut rest = Vec::new();
     for arg in args {
@@ -40,7 +50,7 @@ fn number(text: &str) -> Result<u16, Failure> {
 }
 
 /// Starts the page beside this process, and says where it is.
-pub(crate) fn start(port: Port) -> Result<(), Failure> {
+fn start(port: Port) -> Result<(), Failure> {
     let refused = |what: String| Failure::bad_input(what, None);
     let program = env::current_exe().map_err(|error| refused(format!("cannot tell where this program is: {error}")))?;
     let mut command = Command::new(program);
@@ -77,13 +87,13 @@ mod tests {
     #[test]
     fn the_flag_is_taken_out() {
         let check = |text: &str, port: Option<Port>, rest: &str| {
-            assert_eq!(asked(&words(text)).unwrap(), (port, words(rest)), "{text}");
+            assert_eq!(page_port(&words(text)).unwrap(), (port, words(rest)), "{text}");
         };
         check("a.yaml --line 3GiB", None, "a.yaml --line 3GiB");
         check("a.yaml --watch --json", Some(None), "a.yaml --json");
         check("--watch=8000 a.yaml", Some(Some(8000)), "a.yaml");
         check("a.yaml --watcher --set watch.seconds=1", None, "a.yaml --watcher --set watch.seconds=1");
-        assert_eq!(asked(&words("a.yaml --watch=x")).unwrap_err().text, "--watch=x: this is no port");
-        assert!(asked(&words("--watch=")).is_err());
+        assert_eq!(page_port(&words("a.yaml --watch=x")).unwrap_err().text, "--watch=x: this is no port");
+        assert!(page_port(&words("--watch=")).is_err());
     }
 }

@@ -1,8 +1,5 @@
 //! `lowtide top`: a run, or any process, in the terminal.
 
-mod machine;
-mod screen;
-
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
+use super::screen;
 use crate::output::{Failure, report};
-use crate::sampling::Sampling;
-use crate::watch::{ending_flag, opened};
+use crate::watch::{Sampling, ending_flag, open_board};
 
 /// How often the screen is drawn.
 const TICK: Duration = Duration::from_millis(250);
@@ -54,7 +51,7 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
 }
 
 fn top(args: &TopArgs) -> Result<(), Failure> {
-    let (mut board, _) = opened(args.pid, &args.folders)?;
+    let (mut board, _) = open_board(args.pid, &args.folders)?;
     board.catch_up(SystemTime::now())?;
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let hint = "`lowtide watch` shows the same in a browser, `lowtide report` writes it to a file";

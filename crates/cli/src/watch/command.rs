@@ -10,17 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
-use lowtide_sensors::{Cause, Reading};
-use lowtide_watch::{Board, Server, WatchError, newest_in};
+use lowtide_watch::{Board, Server, WatchError};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::process_run::run_folder;
+use super::sampling::Sampling;
+use super::target::{ending_flag, open_board};
 use crate::output::{Failure, print, printable, report};
-use crate::run_of;
-use crate::sampling::{Sampling, look_at};
 
-/// Where runs are unless `--out` says otherwise.
-const RUNS: &str = "runs";
 /// How often a run's events are looked at.
 const TICK: Duration = Duration::from_millis(500);
 /// A page that asked within this time is open in a browser.
@@ -80,7 +77,7 @@ pub(crate) fn run(args: &WatchArgs) -> ExitCode {
 }
 
 fn watch(args: &WatchArgs) -> Result<(), Failure> {
-    let (mut board, folders) = opened(args.pid, &args.folders)?;
+    let (mut board, folders) = open_board(args.pid, &args.folders)?;
     // What may not be read is told before an address is.
     board.look(SystemTime::now())?;
     let server = Server::listen(args.host, args.port)?;
@@ -89,9 +86,9 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
     let mut is_told = args.json;
     serve(&server, board, &end, |board| {
         // The page stays, so that what the process came to can be looked at.
-        if let Some(watched) = board.watched().filter(|watched| watched.has_ended() && !is_told) {
+        if let Some(monitor) = board.monitor().filter(|monitor| monitor.has_ended() && !is_told) {
             is_told = true;
-            let _ = print(&format!("{}: {}\n", printable(&watched.name()), watched.state_text()));
+            let _ = print(&format!("{}: {}\n", printable(&monitor.name()), monitor.state_text()));
         }
     });
     Ok(())
@@ -106,7 +103,7 @@ fn watch_with(args: &WatchArgs, parent: u32) -> Result<(), Failure> {
     let mut gone: Option<Instant> = None;
     serve(&server, Board::default(), &end, |board| {
         // The folder is there once the run has checked its settings.
-        if !is_found && let Some(folder) = run_of::folder(parent) {
+        if !is_found && let Some(folder) = run_folder(parent) {
             is_found = board.join(&folder).is_ok();
         }
         if gone.is_none() && parent_id() != parent {
@@ -128,59 +125,6 @@ fn listen_patiently(args: &WatchArgs) -> Result<Server, WatchError> {
             result => return result,
         }
     }
-}
-
-/// What is to be watched: a process, the folders that were named, or the newest of the usual place; and those folders.
-pub(crate) fn opened(pid: Option<u32>, folders: &[PathBuf]) -> Result<(Board, Vec<PathBuf>), Failure> {
-    let folders = match pid {
-        // A process that trains is seen best by its run.
-        Some(pid) => match checked(pid).map(|()| run_of::folder(pid))? {
-            Some(folder) => vec![folder],
-            None => return Ok((Board::of_process(pid, SystemTime::now()), Vec::new())),
-        },
-        None => chosen(folders)?,
-    };
-    Ok((Board::open(&folders)?, folders))
-}
-
-/// The folders that were asked for, or the newest of the usual place.
-fn chosen(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
-    if !folders.is_empty() {
-        return Ok(folders.to_vec());
-    }
-    let newest = newest_in(RUNS.as_ref()).ok_or_else(|| {
-        let hint = "name the folder of a run; `lowtide train` says at its end which it is";
-        Failure::bad_input(format!("no run is in {RUNS}/ here"), Some(hint.to_owned()))
-    })?;
-    Ok(vec![newest])
-}
-
-/// Whether a process can be watched.
-fn checked(pid: u32) -> Result<(), Failure> {
-    let Reading::Missing(missing) = look_at(pid).process else { return Ok(()) };
-    let (text, hint) = match missing.cause {
-        Cause::Ended => {
-            (format!("there is no process {pid}"), "`ps aux` lists those that you may see, with their numbers")
-        }
-        Cause::Denied => (
-            format!("process {pid} is another user's, and this one may not see it: {missing}"),
-            "start lowtide as that user, or as the administrator",
-        ),
-        _ => (format!("process {pid} cannot be watched: {missing}"), "/proc must be there and readable"),
-    };
-    Err(Failure::bad_input(text, Some(hint.to_owned())))
-}
-
-/// A flag that Ctrl-C and SIGTERM set.
-pub(crate) fn ending_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let end = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // A second signal ends the process at once.
-        let twice = signal_hook::flag::register_conditional_shutdown(signal, 130, end.clone());
-        let once = signal_hook::flag::register(signal, end.clone());
-        twice.and(once).map_err(|error| Failure::bad_input(format!("signals cannot be caught: {error}"), None))?;
-    }
-    Ok(end)
 }
 
 fn announce(args: &WatchArgs, server: &Server, folders: &[PathBuf]) -> Result<(), Failure> {

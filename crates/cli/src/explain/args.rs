@@ -1,0 +1,52 @@
+//! What `lowtide explain` takes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Say from a log why memory ran out, which tensor it was, and what to change.
+///
+/// Finds every out-of-memory event of a log of any size and any engine, the last one first: the cause with its
+/// arithmetic, the culprit, advice in order of gain against cost, and a patch for the configuration.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  lowtide explain train.log
+  python train.py 2>&1 | tee train.log; lowtide explain train.log --config config/train_gpt2.py
+  lowtide explain train.log --config run.yaml --config config.json --write
+  lowtide explain train.log --command 'python run.py --per_device_train_batch_size 16'
+  kubectl logs mine | lowtide explain - --json
+
+Exit codes:
+  0    memory ran out, and here is why
+  1    no out-of-memory error in the log
+  2    bad input: a file that cannot be read, or a patch that cannot be written")]
+pub(crate) struct ExplainArgs {
+    /// The log, or `-` for standard input.
+    #[arg(value_name = "FILE")]
+    pub(super) log: PathBuf,
+
+    /// A configuration of the run: nanoGPT's Python, YAML, JSON (also Hugging Face's config.json), or a shell script.
+    /// May be given several times; a later one counts before an earlier one.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Vec<PathBuf>,
+
+    /// The command line of the run.
+    #[arg(long, value_name = "COMMAND")]
+    pub(super) command: Option<String>,
+
+    /// Write the patch into the configuration. Without it, it is only shown.
+    #[arg(long)]
+    pub(super) write: bool,
+
+    /// Write the patch even where the patch of this log was written into the configuration before.
+    #[arg(long, requires = "write")]
+    pub(super) force: bool,
+
+    /// Show every event in full, not only the last one.
+    #[arg(long)]
+    pub(super) all: bool,
+
+    /// Print the verdicts as a JSON list, the last event first.
+    #[arg(long)]
+    pub(super) json: bool,
+}

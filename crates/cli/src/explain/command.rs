@@ -1,0 +1,100 @@
+//! `lowtide explain`: why a training ran out of memory, from its log.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+
+use lowtide_config::command::quoted;
+use lowtide_core::Bytes;
+use lowtide_explain::{Config, ConfigError, Context, Syntax, Verdict};
+
+use super::args::ExplainArgs;
+use super::log_file::read;
+use super::patch_file::{COMMAND_LINE, write_patch};
+use super::text::{cause, named, told};
+use crate::output::{Failure, print, printable, report};
+
+/// The log has no out-of-memory error.
+const NONE_FOUND: u8 = 1;
+/// Far above any configuration people write by hand.
+const LARGEST_CONFIG: u64 = 16 << 20;
+
+pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
+    match explain(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NONE_FOUND),
+        Err(failure) => report(Err(failure)),
+    }
+}
+
+/// Whether there was anything to explain.
+fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
+    let context = context(args)?;
+    let explained = read(&args.log)?.finish(&context);
+    // Written first, so that what is printed is what is there.
+    let written = explained.verdicts.first().filter(|_| args.write).map(|verdict| write_patch(args, verdict));
+    let (written, refused) = match written {
+        Some(Ok(name)) => (Some(name), None),
+        Some(Err(failure)) => (None, Some(failure)),
+        None => (None, None),
+    };
+    match args.json {
+        true => print(&format!("{}\n", as_json(&explained.verdicts)?))?,
+        false => print(&told(args, &explained, written.as_deref()))?,
+    }
+    refused.map_or(Ok(!explained.verdicts.is_empty()), Err)
+}
+
+/// Why a command ran out of memory, in a few lines, from its log; nothing where the log does not tell.
+pub(crate) fn in_short(log: &Path, command: &[String]) -> Vec<String> {
+    // It adorns what is told of a run; a fault of ours in it must not end the run.
+    std::panic::catch_unwind(|| short(log, &quoted(command))).unwrap_or_default()
+}
+
+fn short(log: &Path, command: &str) -> Vec<String> {
+    let configs = Config::parse_as(Syntax::Command, COMMAND_LINE, command).into_iter().collect();
+    let Ok(reader) = read(log) else { return Vec::new() };
+    let explained = reader.finish(&Context { configs });
+    let Some(verdict) = explained.verdicts.first() else { return Vec::new() };
+    let mut lines = vec![format!("cause: {}", cause(verdict))];
+    lines.extend(verdict.culprit.as_ref().map(|culprit| format!("culprit: {}", named(culprit))));
+    lines.push(format!("more: lowtide explain {}", quoted(&[log])));
+    lines.iter().map(|line| printable(line)).collect()
+}
+
+fn context(args: &ExplainArgs) -> Result<Context, Failure> {
+    let mut configs = Vec::new();
+    for path in &args.config {
+        configs.push(read_config(path)?);
+    }
+    if let Some(command) = &args.command {
+        let wrong = |error: ConfigError| Failure::bad_input(error.to_string(), None);
+        configs.push(Config::parse_as(Syntax::Command, COMMAND_LINE, command).map_err(wrong)?);
+    }
+    Ok(Context { configs })
+}
+
+fn read_config(path: &Path) -> Result<Config, Failure> {
+    let failure = |problem: String, hint: Option<&str>| {
+        Failure::bad_input(format!("{}: {problem}", path.display()), hint.map(str::to_owned))
+    };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| failure(error.to_string(), None))?;
+    file.take(LARGEST_CONFIG + 1).read_to_end(&mut bytes).map_err(|error| failure(error.to_string(), None))?;
+    if bytes.len() as u64 > LARGEST_CONFIG {
+        return Err(failure(format!("more than {} are too many for a configuration", Bytes(LARGEST_CONFIG)), None));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| {
+        failure("this is not text".to_owned(), Some("give the configuration of the run, not a checkpoint"))
+    })?;
+    Config::parse(&path.display().to_string(), &text).map_err(|error| {
+        let hint = "it is read by its ending: .py, .yaml, .json or .sh";
+        Failure::bad_input(error.to_string(), Some(hint.to_owned()))
+    })
+}
+
+fn as_json(verdicts: &[Verdict]) -> Result<String, Failure> {
+    serde_json::to_string_pretty(verdicts)
+        .map_err(|error| Failure::bad_input(format!("cannot write JSON: {error}"), None))
+}

@@ -1,0 +1,10 @@
+//! `lowtide explain`.
+
+mod args;
+mod command;
+mod log_file;
+mod patch_file;
+mod text;
+
+pub(crate) use args::ExplainArgs;
+pub(crate) use command::{in_short, run};

@@ -1,0 +1,8 @@
+//! `lowtide top`.
+
+mod chart;
+mod command;
+mod machine;
+mod screen;
+
+pub(crate) use command::{TopArgs, run};

@@ -1,0 +1,10 @@
+//! `lowtide watch`, and what `lowtide top` shares with it.
+
+mod command;
+mod process_run;
+mod sampling;
+mod target;
+
+pub(crate) use command::{WatchArgs, run};
+pub(crate) use sampling::Sampling;
+pub(crate) use target::{ending_flag, open_board};
