@@ -39,10 +39,10 @@ pub enum Error {
 /// budget.
 #[derive(Clone)]
 pub struct Budget {
-    shared: Arc<Shared>,
+    pool: Arc<Pool>,
 }
 
-struct Shared {
+struct Pool {
     limit: Bytes,
     state: Mutex<State>,
     changed: Condvar,
@@ -60,13 +60,13 @@ impl Budget {
     /// A budget of `limit` bytes, none of them reserved.
     pub fn new(limit: Bytes) -> Self {
         let state = State { used: Bytes::ZERO, peak: Bytes::ZERO, waiting: VecDeque::new(), next_ticket: 0 };
-        Self { shared: Arc::new(Shared { limit, state: Mutex::new(state), changed: Condvar::new() }) }
+        Self { pool: Arc::new(Pool { limit, state: Mutex::new(state), changed: Condvar::new() }) }
     }
 
     /// Reserves `bytes` now, or not at all. Does not overtake those who wait.
     pub fn try_reserve(&self, bytes: Bytes) -> Option<Reservation> {
-        let mut state = self.shared.lock();
-        if !state.waiting.is_empty() || !state.take(bytes, self.shared.limit) {
+        let mut state = self.pool.lock();
+        if !state.waiting.is_empty() || !state.take(bytes, self.pool.limit) {
             return None;
         }
         Some(self.reservation(bytes))
@@ -79,12 +79,12 @@ impl Budget {
     /// [`Error::TooLarge`] at once where the whole budget is smaller; [`Error::Stopped`] where `stop` is raised
     /// before or while waiting.
     pub fn reserve(&self, bytes: Bytes, stop: &Stop) -> Result<Reservation, Error> {
-        if bytes > self.shared.limit {
-            return Err(Error::TooLarge { asked: bytes, budget: self.shared.limit });
+        if bytes > self.pool.limit {
+            return Err(Error::TooLarge { asked: bytes, budget: self.pool.limit });
         }
         // Before the lock: whoever raises the stop from here on finds this budget in its list and wakes us.
-        let _listed = stop.list(&self.shared);
-        let mut state = self.shared.lock();
+        let _entry = stop.list(&self.pool);
+        let mut state = self.pool.lock();
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         state.waiting.push_back(ticket);
@@ -92,36 +92,36 @@ impl Budget {
             if stop.is_raised() {
                 state.waiting.retain(|waiting| *waiting != ticket);
                 // Whoever is first now may have been waiting for us only.
-                self.shared.changed.notify_all();
+                self.pool.changed.notify_all();
                 return Err(Error::Stopped { asked: bytes });
             }
-            if state.waiting.front() == Some(&ticket) && state.take(bytes, self.shared.limit) {
+            if state.waiting.front() == Some(&ticket) && state.take(bytes, self.pool.limit) {
                 state.waiting.pop_front();
                 // There may be room for the next one too.
-                self.shared.changed.notify_all();
+                self.pool.changed.notify_all();
                 return Ok(self.reservation(bytes));
             }
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.pool.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// The whole budget.
     pub fn limit(&self) -> Bytes {
-        self.shared.limit
+        self.pool.limit
     }
 
     /// What is reserved now.
     pub fn used(&self) -> Bytes {
-        self.shared.lock().used
+        self.pool.lock().used
     }
 
     /// The most that was reserved at any time; never more than the limit.
     pub fn peak(&self) -> Bytes {
-        self.shared.lock().peak
+        self.pool.lock().peak
     }
 
     fn reservation(&self, bytes: Bytes) -> Reservation {
-        Reservation { bytes, shared: Arc::clone(&self.shared) }
+        Reservation { bytes, pool: Arc::clone(&self.pool) }
     }
 }
 
@@ -131,7 +131,7 @@ impl fmt::Debug for Budget {
     }
 }
 
-impl Shared {
+impl Pool {
     /// No code panics while it holds the lock, so a poisoned one is whole.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -164,7 +164,7 @@ impl State {
 #[must_use = "dropped at once, it reserves nothing"]
 pub struct Reservation {
     bytes: Bytes,
-    shared: Arc<Shared>,
+    pool: Arc<Pool>,
 }
 
 impl Reservation {
@@ -177,13 +177,13 @@ impl Reservation {
     pub fn shrink_to(&mut self, bytes: Bytes) {
         let rest = self.bytes.saturating_sub(bytes);
         self.bytes = self.bytes.min(bytes);
-        self.shared.give_back(rest);
+        self.pool.give_back(rest);
     }
 
     /// Cuts off `bytes` into a reservation of its own, or `None` where fewer are held.
     pub fn split(&mut self, bytes: Bytes) -> Option<Self> {
         self.bytes = self.bytes.checked_sub(bytes)?;
-        Some(Self { bytes, shared: Arc::clone(&self.shared) })
+        Some(Self { bytes, pool: Arc::clone(&self.pool) })
     }
 }
 
@@ -195,7 +195,7 @@ impl fmt::Debug for Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.shared.give_back(self.bytes);
+        self.pool.give_back(self.bytes);
     }
 }
 
@@ -209,7 +209,7 @@ pub struct Stop {
 struct StopInner {
     raised: AtomicBool,
     /// One entry for each wait under way.
-    waits: Mutex<Vec<Arc<Shared>>>,
+    waits: Mutex<Vec<Arc<Pool>>>,
 }
 
 impl Stop {
@@ -222,10 +222,10 @@ impl Stop {
     pub fn raise(&self) {
         self.inner.raised.store(true, Ordering::SeqCst);
         let waits = self.waits().clone();
-        for shared in waits {
+        for pool in waits {
             // Under the lock, so that it does not fall between somebody's look at the flag and their sleep.
-            let _state = shared.lock();
-            shared.changed.notify_all();
+            let _state = pool.lock();
+            pool.changed.notify_all();
         }
     }
 
@@ -234,12 +234,12 @@ impl Stop {
         self.inner.raised.load(Ordering::SeqCst)
     }
 
-    fn list(&self, shared: &Arc<Shared>) -> Listed<'_> {
-        self.waits().push(Arc::clone(shared));
-        Listed { stop: self, shared: Arc::clone(shared) }
+    fn list(&self, pool: &Arc<Pool>) -> WaitEntry<'_> {
+        self.waits().push(Arc::clone(pool));
+        WaitEntry { stop: self, pool: Arc::clone(pool) }
     }
 
-    fn waits(&self) -> MutexGuard<'_, Vec<Arc<Shared>>> {
+    fn waits(&self) -> MutexGuard<'_, Vec<Arc<Pool>>> {
         self.inner.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -251,15 +251,15 @@ impl fmt::Debug for Stop {
 }
 
 /// A wait that is in the list of its stop.
-struct Listed<'a> {
+struct WaitEntry<'a> {
     stop: &'a Stop,
-    shared: Arc<Shared>,
+    pool: Arc<Pool>,
 }
 
-impl Drop for Listed<'_> {
+impl Drop for WaitEntry<'_> {
     fn drop(&mut self) {
         let mut waits = self.stop.waits();
-        if let Some(place) = waits.iter().position(|shared| Arc::ptr_eq(shared, &self.shared)) {
+        if let Some(place) = waits.iter().position(|pool| Arc::ptr_eq(pool, &self.pool)) {
             waits.swap_remove(place);
         }
     }

@@ -33,7 +33,7 @@ impl Damage {
             4 => {
                 // Lengths and offsets stand near both ends of most files.
                 let near = at % bytes.len().min(120);
-                let at = if self.byte % 2 == 0 { near } else { bytes.len() - 1 - near };
+                let at = if self.byte.is_multiple_of(2) { near } else { bytes.len() - 1 - near };
                 bytes[at] = self.byte;
             }
             _ => bytes[at] = *likely.get(usize::from(self.byte) % likely.len().max(1)).unwrap_or(&self.byte),

@@ -56,7 +56,7 @@ pub struct Progress {
 }
 
 /// Is shown how far it is, after every sample, and says whether to go on.
-pub type Watch<'w> = dyn FnMut(Progress) -> ControlFlow<()> + 'w;
+pub type Observer<'w> = dyn FnMut(Progress) -> ControlFlow<()> + 'w;
 
 /// A folder that is packed, or is to be.
 #[derive(Debug)]
@@ -138,12 +138,12 @@ impl Job {
     ///
     /// [`Error::Stopped`] where `watch` says so; and where a source cannot be read or the disk refuses. Shards that are
     /// whole stay, and [`Job::begin`] goes on with them.
-    pub fn run(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
+    pub fn run(&mut self, watch: &mut Observer<'_>) -> Result<(), Error> {
         self.match_scores(watch)?;
         if self.is_finished() { Ok(()) } else { self.pack_to_end(watch) }
     }
 
-    fn pack_to_end(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
+    fn pack_to_end(&mut self, watch: &mut Observer<'_>) -> Result<(), Error> {
         let mut journal = match self.journal.take() {
             Some(journal) => journal,
             None => self.begin_folder()?,
@@ -281,7 +281,7 @@ impl Job {
         }
     }
 
-    fn pack(&mut self, journal: &mut Journal, watch: &mut Watch<'_>) -> Result<(), Error> {
+    fn pack(&mut self, journal: &mut Journal, watch: &mut Observer<'_>) -> Result<(), Error> {
         let mut at = self.done.last().map_or(Position::default(), |done| done.to);
         let mut growing: Option<OpenShard> = None;
         while (at.source as usize) < self.sources.len() {
@@ -362,7 +362,7 @@ impl Job {
     }
 
     /// Refuses samples without a score and scores without a sample, before anything is written.
-    fn match_scores(&self, watch: &mut Watch<'_>) -> Result<(), Error> {
+    fn match_scores(&self, watch: &mut Observer<'_>) -> Result<(), Error> {
         let Some((file, scores)) = self.scores.as_ref().filter(|_| self.options.missing == OnMissing::Refuse) else {
             return Ok(());
         };
@@ -386,7 +386,7 @@ impl Job {
     }
 
     /// Tells how far it is: up to `at`, a place in a source of so many samples.
-    pub(super) fn show(&self, watch: &mut Watch<'_>, stage: Stage, at: Position, count: u64) -> Result<(), Error> {
+    pub(super) fn show(&self, watch: &mut Observer<'_>, stage: Stage, at: Position, count: u64) -> Result<(), Error> {
         let source = (at.source as usize).min(self.sources.len());
         let (start, all) = (self.starts[source], self.starts[self.sources.len()]);
         let size = self.starts.get(source + 1).map_or(0, |end| end - start);

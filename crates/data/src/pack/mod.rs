@@ -16,6 +16,7 @@
 //! the folder before sees by it that something is missing. One source is in memory at a time, and of a large one a
 //! sample.
 
+mod comparison;
 mod error;
 mod folder;
 mod job;
@@ -24,10 +25,9 @@ mod options;
 mod source_samples;
 mod sources;
 mod summary;
-mod verify;
 
 pub use error::{Difference, Error, ScoreGaps};
-pub use job::{Job, Progress, Stage, Start, Watch};
+pub use job::{Job, Observer, Progress, Stage, Start};
 pub use notes::PACKED;
 pub use options::{OnMissing, Options};
 pub use summary::{DuplicateIds, OmittedSource, Summary};

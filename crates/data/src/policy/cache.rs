@@ -47,7 +47,7 @@ pub struct Cache {
     used: Bytes,
     future: Future,
     calls: u64,
-    kept: HashMap<Unit, Kept>,
+    kept: HashMap<Unit, CacheEntry>,
     /// What may leave, the next to leave last.
     ///
     /// For Belady a rank is the next use as it was foreseen. A use that has come leaves its rank in the past, where
@@ -59,7 +59,7 @@ pub struct Cache {
 type Rank = Cursor;
 
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct CacheEntry {
     bytes: Bytes,
     rank: Rank,
     pins: u32,
@@ -115,7 +115,7 @@ impl Cache {
         }
         let rank = self.rank_of_use(at);
         self.used = self.used.saturating_add(bytes);
-        self.kept.insert(unit, Kept { bytes, rank, pins: 0 });
+        self.kept.insert(unit, CacheEntry { bytes, rank, pins: 0 });
         self.ranked.insert((rank, unit));
         Decision::Load { evict, keep: true }
     }

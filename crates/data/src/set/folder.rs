@@ -34,7 +34,10 @@ impl Folder {
         let paths = glob::glob(pattern).map_err(|error| refused(format!("it is no pattern of files: {error}")))?;
         let mut files = Vec::new();
         for path in paths {
-            let path = path.map_err(|error| DataError::io(&error.path().to_owned())(error.into()))?;
+            let path = path.map_err(|error| {
+                let folder = error.path().to_owned();
+                DataError::io(&folder)(error.into())
+            })?;
             if path.is_file() {
                 files.push(path);
             }

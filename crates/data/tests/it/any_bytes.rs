@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use lowtide_core::Bytes;
 use lowtide_data::BatchFile;
+use lowtide_testkit::damages;
 use proptest::prelude::*;
 
 use crate::kit::fixture;
@@ -57,15 +58,11 @@ proptest! {
     #[test]
     fn changed_files(
         which in any::<prop::sample::Index>(),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        damages in damages(5),
     ) {
         let (name, bytes) = which.get(files());
         let mut bytes = bytes.clone();
-        prop_assume!(!bytes.is_empty());
-        for (place, byte) in changes {
-            let at = place.index(bytes.len());
-            bytes[at] = byte;
-        }
+        damages.iter().for_each(|damage| damage.apply(&mut bytes, &[]));
         exercise_bytes(name, &bytes);
     }
 }

@@ -422,7 +422,13 @@ fn wrong_samples_are_refused_and_leave_the_shard_good() {
     let told = message(&writer.append(&[short.view()], None).unwrap_err(), &folder);
     assert_eq!(
         told,
-        "a sample cannot be written to a.shard: tensor `x` has 7 bytes, and its shape [2] of f32 another number"
+        "a sample cannot be written to a.shard: tensor `x` has 7 bytes, and its shape [2] of float32 another number"
+    );
+    let quantized = Owned { kind: FieldKind::Array(Dtype::Quint8), bytes: vec![1; 2], ..good.clone() };
+    let told = message(&writer.append(&[quantized.view()], None).unwrap_err(), &folder);
+    assert_eq!(
+        told,
+        "a sample cannot be written to a.shard: tensor `x` has values of quint8, which a shard does not hold"
     );
     let told = message(&writer.append(&[good.view(), good.view()], None).unwrap_err(), &folder);
     assert_eq!(told, "a sample cannot be written to a.shard: tensor `x` comes twice");

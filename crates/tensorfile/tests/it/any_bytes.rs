@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use lowtide_core::Bytes;
 use lowtide_tensorfile::{Loader, Sums, Tree, open, rows};
+use lowtide_testkit::damages;
 use proptest::prelude::*;
 
 use crate::kit::{TempFile, archive, entry, fixture, small_archive, text_of};
@@ -63,28 +64,11 @@ proptest! {
     #[test]
     fn changed_files(
         which in any::<prop::sample::Index>(),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..5), 1..6),
+        damages in damages(5),
     ) {
         let (path, bytes) = which.get(files());
         let mut bytes = bytes.clone();
-        for (place, byte, kind) in changes {
-            if bytes.is_empty() {
-                break;
-            }
-            let at = place.index(bytes.len());
-            match kind {
-                0 => bytes[at] = byte,
-                1 => bytes[at] ^= 1 << (byte % 8),
-                2 => bytes.insert(at, byte),
-                3 => drop(bytes.remove(at)),
-                // Lengths and offsets stand in the last bytes of an archive and the first of other files.
-                _ => {
-                    let near = at % bytes.len().min(120);
-                    let at = if byte % 2 == 0 { near } else { bytes.len() - 1 - near };
-                    bytes[at] = byte;
-                }
-            }
-        }
+        damages.iter().for_each(|damage| damage.apply(&mut bytes, &[]));
         let file = TempFile::new(&path.file_name().expect("a name").to_string_lossy(), &bytes);
         exercise(&file.path());
     }

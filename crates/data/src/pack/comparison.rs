@@ -7,7 +7,7 @@ use super::folder::shard_path;
 use super::job::{Stage, tensors};
 use super::notes::Position;
 use super::source_samples::SourceSamples;
-use super::{Error, Job, Watch};
+use super::{Error, Job, Observer};
 use crate::shard::{Reader, ShardWalk, Tensor};
 
 impl Job {
@@ -18,7 +18,7 @@ impl Job {
     ///
     /// [`Error::Mismatch`] and [`Error::Count`] where they differ; [`Error::Stopped`] where `watch` says so; and where
     /// something cannot be read.
-    pub fn verify(&self, watch: &mut Watch<'_>) -> Result<u64, Error> {
+    pub fn verify(&self, watch: &mut Observer<'_>) -> Result<u64, Error> {
         let mut records = Records { job: self, number: 0, shard: None };
         let skipped: HashSet<u64> = self.all_skipped().map(|skipped| skipped.source).collect();
         let mut there = 0;
