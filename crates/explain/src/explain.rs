@@ -21,7 +21,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let mut judgement = judge(event);
     let is_refused = oom.place == Place::Host && matches!(oom.source, Source::Allocator | Source::Heap);
     if let Some(limit) = log.address_limit.filter(|_| is_refused) {
-        judgement.contributing.push(Cause::Limit);
+        judgement = judgement.with(Cause::Limit);
         judgement.evidence.push(format!("the log shows `ulimit -v`: a process may have {limit} of addresses"));
     }
     let activity = circumstances.activity.as_ref().map(|(activity, _)| *activity).or_else(|| activity_of_source(event));
@@ -51,7 +51,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         engine: oom.engine,
         source: oom.source,
         cause: judgement.cause,
-        contributing: distinct(&judgement.contributing),
+        contributing: judgement.contributing.clone(),
         certainty: judgement.certainty,
         evidence,
         line: event.line,
@@ -112,14 +112,4 @@ fn activity_of_source(event: &Event) -> Option<Activity> {
         .into_iter()
         .any(|source| matches!(source, Source::DataWorker | Source::SharedMemory))
         .then_some(Activity::DataWorker)
-}
-
-fn distinct<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
-    let mut kept = Vec::new();
-    for item in items {
-        if !kept.contains(item) {
-            kept.push(*item);
-        }
-    }
-    kept
 }

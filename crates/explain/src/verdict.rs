@@ -3,7 +3,7 @@
 use std::fmt;
 
 use lowtide_core::Bytes;
-use lowtide_oom::{DeviceKind, Engine, Place, Source};
+use lowtide_oom::{DeviceKind, Engine, Place, ProcessUse, Source};
 use serde::Serialize;
 
 use crate::model::Account;
@@ -174,6 +174,12 @@ pub struct Holder {
     pub name: Option<String>,
     /// What it held.
     pub used_bytes: Option<Bytes>,
+}
+
+impl From<&ProcessUse> for Holder {
+    fn from(process: &ProcessUse) -> Self {
+        Self { pid: process.pid, name: process.name.clone(), used_bytes: process.used }
+    }
 }
 
 /// What a request was for.

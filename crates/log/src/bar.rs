@@ -17,51 +17,10 @@ pub struct ProgressBar<'a> {
 }
 
 /// What bars are named that count something else than steps of a training.
-const OTHER_LABELS: [&str; 43] = [
-    "caching",
-    "capturing",
-    "casting",
-    "collecting",
-    "computing",
-    "concatenating",
-    "converting",
-    "copying",
-    "creating",
-    "decompressing",
-    "download",
-    "encoding",
-    "eval",
-    "extracting",
-    "fetching",
-    "filter",
-    "flattening",
-    "generating",
-    "grouping",
-    "import",
-    "index",
-    "infer",
-    "loading",
-    "map",
-    "merging",
-    "packing",
-    "predict",
-    "preparing",
-    "preprocess",
-    "processing",
-    "quantiz",
-    "reading",
-    "resolving",
-    "sampling",
-    "sanity",
-    "saving",
-    "scanning",
-    "shard",
-    "test",
-    "tokeniz",
-    "upload",
-    "valid",
-    "writing",
-];
+const OTHER_LABELS: &str = "caching capturing casting collecting computing concatenating converting copying creating \
+    decompressing download encoding eval extracting fetching filter flattening generating grouping import index infer \
+    loading map merging packing predict preparing preprocess processing quantiz reading resolving sampling sanity saving \
+    scanning shard test tokeniz upload valid writing";
 /// Units of what is moved or prepared, not trained on.
 const OTHER_UNITS: [&str; 4] = ["examples/s", "B/s", "files/s", "tables/s"];
 /// How rich and Keras draw.
@@ -158,13 +117,12 @@ fn is_other_label(label: &[u8]) -> bool {
     let words = || label.split(|byte| !byte.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     // Between other words it names a figure: `train 2.1 | val 2.3`.
     let is_val = |word: Option<&[u8]>| word.is_some_and(|word| word.eq_ignore_ascii_case(b"val"));
+    let begins = |word: &[u8], with: &str| {
+        word.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with.as_bytes()))
+    };
     is_val(words().next())
         || is_val(words().next_back())
-        || words().any(|word| {
-            OTHER_LABELS
-                .iter()
-                .any(|other| word.get(..other.len()).is_some_and(|start| start.eq_ignore_ascii_case(other.as_bytes())))
-        })
+        || words().any(|word| OTHER_LABELS.split(' ').any(|other| begins(word, other)))
 }
 
 #[cfg(test)]

@@ -10,16 +10,11 @@ use crate::verdict::Cause;
 /// An allocator that knows its figures refused.
 pub(super) fn allocator(oom: &Oom) -> Judgement {
     let Some(tried) = oom.requested else {
-        return Judgement::bare(
-            oom,
-            Cause::Need,
-            0.55,
-            "the message gives no figures, and a step that needs too much is the usual cause",
-        );
+        let text = "the message gives no figures, and a step that needs too much is the usual cause";
+        return Judgement::bare(oom, Cause::Need, 0.55, text);
     };
     let figures = figures(oom, tried);
-    let mut judgement = decide(&figures, oom);
-    judgement.contributing.extend(contributing(&figures));
+    let mut judgement = contributing(&figures).into_iter().fold(decide(&figures, oom), Judgement::with);
     judgement.others = figures.others;
     judgement.outside = figures.outside;
     judgement.holders = figures.holders;
@@ -53,6 +48,7 @@ fn decide(figures: &Figures, oom: &Oom) -> Judgement {
     if tried <= within {
         return fitting(figures, free, idle, stated);
     }
+    let lacking = format!("{stated}: {} too few", tried.saturating_sub(within));
     // A driver keeps a little for itself on every card: that is nobody's to end.
     let others = figures.others.filter(|others| is_large(*others, figures)).unwrap_or_default();
     // A context has its place in every process; what goes beyond one is worth a word.
@@ -69,21 +65,16 @@ fn decide(figures: &Figures, oom: &Oom) -> Judgement {
         };
         let is_unsure = cause == Cause::OtherProcess && figures.others_may_be_own;
         let who = if is_unsure { "others, or this process outside its allocator, hold" } else { who };
-        let mut judgement = Judgement::new(cause, if is_unsure { 0.7 } else { 0.9 });
-        judgement.evidence = vec![
-            format!("{stated}: {} too few", tried.saturating_sub(within)),
-            format!("{who} {held}; without that the request would have fitted"),
-        ];
-        return judgement;
+        let evidence = vec![lacking, format!("{who} {held}; without that the request would have fitted")];
+        return Judgement::new(cause, if is_unsure { 0.7 } else { 0.9 }, evidence);
     }
-    let mut judgement = Judgement::new(Cause::Need, need_certainty(figures));
-    judgement.evidence.push(format!("{stated}: {} too few", tried.saturating_sub(within)));
+    let mut evidence = vec![lacking];
     match (figures.allocated, figures.capacity) {
-        (Some(allocated), Some(capacity)) if allocated > capacity => judgement.evidence.push(format!(
+        (Some(allocated), Some(capacity)) if allocated > capacity => evidence.push(format!(
             "{allocated} were handed out already, more than the {capacity} of the device: the driver borrows the \
              machine's memory"
         )),
-        (Some(allocated), Some(capacity)) => judgement.evidence.push(format!(
+        (Some(allocated), Some(capacity)) => evidence.push(format!(
             "{allocated} in use and {tried} more are {}, of {capacity} on the device",
             allocated.saturating_add(tried)
         )),
@@ -92,11 +83,9 @@ fn decide(figures: &Figures, oom: &Oom) -> Judgement {
     if let (Some(others), Some(capacity)) =
         (figures.others.filter(|others| is_large(*others, figures)), figures.capacity)
     {
-        judgement
-            .evidence
-            .push(format!("others hold {others} of the {capacity}; even without that it would not have fitted"));
+        evidence.push(format!("others hold {others} of the {capacity}; even without that it would not have fitted"));
     }
-    judgement
+    Judgement::new(Cause::Need, need_certainty(figures), evidence)
 }
 
 /// The request would have fitted, and yet it failed.
@@ -104,13 +93,8 @@ fn fitting(figures: &Figures, free: Bytes, idle: Bytes, stated: String) -> Judge
     let tried = figures.tried;
     // Versions 2.1 to 2.7 do not print the limit that `set_per_process_memory_fraction` sets.
     if free.get() / 4 > tried.get() && free > Bytes::from_gib(1) && figures.capacity.is_some() {
-        let mut judgement = Judgement::new(Cause::Limit, 0.7);
-        judgement.evidence = vec![
-            stated,
-            "much more was free than was asked for, so a limit that the message does not print stands in the way"
-                .to_owned(),
-        ];
-        return judgement;
+        let why = "much more was free than was asked for, so a limit that the message does not print stands in the way";
+        return Judgement::new(Cause::Limit, 0.7, vec![stated, why.to_owned()]);
     }
     let allocated = figures.allocated.unwrap_or_default();
     // A few percent are always idle: rounding to 2 and 20 MiB leaves them.
@@ -119,30 +103,27 @@ fn fitting(figures: &Figures, free: Bytes, idle: Bytes, stated: String) -> Judge
     let others =
         figures.others.filter(|others| figures.capacity.is_some_and(|capacity| others.get() > capacity.get() / 2));
     if let Some(others) = others.filter(|_| is_slack || idle < tried && tried <= Bytes::from_mib(64)) {
-        let mut judgement = Judgement::new(Cause::OtherProcess, 0.6);
-        judgement.contributing.push(Cause::Fragmentation);
-        judgement.evidence = vec![
+        let evidence = vec![
             format!("{stated}: enough by a hair, in no piece large enough"),
             format!("others hold {others}, most of the device: that is why so little is left"),
         ];
-        return judgement;
+        return Judgement::new(Cause::OtherProcess, 0.6, evidence).with(Cause::Fragmentation);
     }
     let certainty = match (idle >= tried, is_slack) {
         (_, true) => 0.5,
         (true, false) => 0.9,
         (false, false) => 0.8,
     };
-    let mut judgement = Judgement::new(Cause::Fragmentation, certainty);
-    judgement.evidence = vec![format!("{stated}: enough, but in no piece large enough")];
-    if is_slack {
-        judgement.contributing.push(Cause::Need);
-        judgement.evidence.push(format!(
-            "but only {idle} of {} are idle, which is usual: the device is nearly full, and the next request may fail \
-             for need",
-            allocated.saturating_add(idle)
-        ));
+    let mut evidence = vec![format!("{stated}: enough, but in no piece large enough")];
+    if !is_slack {
+        return Judgement::new(Cause::Fragmentation, certainty, evidence);
     }
-    judgement
+    evidence.push(format!(
+        "but only {idle} of {} are idle, which is usual: the device is nearly full, and the next request may fail for \
+         need",
+        allocated.saturating_add(idle)
+    ));
+    Judgement::new(Cause::Fragmentation, certainty, evidence).with(Cause::Need)
 }
 
 /// A limit below the device, where the message names one.
@@ -152,77 +133,59 @@ fn by_limit(figures: &Figures, oom: &Oom) -> Option<Judgement> {
     let allocated = figures.allocated.unwrap_or_default();
     let wanted = allocated.saturating_add(tried);
     if oom.device_kind == Some(DeviceKind::Mps) {
-        let mut judgement = Judgement::new(Cause::Need, 0.6);
-        judgement.contributing.push(Cause::Limit);
         let used = oom.in_use.unwrap_or(allocated);
-        judgement.evidence = vec![format!(
-            "{used} in use and {tried} more are {}, and Metal allows a process {limit} by default",
-            used.saturating_add(tried)
-        )];
-        return Some(judgement);
+        let all = used.saturating_add(tried);
+        let text = format!("{used} in use and {tried} more are {all}, and Metal allows a process {limit} by default");
+        return Some(Judgement::new(Cause::Need, 0.6, vec![text]).with(Cause::Limit));
     }
     if figures.capacity.is_some_and(|capacity| limit >= capacity) {
         return None;
     }
     let room = figures.free.map(|free| free.saturating_add(figures.idle.unwrap_or_default()));
     if wanted <= limit && figures.idle.is_some_and(|idle| idle.get() > limit.get() / 4) {
-        let mut judgement = Judgement::new(Cause::Fragmentation, 0.7);
-        judgement.contributing.push(Cause::Limit);
-        judgement.evidence = vec![format!(
+        let text = format!(
             "{allocated} handed out and {tried} more are below the limit of {limit}; {} are reserved and idle",
             figures.idle.unwrap_or_default()
-        )];
-        return Some(judgement);
+        );
+        return Some(Judgement::new(Cause::Fragmentation, 0.7, vec![text]).with(Cause::Limit));
     }
-    if room.is_none_or(|room| tried <= room) {
-        let mut judgement = Judgement::new(Cause::Limit, if wanted > limit { 0.95 } else { 0.75 });
-        judgement.evidence = vec![match (wanted > limit, figures.free) {
-            (true, Some(free)) => format!(
-                "{allocated} handed out and {tried} more are {wanted}, above the limit of {limit}; the device has \
-                 {free} free"
-            ),
-            (true, None) => format!("{allocated} handed out and {tried} more are {wanted}, above the limit of {limit}"),
-            (false, _) => format!("a limit of {limit} is set, and the device has more free than the {tried} asked for"),
-        }];
-        return Some(judgement);
+    if room.is_some_and(|room| tried > room) {
+        return None;
     }
-    None
+    if wanted <= limit {
+        let text = format!("a limit of {limit} is set, and the device has more free than the {tried} asked for");
+        return Some(Judgement::new(Cause::Limit, 0.75, vec![text]));
+    }
+    let free = figures.free.map_or(String::new(), |free| format!("; the device has {free} free"));
+    let text = format!("{allocated} handed out and {tried} more are {wanted}, above the limit of {limit}{free}");
+    Some(Judgement::new(Cause::Limit, 0.95, vec![text]))
 }
 
 /// Messages of allocators that do not say what is free.
 fn without_free(figures: &Figures, oom: &Oom) -> Judgement {
     let tried = figures.tried;
     if let Some(capacity) = figures.capacity.filter(|capacity| tried > *capacity) {
-        let mut judgement = Judgement::new(Cause::Need, 0.95);
-        judgement.evidence = vec![format!("asked for {tried}, and the device has {capacity} in all")];
-        return judgement;
+        let text = format!("asked for {tried}, and the device has {capacity} in all");
+        return Judgement::new(Cause::Need, 0.95, vec![text]);
     }
     let benign = oom.engine == Engine::Tensorflow;
-    let mut judgement = Judgement::new(Cause::Need, if benign { 0.6 } else { 0.7 });
-    judgement.evidence = vec![format!("asked for {tried}; the message does not say what was free")];
-    if let Some(allocated) = figures.allocated {
-        judgement.evidence.push(format!("{allocated} were handed out already"));
-    }
-    judgement
+    let mut evidence = vec![format!("asked for {tried}; the message does not say what was free")];
+    evidence.extend(figures.allocated.map(|allocated| format!("{allocated} were handed out already")));
+    Judgement::new(Cause::Need, if benign { 0.6 } else { 0.7 }, evidence)
 }
 
 /// What made it worse, by its size.
 fn contributing(figures: &Figures) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    if figures.others.is_some_and(|others| is_large(others, figures)) {
-        causes.push(Cause::OtherProcess);
-    }
-    if figures.idle.is_some_and(|idle| is_large(idle, figures)) {
-        causes.push(Cause::Fragmentation);
-    }
-    let beyond = figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT));
-    if is_large(beyond, figures) {
-        causes.push(Cause::OutsideAllocator);
-    }
-    if figures.limit.zip(figures.capacity).is_some_and(|(limit, capacity)| limit.get() < capacity.get() / 10 * 9) {
-        causes.push(Cause::Limit);
-    }
-    causes
+    let is_large = |bytes: Option<Bytes>| bytes.is_some_and(|bytes| is_large(bytes, figures));
+    let beyond = figures.outside.map(|outside| outside.saturating_sub(Bytes(CONTEXT)));
+    let is_limited = |(limit, capacity): (Bytes, Bytes)| limit.get() < capacity.get() / 10 * 9;
+    let causes = [
+        (Cause::OtherProcess, is_large(figures.others)),
+        (Cause::Fragmentation, is_large(figures.idle)),
+        (Cause::OutsideAllocator, is_large(beyond)),
+        (Cause::Limit, figures.limit.zip(figures.capacity).is_some_and(is_limited)),
+    ];
+    causes.into_iter().filter_map(|(cause, is_there)| is_there.then_some(cause)).collect()
 }
 
 /// Need is what remains: surer, the more of the other explanations the figures rule out.

@@ -43,9 +43,7 @@ fn is_first_use(event: &Event) -> bool {
 fn no_room_to_begin(oom: &Oom) -> Judgement {
     let text = "the driver refused where the device is used first, before the allocator asked for anything: others have \
                 filled it, as far as the log tells";
-    let mut judgement = Judgement::bare(oom, Cause::OtherProcess, 0.6, text);
-    judgement.contributing.push(Cause::OutsideAllocator);
-    judgement
+    Judgement::bare(oom, Cause::OtherProcess, 0.6, text).with(Cause::OutsideAllocator)
 }
 
 /// The driver or a library refused, which no allocator counts.

@@ -63,10 +63,8 @@ pub(super) fn figures(oom: &Oom, tried: Bytes) -> Figures {
 /// Inside a container a process sees itself as `Process 20398`: the one that holds a little more than the allocator is
 /// taken for this one.
 fn own_process(oom: &Oom, reserved: Option<Bytes>) -> (Option<Bytes>, Vec<Holder>) {
-    let holder =
-        |process: &ProcessUse| Holder { pid: process.pid, name: process.name.clone(), used_bytes: process.used };
     if oom.in_use.is_some() || oom.processes.is_empty() {
-        return (oom.in_use, oom.processes.iter().map(holder).collect());
+        return (oom.in_use, oom.processes.iter().map(Holder::from).collect());
     }
     let is_own = |process: &&ProcessUse| match (process.used, reserved) {
         // The figures are rounded to two decimals each.
@@ -77,7 +75,7 @@ fn own_process(oom: &Oom, reserved: Option<Bytes>) -> (Option<Bytes>, Vec<Holder
     };
     let own = oom.processes.iter().filter(is_own).min_by_key(|process| process.used).map(|process| process.pid);
     let (ours, theirs): (Vec<_>, Vec<_>) = oom.processes.iter().partition(|process| Some(process.pid) == own);
-    (ours.first().and_then(|process| process.used), theirs.into_iter().map(holder).collect())
+    (ours.first().and_then(|process| process.used), theirs.into_iter().map(Holder::from).collect())
 }
 
 /// At least a twentieth of the device, and more than a driver keeps for itself.

@@ -38,11 +38,7 @@ pub(super) fn host(event: &Event) -> Judgement {
         (None, Some(limit)) => judgement.evidence.push(format!("{limit} allowed")),
         (None, None) => {}
     }
-    judgement.holders = oom
-        .processes
-        .iter()
-        .map(|process| Holder { pid: process.pid, name: process.name.clone(), used_bytes: process.used })
-        .collect();
+    judgement.holders = oom.processes.iter().map(Holder::from).collect();
     for (_, message) in event.also.iter().take(2) {
         let short: String = message.chars().take(100).collect();
         judgement.evidence.push(format!("the log also says: {short}"));

@@ -22,13 +22,13 @@ pub(crate) struct Judgement {
 }
 
 impl Judgement {
-    /// A cause of which nothing is said yet.
-    pub(super) fn new(cause: Cause, certainty: f64) -> Self {
+    /// A cause with what shows it.
+    pub(super) fn new(cause: Cause, certainty: f64, evidence: Vec<String>) -> Self {
         Self {
             cause,
             contributing: Vec::new(),
             certainty,
-            evidence: Vec::new(),
+            evidence,
             others: None,
             outside: None,
             holders: Vec::new(),
@@ -38,11 +38,15 @@ impl Judgement {
 
     /// A cause with one reason, where there is no arithmetic to be done.
     pub(super) fn bare(oom: &Oom, cause: Cause, certainty: f64, text: &str) -> Self {
-        Self {
-            evidence: vec![text.to_owned()],
-            outside: oom.outside_allocator,
-            available: oom.limit.or(oom.capacity),
-            ..Self::new(cause, certainty)
+        let available = oom.limit.or(oom.capacity);
+        Self { outside: oom.outside_allocator, available, ..Self::new(cause, certainty, vec![text.to_owned()]) }
+    }
+
+    /// The same with another cause that made it worse.
+    pub(crate) fn with(mut self, cause: Cause) -> Self {
+        if cause != self.cause && !self.contributing.contains(&cause) {
+            self.contributing.push(cause);
         }
+        self
     }
 }

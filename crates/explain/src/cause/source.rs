@@ -16,8 +16,6 @@ pub(crate) fn judge(event: &Event) -> Judgement {
         (Place::Device, _) => driver(event),
     };
     judgement.certainty = round(judgement.certainty * event.oom.certainty.number() / 0.98);
-    let cause = judgement.cause;
-    judgement.contributing.retain(|other| *other != cause);
     judgement
 }
 

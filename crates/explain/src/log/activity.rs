@@ -51,7 +51,7 @@ fn innermost(frames: &[StackFrame], (activity, functions, files, codes): &Signs)
     frames.iter().rposition(|frame| {
         let function = frame.function.rsplit('.').next().unwrap_or_default();
         let function = function.split('(').next().unwrap_or_default();
-        functions.contains(&function)
+        functions.split(' ').any(|name| name == function)
             || (*activity == Activity::Evaluation && is_named_evaluation(function))
             || files.iter().any(|file| frame.file.replace('\\', "/").contains(file))
             // Of several statements in one line it is not known which one it was.
@@ -62,116 +62,51 @@ fn innermost(frames: &[StackFrame], (activity, functions, files, codes): &Signs)
 /// `_do_epoch_validate`, `run_validation_loop`, `validar_modelo`; not `train_and_evaluate`, which is both.
 fn is_named_evaluation(function: &str) -> bool {
     let lower = function.to_ascii_lowercase();
-    let has = |words: &[&str]| lower.split('_').any(|part| words.contains(&part));
-    has(&[
-        "validate",
-        "validation",
-        "validating",
-        "evaluate",
-        "evaluation",
-        "eval",
-        "validar",
-        "evaluar",
-        "valider",
-        "evaluer",
-        "validieren",
-        "auswerten",
-    ]) && !has(&["train", "training", "fit", "and"])
+    let has = |words: &str| lower.split('_').any(|part| words.split(' ').any(|word| word == part));
+    has("validate validation validating evaluate evaluation eval validar evaluar valider evaluer validieren \
+         auswerten")
+        && !has("train training fit and")
 }
 
-type Signs = (Activity, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
+/// Names of functions, set apart by blanks, parts of paths, and parts of code.
+type Signs = (Activity, &'static str, &'static [&'static str], &'static [&'static str]);
 
 /// In the order in which they are asked: an evaluation inside a training loop has frames of both.
 const SIGNS: &[Signs] = &[
-    (Activity::DataWorker, &["_worker_loop", "_try_get_data", "_get_data"], &["_utils/worker.py", "data/_utils/"], &[]),
+    (Activity::DataWorker, "_worker_loop _try_get_data _get_data", &["_utils/worker.py", "data/_utils/"], &[]),
     (
         Activity::Evaluation,
-        &[
-            "estimate_loss",
-            "evaluate",
-            "evaluation_loop",
-            "validate",
-            "validation",
-            "validation_step",
-            "validation_epoch",
-            "eval_step",
-            "eval_model",
-            "eval_epoch",
-            "prediction_step",
-            "prediction_loop",
-            "predict",
-            "predict_step",
-            "test_step",
-            "run_evaluation",
-            "run_eval",
-            "run_validation",
-            "val_step",
-            "val_epoch",
-            "val",
-            "test",
-            "test_epoch",
-            "test_loop",
-            "test_model",
-            "test_one_epoch",
-            "run_test",
-            "_evaluate",
-            "_validate",
-            "generate",
-        ],
+        "estimate_loss evaluate evaluation_loop validate validation validation_step validation_epoch eval_step \
+         eval_model eval_epoch prediction_step prediction_loop predict predict_step test_step run_evaluation run_eval \
+         run_validation val_step val_epoch val test test_epoch test_loop test_model test_one_epoch run_test _evaluate \
+         _validate generate",
         &["evaluation_loop.py", "/validate.py", "/evaluate.py"],
         &["estimate_loss()", "validate(", "evaluate(", "val_step("],
     ),
     (
         Activity::Saving,
-        &["save_checkpoint", "_save_checkpoint", "save_pretrained", "save_state_dict"],
+        "save_checkpoint _save_checkpoint save_pretrained save_state_dict",
         &["torch/serialization.py\", in save"],
         &["torch.save("],
     ),
     (
         Activity::Optimizer,
-        &[
-            "optimizer_step",
-            "_optimizer_step",
-            "clip_grad_norm_",
-            "_multi_tensor_adamw",
-            "_multi_tensor_adam",
-            "_init_group",
-            "_take_model_step",
-        ],
+        "optimizer_step _optimizer_step clip_grad_norm_ _multi_tensor_adamw _multi_tensor_adam _init_group \
+         _take_model_step",
         &["torch/optim/", "bitsandbytes/optim", "apex/optimizers", "deepspeed/ops/adam", "/optimizer.py"],
         &["optimizer.step(", "scaler.step(", "opt.step(", "optim.step("],
     ),
     (
         Activity::Training,
-        &[
-            "training_step",
-            "train_step",
-            "_training_step",
-            "train_one_epoch",
-            "train_epoch",
-            "train_episode",
-            "backward",
-            "run_backward",
-            "compute_loss",
-            "inner_training_loop",
-            "_inner_training_loop",
-        ],
+        "training_step train_step _training_step train_one_epoch train_epoch train_episode backward run_backward \
+         compute_loss inner_training_loop _inner_training_loop",
         &["torch/autograd/", "torch/utils/checkpoint.py", "training_epoch_loop.py"],
         &[".backward(", "train_step(", "train_episode(", "training_step(", "train_one_epoch("],
     ),
     (
         Activity::Loading,
-        &[
-            "from_pretrained",
-            "load_state_dict",
-            "_load_from_state_dict",
-            "load_checkpoint",
-            "_load_pretrained_model",
-            "load_model",
-            "build_model",
-            "create_model",
-            "resume",
-        ],
+        "from_pretrained load_state_dict _load_from_state_dict load_checkpoint _load_pretrained_model load_model \
+         build_model create_model resume",
         &["torch/serialization.py"],
         &[
             "from_pretrained(",
@@ -187,8 +122,7 @@ const SIGNS: &[Signs] = &[
 ];
 
 /// What both training and evaluation go through; it counts where neither stack nor log say more.
-const WEAK_SIGNS: &[Signs] =
-    &[(Activity::Training, &["forward", "train", "_call_impl"], &["train"], &["loss = ", "loss, "])];
+const WEAK_SIGNS: &[Signs] = &[(Activity::Training, "forward train _call_impl", &["train"], &["loss = ", "loss, "])];
 
 /// Words of a line that tell by themselves, looked for from the error backwards.
 fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
@@ -196,7 +130,7 @@ fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
     for line in before[..end].rsplit(['\n', '\r']).filter(|line| !line.is_empty()).take(LINES_BEFORE) {
         let lower = line.to_lowercase();
         let reports = RESULTS.iter().any(|word| lower.contains(word));
-        if !reports && let Some(word) = EVALUATION_WORDS.iter().find(|word| lower.contains(**word)) {
+        if !reports && let Some(word) = EVALUATION_WORDS.split(' ').find(|word| lower.contains(word)) {
             return Some((Activity::Evaluation, format!("the log says `{word}` shortly before")));
         }
         for (activity, words) in LINE_SIGNS {
@@ -209,24 +143,8 @@ fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
 }
 
 /// The word for it in the languages of logs; it counts where no result is told with it.
-const EVALUATION_WORDS: &[&str] = &[
-    "validation",
-    "validación",
-    "validando",
-    "evaluación",
-    "evaluando",
-    "validação",
-    "évaluation",
-    "validierung",
-    "валидаци",
-    "验证",
-    "驗證",
-    "评估",
-    "評估",
-    "検証",
-    "評価",
-    "검증",
-];
+const EVALUATION_WORDS: &str = "validation validación validando evaluación evaluando validação évaluation validierung валидаци 验证 驗證 评估 評估 検証 評価 \
+    검증";
 
 /// Words of a line that tells how an evaluation went, which is over then.
 const RESULTS: &[&str] = &["loss", "finished", "done", "complete", "score", "acc", "samples", "size", "损失", "完成"];

@@ -2,54 +2,53 @@
 
 use crate::verdict::Remark;
 
+/// All words that a line must have, the kind of the remark, and its text.
+const REMARKS: [(&[&str], &str, &str); 8] = [
+    (
+        &["GradScaler", "deprecated"],
+        "deprecated_grad_scaler",
+        "torch.cuda.amp.GradScaler(...) is deprecated: write torch.amp.GradScaler('cuda', ...)",
+    ),
+    (
+        &["torch.cuda.amp.autocast", "deprecated"],
+        "deprecated_autocast",
+        "torch.cuda.amp.autocast(...) is deprecated: write torch.amp.autocast('cuda', ...)",
+    ),
+    (
+        &["Not enough SMs to use max_autotune_gemm mode"],
+        "too_few_multiprocessors",
+        "the card has too few multiprocessors for max_autotune_gemm: torch.compile falls back to its default, \
+         which is harmless and not why memory ran out",
+    ),
+    (
+        &["driver on your system is too old"],
+        "driver_too_old",
+        "the driver is older than this torch needs: update the driver, or install a torch built for an older CUDA",
+    ),
+    (
+        &["detected CUDA version", "mismatches the version that was used to compile"],
+        "cuda_mismatch",
+        "torch and the CUDA toolkit do not go together: build extensions with the CUDA version torch was built with",
+    ),
+    (&["is not compatible with the current PyTorch installation"], "card_not_supported", NO_KERNELS),
+    (&["no kernel image is available for execution"], "card_not_supported", NO_KERNELS),
+    (
+        &["expandable_segments not supported on this platform"],
+        "no_expandable_segments",
+        "expandable segments are not there on this platform: the setting has no effect",
+    ),
+];
+const NO_KERNELS: &str = "this torch has no kernels for the card: install a torch built for its compute capability";
+
 /// What a line of a log gives rise to.
-pub(crate) fn remark(line: &str) -> Option<Remark> {
-    if line.contains("GradScaler") && line.contains("deprecated") {
-        return Some(Remark {
-            kind: "deprecated_grad_scaler",
-            text: "torch.cuda.amp.GradScaler(...) is deprecated: write torch.amp.GradScaler('cuda', ...)".to_owned(),
-        });
-    }
-    if line.contains("torch.cuda.amp.autocast") && line.contains("deprecated") {
-        return Some(Remark {
-            kind: "deprecated_autocast",
-            text: "torch.cuda.amp.autocast(...) is deprecated: write torch.amp.autocast('cuda', ...)".to_owned(),
-        });
-    }
-    if line.contains("Not enough SMs to use max_autotune_gemm mode") {
-        return Some(Remark {
-            kind: "too_few_multiprocessors",
-            text:
-                "the card has too few multiprocessors for max_autotune_gemm: torch.compile falls back to its default, \
-                   which is harmless and not why memory ran out"
-                    .to_owned(),
-        });
-    }
-    if line.contains("driver on your system is too old") {
-        let text =
-            "the driver is older than this torch needs: update the driver, or install a torch built for an older CUDA";
-        return Some(Remark { kind: "driver_too_old", text: text.to_owned() });
-    }
-    if line.contains("detected CUDA version") && line.contains("mismatches the version that was used to compile") {
-        let text = "torch and the CUDA toolkit do not go together: build extensions with the CUDA version torch was \
-            built with";
-        return Some(Remark { kind: "cuda_mismatch", text: text.to_owned() });
-    }
-    if line.contains("is not compatible with the current PyTorch installation") {
-        let text = "this torch has no kernels for the card: install a torch built for its compute capability";
-        return Some(Remark { kind: "card_not_supported", text: text.to_owned() });
-    }
-    if line.contains("no kernel image is available for execution") {
-        let text = "this torch has no kernels for the card: install a torch built for its compute capability";
-        return Some(Remark { kind: "card_not_supported", text: text.to_owned() });
+pub(super) fn remark(line: &str) -> Option<Remark> {
+    let known = REMARKS.iter().find(|(words, ..)| words.iter().all(|word| line.contains(word)));
+    if let Some((_, kind, text)) = known {
+        return Some(Remark { kind, text: (*text).to_owned() });
     }
     if says_no_bf16(line) {
         let text = "the card has no bf16: use fp16 with a GradScaler, which takes the same memory";
         return Some(Remark { kind: "no_bf16", text: text.to_owned() });
-    }
-    if line.contains("expandable_segments not supported on this platform") {
-        let text = "expandable segments are not there on this platform: the setting has no effect";
-        return Some(Remark { kind: "no_expandable_segments", text: text.to_owned() });
     }
     let (torch, cuda) = versions(line)?;
     (torch >= (2, 6) && cuda.starts_with("cu11")).then(|| Remark {
