@@ -94,19 +94,6 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The name, as it stands in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Need => "need",
-            Self::Fragmentation => "fragmentation",
-            Self::OtherProcess => "other_process",
-            Self::Limit => "limit",
-            Self::OutsideAllocator => "outside_allocator",
-            Self::HostMemory => "host_memory",
-        }
-    }
-
     /// What it adds to another cause, in plain words.
     #[must_use]
     pub const fn part(self) -> &'static str {

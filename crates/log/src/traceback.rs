@@ -10,40 +10,14 @@ pub const TRACEBACK_HEADER: &str = "Traceback (most recent call last)";
 /// How far above a traceback its reason is looked for, and how far below its error.
 const ABOVE: usize = 1000;
 const BELOW: usize = 64 << 10;
-/// Errors of those who wait for a process that failed.
-const CONSEQUENCES: [&str; 19] = [
-    "ChildFailedError",
-    "CalledProcessError",
-    "BrokenPipe",
-    "Connection",
-    "EOFError",
-    "DistBackendError",
-    "DistNetworkError",
-    "DistStoreError",
-    "NCCL",
-    "Gloo",
-    "gloo",
-    "ProcessExitedException",
-    "ProcessRaisedException",
-    "SystemExit",
-    "DataLoader worker",
-    "Pin memory thread",
-    "BrokenProcessPool",
-    "SignalException",
-    "ray.exceptions",
-];
+/// Errors of those who wait for a process that failed, set apart by bars.
+const CONSEQUENCES: &str = "ChildFailedError|CalledProcessError|BrokenPipe|Connection|EOFError|DistBackendError|\
+    DistNetworkError|DistStoreError|NCCL|Gloo|gloo|ProcessExitedException|ProcessRaisedException|SystemExit|\
+    DataLoader worker|Pin memory thread|BrokenProcessPool|SignalException|ray.exceptions";
 /// What stands above a traceback that does not end a program: it follows from the error before it, or is of a thread or
 /// an object's end.
-const ASIDES: [&str; 8] = [
-    "During handling of the above",
-    "was the direct cause",
-    "Exception ignored in",
-    "Exception in thread",
-    "Error in atexit",
-    "Error in sys.excepthook",
-    "Original Traceback",
-    "--- Logging error ---",
-];
+const ASIDES: &str = "During handling of the above|was the direct cause|Exception ignored in|Exception in thread|\
+    Error in atexit|Error in sys.excepthook|Original Traceback|--- Logging error ---";
 
 /// A traceback in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,10 +48,10 @@ pub fn tracebacks(text: &[u8]) -> impl Iterator<Item = Traceback> {
         let own = above.next().unwrap_or_default();
         let reason = above.find(|line| !split_rank(line).1.trim().is_empty()).unwrap_or_default();
         let error = error(own, &below[..below.len().min(BELOW)]);
-        let is_in = |words: &[&str], text: &str| words.iter().any(|word| text.contains(word));
+        let is_in = |phrases: &str, text: &str| phrases.split('|').any(|phrase| text.contains(phrase));
         let kind = match &error {
-            _ if is_in(&ASIDES, own) || is_in(&ASIDES, reason) => TracebackKind::Aside,
-            Some(error) if is_in(&CONSEQUENCES, error) => TracebackKind::Consequence,
+            _ if is_in(ASIDES, own) || is_in(ASIDES, reason) => TracebackKind::Aside,
+            Some(error) if is_in(CONSEQUENCES, error) => TracebackKind::Consequence,
             _ => TracebackKind::Error,
         };
         Traceback { kind, error }

@@ -1,7 +1,7 @@
 //! Which levers a device has, by cause and phase, in order.
 
 use super::framework::Framework;
-use super::list::{ALL, Fidelity, List, NOT_MODEL};
+use super::list::{Fidelity, List, NOT_MODEL};
 use crate::culprit::{FOREACH, WHOLE_FRAMES};
 use crate::facts::Key;
 use crate::patch::single;
@@ -55,12 +55,10 @@ impl List<'_> {
         if self.case.framework() != Framework::Torch {
             return;
         }
-        self.push(
+        self.add(
             Lever::EmptyCache,
             "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then \
              torch.cuda.empty_cache(); delete its outputs as soon as they are numbers",
-            None,
-            ALL,
         );
     }
 
@@ -92,25 +90,21 @@ impl List<'_> {
         if self.case.framework() != Framework::Torch {
             return;
         }
-        self.push(
+        self.add(
             Lever::LeaveRoom,
             "Update without whole-model temporaries: fused=True (or foreach=False) for the optimizer",
-            None,
-            ALL,
         );
     }
 
     pub(super) fn loading(&mut self) {
         self.contributors();
-        self.push(
+        self.add(
             Lever::LoadInPieces,
             format!(
                 "Load weights to the host first{}, move them once, and delete the checkpoint before the optimizer is \
                  made",
                 self.case.framework().to_host()
             ),
-            None,
-            ALL,
         );
         self.precision();
         self.spill();

@@ -2,7 +2,7 @@
 
 use lowtide_oom::Source;
 
-use super::list::{ALL, List};
+use super::list::List;
 use crate::facts::Key;
 use crate::patch::single;
 use crate::verdict::{Activity, Lever};
@@ -12,23 +12,19 @@ impl List<'_> {
         let case = self.case;
         match case.oom.source {
             Source::SharedMemory => {
-                self.push(
+                self.add(
                     Lever::SharedMemory,
                     "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in \
                      Kubernetes), or share \
                      tensors by file_system",
-                    None,
-                    ALL,
                 );
                 self.workers();
             }
             Source::ExitStatus => {
-                self.push(
+                self.add(
                     Lever::CheckLog,
                     "Look whether the kernel ended it: dmesg -T | grep -i 'killed process', or sacct -j JOB \
                      --format=State,MaxRSS",
-                    None,
-                    ALL,
                 );
                 self.workers();
             }
@@ -41,12 +37,10 @@ impl List<'_> {
                 if case.facts.log.address_limit.is_some() {
                     self.process_limit();
                 }
-                self.push(
+                self.add(
                     Lever::LoadInPieces,
                     "Read data and weights in pieces or memory-mapped instead of whole (mmap=True, np.memmap, \
                      streaming)",
-                    None,
-                    ALL,
                 );
                 if !is_loading {
                     self.micro_batch();
@@ -57,11 +51,9 @@ impl List<'_> {
             _ => self.workers(),
         }
         self.data_cache();
-        self.push(
+        self.add(
             Lever::MoreMemory,
             "Run where there is more memory, or add swap so that the end comes as slowness instead",
-            None,
-            ALL,
         );
     }
 
@@ -69,7 +61,7 @@ impl List<'_> {
     fn process_limit(&mut self) {
         let text = "Look at the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d), \
                     and raise one that is below what the machine has";
-        self.push(Lever::RaiseLimit, text, None, ALL);
+        self.add(Lever::RaiseLimit, text);
     }
 
     pub(super) fn data_cache(&mut self) {
@@ -84,7 +76,7 @@ impl List<'_> {
                 copies"
                 .to_owned(),
         };
-        self.push(Lever::SmallerDataCache, text, None, ALL);
+        self.add(Lever::SmallerDataCache, text);
     }
 
     pub(super) fn workers(&mut self) {
@@ -97,15 +89,11 @@ impl List<'_> {
                     setting.path.join(".")
                 );
                 self.offer(single(config, setting, fewer));
-                self.push(Lever::FewerWorkers, text, None, ALL);
+                self.add(Lever::FewerWorkers, text);
             }
             Some(_) => {}
-            None => self.push(
-                Lever::FewerWorkers,
-                "Fewer data workers (num_workers): each holds its own copy of what it reads",
-                None,
-                ALL,
-            ),
+            None => self
+                .add(Lever::FewerWorkers, "Fewer data workers (num_workers): each holds its own copy of what it reads"),
         }
     }
 }

@@ -29,7 +29,7 @@ impl List<'_> {
                 _ => {}
             }
             if batch != Some(1) {
-                self.push(Lever::MicroBatch, TWICE_THE_STEPS, None, ALL);
+                self.add(Lever::MicroBatch, TWICE_THE_STEPS);
             }
             return;
         };
@@ -43,7 +43,7 @@ impl List<'_> {
             Err(_) if !gathers => 1,
             Err(why) => {
                 self.no_patch(why);
-                self.push(Lever::MicroBatch, TWICE_THE_STEPS, None, ALL);
+                self.add(Lever::MicroBatch, TWICE_THE_STEPS);
                 return;
             }
         };
@@ -218,7 +218,7 @@ impl List<'_> {
                  allocator does not count: {leave}"
             ),
         };
-        self.push(Lever::LeaveRoom, text, None, ALL);
+        self.add(Lever::LeaveRoom, text);
         if self.case.oom.source == Source::Runtime {
             self.other_process();
         }
@@ -255,7 +255,7 @@ impl List<'_> {
                     setting.path.join(".")
                 );
                 self.offer(single(config, setting, smaller));
-                self.push(Lever::EvaluationBatch, text, None, ALL);
+                self.add(Lever::EvaluationBatch, text);
             }
             Some(_) => {}
             None => {
@@ -270,7 +270,7 @@ impl List<'_> {
                         "Evaluate fewer samples at once, and turn outputs into plain numbers before the next batch"
                     }
                 };
-                self.push(Lever::EvaluationBatch, text, None, ALL);
+                self.add(Lever::EvaluationBatch, text);
             }
         }
     }
@@ -301,7 +301,7 @@ impl List<'_> {
             _ => None,
         };
         self.offer(patch);
-        self.push(Lever::EvaluationLess, text, None, ALL);
+        self.add(Lever::EvaluationLess, text);
     }
 
     pub(super) fn compile_off(&mut self) {
@@ -309,13 +309,11 @@ impl List<'_> {
         if uses {
             let patch = self.case.facts.find(Key::Compile).and_then(|(config, setting)| switch(config, setting, false));
             self.offer(patch);
-            self.push(
+            self.add(
                 Lever::CompileOff,
                 "Turn torch.compile off for a try, or leave max-autotune and reduce-overhead for its default mode: \
                  compiled graphs may \
                  hold more at once",
-                None,
-                ALL,
             );
         }
     }

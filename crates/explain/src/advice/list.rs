@@ -37,6 +37,11 @@ impl<'a> List<'a> {
         Self { case, advice: Vec::new(), next: None, notes: stale.iter().cloned().collect(), stale }
     }
 
+    /// Adds advice that keeps everything, of which no peak is known.
+    pub(super) fn add(&mut self, lever: Lever, text: impl Into<String>) {
+        self.push(lever, text, None, ALL);
+    }
+
     pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, peak: Option<Bytes>, keeps: Fidelity) {
         let patch = self.next.take();
         if self.advice.iter().any(|advice| advice.lever == lever) {

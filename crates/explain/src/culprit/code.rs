@@ -2,7 +2,7 @@
 
 use lowtide_core::Bytes;
 
-use super::names::is_of_language;
+use super::names::{is_of_language, kind};
 use super::size::{is_size, product};
 use crate::facts::{Dtype, FP32, Facts, dtype_named};
 use crate::log::Event;
@@ -16,15 +16,9 @@ pub(super) fn from_code(event: &Event, facts: &Facts<'_>) -> Option<Culprit> {
         let bytes = product(&shape)?.checked_mul(dtype.bytes)?;
         is_size(bytes, tried).then(|| {
             let (name, shape) = named(&shape, facts, is_of_language(event));
-            Culprit {
-                name: name.to_owned(),
-                shape,
-                dtype: Some(dtype.name.to_owned()),
-                bytes: Some(Bytes(bytes)),
-                how: "the stack's last line of code allocates this shape, and its size is the size asked for"
-                    .to_owned(),
-                certainty: 0.97,
-            }
+            let how = "the stack's last line of code allocates this shape, and its size is the size asked for";
+            let (dtype, bytes) = (Some(dtype.name.to_owned()), Some(Bytes(bytes)));
+            Culprit { shape, dtype, bytes, ..kind(event, name, how, 0.97) }
         })
     })
 }

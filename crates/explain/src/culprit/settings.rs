@@ -2,7 +2,7 @@
 
 use lowtide_core::Bytes;
 
-use super::names::{from_names, is_of_language};
+use super::names::{from_names, is_of_language, kind};
 use super::size::{is_size, product};
 use crate::facts::{BF16, Dtype, FP16, FP32, Facts, Key};
 use crate::log::Event;
@@ -64,14 +64,8 @@ pub(super) fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<A
         (false, false, 1) => (0.85, "the settings multiply to exactly the size asked for".to_owned()),
         (false, false, many) => (0.6, format!("the settings multiply to the size asked for, as {many} tensors do")),
     };
-    Some(Culprit {
-        name: name.to_owned(),
-        shape,
-        dtype: Some(dtype.name.to_owned()),
-        bytes: Some(Bytes(bytes)),
-        how,
-        certainty,
-    })
+    let (dtype, bytes) = (Some(dtype.name.to_owned()), Some(Bytes(bytes)));
+    Some(Culprit { shape, dtype, bytes, ..kind(event, name, &how, certainty) })
 }
 
 /// Whether two names are of the same kind of tensor.
