@@ -7,6 +7,7 @@ mod build;
 pub mod deblur;
 mod dropout;
 pub mod gpt;
+mod layers;
 pub mod qca;
 mod random;
 pub mod scoring;

@@ -1,4 +1,4 @@
-//! Makes the parameters of a model and remembers them by name. Each model adds its own layers.
+//! Makes the parameters of a model and remembers them by name. `layers.rs` and each model add layers to it.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,11 @@ impl Store {
     /// Even between plus and minus `bound`.
     pub(crate) fn uniform(&mut self, name: String, shape: &[i64], bound: f64) -> Tensor {
         let value = (Tensor::rand(shape, (Kind::Float, self.device)) * 2.0 - 1.0) * bound;
+        self.keep(name, value)
+    }
+
+    pub(crate) fn zeros(&mut self, name: String, shape: &[i64]) -> Tensor {
+        let value = Tensor::zeros(shape, (Kind::Float, self.device));
         self.keep(name, value)
     }
 

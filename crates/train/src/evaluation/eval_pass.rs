@@ -52,19 +52,19 @@ impl EvalPass<'_> {
         step: Step,
         releases: &mut Vec<CacheRelease>,
     ) -> Result<Option<EvalFigures>, EvalError> {
-        let device = self.model.device();
+        let device = self.model.device;
         let before = attempt(|| rng::state(device)).and_then(|state| state)?;
         let sums = self.sums(step, releases);
         rng::set_state(device, &before)?;
-        let tiling = self.model.workload().tiling().ok();
+        let tiling = self.model.workload.tiling().ok();
         let approximate = tiling.zip(self.tile).is_some_and(|(tiling, tile)| tiling.is_approximate(tile));
         Ok(sums?.map(|sums| sums.finish(step, self.tile, approximate)))
     }
 
     fn sums(&self, step: Step, releases: &mut Vec<CacheRelease>) -> Result<Option<Sums<'_>>, EvalError> {
         let batch = u64::from(self.settings.train.batch);
-        let samples = self.model.workload().eval_samples();
-        let metrics = metrics::selected(&self.settings.eval, self.model.workload(), self.left_out);
+        let samples = self.model.workload.eval_samples();
+        let metrics = metrics::selected(&self.settings.eval, self.model.workload, self.left_out);
         let mut sums = Sums { loss: 0.0, targets: 0, metrics };
         for index in 0..batches(self.settings, samples) {
             if self.requests.stop_asked() {
@@ -84,7 +84,7 @@ impl EvalPass<'_> {
     }
 
     fn add_batch(&self, sums: &mut Sums<'_>, first: u64, count: u32) -> Result<(), EvalError> {
-        let workload = self.model.workload();
+        let workload = self.model.workload;
         let _no_grad = no_grad_guard();
         let _evaluation = workload.mode().evaluate();
         let pass = self.model.evaluation_pass(&self.measures);
@@ -104,7 +104,7 @@ impl EvalPass<'_> {
             let samples = workload.eval_batch(first + u64::from(start), in_a_batch.min(count - start));
             let mut start = 0;
             for size in pieces(samples.samples(), at_once) {
-                let piece = samples.piece(start, size).to_device(self.model.device());
+                let piece = samples.piece(start, size).to_device(self.model.device);
                 self.model.with_outputs(&piece, pass, |outputs| self.add_piece(sums, outputs, &piece, pass))?;
                 start += size;
             }
@@ -113,7 +113,7 @@ impl EvalPass<'_> {
     }
 
     fn add_piece(&self, sums: &mut Sums<'_>, outputs: &[Tensor], piece: &Batch, pass: Pass) -> Result<(), EvalError> {
-        sums.loss += self.model.workload().loss_sum(outputs, piece, pass.loss_chunks).double_value(&[]);
+        sums.loss += self.model.workload.loss_sum(outputs, piece, pass.loss_chunks).double_value(&[]);
         sums.targets += piece.target_count();
         for Metric { name, tally } in &mut sums.metrics {
             attempt(|| tally.add(outputs, piece)).map_err(|error| EvalError { metric: Some(name), error })?;

@@ -121,11 +121,11 @@ impl<'a> Evaluator<'a> {
         recovery: &mut Recovery<'_>,
     ) -> Result<EvalOutcome> {
         let begun = Instant::now();
-        let before = recovery.memory().reading()?;
+        let before = recovery.memory.reading()?;
         recovery.note(&before);
         let Reading { allocated, reserved, .. } = before;
         recovery.clean_if_due(step, Moment::BeforeEvaluation { allocated, reserved })?;
-        recovery.memory().reset_peaks()?;
+        recovery.memory.reset_peaks()?;
         let mut left_out = Missing::new();
         let mut tries = TileTries::default();
         loop {
@@ -134,12 +134,12 @@ impl<'a> Evaluator<'a> {
                 settings: self.settings,
                 requests: self.requests,
                 model,
-                memory: recovery.memory(),
+                memory: &recovery.memory,
                 measures: recovery.measures(),
                 tile: self.tile,
                 left_out: &left_out,
             };
-            let figures = recovery.injector().during(step, Phase::Eval, || pass.figures(step, &mut releases));
+            let figures = recovery.injector.during(step, Phase::Eval, || pass.figures(step, &mut releases));
             for release in releases {
                 recovery.tell(release.event(step))?;
             }
@@ -167,7 +167,7 @@ impl<'a> Evaluator<'a> {
 
     /// Takes in the figures and tells of them.
     fn complete(&mut self, figures: EvalFigures, begun: Instant, recovery: &mut Recovery<'_>) -> Result<()> {
-        let reading = recovery.memory().reading()?;
+        let reading = recovery.memory.reading()?;
         let EvalFigures { step, loss, metrics, approximate, .. } = figures.clone();
         self.last.figures = Some(EvalFigures { peak: reading.allocated_peak, ..figures });
         recovery.recovered();
@@ -236,9 +236,9 @@ impl<'a> Evaluator<'a> {
 
     /// Cleans where that is due after an evaluation, and notes what is left then.
     fn clean_up(&mut self, step: Step, recovery: &mut Recovery<'_>) -> Result<Reading> {
-        let Reading { allocated, reserved, .. } = recovery.memory().reading()?;
+        let Reading { allocated, reserved, .. } = recovery.memory.reading()?;
         recovery.clean_if_due(step, Moment::AfterEvaluation { allocated, reserved })?;
-        let left = recovery.memory().reading()?;
+        let left = recovery.memory.reading()?;
         let idle = left.reserved.saturating_sub(left.allocated);
         self.most_idle = self.most_idle.max(Some(idle));
         Ok(left)

@@ -40,7 +40,7 @@ pub(super) fn tiled_outputs(model: &Model<'_>, samples: &Batch, pass: Pass, tili
     let pixels = |length: i64| u32::try_from(length).expect("a frame has fewer than 2^32 rows and columns");
     let mut frames: Vec<Tensor> = Vec::new();
     for tile in tiling.tiles(pixels(rows), pixels(columns), side) {
-        let inputs = samples.inputs.iter().map(|input| tile.taken(input).to_device(model.device())).collect();
+        let inputs = samples.inputs.iter().map(|input| tile.taken(input).to_device(model.device)).collect();
         let piece = Batch { inputs, targets: Vec::new(), targets_per_sample: samples.targets_per_sample };
         model.with_outputs(&piece, pass, |outputs| {
             if frames.is_empty() {

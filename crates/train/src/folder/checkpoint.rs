@@ -60,11 +60,11 @@ pub(crate) fn load_weights(path: &Path, workload: &dyn Workload) -> Result<Progr
 
 /// Fills the state from the checkpoint at `path`.
 pub(crate) fn load(path: &Path, state: &mut State<'_>) -> Result<Progress> {
-    let saved = read_state(path, state.model().workload())?;
+    let saved = read_state(path, state.model.workload)?;
     state.allocate_moments()?;
-    let device = state.model().device();
+    let device = state.model.device;
     let rng = rng::state(device)?;
-    tensor_file::read_into(&path.join(MODEL), &state.model().workload().state(), &[])?;
+    tensor_file::read_into(&path.join(MODEL), &state.model.workload.state(), &[])?;
     // A run may go on on another device: its generator then starts from the seed.
     tensor_file::read_into(&path.join(TRAINING), &training_tensors(state, &rng), &[RNG_CUDA])?;
     rng::set_state(device, &rng)?;
@@ -92,9 +92,9 @@ fn read_state(path: &Path, workload: &dyn Workload) -> Result<StateFile> {
 }
 
 fn fill(folder: &Path, state: &State<'_>, progress: Progress) -> Result<()> {
-    let workload = state.model().workload();
+    let workload = state.model.workload;
     tensor_file::write(&folder.join(MODEL), &workload.state())?;
-    let rng = rng::state(state.model().device())?;
+    let rng = rng::state(state.model.device)?;
     tensor_file::write(&folder.join(TRAINING), &training_tensors(state, &rng))?;
     let file = StateFile {
         schema: SCHEMA,

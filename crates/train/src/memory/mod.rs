@@ -2,7 +2,6 @@
 
 mod block_cache;
 mod device_memory;
-mod figures;
 mod injection;
 mod monitor;
 mod profile;
@@ -10,9 +9,8 @@ mod recovery;
 
 pub(crate) use block_cache::{CacheRelease, Moment, is_due as release_is_due};
 pub(crate) use device_memory::{DeviceMemory, Reading};
-pub(crate) use figures::MemoryFigures;
 pub(crate) use injection::Injector;
 pub use injection::{Injection, InjectionError};
 pub(crate) use monitor::Monitor;
 pub use profile::Profile;
-pub(crate) use recovery::{Recovery, out_of_memory};
+pub(crate) use recovery::{MemoryFigures, Recovery, out_of_memory};

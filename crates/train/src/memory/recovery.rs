@@ -3,20 +3,21 @@
 use lowtide_core::{Action, Bytes, Event, Guard, Measures, Phase, Signal, Step, Stop, Usage};
 use lowtide_settings::Clean;
 use lowtide_torch::TorchError;
+use serde::{Deserialize, Serialize};
 
 use super::block_cache::{Moment, is_due};
 use super::device_memory::{DeviceMemory, Reading};
-use super::figures::MemoryFigures;
 use super::injection::Injector;
 use crate::error::Result;
 use crate::events::Journal;
 
 /// What training and evaluation share: the device's memory, the guard that keeps them under its line, and the journal.
 pub(crate) struct Recovery<'a> {
-    memory: DeviceMemory,
+    pub(crate) memory: DeviceMemory,
     guard: Guard,
     journal: Journal<'a>,
-    injector: Injector,
+    /// Fails what it was told to fail.
+    pub(crate) injector: Injector,
     /// When cached blocks are released although nothing failed.
     clean: Clean,
     figures: MemoryFigures,
@@ -26,6 +27,30 @@ pub(crate) struct Recovery<'a> {
     last_need: Option<Bytes>,
     /// Times the allocator had to empty its cache.
     retries: u64,
+}
+
+/// What a run needed of memory, and how often it ran out, over all its starts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct MemoryFigures {
+    /// Out-of-memory errors met.
+    pub(crate) oom_errors: u64,
+    /// Those after which the same work was done.
+    pub(crate) oom_recovered: u64,
+    /// The most memory taken from the device.
+    pub(crate) reserved_peak: Bytes,
+    /// The most memory held by tensors.
+    pub(crate) allocated_peak: Bytes,
+}
+
+impl MemoryFigures {
+    fn note(&mut self, reading: &Reading) {
+        self.reserved_peak = self.reserved_peak.max(reading.reserved_peak);
+        self.allocated_peak = self.allocated_peak.max(reading.allocated_peak);
+    }
+
+    pub(crate) fn forget_peaks(&mut self) {
+        (self.reserved_peak, self.allocated_peak) = (Bytes::ZERO, Bytes::ZERO);
+    }
 }
 
 impl<'a> Recovery<'a> {
@@ -43,10 +68,6 @@ impl<'a> Recovery<'a> {
     /// Counts on from the figures of earlier starts.
     pub(crate) fn after(self, figures: MemoryFigures) -> Recovery<'a> {
         Recovery { figures, ..self }
-    }
-
-    pub(crate) fn memory(&self) -> &DeviceMemory {
-        &self.memory
     }
 
     pub(crate) fn guard(&self) -> &Guard {
@@ -70,11 +91,6 @@ impl<'a> Recovery<'a> {
     /// Takes the peaks of a reading into the figures.
     pub(crate) fn note(&mut self, reading: &Reading) {
         self.figures.note(reading);
-    }
-
-    /// Fails what it was told to fail.
-    pub(crate) fn injector(&self) -> &Injector {
-        &self.injector
     }
 
     pub(crate) fn journal(&self) -> &Journal<'a> {

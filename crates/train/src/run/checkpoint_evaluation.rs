@@ -96,7 +96,7 @@ pub fn evaluate_checkpoint(
         EvalOutcome::GivenUp(stop) | EvalOutcome::Line(stop) => return Ok(EvalEnding::Line(stop)),
         EvalOutcome::Interrupted => return Ok(EvalEnding::Interrupted),
     }
-    let sample = Monitor::new(&settings.watch).sample(step, recovery.memory())?;
+    let sample = Monitor::new(&settings.watch).sample(step, &recovery.memory)?;
     recovery.tell(sample)?;
     let figures = evaluator.figures_of(step).expect("an evaluation that is complete has figures");
     Ok(EvalEnding::Done(Box::new(Evaluation {
@@ -109,7 +109,7 @@ pub fn evaluate_checkpoint(
         metrics_missing: evaluator.last().missing.clone(),
         eval: evaluator.summary(),
         peak_bytes: figures.peak.get(),
-        line_bytes: recovery.memory().line.limit().map(Bytes::get),
+        line_bytes: recovery.memory.line.limit().map(Bytes::get),
         oom_errors: recovery.figures().oom_errors,
         seconds: begun.elapsed().as_secs_f64(),
     })))

@@ -56,10 +56,10 @@ fn first_measures(settings: &RunSettings, model: &Model<'_>, profile: Option<Pro
         Recompute::Off => false,
     };
     let wanted_chunks = profile.map_or(NonZeroU32::MIN, Profile::loss_chunks);
-    let loss_chunks = model.workload().most_loss_chunks().min(wanted_chunks);
+    let loss_chunks = model.workload.most_loss_chunks().min(wanted_chunks);
     Measures {
         recompute: if recompute { RECOMPUTE_LEVELS } else { 0 },
-        spill: if settings.memory.spill == Spill::On { model.spill_levels() } else { 0 },
+        spill: if settings.memory.spill == Spill::On { model.spill_levels } else { 0 },
         loss_chunks,
         eval_loss_chunks: loss_chunks,
         ..Measures::new(micro_batch, micro_batch)
@@ -69,10 +69,10 @@ fn first_measures(settings: &RunSettings, model: &Model<'_>, profile: Option<Pro
 fn ladder(settings: &RunSettings, model: &Model<'_>) -> Ladder {
     let recompute_levels = if settings.train.recompute == Recompute::Off { 0 } else { RECOMPUTE_LEVELS };
     let offer = Offer {
-        split: model.workload().splits(),
-        loss_chunks: model.workload().most_loss_chunks(),
+        split: model.workload.splits(),
+        loss_chunks: model.workload.most_loss_chunks(),
         recompute_levels,
-        spill_levels: model.spill_levels(),
+        spill_levels: model.spill_levels,
         narrow: model.may_narrow(),
     };
     let limits = Limits { recover: settings.memory.recover, ..Limits::default() };

@@ -67,23 +67,23 @@ impl Trial<'_, '_> {
 
     /// Blocks of the sizes that were tried are of little use to training.
     fn give_back(&mut self) -> Result<()> {
-        if self.recovery.memory().is_cached() { self.recovery.clean(self.step) } else { Ok(()) }
+        if self.recovery.memory.is_cached() { self.recovery.clean(self.step) } else { Ok(()) }
     }
 
     fn probe(&mut self, measures: Measures) -> Result<Probe> {
         let begun = Instant::now();
         let micro_batch = measures.micro_batch;
-        self.recovery.memory().reset_peaks()?;
-        let resting = self.recovery.memory().resting(self.state.model().parameter_bytes())?;
+        self.recovery.memory.reset_peaks()?;
+        let resting = self.recovery.memory.resting(self.state.model.parameter_bytes())?;
         // Two pieces: the second one finds the gradients of the first already there.
         let count = micro_batch.get().saturating_mul(2).min(self.batch);
         // No step has this number, so no error is injected.
         let spec = StepSpec { step: Step::ZERO, first: self.next_sample, count, measures };
-        let probed = self.state.probe(&spec, self.recovery.injector());
-        let reading = self.recovery.memory().reading()?;
+        let probed = self.state.probe(&spec, &self.recovery.injector);
+        let reading = self.recovery.memory.reading()?;
         self.recovery.note(&reading);
         let usage = match probed {
-            Ok(()) => Some(Usage { resting, peak: reading.allocated_peak, line: self.recovery.memory().roof() }),
+            Ok(()) => Some(Usage { resting, peak: reading.allocated_peak, line: self.recovery.memory.roof() }),
             Err(error) if error.is_oom() => None,
             Err(error) => return Err(error.into()),
         };

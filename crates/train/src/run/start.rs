@@ -14,7 +14,7 @@ use crate::step::State;
 pub(super) fn make_room(state: &mut State<'_>, memory: &DeviceMemory, choices: &mut Choices) -> Result<()> {
     let roof = memory.roof().limit();
     let lacks = |needed: Bytes| roof.is_some_and(|roof| needed > roof);
-    let most = state.model().spill_levels();
+    let most = state.model.spill_levels;
     if most > 0 && lacks(resting_need(state, Moments::OnDevice)) {
         choices.first.spill = most;
     }
@@ -112,10 +112,10 @@ enum Moments {
 /// What the device holds between two samples: parameters, a gradient each, buffers, and two moments each or what stands
 /// in for them.
 fn resting_need(state: &State<'_>, moments: Moments) -> Bytes {
-    let parameters = state.model().parameter_bytes();
+    let parameters = state.model.parameter_bytes();
     let moments = match moments {
         Moments::OnDevice => parameters.saturating_mul(2),
         Moments::OnHost => state.stage_bytes(),
     };
-    state.model().weight_bytes().saturating_add(parameters).saturating_add(moments)
+    state.model.weight_bytes().saturating_add(parameters).saturating_add(moments)
 }

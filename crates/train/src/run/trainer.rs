@@ -145,19 +145,19 @@ impl<'a> Trainer<'a> {
 
     /// Tells of the run, and chooses its first micro-batch where that is left to it.
     fn begin(&mut self, start: Start, load_events: Vec<Event>) -> Result<()> {
-        let model = self.state.model();
+        let model = &self.state.model;
         let started = Event::RunStarted {
-            workload: model.workload().name().to_owned(),
-            device: self.recovery.memory().device_name(),
+            workload: model.workload.name().to_owned(),
+            device: self.recovery.memory.device_name(),
             seed: self.settings.seed,
             batch: self.settings.train.batch,
             micro_batch: self.recovery.measures().micro_batch,
-            line: self.recovery.memory().line,
-            host_line: self.recovery.memory().host_line,
+            line: self.recovery.memory.line,
+            host_line: self.recovery.memory.host_line,
             parameters: model.parameter_count(),
             resumed_at: (start == Start::Resume).then_some(self.step),
         };
-        let is_open = self.settings.train.micro_batch == MicroBatchChoice::Auto && model.workload().splits();
+        let is_open = self.settings.train.micro_batch == MicroBatchChoice::Auto && model.workload.splits();
         [started].into_iter().chain(load_events).try_for_each(|event| self.recovery.tell(event))?;
         if self.is_sized || !is_open || self.schedule.is_some() {
             self.is_sized = true;
@@ -222,12 +222,12 @@ impl<'a> Trainer<'a> {
         }
         let begun = Instant::now();
         self.recovery.clean_if_due(step, Moment::InStep)?;
-        self.recovery.memory().reset_peaks()?;
-        let resting = self.recovery.memory().resting(self.state.model().parameter_bytes())?;
+        self.recovery.memory.reset_peaks()?;
+        let resting = self.recovery.memory.resting(self.state.model.parameter_bytes())?;
         loop {
             let measures = self.recovery.measures();
             let spec = StepSpec { step, first: self.next_sample, count: self.settings.train.batch, measures };
-            match self.state.step(&spec, rate, self.recovery.injector()) {
+            match self.state.step(&spec, rate, &self.recovery.injector) {
                 Ok(figures) => {
                     self.commit(&spec, figures, rate, resting, begun.elapsed().as_secs_f64())?;
                     return Ok(None);
@@ -245,7 +245,7 @@ impl<'a> Trainer<'a> {
     fn commit(&mut self, spec: &StepSpec, figures: StepFigures, rate: f64, resting: Bytes, seconds: f64) -> Result<()> {
         let StepSpec { step, count, measures, .. } = *spec;
         let StepFigures { loss, samples, skipped } = figures;
-        let reading = self.recovery.memory().reading()?;
+        let reading = self.recovery.memory.reading()?;
         self.step = step;
         self.next_sample += u64::from(count);
         self.speed = (self.speed.0 + seconds, self.speed.1 + samples);
@@ -254,8 +254,8 @@ impl<'a> Trainer<'a> {
         self.recovery.note(&reading);
         self.recovery.recovered();
 
-        let model = self.state.model();
-        let tokens = model.workload().has_tokens().then_some(samples * model.workload().targets_per_sample());
+        let model = &self.state.model;
+        let tokens = model.workload.has_tokens().then_some(samples * model.workload.targets_per_sample());
         self.folder.schedule(&ScheduleLine::new(step, count, &measures, model.kind_in(&measures)))?;
         if skipped {
             let scale = self.state.scaler().map_or(1.0, GradScaler::scale);
@@ -293,7 +293,7 @@ impl<'a> Trainer<'a> {
     }
 
     fn evaluate(&mut self) -> Result<Option<Ending>> {
-        let outcome = self.evaluator.evaluate(self.step, self.state.model(), &mut self.recovery)?;
+        let outcome = self.evaluator.evaluate(self.step, &self.state.model, &mut self.recovery)?;
         if outcome == EvalOutcome::Complete {
             self.sample()?;
         }
@@ -302,7 +302,7 @@ impl<'a> Trainer<'a> {
 
     /// Tells of memory as it is now.
     fn sample(&mut self) -> Result<()> {
-        let sample = self.monitor.sample(self.step, self.recovery.memory())?;
+        let sample = self.monitor.sample(self.step, &self.recovery.memory)?;
         self.recovery.tell(sample)
     }
 
@@ -313,7 +313,7 @@ impl<'a> Trainer<'a> {
         let path = checkpoints.of(step);
         let bytes = loop {
             let save = || checkpoint::save(&path, &self.state, self.progress());
-            match self.recovery.injector().during(step, Phase::Save, save) {
+            match self.recovery.injector.during(step, Phase::Save, save) {
                 Err(TrainError::Engine(error)) if error.is_oom() => {
                     if let Some(stop) = self.recovery.failed(step, Phase::Save, error)? {
                         return Err(self.line_error(stop));
@@ -340,8 +340,8 @@ impl<'a> Trainer<'a> {
             step: self.step,
             next_sample: self.next_sample,
             guard: self.recovery.guard().clone(),
-            line: self.recovery.memory().line,
-            host_line: self.recovery.memory().host_line,
+            line: self.recovery.memory.line,
+            host_line: self.recovery.memory.host_line,
             figures: Figures {
                 recent_losses: self.losses.clone(),
                 samples_seen: self.samples_seen,
@@ -415,8 +415,8 @@ impl<'a> Trainer<'a> {
     }
 
     fn summary(&self, stopped: RunEnding) -> Result<Summary> {
-        let (model, memory) = (self.state.model(), self.recovery.memory());
-        let (workload, measures) = (model.workload(), self.recovery.measures());
+        let (model, memory) = (&self.state.model, &self.recovery.memory);
+        let (workload, measures) = (model.workload, self.recovery.measures());
         let (figures, evaluation) = (self.recovery.figures(), self.evaluator.last());
         let is_early = stopped == RunEnding::Finished && self.step.get() < self.settings.train.steps;
         let (seconds, samples) = self.speed;

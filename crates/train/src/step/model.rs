@@ -15,15 +15,15 @@ pub(crate) const RECOMPUTE_LEVELS: u32 = 2;
 
 /// A workload's segments on a device, with the kinds of numbers that they may compute in.
 pub(crate) struct Model<'a> {
-    workload: &'a dyn Workload,
-    device: Device,
-    parameters: Vec<Tensor>,
-    buffers: Vec<Tensor>,
+    pub(crate) workload: &'a dyn Workload,
+    pub(crate) device: Device,
+    pub(crate) parameters: Vec<Tensor>,
+    pub(crate) buffers: Vec<Tensor>,
     kind: Kind,
     /// What `kind` becomes where the measures say so; `None` where they may not.
     narrow_kind: Option<Kind>,
     /// Levels of spilling: the last one is the moments, one before it the inputs of recomputed segments.
-    pub(super) spill_levels: u32,
+    pub(crate) spill_levels: u32,
 }
 
 /// How a piece is computed.
@@ -53,22 +53,6 @@ impl<'a> Model<'a> {
         }
     }
 
-    pub(crate) fn workload(&self) -> &'a dyn Workload {
-        self.workload
-    }
-
-    pub(crate) fn device(&self) -> Device {
-        self.device
-    }
-
-    pub(crate) fn parameters(&self) -> &[Tensor] {
-        &self.parameters
-    }
-
-    pub(crate) fn buffers(&self) -> &[Tensor] {
-        &self.buffers
-    }
-
     /// Numbers trained.
     pub(crate) fn parameter_count(&self) -> u64 {
         self.parameters.iter().map(|tensor| tensor.numel() as u64).sum()
@@ -82,10 +66,6 @@ impl<'a> Model<'a> {
     /// What the device holds to compute with it: parameters and buffers.
     pub(crate) fn weight_bytes(&self) -> Bytes {
         self.parameter_bytes().saturating_add(bytes_of(&self.buffers))
-    }
-
-    pub(crate) fn spill_levels(&self) -> u32 {
-        self.spill_levels
     }
 
     /// Whether the kind of numbers may become narrower.

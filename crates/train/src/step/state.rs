@@ -16,7 +16,7 @@ use crate::workload::Batch;
 
 /// What a step trains: everything it may change.
 pub(crate) struct State<'a> {
-    model: Model<'a>,
+    pub(crate) model: Model<'a>,
     /// The parameters' names, in the same order.
     parameter_names: Vec<String>,
     optimizer: AdamW,
@@ -64,7 +64,7 @@ impl<'a> State<'a> {
         let optimizer = &settings.optimizer;
         let rule = AdamWRule { beta1: optimizer.beta1, beta2: optimizer.beta2, ..AdamWRule::default() };
         let (mut parameter_names, mut groups) = (Vec::new(), Vec::new());
-        for (decay, parameters) in model.workload().parameter_groups() {
+        for (decay, parameters) in model.workload.parameter_groups() {
             let (names, tensors): (Vec<_>, Vec<_>) = parameters.into_iter().unzip();
             parameter_names.extend(names);
             groups.push((decay * optimizer.weight_decay, tensors));
@@ -72,10 +72,6 @@ impl<'a> State<'a> {
         let scaler = model.may_be_half().then(|| GradScaler::new(ScalerRule::default()));
         let (optimizer, clip) = (AdamW::new(rule, groups), optimizer.clip);
         State { model, parameter_names, optimizer, scaler, clip, begun: None }
-    }
-
-    pub(crate) fn model(&self) -> &Model<'a> {
-        &self.model
     }
 
     /// The loss scale, where fp16 is used, or may be.
@@ -141,8 +137,8 @@ impl<'a> State<'a> {
         let before = self.note()?;
         let mut phase = Phase::Forward;
         let probed = self.gradients(spec, injector, &mut phase);
-        gradients::release(self.model.parameters());
-        before.restore(self.model.device(), self.model.buffers())?;
+        gradients::release(&self.model.parameters);
+        before.restore(self.model.device, &self.model.buffers)?;
         probed.map(drop)
     }
 
@@ -166,14 +162,14 @@ impl<'a> State<'a> {
         let before = self.note().map_err(|error| PhaseError { phase: Phase::Forward, error })?;
         let mut phase = Phase::Forward;
         self.gradients(spec, injector, &mut phase).map_err(|error| {
-            gradients::release(self.model.parameters());
-            let error = before.restore(self.model.device(), self.model.buffers()).err().unwrap_or(error);
+            gradients::release(&self.model.parameters);
+            let error = before.restore(self.model.device, &self.model.buffers).err().unwrap_or(error);
             PhaseError { phase, error }
         })
     }
 
     fn note(&self) -> Result<Before, TorchError> {
-        attempt(|| Before::of(self.model.device(), self.model.buffers())).and_then(|before| before)
+        attempt(|| Before::of(self.model.device, &self.model.buffers)).and_then(|before| before)
     }
 
     fn gradients(&self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<StepFigures, TorchError> {
@@ -184,7 +180,7 @@ impl<'a> State<'a> {
 
     /// Unscales and clips the gradients.
     fn complete(&self, loss: &Tensor, samples: u64, measures: &Measures) -> Result<StepFigures, TorchError> {
-        let all = gradients::of(self.model.parameters());
+        let all = gradients::of(&self.model.parameters);
         let outcome = match self.scaler_in(measures) {
             Some(scaler) => attempt(|| scaler.unscale(&all)).and_then(|outcome| outcome)?,
             None => GradientRange::Finite,
@@ -214,14 +210,14 @@ impl<'a> State<'a> {
         if let Some(scaler) = self.scaler.as_mut().filter(|_| scales) {
             scaler.update(if figures.skipped { GradientRange::Overflow } else { GradientRange::Finite });
         }
-        gradients::release(self.model.parameters());
+        gradients::release(&self.model.parameters);
         Ok(figures)
     }
 
     /// Forward and backward over all pieces of the batch; the mean loss, still on the device, and the samples computed.
     fn accumulate(&self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<(Tensor, u64), TorchError> {
         let StepSpec { step, first, count, ref measures } = *spec;
-        let batch = attempt(|| self.model.workload().train_batch(first, count))?;
+        let batch = attempt(|| self.model.workload.train_batch(first, count))?;
         let targets = batch.target_count() as f64;
         let scale = self.scaler_in(measures).map(GradScaler::scale);
         let pass = self.model.training_pass(measures);
@@ -253,7 +249,7 @@ impl<'a> State<'a> {
 
     /// The summed loss of a piece.
     fn loss(&self, batch: &Batch, pass: Pass) -> Tensor {
-        self.model.with_outputs(batch, pass, |outputs| self.model.workload().loss_sum(outputs, batch, pass.loss_chunks))
+        self.model.with_outputs(batch, pass, |outputs| self.model.workload.loss_sum(outputs, batch, pass.loss_chunks))
     }
 }
 
@@ -303,7 +299,7 @@ mod tests {
     }
 
     fn values(state: &State<'_>) -> Vec<Vec<f32>> {
-        state.model.parameters().iter().map(|tensor| Vec::try_from(tensor.detach().flatten(0, -1)).unwrap()).collect()
+        state.model.parameters.iter().map(|tensor| Vec::try_from(tensor.detach().flatten(0, -1)).unwrap()).collect()
     }
 
     #[test]

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{Segment, Shared};
 
-use super::layers::{Linear, Norm, PlainConv};
+use super::layers::PlainConv;
 use super::settings::{DataSettings, ModelSettings};
+use crate::layers::{Linear, Norm};
 use crate::store::Store;
 
 /// Slope below zero of the activation between convolutions.
@@ -119,10 +120,10 @@ impl Block {
         Block {
             heads: settings.heads.into(),
             window: settings.window.into(),
-            norm: store.channel_norm(&name("norm"), channels),
+            norm: store.norm(&name("norm"), channels.into()),
             place_sc: store.uniform(name("place"), &[tokens.into(), channels.into()], 0.02),
-            mixed: store.mixer(&name("mixed"), channels, 3 * channels),
-            output: store.mixer(&name("output"), channels, channels),
+            mixed: store.linear(&name("mixed"), channels.into(), i64::from(3 * channels)),
+            output: store.linear(&name("output"), channels.into(), channels.into()),
             residual: [
                 store.plain_conv(&name("residual.0"), channels, channels),
                 store.zero_conv(&name("residual.1"), channels, channels),

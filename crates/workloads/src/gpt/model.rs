@@ -13,6 +13,7 @@ use lowtide_train::Mode;
 
 use super::settings::ModelSettings;
 use crate::dropout::Dropout;
+use crate::layers::{Linear, Norm};
 use crate::store::Store;
 
 /// Logits held at once, counted at two bytes each. Smaller pieces cost time: each adds to the gradient of the whole
@@ -30,16 +31,6 @@ pub struct Model {
 struct Head {
     norm: Norm,
     embedding_vc: Tensor,
-}
-
-struct Norm {
-    weight: Tensor,
-    bias: Tensor,
-}
-
-struct Linear {
-    weight: Tensor,
-    bias: Tensor,
 }
 
 struct Embedding {
@@ -164,19 +155,6 @@ impl Block {
     }
 }
 
-impl Norm {
-    fn apply(&self, x: &Tensor) -> Tensor {
-        let width = self.weight.size()[0];
-        x.layer_norm([width], Some(&self.weight), Some(&self.bias), 1e-5, true)
-    }
-}
-
-impl Linear {
-    fn apply(&self, x: &Tensor) -> Tensor {
-        x.linear(&self.weight, Some(&self.bias))
-    }
-}
-
 /// Fresh values are drawn as GPT-2's were.
 impl Store {
     fn normal(&mut self, name: &str, shape: &[i64], deviation: f64) -> Tensor {
@@ -186,13 +164,6 @@ impl Store {
 
     fn normal_linear(&mut self, name: &str, input: i64, output: i64, deviation: f64) -> Linear {
         let weight = self.normal(&format!("{name}.weight"), &[output, input], deviation);
-        let bias = self.keep(format!("{name}.bias"), Tensor::zeros([output], (Kind::Float, self.device)));
-        Linear { weight, bias }
-    }
-
-    fn norm(&mut self, name: &str, width: i64) -> Norm {
-        let weight = self.keep(format!("{name}.weight"), Tensor::ones([width], (Kind::Float, self.device)));
-        let bias = self.keep(format!("{name}.bias"), Tensor::zeros([width], (Kind::Float, self.device)));
-        Norm { weight, bias }
+        Linear { weight, bias: self.zeros(format!("{name}.bias"), &[output]) }
     }
 }

@@ -1,6 +1,6 @@
 //! The layers of an operator.
 
-use lowtide_torch::tch::{Kind, Tensor};
+use lowtide_torch::tch::Tensor;
 
 use crate::store::Store;
 
@@ -53,16 +53,7 @@ impl Store {
     }
 
     pub(crate) fn output(&mut self, name: &str, input: i64, output: i64) -> Output {
-        let zeros = |shape: &[i64]| Tensor::zeros(shape, (Kind::Float, self.device));
-        let (weight, bias) = (zeros(&[output, input, 1, 1]), zeros(&[output]));
-        let weight = self.keep(format!("{name}.weight"), weight);
-        Output { weight, bias: self.keep(format!("{name}.bias"), bias) }
-    }
-
-    /// Weight and bias, even between plus and minus 1 / sqrt(values that a dimension past the first holds).
-    fn weight_and_bias(&mut self, name: &str, shape: &[i64], biases: i64) -> (Tensor, Tensor) {
-        let bound = 1.0 / (shape[1..].iter().product::<i64>() as f64).sqrt();
-        let weight = self.uniform(format!("{name}.weight"), shape, bound);
-        (weight, self.uniform(format!("{name}.bias"), &[biases], bound))
+        let weight = self.zeros(format!("{name}.weight"), &[output, input, 1, 1]);
+        Output { weight, bias: self.zeros(format!("{name}.bias"), &[output]) }
     }
 }

@@ -2,15 +2,9 @@
 //!
 //! Shapes: b samples, t steps, n nodes, f features in, h features out.
 
-use lowtide_torch::tch::{Kind, Tensor};
+use lowtide_torch::tch::Tensor;
 
 use crate::store::Store;
-
-/// A linear layer.
-pub(crate) struct Linear {
-    weight: Tensor,
-    bias: Tensor,
-}
 
 /// One layer of an LSTM.
 pub(crate) struct Lstm {
@@ -24,12 +18,6 @@ pub(crate) struct Lstm {
 pub(crate) struct GraphConvolution {
     weight: Tensor,
     bias: Tensor,
-}
-
-impl Linear {
-    pub(crate) fn apply(&self, x: &Tensor) -> Tensor {
-        x.linear(&self.weight, Some(&self.bias))
-    }
 }
 
 impl Lstm {
@@ -54,12 +42,6 @@ impl GraphConvolution {
 
 /// Fresh values are drawn as PyTorch's layers draw theirs.
 impl Store {
-    pub(crate) fn linear(&mut self, name: &str, input: i64, output: i64) -> Linear {
-        let bound = 1.0 / (input as f64).sqrt();
-        let weight = self.uniform(format!("{name}.weight"), &[output, input], bound);
-        Linear { weight, bias: self.uniform(format!("{name}.bias"), &[output], bound) }
-    }
-
     /// Layer `index` of an LSTM.
     pub(crate) fn lstm(&mut self, name: &str, index: u32, input: i64, hidden: i64) -> Lstm {
         let bound = 1.0 / (hidden as f64).sqrt();
@@ -76,7 +58,7 @@ impl Store {
         // Glorot's bound, as torch_geometric draws it; the bias starts at zero there too.
         let bound = (6.0 / (input + output) as f64).sqrt();
         let weight = self.uniform(format!("{name}.lin.weight"), &[output, input], bound);
-        let bias = self.keep(format!("{name}.bias"), Tensor::zeros([output], (Kind::Float, self.device)));
+        let bias = self.zeros(format!("{name}.bias"), &[output]);
         GraphConvolution { weight, bias }
     }
 }

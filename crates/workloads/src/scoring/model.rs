@@ -11,9 +11,10 @@ use lowtide_train::Mode;
 
 use super::batch::{input, target};
 use super::item::Widths;
-use super::layers::{GraphConvolution, Linear, Lstm};
+use super::layers::{GraphConvolution, Lstm};
 use super::settings::{GvaeSettings, ModelName, ModelSettings};
 use crate::dropout::Dropout;
+use crate::layers::Linear;
 use crate::store::Store;
 
 /// A model: its parameters by name, and the chain of segments that computes with them.

@@ -261,7 +261,7 @@ impl Default for DataSettings {
 
 impl DataSettings {
     /// With the source that was meant.
-    pub(crate) fn told(self) -> DataSettings {
+    pub(crate) fn with_source(self) -> DataSettings {
         let is_files = self.folder.is_some() || self.pattern.is_some();
         DataSettings { source: if is_files { Source::Files } else { self.source }, ..self }
     }

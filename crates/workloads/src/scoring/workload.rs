@@ -265,7 +265,7 @@ fn warm_up(
 pub(crate) fn checked_settings(loaded: &LoadedSettings) -> Result<(ModelSettings, RunSettings), SettingsError> {
     let model: ModelSettings = typed(&loaded.settings.model, "model", &loaded.origins)?;
     let data: DataSettings = typed(&loaded.settings.data, "data", &loaded.origins)?;
-    let data = data.told();
+    let data = data.with_source();
     if let Some((key, problem)) = model.problem().or_else(|| data.problem()) {
         return Err(SettingsError::refused(key, problem, &loaded.origins));
     }
