@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lowtide_core::{Event, Phase, Record, Step};
+use lowtide_core::{Event, Record, Step};
 use lowtide_tensorboard::{Error, Options, Retention, Scalar, Writer};
 
 /// Where the event files are, in the run folder.
@@ -116,20 +116,8 @@ impl Curves {
     }
 }
 
-/// What an event says in words.
+/// The text that an event adds: name, step and words.
 fn text(event: &Event) -> Option<(&'static str, Step, String)> {
-    match event {
-        Event::OutOfMemory { step, phase, message, .. } => {
-            Some(("memory/out_of_memory", *step, format!("Memory ran out in {phase} of step {step}.\n\n{message}")))
-        }
-        Event::RungTaken { step, rung, measures, reason } => {
-            let phase = reason.phase().unwrap_or(Phase::Forward);
-            let text = format!("Step {step} was tried again after: {rung} ({}).", measures.in_phase(phase));
-            Some(("memory/recovery", *step, text))
-        }
-        Event::EvaluationFailed { step, stop } => {
-            Some(("memory/out_of_memory", *step, format!("The evaluation after step {step} was left out: {stop}.")))
-        }
-        _ => None,
-    }
+    let tag = if matches!(event, Event::RungTaken { .. }) { "memory/recovery" } else { "memory/out_of_memory" };
+    Some((tag, event.step()?, event.note()?))
 }

@@ -2,6 +2,7 @@
 
 mod kind;
 mod log_line;
+mod note;
 mod record;
 mod sentence;
 

@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lowtide_core::{Bytes, Event, Line, MicroBatch, Phase, Record, Rung, Step};
+use lowtide_core::{Bytes, Event, Line, Record, Step};
 use lowtide_settings::RunSettings;
 use lowtide_train::Outcome;
 
@@ -82,63 +82,11 @@ impl Console {
                     self.set_position(step.get());
                 }
             }
-            // The first one is always tried, and mostly shows that there is nothing to tell.
-            Event::Probed { micro_batch, peak: Some(_), .. } if *micro_batch == MicroBatch::ONE => {}
-            Event::Probed { micro_batch, peak, seconds } => {
-                let found = peak.map_or("does not fit".to_owned(), |peak| format!("{peak} in use"));
-                self.say(&format!("tried micro-batch {micro_batch}: {found}, {seconds:.1} s"));
-            }
-            Event::Sized { measures } if measures.micro_batch.get() == self.batch => {}
-            Event::Sized { measures } => {
-                let of_batch = format!("{} of {}", measures.micro_batch, self.batch);
-                let words = measures.in_phase(Phase::Forward).replacen(&measures.micro_batch.to_string(), &of_batch, 1);
-                self.say(&format!("starting with {words}"));
-            }
             Event::StepDone { step, loss, samples, tokens, seconds, peak, .. } => {
                 let seconds = seconds.max(f64::MIN_POSITIVE);
                 let speed = speed(*samples as f64 / seconds, tokens.map(|tokens| tokens as f64 / seconds));
                 self.step(step.get(), &format!("loss {loss:.4}  {speed}  {}", self.memory(*peak)));
                 self.look_at(step.get(), *loss);
-            }
-            Event::OutOfMemory { step, phase, requested, .. } => {
-                let asked = requested.map_or(String::new(), |bytes| format!(", which asked for {bytes}"));
-                self.say(&format!("[step {step}] out of memory in {phase}{asked}"));
-            }
-            Event::RungTaken { step, rung, measures, reason } => {
-                let what = match rung {
-                    Rung::Clean => String::new(),
-                    _ => format!(": {}", measures.in_phase(reason.phase().unwrap_or(Phase::Forward))),
-                };
-                self.say(&format!("[step {step}] trying again after: {rung}{what}"));
-            }
-            Event::Climbed { step, measures, reason } => {
-                self.say(&format!("[step {step}] {reason}: {}", measures.in_phase(Phase::Forward)));
-            }
-            Event::Evaluated { step, loss, metrics, approximate, .. } => {
-                self.evaluated = Some(*step);
-                let comma = if metrics.is_empty() { "" } else { ", " };
-                let about = if *approximate { " (approximate: in tiles)" } else { "" };
-                self.say(&format!("[step {step}] evaluation: loss {loss:.4}{comma}{metrics}{about}"));
-            }
-            Event::MetricMissing { step, metric, reason } => {
-                self.say(&format!("[step {step}] {metric} is missing, the other figures stand: {reason}"));
-            }
-            Event::StoppedEarly { step, evaluations, best } => {
-                let best = best.map_or(String::new(), |best| format!(" than {best:.4}"));
-                let text = format!("{evaluations} evaluations in a row were not better{best}, so training ends early");
-                self.say(&format!("[step {step}] {text}"));
-            }
-            Event::TileHalved { step, tile } => {
-                self.say(&format!("[step {step}] trying again in tiles of {tile} x {tile} pixels"));
-            }
-            Event::EvaluationFailed { step, stop } => {
-                self.say(&format!("[step {step}] evaluation left out, training goes on: {stop}"));
-            }
-            Event::Skipped { step, scale } => {
-                self.say(&format!("[step {step}] skipped: a gradient was not finite; the loss scale is now {scale}"));
-            }
-            Event::Cleaned { step, freed, .. } if *freed > Bytes::ZERO => {
-                self.say(&format!("[step {step}] cleaned: {freed} of cached memory given back"));
             }
             Event::Memory { step, allocated, reserved, device_total, host_used, host_total, .. } => {
                 let room = MemoryLine::room(self.line, *device_total);
@@ -146,7 +94,14 @@ impl Console {
                 let line = MemoryLine { step, allocated, reserved, room, host: host_used.zip(*host_total) };
                 self.say_memory(&line);
             }
-            Event::Cleaned { .. } | Event::Saved { .. } | Event::Stopped { .. } => {}
+            event => {
+                if let Event::Evaluated { step, .. } = event {
+                    self.evaluated = Some(*step);
+                }
+                if let Some(line) = event.log_line(self.batch) {
+                    self.say(&line);
+                }
+            }
         }
     }
 
