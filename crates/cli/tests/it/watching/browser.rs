@@ -124,6 +124,7 @@ impl Drop for Browser {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn skipped(why: &str) -> Option<Browser> {
     assert!(env::var_os(VARIABLE).is_none_or(|value| value != "required"), "{why}, and {VARIABLE} requires it");
     // To the terminal itself: what a passing test prints is not shown.
