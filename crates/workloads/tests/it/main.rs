@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod deblur;
+mod kit;
 mod metrics;
 mod qca;
 mod scoring;

@@ -1,38 +1,14 @@
 //! The metrics of the workloads, as whole runs tell of them.
 
-use std::path::Path;
-
 use lowtide_core::Metrics;
-use lowtide_settings::{Override, RunSettings};
 use lowtide_testkit::alone;
-use lowtide_torch::cuda::{Deterministic, set_environment};
-use lowtide_torch::{DeviceChoice, rng, start};
-use lowtide_train::{FolderChoice, Requests, Start, Summary, TrainJob, Trainer};
-use lowtide_workloads::build;
+use lowtide_train::Summary;
+
+use crate::kit::{self, shipped};
 
 /// Trains a shipped configuration, changed by `overrides`, on one thread of the CPU.
 fn train(name: &str, overrides: &[&str]) -> Summary {
-    let facts = start(DeviceChoice::Cpu).unwrap();
-    lowtide_torch::tch::set_num_threads(1);
-    let path = format!("{}/../../configs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).unwrap();
-    let overrides: Vec<_> = overrides.iter().map(|text| Override::set(text).unwrap()).collect();
-    let loaded = RunSettings::load(Some((Path::new(&path), &text)), &overrides).unwrap();
-    rng::seed(facts.device, loaded.settings.seed).unwrap();
-    let built = build(&loaded, &facts).unwrap();
-
-    let folder = tempfile::tempdir().unwrap();
-    let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);
-    let job = TrainJob {
-        settings: &built.settings,
-        facts: &facts,
-        allocator: &allocator,
-        folder: FolderChoice::look(&folder.path().join("run"), Start::New).unwrap(),
-        requests: &Requests::default(),
-        injections: &[],
-        schedule: None,
-    };
-    Trainer::prepare(job, &*built.workload, |_| {}).unwrap().train().unwrap().summary
+    kit::train(&shipped(name, overrides)).unwrap().0
 }
 
 fn names(metrics: &Metrics) -> Vec<&str> {

@@ -2,15 +2,16 @@
 
 use std::num::NonZeroU32;
 
-use lowtide_core::{Event, Line};
+use lowtide_core::Event;
 use lowtide_settings::RunSettings;
 use lowtide_testkit::alone;
-use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
-use lowtide_torch::{DeviceChoice, Keep, host, recompute, rng, start};
-use lowtide_train::{FolderChoice, Requests, Start, TrainJob, Trainer, Workload};
+use lowtide_torch::{Keep, recompute, rng};
+use lowtide_train::Workload;
 use lowtide_workloads::build;
 use lowtide_workloads::qca::{Metrics, ModelSettings, Operator, OperatorName, Qca, metrics};
+
+use crate::kit::{open, shipped, train_workload};
 
 const OPERATORS: [OperatorName; 2] = [OperatorName::UnetUnitary, OperatorName::UnetConvlstm];
 
@@ -24,11 +25,6 @@ fn tiny(operator: OperatorName) -> ModelSettings {
         segment_steps: 3,
         symmetry: true,
     }
-}
-
-fn open() {
-    start(DeviceChoice::Cpu).unwrap();
-    lowtide_torch::tch::set_num_threads(1);
 }
 
 /// The same automaton each time; its output layer is away from zero, so that it moves.
@@ -318,10 +314,9 @@ fn load(text: &str) -> lowtide_settings::LoadedSettings {
 #[test]
 fn wrong_settings_are_refused_by_name() {
     let _alone = alone();
-    open();
     let problem = |model: &str| {
         let loaded = load(&format!("workload: qca\nmodel: {{{model}}}\n"));
-        build(&loaded, &start(DeviceChoice::Cpu).unwrap()).err().unwrap().to_string()
+        build(&loaded, &open()).err().unwrap().to_string()
     };
     for (model, expect) in [
         ("grid_size: 20", "multiple of 8"),
@@ -337,11 +332,9 @@ fn wrong_settings_are_refused_by_name() {
 #[test]
 fn shipped_configurations_are_understood() {
     let _alone = alone();
-    open();
     for name in ["qca", "qca-low-memory", "qca-tiny"] {
-        let path = format!("{}/../../configs/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
-        let loaded = load(&std::fs::read_to_string(path).unwrap());
-        let built = build(&loaded, &start(DeviceChoice::Cpu).unwrap()).unwrap();
+        let loaded = shipped(name, &[]);
+        let built = build(&loaded, &open()).unwrap();
         assert_eq!(built.workload.name(), "qca");
         assert_eq!(built.settings.model, loaded.settings.model, "{name} says all there is to say");
     }
@@ -350,9 +343,7 @@ fn shipped_configurations_are_understood() {
 #[test]
 fn a_run_lowers_the_loss() {
     let _alone = alone();
-    open();
-    let facts = start(DeviceChoice::Cpu).unwrap();
-    host::set_line(Line::NONE);
+    let facts = open();
     rng::seed(facts.device, 1).unwrap();
     let mut settings = RunSettings { workload: "qca".to_owned(), ..RunSettings::default() };
     settings.train.steps = 25;
@@ -366,26 +357,13 @@ fn a_run_lowers_the_loss() {
         ModelSettings { hidden_channels: 8, qca_steps: 10, segment_steps: 5, ..tiny(OperatorName::UnetUnitary) };
     let qca = Qca::new(&model, settings.seed, facts.device).unwrap();
 
-    let folder = tempfile::tempdir().unwrap();
-    let requests = Requests::default();
-    let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
-    let job = TrainJob {
-        settings: &settings,
-        facts: &facts,
-        allocator: &allocator,
-        folder: FolderChoice::look(folder.path(), Start::New).unwrap(),
-        requests: &requests,
-        injections: &[],
-        schedule: None,
+    let (summary, events) = train_workload(&qca, &settings, &facts).unwrap();
+    let loss = |event: &Event| match event {
+        Event::StepDone { loss, .. } => Some(*loss),
+        _ => None,
     };
-    let mut losses = Vec::new();
-    let run = Trainer::prepare(job, &qca, |record| {
-        if let Event::StepDone { loss, .. } = record.event {
-            losses.push(loss);
-        }
-    });
-    let outcome = run.unwrap().train().unwrap();
-    assert_eq!((outcome.summary.steps, outcome.summary.samples_seen), (25, 25));
+    let losses: Vec<f64> = events.iter().filter_map(loss).collect();
+    assert_eq!((summary.steps, summary.samples_seen), (25, 25));
     let (first, last) = (losses[0], losses[24]);
     assert!((first - 1.0).abs() < 1e-4 && last < 0.5, "{first} to {last}");
     let measured = qca.measure(0, 2).unwrap();

@@ -4,22 +4,21 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use lowtide_settings::{Override, RunSettings};
+use lowtide_settings::RunSettings;
 use lowtide_testkit::alone;
-use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
-use lowtide_torch::{DeviceChoice, Keep, TorchError, attempt, recompute, rng, start};
-use lowtide_train::{Batch, FolderChoice, Requests, Start, Summary, TrainError, TrainJob, Trainer, Workload};
-use lowtide_workloads::build;
+use lowtide_torch::{Keep, TorchError, attempt, recompute, rng};
+use lowtide_train::{Batch, Summary, TrainError, Workload};
 use lowtide_workloads::scoring::{Item, Items, ModelName, ModelSettings, Scoring, SyntheticItems};
+
+use crate::kit::{self, open, overrides};
 
 const MODELS: [ModelName; 3] = [ModelName::Lstm, ModelName::GnnDet, ModelName::Gvae];
 const ITEMS: SyntheticItems = SyntheticItems { seed: 1, count: 100 };
 const WHOLE: NonZeroU32 = NonZeroU32::MIN;
 
 fn fresh(name: ModelName, settings: &ModelSettings, items: impl Items) -> Result<Scoring, TrainError> {
-    let facts = start(DeviceChoice::Cpu).unwrap();
-    lowtide_torch::tch::set_num_threads(1);
+    let facts = open();
     rng::seed(facts.device, 1).unwrap();
     let model = ModelSettings { run: vec![name], ..settings.clone() };
     Scoring::on(&model, Box::new(items), &RunSettings::default(), &facts)
@@ -180,28 +179,10 @@ fn data_without_items_to_evaluate_on_is_refused() {
 }
 
 /// Trains one model on generated items, on one thread of the CPU.
-fn train(name: ModelName, overrides: &[&str]) -> Summary {
-    let facts = start(DeviceChoice::Cpu).unwrap();
-    lowtide_torch::tch::set_num_threads(1);
+fn train(name: ModelName, changes: &[&str]) -> Summary {
     let model = format!("model.run=[{name}]");
-    let overrides: Vec<_> =
-        ["workload=scoring", &model].iter().chain(overrides).map(|text| Override::set(text)).collect();
-    let overrides = overrides.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
-    let loaded = RunSettings::load(None, &overrides).unwrap();
-    rng::seed(facts.device, loaded.settings.seed).unwrap();
-    let built = build(&loaded, &facts).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);
-    let job = TrainJob {
-        settings: &built.settings,
-        facts: &facts,
-        allocator: &allocator,
-        folder: FolderChoice::look(&folder.path().join("run"), Start::New).unwrap(),
-        requests: &Requests::default(),
-        injections: &[],
-        schedule: None,
-    };
-    Trainer::prepare(job, &*built.workload, |_| {}).unwrap().train().unwrap().summary
+    let changes = overrides(&[&["workload=scoring", &*model], changes].concat());
+    kit::train(&RunSettings::load(None, &changes).unwrap()).unwrap().0
 }
 
 #[test]

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
-use lowtide_core::{Ending, Event, Line, Phase, Step};
+use lowtide_core::{Ending, Event, Phase, Step};
 use lowtide_settings::RunSettings;
 use lowtide_testkit::alone;
-use lowtide_torch::cuda::{Deterministic, set_environment};
-use lowtide_torch::{DeviceChoice, host, rng, start};
-use lowtide_train::{
-    FolderChoice, Injection, Outcome, Requests, Result, RunEnding, Schedule, Start, Summary, TrainJob, Trainer,
-};
+use lowtide_torch::rng;
+use lowtide_train::{Injection, Outcome, Result, RunEnding, Schedule, Start, Summary};
 use lowtide_workloads::build;
+
+use crate::kit::{Disturbance, open, train_in};
 
 const PHASES: [Phase; 5] = [Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Eval, Phase::Save];
 const STEPS: u64 = 3;
@@ -90,9 +89,7 @@ impl Tiny {
             Save::EveryStep => "1",
             Save::AtItsEnds => "null",
         };
-        let facts = start(DeviceChoice::Cpu).unwrap();
-        // Threads that wait for work would take the time of the tests beside this one.
-        lowtide_torch::tch::set_num_threads(1);
+        let facts = open();
         let (text, batch) = (self.text, self.batch);
         let text = format!(
             "{text}\ntrain: {{steps: {STEPS}, batch: {batch}, micro_batch: {batch}}}\n\
@@ -102,23 +99,8 @@ impl Tiny {
         let loaded = RunSettings::load(Some((Path::new("tiny.yaml"), &text)), &[]).unwrap();
         rng::seed(facts.device, loaded.settings.seed).unwrap();
         let built = build(&loaded, &facts).unwrap();
-        let allocator = set_environment(&built.settings.memory.allocator, Deterministic::No);
-        let requests = Requests::default();
-        let mut events = Vec::new();
-        let outcome = FolderChoice::look(folder, begin).and_then(|folder| {
-            let job = TrainJob {
-                settings: &built.settings,
-                facts: &facts,
-                allocator: &allocator,
-                folder,
-                requests: &requests,
-                injections: &injections,
-                schedule,
-            };
-            Trainer::prepare(job, built.workload.as_ref(), |record| events.push(record.event.clone()))?.train()
-        });
-        host::set_line(Line::NONE);
-        (outcome, events)
+        let disturbance = Disturbance { injections, schedule };
+        train_in(folder, begin, &*built.workload, &built.settings, &facts, disturbance)
     }
 
     /// A run in a folder of its own, to a good end.

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
+use lowtide_testkit::Printout;
 use serde_json::json;
 
-use super::kit::{Place, Ran};
+use super::kit::Place;
 
 const EAT: &str = "import sys\nmicro = int(sys.argv[1].split('=')[1])\n\
                    held = [bytearray(b'x' * (1 << 20)) for _ in range(micro * 32)]\nprint('held', len(held))\n";
@@ -50,7 +51,7 @@ fn a_kill_by_the_kernel_is_told_from_others() {
     let mut command = Command::new("sh");
     command.args(["-c", run]).current_dir(place.path(""));
     command.env("GROUP", &group.0).env("LOWTIDE", env!("CARGO_BIN_EXE_lowtide"));
-    let ran = Ran::of(command.output().unwrap());
+    let ran = Printout::of(command.output().unwrap());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let story = place.story("runs/eat-1");
     let first = &story["starts"][0];

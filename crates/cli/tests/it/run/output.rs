@@ -3,15 +3,16 @@
 use std::io::Read;
 use std::process::Stdio;
 
+use lowtide_testkit::Printout;
 use serde_json::json;
 
-use super::kit::{Place, Ran};
+use super::kit::{Place, own_err};
 
 #[test]
 fn streams_stay_two_and_the_exit_code_passes() {
     let place = Place::new();
     let ran = place.run(&["--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
-    assert_eq!((ran.code, ran.out.as_str(), ran.own_err()), (Some(7), "out\n", vec!["err"]));
+    assert_eq!((ran.code, ran.stdout.as_str(), own_err(&ran)), (Some(7), "out\n", vec!["err"]));
     let mut log: Vec<String> = place.text("runs/sh-1/start-1.log").lines().map(str::to_owned).collect();
     log.sort();
     assert_eq!(log, ["err", "out"]);
@@ -34,7 +35,7 @@ fn the_command_reads_our_input_and_says_what_it_said_alone() {
 fn the_allocator_is_set_unless_the_user_did() {
     let place = Place::new();
     let words = ["-q", "--", "sh", "-c", "echo $PYTORCH_CUDA_ALLOC_CONF"];
-    assert_eq!(place.run(&words).out, "expandable_segments:True\n");
+    assert_eq!(place.run(&words).stdout, "expandable_segments:True\n");
     let mut command = place.command(&words);
     let output = command.env("PYTORCH_ALLOC_CONF", "backend:native").output().unwrap();
     assert_eq!(output.stdout, b"\n");
@@ -48,26 +49,26 @@ fn a_full_disk_costs_the_log_and_nothing_else() {
     let command = place.command(&["--out", "out", "--", "sh", "-c", "seq 2000; exit 7"]);
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", limited, "sh"]).arg(command.get_program()).args(command.get_args()).current_dir(place.path(""));
-    let ran = Ran::of(shell.output().unwrap());
-    assert_eq!((ran.code, ran.out.lines().count()), (Some(7), 2000), "{}", ran.err);
+    let ran = Printout::of(shell.output().unwrap());
+    assert_eq!((ran.code, ran.stdout.lines().count()), (Some(7), 2000), "{}", ran.stderr);
     let full = "File too large (os error 27)";
-    assert!(ran.err.contains(&format!("lowtide: out/start-1.log is not whole: {full}\n")), "{}", ran.err);
+    assert!(ran.stderr.contains(&format!("lowtide: out/start-1.log is not whole: {full}\n")), "{}", ran.stderr);
     let lost = format!("lowtide: the story of this run is not kept: out/summary.json: {full}\n");
-    assert!(ran.err.contains(&lost), "{}", ran.err);
+    assert!(ran.stderr.contains(&lost), "{}", ran.stderr);
 }
 
 #[test]
 fn the_story_as_json_costs_no_exit_code() {
     let place = Place::new();
     let ran = place.run(&["-q", "--json", "-", "--", "sh", "-c", "echo said; exit 7"]);
-    let (said, story) = ran.out.split_once('\n').unwrap();
+    let (said, story) = ran.stdout.split_once('\n').unwrap();
     let story: serde_json::Value = serde_json::from_str(story).unwrap();
     assert_eq!((ran.code, said, &story["exit_code"]), (Some(7), "said", &json!(7)));
     // The folder goes away while the command runs.
     std::fs::create_dir(place.path("told")).unwrap();
     let ran = place.run(&["-q", "--json", "told/story.json", "--", "sh", "-c", "rm -r told; exit 7"]);
     let lost = "lowtide: the story is not written: told/story.json: No such file or directory (os error 2)\n";
-    assert_eq!((ran.code, ran.err.as_str()), (Some(7), lost));
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(7), lost));
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn words_about_memory_are_no_kill() {
     let place = Place::new();
     let ran = place.run(&["-q", "--", "sh", "-c", "echo Out of memory, giving up; exit 1"]);
     let told = "lowtide: `Out of memory, giving up` alone does not show that memory ran out: not started again\n";
-    assert_eq!((ran.code, ran.err.as_str()), (Some(1), told));
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), told));
 }
 
 #[test]

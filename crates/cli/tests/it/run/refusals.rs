@@ -10,20 +10,20 @@ fn a_command_that_is_not_there_or_cannot_be_run() {
     let place = Place::with("plain", "no program\n");
     let ran = place.run(&["-q", "--", "no-such-command"]);
     assert_eq!(ran.code, Some(127));
-    assert_snapshot!(ran.err, @r"
+    assert_snapshot!(ran.stderr, @r"
     error: no-such-command: no such command
     hint: the command stands after `--`, as it would be typed without lowtide
     ");
     let ran = place.run(&["-q", "--", "./plain"]);
     assert_eq!(ran.code, Some(126));
-    assert_snapshot!(ran.err, @r"
+    assert_snapshot!(ran.stderr, @r"
     error: ./plain cannot be run: Permission denied (os error 13)
     hint: `chmod +x` it, or name the program that runs it: `-- python3 train.py`
     ");
     assert!(!place.path("runs/plain-1").exists());
     let ran = place.run(&["-q", "--", "CUDA_VISIBLE_DEVICES=0", "python3", "train.py"]);
     assert_eq!(ran.code, Some(127));
-    assert_snapshot!(ran.err, @r"
+    assert_snapshot!(ran.stderr, @r"
     error: CUDA_VISIBLE_DEVICES=0: no such command
     hint: set a variable before lowtide, or with env: `-- env NAME=value python3 train.py`
     ");
@@ -34,8 +34,8 @@ fn words_that_make_no_sense() {
     let place = Place::new();
     let told = |words: &[&str]| {
         let ran = place.run(words);
-        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{}", ran.err);
-        ran.err
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{}", ran.stderr);
+        ran.stderr
     };
     assert_snapshot!(told(&["--rung", "--bs={micro}", "--", "true"]), @r"
     error: template `--bs={micro}`: {accum} is missing, without which the effective batch would change
@@ -94,7 +94,7 @@ fn a_folder_that_cannot_be_had() {
     let place = Place::with("runs", "a file\n");
     let ran = place.run(&["-q", "--", "true"]);
     assert_eq!(ran.code, Some(2));
-    assert_snapshot!(ran.err, @r"
+    assert_snapshot!(ran.stderr, @r"
     error: runs: File exists (os error 17)
     hint: --out names another folder for logs
     ");
@@ -106,8 +106,8 @@ fn the_logs_of_another_run_are_kept() {
     let run = |words: &str| place.run(&["--out", "mine", "--", "echo", words]);
     assert_eq!(run("first").code, Some(0));
     let ran = run("second");
-    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
-    assert_snapshot!(ran.err, @r"
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
+    assert_snapshot!(ran.stderr, @r"
     error: mine/start-1.log: another run wrote it
     hint: --out names another folder for logs
     ");
@@ -118,7 +118,7 @@ fn the_logs_of_another_run_are_kept() {
 fn what_gives_no_rungs_is_told() {
     let place = Place::with("train.py", "batch_size = 12\ngradient_accumulation_steps = 5\n# configurator.py\n");
     std::fs::write(place.path("shared.py"), "batch_size = 40 // world\n").unwrap();
-    let told = |words: &[&str]| place.run(words).err.lines().next().unwrap_or_default().to_owned();
+    let told = |words: &[&str]| place.run(words).stderr.lines().next().unwrap_or_default().to_owned();
     assert_snapshot!(told(&["--", "python3", "train.py", "shared.py"]), @r"
     lowtide: no rungs (nanogpt): shared.py, line 1: batch_size is `40 // world`, no plain whole number: --batch and --accum say it, --rung-config changes it in a file
     ");
@@ -134,8 +134,8 @@ fn what_gives_no_rungs_is_told() {
 fn what_would_be_done() {
     let place = Place::with("train.py", "batch_size = 12\ngradient_accumulation_steps = 5 * 8\n# configurator.py\n");
     let ran = place.run(&["--dry-run", "--", "torchrun", "--nproc_per_node=8", "train.py"]);
-    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-    assert_snapshot!(ran.out, @r"
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    assert_snapshot!(ran.stdout, @r"
     micro-batch x accumulation 12 x 40 (nanogpt), in a group of 8, 3 lower rungs down to 1 x 480
     with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
       torchrun --nproc_per_node=8 train.py   # 12 x 40
@@ -154,8 +154,8 @@ fn what_would_be_done_with_a_file_and_a_checkpoint() {
     let rung = ["--config", "fit.yaml", "--rung-config", "bs={micro} acc={accum}", "--max-restarts", "1"];
     let words = ["--dry-run", "--json", "plan.json", "--", "python", "fit.py", "fit.yaml"];
     let ran = place.run(&[&resume[..], &rung, &words].concat());
-    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-    assert_snapshot!(ran.out, @r"
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    assert_snapshot!(ran.stdout, @r"
     micro-batch x accumulation 8 x 1, 3 lower rungs down to 1 x 8
     with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
       python fit.py fit.yaml   # 8 x 1
@@ -171,7 +171,7 @@ fn what_would_be_done_with_a_file_and_a_checkpoint() {
     assert_eq!(plan["starts"][1]["config_copy"]["changes"], json!(["bs=4", "acc=2"]));
 
     let ran = place.run(&["--dry-run", "--", "true"]);
-    assert_snapshot!(ran.out, @r"
+    assert_snapshot!(ran.stdout, @r"
     no rungs: if memory runs out the command is not started again; --rung says how it would need less
     with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
       true
@@ -185,7 +185,7 @@ fn what_another_run_wrote_is_left_alone() {
     std::fs::create_dir(place.path("mine")).unwrap();
     std::fs::write(place.path("mine/summary.json"), "{}").unwrap();
     let ran = place.run(&["--out", "mine", "--", "true"]);
-    assert_eq!((ran.code, place.text("mine/summary.json").as_str()), (Some(2), "{}"), "{}", ran.err);
+    assert_eq!((ran.code, place.text("mine/summary.json").as_str()), (Some(2), "{}"), "{}", ran.stderr);
 }
 
 /// A command that is gone when it is to be started again: what it said the first time stays.
@@ -196,7 +196,7 @@ fn the_log_of_a_start_outlives_a_restart_that_cannot_be() {
     assert!(made.success());
     let rung = ["--rung", "--bs={micro} --accum={accum}"];
     let ran = place.run(&[&rung[..], &["--", "./train.sh", "--bs=4"]].concat());
-    assert_eq!(ran.code, Some(127), "{}", ran.err);
+    assert_eq!(ran.code, Some(127), "{}", ran.stderr);
     assert_eq!(place.text("runs/train-1/start-1.log"), "MemoryError\n");
     assert_eq!(place.story("runs/train-1")["starts"].as_array().unwrap().len(), 1);
 }

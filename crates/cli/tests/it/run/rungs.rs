@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
+use lowtide_testkit::Printout;
 use serde_json::json;
 
 use super::kit::Place;
@@ -25,7 +26,7 @@ print("samples", samples, flush=True)
 "#;
 const RUNG: [&str; 2] = ["--rung", "--bs={micro} --accum={accum}"];
 
-fn train(place: &Place, options: &[&str], words: &[&str]) -> super::kit::Ran {
+fn train(place: &Place, options: &[&str], words: &[&str]) -> Printout {
     place.run(&[&RUNG, options, &["--", "python3", "train.py"], words].concat())
 }
 
@@ -33,9 +34,9 @@ fn train(place: &Place, options: &[&str], words: &[&str]) -> super::kit::Ran {
 fn it_finishes_on_a_lower_rung_with_the_same_effective_batch() {
     let place = Place::with("train.py", TRAIN);
     let ran = train(&place, &[], &["--bs=32"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     // 3 steps of 32 samples, whatever the pieces.
-    assert!(ran.out.ends_with("samples 96\n"), "{}", ran.out);
+    assert!(ran.stdout.ends_with("samples 96\n"), "{}", ran.stdout);
     let story = place.story("runs/train-1");
     assert_eq!((&story["ending"], &story["effective_batch"]), (&json!("finished"), &json!(32)));
     let starts = story["starts"].as_array().unwrap();
@@ -44,7 +45,7 @@ fn it_finishes_on_a_lower_rung_with_the_same_effective_batch() {
     assert_eq!(starts[2]["batch"], json!({"micro": 8, "accum": 4}));
     assert_eq!(starts[0]["line"], "MemoryError");
     assert!(place.text("runs/train-1/start-3.log").ends_with("samples 96\n"));
-    assert!(ran.err.contains("finished after 2 restarts, effective batch 32 throughout"), "{}", ran.err);
+    assert!(ran.stderr.contains("finished after 2 restarts, effective batch 32 throughout"), "{}", ran.stderr);
 }
 
 /// Ends as PyTorch does on a small card, whose words have figures.
@@ -59,9 +60,9 @@ of which 2.68 GiB is free. Including non-PyTorch memory, this process has 9.01 G
 fn it_says_why_memory_ran_out_and_where_more_is_said() {
     let place = Place::with("train.py", ON_A_CARD);
     let ran = place.run(&["--", "python3", "train.py"]);
-    assert_eq!(ran.code, Some(3), "{}", ran.err);
-    assert!(ran.err.contains("cause: the step needs more memory than there is ("), "{}", ran.err);
-    assert!(ran.err.contains("more: lowtide explain runs/train-1/start-1.log"), "{}", ran.err);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cause: the step needs more memory than there is ("), "{}", ran.stderr);
+    assert!(ran.stderr.contains("more: lowtide explain runs/train-1/start-1.log"), "{}", ran.stderr);
 }
 
 #[test]
@@ -70,8 +71,8 @@ fn the_environment_and_a_configuration_can_be_rungs_too() {
                   if micro > 2: raise MemoryError\n";
     let place = Place::with("env.py", script);
     let ran = place.run(&["--rung-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "python3", "env.py"]);
-    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "4 1\n2 2\n"));
-    assert!(ran.err.contains("accumulation 2 x 2: BS=2 ACC=2 python3 env.py\n"), "{}", ran.err);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "4 1\n2 2\n"));
+    assert!(ran.stderr.contains("accumulation 2 x 2: BS=2 ACC=2 python3 env.py\n"), "{}", ran.stderr);
 
     let script =
         "import sys\ntext = open(sys.argv[1]).read()\nprint(text, end='')\nif 'bs: 8' in text: raise MemoryError\n";
@@ -79,10 +80,10 @@ fn the_environment_and_a_configuration_can_be_rungs_too() {
     std::fs::write(place.path("c.yaml"), "train:\n  bs: 8 # samples\n  acc: 1\n").unwrap();
     let rung = "train.bs={micro} train.acc={accum}";
     let ran = place.run(&["--config", "c.yaml", "--rung-config", rung, "--", "python3", "conf.py", "c.yaml"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.out.ends_with("train:\n  bs: 4 # samples\n  acc: 2\n"), "{}", ran.out);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.ends_with("train:\n  bs: 4 # samples\n  acc: 2\n"), "{}", ran.stdout);
     let copy = "lowtide:   runs/conf-1/rung-1.yaml is c.yaml with train.bs=4 train.acc=2\n";
-    assert!(ran.err.contains(copy), "{}", ran.err);
+    assert!(ran.stderr.contains(copy), "{}", ran.stderr);
     assert_eq!(place.text("c.yaml"), "train:\n  bs: 8 # samples\n  acc: 1\n");
 }
 
@@ -95,23 +96,27 @@ fn a_restart_goes_on_from_the_newest_checkpoint() {
     std::fs::File::create(place.path("ckpt-9.pt")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     let resume = ["--resume-with", "--from={checkpoint}", "--checkpoint-glob", "ckpt-*.pt"];
     let ran = train(&place, &resume, &["--bs=4"]);
-    assert_eq!(ran.out, "['--bs=4']\n['--bs=2', '--accum=2', '--from=ckpt-7.pt']\n", "{}", ran.err);
+    assert_eq!(ran.stdout, "['--bs=4']\n['--bs=2', '--accum=2', '--from=ckpt-7.pt']\n", "{}", ran.stderr);
     assert_eq!(place.story("runs/train-1")["starts"][1]["resumed_from"], "ckpt-7.pt");
-    assert!(ran.err.contains("lowtide: start 2 from ckpt-7.pt with micro-batch x accumulation 2 x 2: "), "{}", ran.err);
+    assert!(
+        ran.stderr.contains("lowtide: start 2 from ckpt-7.pt with micro-batch x accumulation 2 x 2: "),
+        "{}",
+        ran.stderr
+    );
     let resume = ["--resume-with", "--from={checkpoint}", "--checkpoint-glob", "none-*.pt"];
     let ran = train(&place, &resume, &["--bs=4"]);
     let beginning = "lowtide: start 2 from the beginning, for this run wrote no whole none-*.pt, with micro-batch";
-    assert!(ran.err.contains(beginning), "{}", ran.err);
+    assert!(ran.stderr.contains(beginning), "{}", ran.stderr);
 }
 
 #[test]
 fn the_last_rung_is_tried_twice_and_the_story_told() {
     let place = Place::with("train.py", TRAIN);
     let ran = train(&place, &[], &["--bs=2", "--limit=40"]);
-    assert_eq!(ran.code, Some(3), "{}", ran.err);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     let story = place.story("runs/train-1");
     assert_eq!((&story["ending"], &story["restarts"]), (&json!("last_rung"), &json!(2)));
-    assert!(ran.err.contains("lowtide:   start 3: 1 x 2, "), "{}", ran.err);
+    assert!(ran.stderr.contains("lowtide:   start 3: 1 x 2, "), "{}", ran.stderr);
     let ran = train(&place, &["--max-restarts", "0"], &["--bs=2", "--limit=40"]);
     assert_eq!((ran.code, &place.story("runs/train-2")["ending"]), (Some(3), &json!("too_many_restarts")));
 }
@@ -123,7 +128,7 @@ fn another_failure_is_not_tried_again() {
         "import sys\nprint('hint: lower batch_size if you see CUDA out of memory')\nsys.exit(5)\n",
     );
     let ran = train(&place, &[], &["--bs=4"]);
-    assert_eq!(ran.code, Some(5), "{}", ran.err);
+    assert_eq!(ran.code, Some(5), "{}", ran.stderr);
     assert_eq!(place.story("runs/train-1")["starts"].as_array().unwrap().len(), 1);
     // An error that the script got over, before it failed for another reason.
     let script = "try:\n    raise MemoryError('over')\nexcept MemoryError:\n    import traceback\n    \
@@ -141,7 +146,7 @@ fn what_the_script_got_over_is_not_tried_again() {
                   for step in range(50): print('step', step, file=sys.stderr)\nsys.exit('quota exceeded')\n";
     let place = Place::with("train.py", script);
     let ran = train(&place, &[], &["--bs=4"]);
-    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(1), &json!("failed")), "{}", ran.err);
+    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(1), &json!("failed")), "{}", ran.stderr);
     // Caught and finished.
     let place = Place::with("train.py", "import sys\nprint('MemoryError: caught', file=sys.stderr)\n");
     assert_eq!(train(&place, &[], &["--bs=4"]).code, Some(0));
@@ -156,7 +161,7 @@ fn steps_that_python_held_back_were_before_the_error() {
                   time.sleep(0.5)\n    sys.exit(1)\n";
     let place = Place::with("train.py", script);
     let ran = train(&place, &[], &["--bs=4"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let log = place.text("runs/train-1/start-1.log");
     assert!(log.find("MemoryError") < log.find("step 0"), "{log}");
     assert_eq!(place.story("runs/train-1")["restarts"], 1);
@@ -191,7 +196,7 @@ fn steps_on_another_stream_long_after_the_error_got_over_it() {
                   for step in range(3000): print('step', step, flush=True)\nsys.exit(5)\n";
     let place = Place::with("train.py", script);
     let ran = train(&place, &[], &["--bs=4"]);
-    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(5), &json!("failed")), "{}", ran.err);
+    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(5), &json!("failed")), "{}", ran.stderr);
 }
 
 #[test]
@@ -199,7 +204,11 @@ fn a_rung_that_changes_nothing_is_told() {
     let place = Place::with("train.py", ON_A_CARD);
     let ran = train(&place, &[], &["--bs=2"]);
     assert_eq!(ran.code, Some(3));
-    assert!(ran.err.contains("hint: every rung asked for just as much: look whether the command takes"), "{}", ran.err);
+    assert!(
+        ran.stderr.contains("hint: every rung asked for just as much: look whether the command takes"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
@@ -209,15 +218,20 @@ fn a_rung_that_changes_the_batch_is_told() {
                   print(f'tokens per iteration will be: {micro * 1024:,}')\n";
     let place = Place::with("train.py", &format!("{script}if micro > 4: raise MemoryError\n"));
     let ran = train(&place, &[], &["--bs=8"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let told = "lowtide:   the effective batch did not stay the same: start 1 told of 8192 tokens for a step, \
                 start 2 told of 4096 tokens for a step\n";
-    assert!(ran.err.contains(told) && !ran.err.contains("throughout"), "{}", ran.err);
+    assert!(ran.stderr.contains(told) && !ran.stderr.contains("throughout"), "{}", ran.stderr);
     assert_eq!(place.story("runs/train-1")["effective_batch"], json!(null));
 
     let place = Place::with("train.py", &format!("{script}raise MemoryError\n"));
     let ran = train(&place, &[], &["--bs=8"]);
-    assert_eq!((ran.code, &place.story("runs/train-1")["ending"]), (Some(3), &json!("batch_changed")), "{}", ran.err);
+    assert_eq!(
+        (ran.code, &place.story("runs/train-1")["ending"]),
+        (Some(3), &json!("batch_changed")),
+        "{}",
+        ran.stderr
+    );
     assert_eq!(place.story("runs/train-1")["restarts"], 1);
 }
 
@@ -226,7 +240,7 @@ fn a_kill_that_nothing_explains_is_not_tried_again() {
     let place = Place::new();
     let ran = place.run(&["--rung-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "sh", "-c", "kill -KILL $$"]);
     assert_eq!(ran.code, Some(137));
-    assert!(ran.err.contains("nothing shows that memory was the reason"), "{}", ran.err);
+    assert!(ran.stderr.contains("nothing shows that memory was the reason"), "{}", ran.stderr);
     assert_eq!(place.story("runs/sh-1")["starts"][0]["end"], json!({"signal": 9}));
 }
 
@@ -238,8 +252,8 @@ fn what_happened_is_told_also_where_no_further_start_can_be_made() {
     std::fs::write(place.path("c.yaml"), "bs: 8\nacc: 1\n").unwrap();
     let config = ["--config", "c.yaml", "--rung-config", "bs={micro} acc={accum}", "--out", "mine"];
     let ran = place.run(&[&config[..], &["--", "python3", "train.py", "c.yaml"]].concat());
-    assert_eq!(ran.code, Some(2), "{}", ran.err);
-    assert!(ran.err.contains("start 1: 8 x 1, "), "{}", ran.err);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("start 1: 8 x 1, "), "{}", ran.stderr);
     let gone = "error: mine/rung-1.yaml: No such file or directory (os error 2)\n";
-    assert!(ran.err.contains(gone), "{}", ran.err);
+    assert!(ran.stderr.contains(gone), "{}", ran.stderr);
 }

@@ -2,20 +2,22 @@
 
 use std::process::Command;
 
-use super::kit::{Place, Ran};
+use lowtide_testkit::Printout;
+
+use super::kit::Place;
 
 const LOWTIDE: &str = env!("CARGO_BIN_EXE_lowtide");
 
-fn in_terminal(place: &Place, steps: &str, script: &str) -> Ran {
+fn in_terminal(place: &Place, steps: &str, script: &str) -> Printout {
     std::fs::write(place.path("script.py"), script).unwrap();
     typed(place, steps, &[LOWTIDE, "run", "-q", "--", "python3", "-u", "script.py"])
 }
 
-fn typed(place: &Place, steps: &str, words: &[&str]) -> Ran {
+fn typed(place: &Place, steps: &str, words: &[&str]) -> Printout {
     let mut command = Command::new("python3");
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/run/in_terminal.py")).arg(steps).args(words);
     command.env("LOWTIDE", LOWTIDE);
-    Ran::of(command.current_dir(place.path("")).output().unwrap())
+    Printout::of(command.current_dir(place.path("")).output().unwrap())
 }
 
 #[test]
@@ -28,7 +30,7 @@ fn the_command_has_a_terminal_of_the_same_size_that_follows_ours() {
     assert_eq!(ran.code, Some(6), "{ran:?}");
     let expected = "[True, True, True] os.terminal_size(columns=77, lines=33)\r\nready\r\n\
                     os.terminal_size(columns=50, lines=20)\r\nsettings kept\n";
-    assert_eq!(ran.out, expected);
+    assert_eq!(ran.stdout, expected);
     assert!(place.text("runs/script-1/start-1.log").contains("ready"));
 }
 
@@ -39,8 +41,8 @@ fn keys_and_ctrl_c_reach_the_command() {
                   except KeyboardInterrupt:\n    print('saved')\n    raise SystemExit(8)\n";
     let ran = in_terminal(&place, "name?=ada\n,wait=^C", script);
     assert_eq!(ran.code, Some(8), "{ran:?}");
-    assert!(ran.out.contains("heard ada\r\n") && ran.out.contains("saved\r\n"), "{ran:?}");
-    assert!(ran.out.ends_with("settings kept\n"), "{ran:?}");
+    assert!(ran.stdout.contains("heard ada\r\n") && ran.stdout.contains("saved\r\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("settings kept\n"), "{ran:?}");
     assert_eq!(place.story("runs/script-1")["ending"], "interrupted");
 }
 
@@ -56,9 +58,9 @@ fn a_shell_stops_it_and_lets_it_go_on_in_the_background() {
                  two=touch end; stty -a\n,icanon=fg; echo code $?; exit\n,name?=ada\n";
     let ran = typed(&place, steps, &["/bin/bash", "--norc", "--noprofile", "-i"]);
     // Two carriage returns, where it is answered before our terminal has taken the keys back.
-    let answered = ran.out.replace("\r\r\n", "\r\n").contains("three ada\r\n");
-    assert!(answered && ran.out.contains("code 0\r\n"), "{ran:?}");
-    assert!(!ran.out.contains("-icanon"), "{ran:?}");
+    let answered = ran.stdout.replace("\r\r\n", "\r\n").contains("three ada\r\n");
+    assert!(answered && ran.stdout.contains("code 0\r\n"), "{ran:?}");
+    assert!(!ran.stdout.contains("-icanon"), "{ran:?}");
     assert_eq!(place.story("runs/script-1")["ending"], "finished");
 }
 
@@ -69,9 +71,9 @@ fn keys_are_left_to_whoever_shows_the_output() {
     let pager = "$LOWTIDE run -q -- sh -c 'echo ready >&2; cat fifo' | \
                  { read key < /dev/tty; echo pager got $key; echo > fifo; }";
     let ran = typed(&place, "ready=q\n", &["/bin/sh", "-c", &format!("mkfifo fifo; {pager}")]);
-    assert!(ran.out.contains("pager got q\r\n"), "{ran:?}");
+    assert!(ran.stdout.contains("pager got q\r\n"), "{ran:?}");
     // A command whose output goes on can still ask.
     let line = "$LOWTIDE run -q -- python3 -c 'print(input(\"name? \"))' 2>&1 | cat";
     let ran = typed(&place, "name?=ada\n", &["/bin/sh", "-c", line]);
-    assert!(ran.out.ends_with("name? ada\r\nada\r\nsettings kept\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("name? ada\r\nada\r\nsettings kept\n"), "{ran:?}");
 }

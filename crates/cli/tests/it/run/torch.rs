@@ -5,9 +5,10 @@
 use std::env;
 use std::path::PathBuf;
 
+use lowtide_testkit::Printout;
 use serde_json::{Value, json};
 
-use super::kit::{Place, Ran};
+use super::kit::Place;
 
 const LIMIT: (&str, &str) = ("limit.py", include_str!("scripts/limit.py"));
 const GROUP: [(&str, &str); 3] = [
@@ -17,7 +18,7 @@ const GROUP: [(&str, &str); 3] = [
 ];
 
 /// Runs a command that begins with the name of a program of that Python.
-fn run(place: &Place, files: &[(&str, &str)], options: &[&str], command: &str) -> (Ran, Value) {
+fn run(place: &Place, files: &[(&str, &str)], options: &[&str], command: &str) -> (Printout, Value) {
     for (name, text) in files {
         std::fs::write(place.path(name), text).unwrap();
     }
@@ -26,7 +27,7 @@ fn run(place: &Place, files: &[(&str, &str)], options: &[&str], command: &str) -
     let program = python.with_file_name(words.next().unwrap());
     let words: Vec<&str> = ["--", program.to_str().unwrap()].into_iter().chain(words).collect();
     let mut command = place.command(&[options, &words].concat());
-    let ran = Ran::of(command.env("OMP_NUM_THREADS", "1").output().unwrap());
+    let ran = Printout::of(command.env("OMP_NUM_THREADS", "1").output().unwrap());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let mut runs = std::fs::read_dir(place.path("runs")).unwrap();
     let folder = runs.next().unwrap().unwrap().file_name();
@@ -52,7 +53,7 @@ fn a_loop_on_pytorch_finishes_with_the_same_effective_batch() {
     let files = [LIMIT, ("plain.py", include_str!("scripts/plain.py"))];
     let rung = ["--rung", "--batch_size={micro} --gradient_accumulation_steps={accum}"];
     let (ran, story) = run(&Place::new(), &files, &rung, "python plain.py --batch_size=512");
-    assert!(ran.out.ends_with("seen 1024\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("seen 1024\n"), "{ran:?}");
     assert_eq!(story["effective_batch"], json!(512));
 }
 
@@ -60,7 +61,7 @@ fn a_loop_on_pytorch_finishes_with_the_same_effective_batch() {
 #[ignore = "needs LOWTIDE_TORCH_PYTHON"]
 fn nanogpt_settings_are_found_in_the_script() {
     let (ran, story) = run(&Place::new(), &GROUP, &[], "python group.py");
-    assert!(ran.out.ends_with("seen 2048\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("seen 2048\n"), "{ran:?}");
     assert_eq!((&story["effective_batch"], &story["starts"][0]["batch"]["micro"]), (&json!(1024), &json!(512)));
 }
 
@@ -70,7 +71,7 @@ fn nanogpt_settings_are_found_in_the_script() {
 fn torchrun_is_kept_as_a_group() {
     let command = "torchrun --standalone --nproc_per_node=2 group.py";
     let (ran, story) = run(&Place::new(), &GROUP, &[], command);
-    assert!(ran.out.ends_with("seen 2048\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("seen 2048\n"), "{ran:?}");
     assert_eq!(story["effective_batch"], json!(1024));
 }
 
@@ -84,7 +85,7 @@ fn the_trainer_of_hugging_face_goes_on_from_its_checkpoint_with_the_same_samples
     let resume = ["--resume-with", "--resume_from_checkpoint={checkpoint}", "--checkpoint-glob", "out/checkpoint-*"];
     let place = Place::new();
     let (ran, story) = run(&place, &files, &resume, command);
-    assert!(ran.out.ends_with("finished at step 4\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("finished at step 4\n"), "{ran:?}");
     assert_eq!(story["starts"][1]["resumed_from"], "out/checkpoint-2", "{story:#}");
     let steps: Vec<Vec<u64>> =
         place.text("seen.txt").lines().map(|line| line.split(' ').map(|it| it.parse().unwrap()).collect()).collect();
@@ -105,6 +106,6 @@ fn lightning_accumulates_more() {
     let command = "python lit.py fit --trainer.max_steps=2 --data.batch_size=512 --trainer.accelerator=cpu \
                    --trainer.enable_progress_bar=false";
     let (ran, story) = run(&Place::new(), &files, &[], command);
-    assert!(ran.out.ends_with("seen 1024 in 2 steps\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("seen 1024 in 2 steps\n"), "{ran:?}");
     assert_eq!(story["effective_batch"], json!(512));
 }

@@ -13,7 +13,8 @@ use lowtide_workloads::{Bundle, build};
 use png::{BitDepth, ColorType, Encoder};
 use tempfile::TempDir;
 
-use super::kit::{loaded, open, train};
+use super::kit::train;
+use crate::kit::{open, shipped};
 
 /// A PNG file of bytes as they are in it; a palette of 4 colours where the type asks for one.
 fn write(path: &Path, [height, width]: [u32; 2], colour: ColorType, depth: BitDepth, bytes: &[u8]) {
@@ -50,7 +51,7 @@ fn sharp_scenes() -> TempDir {
 fn frame_settings(folder: &Path, more: &[&str]) -> LoadedSettings {
     let folder = format!("data.folder={}", folder.display());
     let own = ["data.source=frames", &folder, "data.crop=16", "data.frames=2", "data.moments=2", "train.batch=2"];
-    loaded("deblur-tiny", &[&own[..], more].concat())
+    shipped("deblur-tiny", &[&own[..], more].concat())
 }
 
 fn built(folder: &Path, more: &[&str]) -> Bundle {
@@ -264,7 +265,7 @@ fn what_is_wrong_with_a_folder_is_said_before_training() {
 
     let empty = tempfile::tempdir().unwrap();
     assert!(refusal(empty.path(), &[]).contains("FOLDER: there is no scene in it"));
-    let problem = build(&loaded("deblur-tiny", &["data.source=frames"]), &open()).err().unwrap().to_string();
+    let problem = build(&shipped("deblur-tiny", &["data.source=frames"]), &open()).err().unwrap().to_string();
     assert!(problem.contains("data.folder: the source `frames` needs a folder of scenes"), "{problem}");
 }
 

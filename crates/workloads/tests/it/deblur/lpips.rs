@@ -11,7 +11,8 @@ use lowtide_workloads::build;
 use lowtide_workloads::deblur::Lpips;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 
-use super::kit::{image, loaded, open, train};
+use super::kit::{image, train};
+use crate::kit::{open, shipped};
 
 /// Name, channels out and in, pixels along each side.
 const SHAPES: [(&str, usize, usize, usize); 5] = [
@@ -113,7 +114,7 @@ fn a_wrong_file_is_refused_before_training() {
     let refusal = |more: &[&str]| {
         let weights = format!("eval.lpips={}", path.display());
         let all = [&[&*weights][..], more].concat();
-        build(&loaded("deblur-tiny", &all), &open()).err().unwrap().to_string()
+        build(&shipped("deblur-tiny", &all), &open()).err().unwrap().to_string()
     };
     assert!(refusal(&[]).contains("weights.safetensors: No such file or directory"));
     fs::write(&path, "a text").unwrap();
@@ -127,6 +128,6 @@ fn a_wrong_file_is_refused_before_training() {
     assert!(small.contains("it takes at least 31 x 31 pixels, and 30 x 30 are evaluated of a frame"), "{small}");
     let gpt = refusal(&["workload=gpt"]);
     assert!(gpt.contains("eval.lpips: `gpt` has no frames to compare"), "{gpt}");
-    let asked = build(&loaded("deblur-tiny", &["eval.metrics=[lpips]"]), &open()).err().unwrap().to_string();
+    let asked = build(&shipped("deblur-tiny", &["eval.metrics=[lpips]"]), &open()).err().unwrap().to_string();
     assert!(asked.contains("eval.metrics: `lpips` needs a file of weights: set eval.lpips"), "{asked}");
 }

@@ -9,7 +9,8 @@ use lowtide_train::{EvalMode, EvalSummary, Summary, Workload};
 use lowtide_workloads::build;
 use lowtide_workloads::deblur::{Deblur, psnr, ssim};
 
-use super::kit::{DATA, MODEL, image, loaded, open, run, train};
+use super::kit::{DATA, MODEL, image, train};
+use crate::kit::{open, shipped, train_workload};
 
 /// The figures are those of scikit-image 0.26.0 on the same images in 64 bits:
 /// `peak_signal_noise_ratio(a, b, data_range=1.0)` and `structural_similarity(a, b, gaussian_weights=True, sigma=1.5,
@@ -121,7 +122,7 @@ fn evaluated(tile: TileChoice) -> EvalSummary {
     (settings.train.steps, settings.train.batch) = (1, 2);
     (settings.optimizer.learning_rate, settings.optimizer.min_learning_rate) = (0.0, 0.0);
     (settings.eval.crop, settings.eval.tile, settings.eval.batches) = (CropChoice::Whole, tile, 1);
-    let (summary, _) = run(&awake(), &settings, &open()).unwrap();
+    let (summary, _) = train_workload(&awake(), &settings, &open()).unwrap();
     summary.eval.unwrap()
 }
 
@@ -146,7 +147,7 @@ fn tiles_give_the_figures_of_the_whole_frame_in_less_memory() {
 fn crops_are_in_the_middle_and_those_of_training_by_default() {
     let _alone = alone();
     let load = |overrides: &[&str]| {
-        let loaded = loaded("deblur-tiny", &[&SHORT[..], overrides].concat());
+        let loaded = shipped("deblur-tiny", &[&SHORT[..], overrides].concat());
         build(&loaded, &open()).unwrap()
     };
     let rows = |overrides: &[&str]| load(overrides).workload.eval_batch(0, 1).targets[0].size()[3..].to_vec();
@@ -213,10 +214,10 @@ fn wrong_settings_are_refused_by_name() {
         assert!(problem.contains(expect), "{problem}");
     }
     let gpt = ["workload=gpt", "eval.tile=64", "eval.crop=auto"];
-    let loaded = loaded("gpt-tiny", &gpt);
+    let loaded = shipped("gpt-tiny", &gpt);
     let facts = open();
     let built = build(&loaded, &facts).unwrap();
-    let problem = run(&*built.workload, &built.settings, &facts).unwrap_err().to_string();
+    let problem = train_workload(&*built.workload, &built.settings, &facts).unwrap_err().to_string();
     assert_eq!(problem, "eval.tile: `gpt` cannot be evaluated in tiles: its samples are not frames");
 }
 
@@ -225,7 +226,7 @@ fn shipped_configurations_are_understood() {
     let _alone = alone();
     let facts = open();
     for name in ["deblur", "deblur-tiny"] {
-        let loaded = loaded(name, &[]);
+        let loaded = shipped(name, &[]);
         let built = build(&loaded, &facts).unwrap();
         assert_eq!(built.settings.model, loaded.settings.model, "{name} says all there is to say");
         assert_eq!(built.settings.data, loaded.settings.data, "{name} says all there is to say");
