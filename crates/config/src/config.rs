@@ -60,8 +60,10 @@ pub enum Scope {
     File,
     /// A class, as a field with its default.
     Class,
-    /// A call, as an argument; or a function, as the default of one.
+    /// A call, as an argument.
     Call,
+    /// A function, as the default of an argument.
+    Parameter,
     /// An option of the command line, as its default.
     Option,
     /// A dictionary.

@@ -305,6 +305,7 @@ impl<'a> Reader<'a> {
         let (Some(name), Some(value)) = (name, value) else { return self.descend(node, context.inside(), stack) };
         let name = self.slice(name);
         let scope = match context.arguments {
+            _ if node.kind() != "keyword_argument" => Some(Scope::Parameter),
             Arguments::Plain => Some(Scope::Call),
             Arguments::Defaults => Some(Scope::Option),
             Arguments::Parts => None,
@@ -505,7 +506,7 @@ mod tests {
     fn arguments_defaults_fields_and_dictionaries() {
         check(
             "a = T(\n    n=8,  # x\n    m=k(2),\n)\ndef f(n=3): pass\n",
-            &[("n", "8", Scope::Call), ("m", "k(2)", Scope::Call), ("n", "3", Scope::Call)],
+            &[("n", "8", Scope::Call), ("m", "k(2)", Scope::Call), ("n", "3", Scope::Parameter)],
         );
         check(
             "p.add_argument(\n    '-n', '--n-1',\n    type=int,\n    default=3,\n    help='default=4',\n)\n",

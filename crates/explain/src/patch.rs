@@ -7,7 +7,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::facts::{Facts, Key};
-use lowtide_config::{Config, Setting, Syntax};
+use lowtide_config::{Config, Scope, Setting, Syntax};
 use lowtide_trainers::Answer;
 
 /// Lines shown around a change.
@@ -120,15 +120,19 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: im
     let before = &text[line_start..setting.span.start];
     let indent: String = before.chars().take_while(|c| c.is_whitespace()).collect();
     let is_flow = config.syntax == Syntax::Yaml && before.contains('{');
-    // The default of an option: another option would have to be made.
-    if config.syntax == Syntax::Python && before.contains("add_argument(") {
-        return None;
-    }
+    let name = setting.path.last().map_or("", |name| &**name);
+    let after = text[setting.span.end..line_end].split('#').next().unwrap_or_default().trim();
     let (at, new) = match config.syntax {
-        Syntax::Python if before.contains('(') => (setting.span.end, format!(", {key}={value}")),
-        // An argument of a call, or an assignment.
-        Syntax::Python if !indent.is_empty() => (line_end, format!("{newline}{indent}{key}={value},")),
-        Syntax::Python => (line_end, format!("{newline}{key} = {value}")),
+        Syntax::Python => match setting.scope {
+            Scope::File => (line_end, format!("{newline}{key} = {value}")),
+            // An argument that has a line and a comma of its own.
+            Scope::Call if before.trim().trim_end_matches('=') == name && after == "," => {
+                (line_end, format!("{newline}{indent}{key}={value},"))
+            }
+            Scope::Call => (setting.span.end, format!(", {key}={value}")),
+            // Another option or field would have to be made.
+            _ => return None,
+        },
         Syntax::Yaml if is_flow => (setting.span.end, format!(", {key}: {value}")),
         Syntax::Yaml => (line_end, format!("{newline}{indent}{key}: {value}")),
         Syntax::Json => match before.trim_start().starts_with('"') {
@@ -438,6 +442,11 @@ mod tests {
             "args = TrainingArguments(\n    per_device_train_batch_size=64,  # big\n    lr=1e-4,\n)\n",
             "args = TrainingArguments(\n    per_device_train_batch_size=4,  # big\n    \
              gradient_accumulation_steps=16,\n    lr=1e-4,\n)\n",
+        );
+        check(
+            "finetune.py",
+            "args = TrainingArguments(\n    per_device_train_batch_size=64, lr=1e-4\n)\n",
+            "args = TrainingArguments(\n    per_device_train_batch_size=4, gradient_accumulation_steps=16, lr=1e-4\n)\n",
         );
     }
 

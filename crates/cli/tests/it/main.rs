@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod agreement;
 mod data;
 mod doctor;
 mod explain;
