@@ -1,7 +1,7 @@
 //! What training logs have in common, whoever wrote them.
 //!
-//! **What it does.** It reads the [steps](steps) that a log names or draws as a [progress bar](bar), the [time](time)
-//! of a line, the [frames](frames) of a traceback and [which tracebacks](tracebacks) a program may have ended by, the
+//! **What it does.** It reads the [steps] that a log names or draws as a [progress bar](bar), the [time]
+//! of a line, the [frames] of a traceback and [which tracebacks](tracebacks) a program may have ended by, the
 //! prefixes of ranks and loggers before all of these, the batch of a step as trainers print it ([`BatchReport`]), and the
 //! encoding of a file ([`TextDecoder`]).
 //!

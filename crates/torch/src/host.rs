@@ -25,7 +25,7 @@ pub struct HostStats {
     pub refusals: u64,
 }
 
-/// One entry of a [`Recording`].
+/// One entry of a recording ([`record`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostEvent {
     /// What happened.

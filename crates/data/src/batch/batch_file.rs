@@ -50,7 +50,7 @@ impl BatchFile {
     ///
     /// # Errors
     ///
-    /// As for [`open`](crate::open), and where columns of a batch differ in length.
+    /// As for [`lowtide_tensorfile::open`], and where columns of a batch differ in length.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let mut file = Self::find(&TensorFile::open(path, 0)?)?;
         file.survey();

@@ -82,7 +82,7 @@ impl Model {
 
     /// The cross-entropy of the next tokens, summed over all of them.
     ///
-    /// The logits are held in pieces of at most [`LOGITS_HELD`], and in `chunks` times as many pieces where that is asked.
+    /// The logits are held in pieces of at most `LOGITS_HELD`, and in `chunks` times as many pieces where that is asked.
     pub fn loss_sum(&self, hidden_btc: &Tensor, targets_bt: &Tensor, chunks: NonZeroU32) -> Tensor {
         let hidden_btc = self.head.norm.apply(hidden_btc);
         let width = hidden_btc.size()[2];
