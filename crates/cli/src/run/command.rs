@@ -21,7 +21,7 @@ use crate::run::dry_run::DryRun;
 use crate::run::{exit, narration};
 
 /// Where runs are unless `--out` says otherwise.
-pub(super) const RUNS: &str = "runs";
+const RUNS: &str = "runs";
 const STANDARD_OUTPUT: &str = "-";
 /// Files of settings are not larger; a script that is, is not looked into.
 const LARGEST_FILE: u64 = 4 << 20;
@@ -159,7 +159,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let access = Access { variable: &|name| env::var_os(name), read: &small_file, cards: &cards };
     let ladder = CommandLadder::make(request, &access)?;
     if dry_run {
-        let rehearsal = DryRun::of(&ladder, max_restarts)?;
+        let rehearsal = DryRun::of(&ladder, Path::new(RUNS), max_restarts)?;
         if let Some(path) = &json {
             write_json(path, &rehearsal.json(&ladder))?;
         }

@@ -7,7 +7,6 @@ use lowtide_keep::{CommandLadder, Launch};
 use serde_json::{Value, json};
 
 use crate::output::{Failure, printable};
-use crate::run::command::RUNS;
 use crate::run::narration::{command_line, copy_line, gap_words, rungs_line, setting};
 
 /// The starts that a command may come to.
@@ -20,8 +19,8 @@ pub(crate) struct DryRun {
 }
 
 impl DryRun {
-    pub(crate) fn of(ladder: &CommandLadder, max_restarts: u32) -> Result<Self, Failure> {
-        let folder = Path::new(RUNS).join(format!("{}-N", ladder.name()));
+    pub(crate) fn of(ladder: &CommandLadder, runs: &Path, max_restarts: u32) -> Result<Self, Failure> {
+        let folder = runs.join(format!("{}-N", ladder.name()));
         let rungs = ladder.rungs.len().max(1);
         let reached = rungs.min(1 + max_restarts as usize);
         let launches = (0..reached).map(|rung| ladder.launch(rung, &folder, None)).collect::<Result<_, _>>()?;
