@@ -15,6 +15,7 @@
 //! and the values of `record`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
 //! `command/checkpoint.rs` and `keeper/folder.rs`.
 
+mod batch;
 mod command;
 mod error;
 mod evidence;
@@ -23,7 +24,7 @@ mod output;
 mod process;
 mod record;
 
-pub use command::batch::{BatchPart, BatchSplit};
+pub use batch::{BatchPart, BatchSplit};
 pub use command::ladder::{CommandLadder, RungGap};
 pub use command::launch::{ConfigCopy, Launch};
 pub use command::request::CommandRequest;

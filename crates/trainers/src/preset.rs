@@ -50,6 +50,9 @@ const LIGHTNING: Row = Row {
 };
 
 impl Preset {
+    /// Every one of them.
+    pub const ALL: [Self; 3] = [Self::NanoGpt, Self::HuggingFace, Self::Lightning];
+
     const fn row(self) -> &'static Row {
         match self {
             Self::NanoGpt => &NANOGPT,

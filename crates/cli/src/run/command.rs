@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lowtide_keep::{
     Chronicle, CommandLadder, CommandRequest, EndKind, KeepError, KeepOptions, SUMMARY, is_free, keep, new_folder,
 };
@@ -72,8 +73,8 @@ pub(crate) struct RunArgs {
     rung_config: Option<String>,
 
     /// The trainer whose flags a rung changes [default: found in the command line].
-    #[arg(long, value_name = "NAME")]
-    preset: Option<PresetName>,
+    #[arg(long, value_name = "NAME", value_parser = presets())]
+    preset: Option<Preset>,
 
     /// The micro-batch that the command has, where it is not on the command line.
     #[arg(long, value_name = "N")]
@@ -122,15 +123,6 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum PresetName {
-    #[value(name = "nanogpt")]
-    NanoGpt,
-    #[value(name = "hf")]
-    HuggingFace,
-    Lightning,
-}
-
 pub(crate) fn run(args: RunArgs) -> ExitCode {
     match kept(args) {
         Ok(code) => ExitCode::from(code),
@@ -141,14 +133,9 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
 fn kept(args: RunArgs) -> Result<u8, Failure> {
     let (out, json, quiet, dry_run) = (args.out, args.json, args.quiet, args.dry_run);
     let (grace, max_restarts) = (args.grace, args.max_restarts);
-    let preset = args.preset.map(|name| match name {
-        PresetName::NanoGpt => Preset::NanoGpt,
-        PresetName::HuggingFace => Preset::HuggingFace,
-        PresetName::Lightning => Preset::Lightning,
-    });
     let request = CommandRequest {
         command: args.command,
-        preset,
+        preset: args.preset,
         rung: args.rung,
         rung_environment: args.rung_env,
         rung_config: args.config.zip(args.rung_config),
@@ -255,6 +242,12 @@ fn say(text: &str) {
     let lines: String = text.lines().map(|line| format!("lowtide: {}{end}", printable(line))).collect();
     // Nobody may be there to read it.
     let _ = io::stderr().lock().write_all(lines.as_bytes());
+}
+
+/// Trainers by the names that people type.
+fn presets() -> impl TypedValueParser<Value = Preset> {
+    let by_name = |name: String| Preset::ALL.into_iter().find(|preset| preset.name() == name);
+    PossibleValuesParser::new(Preset::ALL.map(Preset::name)).map(move |name| by_name(name).expect("one of them"))
 }
 
 /// No process needs longer to end.

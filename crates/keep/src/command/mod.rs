@@ -1,6 +1,5 @@
 //! What is run: the command of each rung, and what its words and files say of the batch.
 
-pub(crate) mod batch;
 pub(crate) mod checkpoint;
 pub(crate) mod ladder;
 pub(crate) mod launch;

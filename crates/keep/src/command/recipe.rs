@@ -126,18 +126,10 @@ impl Recipe {
 /// A template of `NAME=value` alone.
 fn named(text: &str) -> Result<Template, KeepError> {
     let template = Template::read(text)?;
-    match template.not_named() {
-        Some(word) => {
-            let detail = format!("{word} is no NAME=value");
-            Err(KeepError::Template { template: text.to_owned(), detail })
-        }
-        None => match template.doubled() {
-            Some(key) => {
-                let detail = format!("{key} is there twice");
-                Err(KeepError::Template { template: text.to_owned(), detail })
-            }
-            None => Ok(template),
-        },
+    let unnamed = template.not_named().map(|word| format!("{word} is no NAME=value"));
+    match unnamed.or_else(|| template.doubled().map(|key| format!("{key} is there twice"))) {
+        Some(detail) => Err(KeepError::Template { template: text.to_owned(), detail }),
+        None => Ok(template),
     }
 }
 
