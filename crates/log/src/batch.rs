@@ -35,7 +35,7 @@ impl BatchReport {
     #[must_use]
     pub fn find(text: &[u8]) -> Option<Self> {
         WORDS.iter().find_map(|(words, unit)| {
-            let after = &text[memmem::rfind(text, words.as_bytes())? + words.len()..];
+            let after = &text[memmem::find_iter(text, words).last()? + words.len()..];
             let line = after.split(|byte| *byte == b'\n').next()?;
             let start = line.iter().position(|byte| matches!(byte, b':' | b'='))? + 1;
             let (number, rest) = leading_number(line[start..].trim_ascii_start())?;

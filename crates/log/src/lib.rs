@@ -32,5 +32,5 @@ pub use clock::time;
 pub use encoding::TextDecoder;
 pub use frame::{StackFrame, frames};
 pub use prefix::is_of_group;
-pub use step::{shows_progress, step, steps};
+pub use step::{shows_progress, steps};
 pub use traceback::{TRACEBACK_HEADER, Traceback, TracebackKind, traceback_in_json, tracebacks};

@@ -36,20 +36,15 @@ fn searcher(words: &[&str]) -> AhoCorasick {
         .expect("a few short words make a searcher")
 }
 
-/// The step that a line names or draws: `iter 120:`, `[Step 1000]`, `global_step=5`, `"step": 7`, `| 12/100 [00:03`.
-#[must_use]
-pub fn step(line: &[u8]) -> Option<u64> {
-    counted(line, |_| true)
-}
-
-/// The steps of a text, in order, each as often as it stands there.
+/// The steps that the lines of a text name or draw, in order: `iter 120:`, `[Step 1000]`, `global_step=5`, `"step": 7`,
+/// `| 12/100 [00:03`.
 pub fn steps(text: &[u8]) -> impl DoubleEndedIterator<Item = u64> {
     let evaluation = memmem::find(text, EVALUATION);
     let (training, mixed) = text.split_at(evaluation.unwrap_or(text.len()));
     // Once an evaluation draws bars without a name, those of training are known by what they count to.
     let goal = evaluation.and_then(|_| lines(training).rev().find_map(drawn)).map(|(_, all)| all);
-    let of_training = move |line| counted(line, |all| Some(all) == goal);
-    lines(training).filter_map(step).chain(lines(mixed).filter_map(of_training))
+    let in_training = lines(training).filter_map(|line| step(line, |_| true));
+    in_training.chain(lines(mixed).filter_map(move |line| step(line, |all| Some(all) == goal)))
 }
 
 /// Whether a line tells of a loss or of an epoch with its number, as logs do after the first step: `loss: 2.31`,
@@ -64,7 +59,7 @@ pub fn shows_progress(line: &[u8]) -> bool {
 }
 
 /// The step of a line, where it is named, or drawn by a bar that counts to what bars of training do.
-fn counted(line: &[u8], is_of_training: impl Fn(u64) -> bool) -> Option<u64> {
+fn step(line: &[u8], is_of_training: impl Fn(u64) -> bool) -> Option<u64> {
     let line = without_colours(line);
     named(&line).or_else(|| drawn(&line).filter(|(_, all)| is_of_training(*all)).map(|(done, _)| done))
 }
@@ -167,7 +162,7 @@ mod tests {
             ("Loading checkpoint shards: 50%|#####  | 2/4 [00:03<00:03]", None),
             ("", None),
         ] {
-            assert_eq!(step(line.as_bytes()), expected, "{line}");
+            assert_eq!(steps(line.as_bytes()).next(), expected, "{line}");
         }
     }
 

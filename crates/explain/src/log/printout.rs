@@ -2,7 +2,7 @@
 
 use lowtide_config::{unquoted, whole_number};
 use lowtide_core::Bytes;
-use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, step, steps};
+use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, steps};
 use lowtide_trainers::{Key, key_of};
 
 use super::remark::remark;
@@ -38,6 +38,7 @@ impl Printout {
         let report = BatchReport::find(text.as_bytes()).filter(|report| report.unit == BatchUnit::Tokens);
         self.tokens_per_iteration = report.map(|report| report.number).or(self.tokens_per_iteration);
         self.is_group |= is_of_group(text.as_bytes());
+        self.first_step = self.first_step.or_else(|| steps(text.as_bytes()).next());
         for line in text.lines().filter(|line| line.len() < LONGEST_LINE) {
             if let Some(remark) = remark(line)
                 && self.remarks.len() < 16
@@ -50,7 +51,6 @@ impl Printout {
             self.address_limit = address_limit(line).or(self.address_limit);
             self.frame = frame(line).or(self.frame);
             self.has_progress |= shows_progress(line.as_bytes());
-            self.first_step = self.first_step.or_else(|| step(line.as_bytes()));
         }
     }
 
