@@ -14,9 +14,7 @@ const BUFFER: usize = 1 << 20;
 ///
 /// The system refuses.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
-    let mut file = PartialFile::create(path)?;
-    file.write_all(bytes).map_err(DiskError::at(path))?;
-    file.finish().map(drop)
+    write_with(path, |out| out.write_all(bytes))
 }
 
 /// Writes a file as a whole, piece by piece.

@@ -25,18 +25,6 @@ impl<'a> BigInt<'a> {
         Some(i128::from_le_bytes(bytes))
     }
 
-    /// The nearest float; infinite where it is too large for one.
-    #[must_use]
-    pub fn to_f64(self) -> f64 {
-        if let Some(value) = self.to_i128() {
-            return value as f64;
-        }
-        // The top 16 bytes hold more digits than a float does; the rest only matters for its power of two.
-        let (rest, top) = self.0.split_at(self.0.len() - 16);
-        let top = BigInt(top).to_i128().unwrap_or_default() as f64;
-        top * 2_f64.powi(i32::try_from(rest.len().saturating_mul(8)).unwrap_or(i32::MAX))
-    }
-
     fn is_negative(self) -> bool {
         self.0.last().is_some_and(|byte| byte & 0x80 != 0)
     }
@@ -146,7 +134,6 @@ mod tests {
         let bytes = parse("340282366920938463463374607431768211456").unwrap();
         let big = BigInt(trim(&bytes));
         assert_eq!(big.to_string(), "0x0100000000000000000000000000000000");
-        assert_eq!(big.to_f64(), 2_f64.powi(128));
     }
 
     #[test]

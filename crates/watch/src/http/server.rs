@@ -143,18 +143,18 @@ impl Caller {
             };
         }
         let number = |key| request.value(key).and_then(|value| value.parse().ok()).unwrap_or(0);
-        let known = PageCursor {
+        let cursor = PageCursor {
             generation: request.value("generation").unwrap_or_default(),
             points: number("points"),
             marks: number("marks"),
             moments: number("moments"),
         };
         if let Some(monitor) = board.monitor().filter(|_| request.path == "/api/process") {
-            return json(&page_data::process(monitor, &known));
+            return json(&page_data::process(monitor, &cursor));
         }
         let id = request.path.strip_prefix("/api/run/").and_then(|id| id.parse::<usize>().ok());
         match id.and_then(|id| board.runs().get(id)) {
-            Some(run) => json(&page_data::run(run, &known)),
+            Some(run) => json(&page_data::run(run, &cursor)),
             None => Response::refusal(Status::NotFound, "there is no such page"),
         }
     }

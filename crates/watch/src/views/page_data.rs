@@ -51,35 +51,29 @@ pub(crate) fn list(board: &Board) -> Value {
 }
 
 /// What is new of a watched process, in the form of a run without points and marks.
-pub(crate) fn process(monitor: &ProcessMonitor, known: &PageCursor<'_>) -> Value {
-    let generation = monitor.history().halvings().to_string();
-    let moments = monitor.history().moments().len();
-    let is_same = known.generation == generation && known.moments <= moments;
-    let from = if is_same { known.moments.saturating_sub(1) } else { 0 };
-    json!({
-        "generation": generation,
-        "points_from": 0,
-        "points": Columns::default(),
-        "marks_from": 0,
-        "marks": [],
-        "summary": null,
-        "forecasts": [],
-        "host_from": from,
-        "host": host(monitor.history(), from),
-    })
+pub(crate) fn process(monitor: &ProcessMonitor, cursor: &PageCursor<'_>) -> Value {
+    let history = monitor.history();
+    news(cursor, &history.halvings().to_string(), &[], &[], history)
 }
 
-/// The points and marks of a run from `points_from` and `marks_from` on; the page drops what it has from there.
-pub(crate) fn run(run: &Run, known: &PageCursor<'_>) -> Value {
-    let generation = run.generation();
-    let (points, marks, moments) = (run.timeline().points(), run.marks().all(), run.history().moments().len());
-    let is_same = known.generation == generation
-        && known.points <= points.len()
-        && known.marks <= marks.len()
-        && known.moments <= moments;
+/// What is new of a run.
+pub(crate) fn run(run: &Run, cursor: &PageCursor<'_>) -> Value {
+    let (points, marks) = (run.timeline().points(), run.marks().all());
+    let mut news = news(cursor, &run.generation(), points, marks, run.history());
+    news["summary"] = json!(run.summary());
+    news["forecasts"] = json!(run.forecasts());
+    news
+}
+
+/// Points, marks and moments from the places that are named on; the page drops what it has from there.
+fn news(cursor: &PageCursor<'_>, generation: &str, points: &[Point], marks: &[Mark], history: &History) -> Value {
+    let is_same = cursor.generation == generation
+        && cursor.points <= points.len()
+        && cursor.marks <= marks.len()
+        && cursor.moments <= history.moments().len();
     // The last point and the last moment still grow, so they are told again.
     let (points_from, marks_from, host_from) = match is_same {
-        true => (known.points.saturating_sub(1), known.marks, known.moments.saturating_sub(1)),
+        true => (cursor.points.saturating_sub(1), cursor.marks, cursor.moments.saturating_sub(1)),
         false => (0, 0, 0),
     };
     json!({
@@ -88,10 +82,10 @@ pub(crate) fn run(run: &Run, known: &PageCursor<'_>) -> Value {
         "points": Columns::of(&points[points_from..]),
         "marks_from": marks_from,
         "marks": marks[marks_from..].iter().map(mark).collect::<Vec<Value>>(),
-        "summary": run.summary(),
-        "forecasts": run.forecasts(),
+        "summary": null,
+        "forecasts": [],
         "host_from": host_from,
-        "host": host(run.history(), host_from),
+        "host": host(history, host_from),
     })
 }
 
