@@ -10,24 +10,27 @@ use lowtide_disk::{DiskError, PartialFile, leftover_of, write, write_folder, wri
 const OLD: &str = "the old one";
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .expect("a folder")
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     names
 }
 
 /// A folder with a file `file` in it, and its path.
 fn with_old() -> (tempfile::TempDir, std::path::PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("file");
-    fs::write(&path, OLD).unwrap();
+    fs::write(&path, OLD).expect("a file");
     (folder, path)
 }
 
 #[track_caller]
 fn is_as_it_was(folder: &Path) {
     assert_eq!(names(folder), ["file"]);
-    assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), OLD);
+    assert_eq!(fs::read_to_string(folder.join("file")).expect("a file"), OLD);
 }
 
 #[test]
