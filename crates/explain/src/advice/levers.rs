@@ -99,14 +99,9 @@ impl List<'_> {
     pub(super) fn chunked_loss(&mut self) {
         let case = self.case;
         let peak = case.after(|model, batch| model.peak_with_chunked_loss(batch));
-        self.push(
-            Lever::ChunkedLoss,
-            "Compute the loss in pieces, so that the logits are never held whole (a loop over slices under \
-             checkpoint, or a \
-             fused linear cross-entropy)",
-            peak,
-            ALL,
-        );
+        let text = "Compute the loss in pieces, so that the logits are never held whole (a loop over slices under \
+                    checkpoint, or a fused linear cross-entropy)";
+        self.push(Lever::ChunkedLoss, text, peak, ALL);
     }
 
     pub(super) fn recompute(&mut self) {
@@ -128,15 +123,9 @@ impl List<'_> {
             }
         };
         self.offer(patch);
-        self.push(
-            Lever::Recompute,
-            format!(
-                "Recompute activations in backward instead of keeping them{}; about a third more time",
-                case.framework().recompute()
-            ),
-            peak,
-            ALL,
-        );
+        let way = case.framework().recompute();
+        let text = format!("Recompute activations in backward instead of keeping them{way}; about a third more time");
+        self.push(Lever::Recompute, text, peak, ALL);
     }
 
     pub(super) fn expandable(&mut self) {
@@ -148,12 +137,8 @@ impl List<'_> {
             _ => ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
         };
         self.offer(self.case.facts.configs.iter().rev().find_map(|config| export(config, name, value)));
-        self.push(
-            Lever::ExpandableSegments,
-            format!("Let reserved memory grow instead of lying in pieces: export {name}={value}"),
-            needed,
-            ALL,
-        );
+        let text = format!("Let reserved memory grow instead of lying in pieces: export {name}={value}");
+        self.push(Lever::ExpandableSegments, text, needed, ALL);
     }
 
     pub(super) fn other_process(&mut self) {
@@ -329,12 +314,8 @@ impl List<'_> {
         let kind = self.case.framework().precision(no_bf16);
         let patch = precision_patch(facts, no_bf16);
         self.offer(patch);
-        self.push(
-            Lever::Precision,
-            format!("Compute in {kind}: about half the memory of activations"),
-            None,
-            NOT_NUMBERS,
-        );
+        let text = format!("Compute in {kind}: about half the memory of activations");
+        self.push(Lever::Precision, text, None, NOT_NUMBERS);
     }
 
     pub(super) fn spill(&mut self) {
@@ -346,12 +327,9 @@ impl List<'_> {
             .map(|count| Bytes(count.saturating_mul(8)));
         let peak = moments.and_then(|moments| case.after(|model, batch| model.peak(batch).saturating_sub(moments)));
         let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
-        self.push(
-            Lever::Spill,
-            format!("Keep the optimizer's moments{size} in the machine's memory{}; slower", case.framework().spill()),
-            peak,
-            ALL,
-        );
+        let way = case.framework().spill();
+        let text = format!("Keep the optimizer's moments{size} in the machine's memory{way}; slower");
+        self.push(Lever::Spill, text, peak, ALL);
     }
 }
 

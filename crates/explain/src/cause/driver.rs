@@ -30,7 +30,7 @@ fn has_no_allocator(event: &Event) -> bool {
     is_driver && (!is_counted || event.message.contains("THCStorage") || event.message.contains("THCTensor"))
 }
 
-/// Whether the stack ends where a tensor is put on the device, before any step was told.
+/// Whether the stack ends where a tensor is put on the device, before any step.
 fn is_first_use(event: &Event) -> bool {
     let words = ["device=", ".to(", ".cuda(", "_cuda_init", "_lazy_init", "torch.cuda."];
     let asks = |frame: &StackFrame| words.iter().any(|word| frame.code.contains(word));

@@ -133,40 +133,31 @@ fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
         if !reports && let Some(word) = EVALUATION_WORDS.split(' ').find(|word| lower.contains(word)) {
             return Some((Activity::Evaluation, format!("the log says `{word}` shortly before")));
         }
-        for (activity, words) in LINE_SIGNS {
-            if let Some(word) = words.iter().find(|word| lower.contains(**word)) {
-                return Some((*activity, format!("the log says `{}` shortly before", word.trim())));
+        for (activity, phrases) in LINE_SIGNS {
+            if let Some(phrase) = phrases.split('|').find(|phrase| lower.contains(phrase)) {
+                return Some((activity, format!("the log says `{}` shortly before", phrase.trim())));
             }
         }
     }
     None
 }
 
-/// The word for it in the languages of logs; it counts where no result is told with it.
+/// The word for it in the languages of logs; it counts where no result stands with it.
 const EVALUATION_WORDS: &str = "validation validación validando evaluación evaluando validação évaluation validierung валидаци 验证 驗證 评估 評估 検証 評価 \
     검증";
 
 /// Words of a line that tells how an evaluation went, which is over then.
 const RESULTS: &[&str] = &["loss", "finished", "done", "complete", "score", "acc", "samples", "size", "损失", "完成"];
 
-const LINE_SIGNS: &[(Activity, &[&str])] = &[
-    (Activity::DataWorker, &["dataloader worker"]),
+/// Phrases that tell by themselves, set apart by bars.
+const LINE_SIGNS: [(Activity, &str); 5] = [
+    (Activity::DataWorker, "dataloader worker"),
     (
         Activity::Evaluation,
-        &[
-            "validating",
-            "evaluating",
-            "running evaluation",
-            "***** running prediction",
-            "[val]",
-            "validation dataloader",
-            "start validation",
-            "starting validation",
-            "val:",
-            "eval:",
-        ],
+        "validating|evaluating|running evaluation|***** running prediction|[val]|validation dataloader|\
+         start validation|starting validation|val:|eval:",
     ),
-    (Activity::Saving, &["saving checkpoint", "saving model checkpoint"]),
-    (Activity::Loading, &["loading checkpoint", "loading weights", "loading model", "loading checkpoint shards"]),
-    (Activity::Training, &["iter ", "step ", "epoch ", "it/s", "s/it", "loss"]),
+    (Activity::Saving, "saving checkpoint|saving model checkpoint"),
+    (Activity::Loading, "loading checkpoint|loading weights|loading model"),
+    (Activity::Training, "iter |step |epoch |it/s|s/it|loss"),
 ];

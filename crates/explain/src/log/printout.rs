@@ -101,16 +101,7 @@ fn address_limit(line: &str) -> Option<Bytes> {
 /// `number of parameters: 123.59M`, `27.8M params`, `with 124,354,560 parameters`.
 fn parameters(line: &str) -> Option<u64> {
     let lower = line.to_ascii_lowercase();
-    let says = [
-        "number of parameters",
-        "parameters:",
-        "params:",
-        "m parameters",
-        "m params",
-        "b parameters",
-        "b params",
-        " parameters",
-    ];
+    let says = ["parameters:", "params:", "m params", "b params", " parameters"];
     if !lower.contains("param") || lower.contains("tensors") || !says.iter().any(|words| lower.contains(words)) {
         return None;
     }
