@@ -105,7 +105,7 @@ pub(crate) struct TrainArgs {
     pub(crate) engine: EngineArgs,
 
     #[command(flatten)]
-    pub(crate) scoring: ScoringArgs,
+    pub(crate) scoring: ScoringFlags,
 }
 
 /// How the engine runs, whatever it does.
@@ -170,7 +170,7 @@ pub(crate) struct EvalArgs {
 /// What only the workload scoring takes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the workload scoring")]
-pub(crate) struct ScoringArgs {
+pub(crate) struct ScoringFlags {
     /// A folder of batch files or of shards, read as they are needed (data.folder).
     #[arg(long, value_name = "DIR", conflicts_with = "data_pattern")]
     pub(crate) preprocessed_dir: Option<String>,

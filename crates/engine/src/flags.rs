@@ -3,7 +3,7 @@
 use lowtide_settings::{LoadedSettings, Override, SettingsError};
 use serde_json::Value;
 
-use crate::args::{ScoringArgs, TrainArgs};
+use crate::args::{ScoringFlags, TrainArgs};
 
 /// The settings that flags stand for.
 pub(crate) fn overrides(args: &TrainArgs) -> Result<Vec<Override>, SettingsError> {
@@ -27,7 +27,7 @@ pub(crate) fn overrides(args: &TrainArgs) -> Result<Vec<Override>, SettingsError
 }
 
 /// The models that are trained, where flags say something about that.
-pub(crate) fn models(args: &ScoringArgs, loaded: &LoadedSettings) -> Result<Option<Override>, SettingsError> {
+pub(crate) fn models(args: &ScoringFlags, loaded: &LoadedSettings) -> Result<Option<Override>, SettingsError> {
     let said = [
         ("lstm", args.run_lstm, args.no_run_lstm),
         ("gnn_det", args.run_gnn_det, args.no_run_gnn_det),

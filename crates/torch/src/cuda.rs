@@ -27,16 +27,16 @@ pub struct CudaMemory {
     pub total: Bytes,
 }
 
-/// What the caching allocator says of a device.
+/// What an allocator says of a device at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CudaStats {
+pub struct AllocatorReading {
     /// Held by tensors.
     pub allocated: Bytes,
-    /// The most held by tensors since [`reset_peaks`].
+    /// The most held by tensors since the peaks were reset.
     pub allocated_peak: Bytes,
-    /// Taken from the driver.
+    /// Taken from the device.
     pub reserved: Bytes,
-    /// The most taken from the driver since [`reset_peaks`].
+    /// The most taken from the device since the peaks were reset.
     pub reserved_peak: Bytes,
     /// Times the cache had to be emptied to serve a request: an early warning.
     pub retries: u64,
@@ -116,12 +116,12 @@ pub fn memory(device: usize) -> Result<CudaMemory> {
 }
 
 /// The allocator's own figures.
-pub fn stats(device: usize) -> Result<CudaStats> {
+pub fn stats(device: usize) -> Result<AllocatorReading> {
     let mut stats = ffi::CudaStats::default();
     // SAFETY: `stats` is valid for writing through the call.
     unsafe { ffi::lt_cuda_stats(index(device)?, &mut stats) }.check()?;
     let count = |value: i64| u64::try_from(value).unwrap_or(0);
-    Ok(CudaStats {
+    Ok(AllocatorReading {
         allocated: Bytes(count(stats.allocated)),
         allocated_peak: Bytes(count(stats.allocated_peak)),
         reserved: Bytes(count(stats.reserved)),

@@ -4,9 +4,9 @@ mod command;
 mod failure;
 mod films;
 mod out_folder;
-mod progress;
 mod scoring;
 mod scoring_args;
 mod scoring_files;
+mod write_progress;
 
 pub(crate) use command::{GenerateArgs, run};

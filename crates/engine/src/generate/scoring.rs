@@ -14,9 +14,9 @@ use signal_hook::flag;
 
 use super::failure::Failure;
 use super::out_folder::{OutFolder, SCORES};
-use super::progress::Progress;
 use super::scoring_args::ScoringArgs;
 use super::scoring_files::ScoringFiles;
+use super::write_progress::WriteProgress;
 use crate::exit::Exit;
 use crate::output::{print_json, to_stderr};
 
@@ -25,7 +25,7 @@ pub(super) fn write(args: &ScoringArgs) -> Result<Exit, Failure> {
     let files = ScoringFiles::of(args)?;
     let folder = OutFolder::open(&args.out, &files)?;
     let stop = signals().map_err(|error| Failure::new(format!("cannot listen to signals: {error}")))?;
-    let progress = Progress::new(files.samples(), args.json);
+    let progress = WriteProgress::new(files.samples(), args.json);
     let scores = write_files(&files, &folder, &stop, &progress);
     progress.end();
     let Some(scores) = scores? else {
@@ -52,7 +52,7 @@ fn write_files(
     files: &ScoringFiles,
     folder: &OutFolder,
     stop: &AtomicBool,
-    progress: &Progress,
+    progress: &WriteProgress,
 ) -> Result<Option<Vec<f32>>, Failure> {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<DataError>> = Mutex::new(None);

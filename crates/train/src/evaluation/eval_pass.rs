@@ -5,7 +5,7 @@ use lowtide_settings::RunSettings;
 use lowtide_torch::tch::{Tensor, no_grad_guard};
 use lowtide_torch::{TorchError, attempt, rng};
 
-use super::figures::{EvalFigures, Missing};
+use super::figures::{EvalFigures, MissingFigures};
 use super::metrics;
 use super::tiles::tiled_outputs;
 use crate::interval;
@@ -24,7 +24,7 @@ pub(super) struct EvalPass<'e> {
     /// Pixels along each side of the tiles that frames are evaluated in.
     pub(super) tile: Option<u32>,
     /// Figures that are not asked for any more.
-    pub(super) left_out: &'e Missing,
+    pub(super) left_out: &'e MissingFigures,
 }
 
 /// A try that failed, in a figure beyond the loss or elsewhere.

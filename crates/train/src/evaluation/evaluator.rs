@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use lowtide_core::{Bytes, Ending, Event, Phase, Rung, RungAttempt, Step, Stop, StopCause};
 use lowtide_settings::{CropChoice, RunSettings, TileChoice};
+use lowtide_torch::cuda::AllocatorReading;
 
 use super::eval_pass::{EvalError, EvalPass, batches};
-use super::figures::{EvalFigures, EvalMode, EvalSummary, LastEvaluation, Missing};
+use super::figures::{EvalFigures, EvalMode, EvalSummary, LastEvaluation, MissingFigures};
 use super::metrics::{self, LOSS, reason};
 use super::tiles;
 use crate::error::Result;
-use crate::memory::{Moment, Reading, Recovery};
+use crate::memory::{Moment, Recovery};
 use crate::requests::Requests;
 use crate::step::Model;
 use crate::workload::Workload;
@@ -123,10 +124,10 @@ impl<'a> Evaluator<'a> {
         let begun = Instant::now();
         let before = recovery.memory.reading()?;
         recovery.note(&before);
-        let Reading { allocated, reserved, .. } = before;
+        let AllocatorReading { allocated, reserved, .. } = before;
         recovery.clean_if_due(step, Moment::BeforeEvaluation { allocated, reserved })?;
         recovery.memory.reset_peaks()?;
-        let mut left_out = Missing::new();
+        let mut left_out = MissingFigures::new();
         let mut tries = TileTries::default();
         loop {
             let mut releases = Vec::new();
@@ -189,7 +190,7 @@ impl<'a> Evaluator<'a> {
     /// Goes on without the figures of this evaluation; without recovery, the run ends.
     fn give_up(&mut self, step: Step, stop: Stop, recovery: &mut Recovery<'_>) -> Result<EvalOutcome> {
         self.clean_up(step, recovery)?;
-        let metrics = metrics::selected(&self.settings.eval, self.workload, &Missing::new());
+        let metrics = metrics::selected(&self.settings.eval, self.workload, &MissingFigures::new());
         let names = [LOSS].into_iter().chain(metrics.iter().map(|metric| metric.name));
         self.last.missing = names.map(|name| (name.to_owned(), stop.to_string())).collect();
         self.last.figures = None;
@@ -235,8 +236,8 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Cleans where that is due after an evaluation, and notes what is left then.
-    fn clean_up(&mut self, step: Step, recovery: &mut Recovery<'_>) -> Result<Reading> {
-        let Reading { allocated, reserved, .. } = recovery.memory.reading()?;
+    fn clean_up(&mut self, step: Step, recovery: &mut Recovery<'_>) -> Result<AllocatorReading> {
+        let AllocatorReading { allocated, reserved, .. } = recovery.memory.reading()?;
         recovery.clean_if_due(step, Moment::AfterEvaluation { allocated, reserved })?;
         let left = recovery.memory.reading()?;
         let idle = left.reserved.saturating_sub(left.allocated);

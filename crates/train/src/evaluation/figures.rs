@@ -6,7 +6,7 @@ use lowtide_core::{Bytes, Metrics, Step};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Figures that could not be computed, and why.
-pub(crate) type Missing = BTreeMap<String, String>;
+pub(crate) type MissingFigures = BTreeMap<String, String>;
 
 /// The figures of an evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub(crate) struct LastEvaluation {
     pub(crate) figures: Option<EvalFigures>,
     /// Figures that it could not compute, and why.
     #[serde(default)]
-    pub(crate) missing: Missing,
+    pub(crate) missing: MissingFigures,
     /// The tile that `auto` found under this line.
     #[serde(default)]
     pub(crate) found_tile: Option<u32>,

@@ -4,7 +4,7 @@ use lowtide_core::Bytes;
 use lowtide_settings::{EvalSettings, Origins, SettingsError};
 use lowtide_torch::TorchError;
 
-use super::figures::Missing;
+use super::figures::MissingFigures;
 use crate::error::Result;
 use crate::workload::{Metric, Workload};
 
@@ -22,7 +22,11 @@ pub(super) fn check(settings: &EvalSettings, workload: &dyn Workload) -> Result<
 }
 
 /// Fresh tallies of those that are asked for and not left out.
-pub(super) fn selected<'a>(settings: &EvalSettings, workload: &'a dyn Workload, left_out: &Missing) -> Vec<Metric<'a>> {
+pub(super) fn selected<'a>(
+    settings: &EvalSettings,
+    workload: &'a dyn Workload,
+    left_out: &MissingFigures,
+) -> Vec<Metric<'a>> {
     let mut metrics = workload.metrics();
     metrics.retain(|metric| {
         let is_asked = settings.metrics.as_ref().is_none_or(|names| names.iter().any(|name| name == metric.name));

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use lowtide_core::{Bytes, Line, LineSpec};
 use lowtide_settings::{MemorySettings, Origins, SettingsError};
-use lowtide_torch::cuda::{self, AllocatorSettings, CudaMemory, EXPANDABLE_SLACK};
+use lowtide_torch::cuda::{self, AllocatorReading, AllocatorSettings, CudaMemory, EXPANDABLE_SLACK};
 use lowtide_torch::tch::Device;
 use lowtide_torch::{DeviceFacts, TorchError, host};
 
@@ -13,21 +13,6 @@ use crate::error::{Holder, Result, TrainError};
 
 /// Room for kernels that are loaded only when a run first uses them, after the context was measured.
 const LATE_KERNELS: Bytes = Bytes::from_mib(64);
-
-/// What the device's allocator says at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
-    /// Held by tensors.
-    pub(crate) allocated: Bytes,
-    /// The most held by tensors since the peaks were reset.
-    pub(crate) allocated_peak: Bytes,
-    /// Taken from the device.
-    pub(crate) reserved: Bytes,
-    /// The most taken from the device since the peaks were reset.
-    pub(crate) reserved_peak: Bytes,
-    /// Times the allocator had to empty its cache to serve a request, since the start.
-    pub(crate) retries: u64,
-}
 
 /// A device with its line.
 ///
@@ -107,26 +92,19 @@ impl DeviceMemory {
         Ok(())
     }
 
-    pub(crate) fn reading(&self) -> Result<Reading> {
+    /// What the device's allocator says now.
+    pub(crate) fn reading(&self) -> Result<AllocatorReading> {
         match self.device {
-            Device::Cuda(index) => {
-                let stats = cuda::stats(index)?;
-                Ok(Reading {
-                    allocated: stats.allocated,
-                    allocated_peak: stats.allocated_peak,
-                    reserved: stats.reserved,
-                    reserved_peak: stats.reserved_peak,
-                    retries: stats.retries,
-                })
-            }
+            Device::Cuda(index) => Ok(cuda::stats(index)?),
             _ => {
                 let stats = host::stats();
-                Ok(Reading {
+                Ok(AllocatorReading {
                     allocated: stats.allocated,
                     allocated_peak: stats.peak,
                     reserved: stats.allocated,
                     reserved_peak: stats.peak,
                     retries: 0,
+                    ooms: stats.refusals,
                 })
             }
         }

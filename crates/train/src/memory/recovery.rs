@@ -3,10 +3,11 @@
 use lowtide_core::{Action, Bytes, Event, Guard, Measures, Phase, Signal, Step, Stop, Usage};
 use lowtide_settings::Clean;
 use lowtide_torch::TorchError;
+use lowtide_torch::cuda::AllocatorReading;
 use serde::{Deserialize, Serialize};
 
 use super::block_cache::{Moment, is_due};
-use super::device_memory::{DeviceMemory, Reading};
+use super::device_memory::DeviceMemory;
 use super::injection::Injector;
 use crate::error::Result;
 use crate::events::Journal;
@@ -43,7 +44,7 @@ pub(crate) struct MemoryFigures {
 }
 
 impl MemoryFigures {
-    fn note(&mut self, reading: &Reading) {
+    fn note(&mut self, reading: &AllocatorReading) {
         self.reserved_peak = self.reserved_peak.max(reading.reserved_peak);
         self.allocated_peak = self.allocated_peak.max(reading.allocated_peak);
     }
@@ -54,20 +55,16 @@ impl MemoryFigures {
 }
 
 impl<'a> Recovery<'a> {
+    /// Counts on from the figures of earlier starts.
     pub(crate) fn new(
         memory: DeviceMemory,
         guard: Guard,
         journal: Journal<'a>,
         injector: Injector,
         clean: Clean,
+        figures: MemoryFigures,
     ) -> Recovery<'a> {
-        let figures = MemoryFigures::default();
         Recovery { memory, guard, journal, injector, clean, figures, open_errors: 0, last_need: None, retries: 0 }
-    }
-
-    /// Counts on from the figures of earlier starts.
-    pub(crate) fn after(self, figures: MemoryFigures) -> Recovery<'a> {
-        Recovery { figures, ..self }
     }
 
     pub(crate) fn guard(&self) -> &Guard {
@@ -89,7 +86,7 @@ impl<'a> Recovery<'a> {
     }
 
     /// Takes the peaks of a reading into the figures.
-    pub(crate) fn note(&mut self, reading: &Reading) {
+    pub(crate) fn note(&mut self, reading: &AllocatorReading) {
         self.figures.note(reading);
     }
 
@@ -141,7 +138,7 @@ impl<'a> Recovery<'a> {
     }
 
     /// Hears of a committed step, and does what the guard and the settings say about it.
-    pub(crate) fn committed(&mut self, step: Step, resting: Bytes, reading: &Reading) -> Result<()> {
+    pub(crate) fn committed(&mut self, step: Step, resting: Bytes, reading: &AllocatorReading) -> Result<()> {
         if reading.retries > self.retries {
             self.retries = reading.retries;
             let warning = self.guard.on(Signal::RetriesRose);

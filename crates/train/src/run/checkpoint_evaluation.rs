@@ -15,7 +15,7 @@ use crate::error::{Holder, Result, TrainError};
 use crate::evaluation::{EvalOutcome, EvalSummary, Evaluator, LastEvaluation};
 use crate::events::Journal;
 use crate::folder::{RunCheckpoint, checkpoint};
-use crate::memory::{DeviceMemory, Injector, Monitor, Profile, Recovery};
+use crate::memory::{DeviceMemory, Injector, MemoryFigures, Monitor, Profile, Recovery};
 use crate::requests::Requests;
 use crate::step::Model;
 use crate::workload::Workload;
@@ -89,7 +89,8 @@ pub fn evaluate_checkpoint(
     let guard = Choices::of(settings, &model, None, Profile::of(facts, memory.line)).fresh_guard();
     let journal = Journal::new(None, Box::new(listener));
     let injector = Injector::new(facts.device, &[]);
-    let mut recovery = Recovery::new(memory, guard, journal, injector, settings.memory.clean);
+    let (clean, figures) = (settings.memory.clean, MemoryFigures::default());
+    let mut recovery = Recovery::new(memory, guard, journal, injector, clean, figures);
     let mut evaluator = Evaluator::new(settings, requests, workload, LastEvaluation::default());
     match evaluator.evaluate(step, &model, &mut recovery)? {
         EvalOutcome::Complete => {}

@@ -110,13 +110,13 @@ impl<'a> Trainer<'a> {
         let (folder, events) = folder.open(settings, progress.step)?;
         let journal = Journal::new(Some(events), Box::new(listener));
         let figures = progress.figures;
-        let recovery = Recovery::new(memory, progress.guard, journal, injector, settings.memory.clean);
+        let clean = settings.memory.clean;
         let mut trainer = Trainer {
             settings,
             requests,
             folder,
             state,
-            recovery: recovery.after(figures.memory),
+            recovery: Recovery::new(memory, progress.guard, journal, injector, clean, figures.memory),
             evaluator: Evaluator::new(settings, requests, workload, progress.evaluation),
             monitor: Monitor::new(&settings.watch),
             schedule,

@@ -11,7 +11,7 @@ use crate::output::to_stderr;
 const QUIET_LINES: u64 = 5;
 
 /// Shared by all threads.
-pub(super) struct Progress {
+pub(super) struct WriteProgress {
     view: View,
     samples: u64,
     done: AtomicU64,
@@ -23,14 +23,14 @@ enum View {
     Nothing,
 }
 
-impl Progress {
-    pub(super) fn new(samples: u64, json: bool) -> Progress {
+impl WriteProgress {
+    pub(super) fn new(samples: u64, json: bool) -> WriteProgress {
         let view = match (json, std::io::stderr().is_terminal()) {
             (true, _) => View::Nothing,
             (false, true) => View::Bar(bar(samples)),
             (false, false) => View::Lines,
         };
-        Progress { view, samples, done: AtomicU64::new(0) }
+        WriteProgress { view, samples, done: AtomicU64::new(0) }
     }
 
     /// So many more samples are written.
