@@ -104,6 +104,10 @@ fn flags<W: AsRef<OsStr>>(words: &[W]) -> impl Iterator<Item = Flag> + '_ {
     })
 }
 
+fn flags_of(command: &[OsString], key: &str) -> impl Iterator<Item = Flag> {
+    flags(command).filter(move |flag| is_same(&command[flag.word].as_bytes()[..flag.name], key))
+}
+
 /// Whether a word is an option, and no value of the one before it; `-1` and `-.5` are values.
 fn is_option(word: &OsStr) -> bool {
     matches!(word.as_bytes(), [b'-', first, ..] if !first.is_ascii_digit() && *first != b'.')
@@ -119,19 +123,17 @@ pub fn value<'a>(command: &'a [OsString], key: &str) -> Option<&'a OsStr> {
 /// Every value that a command line has for an option, in order.
 #[must_use]
 pub fn values<'a>(command: &'a [OsString], key: &str) -> Vec<&'a OsStr> {
-    let of = flags(command).filter(|flag| is_same(&command[flag.word].as_bytes()[..flag.name], key));
     let value = |flag: Flag| match flag.slot {
         Slot::Within(at) => Some(OsStr::from_bytes(&command[flag.word].as_bytes()[at..])),
         Slot::Next => Some(command[flag.word + 1].as_os_str()),
         Slot::Nowhere => None,
     };
-    of.filter_map(value).collect()
+    flags_of(command, key).filter_map(value).collect()
 }
 
 /// Puts another value in the place of an option's, wherever the command line has it; whether it has it at all.
 pub fn replace(command: &mut Vec<OsString>, key: &str, value: &OsStr) -> bool {
-    let of = flags(command).filter(|flag| is_same(&command[flag.word].as_bytes()[..flag.name], key));
-    let found: Vec<Flag> = of.collect();
+    let found: Vec<Flag> = flags_of(command, key).collect();
     // From the end, so that the words before it stay where they are.
     for flag in found.iter().rev() {
         match flag.slot {
@@ -191,29 +193,25 @@ pub fn split(text: &str) -> Result<Vec<String>, char> {
 /// The words of a text, and the quote that is open at its end.
 fn cut(text: &str) -> (Vec<Word>, Option<char>) {
     let mut words: Vec<Word> = Vec::new();
-    let (mut word, mut command): (Option<Word>, usize) = (None, 0);
+    let (mut word, mut command, mut open): (Option<Word>, usize, Option<char>) = (None, 0, None);
     let mut characters = text.char_indices().peekable();
     while let Some((at, character)) = characters.next() {
-        let current =
-            |word: &mut Option<Word>| word.take().unwrap_or(Word { text: String::new(), span: at..at, command });
+        let new = || Word { text: String::new(), span: at..at, command };
         match character {
             '\\' if text[at + 1..].starts_with(['\n', '\r']) => {
                 characters.next_if(|(_, next)| *next == '\r');
                 characters.next_if(|(_, next)| *next == '\n');
             }
             '\\' => {
-                let mut here = current(&mut word);
-                here.text.extend(characters.next().map(|(_, escaped)| escaped));
-                word = Some(here);
+                word.get_or_insert_with(new).text.extend(characters.next().map(|(_, escaped)| escaped));
             }
             '\'' | '"' => {
-                let mut here = current(&mut word);
+                let here = word.get_or_insert_with(new);
                 loop {
                     match characters.next() {
                         None => {
-                            here.span.end = text.len();
-                            words.push(here);
-                            return (words, Some(character));
+                            open = Some(character);
+                            break;
                         }
                         Some((_, end)) if end == character => break,
                         Some((_, '\\')) if character == '"' => {
@@ -222,7 +220,6 @@ fn cut(text: &str) -> (Vec<Word>, Option<char>) {
                         Some((_, inside)) => here.text.push(inside),
                     }
                 }
-                word = Some(here);
             }
             '#' if word.is_none() => while characters.next_if(|(_, next)| *next != '\n').is_some() {},
             blank if blank.is_whitespace() => {
@@ -234,15 +231,11 @@ fn cut(text: &str) -> (Vec<Word>, Option<char>) {
                 }
                 command += usize::from(blank == '\n');
             }
-            other => {
-                let mut here = current(&mut word);
-                here.text.push(other);
-                word = Some(here);
-            }
+            other => word.get_or_insert_with(new).text.push(other),
         }
     }
     words.extend(word.map(|word| Word { span: word.span.start..text.len(), ..word }));
-    (words, None)
+    (words, open)
 }
 
 /// `&&`, `|` and their like, between two commands.

@@ -170,7 +170,7 @@ impl Config {
     #[must_use]
     pub fn unread(name: &str, group: Option<&str>, reason: &str) -> Self {
         let path = group.map(|group| vec![group.to_owned()]).unwrap_or_default();
-        let gaps = vec![Gap::new(path, (0, 1), reason, GapKind::Unread, Scope::File)];
+        let gaps = vec![Gap::new(path, 0, reason, GapKind::Unread, Scope::File)];
         Self { name: name.to_owned(), text: String::new(), syntax: Syntax::Yaml, settings: Vec::new(), gaps }
     }
 

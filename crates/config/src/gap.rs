@@ -9,8 +9,6 @@ pub struct Gap {
     pub path: Vec<String>,
     /// Where it stands in the text, in bytes.
     pub at: usize,
-    /// The line it stands in, from 1.
-    pub line: usize,
     /// What stands there, cut to a bounded length.
     pub text: String,
     /// Why its value is not known.
@@ -39,8 +37,8 @@ const LONGEST: usize = 80;
 
 impl Gap {
     /// A gap at a place of a text; of what stands there, the first line is kept.
-    pub(crate) fn new(path: Vec<String>, (at, line): (usize, usize), text: &str, kind: GapKind, scope: Scope) -> Self {
+    pub(crate) fn new(path: Vec<String>, at: usize, text: &str, kind: GapKind, scope: Scope) -> Self {
         let text = text.lines().next().unwrap_or_default().trim().chars().take(LONGEST).collect();
-        Self { path, at, line, text, kind, scope }
+        Self { path, at, text, kind, scope }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Gap>), (usize, S
     let mut reader = Reader {
         text,
         cursor: tree.walk(),
-        globals: globals(&tree, text),
+        globals: HashSet::new(),
         groups: Vec::new(),
         settings: Vec::new(),
         gaps: Vec::new(),
@@ -59,23 +59,6 @@ fn parsed(text: &str) -> Option<Tree> {
     };
     let options = ParseOptions::new().progress_callback(&mut patience);
     parser.parse_with_options(&mut |at, _| &text.as_bytes()[at.min(text.len())..], None, Some(options))
-}
-
-/// The names that some function declares to be the file's.
-fn globals<'a>(tree: &Tree, text: &'a str) -> HashSet<&'a str> {
-    let mut names = HashSet::new();
-    if !text.contains("global") {
-        return names;
-    }
-    let mut cursor = tree.walk();
-    let mut stack = vec![tree.root_node()];
-    while let Some(node) = stack.pop() {
-        match node.kind() {
-            "global_statement" => names.extend(node.named_children(&mut cursor).map(|name| &text[name.byte_range()])),
-            _ => stack.extend(node.named_children(&mut cursor)),
-        }
-    }
-    names
 }
 
 /// What a piece of code belongs to.
@@ -137,16 +120,10 @@ struct Group {
     depth: usize,
 }
 
-/// What an assignment gives a value to.
-enum Target<'a> {
-    Name(&'a str),
-    /// An attribute or an item of something.
-    Member(&'a str),
-}
-
 struct Reader<'a> {
     text: &'a str,
     cursor: TreeCursor<'a>,
+    /// The names that some function so far declares to be the file's.
     globals: HashSet<&'a str>,
     groups: Vec<Group>,
     settings: Vec<Setting>,
@@ -160,7 +137,12 @@ impl<'a> Reader<'a> {
     fn visit(&mut self, node: Node<'a>, context: Context, stack: &mut Stack<'a>) {
         let inside = context.inside();
         match node.kind() {
-            "comment" | "global_statement" | "nonlocal_statement" => return,
+            "comment" | "nonlocal_statement" => return,
+            // It stands before what it is about.
+            "global_statement" => {
+                let names = node.named_children(&mut self.cursor).map(|name| &self.text[name.byte_range()]);
+                return self.globals.extend(names);
+            }
             "ERROR" | "case_pattern" => return self.descend(node, Context { is_obscure: true, ..inside }, stack),
             "identifier" if context.is_obscure => {
                 let scope = self.scope_of(self.slice(node), context.region);
@@ -354,28 +336,23 @@ impl<'a> Reader<'a> {
     fn targets(&mut self, node: Node<'a>, region: Region, whole: Node<'a>, kind: GapKind) {
         let mut stack = vec![node];
         while let Some(node) = stack.pop() {
-            let target = match node.kind() {
-                "identifier" => Target::Name(self.slice(node)),
-                "attribute" => Target::Member(node.child_by_field_name("attribute").map_or("", |it| self.slice(it))),
-                "subscript" => {
-                    let item = node.child_by_field_name("subscript").filter(|item| item.kind() == "string");
-                    Target::Member(item.map_or("", |item| unquoted(self.slice(item))))
+            let member = match node.kind() {
+                "identifier" => {
+                    let name = self.slice(node);
+                    self.gap(vec![name.to_owned()], whole, kind, self.scope_of(name, region));
+                    continue;
                 }
+                "attribute" => node.child_by_field_name("attribute"),
+                "subscript" => node.child_by_field_name("subscript").filter(|item| item.kind() == "string"),
                 _ => {
                     stack.extend(node.named_children(&mut self.cursor));
                     continue;
                 }
             };
+            let name = member.map_or("", |member| unquoted(self.slice(member)));
             let value = whole.child_by_field_name("right");
-            match target {
-                Target::Name(name) => {
-                    let scope = self.scope_of(name, region);
-                    self.gap(vec![name.to_owned()], whole, kind, scope);
-                }
-                Target::Member(name) if is_name(name) && !value.is_some_and(|value| self.passes_on(value, name)) => {
-                    self.gap(vec![name.to_owned()], whole, kind, Scope::Member);
-                }
-                Target::Member(_) => {}
+            if is_name(name) && !value.is_some_and(|value| self.passes_on(value, name)) {
+                self.gap(vec![name.to_owned()], whole, kind, Scope::Member);
             }
         }
     }
@@ -400,8 +377,7 @@ impl<'a> Reader<'a> {
     }
 
     fn gap(&mut self, path: Vec<String>, node: Node<'a>, kind: GapKind, scope: Scope) {
-        let place = (node.start_byte(), node.start_position().row + 1);
-        self.gaps.push(Gap::new(path, place, self.slice(node), kind, scope));
+        self.gaps.push(Gap::new(path, node.start_byte(), self.slice(node), kind, scope));
     }
 
     /// The value of an argument of a call, by its name.

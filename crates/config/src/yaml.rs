@@ -16,6 +16,7 @@ enum Level {
 /// is no YAML.
 pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Gap>), (usize, String)> {
     let starts = line_starts(text);
+    let at = |span: Span| starts.get(span.start.line().saturating_sub(1)).copied().unwrap_or_default();
     let (mut settings, mut gaps) = (Vec::new(), Vec::new());
     let mut levels: Vec<Level> = Vec::new();
     let mut parser = Parser::new_from_str(text);
@@ -35,7 +36,7 @@ pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Gap>), (usize, S
                 let path = path(&levels);
                 match bytes(text, &starts, span) {
                     Some(span) => settings.push(Setting::new(path, span, value)),
-                    None => gaps.push(gap(path, &starts, span, &value, GapKind::Computed)),
+                    None => gaps.push(Gap::new(path, at(span), &value, GapKind::Computed, Scope::Entry)),
                 }
                 passed(&mut levels);
             }
@@ -47,19 +48,13 @@ pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Gap>), (usize, S
             }
             Event::Alias(_) => {
                 let written = bytes(text, &starts, span).map_or("", |span| &text[span]);
-                gaps.push(gap(path(&levels), &starts, span, written, GapKind::Alias));
+                gaps.push(Gap::new(path(&levels), at(span), written, GapKind::Alias, Scope::Entry));
                 passed(&mut levels);
             }
             _ => {}
         }
     }
     Ok((settings, gaps))
-}
-
-fn gap(path: Vec<String>, starts: &[usize], span: Span, text: &str, kind: GapKind) -> Gap {
-    let line = span.start.line();
-    let at = starts.get(line.saturating_sub(1)).copied().unwrap_or_default();
-    Gap::new(path, (at, line), text, kind, Scope::Entry)
 }
 
 /// A value of the innermost level is through: the next one has a key of its own.

@@ -12,18 +12,15 @@ use crate::{BatchSplit, KeepError};
 /// Settings with places for `{micro}`, `{accum}` and `{checkpoint}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    settings: Vec<Setting>,
+    words: Vec<TemplateWord>,
 }
 
-/// One setting; the text of a value still has its places.
+/// A word, or a name with its value; the text still has its places.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Setting {
-    /// `--key=value` or `key=value`.
-    Joined { key: String, value: String },
-    /// `--key value`.
-    Spaced { key: String, value: String },
-    /// A word by itself.
-    Bare(String),
+struct TemplateWord {
+    name: String,
+    /// Behind what stands between it and its name: `=` or a blank.
+    value: Option<(char, String)>,
 }
 
 /// What stands in the places.
@@ -38,8 +35,11 @@ const PLACES: [&str; 3] = ["{micro}", "{accum}", "{checkpoint}"];
 impl Template {
     /// What a rung changes for a trainer whose flags are known.
     pub(crate) fn of(preset: Preset) -> Self {
-        let setting = |(key, place): (&str, &str)| Setting::Joined { key: format!("--{key}"), value: place.to_owned() };
-        Self { settings: preset.keys().into_iter().zip(PLACES).map(setting).collect() }
+        let word = |(key, place): (&str, &str)| TemplateWord {
+            name: format!("--{key}"),
+            value: Some(('=', place.to_owned())),
+        };
+        Self { words: preset.keys().into_iter().zip(PLACES).map(word).collect() }
     }
 
     /// Reads a template such as `--batch_size={micro} --gradient_accumulation_steps={accum}`.
@@ -56,37 +56,32 @@ impl Template {
         if let Some(place) = words.iter().find_map(|word| unknown_place(word)) {
             return Err(wrong(format!("{place} is none of {}", PLACES.join(", "))));
         }
-        let mut settings = Vec::new();
+        let mut read = Vec::new();
         let mut words = words.into_iter().peekable();
         while let Some(word) = words.next() {
-            settings.push(match word.split_once('=') {
-                Some((key, value)) if !key.contains('{') => {
-                    Setting::Joined { key: key.to_owned(), value: value.to_owned() }
+            read.push(match word.split_once('=') {
+                Some((name, value)) if !name.contains('{') => {
+                    TemplateWord { name: name.to_owned(), value: Some(('=', value.to_owned())) }
                 }
-                _ => match words.next_if(|next| word.starts_with('-') && !next.starts_with('-')) {
-                    Some(value) => Setting::Spaced { key: word, value },
-                    None => Setting::Bare(word),
-                },
+                _ => {
+                    let value = words.next_if(|next| word.starts_with('-') && !next.starts_with('-'));
+                    TemplateWord { name: word, value: value.map(|value| (' ', value)) }
+                }
             });
         }
-        Ok(Self { settings })
+        Ok(Self { words: read })
     }
 
     /// Whether a place is named in it.
     #[must_use]
     pub fn has(&self, place: &str) -> bool {
-        self.settings.iter().any(|setting| match setting {
-            Setting::Joined { value, .. } | Setting::Spaced { value, .. } => value.contains(place),
-            Setting::Bare(word) => word.contains(place),
-        })
+        self.words.iter().any(|word| word.value.as_ref().map_or(&word.name, |(_, value)| value).contains(place))
     }
 
     /// The name of the setting whose whole value is this place.
     pub(crate) fn key_of(&self, place: &str) -> Option<&str> {
-        self.settings.iter().find_map(|setting| match setting {
-            Setting::Joined { key, value } | Setting::Spaced { key, value } if value == place => Some(key.as_str()),
-            _ => None,
-        })
+        let is_it = |word: &&TemplateWord| word.value.as_ref().is_some_and(|(_, value)| value == place);
+        self.words.iter().find(is_it).map(|word| &*word.name)
     }
 
     /// A command line with these settings: one that is there gets its new value in its place and its own way of
@@ -94,28 +89,25 @@ impl Template {
     pub(crate) fn applied(&self, command: &[OsString], values: Values<'_>) -> Vec<OsString> {
         let (launcher, own) = at_script(command);
         let mut words = own.to_vec();
-        for setting in &self.settings {
-            match setting {
-                Setting::Joined { key, value } => {
-                    let value = filled(value, values);
-                    if !replace(&mut words, key, &value) {
-                        let mut word = OsString::from(format!("{key}="));
-                        word.push(value);
-                        words.push(word);
-                    }
+        for TemplateWord { name, value } in &self.words {
+            let Some((sign, value)) = value else {
+                let word = filled(name, values);
+                if !words.contains(&word) {
+                    words.push(word);
                 }
-                Setting::Spaced { key, value } => {
-                    let value = filled(value, values);
-                    if !replace(&mut words, key, &value) {
-                        words.extend([key.into(), value]);
-                    }
+                continue;
+            };
+            let value = filled(value, values);
+            if replace(&mut words, name, &value) {
+                continue;
+            }
+            words.push(name.into());
+            match (sign, words.last_mut()) {
+                ('=', Some(word)) => {
+                    word.push("=");
+                    word.push(value);
                 }
-                Setting::Bare(word) => {
-                    let word = filled(word, values);
-                    if !words.contains(&word) {
-                        words.push(word);
-                    }
-                }
+                _ => words.push(value),
             }
         }
         [launcher, &words].concat()
@@ -123,13 +115,8 @@ impl Template {
 
     /// The settings by name, for an environment or a file; words by themselves are left out.
     pub(crate) fn named(&self, values: Values<'_>) -> Vec<(String, OsString)> {
-        let named = self.settings.iter().filter_map(|setting| match setting {
-            Setting::Joined { key, value } | Setting::Spaced { key, value } => {
-                Some((key.clone(), filled(value, values)))
-            }
-            Setting::Bare(_) => None,
-        });
-        named.collect()
+        let named = |word: &TemplateWord| Some((word.name.clone(), filled(&word.value.as_ref()?.1, values)));
+        self.words.iter().filter_map(named).collect()
     }
 
     /// The first name that an earlier setting has too.
@@ -140,22 +127,18 @@ impl Template {
 
     /// The first word that is no `NAME=value`.
     pub(crate) fn not_named(&self) -> Option<&str> {
-        self.settings.iter().find_map(|setting| match setting {
-            Setting::Joined { key, .. } => key.starts_with('-').then_some(key.as_str()),
-            Setting::Spaced { key, .. } => Some(key),
-            Setting::Bare(word) => Some(word),
-        })
+        let is_named = |word: &TemplateWord| matches!(word.value, Some(('=', _))) && !word.name.starts_with('-');
+        self.words.iter().find(|word| !is_named(word)).map(|word| &*word.name)
     }
 }
 
 impl fmt::Display for Template {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = self.settings.iter().flat_map(|setting| match setting {
-            Setting::Joined { key, value } => vec![format!("{key}={value}")],
-            Setting::Spaced { key, value } => vec![key.clone(), value.clone()],
-            Setting::Bare(word) => vec![word.clone()],
-        });
-        out.write_str(&words.collect::<Vec<_>>().join(" "))
+        let shown = |TemplateWord { name, value }: &TemplateWord| match value {
+            Some((sign, value)) => format!("{name}{sign}{value}"),
+            None => name.clone(),
+        };
+        out.write_str(&self.words.iter().map(shown).collect::<Vec<_>>().join(" "))
     }
 }
 
