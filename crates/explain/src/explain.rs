@@ -8,9 +8,9 @@ use crate::cause::judge;
 use crate::culprit::culprit;
 use crate::explanation::Context;
 use crate::facts::Facts;
-use crate::log::{Event, Printout};
+use crate::log::{Activity, Event, Printout};
 use crate::model::Model;
-use crate::verdict::{Activity, Cause, Verdict};
+use crate::verdict::{Cause, Verdict};
 
 /// Explains one event of a log.
 pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdict {

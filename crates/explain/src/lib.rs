@@ -36,8 +36,9 @@ mod verdict;
 
 pub use explanation::{Context, Explanation, NotMemory};
 pub use investigation::{Investigation, explain};
+pub use log::{Activity, Remark};
 pub use lowtide_config::{Config, ConfigError, Syntax};
 pub use lowtide_oom::{DeviceKind, Engine, LookAlike, Place, Source};
 pub use model::{Account, Row};
 pub use patch::{Edit, Patch, PatchError};
-pub use verdict::{Activity, Advice, Cause, Culprit, Holder, Lever, Remark, Verdict};
+pub use verdict::{Advice, Cause, Culprit, Holder, Lever, Verdict};

@@ -1,11 +1,10 @@
 //! What is said about one out-of-memory event.
 
-use std::fmt;
-
 use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Engine, Place, ProcessUse, Source};
 use serde::Serialize;
 
+use crate::log::{Activity, Remark};
 use crate::model::Account;
 use crate::patch::Patch;
 
@@ -121,37 +120,6 @@ impl Cause {
     }
 }
 
-/// What a program was doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activity {
-    /// Building the model, reading a checkpoint, moving it to the device.
-    Loading,
-    /// Forward or backward of a training step.
-    Training,
-    /// Forward without gradients.
-    Evaluation,
-    /// Updating the parameters.
-    Optimizer,
-    /// Writing a checkpoint.
-    Saving,
-    /// Reading data, in a process of its own.
-    DataWorker,
-}
-
-impl fmt::Display for Activity {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Self::Loading => "loading",
-            Self::Training => "training",
-            Self::Evaluation => "evaluation",
-            Self::Optimizer => "the optimizer",
-            Self::Saving => "saving",
-            Self::DataWorker => "a data worker",
-        })
-    }
-}
-
 /// A process that held memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Holder {
@@ -232,13 +200,4 @@ pub struct Advice {
     pub same_numbers: bool,
     /// The change of the configuration that does it, where one can be written.
     pub patch: Option<Patch>,
-}
-
-/// Something in the log that is worth mending, whatever happened to memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Remark {
-    /// A short name of its kind, the same in every log.
-    pub kind: &'static str,
-    /// What it means and what to do.
-    pub text: String,
 }

@@ -7,8 +7,9 @@ use lowtide_oom::Oom;
 use crate::cause::Judgement;
 use crate::culprit::allocation;
 use crate::facts::{Facts, Key};
+use crate::log::Activity;
 use crate::model::Model;
-use crate::verdict::{Activity, Cause, Culprit};
+use crate::verdict::{Cause, Culprit};
 
 /// All that is known of an event.
 #[derive(Debug, Clone, Copy)]

@@ -4,8 +4,9 @@ use super::framework::Framework;
 use super::list::{Fidelity, List, NOT_MODEL};
 use crate::culprit::{FOREACH, WHOLE_FRAMES};
 use crate::facts::Key;
+use crate::log::Activity;
 use crate::patch::single;
-use crate::verdict::{Activity, Cause, Lever};
+use crate::verdict::{Cause, Lever};
 
 impl List<'_> {
     pub(super) fn device(&mut self) {

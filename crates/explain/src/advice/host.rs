@@ -4,8 +4,9 @@ use lowtide_oom::Source;
 
 use super::list::List;
 use crate::facts::Key;
+use crate::log::Activity;
 use crate::patch::single;
-use crate::verdict::{Activity, Lever};
+use crate::verdict::Lever;
 
 impl List<'_> {
     pub(super) fn host(&mut self) {

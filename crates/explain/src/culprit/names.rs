@@ -1,7 +1,7 @@
 //! Kinds of tensors, by the names of what the stack goes through.
 
-use crate::log::{Event, makes_a_layer};
-use crate::verdict::{Activity, Culprit};
+use crate::log::{Activity, Event, makes_a_layer};
+use crate::verdict::Culprit;
 
 /// What the optimizer makes for all tensors at once where it updates them together.
 pub(crate) const FOREACH: &str = "temporaries of the optimizer's foreach update";

@@ -7,8 +7,8 @@ use super::message::{from_message, from_shape};
 use super::names::{from_names, kind};
 use super::settings::{from_frames, from_settings};
 use crate::facts::Facts;
-use crate::log::Event;
-use crate::verdict::{Activity, Culprit};
+use crate::log::{Activity, Event};
+use crate::verdict::Culprit;
 
 /// Names what the request was for.
 pub(crate) fn culprit(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> Option<Culprit> {

@@ -5,8 +5,8 @@ use lowtide_core::Bytes;
 use super::names::{from_names, is_of_language, kind};
 use super::size::{is_size, product};
 use crate::facts::{BF16, Dtype, FP16, FP32, Facts, Key};
-use crate::log::Event;
-use crate::verdict::{Activity, Culprit};
+use crate::log::{Activity, Event};
+use crate::verdict::Culprit;
 
 pub(crate) const WHOLE_FRAMES: &str = "whole frames";
 

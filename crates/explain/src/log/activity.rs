@@ -1,9 +1,42 @@
 //! What a program was doing, by its stack and by the lines before it.
 
+use std::fmt;
+
 use lowtide_log::{StackFrame, TRACEBACK_HEADER};
+use serde::Serialize;
 
 use super::stack::makes_a_layer;
-use crate::verdict::Activity;
+
+/// What a program was doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// Building the model, reading a checkpoint, moving it to the device.
+    Loading,
+    /// Forward or backward of a training step.
+    Training,
+    /// Forward without gradients.
+    Evaluation,
+    /// Updating the parameters.
+    Optimizer,
+    /// Writing a checkpoint.
+    Saving,
+    /// Reading data, in a process of its own.
+    DataWorker,
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Loading => "loading",
+            Self::Training => "training",
+            Self::Evaluation => "evaluation",
+            Self::Optimizer => "the optimizer",
+            Self::Saving => "saving",
+            Self::DataWorker => "a data worker",
+        })
+    }
+}
 
 /// How many lines before the traceback may say what the program was doing.
 const LINES_BEFORE: usize = 40;

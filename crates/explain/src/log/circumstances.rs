@@ -2,8 +2,7 @@
 
 use lowtide_log::{StackFrame, frames, steps, time};
 
-use super::activity::{activity, activity_of_stack};
-use crate::verdict::Activity;
+use super::activity::{Activity, activity, activity_of_stack};
 
 /// What stands around an error.
 #[derive(Debug, Clone, Default)]

@@ -5,8 +5,7 @@ use lowtide_core::Bytes;
 use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, steps};
 use lowtide_trainers::{Key, key_of};
 
-use super::remark::remark;
-use crate::verdict::Remark;
+use super::remark::{Remark, remark};
 
 /// What a run prints of itself.
 #[derive(Debug, Default, Clone)]

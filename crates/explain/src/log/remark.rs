@@ -1,6 +1,15 @@
 //! What a log shows besides running out of memory.
 
-use crate::verdict::Remark;
+use serde::Serialize;
+
+/// Something in the log that is worth mending, whatever happened to memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Remark {
+    /// A short name of its kind, the same in every log.
+    pub kind: &'static str,
+    /// What it means and what to do.
+    pub text: String,
+}
 
 /// All words that a line must have, the kind of the remark, and its text.
 const REMARKS: [(&[&str], &str, &str); 8] = [
