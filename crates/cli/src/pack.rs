@@ -108,7 +108,7 @@ fn pack(args: &PackArgs) -> Result<(), Failure> {
     job.run(&mut watch)?;
     let verified = if args.verify { Some(job.verify(&mut watch)?) } else { None };
     bar.end();
-    let packed = Packed { summary: job.summary()?, found_shards: job.found_shards(), was_finished, verified };
+    let packed = PackReport { summary: job.summary()?, found_shards: job.found_shards(), was_finished, verified };
     if args.json {
         let text = serde_json::to_string_pretty(&packed.json()).expect("plain numbers and texts");
         return print(&format!("{text}\n"));
@@ -192,14 +192,14 @@ impl Drop for Bar {
 }
 
 /// What is there in the end.
-struct Packed {
+struct PackReport {
     summary: Summary,
     found_shards: u64,
     was_finished: bool,
     verified: Option<u64>,
 }
 
-impl Packed {
+impl PackReport {
     fn text(&self, folder: &Path) -> String {
         let summary = &self.summary;
         let how = match (self.was_finished, self.found_shards) {

@@ -46,12 +46,14 @@ impl TensorFile {
 
     /// Its path, as it was given.
     #[must_use]
+    #[inline]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// How long it was when it was opened, in bytes.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> u64 {
         self.length
     }
@@ -67,6 +69,7 @@ impl TensorFile {
     /// # Errors
     ///
     /// Where the file cannot be read or was cut short.
+    #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64, place: &Place) -> Result<(), TensorFileError> {
         self.check_range(offset, buffer.len() as u64, place)?;
         if let Some(held) = self.held(offset, buffer.len() as u64) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use flate2::read::MultiGzDecoder;
 use lowtide_pickle::{Pickle, read, read_seek};
 
-use super::objects::{Builder, Far, allow, limits};
+use super::objects::{Builder, PickleOrigin, allow, limits};
 use super::pt::pickle_error;
 use crate::error::{Place, TensorFileError};
 use crate::file::TensorFile;
@@ -20,7 +20,7 @@ const MOST_BEHIND: u64 = 1 << 20;
 pub(crate) fn read_plain(file: &Arc<TensorFile>, start: u64) -> Result<Tree, TensorFileError> {
     let range = file.range(start, file.len().saturating_sub(start));
     let pickle = read_seek(BufReader::with_capacity(64 << 10, range), &allow(), &limits());
-    tree(file, &pickle.map_err(|source| pickle_error(file, start, source))?, Far::File { start })
+    tree(file, &pickle.map_err(|source| pickle_error(file, start, source))?, PickleOrigin::File { start })
 }
 
 /// Reads a gzipped pickle.
@@ -34,9 +34,9 @@ pub(crate) fn read_gzip(file: &Arc<TensorFile>) -> Result<Tree, TensorFileError>
         place: Place::Byte(file.len()),
         source,
     })?;
-    tree(file, &pickle, Far::Gzip)
+    tree(file, &pickle, PickleOrigin::Gzip)
 }
 
-fn tree(file: &Arc<TensorFile>, pickle: &Pickle, far: Far) -> Result<Tree, TensorFileError> {
-    Builder::new(pickle, file, &HashMap::new(), far).build_root()
+fn tree(file: &Arc<TensorFile>, pickle: &Pickle, origin: PickleOrigin) -> Result<Tree, TensorFileError> {
+    Builder::new(pickle, file, &HashMap::new(), origin).build_root()
 }

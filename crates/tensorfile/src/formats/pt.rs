@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use lowtide_pickle::{Pickle, PickleError, Value, read, read_seek};
 
-use super::objects::{Builder, Far, allow, limits, storage_id};
+use super::objects::{Builder, PickleOrigin, allow, limits, storage_id};
 use super::zip::{Entry, Method};
 use crate::error::{Place, TensorFileError};
 use crate::file::TensorFile;
@@ -61,7 +61,7 @@ pub(crate) fn read_zip(file: &Arc<TensorFile>, entries: &[Entry], root: &str) ->
         Some((key.to_owned(), Arc::new(storage_of(file, entry, order))))
     });
     let storages: HashMap<String, Arc<Storage>> = storages.collect();
-    Builder::new(&pickle, file, &storages, Far::File { start: entry.offset }).build_root()
+    Builder::new(&pickle, file, &storages, PickleOrigin::File { start: entry.offset }).build_root()
 }
 
 fn storage_of(file: &Arc<TensorFile>, entry: &Entry, order: ByteOrder) -> Storage {
@@ -104,7 +104,7 @@ pub(crate) fn read_legacy(file: &Arc<TensorFile>) -> Result<Tree, TensorFileErro
     let (pickle, start) = next()?;
     let (keys, _) = next()?;
     let storages = legacy_storages(file, &pickle, &keys, position)?;
-    Builder::new(&pickle, file, &storages, Far::File { start }).build_root()
+    Builder::new(&pickle, file, &storages, PickleOrigin::File { start }).build_root()
 }
 
 fn pickle_at(file: &Arc<TensorFile>, start: u64) -> Result<Pickle, TensorFileError> {

@@ -74,6 +74,7 @@ impl Storage {
 
     /// Where its bytes begin in the file, unless they are packed or were decoded.
     #[must_use]
+    #[inline]
     pub fn offset(&self) -> Option<u64> {
         match self.source {
             Source::File { offset } => Some(offset),
@@ -164,6 +165,7 @@ impl Storage {
     /// # Errors
     ///
     /// Where the checksum differs.
+    #[inline]
     pub fn verify(&self, bytes: &[u8]) -> Result<(), TensorFileError> {
         let Some(checksum) = self.checksum else { return Ok(()) };
         let mut hasher = Hasher::new_with_initial(checksum.before);

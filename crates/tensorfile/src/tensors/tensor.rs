@@ -89,6 +89,7 @@ impl Tensor {
 
     /// What stands at an index of the first dimension, where there is one and it is that long.
     #[must_use]
+    #[inline]
     pub fn row(&self, index: u64) -> Option<Self> {
         let (size, shape) = self.shape.split_first()?;
         let (stride, strides) = self.stride.split_first()?;

@@ -24,6 +24,7 @@ impl Tensor {
     /// # Panics
     ///
     /// Where the bytes are fewer than those of the storage, or the buffer has another size.
+    #[inline]
     pub fn copy_into(&self, storage: &[u8], buffer: &mut [u8]) -> Result<(), TensorFileError> {
         check_whole_bytes(self)?;
         if buffer.is_empty() {
@@ -40,6 +41,7 @@ impl Tensor {
     }
 
     /// Turns values as they stand in the file into values as they are meant, in the byte order of this machine.
+    #[inline]
     pub fn to_this_machine(&self, buffer: &mut [u8]) {
         let part = self.dtype.part();
         let is_foreign = (self.storage.order == ByteOrder::Big) != cfg!(target_endian = "big");

@@ -112,6 +112,7 @@ impl Tree {
 
     /// The tensor, where it is one.
     #[must_use]
+    #[inline]
     pub fn tensor(&self) -> Option<&Tensor> {
         match self {
             Self::Tensor(tensor) => Some(tensor),
@@ -130,6 +131,7 @@ impl Tree {
 
     /// What it holds, each with the name it has in a path.
     #[must_use]
+    #[inline]
     pub fn children(&self) -> impl DoubleEndedIterator<Item = (Cow<'_, str>, &Self)> {
         let (items, fields): (&[Self], &[(Self, Self)]) = match self {
             Self::List(items) | Self::Tuple(items) | Self::Set(items) | Self::NamedTuple { items, .. } => (items, &[]),
@@ -143,6 +145,7 @@ impl Tree {
 
     /// How a key is written in a path.
     #[must_use]
+    #[inline]
     pub fn name(&self) -> Cow<'_, str> {
         match self {
             Self::Str(text) | Self::BigInt(text) | Self::Device(text) | Self::Class(text) => Cow::Borrowed(text),

@@ -12,7 +12,7 @@ use crate::tree::{Fields, Tree};
 
 /// Where the byte strings are that the pickle reader left in the input.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Far {
+pub(crate) enum PickleOrigin {
     /// In the file; the pickle begins at `start`.
     File { start: u64 },
     /// In the file once it is inflated.
@@ -33,7 +33,7 @@ pub(crate) struct Builder<'a> {
     pub(crate) pickle: &'a Pickle,
     pub(crate) file: &'a Arc<TensorFile>,
     pub(crate) storages: &'a HashMap<String, Arc<Storage>>,
-    far: Far,
+    origin: PickleOrigin,
     /// The keys on the way to where the builder is.
     path: Vec<String>,
     /// The nodes on that way.
@@ -48,13 +48,13 @@ impl<'a> Builder<'a> {
         pickle: &'a Pickle,
         file: &'a Arc<TensorFile>,
         storages: &'a HashMap<String, Arc<Storage>>,
-        far: Far,
+        origin: PickleOrigin,
     ) -> Self {
         Self {
             pickle,
             file,
             storages,
-            far,
+            origin,
             path: Vec::new(),
             open: HashSet::new(),
             texts: HashMap::new(),
@@ -181,9 +181,9 @@ impl<'a> Builder<'a> {
             Value::Bytes(bytes) | Value::ByteArray(bytes) => (Source::Memory(bytes.to_vec()), bytes.len() as u64),
             // Bytes of Python 2 that happen to be UTF-8.
             Value::Str(text) => (Source::Memory(text.as_bytes().to_vec()), text.len() as u64),
-            Value::FarBytes { offset, length } => match self.far {
-                Far::File { start } => (Source::File { offset: start.saturating_add(offset) }, length),
-                Far::Gzip => (Source::Gzip { before: offset }, length),
+            Value::FarBytes { offset, length } => match self.origin {
+                PickleOrigin::File { start } => (Source::File { offset: start.saturating_add(offset) }, length),
+                PickleOrigin::Gzip => (Source::Gzip { before: offset }, length),
             },
             _ => return None,
         };

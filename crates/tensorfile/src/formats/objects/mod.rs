@@ -5,7 +5,7 @@ mod names;
 mod numpy;
 mod torch;
 
-pub(crate) use builder::{Builder, Far};
+pub(crate) use builder::{Builder, PickleOrigin};
 pub(crate) use names::{allow, limits};
 pub(crate) use numpy::NumpyType;
 pub(crate) use torch::storage_id;
