@@ -157,5 +157,7 @@ mod tests {
         assert_eq!(printout.frame, Some((1080, 1920)));
         assert_eq!(printout.address_limit, Some(Bytes(4_096_000_000)));
         assert_eq!(address_limit("ulimit -v unlimited"), None);
+        printout.note("0%| | 0/100 [00:01<00:01]\r1%| | 1/100 [00:01<00:01]\r2%| | 2/100 [00:01<00:01]\n");
+        assert_eq!(printout.first_step, Some(0));
     }
 }
