@@ -35,7 +35,7 @@ impl Written {
         run
     }
 
-    /// As an engine holds its run.
+    /// As an engine holds its run. A process that does so is seen as the one that trains, so such tests take turns.
     pub(crate) fn lock(&self) {
         self.events.lock();
     }

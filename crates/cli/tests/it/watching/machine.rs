@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use insta::assert_snapshot;
-use lowtide_testkit::wait_until;
+use lowtide_testkit::{alone, wait_until};
 use serde_json::Value;
 
 use super::browser::Browser;
@@ -105,6 +105,7 @@ fn another_users_process_is_told_as_far_as_it_may_be_seen() {
 
 #[test]
 fn a_run_is_shown_with_its_process_and_the_machine() {
+    let _alone = alone();
     let place = sandbox();
     let mut run = Written::begin(&place.path("mine"));
     run.lock();

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use lowtide_sensors::{Options, Sampler};
+use lowtide_testkit::alone;
 use lowtide_watch::{Board, Server};
 
 use super::browser::Browser;
@@ -28,6 +29,7 @@ pub(crate) fn has_colour(canvas: &str, style: &str) -> String {
 
 #[test]
 fn a_run_grows_runs_out_of_memory_and_ends() {
+    let _alone = alone();
     let Some(browser) = Browser::open(1300, 1000, "light") else { return };
     let place = sandbox();
     let mut run = Written::begin(&place.path("mine"));
@@ -116,6 +118,7 @@ fn a_report_opens_from_disk() {
 
 #[test]
 fn a_day_with_samples_can_be_looked_at() {
+    let _alone = alone();
     let Some(browser) = Browser::open(1300, 1000, "light") else { return };
     let place = sandbox();
     let folder = place.path("mine");

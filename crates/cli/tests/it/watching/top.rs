@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use insta::assert_snapshot;
+use lowtide_testkit::alone;
 
 use super::kit::Written;
 use crate::kit::sandbox;
@@ -40,6 +41,7 @@ fn it_draws_and_ends_by_a_key() {
 
 #[test]
 fn a_process_is_shown_too() {
+    let _alone = alone();
     let place = sandbox();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/watching/in_terminal.py");
     for (columns, rows) in [("60", "24"), ("200", "50")] {
