@@ -62,8 +62,8 @@ fn path(name: &str) -> Option<Vec<String>> {
 fn value_span(text: &str, word: &Word) -> Range<usize> {
     let raw = &text[word.span.clone()];
     let start = word.span.start + raw.find('=').map_or(0, |at| at + 1);
-    let is_quoted_whole = raw.starts_with(['"', '\'']);
-    start..word.span.end - usize::from(is_quoted_whole)
+    let is_quoted_whole = raw.starts_with(['"', '\'']) && raw.ends_with(['"', '\'']);
+    start..(word.span.end - usize::from(is_quoted_whole)).max(start)
 }
 
 /// An option, or a word such as `key=value`.
@@ -285,6 +285,7 @@ mod tests {
         );
         check("python train.py train.batch_size=64 +x=y", &[("train.batch_size", "64", "64"), ("x", "y", "y")]);
         check("t --a='b c' \"--n=4\" --m \"5\" A=1\n", &[("a", "b c", "'b c'"), ("n", "4", "4"), ("m", "5", "\"5\"")]);
+        check("t \"--a=", &[("a", "", "")]);
         // What the next command begins with is no value of an option before it.
         check("t --a\nb --c && d --e 1\n", &[("a", "true", ""), ("c", "true", ""), ("e", "1", "1")]);
     }

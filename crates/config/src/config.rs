@@ -131,7 +131,7 @@ impl Config {
     ///
     /// Where the text is not written that way, or has no settings at all.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        let config = Self::parse_as(syntax(name, text), name, text)?;
+        let config = Self::parse_as(Syntax::of_name(name).unwrap_or_else(|| by_text(text)), name, text)?;
         match config.settings.is_empty() {
             true => Err(ConfigError::Empty { name: name.to_owned() }),
             false => Ok(config),
@@ -218,13 +218,22 @@ impl Config {
     }
 }
 
-fn syntax(name: &str, text: &str) -> Syntax {
-    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
-    match ending.as_str() {
-        "py" => Syntax::Python,
-        "yaml" | "yml" => Syntax::Yaml,
-        "json" => Syntax::Json,
-        "sh" | "bash" | "sbatch" | "slurm" => Syntax::Command,
+impl Syntax {
+    /// How a file is written, by the ending of its name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        match &*name.rsplit_once('.')?.1.to_ascii_lowercase() {
+            "py" => Some(Self::Python),
+            "yaml" | "yml" => Some(Self::Yaml),
+            "json" => Some(Self::Json),
+            "sh" | "bash" | "sbatch" | "slurm" => Some(Self::Command),
+            _ => None,
+        }
+    }
+}
+
+fn by_text(text: &str) -> Syntax {
+    match text {
         _ if text.trim_start().starts_with('{') => Syntax::Json,
         _ if text.contains(" --") || text.trim_start().starts_with("--") => Syntax::Command,
         _ if text.lines().any(|line| line.contains(": ") || line.ends_with(':')) => Syntax::Yaml,

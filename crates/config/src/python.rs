@@ -38,7 +38,7 @@ pub(crate) fn settings(text: &str) -> Result<(Vec<Setting>, Vec<Gap>), (usize, S
         let first = stack.len();
         reader.visit(node, context, &mut stack);
         stack[first..].reverse();
-        let depth = context.group.map_or(0, |group| reader.groups[group].depth);
+        let depth = context.group.map_or(0, |group| reader.groups[group].len());
         if reader.settings.len() + reader.gaps.len() > MOST || depth > DEEPEST {
             return Err(too_much(node.start_position().row + 1));
         }
@@ -113,19 +113,13 @@ impl Context {
     }
 }
 
-/// A key that leads to a dictionary.
-struct Group {
-    key: String,
-    outer: Option<usize>,
-    depth: usize,
-}
-
 struct Reader<'a> {
     text: &'a str,
     cursor: TreeCursor<'a>,
     /// The names that some function so far declares to be the file's.
     globals: HashSet<&'a str>,
-    groups: Vec<Group>,
+    /// The keys that lead to each dictionary.
+    groups: Vec<Vec<String>>,
     settings: Vec<Setting>,
     gaps: Vec<Gap>,
 }
@@ -221,9 +215,7 @@ impl<'a> Reader<'a> {
             }
             _ => self.targets(left, context.region, node, GapKind::Computed),
         }
-        if let Some(name) = name {
-            inner.group = Some(self.group(name, None));
-        }
+        inner.group = name.and_then(|name| self.group(right, None, name));
         // An item that is given a value has a name too: `cfg["steps"] = 4`.
         stack.extend([(left, inside), (right, inner)]);
     }
@@ -247,8 +239,8 @@ impl<'a> Reader<'a> {
                 Arguments::Plain
             }
             "setattr" => {
-                if let Some(name) = self.strings(node).next() {
-                    self.gap(vec![name], node, GapKind::Computed, Scope::Member);
+                if let Some(name) = self.strings(node).first() {
+                    self.gap(vec![name.clone()], node, GapKind::Computed, Scope::Member);
                 }
                 Arguments::Plain
             }
@@ -271,7 +263,8 @@ impl<'a> Reader<'a> {
     fn option(&mut self, call: Node<'a>) {
         let dest = self.keyword(call, "dest").map(|dest| unquoted(self.slice(dest)).to_owned());
         let long = |word: String| Some(word.strip_prefix("--")?.replace('-', "_"));
-        let names: Vec<String> = self.strings(call).filter_map(long).chain(dest).filter(|name| is_name(name)).collect();
+        let names: Vec<String> =
+            self.strings(call).into_iter().filter_map(long).chain(dest).filter(|name| is_name(name)).collect();
         let default = self.keyword(call, "default");
         for name in names {
             match default {
@@ -295,7 +288,7 @@ impl<'a> Reader<'a> {
         if let Some(scope) = scope.filter(|_| value.kind() != "dictionary") {
             self.setting(vec![name.to_owned()], value, node, scope);
         }
-        let group = Some(self.group(name, None));
+        let group = self.group(value, None, name);
         stack.push((value, Context { group, ..context.inside() }));
     }
 
@@ -309,7 +302,7 @@ impl<'a> Reader<'a> {
         if value.kind() != "dictionary" {
             self.setting(self.path(context.group, key), value, node, Scope::Entry);
         }
-        let group = Some(self.group(key, context.group));
+        let group = self.group(value, context.group, key);
         stack.push((value, Context { group, ..context.inside() }));
     }
 
@@ -392,14 +385,10 @@ impl<'a> Reader<'a> {
     }
 
     /// The arguments of a call that are strings.
-    fn strings(&mut self, call: Node<'a>) -> impl Iterator<Item = String> + use<'a> {
-        let list = call.child_by_field_name("arguments");
-        let nodes: Vec<Node<'a>> = list.map_or(Vec::new(), |list| list.named_children(&mut self.cursor).collect());
-        let text = self.text;
-        nodes
-            .into_iter()
-            .filter(|node| node.kind() == "string")
-            .map(|node| unquoted(&text[node.byte_range()]).to_owned())
+    fn strings(&mut self, call: Node<'a>) -> Vec<String> {
+        let Some(list) = call.child_by_field_name("arguments") else { return Vec::new() };
+        let strings = list.named_children(&mut self.cursor).filter(|node| node.kind() == "string");
+        strings.map(|node| unquoted(&self.text[node.byte_range()]).to_owned()).collect()
     }
 
     /// Whether a value is only a name that ends with this one: `args.steps`.
@@ -407,21 +396,19 @@ impl<'a> Reader<'a> {
         matches!(value.kind(), "identifier" | "attribute") && last_name(self.slice(value)) == name
     }
 
-    fn group(&mut self, key: &str, outer: Option<usize>) -> usize {
-        let depth = outer.map_or(0, |outer| self.groups[outer].depth) + 1;
-        self.groups.push(Group { key: key.to_owned(), outer, depth });
-        self.groups.len() - 1
+    /// The keys that lead to something in a dictionary.
+    fn path(&self, group: Option<usize>, key: &str) -> Vec<String> {
+        let outer = group.map(|group| &*self.groups[group]).unwrap_or_default();
+        outer.iter().cloned().chain([key.to_owned()]).collect()
     }
 
-    fn path(&self, group: Option<usize>, key: &str) -> Vec<String> {
-        let mut path = vec![key.to_owned()];
-        let mut next = group;
-        while let Some(group) = next {
-            path.push(self.groups[group].key.clone());
-            next = self.groups[group].outer;
-        }
-        path.reverse();
-        path
+    /// What a value is called by that is a dictionary.
+    fn group(&mut self, value: Node<'a>, outer: Option<usize>, key: &str) -> Option<usize> {
+        (value.kind() == "dictionary").then(|| {
+            let path = self.path(outer, key);
+            self.groups.push(path);
+            self.groups.len() - 1
+        })
     }
 
     fn slice(&self, node: Node<'a>) -> &'a str {

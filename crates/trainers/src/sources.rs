@@ -49,12 +49,7 @@ fn read(path: &Path, access: &Access<'_>) -> Config {
 }
 
 fn syntax_of(path: &Path) -> Option<Syntax> {
-    match path.extension()?.to_str()? {
-        "py" => Some(Syntax::Python),
-        "yaml" | "yml" => Some(Syntax::Yaml),
-        "json" => Some(Syntax::Json),
-        _ => None,
-    }
+    Syntax::of_name(path.to_str()?).filter(|syntax| *syntax != Syntax::Command)
 }
 
 impl Preset {
@@ -62,19 +57,18 @@ impl Preset {
     #[must_use]
     pub fn sources(self, command: &[OsString], access: &Access<'_>) -> Vec<Config> {
         let mut configs: Vec<Config> = script(command, access).into_iter().collect();
-        let of_option = || [values(command, "--config"), values(command, "-c")].concat();
+        let files = match self {
+            Self::NanoGpt => at_script(command).1.iter().map(|word| &**word).filter(|word| is_python(word)).collect(),
+            _ => [values(command, "--config"), values(command, "-c")].concat(),
+        };
+        configs.extend(files.into_iter().map(|file| read(Path::new(file), access)));
         match self {
-            Self::NanoGpt => {
-                let files = at_script(command).1.iter().filter(|word| is_python(word));
-                configs.extend(files.map(|file| read(Path::new(file), access)));
-            }
+            Self::NanoGpt => {}
             Self::HuggingFace => {
-                configs.extend(of_option().into_iter().map(|file| read(Path::new(file), access)));
                 let file = arguments_from(command, access);
                 configs.extend(file.map(|file| Config::unread(&file, None, "the script reads its arguments from")));
             }
             Self::Lightning => {
-                configs.extend(of_option().into_iter().map(|file| read(Path::new(file), access)));
                 for group in ["data", "trainer"] {
                     let option = format!("--{group}");
                     let file = value(command, &option).filter(|file| syntax_of(Path::new(file)).is_some());
