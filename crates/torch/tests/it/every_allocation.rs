@@ -65,6 +65,7 @@ fn every_allocation_fails_once_and_nothing_is_left_behind() {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "figures for whoever asks with --nocapture")]
 fn check(recompute: bool) {
     let mut setup = Setup::new(recompute);
     let random = rng::state(Device::Cpu).unwrap();
