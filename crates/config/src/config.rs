@@ -156,7 +156,7 @@ impl Config {
         let (mut settings, mut gaps) = match syntax {
             Syntax::Python => python::settings(body).map_err(wrong("a Python configuration"))?,
             Syntax::Yaml => yaml::settings(body).map_err(wrong("YAML"))?,
-            Syntax::Json => (json::settings(body).map_err(wrong("JSON"))?, Vec::new()),
+            Syntax::Json => json::settings(body).map_err(wrong("JSON"))?,
             Syntax::Command => (command::settings(body), Vec::new()),
         };
         for setting in &mut settings {
