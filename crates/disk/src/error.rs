@@ -1,11 +1,14 @@
 //! What the system refused, and of which file.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{error, fmt, io};
+
+use thiserror::Error;
 
 /// A file or folder that could not be written. Nothing of it is left, and an older one is as it was; only where the very last
 /// thing fails, which makes the rename last, the new one is there.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{}: {source}", path.display())]
 pub struct DiskError {
     /// Its own name, not the temporary one.
     pub path: PathBuf,
@@ -16,17 +19,5 @@ pub struct DiskError {
 impl DiskError {
     pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> DiskError {
         move |source| DiskError { path: path.to_owned(), source }
-    }
-}
-
-impl fmt::Display for DiskError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.path.display(), self.source)
-    }
-}
-
-impl error::Error for DiskError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        Some(&self.source)
     }
 }

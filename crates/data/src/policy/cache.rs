@@ -62,7 +62,6 @@ type Rank = Cursor;
 struct CacheEntry {
     bytes: Bytes,
     rank: Rank,
-    pins: u32,
 }
 
 impl Cache {
@@ -115,31 +114,9 @@ impl Cache {
         }
         let rank = self.rank_of_use(at);
         self.used = self.used.saturating_add(bytes);
-        self.kept.insert(unit, CacheEntry { bytes, rank, pins: 0 });
+        self.kept.insert(unit, CacheEntry { bytes, rank });
         self.ranked.insert((rank, unit));
         Decision::Load { evict, keep: true }
-    }
-
-    /// Holds a kept unit until as many calls of [`Cache::unpin`]: what is in use is not evicted. Says whether it is
-    /// kept.
-    pub fn pin(&mut self, unit: Unit) -> bool {
-        let Some(kept) = self.kept.get_mut(&unit) else {
-            return false;
-        };
-        kept.pins += 1;
-        self.ranked.remove(&(kept.rank, unit));
-        true
-    }
-
-    /// Ends one [`Cache::pin`] of a unit.
-    pub fn unpin(&mut self, unit: Unit) {
-        let Some(kept) = self.kept.get_mut(&unit) else {
-            return;
-        };
-        kept.pins = kept.pins.saturating_sub(1);
-        if kept.pins == 0 {
-            self.ranked.insert((kept.rank, unit));
-        }
     }
 
     /// Counts a kept unit as gone, such as one whose reading failed.
@@ -218,10 +195,8 @@ impl Cache {
         }
         let rank = self.rank_of_use(Cursor::default());
         let kept = self.kept.get_mut(&unit).expect("only a kept unit is touched");
-        if kept.pins == 0 {
-            self.ranked.remove(&(kept.rank, unit));
-            self.ranked.insert((rank, unit));
-        }
+        self.ranked.remove(&(kept.rank, unit));
+        self.ranked.insert((rank, unit));
         kept.rank = rank;
     }
 
