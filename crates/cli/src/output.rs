@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use lowtide_data::DataError;
 use lowtide_tensorfile::TensorFileError;
 use lowtide_watch::WatchError;
+use serde::Serialize;
 
 /// Bad input, or output that nobody can take.
 pub(crate) const BAD_INPUT: u8 = 2;
@@ -64,6 +65,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// A value as JSON that people can read.
+pub(crate) fn json_text(value: &impl Serialize) -> String {
+    format!("{}\n", serde_json::to_string_pretty(value).expect("plain numbers and texts"))
 }
 
 /// A text out of a file without what would steer a terminal.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::output::{Failure, INTERRUPTED, print, printable, report};
+use crate::output::{Failure, INTERRUPTED, json_text, print, printable, report};
 
 /// Pack data files into shards, which are read faster and under any memory line.
 ///
@@ -110,8 +110,7 @@ fn pack(args: &PackArgs) -> Result<(), Failure> {
     bar.end();
     let packed = PackReport { summary: job.summary()?, found_shards: job.found_shards(), was_finished, verified };
     if args.json {
-        let text = serde_json::to_string_pretty(&packed.json()).expect("plain numbers and texts");
-        return print(&format!("{text}\n"));
+        return print(&json_text(&packed.json()));
     }
     print(&packed.text(&args.out))
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::data::DataArgs;
 use crate::data::cost::{Cost, Sizes};
 use crate::data::survey::{field_json, field_table, name_of};
-use crate::output::{Failure, print, printable};
+use crate::output::{Failure, json_text, print, printable};
 
 /// What fields there are stands in the records. A set of up to this size is read for that,
 const READ_WHOLE: Bytes = Bytes::from_mib(64);
@@ -33,8 +33,7 @@ pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
     if args.json {
         let mut json = survey.json();
         json["cost"] = cost.as_ref().ok().and_then(Option::as_ref).map_or(Value::Null, Cost::json);
-        let text = serde_json::to_string_pretty(&json).expect("plain numbers and texts");
-        print(&format!("{text}\n"))?;
+        print(&json_text(&json))?;
     } else {
         let costs = cost.as_ref().ok().and_then(Option::as_ref).map_or(String::new(), |cost| cost.text("shard"));
         print(&format!("{}{costs}", survey.text(&args.path, others)))?;

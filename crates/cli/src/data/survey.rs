@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::data::DataArgs;
 use crate::data::cost::{Cost, Sizes};
-use crate::output::{Failure, Side, aligned, print, printable};
+use crate::output::{Failure, Side, aligned, json_text, print, printable};
 
 /// From so many files on, a person wants to see that it goes on.
 const FILES_WITH_BAR: u64 = 200;
@@ -40,8 +40,7 @@ pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
     if args.json {
         let mut json = survey.json();
         json["cost"] = cost.as_ref().ok().and_then(Option::as_ref).map_or(Value::Null, Cost::json);
-        let text = serde_json::to_string_pretty(&json).expect("plain numbers and texts");
-        print(&format!("{text}\n"))?;
+        print(&json_text(&json))?;
     } else {
         let costs = cost.as_ref().ok().and_then(Option::as_ref).map_or(String::new(), |cost| cost.text("file"));
         print(&format!("{}{costs}", survey.text(&args.path, folder.others)))?;

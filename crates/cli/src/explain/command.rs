@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use lowtide_config::command::quoted;
 use lowtide_core::Bytes;
-use lowtide_explain::{Config, ConfigError, Context, Syntax, Verdict};
+use lowtide_explain::{Config, ConfigError, Context, Syntax};
 
 use super::args::ExplainArgs;
 use super::log_file::read;
 use super::patch_file::{COMMAND_LINE, write_patch};
 use super::text::{cause, named, told};
-use crate::output::{Failure, print, printable, report};
+use crate::output::{Failure, json_text, print, printable, report};
 
 /// The log has no out-of-memory error.
 const NONE_FOUND: u8 = 1;
@@ -40,7 +40,7 @@ fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
         None => (None, None),
     };
     match args.json {
-        true => print(&format!("{}\n", as_json(&explained.verdicts)?))?,
+        true => print(&json_text(&explained.verdicts))?,
         false => print(&told(args, &explained, written.as_deref()))?,
     }
     refused.map_or(Ok(!explained.verdicts.is_empty()), Err)
@@ -92,9 +92,4 @@ fn read_config(path: &Path) -> Result<Config, Failure> {
         let hint = "it is read by its ending: .py, .yaml, .json or .sh";
         Failure::bad_input(error.to_string(), Some(hint.to_owned()))
     })
-}
-
-fn as_json(verdicts: &[Verdict]) -> Result<String, Failure> {
-    serde_json::to_string_pretty(verdicts)
-        .map_err(|error| Failure::bad_input(format!("cannot write JSON: {error}"), None))
 }

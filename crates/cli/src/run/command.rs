@@ -17,7 +17,7 @@ use lowtide_sensors::{Options as SensorOptions, Sampler};
 use lowtide_trainers::{Access, Preset};
 use serde::Serialize;
 
-use crate::output::{Failure, print, printable, report};
+use crate::output::{Failure, json_text, print, printable, report};
 use crate::run::dry_run::DryRun;
 use crate::run::{exit, narration};
 
@@ -186,7 +186,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let exit_code = exit::code(&chronicle);
     let summary = Summary { chronicle: &chronicle, exit_code };
     // The command's exit code is worth more than its story.
-    if let Err(error) = lowtide_disk::write(&options.folder.join(SUMMARY), pretty(&summary).as_bytes()) {
+    if let Err(error) = lowtide_disk::write(&options.folder.join(SUMMARY), json_text(&summary).as_bytes()) {
         say(&format!("the story of this run is not kept: {error}"));
     }
     if chronicle.starts.iter().any(|start| start.outcome == EndKind::OutOfMemory) {
@@ -210,14 +210,10 @@ struct Summary<'a> {
     exit_code: u8,
 }
 
-fn pretty(value: &impl Serialize) -> String {
-    format!("{}\n", serde_json::to_string_pretty(value).expect("it has plain fields"))
-}
-
 fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     match path == Path::new(STANDARD_OUTPUT) {
-        true => print(&pretty(value)),
-        false => fs::write(path, pretty(value)).map_err(|error| not_written(path, &error)),
+        true => print(&json_text(value)),
+        false => fs::write(path, json_text(value)).map_err(|error| not_written(path, &error)),
     }
 }
 

@@ -23,8 +23,11 @@ pub trait Workload {
     /// Every tensor a checkpoint must hold, by name: parameters and buffers.
     fn state(&self) -> BTreeMap<String, Tensor>;
 
-    /// The parameters to train, in groups with their weight decay factor (1 or 0, times the setting).
-    fn parameter_groups(&self) -> Vec<(f64, Vec<(String, Tensor)>)>;
+    /// The parameters to train, in groups with their weight decay factor (1 or 0, times the setting). All of the state
+    /// without decay, which makes AdamW Adam, where a workload does not say otherwise.
+    fn parameter_groups(&self) -> Vec<(f64, Vec<(String, Tensor)>)> {
+        vec![(0.0, self.state().into_iter().collect())]
+    }
 
     /// Whether the model trains or is evaluated at present; the loop sets it.
     fn mode(&self) -> &Mode;

@@ -66,9 +66,6 @@ impl Workload for Frames {
     fn state(&self) -> BTreeMap<String, Tensor> {
         [("weight".to_owned(), self.weight.shallow_clone())].into()
     }
-    fn parameter_groups(&self) -> Vec<(f64, Vec<(String, Tensor)>)> {
-        vec![(0.0, self.state().into_iter().collect())]
-    }
     fn mode(&self) -> &Mode {
         &self.mode
     }

@@ -183,11 +183,6 @@ impl Workload for Deblur {
         self.parameters.iter().map(|(name, value)| (name.clone(), value.shallow_clone())).collect()
     }
 
-    /// Nothing decays: AdamW without decay is Adam.
-    fn parameter_groups(&self) -> Vec<(f64, Vec<(String, Tensor)>)> {
-        vec![(0.0, self.state().into_iter().collect())]
-    }
-
     fn mode(&self) -> &Mode {
         &self.mode
     }
