@@ -287,7 +287,7 @@ fn bad_input() {
     hint: it is read by its ending: .py, .yaml, .json or .sh
     ");
     assert_snapshot!(place.refuses(&["train.log", "--config", "broken.json"]), @r"
-    error: broken.json, line 2: this is not JSON: it ends too early
+    error: broken.json, line 2: this is not JSON: EOF while parsing a value
     hint: it is read by its ending: .py, .yaml, .json or .sh
     ");
     assert_snapshot!(place.refuses(&["train.log", "--config", "weights.py"]), @r"

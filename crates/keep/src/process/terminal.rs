@@ -175,17 +175,18 @@ fn pass_keys(mut to: File, woken: &OwnedFd, incidents: &Sender<Incident>) {
         };
         let keys = &keys[..size];
         // A program that reads keys itself, as an editor does, gets these as keys.
-        if tcgetattr(&to).is_ok_and(|settings| settings.local_modes.contains(LocalModes::ISIG)) {
-            for key in keys {
-                let _ = match *key {
-                    INTERRUPT => incidents.send(Incident::InterruptKey),
-                    SUSPEND => incidents.send(Incident::SuspendKey),
-                    _ => Ok(()),
-                };
-            }
+        let are_signals = tcgetattr(&to).is_ok_and(|settings| settings.local_modes.contains(LocalModes::ISIG));
+        let count = |key: u8| if are_signals { keys.iter().filter(|it| **it == key).count() } else { 0 };
+        // Told first, since the command may end by it at once.
+        for _ in 0..count(INTERRUPT) {
+            let _ = incidents.send(Incident::InterruptKey);
         }
         if to.write_all(keys).is_err() {
             return;
+        }
+        // Told last, since it stops us too: what is written after that would stop the command again.
+        for _ in 0..count(SUSPEND) {
+            let _ = incidents.send(Incident::SuspendKey);
         }
     }
 }

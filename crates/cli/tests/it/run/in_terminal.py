@@ -33,9 +33,19 @@ if child == 0:
     for number in range(3):
         os.dup2(second, number)
     os.execv(command[0], command)
-# What hangs is to be seen as a failure.
-signal.alarm(120)
 shown = b""
+
+
+def give_up(*_):
+    sys.stdout.buffer.write(shown)
+    print(f"hangs before {steps}")
+    sys.stdout.flush()
+    os._exit(124)
+
+
+# What hangs is to be seen as a failure.
+signal.signal(signal.SIGALRM, give_up)
+signal.alarm(60)
 while True:
     done, status = os.waitpid(child, os.WNOHANG)
     if done:
