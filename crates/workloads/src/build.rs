@@ -7,11 +7,15 @@ use lowtide_train::{Result, Workload};
 use crate::deblur::Deblur;
 use crate::gpt::Gpt;
 use crate::qca::Qca;
-use crate::scoring::{self, Scoring};
-use crate::series::Series;
+use crate::scoring::{self, Scoring, Series};
 
-/// The names of all workloads.
-const NAMES: [&str; 4] = ["deblur", "gpt", "qca", "scoring"];
+/// The names of all workloads, each with a small configuration.
+const EXAMPLES: [(&str, &str); 4] = [
+    ("deblur", include_str!("../../../configs/deblur-tiny.yaml")),
+    ("gpt", include_str!("../../../configs/gpt-tiny.yaml")),
+    ("qca", include_str!("../../../configs/qca-tiny.yaml")),
+    ("scoring", include_str!("../../../configs/scoring.yaml")),
+];
 
 /// A workload that is ready to train.
 pub struct Bundle {
@@ -26,13 +30,7 @@ pub struct Bundle {
 /// A small configuration of a workload, as text.
 #[must_use]
 pub fn example(workload: &str) -> Option<&'static str> {
-    match workload {
-        "deblur" => Some(include_str!("../../../configs/deblur-tiny.yaml")),
-        "gpt" => Some(include_str!("../../../configs/gpt-tiny.yaml")),
-        "qca" => Some(include_str!("../../../configs/qca-tiny.yaml")),
-        "scoring" => Some(include_str!("../../../configs/scoring.yaml")),
-        _ => None,
-    }
+    EXAMPLES.iter().find(|(name, _)| *name == workload).map(|(_, text)| *text)
 }
 
 /// The runs that the settings ask for, where their workload can be several; there may be only one.
@@ -47,7 +45,6 @@ pub fn series(loaded: &LoadedSettings) -> Result<Option<Series>> {
 ///
 /// Parameters are drawn from the engine's generators, so the caller seeds those first.
 pub fn build(loaded: &LoadedSettings, facts: &DeviceFacts) -> Result<Bundle> {
-    let built = |workload: Box<dyn Workload>, settings| Bundle { workload, settings, notes: Vec::new() };
     let workload = loaded.settings.workload.as_str();
     if loaded.settings.train.epochs.is_some() && workload != "scoring" {
         let problem = format!("the data of `{workload}` has no end: say train.steps");
@@ -58,25 +55,21 @@ pub fn build(loaded: &LoadedSettings, facts: &DeviceFacts) -> Result<Bundle> {
         return Err(SettingsError::refused("eval.lpips", problem, &loaded.origins).into());
     }
     match workload {
-        "deblur" => {
-            let (deblur, settings) = Deblur::build(loaded, facts.device)?;
-            Ok(built(Box::new(deblur), settings))
-        }
-        "gpt" => {
-            let (gpt, settings) = Gpt::build(loaded, facts.device)?;
-            Ok(built(Box::new(gpt), settings))
-        }
-        "qca" => {
-            let (qca, settings) = Qca::build(loaded, facts.device)?;
-            Ok(built(Box::new(qca), settings))
-        }
+        "deblur" => Deblur::build(loaded, facts.device).map(without_notes),
+        "gpt" => Gpt::build(loaded, facts.device).map(without_notes),
+        "qca" => Qca::build(loaded, facts.device).map(without_notes),
         "scoring" => {
             let (scoring, settings, notes) = Scoring::build(loaded, facts)?;
             Ok(Bundle { workload: Box::new(scoring), settings, notes })
         }
         other => {
-            let problem = format!("there is no workload `{other}`: use one of {}", NAMES.join(", "));
+            let names = EXAMPLES.map(|(name, _)| name).join(", ");
+            let problem = format!("there is no workload `{other}`: use one of {names}");
             Err(SettingsError::refused("workload", problem, &loaded.origins).into())
         }
     }
+}
+
+fn without_notes((workload, settings): (impl Workload + 'static, RunSettings)) -> Bundle {
+    Bundle { workload: Box::new(workload), settings, notes: Vec::new() }
 }

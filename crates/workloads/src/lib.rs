@@ -5,16 +5,13 @@
 
 mod build;
 pub mod deblur;
-mod dropout;
 pub mod gpt;
 mod layers;
 pub mod qca;
 mod random;
 pub mod scoring;
-mod series;
-mod store;
 mod text_source;
 
 pub use build::{Bundle, build, example, series};
-pub use series::{Series, SeriesRun};
+pub use scoring::{Series, SeriesRun};
 pub use text_source::TextSource;

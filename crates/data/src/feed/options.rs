@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use lowtide_core::Bytes;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::DataError;
@@ -35,7 +36,8 @@ impl FeedOptions {
 }
 
 /// What to do about a shard that cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OnDamage {
     /// End with its error.
     #[default]

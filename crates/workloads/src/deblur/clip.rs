@@ -1,4 +1,11 @@
-//! A short film: what the camera saw, what the spike camera saw, and what was there.
+//! A short film: what the camera saw, what the spike camera saw, and what was there; and how blur and spikes are made of
+//! what is there at each moment.
+//!
+//! A blurred frame is the mean over the moments of its exposure, the sharp one is the moment in its middle. A pixel of the
+//! spike camera adds up brightness and fires when it has enough (integrate and fire); it begins with a random charge and
+//! goes on through the clip.
+
+use crate::random::Random;
 
 /// A part of every frame of a clip, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,4 +49,78 @@ pub struct Clip {
     pub spikes: Vec<u8>,
     /// Sharp frames: red, green and blue planes of each, in the middle of the exposure.
     pub sharp: Vec<f32>,
+}
+
+/// A clip in the making. Layers are moments, counted through all frames.
+pub(crate) struct Exposure {
+    moments: usize,
+    share: f32,
+    charges: Vec<f32>,
+    clip: Clip,
+}
+
+impl Exposure {
+    /// Nothing seen yet; there is a charge for each pixel.
+    pub(crate) fn new(frames: usize, moments: usize, charges: Vec<f32>) -> Exposure {
+        let pixels = charges.len();
+        let clip = Clip {
+            blurred: vec![0.0; frames * 3 * pixels],
+            spikes: vec![0; frames * moments * pixels],
+            sharp: vec![0.0; frames * 3 * pixels],
+        };
+        Exposure { moments, share: 1.0 / moments as f32, charges, clip }
+    }
+
+    /// Takes in the colour of a pixel at a moment.
+    pub(crate) fn see(&mut self, layer: usize, pixel: usize, colour: [f32; 3]) {
+        let (frame, moment) = (layer / self.moments, layer % self.moments);
+        for (part, value) in colour.into_iter().enumerate() {
+            let at = self.at(frame, part, pixel);
+            self.clip.blurred[at] += value * self.share;
+            if moment == self.moments / 2 {
+                self.clip.sharp[at] = value;
+            }
+        }
+        self.charge(layer, pixel, brightness(colour));
+    }
+
+    /// Takes in a blurred frame and the sharp one, planes of colours of all pixels.
+    pub(crate) fn pair(&mut self, frame: usize, blurred: &[f32], sharp: &[f32]) {
+        let planes = self.at(frame, 0, 0)..self.at(frame + 1, 0, 0);
+        self.clip.blurred[planes.clone()].copy_from_slice(blurred);
+        self.clip.sharp[planes].copy_from_slice(sharp);
+    }
+
+    /// Charges a pixel of the spike camera.
+    pub(crate) fn charge(&mut self, layer: usize, pixel: usize, brightness: f32) {
+        let charge = &mut self.charges[pixel];
+        *charge += brightness;
+        if *charge >= 1.0 {
+            *charge -= 1.0;
+            self.clip.spikes[layer * self.charges.len() + pixel] = 1;
+        }
+    }
+
+    pub(crate) fn into_clip(self) -> Clip {
+        self.clip
+    }
+
+    fn at(&self, frame: usize, part: usize, pixel: usize) -> usize {
+        (frame * 3 + part) * self.charges.len() + pixel
+    }
+}
+
+/// Where charges begin: a pure function of the place in the frame.
+pub(crate) fn first_charges(seed: u64, region: Region) -> Vec<f32> {
+    let rows = region.top..region.top + region.height;
+    rows.flat_map(|y| {
+        (region.left..region.left + region.width)
+            .map(move |x| Random::new(seed, u64::from(y) << 32 | u64::from(x)).unit() as f32)
+    })
+    .collect()
+}
+
+/// Brightness as the eye weighs colours, so that white fires at every moment.
+pub(crate) fn brightness([red, green, blue]: [f32; 3]) -> f32 {
+    0.299 * red + 0.587 * green + 0.114 * blue
 }

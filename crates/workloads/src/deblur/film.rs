@@ -12,8 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use super::clip::{Clip, Region};
-use super::exposure::{Exposure, brightness, first_charges};
+use super::clip::{Clip, Exposure, Region, brightness, first_charges};
 use super::film_error::FilmError;
 use super::png_file;
 

@@ -4,13 +4,11 @@
 //! `film.rs` (films in files).
 
 mod clip;
-mod exposure;
 mod film;
 mod film_error;
 mod film_files;
 mod films;
 mod footage;
-mod layers;
 mod lpips;
 mod metrics;
 mod model;

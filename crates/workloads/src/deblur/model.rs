@@ -10,10 +10,8 @@ use std::collections::BTreeMap;
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{Segment, Shared};
 
-use super::layers::PlainConv;
 use super::settings::{DataSettings, ModelSettings};
-use crate::layers::{Linear, Norm};
-use crate::store::Store;
+use crate::layers::{Linear, Norm, PlainConv, Store};
 
 /// Slope below zero of the activation between convolutions.
 const SLOPE: f64 = 0.1;

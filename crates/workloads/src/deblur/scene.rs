@@ -5,8 +5,7 @@
 
 use std::thread;
 
-use super::clip::{Clip, Region};
-use super::exposure::{Exposure, first_charges};
+use super::clip::{Clip, Exposure, Region, first_charges};
 use super::settings::DataSettings;
 use super::texture::Texture;
 use crate::random::Random;
@@ -154,7 +153,7 @@ fn join<T: Copy>(parts: &[Clip], planes: usize, of: impl Fn(&Clip) -> &Vec<T>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deblur::exposure::brightness;
+    use crate::deblur::clip::brightness;
     use crate::deblur::settings::Source;
 
     const SMALL: DataSettings = DataSettings {

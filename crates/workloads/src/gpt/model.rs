@@ -12,9 +12,7 @@ use lowtide_torch::{Segment, Shared, linear_cross_entropy};
 use lowtide_train::Mode;
 
 use super::settings::ModelSettings;
-use crate::dropout::Dropout;
-use crate::layers::{Linear, Norm};
-use crate::store::Store;
+use crate::layers::{Dropout, Linear, Norm, Store};
 
 /// Logits held at once, counted at two bytes each. Smaller pieces cost time: each adds to the gradient of the whole
 /// vocabulary. At GPT-2's vocabulary this is 5,336 tokens, and the additions are one percent of a step.

@@ -3,7 +3,6 @@
 //! Start reading at `operator.rs` (one application) and `metrics.rs` (what a good automaton is).
 
 mod episode;
-mod layers;
 mod metrics;
 mod operator;
 mod settings;

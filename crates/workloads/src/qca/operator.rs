@@ -11,9 +11,8 @@ use std::collections::BTreeMap;
 
 use lowtide_torch::tch::{Device, Kind, Tensor};
 
-use super::layers::{Conv, Double, Output};
 use super::settings::{HALVINGS, ModelSettings, OperatorName};
-use crate::store::Store;
+use crate::layers::{Conv, Double, Output, Store};
 
 /// How much of the output is added to the state.
 const CHANGE: f64 = 0.1;

@@ -4,7 +4,7 @@
 
 use lowtide_torch::tch::Tensor;
 
-use crate::store::Store;
+use crate::layers::Store;
 
 /// One layer of an LSTM.
 pub(crate) struct Lstm {

@@ -23,6 +23,7 @@ mod workload;
 pub use item::{Item, Items};
 pub use item_files::{ItemFiles, ItemFormat, PickledItems};
 pub(crate) use series::series;
-pub use settings::{Damage, DataSettings, GvaeSettings, Load, ModelName, ModelSettings, ShuffleName, Source, Window};
+pub use series::{Series, SeriesRun};
+pub use settings::{DataSettings, GvaeSettings, Load, ModelName, ModelSettings, ShuffleName, Source, Window};
 pub use synthetic_items::{STEPS, SyntheticItems};
 pub use workload::Scoring;

@@ -13,9 +13,7 @@ use super::batch::{input, target};
 use super::item::Widths;
 use super::layers::{GraphConvolution, Lstm};
 use super::settings::{GvaeSettings, ModelName, ModelSettings};
-use crate::dropout::Dropout;
-use crate::layers::Linear;
-use crate::store::Store;
+use crate::layers::{Dropout, Linear, Store};
 
 /// A model: its parameters by name, and the chain of segments that computes with them.
 pub(crate) struct Model {

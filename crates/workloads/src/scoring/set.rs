@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use lowtide_core::Bytes;
@@ -14,7 +13,7 @@ use lowtide_data::{BufferedSample, DataError, DataSet, Folder, OpenOptions, Scor
 use super::decode::decode;
 use super::item::Item;
 use super::item_shards::ItemShards;
-use super::settings::{Damage, DataSettings};
+use super::settings::DataSettings;
 use crate::random::Random;
 
 /// Share of the items that are evaluated on.
@@ -133,7 +132,7 @@ pub(crate) struct Files {
 impl Files {
     /// Looks at the files; no value is read. The error comes with the setting that it is about.
     pub(crate) fn open(settings: &DataSettings) -> Result<Files, (&'static str, String)> {
-        let options = OpenOptions { on_damage: on_damage(settings), ..OpenOptions::default() };
+        let options = OpenOptions { on_damage: settings.on_damage, ..OpenOptions::default() };
         let opened = match (&settings.folder, &settings.pattern) {
             (Some(folder), _) if !folder.is_dir() => {
                 return Err(("data.folder", format!("there is no folder {}", folder.display())));
@@ -149,21 +148,10 @@ impl Files {
         let scored = scores.iter().flat_map(Scores::ids).map(hash_of_id).collect();
         Ok(Files { set: opened.set, left_out: opened.left_out, scores, scored })
     }
-
-    fn path(&self, shard: u32) -> PathBuf {
-        self.set.path(shard)
-    }
 }
 
 fn about(key: &'static str) -> impl Fn(DataError) -> (&'static str, String) {
     move |error| (key, error.to_string())
-}
-
-pub(crate) fn on_damage(settings: &DataSettings) -> OnDamage {
-    match settings.on_damage {
-        Damage::Stop => OnDamage::Stop,
-        Damage::Skip => OnDamage::Skip,
-    }
 }
 
 impl Store for Files {
@@ -204,12 +192,12 @@ impl Store for Files {
 
 impl ItemStore for Files {
     fn item(&self, sample: &BufferedSample, at: SampleId) -> Result<Arc<Item>, String> {
-        decode(sample, at, &self.path(at.shard), self.scores.as_ref())
+        decode(sample, at, &self.set.path(at.shard), self.scores.as_ref())
     }
 
     fn key(&self, at: SampleId) -> u64 {
         self.set.id_hash(at).unwrap_or_else(|| {
-            let path = self.path(at.shard);
+            let path = self.set.path(at.shard);
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             hash_of_id(&format!("{name}:{}", at.index))
         })

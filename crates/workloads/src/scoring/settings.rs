@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
+use lowtide_data::feed::OnDamage;
 use lowtide_data::policy::Policy;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -142,7 +143,7 @@ pub struct DataSettings {
     /// Threads that read. Default 2.
     pub threads: NonZeroUsize,
     /// What to do about a file that cannot be read. Default: `stop`.
-    pub on_damage: Damage,
+    pub on_damage: OnDamage,
     /// Stands for the files and samples that a run began with; written by Lowtide, so that it goes on with the same.
     pub fingerprint: Option<String>,
 }
@@ -180,17 +181,6 @@ pub enum ShuffleName {
     Window,
     /// All items together; each is read by itself.
     Full,
-}
-
-/// What to do about a file that cannot be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Damage {
-    /// End with its error.
-    #[default]
-    Stop,
-    /// Leave its items out and count them.
-    Skip,
 }
 
 /// Shards whose items are shuffled together.
@@ -253,7 +243,7 @@ impl Default for DataSettings {
             cache_batches: None,
             policy: Policy::default(),
             threads: NonZeroUsize::new(2).expect("2 is not 0"),
-            on_damage: Damage::default(),
+            on_damage: OnDamage::default(),
             fingerprint: None,
         }
     }

@@ -15,7 +15,7 @@ use lowtide_train::{CachePoint, CacheSummary};
 
 use super::item::Item;
 use super::room::{Needs, Room};
-use super::set::{ItemStore, Parts, on_damage};
+use super::set::{ItemStore, Parts};
 use super::settings::{DataSettings, ShuffleName, Window};
 use super::stream::{Counting, Places, Stream, StreamFigures};
 
@@ -65,7 +65,7 @@ impl Supply {
         let options = |budget| FeedOptions {
             policy: settings.policy,
             threads: settings.threads,
-            on_damage: on_damage(&settings),
+            on_damage: settings.on_damage,
             ..FeedOptions::new(budget)
         };
         let train =

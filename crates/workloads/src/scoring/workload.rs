@@ -16,7 +16,7 @@ use super::item_shards::ItemShards;
 use super::metrics::agreement;
 use super::model::Model;
 use super::room::{Needs, Process, Room};
-use super::set::{Files, InMemory, ItemStore, Parts, on_damage};
+use super::set::{Files, InMemory, ItemStore, Parts};
 use super::settings::{DataSettings, Load, ModelName, ModelSettings, Source};
 use super::supply::{Course, Supply};
 use super::synthetic_items::SyntheticItems;
@@ -56,7 +56,7 @@ impl Scoring {
             (Source::Files, Load::Whole) => {
                 let files = Files::open(&builder.data).map_err(refused)?;
                 builder.affords_all(&files)?;
-                let all = InMemory::load(files, on_damage(&builder.data));
+                let all = InMemory::load(files, builder.data.on_damage);
                 let all = all.map_err(|error| refused(("data", error.to_string())))?;
                 builder.on(all)
             }
@@ -108,7 +108,7 @@ impl Builder<'_> {
         let data = with_fingerprint(data, &parts.fingerprint(), origins)?;
         let settings = with_epochs(settings, parts.counts()[0], origins)?;
         let (widths, largest) = attempt(|| {
-            let [first, largest] = parts.examples(on_damage(&data)).unwrap_or_else(|problem| refuse_input(problem));
+            let [first, largest] = parts.examples(data.on_damage).unwrap_or_else(|problem| refuse_input(problem));
             let widths = Widths::of(&first).unwrap_or_else(|problem| {
                 refuse_input(format!("item `{}`: {problem}", first.id));
             });
