@@ -148,7 +148,7 @@ pub(crate) struct EvalArgs {
     pub(crate) run: PathBuf,
 
     /// The checkpoint: newest, best (the lowest loss of those that were evaluated), or the number of a step.
-    #[arg(long, value_name = "WHICH", default_value_t = CheckpointChoice::Newest)]
+    #[arg(long, value_name = "WHICH", default_value = "newest")]
     pub(crate) checkpoint: CheckpointChoice,
 
     /// Set one configuration key, such as eval.batches=20. May be given several times.

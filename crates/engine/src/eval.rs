@@ -25,7 +25,7 @@ pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
     let session = Session::start(&args.engine, &first.settings)?;
     let mut exit = Exit::Finished;
     for (run, loaded) in &runs {
-        if session.is_to_end() {
+        if session.requests.stop_asked() {
             return Ok(Exit::Interrupted);
         }
         exit = exit.and(evaluate(&session, run, loaded)?);
@@ -35,7 +35,7 @@ pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
 }
 
 fn evaluate(session: &Session<'_>, run: &RunCheckpoint, loaded: &LoadedSettings) -> anyhow::Result<Exit> {
-    session.say(&format!("evaluating {}", run.checkpoint().display()));
+    session.say(&format!("evaluating {}", run.checkpoint.display()));
     let bundle = session.build(loaded)?;
     match session.evaluate(&bundle, run)? {
         EvalEnding::Done(found) => {

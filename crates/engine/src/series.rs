@@ -21,7 +21,7 @@ pub(crate) fn train(
 ) -> anyhow::Result<Exit> {
     let mut progress = SeriesProgress { folder: None, results: Vec::new(), exit: Exit::Finished };
     for (run, extras) in series.runs.iter().zip(extras) {
-        if session.is_to_end() {
+        if session.requests.stop_asked() {
             progress.exit = Exit::Interrupted;
         }
         if progress.exit == Exit::Interrupted {
@@ -105,7 +105,7 @@ fn closing_lines(series: &Series, results: &[RunResult], exit: Exit, folder: &Pa
 fn finished(path: &Path, now: &RunSettings) -> Option<Summary> {
     let choice = FolderChoice::look(path, Start::Resume).ok()?;
     let summary = choice.summary().filter(|summary| summary.stopped == RunEnding::Finished)?;
-    let text = choice.settings_text().ok()?;
+    let (_, text) = choice.settings_text().ok()?;
     let before = RunSettings::load(Some((path, &text)), &[]).ok()?.settings;
     let is_long_enough = match now.train.epochs {
         Some(epochs) => before.train.epochs.is_some_and(|before| epochs <= before),

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use lowtide_core::{Event, Line, LineSpec, Record};
 use lowtide_settings::{LoadedSettings, RunSettings};
@@ -14,11 +13,12 @@ use lowtide_train::{
     TrainJob, Trainer, evaluate_checkpoint,
 };
 use lowtide_workloads::Bundle;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::SIGUSR1;
 use signal_hook::flag;
 
 use crate::args::EngineArgs;
 use crate::curves::Curves;
+use crate::exit::stop_flag;
 use crate::output::{Console, RunHeader, to_stderr};
 
 /// What all runs of a command share.
@@ -26,7 +26,7 @@ pub(crate) struct Session<'a> {
     args: &'a EngineArgs,
     facts: DeviceFacts,
     allocator: AllocatorSettings,
-    requests: Requests,
+    pub(crate) requests: Requests,
 }
 
 /// What a run is given beside its settings.
@@ -40,7 +40,9 @@ impl<'a> Session<'a> {
     pub(crate) fn start(args: &'a EngineArgs, settings: &RunSettings) -> anyhow::Result<Session<'a>> {
         let deterministic = if args.deterministic { Deterministic::Yes } else { Deterministic::No };
         let allocator = cuda::set_environment(&settings.memory.allocator, deterministic);
-        let requests = signals()?;
+        // The run ends after the step under way; SIGUSR1 saves and goes on.
+        let requests = Requests { stop: stop_flag()?, ..Requests::default() };
+        flag::register(SIGUSR1, Arc::clone(&requests.save))?;
         if settings.memory.host_line != LineSpec::None {
             host::keep_little();
         }
@@ -89,7 +91,7 @@ impl<'a> Session<'a> {
 
     /// Evaluates a checkpoint of it and tells of what happens meanwhile.
     pub(crate) fn evaluate(&self, bundle: &Bundle, run: &RunCheckpoint) -> Result<EvalEnding> {
-        let header = RunHeader::new(&self.facts, bundle, run.checkpoint());
+        let header = RunHeader::new(&self.facts, bundle, &run.checkpoint);
         let mut console = Console::lines(&bundle.settings, header);
         let job = EvalJob {
             settings: &bundle.settings,
@@ -128,20 +130,4 @@ impl<'a> Session<'a> {
     pub(crate) fn is_json(&self) -> bool {
         self.args.json
     }
-
-    /// Whether somebody asked the command to end.
-    pub(crate) fn is_to_end(&self) -> bool {
-        self.requests.stop.load(Ordering::Relaxed)
-    }
-}
-
-/// SIGINT and SIGTERM end the run after the step under way, a second one at once; SIGUSR1 saves and goes on.
-fn signals() -> std::io::Result<Requests> {
-    let requests = Requests::default();
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&requests.stop))?;
-        flag::register(signal, Arc::clone(&requests.stop))?;
-    }
-    flag::register(SIGUSR1, Arc::clone(&requests.save))?;
-    Ok(requests)
 }

@@ -45,19 +45,17 @@ fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice) -> any
 }
 
 /// The settings: the file, or on resume the run's own, then what was typed.
-fn settings(args: &TrainArgs, folder: &FolderChoice) -> anyhow::Result<LoadedSettings> {
-    let mut overrides = Vec::new();
-    for text in &args.set {
-        overrides.push(Override::set(text).map_err(TrainError::from)?);
-    }
-    overrides.extend(flags::overrides(args).map_err(TrainError::from)?);
+fn settings(args: &TrainArgs, folder: &FolderChoice) -> Result<LoadedSettings, TrainError> {
+    let typed = args.set.iter().map(|text| Override::set(text));
+    let mut overrides = typed.collect::<Result<Vec<_>, _>>()?;
+    overrides.extend(flags::overrides(args)?);
     let (path, text) = match &args.config {
         Some(path) => (path.clone(), configuration(path)?),
-        None => (folder.path().join("config.yaml"), folder.settings_text()?),
+        None => folder.settings_text()?,
     };
-    let load = |overrides: &[Override]| RunSettings::load(Some((&path, &text)), overrides).map_err(TrainError::from);
+    let load = |overrides: &[Override]| RunSettings::load(Some((&path, &text)), overrides);
     let loaded = load(&overrides)?;
-    match flags::models(&args.scoring, &loaded).map_err(TrainError::from)? {
+    match flags::models(&args.scoring, &loaded)? {
         None => Ok(loaded),
         Some(models) => {
             overrides.push(models);

@@ -43,7 +43,8 @@ struct Group {
 pub struct AdamW {
     rule: AdamWRule,
     groups: Vec<Group>,
-    steps: u64,
+    /// Steps made; a checkpoint has them beside the moments.
+    pub steps: u64,
     step_tensor: Option<Tensor>,
     on_host: bool,
     /// What the moments pass through on their way from the host and back.
@@ -69,15 +70,8 @@ impl AdamW {
             .into_iter()
             .map(|(weight_decay, parameters)| Group { weight_decay, parameters, first: Vec::new(), second: Vec::new() })
             .collect();
-        AdamW {
-            rule,
-            groups,
-            steps: 0,
-            step_tensor: None,
-            on_host: false,
-            stage: None,
-            cursor: UpdateCursor::default(),
-        }
+        let cursor = UpdateCursor::default();
+        AdamW { rule, groups, steps: 0, step_tensor: None, on_host: false, stage: None, cursor }
     }
 
     /// Allocates the moments, all zero. A failure leaves the optimizer as it was; a second call changes nothing.
@@ -158,17 +152,6 @@ impl AdamW {
         self.cursor = UpdateCursor::default();
         self.steps = number;
         Ok(())
-    }
-
-    /// Steps made.
-    #[must_use]
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// Says how many steps were made, when the moments are restored from a checkpoint.
-    pub fn restore_steps(&mut self, steps: u64) {
-        self.steps = steps;
     }
 
     /// The moments of each parameter, in the order of the groups; empty before [`AdamW::allocate`].

@@ -1,5 +1,6 @@
 //! Loss scaling for fp16: gradients too small for the kind are lifted before backward and put back after it.
 
+use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use crate::attempt::attempt;
@@ -35,11 +36,13 @@ pub enum GradientRange {
     Overflow,
 }
 
-/// The scale and what it remembers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The scale and what it remembers, as a checkpoint does: under the default rule.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradScaler {
+    #[serde(skip)]
     rule: ScalerRule,
     scale: f64,
+    /// Good steps since the scale last moved.
     good_steps: u32,
     skipped: u64,
 }
@@ -51,22 +54,10 @@ impl GradScaler {
         GradScaler { rule, scale: rule.initial, good_steps: 0, skipped: 0 }
     }
 
-    /// A scaler as a checkpoint remembers it.
-    #[must_use]
-    pub fn restored(rule: ScalerRule, scale: f64, good_steps: u32, skipped: u64) -> GradScaler {
-        GradScaler { rule, scale, good_steps, skipped }
-    }
-
     /// The factor on the loss.
     #[must_use]
     pub fn scale(&self) -> f64 {
         self.scale
-    }
-
-    /// Good steps since the scale last moved.
-    #[must_use]
-    pub fn good_steps(&self) -> u32 {
-        self.good_steps
     }
 
     /// Steps skipped because of an overflow.

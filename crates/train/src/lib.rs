@@ -14,9 +14,9 @@ extern crate self as lowtide_train;
 
 mod error;
 mod evaluation;
-mod events;
 mod folder;
-mod interval;
+mod journal;
+mod line_file;
 mod memory;
 mod requests;
 mod run;

@@ -13,7 +13,9 @@ pub struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn stop_asked(&self) -> bool {
+    /// Whether somebody asked the run to end.
+    #[must_use]
+    pub fn stop_asked(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 

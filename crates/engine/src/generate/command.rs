@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::films::{self, FilmArgs};
 use super::scoring;
-use super::scoring_args::ScoringArgs;
+use super::scoring_files::ScoringArgs;
 use crate::exit;
 use crate::output::to_stderr;
 

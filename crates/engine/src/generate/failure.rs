@@ -30,16 +30,12 @@ impl Failure {
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Failure {
-        let source = match &error {
-            DataError::File(TensorFileError::Io { source, .. }) => Some(source.kind()),
-            _ => None,
+        let hint = match &error {
+            DataError::File(TensorFileError::Io { source, .. }) if source.kind() == io::ErrorKind::StorageFull => {
+                Some("make room, then run the same command again: the files that are there are whole")
+            }
+            _ => error.hint(),
         };
-        let full = source == Some(io::ErrorKind::StorageFull);
-        let hint = if full {
-            Some("make room, then run the same command again: the files that are there are whole".to_owned())
-        } else {
-            error.hint().map(str::to_owned)
-        };
-        Failure { text: error.to_string(), hint }
+        Failure { text: error.to_string(), hint: hint.map(str::to_owned) }
     }
 }

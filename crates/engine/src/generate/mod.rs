@@ -5,7 +5,6 @@ mod failure;
 mod films;
 mod out_folder;
 mod scoring;
-mod scoring_args;
 mod scoring_files;
 mod write_progress;
 

@@ -2,29 +2,25 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use lowtide_core::{Bytes, SCHEMA};
 use lowtide_data::{DataError, write_scores};
 use lowtide_workloads::scoring::Items;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use super::failure::Failure;
 use super::out_folder::{OutFolder, SCORES};
-use super::scoring_args::ScoringArgs;
-use super::scoring_files::ScoringFiles;
+use super::scoring_files::{ScoringArgs, ScoringFiles};
 use super::write_progress::WriteProgress;
-use crate::exit::Exit;
+use crate::exit::{Exit, stop_flag};
 use crate::output::{print_json, to_stderr};
 
 pub(super) fn write(args: &ScoringArgs) -> Result<Exit, Failure> {
     let began = Instant::now();
     let files = ScoringFiles::of(args)?;
     let folder = OutFolder::open(&args.out, &files)?;
-    let stop = signals().map_err(|error| Failure::new(format!("cannot listen to signals: {error}")))?;
+    let stop = stop_flag().map_err(|error| Failure::new(format!("cannot listen to signals: {error}")))?;
     let progress = WriteProgress::new(files.samples(), args.json);
     let scores = write_files(&files, &folder, &stop, &progress);
     progress.end();
@@ -55,34 +51,26 @@ fn write_files(
     progress: &WriteProgress,
 ) -> Result<Option<Vec<f32>>, Failure> {
     let next = AtomicUsize::new(0);
-    let failed: Mutex<Option<DataError>> = Mutex::new(None);
     let halt = AtomicBool::new(false);
     let is_over = || stop.load(Ordering::Relaxed) || halt.load(Ordering::Relaxed);
-    let work = || {
+    let work = || -> Result<Vec<(usize, Vec<f32>)>, DataError> {
         let mut mine = Vec::new();
         while !is_over() {
             let file = next.fetch_add(1, Ordering::Relaxed);
             let Some(numbers) = files.ranges.get(file).cloned() else { break };
-            match write_file(files, folder, file, &is_over) {
-                Ok(Some(scores)) => mine.push((file, scores)),
-                Ok(None) => break,
-                Err(error) => {
-                    halt.store(true, Ordering::Relaxed);
-                    lock(&failed).get_or_insert(error);
-                }
-            }
+            let written = write_file(files, folder, file, &is_over);
+            let Some(scores) = written.inspect_err(|_| halt.store(true, Ordering::Relaxed))? else { break };
+            mine.push((file, scores));
             progress.add(numbers.end - numbers.start);
         }
-        mine
+        Ok(mine)
     };
     let threads = thread::available_parallelism().map_or(1, usize::from).min(files.ranges.len());
-    let mut written: Vec<(usize, Vec<f32>)> = thread::scope(|scope| {
+    let written = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("writing does not panic")).collect()
-    });
-    if let Some(error) = lock(&failed).take() {
-        return Err(error.into());
-    }
+        workers.into_iter().map(|worker| worker.join().expect("writing does not panic")).collect::<Result<Vec<_>, _>>()
+    })?;
+    let mut written: Vec<_> = written.into_iter().flatten().collect();
     if written.len() < files.ranges.len() {
         return Ok(None);
     }
@@ -145,18 +133,4 @@ impl Report<'_> {
         let paths = (0..self.files.ranges.len()).map(|file| self.folder.path_of(self.files, file));
         Bytes(paths.map(|path| length(&path)).sum())
     }
-}
-
-/// SIGINT and SIGTERM end it between two samples, a second one at once.
-fn signals() -> std::io::Result<Arc<AtomicBool>> {
-    let stop = Arc::default();
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

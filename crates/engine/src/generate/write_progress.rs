@@ -3,9 +3,9 @@
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
-use crate::output::to_stderr;
+use crate::output::{bar, to_stderr};
 
 /// Lines printed over all where there is no terminal.
 const QUIET_LINES: u64 = 5;
@@ -27,7 +27,7 @@ impl WriteProgress {
     pub(super) fn new(samples: u64, json: bool) -> WriteProgress {
         let view = match (json, std::io::stderr().is_terminal()) {
             (true, _) => View::Nothing,
-            (false, true) => View::Bar(bar(samples)),
+            (false, true) => View::Bar(bar(samples, "{bar:30} {pos}/{len} samples  {per_sec}  {eta} left")),
             (false, false) => View::Lines,
         };
         WriteProgress { view, samples, done: AtomicU64::new(0) }
@@ -52,10 +52,4 @@ impl WriteProgress {
             bar.finish_and_clear();
         }
     }
-}
-
-fn bar(samples: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} samples  {per_sec}  {eta} left")
-        .expect("the template is right");
-    ProgressBar::with_draw_target(Some(samples), ProgressDrawTarget::stderr_with_hz(10)).with_style(style)
 }

@@ -7,16 +7,13 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use lowtide_core::{Bytes, Event, Line, Record, Step};
 use lowtide_settings::RunSettings;
 use lowtide_train::Outcome;
 
-use super::memory_line::MemoryLine;
-use super::outcome_lines::outcome_lines;
-use super::print::{print_json, print_summary, to_stderr};
-use super::run_header::RunHeader;
-use super::speed::speed;
+use super::print::{bar, print_json, print_summary, to_stderr};
+use super::run_lines::{MemoryLine, RunHeader, outcome_lines, speed};
 
 /// Lines of steps printed over a whole run where there is no terminal, about.
 const QUIET_LINES: u64 = 10;
@@ -44,11 +41,10 @@ enum View {
 
 impl Console {
     pub(crate) fn new(json: bool, settings: &RunSettings, header: RunHeader) -> Console {
-        let steps = settings.train.steps;
         let view = if json {
             View::Json
         } else if std::io::stderr().is_terminal() {
-            View::Bar(bar(steps))
+            View::Bar(bar(settings.train.steps, "{bar:30} {pos}/{len}  {msg}  {eta} left"))
         } else {
             View::Lines
         };
@@ -108,9 +104,7 @@ impl Console {
     /// Tells what came of the run. `resumed_in` is the folder that `--resume` wants to go on from there.
     pub(crate) fn end(&self, outcome: &Outcome, resumed_in: &Path) {
         match &self.view {
-            View::Json => {
-                return print_summary(&outcome.summary, &outcome.folder);
-            }
+            View::Json => return print_summary(&outcome.summary, &outcome.folder),
             View::Bar(bar) => bar.finish_and_clear(),
             View::Lines => {}
         }
@@ -173,9 +167,4 @@ impl Console {
             View::Json => {}
         }
     }
-}
-
-fn bar(steps: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {eta} left").expect("the template is right");
-    ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr_with_hz(10)).with_style(style)
 }

@@ -2,13 +2,10 @@
 
 mod comparison;
 mod console;
-mod memory_line;
-mod outcome_lines;
 mod print;
-mod run_header;
-mod speed;
+mod run_lines;
 
 pub(crate) use comparison::comparison;
 pub(crate) use console::Console;
-pub(crate) use print::{print_json, print_summary, to_stderr};
-pub(crate) use run_header::RunHeader;
+pub(crate) use print::{bar, print_json, print_summary, to_stderr};
+pub(crate) use run_lines::RunHeader;

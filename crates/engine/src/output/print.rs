@@ -1,8 +1,9 @@
-//! Standard output and standard error, for readers that may go away.
+//! Standard output and standard error, for readers that may go away, and bars on a terminal.
 
 use std::io::Write;
 use std::path::Path;
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lowtide_core::SCHEMA;
 use serde::Serialize;
 
@@ -20,4 +21,10 @@ pub(crate) fn print_json(value: &impl Serialize) {
 /// Unlike `eprintln!`, does not panic where nobody reads any more.
 pub(crate) fn to_stderr(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// A bar on standard error, of so many.
+pub(crate) fn bar(length: u64, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("the template is right");
+    ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(10)).with_style(style)
 }

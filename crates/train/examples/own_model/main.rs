@@ -46,6 +46,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     };
     let outcome = Trainer::prepare(job, &curve, tell)?.train()?;
-    println!("{} in {}", outcome.summary.stopped, outcome.folder.display());
+    println!("{:?} in {}", outcome.summary.stopped, outcome.folder.display());
     Ok(())
 }

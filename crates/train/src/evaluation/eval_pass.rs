@@ -1,15 +1,13 @@
 //! One try of an evaluation: every batch through the model, piece by piece, added up in plain numbers.
 
-use lowtide_core::{Bytes, Measures, Step, pieces};
+use lowtide_core::{Bytes, Event, Measures, Step, pieces};
 use lowtide_settings::RunSettings;
 use lowtide_torch::tch::{Tensor, no_grad_guard};
 use lowtide_torch::{TorchError, attempt, rng};
 
-use super::figures::{EvalFigures, MissingFigures};
-use super::metrics;
+use super::figures::{EvalFigures, MissingFigures, selected_metrics};
 use super::tiles::tiled_outputs;
-use crate::interval;
-use crate::memory::{CacheRelease, DeviceMemory, Moment, release_is_due};
+use crate::memory::{DeviceMemory, Moment, release_is_due};
 use crate::requests::Requests;
 use crate::step::{Model, Pass};
 use crate::workload::{Batch, Metric};
@@ -47,11 +45,7 @@ pub(super) fn batches(settings: &RunSettings, samples: Option<u64>) -> u64 {
 
 impl EvalPass<'_> {
     /// The figures over all batches; `None` where the run was asked to end meanwhile. Random numbers stay as they are.
-    pub(super) fn figures(
-        &self,
-        step: Step,
-        releases: &mut Vec<CacheRelease>,
-    ) -> Result<Option<EvalFigures>, EvalError> {
+    pub(super) fn figures(&self, step: Step, releases: &mut Vec<Event>) -> Result<Option<EvalFigures>, EvalError> {
         let device = self.model.device;
         let before = attempt(|| rng::state(device)).and_then(|state| state)?;
         let sums = self.sums(step, releases);
@@ -61,10 +55,10 @@ impl EvalPass<'_> {
         Ok(sums?.map(|sums| sums.finish(step, self.tile, approximate)))
     }
 
-    fn sums(&self, step: Step, releases: &mut Vec<CacheRelease>) -> Result<Option<Sums<'_>>, EvalError> {
+    fn sums(&self, step: Step, releases: &mut Vec<Event>) -> Result<Option<Sums<'_>>, EvalError> {
         let batch = u64::from(self.settings.train.batch);
         let samples = self.model.workload.eval_samples();
-        let metrics = metrics::selected(&self.settings.eval, self.model.workload, self.left_out);
+        let metrics = selected_metrics(&self.settings.eval, self.model.workload, self.left_out);
         let mut sums = Sums { loss: 0.0, targets: 0, metrics };
         for index in 0..batches(self.settings, samples) {
             if self.requests.stop_asked() {
@@ -75,9 +69,9 @@ impl EvalPass<'_> {
             let count = u32::try_from(left.min(batch)).expect("a batch has fewer than 2^32 samples");
             attempt(|| self.add_batch(&mut sums, first, count))??;
             let moment = Moment::InEvaluation { batches: index + 1 };
-            let is_asked = interval::is_due(self.settings.eval.clean_every, index + 1);
+            let is_asked = self.settings.eval.clean_every.is_some_and(|every| (index + 1).is_multiple_of(every));
             if is_asked || release_is_due(self.settings.memory.clean, moment, step, None) {
-                releases.push(self.memory.release_cache()?);
+                releases.push(self.memory.release_cache(step)?);
             }
         }
         Ok(Some(sums))

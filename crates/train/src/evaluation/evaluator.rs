@@ -7,8 +7,9 @@ use lowtide_settings::{CropChoice, RunSettings, TileChoice};
 use lowtide_torch::cuda::AllocatorReading;
 
 use super::eval_pass::{EvalError, EvalPass, batches};
-use super::figures::{EvalFigures, EvalMode, EvalSummary, LastEvaluation, MissingFigures};
-use super::metrics::{self, LOSS, reason};
+use super::figures::{
+    EvalFigures, EvalMode, EvalSummary, LOSS, LastEvaluation, MissingFigures, check_metrics, reason, selected_metrics,
+};
 use super::tiles;
 use crate::error::Result;
 use crate::memory::{Moment, Recovery};
@@ -21,13 +22,14 @@ pub(crate) struct Evaluator<'a> {
     settings: &'a RunSettings,
     requests: &'a Requests,
     workload: &'a dyn Workload,
-    last: LastEvaluation,
+    /// The last evaluation.
+    pub(crate) last: LastEvaluation,
     /// Pixels along each side of the tiles that frames are evaluated in.
     tile: Option<u32>,
     /// The last evaluation that was given up: after which step, and why.
     given_up: Option<Stop>,
     /// The most that was taken from the device and not in use after an evaluation.
-    most_idle: Option<Bytes>,
+    pub(crate) most_idle: Option<Bytes>,
 }
 
 /// How an evaluation ended.
@@ -59,7 +61,7 @@ impl<'a> Evaluator<'a> {
     /// Refuses settings of an evaluation that the workload cannot have.
     pub(crate) fn check(settings: &RunSettings, workload: &dyn Workload) -> Result<()> {
         tiles::check(&settings.eval, workload)?;
-        metrics::check(&settings.eval, workload)
+        check_metrics(&settings.eval, workload)
     }
 
     /// Goes on from the last evaluation of an earlier start.
@@ -73,11 +75,6 @@ impl<'a> Evaluator<'a> {
         Evaluator { settings, requests, workload, last, tile, given_up: None, most_idle: None }
     }
 
-    /// The last evaluation.
-    pub(crate) fn last(&self) -> &LastEvaluation {
-        &self.last
-    }
-
     /// The figures of the evaluation after this step, where there are any.
     pub(crate) fn figures_of(&self, step: Step) -> Option<&EvalFigures> {
         self.last.figures.as_ref().filter(|figures| figures.step == step)
@@ -86,11 +83,6 @@ impl<'a> Evaluator<'a> {
     /// Whether there was an evaluation after this step: by any start, or one that this start gave up.
     pub(crate) fn has_evaluated(&self, step: Step) -> bool {
         self.figures_of(step).is_some() || self.given_up.as_ref().is_some_and(|stop| stop.step == step)
-    }
-
-    /// The most that was taken from the device and not in use after an evaluation.
-    pub(crate) fn most_idle(&self) -> Option<Bytes> {
-        self.most_idle
     }
 
     /// What the summary tells of the last evaluation, of frames.
@@ -123,12 +115,12 @@ impl<'a> Evaluator<'a> {
     ) -> Result<EvalOutcome> {
         let begun = Instant::now();
         let before = recovery.memory.reading()?;
-        recovery.note(&before);
+        recovery.figures.note(&before);
         let AllocatorReading { allocated, reserved, .. } = before;
         recovery.clean_if_due(step, Moment::BeforeEvaluation { allocated, reserved })?;
         recovery.memory.reset_peaks()?;
         let mut left_out = MissingFigures::new();
-        let mut tries = TileTries::default();
+        let mut is_cleaned = false;
         loop {
             let mut releases = Vec::new();
             let pass = EvalPass {
@@ -136,14 +128,12 @@ impl<'a> Evaluator<'a> {
                 requests: self.requests,
                 model,
                 memory: &recovery.memory,
-                measures: recovery.measures(),
+                measures: recovery.guard.measures(),
                 tile: self.tile,
                 left_out: &left_out,
             };
             let figures = recovery.injector.during(step, Phase::Eval, || pass.figures(step, &mut releases));
-            for release in releases {
-                recovery.tell(release.event(step))?;
-            }
+            releases.into_iter().try_for_each(|event| recovery.tell(event))?;
             let error = match figures {
                 Ok(None) => return Ok(EvalOutcome::Interrupted),
                 Ok(Some(figures)) => {
@@ -155,9 +145,9 @@ impl<'a> Evaluator<'a> {
             };
             let reason = reason(&error.error);
             let metric = error.metric;
-            let Some(stop) = self.failed(step, error, &mut tries, recovery)? else { continue };
+            let Some(stop) = self.failed(step, error, &mut is_cleaned, recovery)? else { continue };
             match metric {
-                Some(metric) if !recovery.guard().has_stopped() => {
+                Some(metric) if !recovery.guard.has_stopped() => {
                     left_out.insert(metric.to_owned(), reason.clone());
                     recovery.tell(Event::MetricMissing { step, metric: metric.to_owned(), reason })?;
                 }
@@ -172,7 +162,7 @@ impl<'a> Evaluator<'a> {
         let EvalFigures { step, loss, metrics, approximate, .. } = figures.clone();
         self.last.figures = Some(EvalFigures { peak: reading.allocated_peak, ..figures });
         recovery.recovered();
-        recovery.note(&reading);
+        recovery.figures.note(&reading);
         recovery.evaluated(step)?;
         let left = self.clean_up(step, recovery)?;
         recovery.tell(Event::Evaluated {
@@ -190,12 +180,12 @@ impl<'a> Evaluator<'a> {
     /// Goes on without the figures of this evaluation; without recovery, the run ends.
     fn give_up(&mut self, step: Step, stop: Stop, recovery: &mut Recovery<'_>) -> Result<EvalOutcome> {
         self.clean_up(step, recovery)?;
-        let metrics = metrics::selected(&self.settings.eval, self.workload, &MissingFigures::new());
+        let metrics = selected_metrics(&self.settings.eval, self.workload, &MissingFigures::new());
         let names = [LOSS].into_iter().chain(metrics.iter().map(|metric| metric.name));
         self.last.missing = names.map(|name| (name.to_owned(), stop.to_string())).collect();
         self.last.figures = None;
         self.given_up = Some(stop.clone());
-        if recovery.guard().has_stopped() {
+        if recovery.guard.has_stopped() {
             return Ok(EvalOutcome::Line(stop));
         }
         recovery.tell(Event::EvaluationFailed { step, stop: stop.clone() })?;
@@ -204,13 +194,14 @@ impl<'a> Evaluator<'a> {
 
     /// Answers a try that failed; `Some` where there is to be no other one.
     ///
-    /// Memory that ran out in tiles is answered by smaller ones where the size is left to the run, else by one more try.
+    /// Memory that ran out in tiles is answered by smaller ones where the size is left to the run, else by one more try,
+    /// which `is_cleaned` remembers.
     /// The guard has nothing to do with that: what it can do makes pieces of a batch smaller, and a tile is one piece.
     fn failed(
         &mut self,
         step: Step,
         EvalError { metric, error }: EvalError,
-        tries: &mut TileTries,
+        is_cleaned: &mut bool,
         recovery: &mut Recovery<'_>,
     ) -> Result<Option<Stop>> {
         let Some(tile) = self.tile.filter(|_| self.settings.memory.recover && error.is_oom()) else {
@@ -226,11 +217,11 @@ impl<'a> Evaluator<'a> {
             recovery.tell(Event::TileHalved { step, tile })?;
             return Ok(None);
         }
-        if !std::mem::replace(&mut tries.cleaned, true) {
+        if !std::mem::replace(is_cleaned, true) {
             return Ok(None);
         }
         recovery.forget_open_errors();
-        let (phase, measures) = (Phase::Eval, recovery.measures());
+        let (phase, measures) = (Phase::Eval, recovery.guard.measures());
         let cause = StopCause::TileTooLarge { tile, smaller };
         Ok(Some(Stop { step, phase, cause, measures, tried: vec![RungAttempt { phase, rung: Rung::Clean, measures }] }))
     }
@@ -244,10 +235,4 @@ impl<'a> Evaluator<'a> {
         self.most_idle = self.most_idle.max(Some(idle));
         Ok(left)
     }
-}
-
-/// What was tried in one evaluation in tiles.
-#[derive(Default)]
-struct TileTries {
-    cleaned: bool,
 }

@@ -3,11 +3,8 @@
 mod eval_pass;
 mod evaluator;
 mod figures;
-mod metrics;
 mod tiles;
-mod trend;
 
 pub(crate) use evaluator::{EvalOutcome, Evaluator};
-pub(crate) use figures::LastEvaluation;
 pub use figures::{EvalMode, EvalSummary};
-pub(crate) use trend::Trend;
+pub(crate) use figures::{LastEvaluation, Trend};

@@ -9,9 +9,9 @@ use std::fs;
 use std::path::Path;
 
 use lowtide_core::{Bytes, SCHEMA};
+use lowtide_torch::GradScaler;
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::Tensor;
-use lowtide_torch::{GradScaler, ScalerRule};
 use serde::{Deserialize, Serialize};
 
 use super::checkpoints::STATE;
@@ -31,15 +31,8 @@ struct StateFile {
     schema: u32,
     workload: String,
     optimizer_steps: u64,
-    scaler: Option<ScalerFile>,
+    scaler: Option<GradScaler>,
     progress: Progress,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ScalerFile {
-    scale: f64,
-    good_steps: u32,
-    skipped: u64,
 }
 
 /// Saves at `path`, unless it is there already; returns its size.
@@ -61,17 +54,18 @@ pub(crate) fn load_weights(path: &Path, workload: &dyn Workload) -> Result<Progr
 /// Fills the state from the checkpoint at `path`.
 pub(crate) fn load(path: &Path, state: &mut State<'_>) -> Result<Progress> {
     let saved = read_state(path, state.model.workload)?;
-    state.allocate_moments()?;
+    state.optimizer.allocate()?;
     let device = state.model.device;
     let rng = rng::state(device)?;
     tensor_file::read_into(&path.join(MODEL), &state.model.workload.state(), &[])?;
     // A run may go on on another device: its generator then starts from the seed.
     tensor_file::read_into(&path.join(TRAINING), &training_tensors(state, &rng), &[RNG_CUDA])?;
     rng::set_state(device, &rng)?;
-    let scaler = saved
-        .scaler
-        .map(|saved| GradScaler::restored(ScalerRule::default(), saved.scale, saved.good_steps, saved.skipped));
-    state.restore(saved.optimizer_steps, scaler);
+    state.optimizer.steps = saved.optimizer_steps;
+    // A scale is of no use where there is no fp16.
+    if let (Some(scaler), Some(saved)) = (&mut state.scaler, saved.scaler) {
+        *scaler = saved;
+    }
     Ok(saved.progress)
 }
 
@@ -99,12 +93,8 @@ fn fill(folder: &Path, state: &State<'_>, progress: Progress) -> Result<()> {
     let file = StateFile {
         schema: SCHEMA,
         workload: workload.name().to_owned(),
-        optimizer_steps: state.updates(),
-        scaler: state.scaler().map(|scaler| ScalerFile {
-            scale: scaler.scale(),
-            good_steps: scaler.good_steps(),
-            skipped: scaler.skipped(),
-        }),
+        optimizer_steps: state.optimizer.steps,
+        scaler: state.scaler,
         progress,
     };
     let text = serde_json::to_string_pretty(&file).expect("plain numbers and texts");

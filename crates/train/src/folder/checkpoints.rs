@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, TrainError};
 
+/// The folder of all checkpoints in that of a run.
+pub(super) const CHECKPOINTS: &str = "checkpoints";
 /// There only in a whole checkpoint.
 pub(super) const STATE: &str = "state.json";
 const BEST: &str = "best";
@@ -19,7 +21,7 @@ const OLD: &str = ".old";
 /// The folder of all checkpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoints {
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -30,12 +32,9 @@ struct Best {
 }
 
 impl Checkpoints {
-    pub(super) fn at(path: PathBuf) -> Checkpoints {
-        Checkpoints { path }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Those of the run in a folder.
+    pub(crate) fn in_run(folder: &Path) -> Checkpoints {
+        Checkpoints { path: folder.join(CHECKPOINTS) }
     }
 
     /// Where the checkpoint of a step is.
@@ -127,7 +126,7 @@ mod tests {
     #[test]
     fn the_lowest_loss_is_the_best_while_its_checkpoint_is_there() {
         let folder = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::at(folder.path().to_owned());
+        let checkpoints = Checkpoints { path: folder.path().to_owned() };
         for (number, loss, best) in [(1, 3.0, 1), (2, f64::NAN, 1), (3, 2.0, 3), (4, 2.5, 3)] {
             fs::create_dir(checkpoints.of(Step(number))).unwrap();
             checkpoints.note_loss(Step(number), loss).unwrap();

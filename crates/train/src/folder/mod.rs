@@ -10,6 +10,7 @@ mod series_folder;
 mod summary;
 mod tensor_file;
 
+pub(crate) use checkpoints::Checkpoints;
 pub(crate) use progress::{Figures, Progress, RecentLosses};
 pub use run_checkpoint::{CheckpointChoice, RunCheckpoint};
 pub(crate) use run_folder::RunFolder;

@@ -16,16 +16,15 @@ use lowtide_core::Step;
 use lowtide_settings::{RunSettings, to_yaml};
 use serde::Serialize;
 
-use super::checkpoints::Checkpoints;
-use super::schedule::{SCHEDULE, Schedule, ScheduleLine};
+use super::checkpoints::{CHECKPOINTS, Checkpoints};
+use super::schedule::{SCHEDULE, Schedule};
 use super::summary::Summary;
 use crate::error::{FolderProblem, Result, TrainError};
-use crate::events::LineFile;
+use crate::line_file::LineFile;
 
 pub(super) const CONFIG: &str = "config.yaml";
 const EVENTS: &str = "events.jsonl";
 pub(super) const SUMMARY: &str = "summary.json";
-pub(super) const CHECKPOINTS: &str = "checkpoints";
 /// Marks the folder of several runs.
 pub(super) const SERIES: &str = ".series";
 
@@ -47,8 +46,9 @@ pub struct FolderChoice {
 
 /// The folder of a run that is under way.
 pub(crate) struct RunFolder {
-    path: PathBuf,
-    schedule: LineFile,
+    pub(crate) path: PathBuf,
+    /// Takes a [`super::ScheduleLine`] for each step.
+    pub(crate) schedule: LineFile,
     /// Whether the folder was not there before.
     is_new: bool,
 }
@@ -83,10 +83,9 @@ impl FolderChoice {
         self.start
     }
 
-    /// The settings that a run in this folder was started with, as text.
-    pub fn settings_text(&self) -> Result<String> {
-        let path = self.path.join(CONFIG);
-        fs::read_to_string(&path).map_err(TrainError::at(&path))
+    /// The settings that a run in this folder was started with, as text, and where that is.
+    pub fn settings_text(&self) -> Result<(PathBuf, String)> {
+        settings_text(&self.path)
     }
 
     /// What came of the run in this folder, where it has ended.
@@ -99,14 +98,14 @@ impl FolderChoice {
     /// Whether the run begins at its beginning: it is new, or was ended before it had saved or done anything.
     pub(crate) fn is_fresh(&self) -> bool {
         let steps = fs::metadata(self.path.join(SCHEDULE)).map_or(0, |metadata| metadata.len());
-        self.start == Start::New || (steps == 0 && checkpoints_in(&self.path).newest().is_none())
+        self.start == Start::New || (steps == 0 && Checkpoints::in_run(&self.path).newest().is_none())
     }
 
     /// The folder's newest checkpoint, and the step it was saved after.
     pub(crate) fn newest_checkpoint(&self) -> Result<(Step, PathBuf)> {
-        let checkpoints = checkpoints_in(&self.path);
+        let checkpoints = Checkpoints::in_run(&self.path);
         checkpoints.newest().ok_or_else(|| TrainError::Checkpoint {
-            path: checkpoints.path().to_owned(),
+            path: checkpoints.path.clone(),
             problem: "there is no checkpoint to resume from".to_owned(),
         })
     }
@@ -127,8 +126,8 @@ impl FolderChoice {
 
     /// The files of the schedule and of events.
     fn open_files(&self, settings: &RunSettings, step: Step) -> Result<(LineFile, LineFile)> {
-        let checkpoints = checkpoints_in(&self.path);
-        fs::create_dir_all(checkpoints.path()).map_err(TrainError::at(checkpoints.path()))?;
+        let checkpoints = Checkpoints::in_run(&self.path);
+        fs::create_dir_all(&checkpoints.path).map_err(TrainError::at(&checkpoints.path))?;
         let events = LineFile::open(&self.path.join(EVENTS))?;
         let refuse = |problem| Err(TrainError::Folder { path: self.path.clone(), problem });
         if events.is_anothers() {
@@ -160,18 +159,6 @@ impl FolderChoice {
 }
 
 impl RunFolder {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) fn checkpoints(&self) -> Checkpoints {
-        checkpoints_in(&self.path)
-    }
-
-    pub(crate) fn schedule(&mut self, line: &ScheduleLine) -> Result<()> {
-        self.schedule.write(line)
-    }
-
     pub(crate) fn summary(&self, summary: &Summary) -> Result<()> {
         write_summary(&self.path, summary)
     }
@@ -182,9 +169,11 @@ impl RunFolder {
     }
 }
 
-/// The checkpoints of the run in a folder.
-pub(super) fn checkpoints_in(folder: &Path) -> Checkpoints {
-    Checkpoints::at(folder.join(CHECKPOINTS))
+/// The settings of the run in a folder, as text, and where that is.
+pub(super) fn settings_text(folder: &Path) -> Result<(PathBuf, String)> {
+    let path = folder.join(CONFIG);
+    let text = fs::read_to_string(&path).map_err(TrainError::at(&path))?;
+    Ok((path, text))
 }
 
 /// Writes `summary.json` into the folder of a run, or of several.

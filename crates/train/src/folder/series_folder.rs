@@ -4,22 +4,24 @@
 //! itself holds `config.yaml` (the settings of all of them), `summary.json`, and `.series`, which marks it and is
 //! locked while a process trains in it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::SCHEMA;
 use lowtide_settings::{RunSettings, to_yaml};
 use serde_json::{Value, json};
 
-use super::run_folder::{CHECKPOINTS, CONFIG, FolderChoice, SERIES, SUMMARY, Start, remove_file, write_summary};
+use super::checkpoints::CHECKPOINTS;
+use super::run_folder::{CONFIG, FolderChoice, SERIES, SUMMARY, Start, remove_file, write_summary};
 use super::summary::{RunEnding, Summary};
 use crate::error::{FolderProblem, Result, TrainError};
+use crate::line_file::LineFile;
 
 /// The folder of several runs, kept from other processes while this lives.
 #[derive(Debug)]
 pub struct SeriesFolder {
     path: PathBuf,
-    _locked: File,
+    _locked: LineFile,
 }
 
 impl SeriesFolder {
@@ -37,13 +39,12 @@ impl SeriesFolder {
             return refuse(FolderProblem::HasOneRun);
         }
         fs::create_dir_all(&path).map_err(TrainError::at(&path))?;
-        let mark = path.join(SERIES);
-        let locked = OpenOptions::new().create(true).append(true).open(&mark).map_err(TrainError::at(&mark))?;
-        // As for one run: where a file system has no locks, nobody is kept out.
-        match locked.try_lock() {
-            Err(TryLockError::WouldBlock) => return refuse(FolderProblem::InUse),
-            _ if choice.start() == Start::New && path.join(CONFIG).exists() => return refuse(FolderProblem::HasRun),
-            _ => {}
+        let locked = LineFile::open(&path.join(SERIES))?;
+        if locked.is_anothers() {
+            return refuse(FolderProblem::InUse);
+        }
+        if choice.start() == Start::New && path.join(CONFIG).exists() {
+            return refuse(FolderProblem::HasRun);
         }
         remove_file(&path.join(SUMMARY))?;
         lowtide_disk::write(&path.join(CONFIG), to_yaml(settings).as_bytes())?;
@@ -112,22 +113,19 @@ fn summary(workload: &str, runs: &[RunResult]) -> Value {
         whole["wall_seconds"] = json!(figures.iter().map(|run| run.wall_seconds).sum::<f64>());
     }
     whole["workload"] = json!(workload);
-    whole["stopped"] = json!(stopped(runs));
+    whole["stopped"] = stopped(runs);
     whole["models"] = runs.iter().map(|run| (run.name.clone(), row(run))).collect();
     whole
 }
 
 /// How a series ended, in the words of `stopped`.
-fn stopped(runs: &[RunResult]) -> String {
-    let ends_as = |stopped| runs.iter().any(|run| run.result.as_ref().is_ok_and(|run| run.stopped == stopped));
-    if ends_as(RunEnding::Interrupted) {
-        RunEnding::Interrupted.to_string()
-    } else if ends_as(RunEnding::Line) {
-        RunEnding::Line.to_string()
-    } else if runs.iter().any(|run| run.result.is_err()) {
-        "error".to_owned()
-    } else {
-        RunEnding::Finished.to_string()
+fn stopped(runs: &[RunResult]) -> Value {
+    let ends_as =
+        |ending: &RunEnding| runs.iter().any(|run| run.result.as_ref().is_ok_and(|summary| summary.stopped == *ending));
+    match [RunEnding::Interrupted, RunEnding::Line].into_iter().find(ends_as) {
+        Some(ending) => json!(ending),
+        None if runs.iter().any(|run| run.result.is_err()) => json!("error"),
+        None => json!(RunEnding::Finished),
     }
 }
 

@@ -1,7 +1,6 @@
 //! What came of a run.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use lowtide_core::Metrics;
 use serde::{Deserialize, Serialize};
@@ -95,14 +94,4 @@ pub enum RunEnding {
     Interrupted,
     /// Nothing fits under the line.
     Line,
-}
-
-impl fmt::Display for RunEnding {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            RunEnding::Finished => "finished",
-            RunEnding::Interrupted => "interrupted",
-            RunEnding::Line => "line",
-        })
-    }
 }

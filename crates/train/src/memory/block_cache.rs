@@ -1,20 +1,7 @@
 //! Blocks that the allocator keeps for later, and when they are released although nothing failed.
 
-use lowtide_core::{Bytes, Event, Percent, Step};
+use lowtide_core::{Bytes, Percent, Step};
 use lowtide_settings::Clean;
-
-/// What was given back, and what that cost.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct CacheRelease {
-    pub(crate) freed: Bytes,
-    pub(crate) seconds: f64,
-}
-
-impl CacheRelease {
-    pub(crate) fn event(self, step: Step) -> Event {
-        Event::Cleaned { step, freed: self.freed, seconds: self.seconds }
-    }
-}
 
 /// A moment at which cleaning may be due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,13 +2,12 @@
 
 use std::time::Instant;
 
-use lowtide_core::{Bytes, Line, LineSpec};
+use lowtide_core::{Bytes, Event, Line, LineSpec, Step};
 use lowtide_settings::{MemorySettings, Origins, SettingsError};
 use lowtide_torch::cuda::{self, AllocatorReading, AllocatorSettings, CudaMemory, EXPANDABLE_SLACK};
 use lowtide_torch::tch::Device;
 use lowtide_torch::{DeviceFacts, TorchError, host};
 
-use super::block_cache::CacheRelease;
 use crate::error::{Holder, Result, TrainError};
 
 /// Room for kernels that are loaded only when a run first uses them, after the context was measured.
@@ -49,7 +48,10 @@ impl DeviceMemory {
                 let slack = if allocator.expandable() { EXPANDABLE_SLACK } else { Bytes::ZERO };
                 below(line, Holder::Context, facts.context.saturating_add(slack).saturating_add(LATE_KERNELS))?
             }
-            _ => least(line, host_limit),
+            _ => {
+                let drawn = [line, host_limit].into_iter().filter(|line| *line != Line::NONE);
+                drawn.min_by_key(|line| line.limit()).unwrap_or_default()
+            }
         };
         let whole = Line::at(facts.total.saturating_sub(facts.context)).unwrap_or(Line::NONE);
         Ok(DeviceMemory { device: facts.device, line, host_line, limit, host_limit, whole })
@@ -135,7 +137,7 @@ impl DeviceMemory {
     }
 
     /// Releases cached blocks and says what that gave and cost. The CPU allocator caches nothing.
-    pub(crate) fn release_cache(&self) -> Result<CacheRelease, TorchError> {
+    pub(crate) fn release_cache(&self, step: Step) -> Result<Event, TorchError> {
         let begun = Instant::now();
         let freed = match self.device {
             Device::Cuda(index) => {
@@ -145,7 +147,7 @@ impl DeviceMemory {
             }
             _ => Bytes::ZERO,
         };
-        Ok(CacheRelease { freed, seconds: begun.elapsed().as_secs_f64() })
+        Ok(Event::Cleaned { step, freed, seconds: begun.elapsed().as_secs_f64() })
     }
 }
 
@@ -160,13 +162,5 @@ fn below(line: Line, holder: Holder, taken: Bytes) -> Result<Line> {
         None => Ok(Line::NONE),
         Some(line) if line <= taken => Err(TrainError::LineTooSmall { holder, needed: taken, line }),
         Some(limit) => Ok(Line::at(limit.saturating_sub(taken)).expect("there is something left")),
-    }
-}
-
-fn least(a: Line, b: Line) -> Line {
-    match (a.limit(), b.limit()) {
-        (Some(x), Some(y)) if y < x => b,
-        (None, Some(_)) => b,
-        _ => a,
     }
 }

@@ -94,20 +94,16 @@ pub(crate) struct Injector {
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
+    /// With the tries that are left to fail.
     injection: Injection,
-    times_left: u64,
     /// Allocations until the one that fails, itself included.
     allocations_left: u64,
 }
 
 impl Injector {
     pub(crate) fn new(device: Device, injections: &[Injection]) -> Injector {
-        let pending = |injection: &Injection| Pending {
-            injection: *injection,
-            times_left: injection.times,
-            allocations_left: injection.alloc,
-        };
-        Injector { device, pending: RefCell::new(injections.iter().map(pending).collect()) }
+        let pending = injections.iter().map(|told| Pending { injection: *told, allocations_left: told.alloc });
+        Injector { device, pending: RefCell::new(pending.collect()) }
     }
 
     /// Does the work of one phase of `step`, or fails it where that was asked for.
@@ -117,11 +113,11 @@ impl Injector {
         phase: Phase,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let Some(allocations) = self.due(step, phase) else {
-            return work();
-        };
+        let due = self.pending.borrow().iter().position(|pending| pending.is_due(step, phase));
+        let Some(due) = due else { return work() };
+        let allocations = self.pending.borrow()[due].allocations_left;
         if allocations == 1 || self.device != Device::Cpu {
-            self.failed(step, phase);
+            self.pending.borrow_mut()[due].note_failure();
             return Err(injected(self.device).into());
         }
         let before = host::stats();
@@ -129,44 +125,25 @@ impl Injector {
         let done = work();
         host::fail_nth(1, 0);
         let after = host::stats();
+        let pending = &mut self.pending.borrow_mut()[due];
         if done.is_err() && after.refusals > before.refusals {
-            self.failed(step, phase);
+            pending.note_failure();
         } else {
-            self.passed(step, phase, after.allocations - before.allocations);
+            let made = after.allocations - before.allocations;
+            pending.allocations_left = allocations.saturating_sub(made).max(1);
         }
         done
-    }
-
-    /// The allocation to fail in this phase, if any.
-    fn due(&self, step: Step, phase: Phase) -> Option<u64> {
-        let pending = self.pending.borrow();
-        pending.iter().find(|pending| pending.is_due(step, phase)).map(|pending| pending.allocations_left)
-    }
-
-    fn failed(&self, step: Step, phase: Phase) {
-        self.change(step, phase, |pending| {
-            pending.times_left -= 1;
-            pending.allocations_left = pending.injection.alloc;
-        });
-    }
-
-    fn passed(&self, step: Step, phase: Phase, allocations: u64) {
-        self.change(step, phase, |pending| {
-            pending.allocations_left = pending.allocations_left.saturating_sub(allocations).max(1);
-        });
-    }
-
-    fn change(&self, step: Step, phase: Phase, change: impl FnOnce(&mut Pending)) {
-        let mut pending = self.pending.borrow_mut();
-        if let Some(pending) = pending.iter_mut().find(|pending| pending.is_due(step, phase)) {
-            change(pending);
-        }
     }
 }
 
 impl Pending {
     fn is_due(&self, step: Step, phase: Phase) -> bool {
-        self.times_left > 0 && self.injection.phase == phase && step >= self.injection.step
+        self.injection.times > 0 && self.injection.phase == phase && step >= self.injection.step
+    }
+
+    fn note_failure(&mut self) {
+        self.injection.times -= 1;
+        self.allocations_left = self.injection.alloc;
     }
 }
 

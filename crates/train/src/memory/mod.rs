@@ -7,7 +7,7 @@ mod monitor;
 mod profile;
 mod recovery;
 
-pub(crate) use block_cache::{CacheRelease, Moment, is_due as release_is_due};
+pub(crate) use block_cache::{Moment, is_due as release_is_due};
 pub(crate) use device_memory::DeviceMemory;
 pub(crate) use injection::Injector;
 pub use injection::{Injection, InjectionError};

@@ -10,7 +10,6 @@ use lowtide_torch::host;
 
 use super::device_memory::DeviceMemory;
 use crate::error::Result;
-use crate::interval;
 
 /// Knows when the next sample is due.
 pub(crate) struct Monitor {
@@ -29,11 +28,9 @@ impl Monitor {
 
     /// Whether a sample is due after this step: by the clock, or because the log is to tell of it.
     pub(crate) fn is_due(&self, step: Step) -> bool {
-        let Some((when, last)) = self.last else {
-            return self.pause.is_some() || interval::is_due(self.log_every, step.get());
-        };
-        let by_clock = self.pause.is_some_and(|pause| when.elapsed() >= pause);
-        last != step && (by_clock || interval::is_due(self.log_every, step.get()))
+        let is_asked = self.log_every.is_some_and(|every| step.get().is_multiple_of(every));
+        let by_clock = |pause: Duration| self.last.is_none_or(|(when, _)| when.elapsed() >= pause);
+        self.last.is_none_or(|(_, last)| last != step) && (is_asked || self.pause.is_some_and(by_clock))
     }
 
     /// Memory as it is now.

@@ -1,6 +1,6 @@
 //! Memory that runs out: it is told of, the guard is asked, and what it says is done.
 
-use lowtide_core::{Action, Bytes, Event, Guard, Measures, Phase, Signal, Step, Stop, Usage};
+use lowtide_core::{Action, Bytes, Event, Guard, Phase, Signal, Step, Stop, Usage};
 use lowtide_settings::Clean;
 use lowtide_torch::TorchError;
 use lowtide_torch::cuda::AllocatorReading;
@@ -10,18 +10,18 @@ use super::block_cache::{Moment, is_due};
 use super::device_memory::DeviceMemory;
 use super::injection::Injector;
 use crate::error::Result;
-use crate::events::Journal;
+use crate::journal::Journal;
 
 /// What training and evaluation share: the device's memory, the guard that keeps them under its line, and the journal.
 pub(crate) struct Recovery<'a> {
     pub(crate) memory: DeviceMemory,
-    guard: Guard,
-    journal: Journal<'a>,
+    pub(crate) guard: Guard,
+    pub(crate) journal: Journal<'a>,
     /// Fails what it was told to fail.
     pub(crate) injector: Injector,
     /// When cached blocks are released although nothing failed.
     clean: Clean,
-    figures: MemoryFigures,
+    pub(crate) figures: MemoryFigures,
     /// Errors since work last went well.
     open_errors: u64,
     /// What was in use and what was asked for when memory last ran out, where the error said so.
@@ -44,7 +44,8 @@ pub(crate) struct MemoryFigures {
 }
 
 impl MemoryFigures {
-    fn note(&mut self, reading: &AllocatorReading) {
+    /// Takes in the peaks of a reading.
+    pub(crate) fn note(&mut self, reading: &AllocatorReading) {
         self.reserved_peak = self.reserved_peak.max(reading.reserved_peak);
         self.allocated_peak = self.allocated_peak.max(reading.allocated_peak);
     }
@@ -65,33 +66,6 @@ impl<'a> Recovery<'a> {
         figures: MemoryFigures,
     ) -> Recovery<'a> {
         Recovery { memory, guard, journal, injector, clean, figures, open_errors: 0, last_need: None, retries: 0 }
-    }
-
-    pub(crate) fn guard(&self) -> &Guard {
-        &self.guard
-    }
-
-    /// The measures in force.
-    pub(crate) fn measures(&self) -> Measures {
-        self.guard.measures()
-    }
-
-    /// Puts other measures in force.
-    pub(crate) fn follow(&mut self, measures: Measures) {
-        self.guard.follow(measures);
-    }
-
-    pub(crate) fn figures(&self) -> &MemoryFigures {
-        &self.figures
-    }
-
-    /// Takes the peaks of a reading into the figures.
-    pub(crate) fn note(&mut self, reading: &AllocatorReading) {
-        self.figures.note(reading);
-    }
-
-    pub(crate) fn journal(&self) -> &Journal<'a> {
-        &self.journal
     }
 
     pub(crate) fn tell(&mut self, event: Event) -> Result<()> {
@@ -163,8 +137,8 @@ impl<'a> Recovery<'a> {
     }
 
     pub(crate) fn clean(&mut self, step: Step) -> Result<()> {
-        let release = self.memory.release_cache()?;
-        self.tell(release.event(step))
+        let cleaned = self.memory.release_cache(step)?;
+        self.tell(cleaned)
     }
 
     /// Cleans where the settings ask for it at this moment.

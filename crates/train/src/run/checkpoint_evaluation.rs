@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::choices::Choices;
 use crate::error::{Holder, Result, TrainError};
 use crate::evaluation::{EvalOutcome, EvalSummary, Evaluator, LastEvaluation};
-use crate::events::Journal;
 use crate::folder::{RunCheckpoint, checkpoint};
+use crate::journal::Journal;
 use crate::memory::{DeviceMemory, Injector, MemoryFigures, Monitor, Profile, Recovery};
 use crate::requests::Requests;
 use crate::step::Model;
@@ -84,10 +84,14 @@ pub fn evaluate_checkpoint(
     Evaluator::check(settings, workload)?;
     let memory = DeviceMemory::resolve(&settings.memory, facts, allocator, workload.data_reserve())?;
     let model = Model::new(settings, facts, workload);
-    make_room(&model, &memory)?;
-    let step = checkpoint::load_weights(run.checkpoint(), workload)?.step;
+    memory.draw()?;
+    let needed = model.weight_bytes();
+    if let Some(line) = memory.roof().limit().filter(|line| needed > *line) {
+        return Err(TrainError::LineTooSmall { holder: Holder::Weights, needed, line });
+    }
+    let step = checkpoint::load_weights(&run.checkpoint, workload)?.step;
     let guard = Choices::of(settings, &model, None, Profile::of(facts, memory.line)).fresh_guard();
-    let journal = Journal::new(None, Box::new(listener));
+    let journal = Journal::new(None, listener);
     let injector = Injector::new(facts.device, &[]);
     let (clean, figures) = (settings.memory.clean, MemoryFigures::default());
     let mut recovery = Recovery::new(memory, guard, journal, injector, clean, figures);
@@ -103,25 +107,15 @@ pub fn evaluate_checkpoint(
     Ok(EvalEnding::Done(Box::new(Evaluation {
         schema: SCHEMA,
         workload: workload.name().to_owned(),
-        checkpoint: run.checkpoint().to_owned(),
+        checkpoint: run.checkpoint.clone(),
         step: step.get(),
         loss: figures.loss,
         metrics: figures.metrics.clone(),
-        metrics_missing: evaluator.last().missing.clone(),
+        metrics_missing: evaluator.last.missing.clone(),
         eval: evaluator.summary(),
         peak_bytes: figures.peak.get(),
         line_bytes: recovery.memory.line.limit().map(Bytes::get),
-        oom_errors: recovery.figures().oom_errors,
+        oom_errors: recovery.figures.oom_errors,
         seconds: begun.elapsed().as_secs_f64(),
     })))
-}
-
-/// Draws the line and refuses one that is smaller than the weights.
-fn make_room(model: &Model<'_>, memory: &DeviceMemory) -> Result<()> {
-    memory.draw()?;
-    let needed = model.weight_bytes();
-    match memory.roof().limit() {
-        Some(line) if needed > line => Err(TrainError::LineTooSmall { holder: Holder::Weights, needed, line }),
-        _ => Ok(()),
-    }
 }

@@ -31,7 +31,7 @@ impl Trial<'_, '_> {
     /// Measures small micro-batches and puts the largest that is foreseen to fit in force, for training and evaluation.
     /// Whether that was done: a run that is asked to end meanwhile needs none.
     pub(super) fn choose_micro_batch(&mut self) -> Result<bool> {
-        let now = self.recovery.measures();
+        let now = self.recovery.guard.measures();
         let mut probes = Vec::new();
         let micro_batch = loop {
             match Sizing::after(&probes, now.micro_batch, MARGIN) {
@@ -47,7 +47,7 @@ impl Trial<'_, '_> {
         if self.has_room_for_whole_loss(measures)? {
             measures = Measures { loss_chunks: WHOLE, eval_loss_chunks: WHOLE, ..measures };
         }
-        self.recovery.follow(measures);
+        self.recovery.guard.follow(measures);
         if !probes.is_empty() || measures != now {
             self.give_back()?;
             self.recovery.forget_retries()?;
@@ -81,7 +81,7 @@ impl Trial<'_, '_> {
         let spec = StepSpec { step: Step::ZERO, first: self.next_sample, count, measures };
         let probed = self.state.probe(&spec, &self.recovery.injector);
         let reading = self.recovery.memory.reading()?;
-        self.recovery.note(&reading);
+        self.recovery.figures.note(&reading);
         let usage = match probed {
             Ok(()) => Some(Usage { resting, peak: reading.allocated_peak, line: self.recovery.memory.roof() }),
             Err(error) if error.is_oom() => None,

@@ -30,13 +30,13 @@ pub(super) fn make_room(state: &mut State<'_>, memory: &DeviceMemory, choices: &
         _ => error.into(),
     };
     let placed = match moments {
-        Moments::OnDevice => state.allocate_moments(),
-        Moments::OnHost => state.spill_moments(),
+        Moments::OnDevice => state.optimizer.allocate(),
+        Moments::OnHost => state.optimizer.spill(),
     };
     match placed {
         Err(error) if error.is_oom() && moments == Moments::OnDevice && most > 0 => {
             choices.first.spill = most;
-            state.spill_moments().map_err(refused)
+            state.optimizer.spill().map_err(refused)
         }
         placed => placed.map_err(refused),
     }
@@ -94,7 +94,7 @@ fn load(
                 return Err(TrainError::Line { stop: Box::new(stop), checkpoint: path });
             }
             Action::Retry { rung, measures, reason } => {
-                events.push(memory.release_cache()?.event(step));
+                events.push(memory.release_cache(step)?);
                 events.push(Event::RungTaken { step, rung, measures, reason });
             }
             _ => {}
@@ -115,7 +115,7 @@ fn resting_need(state: &State<'_>, moments: Moments) -> Bytes {
     let parameters = state.model.parameter_bytes();
     let moments = match moments {
         Moments::OnDevice => parameters.saturating_mul(2),
-        Moments::OnHost => state.stage_bytes(),
+        Moments::OnHost => Bytes(state.optimizer.stage_bytes()),
     };
     state.model.weight_bytes().saturating_add(parameters).saturating_add(moments)
 }

@@ -13,12 +13,11 @@ use super::sizing::Trial;
 use super::start::{make_room, standing};
 use crate::error::{Result, TrainError};
 use crate::evaluation::{EvalOutcome, Evaluator, Trend};
-use crate::events::Journal;
 use crate::folder::{
-    Figures, FolderChoice, Progress, RecentLosses, RunEnding, RunFolder, Schedule, ScheduleLine, Start, Summary,
-    checkpoint, weights_sha256,
+    Checkpoints, Figures, FolderChoice, Progress, RecentLosses, RunEnding, RunFolder, Schedule, ScheduleLine, Start,
+    Summary, checkpoint, weights_sha256,
 };
-use crate::interval;
+use crate::journal::Journal;
 use crate::memory::{DeviceMemory, Injection, Injector, Moment, Monitor, Profile, Recovery};
 use crate::requests::Requests;
 use crate::step::{Model, PhaseError, State, StepFigures, StepSpec, learning_rate, precision_name};
@@ -108,7 +107,7 @@ impl<'a> Trainer<'a> {
         let injector = Injector::new(facts.device, injections);
         let (progress, load_events) = standing(&folder, &choices, &memory, &mut state, &injector)?;
         let (folder, events) = folder.open(settings, progress.step)?;
-        let journal = Journal::new(Some(events), Box::new(listener));
+        let journal = Journal::new(Some(events), listener);
         let figures = progress.figures;
         let clean = settings.memory.clean;
         let mut trainer = Trainer {
@@ -151,7 +150,7 @@ impl<'a> Trainer<'a> {
             device: self.recovery.memory.device_name(),
             seed: self.settings.seed,
             batch: self.settings.train.batch,
-            micro_batch: self.recovery.measures().micro_batch,
+            micro_batch: self.recovery.guard.measures().micro_batch,
             line: self.recovery.memory.line,
             host_line: self.recovery.memory.host_line,
             parameters: model.parameter_count(),
@@ -207,7 +206,7 @@ impl<'a> Trainer<'a> {
             if self.monitor.is_due(self.step) {
                 self.sample()?;
             }
-            if self.requests.take_save() || interval::is_due(self.settings.save.every, self.step.get()) {
+            if self.requests.take_save() || self.is_at(self.settings.save.every) {
                 self.save()?;
             }
         }
@@ -218,14 +217,14 @@ impl<'a> Trainer<'a> {
         let step = self.step.next();
         let rate = learning_rate(&self.settings.optimizer, step.get(), self.settings.train.steps);
         if let Some(schedule) = &self.schedule {
-            self.recovery.follow(schedule.at(step, self.recovery.measures()));
+            self.recovery.guard.follow(schedule.at(step, self.recovery.guard.measures()));
         }
         let begun = Instant::now();
         self.recovery.clean_if_due(step, Moment::InStep)?;
         self.recovery.memory.reset_peaks()?;
         let resting = self.recovery.memory.resting(self.state.model.parameter_bytes())?;
         loop {
-            let measures = self.recovery.measures();
+            let measures = self.recovery.guard.measures();
             let spec = StepSpec { step, first: self.next_sample, count: self.settings.train.batch, measures };
             match self.state.step(&spec, rate, &self.recovery.injector) {
                 Ok(figures) => {
@@ -235,7 +234,7 @@ impl<'a> Trainer<'a> {
                 Err(PhaseError { phase, error }) => match self.recovery.failed(step, phase, error)? {
                     Some(stop) if self.state.is_half_way() => return Err(self.line_error(stop)),
                     Some(stop) => return Ok(Some(stop)),
-                    None if self.recovery.measures() != measures => self.schedule = None,
+                    None if self.recovery.guard.measures() != measures => self.schedule = None,
                     None => {}
                 },
             }
@@ -251,14 +250,14 @@ impl<'a> Trainer<'a> {
         self.speed = (self.speed.0 + seconds, self.speed.1 + samples);
         self.samples_seen += samples;
         self.losses.push(loss);
-        self.recovery.note(&reading);
+        self.recovery.figures.note(&reading);
         self.recovery.recovered();
 
         let model = &self.state.model;
         let tokens = model.workload.has_tokens().then_some(samples * model.workload.targets_per_sample());
-        self.folder.schedule(&ScheduleLine::new(step, count, &measures, model.kind_in(&measures)))?;
+        self.folder.schedule.write(&ScheduleLine::new(step, count, &measures, model.kind_in(&measures)))?;
         if skipped {
-            let scale = self.state.scaler().map_or(1.0, GradScaler::scale);
+            let scale = self.state.scaler.as_ref().map_or(1.0, GradScaler::scale);
             self.recovery.tell(Event::Skipped { step, scale })?;
         }
         self.recovery.tell(Event::StepDone {
@@ -276,12 +275,16 @@ impl<'a> Trainer<'a> {
         self.recovery.committed(step, resting, &reading)
     }
 
+    /// Whether the last committed step is one after which something is done that is done `every` so many steps.
+    fn is_at(&self, every: Option<u64>) -> bool {
+        every.is_some_and(|every| self.step.get().is_multiple_of(every))
+    }
+
     /// Evaluates where the settings ask for it after the last committed step and that was not done yet; how that ends the
     /// run, where it does.
     fn evaluate_if_due(&mut self) -> Result<Option<Ending>> {
         let eval = &self.settings.eval;
-        let is_due =
-            if self.step == Step::ZERO { eval.at_start } else { interval::is_due(eval.every, self.step.get()) };
+        let is_due = if self.step == Step::ZERO { eval.at_start } else { self.is_at(eval.every) };
         if !is_due || self.evaluator.has_evaluated(self.step) {
             return Ok(None);
         }
@@ -309,7 +312,7 @@ impl<'a> Trainer<'a> {
     /// Saves the state as it is after the last committed step.
     fn save(&mut self) -> Result<PathBuf> {
         let (begun, step) = (Instant::now(), self.step);
-        let checkpoints = self.folder.checkpoints();
+        let checkpoints = Checkpoints::in_run(&self.folder.path);
         let path = checkpoints.of(step);
         let bytes = loop {
             let save = || checkpoint::save(&path, &self.state, self.progress());
@@ -327,7 +330,7 @@ impl<'a> Trainer<'a> {
             checkpoints.note_loss(step, figures.loss)?;
         }
         checkpoints.prune(self.settings.save.keep)?;
-        let name = path.strip_prefix(self.folder.path()).unwrap_or(&path).display().to_string();
+        let name = path.strip_prefix(&self.folder.path).unwrap_or(&path).display().to_string();
         let seconds = begun.elapsed().as_secs_f64();
         self.recovery.tell(Event::Saved { step, path: name, bytes, seconds })?;
         self.recovery.clean_if_due(step, Moment::AfterSave)?;
@@ -339,24 +342,24 @@ impl<'a> Trainer<'a> {
         Progress {
             step: self.step,
             next_sample: self.next_sample,
-            guard: self.recovery.guard().clone(),
+            guard: self.recovery.guard.clone(),
             line: self.recovery.memory.line,
             host_line: self.recovery.memory.host_line,
             figures: Figures {
                 recent_losses: self.losses.clone(),
                 samples_seen: self.samples_seen,
-                memory: self.recovery.figures().clone(),
+                memory: self.recovery.figures.clone(),
                 wall_seconds: self.wall_seconds(),
             },
             trend: self.trend.clone(),
-            evaluation: self.evaluator.last().clone(),
+            evaluation: self.evaluator.last.clone(),
             is_sized: self.is_sized,
         }
     }
 
     /// Seconds of all starts.
     fn wall_seconds(&self) -> f64 {
-        self.earlier_seconds + self.recovery.journal().seconds()
+        self.earlier_seconds + self.recovery.journal.seconds()
     }
 
     /// Saves the state and writes the summary. A last evaluation that fails costs neither.
@@ -380,7 +383,7 @@ impl<'a> Trainer<'a> {
         self.folder.summary(&summary)?;
         evaluated?;
         let least_line = stop.as_ref().and_then(|_| self.recovery.least_line());
-        Ok(Outcome { summary, folder: self.folder.path().to_owned(), checkpoint, stop, least_line })
+        Ok(Outcome { summary, folder: self.folder.path.clone(), checkpoint, stop, least_line })
     }
 
     /// Does what can still be done after an error, and says where the last good checkpoint is.
@@ -398,7 +401,7 @@ impl<'a> Trainer<'a> {
             TrainError::File { path, source } => TrainError::Unwritten {
                 path,
                 source,
-                folder: self.folder.path().to_owned(),
+                folder: self.folder.path.clone(),
                 checkpoint: self.newest_checkpoint(),
             },
             other => other,
@@ -411,13 +414,13 @@ impl<'a> Trainer<'a> {
     }
 
     fn newest_checkpoint(&self) -> Option<PathBuf> {
-        self.folder.checkpoints().newest().map(|(_, path)| path)
+        Checkpoints::in_run(&self.folder.path).newest().map(|(_, path)| path)
     }
 
     fn summary(&self, stopped: RunEnding) -> Result<Summary> {
         let (model, memory) = (&self.state.model, &self.recovery.memory);
-        let (workload, measures) = (model.workload, self.recovery.measures());
-        let (figures, evaluation) = (self.recovery.figures(), self.evaluator.last());
+        let (workload, measures) = (model.workload, self.recovery.guard.measures());
+        let (figures, evaluation) = (&self.recovery.figures, &self.evaluator.last);
         let is_early = stopped == RunEnding::Finished && self.step.get() < self.settings.train.steps;
         let (seconds, samples) = self.speed;
         let per_second = if samples == 0 { 0.0 } else { samples as f64 / seconds.max(f64::MIN_POSITIVE) };
@@ -437,10 +440,10 @@ impl<'a> Trainer<'a> {
             peak_rss_bytes: host::resident().peak.get(),
             peak_reserved_bytes: figures.reserved_peak.get(),
             peak_allocated_bytes: figures.allocated_peak.get(),
-            idle_after_eval_bytes: self.evaluator.most_idle().map(Bytes::get),
+            idle_after_eval_bytes: self.evaluator.most_idle.map(Bytes::get),
             oom_errors: figures.oom_errors,
             oom_recovered: figures.oom_recovered,
-            skipped_steps: self.state.scaler().map_or(0, GradScaler::skipped),
+            skipped_steps: self.state.scaler.as_ref().map_or(0, GradScaler::skipped),
             samples_seen: self.samples_seen,
             samples_lost: self.next_sample.saturating_sub(self.samples_seen),
             final_loss: self.losses.mean(),

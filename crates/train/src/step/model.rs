@@ -3,11 +3,10 @@
 use std::num::NonZeroU32;
 
 use lowtide_core::{Bytes, LineSpec, Measures};
-use lowtide_settings::{Recompute, RunSettings, Spill};
+use lowtide_settings::{Precision, Recompute, RunSettings, Spill};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{Autocast, DeviceFacts, Keep, recompute};
 
-use super::precision;
 use crate::workload::{Batch, Workload};
 
 /// Levels of recomputing: 1 is every second segment, 2 is all of them.
@@ -40,7 +39,7 @@ impl<'a> Model<'a> {
     pub(crate) fn new(settings: &RunSettings, facts: &DeviceFacts, workload: &'a dyn Workload) -> Model<'a> {
         let groups = workload.parameter_groups().into_iter();
         let parameters: Vec<Tensor> = groups.flat_map(|(_, group)| group).map(|(_, tensor)| tensor).collect();
-        let kind = precision::kind(settings.train.precision, facts);
+        let kind = kind_of(settings.train.precision, facts);
         let spill_levels = spill_levels(settings, facts, 2 * bytes_of(&parameters).get());
         Model {
             workload,
@@ -48,7 +47,7 @@ impl<'a> Model<'a> {
             parameters,
             buffers: workload.state().into_values().filter(|tensor| !tensor.requires_grad()).collect(),
             kind,
-            narrow_kind: precision::narrower(kind, facts).filter(|_| settings.memory.narrow),
+            narrow_kind: narrower(kind, facts).filter(|_| settings.memory.narrow),
             spill_levels,
         }
     }
@@ -136,6 +135,37 @@ fn recomputes(level: u32, index: usize, count: usize) -> bool {
         0 => false,
         1 => index % 2 == 1,
         _ => true,
+    }
+}
+
+/// The kind that `auto` or a named precision means on this device.
+///
+/// `auto` takes bf16 where the card has it, else fp16 with loss scaling, else (on the CPU) fp32.
+fn kind_of(asked: Precision, facts: &DeviceFacts) -> Kind {
+    match (asked, facts.device) {
+        (Precision::Fp32, _) | (Precision::Auto, Device::Cpu) => Kind::Float,
+        (Precision::Bf16, _) => Kind::BFloat16,
+        (Precision::Fp16, _) => Kind::Half,
+        (Precision::Auto, _) if facts.bf16 => Kind::BFloat16,
+        (Precision::Auto, _) => Kind::Half,
+    }
+}
+
+/// The kind that fp32 may become when memory asks for it; `None` where it is narrow already.
+fn narrower(kind: Kind, facts: &DeviceFacts) -> Option<Kind> {
+    match (kind, facts.device) {
+        (Kind::Float, Device::Cuda(_)) if !facts.bf16 => Some(Kind::Half),
+        (Kind::Float, _) => Some(Kind::BFloat16),
+        _ => None,
+    }
+}
+
+/// The name of a kind in settings and files.
+pub(crate) fn precision_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::BFloat16 => "bf16",
+        Kind::Half => "fp16",
+        _ => "fp32",
     }
 }
 

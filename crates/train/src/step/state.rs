@@ -4,7 +4,7 @@
 //! change only gradients, random state and buffers, and those are put back when they fail. The optimizer's update comes
 //! last, in place, without allocating; once it has begun, finishing it is all that is left.
 
-use lowtide_core::{Bytes, Measures, Phase, Step, pieces};
+use lowtide_core::{Measures, Phase, Step, pieces};
 use lowtide_settings::RunSettings;
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
@@ -19,9 +19,9 @@ pub(crate) struct State<'a> {
     pub(crate) model: Model<'a>,
     /// The parameters' names, in the same order.
     parameter_names: Vec<String>,
-    optimizer: AdamW,
+    pub(crate) optimizer: AdamW,
     /// There where fp16 is used, or may be.
-    scaler: Option<GradScaler>,
+    pub(crate) scaler: Option<GradScaler>,
     clip: Option<f64>,
     /// The step whose update has begun and is not finished.
     begun: Option<StepFigures>,
@@ -74,42 +74,9 @@ impl<'a> State<'a> {
         State { model, parameter_names, optimizer, scaler, clip, begun: None }
     }
 
-    /// The loss scale, where fp16 is used, or may be.
-    pub(crate) fn scaler(&self) -> Option<&GradScaler> {
-        self.scaler.as_ref()
-    }
-
-    /// Updates that the optimizer made.
-    pub(crate) fn updates(&self) -> u64 {
-        self.optimizer.steps()
-    }
-
     /// The name of each parameter with its two moments, where they are allocated.
     pub(crate) fn moments(&self) -> impl Iterator<Item = (&str, (&Tensor, &Tensor))> {
         self.parameter_names.iter().map(String::as_str).zip(self.optimizer.moments())
-    }
-
-    /// Allocates the moments, unless they are there.
-    pub(crate) fn allocate_moments(&mut self) -> Result<(), TorchError> {
-        self.optimizer.allocate()
-    }
-
-    /// Moves the moments to the host, or allocates them there.
-    pub(crate) fn spill_moments(&mut self) -> Result<(), TorchError> {
-        self.optimizer.spill()
-    }
-
-    /// What stands in for moments that are on the host.
-    pub(crate) fn stage_bytes(&self) -> Bytes {
-        Bytes(self.optimizer.stage_bytes())
-    }
-
-    /// Goes on from the numbers of a checkpoint; a scale is of no use where there is no fp16.
-    pub(crate) fn restore(&mut self, updates: u64, scaler: Option<GradScaler>) {
-        self.optimizer.restore_steps(updates);
-        if let (Some(scaler), Some(saved)) = (&mut self.scaler, scaler) {
-            *scaler = saved;
-        }
     }
 
     /// Makes one step, or leaves everything as it was.
@@ -169,7 +136,9 @@ impl<'a> State<'a> {
     }
 
     fn note(&self) -> Result<Before, TorchError> {
-        attempt(|| Before::of(self.model.device, &self.model.buffers)).and_then(|before| before)
+        let rng = rng::state(self.model.device)?;
+        let buffers = attempt(|| self.model.buffers.iter().map(Tensor::copy).collect())?;
+        Ok(Before { rng, buffers })
     }
 
     fn gradients(&self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<StepFigures, TorchError> {
@@ -260,10 +229,6 @@ struct Before {
 }
 
 impl Before {
-    fn of(device: Device, buffers: &[Tensor]) -> Result<Before, TorchError> {
-        Ok(Before { rng: rng::state(device)?, buffers: buffers.iter().map(Tensor::copy).collect() })
-    }
-
     fn restore(&self, device: Device, buffers: &[Tensor]) -> Result<(), TorchError> {
         rng::set_state(device, &self.rng)?;
         for (buffer, copy) in buffers.iter().zip(&self.buffers) {
@@ -334,7 +299,7 @@ mod tests {
             .expect("no batch is asked for again");
         assert!(!state.is_half_way());
         assert_eq!(values(&state), values(&undisturbed));
-        assert_eq!(state.optimizer.steps(), 1);
+        assert_eq!(state.optimizer.steps, 1);
     }
 
     #[test]
@@ -364,7 +329,7 @@ mod tests {
                 state.step(&spec(1), RATE, &nothing).unwrap();
                 state.step(&spec(2), RATE, &nothing).unwrap();
             }
-            (values(&state), state.optimizer.steps())
+            (values(&state), state.optimizer.steps)
         };
         assert_eq!(run(true), run(false));
     }

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lowtide_core::Bytes;
 use lowtide_torch::Segment;
-use lowtide_torch::tch::Tensor;
+use lowtide_torch::tch::{Device, Tensor};
 
-use super::batch::Batch;
 use super::cache_summary::CacheSummary;
-use super::metric::Metric;
-use super::mode::Mode;
 use super::tiling::Tiling;
 
 /// A model with its data, as the loop sees it: a chain of segments, a loss, and batches that can be cut.
@@ -99,5 +98,132 @@ pub trait Workload {
     /// Whether a batch may be cut without changing what the model computes. Not so with batch statistics.
     fn splits(&self) -> bool {
         true
+    }
+}
+
+/// Samples that are computed together. Every tensor's first dimension counts samples.
+#[derive(Debug)]
+pub struct Batch {
+    /// What the first segment takes.
+    pub inputs: Vec<Tensor>,
+    /// What the loss is held against.
+    pub targets: Vec<Tensor>,
+    /// Targets in one sample: what micro-batches are weighted by.
+    pub targets_per_sample: u64,
+}
+
+impl Batch {
+    /// Samples in it.
+    #[must_use]
+    pub fn samples(&self) -> u32 {
+        let first = self.inputs.first().map_or(0, |tensor| tensor.size()[0]);
+        u32::try_from(first).expect("a batch has fewer than 2^32 samples")
+    }
+
+    /// Targets in it.
+    #[must_use]
+    pub fn target_count(&self) -> u64 {
+        u64::from(self.samples()) * self.targets_per_sample
+    }
+
+    /// The samples `start .. start + count`, sharing memory.
+    #[must_use]
+    pub fn piece(&self, start: u32, count: u32) -> Batch {
+        let cut = |tensors: &[Tensor]| {
+            tensors.iter().map(|tensor| tensor.narrow(0, i64::from(start), i64::from(count))).collect()
+        };
+        Batch { inputs: cut(&self.inputs), targets: cut(&self.targets), targets_per_sample: self.targets_per_sample }
+    }
+
+    /// The same samples on a device, sharing memory where they are there already.
+    #[must_use]
+    pub fn to_device(&self, device: Device) -> Batch {
+        let there = |tensors: &[Tensor]| tensors.iter().map(|tensor| tensor.to_device(device)).collect();
+        let (inputs, targets) = (there(&self.inputs), there(&self.targets));
+        Batch { inputs, targets, targets_per_sample: self.targets_per_sample }
+    }
+}
+
+/// Whether a model trains or is evaluated: one flag that all its parts look at.
+#[derive(Clone, Debug)]
+pub struct Mode(Arc<AtomicBool>);
+
+impl Default for Mode {
+    /// Training.
+    fn default() -> Mode {
+        Mode(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Mode {
+    /// Whether it trains.
+    #[must_use]
+    pub fn is_training(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Evaluation until the guard is dropped, by unwinding too.
+    pub fn evaluate(&self) -> EvaluationScope<'_> {
+        self.0.store(false, Ordering::Relaxed);
+        EvaluationScope(self)
+    }
+}
+
+/// Evaluation, until dropped.
+#[must_use = "evaluation ends when the guard is dropped"]
+#[derive(Debug)]
+pub struct EvaluationScope<'a>(&'a Mode);
+
+impl Drop for EvaluationScope<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Takes in an evaluation piece by piece and makes a figure at the end.
+///
+/// It holds plain numbers: a tensor of a piece that it kept would be there while the next piece is computed.
+pub trait Tally {
+    /// Takes in a piece of a batch, with the outputs that the loss was computed from.
+    fn add(&mut self, outputs: &[Tensor], batch: &Batch);
+
+    /// The figure of everything that was taken in.
+    fn finish(self: Box<Self>) -> f64;
+}
+
+/// A figure in the making, and its name.
+pub struct Metric<'a> {
+    /// The name in files and settings.
+    pub name: &'static str,
+    /// What takes in the evaluation.
+    pub tally: Box<dyn Tally + 'a>,
+}
+
+impl<'a> Metric<'a> {
+    /// A figure that its tally makes.
+    pub fn new(name: &'static str, tally: impl Tally + 'a) -> Metric<'a> {
+        Metric { name, tally: Box::new(tally) }
+    }
+
+    /// The mean over all samples of what `sum_of` makes of each piece, as a sum over its samples.
+    pub fn mean(name: &'static str, sum_of: impl Fn(&[Tensor], &Batch) -> Tensor + 'a) -> Metric<'a> {
+        Metric::new(name, Mean { sum_of, sum: 0.0, samples: 0 })
+    }
+}
+
+struct Mean<F> {
+    sum_of: F,
+    sum: f64,
+    samples: u64,
+}
+
+impl<F: Fn(&[Tensor], &Batch) -> Tensor> Tally for Mean<F> {
+    fn add(&mut self, outputs: &[Tensor], batch: &Batch) {
+        self.sum += (self.sum_of)(outputs, batch).double_value(&[]);
+        self.samples += u64::from(batch.samples());
+    }
+
+    fn finish(self: Box<Self>) -> f64 {
+        self.sum / self.samples as f64
     }
 }

@@ -1,20 +1,60 @@
-//! Keeps `events.jsonl` from growing without end: in a large file, step events stand for several steps.
+//! Where every event goes: into the run's file, where it has one, and to whoever listens.
+//!
+//! Thinning keeps `events.jsonl` from growing without end: in a large file, step events stand for several steps.
 //!
 //! Up to [`FULL`] bytes every step has its event. From there on steps are gathered, first for a second, then for twice as
 //! long with every [`STRIDE`] bytes more, so that a file has little over 150 MB after years. An event of several steps is
 //! that of the last one with the samples, tokens and seconds of all and the highest peaks. All other events are
 //! written, each behind the steps before it.
 
+use std::time::Instant;
+
 use lowtide_core::{Event, Record};
+
+use crate::error::Result;
+use crate::line_file::LineFile;
 
 /// Bytes up to which nothing is gathered.
 const FULL: u64 = 64 << 20;
 /// Bytes after which steps are gathered for twice as long.
 const STRIDE: u64 = 8 << 20;
 
+/// The events of a run, or of an evaluation, from when this was made.
+pub(crate) struct Journal<'a> {
+    clock: Instant,
+    /// `events.jsonl`; none where a run is only looked at.
+    file: Option<LineFile>,
+    thinner: EventThinner,
+    /// Whoever hears every event.
+    listener: Box<dyn FnMut(&Record) + 'a>,
+}
+
+impl<'a> Journal<'a> {
+    pub(crate) fn new(file: Option<LineFile>, listener: impl FnMut(&Record) + 'a) -> Journal<'a> {
+        Journal { clock: Instant::now(), file, thinner: EventThinner::default(), listener: Box::new(listener) }
+    }
+
+    /// Writes an event down and tells of it; in a large file, one of a step may wait for the steps after it.
+    pub(crate) fn tell(&mut self, event: Event) -> Result<()> {
+        let record = Record::new(self.seconds(), event);
+        if let Some(file) = &mut self.file {
+            for record in self.thinner.next(&record, file.bytes) {
+                file.write(&record)?;
+            }
+        }
+        (self.listener)(&record);
+        Ok(())
+    }
+
+    /// Seconds since it was made.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.clock.elapsed().as_secs_f64()
+    }
+}
+
 /// What is held back of the last steps.
 #[derive(Debug, Default)]
-pub(super) struct EventThinner {
+struct EventThinner {
     waiting: Option<Record>,
     /// When the first of them happened.
     since: f64,
@@ -22,7 +62,7 @@ pub(super) struct EventThinner {
 
 impl EventThinner {
     /// What is to be written when this happens to a run whose file has `size` bytes.
-    pub(super) fn next(&mut self, record: &Record, size: u64) -> impl Iterator<Item = Record> {
+    fn next(&mut self, record: &Record, size: u64) -> impl Iterator<Item = Record> {
         let is_step = matches!(record.event, Event::StepDone { .. });
         let mut written = [None, None];
         match self.waiting.take() {

@@ -1,7 +1,7 @@
 //! A file of JSON lines that grows while others read it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -9,10 +9,12 @@ use serde::Serialize;
 use crate::error::{Result, TrainError};
 
 /// Each line is handed to the system at once, so that someone who watches the file sees it.
+#[derive(Debug)]
 pub(crate) struct LineFile {
     path: PathBuf,
     file: File,
-    bytes: u64,
+    /// Bytes in it.
+    pub(crate) bytes: u64,
 }
 
 impl LineFile {
@@ -37,21 +39,11 @@ impl LineFile {
     }
 
     pub(crate) fn write(&mut self, line: &impl Serialize) -> Result<()> {
-        let written = self.append(line);
-        self.bytes += written.map_err(TrainError::at(&self.path))?;
-        Ok(())
-    }
-
-    /// Bytes in it.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn append(&mut self, line: &impl Serialize) -> io::Result<u64> {
-        let mut line = serde_json::to_vec(line)?;
+        let mut line = serde_json::to_vec(line).expect("plain numbers and texts");
         line.push(b'\n');
-        self.file.write_all(&line)?;
-        Ok(line.len() as u64)
+        self.file.write_all(&line).map_err(TrainError::at(&self.path))?;
+        self.bytes += line.len() as u64;
+        Ok(())
     }
 }
 
@@ -68,7 +60,7 @@ mod tests {
             let mut file = LineFile::open(&path).unwrap();
             file.write(&4).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), after);
-            assert_eq!(file.bytes(), after.len() as u64);
+            assert_eq!(file.bytes, after.len() as u64);
         }
     }
 }
