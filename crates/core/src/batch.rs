@@ -1,7 +1,6 @@
-//! Micro-batches: how a batch is cut into the pieces that are computed at once.
+//! Micro-batches: how a batch is cut into the pieces that are computed at once, and into which sizes it can be.
 
 use std::fmt;
-use std::iter::FusedIterator;
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
@@ -49,35 +48,19 @@ impl fmt::Display for MicroBatch {
 /// The sizes into which a batch of `samples` is cut: each is `micro_batch`, the last may be smaller.
 ///
 /// They always add up to `samples`, and none is 0: a batch of 0 samples has no pieces.
-pub fn pieces(samples: u32, micro_batch: MicroBatch) -> Pieces {
-    Pieces { left: samples, micro_batch }
+pub fn pieces(samples: u32, micro_batch: MicroBatch) -> impl ExactSizeIterator<Item = u32> {
+    let size = micro_batch.get();
+    (0..samples).step_by(size as usize).map(move |start| size.min(samples - start))
 }
 
-/// The iterator of [`pieces`].
-#[derive(Debug, Clone)]
+/// All divisors of a number, the smallest first; 0 has none. Takes as many steps as the number's square root.
 #[must_use]
-pub struct Pieces {
-    left: u32,
-    micro_batch: MicroBatch,
+pub fn divisors(number: u64) -> Vec<u64> {
+    let is_small = |it: &u64| *it <= number / it;
+    let small: Vec<u64> = (1..).take_while(is_small).filter(|it| number.is_multiple_of(*it)).collect();
+    let large = small.iter().rev().map(|it| number / it).filter(|it| !is_small(it));
+    small.iter().copied().chain(large).collect()
 }
-
-impl Iterator for Pieces {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        let size = self.left.min(self.micro_batch.get());
-        self.left -= size;
-        (size > 0).then_some(size)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let count = usize::try_from(self.left.div_ceil(self.micro_batch.get())).unwrap_or(usize::MAX);
-        (count, Some(count))
-    }
-}
-
-impl ExactSizeIterator for Pieces {}
-impl FusedIterator for Pieces {}
 
 #[cfg(test)]
 mod tests {
@@ -115,5 +98,15 @@ mod tests {
     fn zero_is_refused_in_json() {
         assert!(serde_json::from_str::<MicroBatch>("0").is_err());
         assert_eq!(serde_json::from_str::<MicroBatch>("3").unwrap(), MicroBatch::new(3).unwrap());
+    }
+
+    #[test]
+    fn small_numbers_have_their_divisors() {
+        for number in 1..400_u64 {
+            let expected: Vec<u64> = (1..=number).filter(|it| number.is_multiple_of(*it)).collect();
+            assert_eq!(divisors(number), expected);
+        }
+        assert_eq!(divisors(0), Vec::<u64>::new());
+        assert_eq!(divisors(u64::from(u32::MAX)).len(), 32);
     }
 }

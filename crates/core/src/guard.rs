@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::episode::{Episode, Work};
-use crate::strikes::Strikes;
+use crate::failures::{Episode, Strikes, Work};
 use crate::{
     Action, Bytes, Ladder, Measures, MicroBatch, Phase, Reason, Rung, RungAttempt, Signal, Step, Stop, StopCause, Usage,
 };

@@ -140,17 +140,9 @@ impl Line {
         self.0.map(|limit| Bytes(limit.get()))
     }
 
-    /// How many bytes are left under the line while `used` are in use, if there is a limit.
-    pub fn room(self, used: Bytes) -> Option<Bytes> {
-        self.limit().map(|limit| limit.saturating_sub(used))
-    }
-
     /// Whether `request` more bytes stay at or under the line while `used` are in use.
     pub fn admits(self, used: Bytes, request: Bytes) -> bool {
-        let Some(limit) = self.limit() else {
-            return true;
-        };
-        used.checked_add(request).is_some_and(|total| total <= limit)
+        self.limit().is_none_or(|limit| used.checked_add(request).is_some_and(|total| total <= limit))
     }
 }
 
@@ -221,9 +213,6 @@ mod tests {
         assert!(!line.admits(Bytes(60), Bytes(41)));
         assert!(!line.admits(Bytes::MAX, Bytes::MAX));
         assert!(Line::NONE.admits(Bytes::MAX, Bytes::MAX));
-        assert_eq!(line.room(Bytes(30)), Some(Bytes(70)));
-        assert_eq!(line.room(Bytes(130)), Some(Bytes::ZERO));
-        assert_eq!(Line::NONE.room(Bytes(1)), None);
     }
 
     #[test]

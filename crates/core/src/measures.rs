@@ -47,50 +47,33 @@ impl Measures {
     pub const fn with_micro_batch(self, micro_batch: MicroBatch) -> Self {
         Self { micro_batch, ..self }
     }
-}
 
-impl Measures {
     /// Those that count in a phase, in words: evaluation has its own.
     #[must_use]
     pub fn in_phase(&self, phase: Phase) -> String {
-        let mut text = String::new();
-        let written =
-            if phase == Phase::Eval { self.write_evaluation(&mut text) } else { self.write_training(&mut text) };
-        written.expect("a string takes all text");
-        text
-    }
-
-    fn write_training(&self, formatter: &mut impl fmt::Write) -> fmt::Result {
-        write!(formatter, "micro-batch {}", self.micro_batch)?;
-        if self.loss_chunks.get() > 1 {
-            write!(formatter, ", loss in {} chunks", self.loss_chunks)?;
+        if phase == Phase::Eval {
+            return format!("evaluation micro-batch {}{}", self.eval_micro_batch, in_chunks(self.eval_loss_chunks));
         }
-        if self.recompute > 0 {
-            write!(formatter, ", recompute level {}", self.recompute)?;
-        }
-        if self.spill > 0 {
-            write!(formatter, ", spill level {}", self.spill)?;
+        let mut text = format!("micro-batch {}{}", self.micro_batch, in_chunks(self.loss_chunks));
+        for (what, level) in [("recompute", self.recompute), ("spill", self.spill)] {
+            if level > 0 {
+                text.push_str(&format!(", {what} level {level}"));
+            }
         }
         if self.narrow {
-            write!(formatter, ", narrow precision")?;
+            text.push_str(", narrow precision");
         }
-        Ok(())
+        text
     }
+}
 
-    fn write_evaluation(&self, formatter: &mut impl fmt::Write) -> fmt::Result {
-        write!(formatter, "evaluation micro-batch {}", self.eval_micro_batch)?;
-        if self.eval_loss_chunks.get() > 1 {
-            write!(formatter, ", loss in {} chunks", self.eval_loss_chunks)?;
-        }
-        Ok(())
-    }
+fn in_chunks(chunks: NonZeroU32) -> String {
+    if chunks.get() > 1 { format!(", loss in {chunks} chunks") } else { String::new() }
 }
 
 impl fmt::Display for Measures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write_training(formatter)?;
-        formatter.write_str("; ")?;
-        self.write_evaluation(formatter)
+        write!(formatter, "{}; {}", self.in_phase(Phase::Forward), self.in_phase(Phase::Eval))
     }
 }
 

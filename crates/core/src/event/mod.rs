@@ -2,7 +2,6 @@
 
 mod kind;
 mod log_line;
-mod note;
 mod record;
 mod sentence;
 
