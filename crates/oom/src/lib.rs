@@ -16,11 +16,9 @@
 //! repeats its error gives several), and anything outside the text, such as the kernel log of a process that ended with status 137.
 //!
 //! Where to start: `scan.rs` walks a log and is the only way in, for one line as for a gigabyte; `family/order.rs` lists the families in the
-//! order in which they are asked; each file beside it holds one family. `figure.rs` turns `1.25 GiB` into bytes. `talk.rs` tells text that
+//! order in which they are asked; the files beside it hold them, by kind. `figure.rs` turns `1.25 GiB` into bytes. `talk.rs` tells text that
 //! reports an error from text that talks about one.
 
-mod certainty;
-mod dtype;
 mod family;
 mod figure;
 mod look_alike;
@@ -32,8 +30,7 @@ mod read;
 mod scan;
 mod talk;
 
-pub use certainty::Certainty;
 pub use look_alike::{LookAlike, is_ended_by_someone};
-pub use oom::{DeviceKind, Engine, Oom, Place, ProcessUse, Source};
-pub use read::{Hint, look_alike, read, read_bytes, read_with};
+pub use oom::{Certainty, DeviceKind, Engine, Oom, Place, ProcessUse, Source};
+pub use read::{look_alike, read};
 pub use scan::{OomHit, Scan, scan};

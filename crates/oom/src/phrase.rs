@@ -10,6 +10,11 @@ pub(crate) fn size_after(text: &str, phrase: &str) -> Option<Bytes> {
     figure_after(text, phrase)?.memory()
 }
 
+/// The size that follows the first of the phrases that has one.
+pub(crate) fn size_after_any(text: &str, phrases: &[&str]) -> Option<Bytes> {
+    phrases.iter().find_map(|phrase| size_after(text, phrase))
+}
+
 /// The figure that follows the first `phrase` that has one.
 pub(crate) fn figure_after(text: &str, phrase: &str) -> Option<Figure> {
     text.match_indices(phrase).find_map(|(at, _)| figure_at(&text[at + phrase.len()..]))

@@ -4,7 +4,7 @@ use lowtide_core::Bytes;
 
 use crate::message::Message;
 use crate::phrase::{between, has_any, has_any_caseless, number_after, size_after, size_before};
-use crate::{Certainty, Engine, Oom, ProcessUse, Source};
+use crate::{Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
@@ -65,9 +65,5 @@ fn task(body: &str) -> Option<ProcessUse> {
 
 fn dask(line: &str) -> Option<Oom> {
     let restarted = line.contains("memory budget") && has_any(line, &["Worker", "worker"]) && line.contains("estart");
-    restarted.then(|| Oom {
-        certainty: Certainty::Sure,
-        in_use: size_before(line, " /"),
-        ..Oom::host(Engine::Dask, Source::Scheduler)
-    })
+    restarted.then(|| Oom { in_use: size_before(line, " /"), ..Oom::host(Engine::Dask, Source::Scheduler) })
 }

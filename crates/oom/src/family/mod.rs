@@ -1,29 +1,20 @@
-//! The families of messages, one file each.
+//! The families of messages, one file for each kind.
 
-mod arrays;
-mod batch;
 mod caching_allocator;
 mod cluster;
 mod cpu_allocator;
 mod cuda;
-mod cupy;
 mod errno;
 mod exit;
+mod frameworks;
 mod ggml;
-mod julia;
+mod heaps;
 mod kernel;
-mod language;
-mod library;
 mod metal;
-mod onnx;
 mod order;
-mod other_frameworks;
-mod paddle;
 mod plain;
-mod rmm;
-mod runtime;
-mod rust_gpu;
-mod slurm;
+mod schedulers;
+mod statuses;
 mod tensorflow;
 mod worker;
 mod xla;

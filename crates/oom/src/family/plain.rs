@@ -1,7 +1,7 @@
 //! The bare words, when no family knows the text: a report only where nothing around makes it talk.
 
 use crate::message::Message;
-use crate::phrase::{has_any_caseless, size_after};
+use crate::phrase::{has_any_caseless, size_after_any};
 use crate::talk::is_only_mentioned;
 use crate::{Certainty, Engine, Oom, Place, Source};
 
@@ -19,9 +19,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     Some(Oom {
         place: if on_device { Place::Device } else { Place::Host },
         certainty: Certainty::Possible,
-        requested: ["allocate ", "allocating ", "allocation of "]
-            .into_iter()
-            .find_map(|phrase| size_after(line, phrase)),
+        requested: size_after_any(line, &["allocate ", "allocating ", "allocation of "]),
         ..Oom::host(Engine::Unknown, Source::Heap)
     })
 }

@@ -2,7 +2,7 @@
 
 use lowtide_core::Bytes;
 
-use crate::dtype::tensor_bytes;
+use crate::figure::{figure_at, tensor_bytes};
 use crate::message::Message;
 use crate::phrase::{between, has_any, number_after, size_after};
 use crate::{Certainty, DeviceKind, Engine, Oom, Place, Source};
@@ -55,7 +55,7 @@ fn driver(line: &str) -> Oom {
 pub(super) fn exact_in_parentheses(line: &str) -> Option<Bytes> {
     line.match_indices('(').find_map(|(at, _)| {
         let inner = line[at + 1..].split(')').next()?;
-        let figure = crate::figure::figure_at(inner)?;
+        let figure = figure_at(inner)?;
         let is_bytes = inner.ends_with("bytes") || inner.ends_with('B');
         (is_bytes && figure.length == inner.len()).then(|| figure.memory())?
     })

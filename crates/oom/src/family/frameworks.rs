@@ -1,0 +1,158 @@
+//! Frameworks and libraries with a message or two each.
+
+use crate::message::Message;
+use crate::phrase::{has_any, has_any_caseless, number_after, size_after, size_after_any, size_before};
+use crate::{Certainty, DeviceKind, Engine, Oom, Place, Source};
+
+/// PaddlePaddle. It prints six decimals and counts in steps of 1024.
+pub(super) fn paddle(message: &Message<'_>) -> Option<Oom> {
+    if !message.line.contains("Out of memory error on ") {
+        return None;
+    }
+    let body = message.body();
+    Some(Oom {
+        device: number_after(body, "Out of memory error on GPU ")
+            .or_else(|| number_after(body, "Out of memory error on XPU ")),
+        requested: size_after(body, "Cannot allocate "),
+        used: size_before(body, " memory has been allocated"),
+        free: size_after(body, "available memory is only "),
+        limit: size_after(body, "memory usage is limited to "),
+        ..Oom::device(Engine::Paddle, Source::Allocator)
+    })
+}
+
+/// CuPy's memory pool.
+pub(super) fn cupy(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    let is_pool = line.contains("Out of memory allocating ") || line.contains("out of memory to allocate ");
+    if !is_pool && !line.contains("cupy.cuda.memory.OutOfMemoryError") {
+        return None;
+    }
+    let body = message.body();
+    Some(Oom {
+        device_kind: Some(DeviceKind::Cuda),
+        requested: size_after_any(body, &["Out of memory allocating ", "out of memory to allocate "]),
+        allocated: size_after_any(body, &["allocated so far: ", "total "]),
+        limit: size_after(body, "limit set to: "),
+        ..Oom::device(Engine::Cupy, Source::Allocator)
+    })
+}
+
+/// RAPIDS, Numba, Thrust: C++ `bad_alloc` that means the device.
+pub(super) fn rmm(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    let by_rmm = has_any(line, &["rmm::out_of_memory", "RMM failure", "rmm::bad_alloc", "/rmm/"])
+        && has_any(line, &["memory", "bad_alloc", "pool size"]);
+    let by_driver = line.contains("bad_alloc")
+        && has_any(line, &["CUDA error", "cudaError", "out_of_memory", "thrust::", "bad allocation: out of memory"]);
+    let by_numba = line.contains("CudaAPIError") && line.contains("OUT_OF_MEMORY");
+    if !by_rmm && !by_driver && !by_numba {
+        return None;
+    }
+    let body = message.body();
+    Some(Oom {
+        device_kind: Some(DeviceKind::Cuda),
+        requested: size_after_any(body, &["failed to allocate ", "failed to allocate: ", "request="]),
+        ..Oom::device(Engine::Rmm, Source::Allocator)
+    })
+}
+
+/// GPU libraries in Rust: candle over cudarc, Burn over CubeCL, wgpu.
+pub(super) fn rust_gpu(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if line.contains("DriverError(CUDA_ERROR_OUT_OF_MEMORY") {
+        let engine = if has_any(message.body(), &["cubecl", "burn"]) { Engine::Burn } else { Engine::Candle };
+        return Some(Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(engine, Source::Runtime) });
+    }
+    if has_any(line, &["bytes of device memory", "can't allocate buffer of size", "out of device memory allocating"]) {
+        let requested =
+            size_after_any(line, &["failed to reserve ", "allocate buffer of size: ", "device memory allocating "]);
+        return Some(Oom { requested, ..Oom::device(Engine::Burn, Source::Allocator) });
+    }
+    if has_any(line, &["Not enough memory left", "wgpu error: Out of Memory"])
+        || (line.contains("wgpu") && line.contains("OutOfMemory"))
+    {
+        return Some(Oom::device(Engine::Wgpu, Source::Runtime));
+    }
+    None
+}
+
+/// CUDA.jl and its siblings: the memory pools of Julia.
+pub(super) fn julia(message: &Message<'_>) -> Option<Oom> {
+    if !message.line.contains("Out of GPU memory trying to allocate ") {
+        return None;
+    }
+    let body = message.body();
+    // `Effective GPU memory usage: 99.20% (23.500 GiB/23.690 GiB)`
+    let (used, capacity) = body
+        .split_once("GPU memory usage: ")
+        .and_then(|(_, rest)| rest.split_once('('))
+        .and_then(|(_, rest)| rest.split_once('/'))
+        .map_or((None, None), |(used, capacity)| (size_after(used, ""), size_after(capacity, "")));
+    Some(Oom {
+        device_kind: Some(DeviceKind::Cuda),
+        requested: size_after(body, "trying to allocate "),
+        used,
+        capacity,
+        free: capacity.zip(used).map(|(capacity, used)| capacity.saturating_sub(used)),
+        allocated: size_after(body, "emory pool usage: "),
+        reserved: size_before(body, " reserved)"),
+        ..Oom::device(Engine::Julia, Source::Allocator)
+    })
+}
+
+/// ONNX Runtime's arena.
+pub(super) fn onnx(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    let refused = has_any(
+        line,
+        &["Failed to allocate memory for requested buffer of size", "is smaller than requested bytes of"],
+    );
+    let crashed = line.contains("onnxruntime") && has_any(line, &["bad allocation", "std::bad_alloc", "out of memory"]);
+    if !refused && !crashed {
+        return None;
+    }
+    let on_device = has_any_caseless(line, &["cuda", "gpu", "rocm", "tensorrt", "dml"]);
+    let on_host = has_any_caseless(line, &["cpu", "bad_alloc", "bad allocation"]) && !on_device;
+    Some(Oom {
+        place: if on_host { Place::Host } else { Place::Device },
+        certainty: if on_device || on_host { Certainty::Sure } else { Certainty::Likely },
+        requested: size_after_any(line, &["requested buffer of size ", "requested bytes of "]),
+        free: size_after(line, "Available memory of "),
+        ..Oom::device(Engine::OnnxRuntime, Source::Allocator)
+    })
+}
+
+/// MXNet, MindSpore, OneFlow, spconv.
+pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if line.contains("cudaMalloc retry failed: out of memory") {
+        return Some(Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Mxnet, Source::Allocator) });
+    }
+    if has_any(line, &["emory isn't enough and alloc failed", "emory not enough:"]) {
+        return Some(mindspore(message.body()));
+    }
+    if line.contains("oneflow") && has_any(line, &["out of memory", "Out of memory", "OOM"]) {
+        return Some(Oom {
+            requested: size_after(line, "allocate "),
+            ..Oom::device(Engine::Oneflow, Source::Allocator)
+        });
+    }
+    if line.contains("cuda failed with error 2") {
+        return Some(Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Cuda, Source::Runtime) });
+    }
+    None
+}
+
+/// On a CPU it writes the same without naming a device.
+fn mindspore(body: &str) -> Oom {
+    let requested = size_after_any(body, &["alloc size: ", "alloc size:"]);
+    let device = number_after(body, "Device(id:");
+    let names_device = has_any(body, &["Device(id:", "Device memory"]);
+    let base = if names_device {
+        Oom::device(Engine::Mindspore, Source::Allocator)
+    } else {
+        Oom::host(Engine::Mindspore, Source::Allocator)
+    };
+    Oom { requested, device, ..base }
+}

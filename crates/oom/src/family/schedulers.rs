@@ -1,0 +1,66 @@
+//! Batch systems: Slurm, LSF, PBS, HTCondor, YARN.
+
+use lowtide_core::Bytes;
+
+use crate::message::Message;
+use crate::phrase::{between, has_any, has_word, size_after, size_before};
+use crate::{Engine, Oom, Source};
+
+/// Slurm.
+///
+/// `Job 7518 exceeded memory limit (626359956 > 512000000)` is in KiB: Slurm hands memory out in whole MiB, and 512000000 KiB is 500000 of
+/// them while 512000000 bytes is no whole number. The form with `StepId=` came with the change to bytes.
+pub(super) fn slurm(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if has_any(line, &["exceeded memory limit (", "exceeded virtual memory limit ("]) {
+        let (in_use, limit) = figures(line).unzip();
+        return Some(Oom { in_use, limit, ..Oom::host(Engine::Slurm, Source::Scheduler) });
+    }
+    if has_any(line, &["oom-kill event", "oom_kill event", "OOM Killed", "OOM-killed"]) {
+        return (!line.contains("Detected 0 oom")).then(|| Oom::host(Engine::Slurm, Source::Cgroup));
+    }
+    if has_any(line, &["Exceeded job memory limit", "Exceeded step memory limit", "xceeded memory limit at some point"])
+    {
+        return Some(Oom::host(Engine::Slurm, Source::Scheduler));
+    }
+    let is_task = line.contains(": Out Of Memory") && has_any(line, &["srun", "task", "slurm"]);
+    if is_task || has_word(line, "OUT_OF_MEMORY") || has_word(line, "OUT_OF_ME") {
+        return Some(Oom::host(Engine::Slurm, Source::Cgroup));
+    }
+    None
+}
+
+fn figures(line: &str) -> Option<(Bytes, Bytes)> {
+    let inner = between(line, "memory limit (", ")")?;
+    let (used, limit) = inner.split_once(" > ")?;
+    let unit = if line.contains("StepId=") || line.contains("JobId=") { 1 } else { 1024 };
+    let bytes = |text: &str| text.trim().parse::<u64>().ok()?.checked_mul(unit).map(Bytes);
+    Some((bytes(used)?, bytes(limit)?))
+}
+
+/// LSF, PBS, HTCondor, YARN.
+pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if has_any(line, &["TERM_MEMLIMIT", "after reaching LSF memory usage limit"]) {
+        return Some(Oom::host(Engine::Lsf, Source::Scheduler));
+    }
+    if line.contains("job killed: ") && line.contains("mem ") && line.contains("exceeded limit") {
+        let in_use = size_after(line, "mem ");
+        let limit = size_after(line, "exceeded limit ");
+        return Some(Oom { in_use, limit, ..Oom::host(Engine::Pbs, Source::Scheduler) });
+    }
+    if line.contains("Job has gone over memory limit of ") {
+        let limit = size_after(line, "memory limit of ");
+        let in_use = size_after(message.body(), "Peak usage: ");
+        return Some(Oom { in_use, limit, ..Oom::host(Engine::Condor, Source::Scheduler) });
+    }
+    if has_any(
+        line,
+        &["beyond physical memory limits", "for exceeding memory limits", "running beyond the 'PHYSICAL' memory limit"],
+    ) {
+        let (used, rest) = line.split_once(" of ").unwrap_or((line, ""));
+        let in_use = size_before(&format!("{used} |"), " |");
+        return Some(Oom { in_use, limit: size_after(rest, ""), ..Oom::host(Engine::Spark, Source::Scheduler) });
+    }
+    None
+}
