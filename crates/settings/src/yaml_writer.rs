@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Number, Value};
 
-use crate::groups::run::RunSettings;
+use crate::RunSettings;
 use crate::source::scalar::plain;
 
 /// Unquoted words that older readers of YAML take for booleans.

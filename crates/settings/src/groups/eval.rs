@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::violation::{Violation, at_least_one, ensure, every};
-use crate::values::frames::{CropChoice, TileChoice};
+use crate::{CropChoice, TileChoice};
 
 /// When and on how much a run is evaluated: the keys under `eval`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::violation::{Violation, ensure};
 use crate::source::excerpt::excerpt;
-use crate::values::clean::Clean;
-use crate::values::spill::Spill;
+use crate::{Clean, Spill};
 
 /// The memory that a run may use: the keys under `memory`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,17 +3,12 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::eval::EvalSettings;
-use super::memory::MemorySettings;
-use super::optimizer::OptimizerSettings;
-use super::save::SaveSettings;
-use super::train::TrainSettings;
 use super::violation::{Violation, ensure};
-use super::watch::WatchSettings;
-use crate::error::SettingsError;
-use crate::source::excerpt::excerpt;
-use crate::source::origin::Origins;
-use crate::source::tree::join;
+use crate::source::excerpt::{described, excerpt};
+use crate::source::origin::join;
+use crate::{
+    EvalSettings, MemorySettings, OptimizerSettings, Origins, SaveSettings, SettingsError, TrainSettings, WatchSettings,
+};
 
 /// Everything that a settings file can say.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,7 +96,7 @@ fn refuse(group: &str, wrong: Violation, origins: &Origins) -> SettingsError {
 }
 
 fn is_group(value: &Value) -> Result<(), Violation> {
-    ensure(value.is_object(), "", "a group of keys", crate::source::tree::described(value))
+    ensure(value.is_object(), "", "a group of keys", described(value))
 }
 
 fn group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {

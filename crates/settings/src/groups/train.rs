@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::violation::{Violation, at_least_one, ensure, every};
-use crate::values::micro_batch::MicroBatchChoice;
-use crate::values::precision::Precision;
-use crate::values::recompute::Recompute;
+use crate::{MicroBatchChoice, Precision, Recompute};
 
 /// How long and in what pieces a run trains: the keys under `train`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,10 +5,9 @@ use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
 use super::suggestion::nearest;
-use crate::error::SettingsError;
-use crate::source::excerpt::one_line;
-use crate::source::origin::{Origin, Origins};
-use crate::source::tree::{described, join};
+use crate::SettingsError;
+use crate::source::excerpt::{described, one_line};
+use crate::source::origin::{Origin, Origins, join};
 
 /// Reads `value` as a `T`.
 ///

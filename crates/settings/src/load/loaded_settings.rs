@@ -5,12 +5,11 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::conversion::typed;
-use super::layers::Layers;
-use crate::error::SettingsError;
-use crate::groups::run::RunSettings;
-use crate::source::origin::Origins;
-use crate::source::overrides::Override;
-use crate::source::tree::described;
+use super::suggestion::known_values;
+use crate::source::excerpt::{described, excerpt};
+use crate::source::origin::join;
+use crate::source::yaml_reader::parse;
+use crate::{Origins, Override, RunSettings, SettingsError};
 
 /// The settings of a run, and where each of them came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,11 +30,50 @@ impl RunSettings {
     ///
     /// The first thing found to be wrong, of any kind but [`SettingsError::Unreadable`].
     pub fn load(file: Option<(&Path, &str)>, overrides: &[Override]) -> Result<LoadedSettings, SettingsError> {
-        let Layers { mut root, origins } = Layers::merge(file, overrides)?;
+        let (mut root, mut origins) = match file {
+            Some((path, text)) => parse(path, text)?,
+            None => Default::default(),
+        };
+        for one in overrides {
+            lay(one, &mut root, &mut origins)?;
+        }
         check_groups(&mut root, &origins)?;
         let settings: Self = typed(&Value::Object(root), "", &origins)?;
         settings.validate(&origins)?;
         Ok(LoadedSettings { settings, origins })
+    }
+}
+
+/// Puts one override in its place; groups on the way there come into being.
+fn lay(one: &Override, root: &mut Map<String, Value>, origins: &mut Origins) -> Result<(), SettingsError> {
+    let mut group = root;
+    let mut path = String::new();
+    let mut parts = one.key.split('.').peekable();
+    while let Some(part) = parts.next() {
+        path = join(&path, part);
+        if parts.peek().is_none() {
+            group.insert(part.to_owned(), one.value.clone());
+            break;
+        }
+        let held = group.entry(part).or_insert(Value::Null);
+        if held.is_null() && !known_values().contains(&path) {
+            *held = Value::Object(Map::new());
+        }
+        let Value::Object(inner) = held else {
+            return Err(through_value(one, &path));
+        };
+        origins.add(&path, one.origin.clone());
+        group = inner;
+    }
+    origins.replace(&one.key, one.origin.clone());
+    Ok(())
+}
+
+fn through_value(one: &Override, path: &str) -> SettingsError {
+    SettingsError::Override {
+        origin: one.origin.clone(),
+        problem: format!("`{}` holds a value, not a group of keys", excerpt(path)),
+        mend: Some(format!("set `{}` as a whole", excerpt(path))),
     }
 }
 

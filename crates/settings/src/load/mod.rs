@@ -1,6 +1,5 @@
 //! From what people wrote to typed settings.
 
 pub(crate) mod conversion;
-pub(crate) mod layers;
 pub(crate) mod loaded_settings;
 pub(crate) mod suggestion;

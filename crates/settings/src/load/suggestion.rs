@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use serde_json::Value;
 use strsim::damerau_levenshtein;
 
-use crate::groups::run::RunSettings;
-use crate::source::tree::join;
+use crate::RunSettings;
+use crate::source::origin::join;
 
 /// The whole paths of all keys of a run that hold a value, not a group.
 pub(crate) fn known_values() -> &'static [String] {

@@ -1,4 +1,6 @@
-//! Text that somebody typed, made fit for one line of a message.
+//! What somebody typed, made fit for one line of a message.
+
+use serde_json::Value;
 
 /// The most characters of a typed text that a message repeats.
 const LONGEST: usize = 100;
@@ -21,6 +23,17 @@ pub(crate) fn one_line(text: &str) -> String {
         }
     }
     line
+}
+
+/// What a value is, in words for a message.
+pub(crate) fn described(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing (null)".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(text) => format!("\"{}\"", excerpt(text)),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a group of keys".to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -21,18 +21,15 @@ pub fn read(path: &Path) -> Result<String, SettingsError> {
         problem: problem.to_owned(),
         source,
     };
-    let bytes = match bytes(path) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            let problem = match error.kind() {
-                io::ErrorKind::NotFound => "there is no such file".to_owned(),
-                io::ErrorKind::IsADirectory => "this is a directory, not a settings file".to_owned(),
-                io::ErrorKind::PermissionDenied => "the file may not be read (permission denied)".to_owned(),
-                _ => format!("the file cannot be read: {error}"),
-            };
-            return Err(failed(&problem, Some(error)));
-        }
-    };
+    let bytes = bytes(path).map_err(|error| {
+        let problem = match error.kind() {
+            io::ErrorKind::NotFound => "there is no such file".to_owned(),
+            io::ErrorKind::IsADirectory => "this is a directory, not a settings file".to_owned(),
+            io::ErrorKind::PermissionDenied => "the file may not be read (permission denied)".to_owned(),
+            _ => format!("the file cannot be read: {error}"),
+        };
+        failed(&problem, Some(error))
+    })?;
     if bytes.len() as u64 > FILE_LIMIT {
         return Err(failed("the file is larger than 1 MiB, which no settings file is", None));
     }

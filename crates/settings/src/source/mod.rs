@@ -5,5 +5,4 @@ pub(crate) mod file;
 pub(crate) mod origin;
 pub(crate) mod overrides;
 pub(crate) mod scalar;
-pub(crate) mod tree;
 pub(crate) mod yaml_reader;

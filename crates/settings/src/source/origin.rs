@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use super::excerpt::excerpt;
 
+/// The most characters a key may have; longer than any that exists, shorter than what YAML can write on one line.
+pub(crate) const LONGEST_KEY: usize = 200;
+
 /// The place where a value was written, as a person would look for it. Small, and cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -87,6 +90,11 @@ impl Origins {
 /// Whether `key` is `path`, or lies inside the group or list at `path`.
 fn is_at_or_below(key: &str, path: &str) -> bool {
     key.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// The path of `key` inside the group at `path`; the whole settings have the empty path.
+pub(crate) fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 #[cfg(test)]

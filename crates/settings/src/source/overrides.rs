@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
-use super::excerpt::excerpt;
-use super::origin::Origin;
+use super::excerpt::{described, excerpt};
+use super::origin::{LONGEST_KEY, Origin};
 use super::scalar::plain;
-use super::tree::{LONGEST_KEY, described};
 use super::yaml_reader::parse_value;
 use crate::error::SettingsError;
 

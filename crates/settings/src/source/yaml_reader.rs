@@ -10,10 +10,9 @@ use std::sync::Arc;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 use serde_json::{Map, Value};
 
-use super::excerpt::excerpt;
-use super::origin::{Origin, Origins};
+use super::excerpt::{described, excerpt};
+use super::origin::{LONGEST_KEY, Origin, Origins, join};
 use super::scalar::plain;
-use super::tree::{Frame, LONGEST_KEY, described};
 use crate::error::SettingsError;
 
 /// Groups and lists inside each other.
@@ -54,6 +53,52 @@ pub(crate) fn parse_value(text: &str) -> Result<Value, SettingsError> {
     let wrapped = format!("value: {text}");
     let (mut root, _) = parse(Path::new("value"), &wrapped)?;
     Ok(root.remove("value").unwrap_or_default())
+}
+
+/// A group or list that is still open.
+enum Frame {
+    /// A list and what it holds so far.
+    List { path: String, items: Vec<Value> },
+    /// A group, what it holds so far, and the key that waits for its value.
+    Group { path: String, entries: Map<String, Value>, key: Option<String> },
+}
+
+impl Frame {
+    fn list(path: String) -> Self {
+        Self::List { path, items: Vec::new() }
+    }
+
+    fn group(path: String) -> Self {
+        Self::Group { path, entries: Map::new(), key: None }
+    }
+
+    /// The path of the value that comes next; `None` where a key comes next.
+    fn next_path(&self) -> Option<String> {
+        match self {
+            Self::List { path, items } => Some(format!("{path}[{}]", items.len())),
+            Self::Group { path, key, .. } => key.as_deref().map(|key| join(path, key)),
+        }
+    }
+
+    /// Puts the next value in; a group takes it only after its key.
+    fn put(&mut self, value: Value) {
+        match self {
+            Self::List { items, .. } => items.push(value),
+            Self::Group { entries, key, .. } => {
+                if let Some(key) = key.take() {
+                    entries.insert(key, value);
+                }
+            }
+        }
+    }
+
+    /// The finished value.
+    fn close(self) -> Value {
+        match self {
+            Self::List { items, .. } => Value::Array(items),
+            Self::Group { entries, .. } => Value::Object(entries),
+        }
+    }
 }
 
 struct Reader {
@@ -134,7 +179,7 @@ impl Reader {
         let Some(Frame::Group { path, entries, key }) = self.stack.last_mut() else {
             return Ok(());
         };
-        let path = super::tree::join(path, &name);
+        let path = join(path, &name);
         if !entries.contains_key(&name) {
             *key = Some(name);
             self.origins.add(&path, self.origin(line));

@@ -1,9 +1,4 @@
-//! Settings that are one of a few words.
+//! Settings that are words or numbers of their own kind.
 
-pub(crate) mod choice;
-pub(crate) mod clean;
-pub(crate) mod frames;
-pub(crate) mod micro_batch;
-pub(crate) mod precision;
-pub(crate) mod recompute;
-pub(crate) mod spill;
+pub(crate) mod sizes;
+pub(crate) mod words;
