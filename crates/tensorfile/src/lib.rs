@@ -44,7 +44,7 @@
 //! What it leaves out: the other formats when writing, what a sample is, and turning tensors into those of an engine.
 //!
 //! Where to start: `formats/contents.rs` tells the formats apart, `formats/objects/builder.rs` turns a pickle into a
-//! tree, `tensors/tensor.rs` is the view, `tensors/loader.rs` reads it; `write/pt.rs` writes.
+//! tree, `tensors/tensor.rs` is the view, `tensors/loader.rs` reads it; `write/file.rs` writes.
 
 mod error;
 mod file;

@@ -78,31 +78,27 @@ impl TensorFile {
     ///
     /// As for [`open`].
     pub fn contents(self: &Arc<Self>) -> Result<Contents, TensorFileError> {
-        contents(self)
+        let head = self.bytes_at(0, self.len().min(HEAD), &Place::Whole)?;
+        if head.is_empty() {
+            return Err(self.malformed(Place::Whole, "it is empty"));
+        }
+        if head.starts_with(ZIP) || head.starts_with(EMPTY_ZIP) {
+            return open_zip(self);
+        }
+        let (format, tree) = if head.starts_with(npy::MAGIC) {
+            (Format::Npy, npy::read_npy(self)?)
+        } else if head.starts_with(GZIP) {
+            (Format::PickleGzip, pickle::read_gzip(self)?)
+        } else if safetensors::is_safetensors(&head, self.len()) {
+            (Format::Safetensors, safetensors::read(self)?)
+        } else if pt::is_legacy(&head) {
+            (Format::TorchLegacy, pt::read_legacy(self)?)
+        } else {
+            check_not_tar(self)?;
+            (Format::Pickle, open_pickle(self, &head)?)
+        };
+        Ok(Contents { format, tree })
     }
-}
-
-fn contents(file: &Arc<TensorFile>) -> Result<Contents, TensorFileError> {
-    let head = file.bytes_at(0, file.len().min(HEAD), &Place::Whole)?;
-    if head.is_empty() {
-        return Err(file.malformed(Place::Whole, "it is empty"));
-    }
-    if head.starts_with(ZIP) || head.starts_with(EMPTY_ZIP) {
-        return open_zip(file);
-    }
-    let (format, tree) = if head.starts_with(npy::MAGIC) {
-        (Format::Npy, npy::read_npy(file)?)
-    } else if head.starts_with(GZIP) {
-        (Format::PickleGzip, pickle::read_gzip(file)?)
-    } else if safetensors::is_safetensors(&head, file.len()) {
-        (Format::Safetensors, safetensors::read(file)?)
-    } else if pt::is_legacy(&head) {
-        (Format::TorchLegacy, pt::read_legacy(file)?)
-    } else {
-        check_not_tar(file)?;
-        (Format::Pickle, open_pickle(file, &head)?)
-    };
-    Ok(Contents { format, tree })
 }
 
 /// Anything may begin like a pickle of the first protocols, so a file that is no pickle is not called a broken one.

@@ -26,14 +26,7 @@ pub(crate) fn read_npy(file: &Arc<TensorFile>) -> Result<Tree, TensorFileError> 
     }
     let length = file.len().saturating_sub(array.start);
     let source = Source::File { offset: array.start };
-    let storage = Storage {
-        file: Arc::clone(file),
-        place: Place::Byte(array.start),
-        source,
-        length,
-        order: ByteOrder::Little,
-        checksum: None,
-    };
+    let storage = Storage::new(file, Place::Byte(array.start), source, length);
     array.tensor(file, storage)
 }
 
@@ -64,14 +57,9 @@ fn read_entry(file: &Arc<TensorFile>, entry: &Entry) -> Result<Tree, TensorFileE
         Method::Stored => Source::File { offset: entry.offset + array.start },
         Method::Deflated => Source::Deflated { offset: entry.offset, packed: entry.packed, before: array.start },
     };
-    let storage = Storage {
-        file: Arc::clone(file),
-        place,
-        source,
-        length: entry.length.saturating_sub(array.start),
-        order: ByteOrder::Little,
-        checksum: Some(Checksum { before: array.header_crc, expect: entry.crc }),
-    };
+    let checksum = Some(Checksum { before: array.header_crc, expect: entry.crc });
+    let length = entry.length.saturating_sub(array.start);
+    let storage = Storage { checksum, ..Storage::new(file, place, source, length) };
     array.tensor(file, storage)
 }
 

@@ -5,10 +5,9 @@ use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
-use lowtide_pickle::{Pickle, read, read_seek};
+use lowtide_pickle::{Pickle, PickleError, read, read_seek};
 
 use super::objects::{Builder, PickleOrigin, allow, limits};
-use super::pt::pickle_error;
 use crate::error::{Place, TensorFileError};
 use crate::file::TensorFile;
 use crate::tree::Tree;
@@ -18,9 +17,13 @@ const MOST_BEHIND: u64 = 1 << 20;
 
 /// Reads the pickle that begins at `start`.
 pub(crate) fn read_plain(file: &Arc<TensorFile>, start: u64) -> Result<Tree, TensorFileError> {
+    Builder::new(&pickle_at(file, start)?, file, &HashMap::new(), PickleOrigin::File { start }).build_root()
+}
+
+pub(super) fn pickle_at(file: &Arc<TensorFile>, start: u64) -> Result<Pickle, TensorFileError> {
     let range = file.range(start, file.len().saturating_sub(start));
     let pickle = read_seek(BufReader::with_capacity(64 << 10, range), &allow(), &limits());
-    tree(file, &pickle.map_err(|source| pickle_error(file, start, source))?, PickleOrigin::File { start })
+    pickle.map_err(|source| pickle_error(file, start, source))
 }
 
 /// Reads a gzipped pickle.
@@ -34,9 +37,10 @@ pub(crate) fn read_gzip(file: &Arc<TensorFile>) -> Result<Tree, TensorFileError>
         place: Place::Byte(file.len()),
         source,
     })?;
-    tree(file, &pickle, PickleOrigin::Gzip)
+    Builder::new(&pickle, file, &HashMap::new(), PickleOrigin::Gzip).build_root()
 }
 
-fn tree(file: &Arc<TensorFile>, pickle: &Pickle, origin: PickleOrigin) -> Result<Tree, TensorFileError> {
-    Builder::new(pickle, file, &HashMap::new(), origin).build_root()
+/// An error of the pickle that begins at `start`.
+fn pickle_error(file: &TensorFile, start: u64, source: PickleError) -> TensorFileError {
+    TensorFileError::Pickle { file: file.path().to_owned(), place: Place::Pickle(start), source: Box::new(source) }
 }

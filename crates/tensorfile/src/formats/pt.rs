@@ -5,12 +5,13 @@
 //! itself and the keys of the storages; then the storages, each with its length before it.
 
 use std::collections::HashMap;
-use std::io::{BufReader, Cursor};
+use std::io::Cursor;
 use std::sync::Arc;
 
-use lowtide_pickle::{Pickle, PickleError, Value, read, read_seek};
+use lowtide_pickle::{Pickle, Value, read, read_seek};
 
 use super::objects::{Builder, PickleOrigin, allow, limits, storage_id};
+use super::pickle::pickle_at;
 use super::zip::{Entry, Method};
 use crate::error::{Place, TensorFileError};
 use crate::file::TensorFile;
@@ -69,14 +70,8 @@ fn storage_of(file: &Arc<TensorFile>, entry: &Entry, order: ByteOrder) -> Storag
         Method::Stored => Source::File { offset: entry.offset },
         Method::Deflated => Source::Deflated { offset: entry.offset, packed: entry.packed, before: 0 },
     };
-    Storage {
-        file: Arc::clone(file),
-        place: entry.place(),
-        source,
-        length: entry.length,
-        order,
-        checksum: Some(Checksum { before: 0, expect: entry.crc }),
-    }
+    let checksum = Some(Checksum { before: 0, expect: entry.crc });
+    Storage { order, checksum, ..Storage::new(file, entry.place(), source, entry.length) }
 }
 
 /// Reads a file of the older format.
@@ -105,17 +100,6 @@ pub(crate) fn read_legacy(file: &Arc<TensorFile>) -> Result<Tree, TensorFileErro
     let (keys, _) = next()?;
     let storages = legacy_storages(file, &pickle, &keys, position)?;
     Builder::new(&pickle, file, &storages, PickleOrigin::File { start }).build_root()
-}
-
-fn pickle_at(file: &Arc<TensorFile>, start: u64) -> Result<Pickle, TensorFileError> {
-    let range = file.range(start, file.len().saturating_sub(start));
-    let pickle = read_seek(BufReader::with_capacity(64 << 10, range), &allow(), &limits());
-    pickle.map_err(|source| pickle_error(file, start, source))
-}
-
-/// An error of the pickle that begins at `start`.
-pub(crate) fn pickle_error(file: &TensorFile, start: u64, source: PickleError) -> TensorFileError {
-    TensorFileError::Pickle { file: file.path().to_owned(), place: Place::Pickle(start), source: Box::new(source) }
 }
 
 /// The storages that stand behind the pickles, in the order of the keys.
@@ -151,9 +135,7 @@ fn legacy_storages(
         let offset = position + 8;
         file.check_range(offset, length, &place)?;
         position = offset + length;
-        let source = Source::File { offset };
-        let (file, order) = (Arc::clone(file), ByteOrder::Little);
-        let storage = Storage { file, place, source, length, order, checksum: None };
+        let storage = Storage::new(file, place, Source::File { offset }, length);
         storages.insert(key.to_owned(), Arc::new(storage));
     }
     Ok(storages)

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::error::{Place, TensorFileError};
 use crate::file::TensorFile;
-use crate::tensors::{ByteOrder, Dtype, Source, Storage, Tensor};
+use crate::tensors::{Dtype, Source, Storage, Tensor};
 use crate::tree::{Fields, Tree};
 
 /// The bound of the format's own reader.
@@ -68,14 +68,7 @@ fn tensor(file: &Arc<TensorFile>, name: &str, info: &TensorInfo, data: u64) -> R
     let (start, end) = info.data_offsets;
     let (offset, length) = (data.saturating_add(start as u64), (end - start) as u64);
     file.check_range(offset, length, &place)?;
-    let storage = Storage {
-        file: Arc::clone(file),
-        place: place.clone(),
-        source: Source::File { offset },
-        length,
-        order: ByteOrder::Little,
-        checksum: None,
-    };
+    let storage = Storage::new(file, place.clone(), Source::File { offset }, length);
     let shape = info.shape.iter().map(|size| *size as u64).collect();
     Tensor::contiguous(Arc::new(storage), dtype, shape).map_err(|problem| file.malformed(place, problem))
 }

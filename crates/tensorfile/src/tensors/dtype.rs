@@ -113,7 +113,35 @@ dtypes! {
     Int7 "int7" 1 1;
 }
 
+/// The types that numpy has too, by the names that it gives them.
+const NUMPY: [(&str, Dtype); 14] = [
+    ("b1", Dtype::Bool),
+    ("i1", Dtype::Int8),
+    ("i2", Dtype::Int16),
+    ("i4", Dtype::Int32),
+    ("i8", Dtype::Int64),
+    ("u1", Dtype::Uint8),
+    ("u2", Dtype::Uint16),
+    ("u4", Dtype::Uint32),
+    ("u8", Dtype::Uint64),
+    ("f2", Dtype::Float16),
+    ("f4", Dtype::Float32),
+    ("f8", Dtype::Float64),
+    ("c8", Dtype::Complex64),
+    ("c16", Dtype::Complex128),
+];
+
 impl Dtype {
+    /// The type that numpy calls so.
+    pub(crate) fn of_numpy(name: &str) -> Option<Self> {
+        NUMPY.iter().find(|(known, _)| *known == name).map(|(_, dtype)| *dtype)
+    }
+
+    /// What numpy calls it, where it has such a type.
+    pub(crate) fn numpy_name(self) -> Option<&'static str> {
+        NUMPY.iter().find(|(_, dtype)| *dtype == self).map(|(name, _)| *name)
+    }
+
     /// The type of that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

@@ -65,6 +65,11 @@ pub(crate) struct Checksum {
 }
 
 impl Storage {
+    /// Little-endian bytes without a checksum.
+    pub(crate) fn new(file: &Arc<TensorFile>, place: Place, source: Source, length: u64) -> Self {
+        Self { file: Arc::clone(file), place, source, length, order: ByteOrder::Little, checksum: None }
+    }
+
     /// Length in bytes.
     #[must_use]
     #[inline]
@@ -148,16 +153,10 @@ impl Storage {
     ///
     /// Where the file cannot be read or was cut short, or the checksum differs.
     pub fn verify_in_file(&self) -> Result<(), TensorFileError> {
-        const PIECE: u64 = 1 << 18;
-        let (Some(checksum), Source::File { offset: start }) = (self.checksum, &self.source) else { return Ok(()) };
-        let mut hasher = Hasher::new_with_initial(checksum.before);
-        let mut piece = vec![0; PIECE.min(self.length) as usize];
-        for offset in (0..self.length).step_by(PIECE as usize) {
-            let piece = &mut piece[..PIECE.min(self.length - offset) as usize];
-            self.file.read_at(piece, start.saturating_add(offset), &self.place)?;
-            hasher.update(piece);
+        match (self.checksum, &self.source) {
+            (Some(_), Source::File { .. }) => self.stream(0, self.length, |_| Ok(())),
+            _ => Ok(()),
         }
-        self.check(checksum, hasher.finalize())
     }
 
     /// Whether these are all its bytes, by the checksum, where there is one.
@@ -173,7 +172,7 @@ impl Storage {
         self.check(checksum, hasher.finalize())
     }
 
-    /// Hands the bytes of a range to `take`, in order and in pieces of up to 1 MiB, each a multiple of 16 bytes but
+    /// Hands the bytes of a range to `take`, in order and in pieces of up to 256 KiB, each a multiple of 16 bytes but
     /// the last.
     pub(crate) fn stream(
         &self,
@@ -181,7 +180,7 @@ impl Storage {
         length: u64,
         mut take: impl FnMut(&[u8]) -> Result<(), TensorFileError>,
     ) -> Result<(), TensorFileError> {
-        const PIECE: u64 = 1 << 20;
+        const PIECE: u64 = 1 << 18;
         let checksum = self.checksum.filter(|_| offset == 0 && length == self.length);
         let mut hasher = Hasher::new_with_initial(checksum.map_or(0, |checksum| checksum.before));
         let mut buffer = vec![0; length.min(PIECE) as usize];
@@ -248,7 +247,7 @@ impl Storage {
         Ok(Some(stream))
     }
 
-    fn failed(&self, source: io::Error) -> TensorFileError {
+    pub(super) fn failed(&self, source: io::Error) -> TensorFileError {
         TensorFileError::Io { file: self.file.path().to_owned(), place: self.place.clone(), source }
     }
 }

@@ -1,11 +1,9 @@
 //! Files of `torch.save` and `pickle.dump` as Python reads them.
 
-mod pickle;
+mod file;
 mod pickler;
-mod pt;
 mod value;
 mod zip;
 
-pub use pickle::{Packing, write_pickle};
-pub use pt::write_pt;
+pub use file::{Packing, write_pickle, write_pt};
 pub use value::{PtTensor, PtValue};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{PtTensor, PtValue};
 use crate::error::{Place, TensorFileError};
-use crate::tensors::{Dtype, row_strides};
+use crate::tensors::row_strides;
 
 const MARK: u8 = b'(';
 const TUPLE: u8 = b't';
@@ -164,7 +164,7 @@ impl<'v> Pickler<'v> {
     ///
     /// The old name of the module is the one that every version of numpy reads.
     fn numpy_array(&mut self, array: &'v PtTensor<'v>) -> Result<(), Refusal> {
-        let Some(name) = numpy_name(array.dtype) else {
+        let Some(name) = array.dtype.numpy_name() else {
             return Err(self.refusal(format!("arrays of {} are not written here", array.dtype)));
         };
         self.count_of(array)?;
@@ -285,26 +285,5 @@ fn is_key(key: &PtValue<'_>) -> bool {
         PtValue::List(_) | PtValue::Dict(_) | PtValue::Tensor(_) => false,
         PtValue::Tuple(items) => items.iter().all(is_key),
         _ => true,
-    }
-}
-
-/// The name of a type that numpy has too.
-fn numpy_name(dtype: Dtype) -> Option<&'static str> {
-    match dtype {
-        Dtype::Bool => Some("b1"),
-        Dtype::Int8 => Some("i1"),
-        Dtype::Int16 => Some("i2"),
-        Dtype::Int32 => Some("i4"),
-        Dtype::Int64 => Some("i8"),
-        Dtype::Uint8 => Some("u1"),
-        Dtype::Uint16 => Some("u2"),
-        Dtype::Uint32 => Some("u4"),
-        Dtype::Uint64 => Some("u8"),
-        Dtype::Float16 => Some("f2"),
-        Dtype::Float32 => Some("f4"),
-        Dtype::Float64 => Some("f8"),
-        Dtype::Complex64 => Some("c8"),
-        Dtype::Complex128 => Some("c16"),
-        _ => None,
     }
 }

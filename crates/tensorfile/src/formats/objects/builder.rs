@@ -128,8 +128,7 @@ impl<'a> Builder<'a> {
         let mut places: HashMap<&str, usize> = HashMap::new();
         let pickle = self.pickle;
         for (key, value) in pairs.iter() {
-            let key_tree = self.build(key)?;
-            let value = self.child(key_tree.name().into_owned(), value)?;
+            let (key_tree, value) = self.field(key, value)?;
             match pickle.str(key).and_then(|text| places.insert(text, fields.len()).map(|place| (text, place))) {
                 Some((text, place)) => {
                     places.insert(text, place);
@@ -139,6 +138,12 @@ impl<'a> Builder<'a> {
             }
         }
         Ok(fields)
+    }
+
+    fn field(&mut self, key: NodeId, value: NodeId) -> Result<(Tree, Tree), TensorFileError> {
+        let key = self.build(key)?;
+        let value = self.child(key.name().into_owned(), value)?;
+        Ok((key, value))
     }
 
     /// The tree of a node that stands under a name.
@@ -187,9 +192,7 @@ impl<'a> Builder<'a> {
             },
             _ => return None,
         };
-        let place = Place::Value(self.path.join("."));
-        let blob = Storage { file: Arc::clone(self.file), place, source, length, order, checksum: None };
-        let blob = Arc::new(blob);
+        let blob = Arc::new(Storage { order, ..Storage::new(self.file, self.place(), source, length) });
         self.blobs.insert(node, Arc::clone(&blob));
         Some(blob)
     }
@@ -244,9 +247,7 @@ impl<'a> Builder<'a> {
         for pair in pairs {
             let (Value::List(pair) | Value::Tuple(pair)) = self.pickle.get(*pair) else { continue };
             if let [key, value] = pair {
-                let key = self.build(*key)?;
-                let value = self.child(key.name().into_owned(), *value)?;
-                fields.push((key, value));
+                fields.push(self.field(*key, *value)?);
             }
         }
         Ok(fields)
@@ -311,11 +312,7 @@ impl<'a> Builder<'a> {
                     Value::Dict(pairs) => fields.extend(self.enter(value, |builder| builder.fields(pairs))?),
                     _ => fields.push((self.build(key)?, self.build(value)?)),
                 },
-                _ => {
-                    let key = self.build(key)?;
-                    let value = self.child(key.name().into_owned(), value)?;
-                    fields.push((key, value));
-                }
+                _ => fields.push(self.field(key, value)?),
             }
         }
         Ok(Tree::Object { class, fields })

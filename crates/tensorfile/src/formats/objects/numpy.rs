@@ -32,24 +32,12 @@ impl NumpyType {
             Some((">", rest)) => (ByteOrder::Big, rest),
             _ => (order, name),
         };
-        let number = match kind {
-            "b1" | "?" => Dtype::Bool,
-            "i1" => Dtype::Int8,
-            "i2" => Dtype::Int16,
-            "i4" => Dtype::Int32,
-            "i8" => Dtype::Int64,
-            "u1" => Dtype::Uint8,
-            "u2" => Dtype::Uint16,
-            "u4" => Dtype::Uint32,
-            "u8" => Dtype::Uint64,
-            "f2" => Dtype::Float16,
-            "f4" => Dtype::Float32,
-            "f8" => Dtype::Float64,
-            "c8" => Dtype::Complex64,
-            "c16" => Dtype::Complex128,
+        let number = match Dtype::of_numpy(kind) {
+            Some(dtype) => dtype,
+            None if kind == "?" => Dtype::Bool,
             // Times are integers with a unit.
-            _ if kind.starts_with("M8") || kind.starts_with("m8") => Dtype::Int64,
-            _ => return Self::without_numbers(kind, name, order),
+            None if kind.starts_with("M8") || kind.starts_with("m8") => Dtype::Int64,
+            None => return Self::without_numbers(kind, name, order),
         };
         Self::Number(number, order)
     }

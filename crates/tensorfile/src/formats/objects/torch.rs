@@ -6,7 +6,7 @@ use lowtide_pickle::{Global, NodeId, Pickle, Value};
 
 use super::Builder;
 use crate::error::TensorFileError;
-use crate::tensors::{ByteOrder, Dtype, Flags, MOST_DIMENSIONS, Quantizer, Source, Storage, Tensor};
+use crate::tensors::{Dtype, Flags, MOST_DIMENSIONS, Quantizer, Source, Storage, Tensor};
 use crate::tree::{Fields, Sparse, Tree};
 
 /// What a persistent id says of a storage.
@@ -81,13 +81,12 @@ impl<'a> Builder<'a> {
     fn rebuild(&mut self, name: &str, args: &[NodeId]) -> Result<Tree, TensorFileError> {
         match name {
             "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_tensor_v3" => self.strided(name, args),
-            "_rebuild_parameter" | "_rebuild_parameter_with_state" | "_rebuild_device_tensor_from_cpu_tensor" => {
-                self.first_tensor(args)
-            }
-            "_rebuild_device_tensor_from_numpy" => self.first_tensor(args),
+            "_rebuild_parameter"
+            | "_rebuild_parameter_with_state"
+            | "_rebuild_device_tensor_from_cpu_tensor"
+            | "_rebuild_device_tensor_from_numpy" => self.first_tensor(args),
             "_rebuild_qtensor" => self.quantized(args),
-            "_rebuild_sparse_tensor" => self.sparse(args),
-            "_rebuild_sparse_csr_tensor" => self.sparse(args),
+            "_rebuild_sparse_tensor" | "_rebuild_sparse_csr_tensor" => self.sparse(args),
             "_rebuild_nested_tensor" => {
                 let names = ["buffer", "sizes", "strides", "storage_offsets"];
                 let fields = self.named(&names, args)?;
@@ -174,14 +173,7 @@ impl<'a> Builder<'a> {
     fn meta(&mut self, args: &[NodeId]) -> Result<Tree, TensorFileError> {
         let &[dtype, shape, stride, ..] = args else { return Err(self.wrong_arguments()) };
         let Tree::Dtype(dtype) = self.build(dtype)? else { return Err(self.wrong_arguments()) };
-        let storage = Storage {
-            file: Arc::clone(self.file),
-            place: self.place(),
-            source: Source::Nowhere,
-            length: i64::MAX as u64,
-            order: ByteOrder::Little,
-            checksum: None,
-        };
+        let storage = Storage::new(self.file, self.place(), Source::Nowhere, i64::MAX as u64);
         let (shape, stride) = (self.sizes(shape)?, self.sizes(stride)?);
         let tensor = Tensor::new(Arc::new(storage), dtype, 0, shape, stride);
         Ok(Tree::Tensor(Arc::new(tensor.map_err(|problem| self.malformed(problem))?)))

@@ -1,5 +1,10 @@
-//! Memory that goes back to the system when it is dropped.
+//! Pages of memory, and pages of files that the system holds: both are given back when they are not needed.
+//!
+//! For programs that read many files inside a memory limit; a program that reads one needs nothing of it. What is said
+//! to the page cache is advice only: where a system does not take it, reading works as well, and the page cache grows as
+//! far as it is let.
 
+use std::fs::File;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
@@ -125,4 +130,45 @@ impl DerefMut for Memory {
             Piece::Heap(bytes) => bytes,
         }
     }
+}
+
+/// What becomes of the pages of files that were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PageCache {
+    /// They are let go, or the system would hold the data a second time, outside of every line.
+    #[default]
+    LetGo,
+    /// They stay, as long as the system wants: for small data sets, and for measuring without a disk.
+    Keep,
+}
+
+impl PageCache {
+    /// Lets go of all pages that hold some of these bytes, unless they are to stay.
+    pub fn after_reading(self, file: &File, offset: u64, len: u64) {
+        if self == Self::LetGo {
+            let_go(file, offset, len);
+        }
+    }
+}
+
+/// Says that reads come from anywhere, so that nothing is read ahead that nobody asked for.
+pub fn expect_random_reads(file: &File) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
+}
+
+/// Lets go of all pages that hold some of these bytes. Pages that are not on the disk yet stay.
+pub fn let_go(file: &File, offset: u64, len: u64) {
+    #[cfg(target_os = "linux")]
+    {
+        // Pages that are covered in part would stay.
+        let page = PAGE as u64;
+        let start = offset / page * page;
+        let len = offset.saturating_add(len).next_multiple_of(page) - start;
+        let _ = rustix::fs::fadvise(file, start, std::num::NonZeroU64::new(len), rustix::fs::Advice::DontNeed);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, offset, len);
 }
