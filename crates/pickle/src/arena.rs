@@ -95,7 +95,7 @@ pub(crate) struct Arena {
     pub(crate) containers: Vec<Container>,
     pub(crate) objects: Vec<ObjectParts>,
     globals: Vec<GlobalName>,
-    input_spans: Vec<InputSpan>,
+    pub(crate) input_spans: Vec<InputSpan>,
     items: Vec<NodeId>,
     text: String,
     bytes: Vec<u8>,
@@ -242,17 +242,16 @@ impl Arena {
         Ok(())
     }
 
-    pub(crate) fn append_to_object(&mut self, object: u32, items: &[NodeId]) -> Result<(), Overrun> {
-        let mut grown = self.objects[object as usize].items;
+    /// Adds items to a container of an object, its items or its pairs.
+    pub(crate) fn append_to_object(
+        &mut self,
+        object: u32,
+        part: impl Fn(&mut ObjectParts) -> &mut Container,
+        items: &[NodeId],
+    ) -> Result<(), Overrun> {
+        let mut grown = *part(&mut self.objects[object as usize]);
         self.extend(&mut grown, items)?;
-        self.objects[object as usize].items = grown;
-        Ok(())
-    }
-
-    pub(crate) fn set_in_object(&mut self, object: u32, pairs: &[NodeId]) -> Result<(), Overrun> {
-        let mut grown = self.objects[object as usize].pairs;
-        self.extend(&mut grown, pairs)?;
-        self.objects[object as usize].pairs = grown;
+        *part(&mut self.objects[object as usize]) = grown;
         Ok(())
     }
 
@@ -332,10 +331,6 @@ impl Arena {
     pub(crate) fn bytes_at(&self, span: Span) -> &[u8] {
         let start = span.start as usize;
         &self.bytes[start..start + span.length as usize]
-    }
-
-    pub(crate) fn input_span_at(&self, index: u32) -> InputSpan {
-        self.input_spans[index as usize]
     }
 
     pub(crate) fn global_at(&self, index: u32) -> &GlobalName {

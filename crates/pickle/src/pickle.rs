@@ -2,7 +2,7 @@
 
 use lowtide_core::Bytes;
 
-use crate::arena::{Arena, Container, Kind, Node};
+use crate::arena::{Arena, Container, InputSpan, Kind, Node};
 use crate::measure::Measure;
 use crate::value::{Global, Object, Pairs};
 use crate::{BigInt, NodeId, Value};
@@ -75,8 +75,8 @@ impl Pickle {
             Node::Bytes(span) => Value::Bytes(arena.bytes_at(span)),
             Node::ByteArray(span) => Value::ByteArray(arena.bytes_at(span)),
             Node::InputBytes(index) => {
-                let span = arena.input_span_at(index);
-                Value::FarBytes { offset: span.offset, length: span.length }
+                let InputSpan { offset, length } = arena.input_spans[index as usize];
+                Value::FarBytes { offset, length }
             }
             Node::Container(kind, index) => self.container(kind, arena.containers[index as usize]),
             Node::Global(index) => Value::Global(self.global(index)),

@@ -439,8 +439,8 @@ impl<'a, R: BufRead> Reader<'a, R> {
             Some(Node::Container(Kind::List, index)) if !by_key && byte != opcode::ADDITEMS => {
                 self.arena.append(index, items)
             }
-            Some(Node::Object(index)) if by_key => self.arena.set_in_object(index, items),
-            Some(Node::Object(index)) => self.arena.append_to_object(index, items),
+            Some(Node::Object(index)) if by_key => self.arena.append_to_object(index, |it| &mut it.pairs, items),
+            Some(Node::Object(index)) => self.arena.append_to_object(index, |it| &mut it.items, items),
             Some(_) => return Err(self.malformed("fills a value that cannot be filled in this way".to_owned())),
             None => return Err(self.underflow()),
         };
