@@ -107,7 +107,7 @@ fn pack(args: &PackArgs) -> Result<(), Failure> {
     };
     job.run(&mut watch)?;
     let verified = if args.verify { Some(job.verify(&mut watch)?) } else { None };
-    bar.end();
+    drop(bar);
     let packed = PackReport { summary: job.summary()?, found_shards: job.found_shards(), was_finished, verified };
     if args.json {
         return print(&json_text(&packed.json()));
@@ -178,15 +178,11 @@ impl Bar {
         }
         self.bar.set_position(progress.done.get());
     }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
-    }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.end();
+        self.bar.finish_and_clear();
     }
 }
 

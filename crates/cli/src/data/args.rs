@@ -55,9 +55,3 @@ pub(super) struct CostArgs {
     #[arg(long, value_name = "SIZE", default_value = "350MiB")]
     pub(super) base: Bytes,
 }
-
-impl CostArgs {
-    pub(super) fn is_asked(&self) -> bool {
-        self.host_line.is_some() || self.max_cache_batches.is_some()
-    }
-}

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::data::DataArgs;
 use crate::data::cost::{Cost, Sizes};
-use crate::data::survey::{field_json, field_table, name_of};
-use crate::output::{Failure, json_text, print, printable};
+use crate::data::survey::{disk_fact, field_json, field_table, name_of, print_survey};
+use crate::output::{Failure, printable};
 
 /// What fields there are stands in the records. A set of up to this size is read for that,
 const READ_WHOLE: Bytes = Bytes::from_mib(64);
@@ -30,15 +30,7 @@ pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
     survey.see_fields(&opened.set, args.sums);
     let others = folder.others - u64::from(args.path.join(PACKED).exists());
     let cost = Cost::of(&survey.sizes, &args.cost);
-    if args.json {
-        let mut json = survey.json();
-        json["cost"] = cost.as_ref().ok().and_then(Option::as_ref).map_or(Value::Null, Cost::json);
-        print(&json_text(&json))?;
-    } else {
-        let costs = cost.as_ref().ok().and_then(Option::as_ref).map_or(String::new(), |cost| cost.text("shard"));
-        print(&format!("{}{costs}", survey.text(&args.path, others)))?;
-    }
-    cost?;
+    print_survey(args, "shard", || survey.json(), || survey.text(&args.path, others), cost)?;
     if survey.unreadable.is_empty() {
         return Ok(());
     }
@@ -135,29 +127,17 @@ impl Shards {
         let beside = if others == 0 { String::new() } else { format!(", {} passed over", counted(others, "other")) };
         let path = printable(&path.display().to_string());
         let mut text = format!("{path}: {}{beside}\n", counted(self.shards + self.left_out, "shard"));
-        let ((small, small_name), (large, large_name)) = (&self.smallest, &self.largest);
         let percent = self.on_disk.get() as f64 / self.sizes.all().get().max(1) as f64 * 100.0;
         let facts = [
             ("samples", grouped(self.samples)),
-            (
-                "on disk",
-                format!(
-                    "{} (smallest {small} {}, largest {large} {})",
-                    self.on_disk,
-                    printable(small_name),
-                    printable(large_name)
-                ),
-            ),
+            ("on disk", disk_fact(self.on_disk, &self.smallest, &self.largest)),
             ("memory", format!("{}; the files are {percent:.0} % of that", self.sizes.fact("shard"))),
             ("ids", self.ids_fact()),
         ];
         for (name, fact) in facts {
             text.push_str(&format!("  {name:<9}{}\n", fact));
         }
-        if !self.fields.all().is_empty() {
-            text.push('\n');
-            text.push_str(&field_table(&self.fields));
-        }
+        text.push_str(&field_table(&self.fields));
         if self.seen < self.samples && self.unreadable.is_empty() {
             text.push_str(&format!(
                 "(seen in {} of {}; --sums reads all)\n",

@@ -36,16 +36,8 @@ pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
     }
     let sums = if args.sums { Sums::Compute } else { Sums::Skip };
     let survey = Survey::of(&folder.files, sums);
-    let cost = cost_of(args, folder);
-    if args.json {
-        let mut json = survey.json();
-        json["cost"] = cost.as_ref().ok().and_then(Option::as_ref).map_or(Value::Null, Cost::json);
-        print(&json_text(&json))?;
-    } else {
-        let costs = cost.as_ref().ok().and_then(Option::as_ref).map_or(String::new(), |cost| cost.text("file"));
-        print(&format!("{}{costs}", survey.text(&args.path, folder.others)))?;
-    }
-    cost?;
+    let text = || survey.text(&args.path, folder.others);
+    print_survey(args, "file", || survey.json(), text, cost_of(args, folder))?;
     if survey.unreadable_count == 0 {
         return Ok(());
     }
@@ -53,9 +45,28 @@ pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
     Err(Failure::bad_input(text, Some("each is listed with its reason".to_owned())))
 }
 
+/// Prints what was seen of a folder, and what a run would cost, where that is known.
+pub(crate) fn print_survey(
+    args: &DataArgs,
+    file: &str,
+    json: impl FnOnce() -> Value,
+    text: impl FnOnce() -> String,
+    cost: Result<Option<Cost>, Failure>,
+) -> Result<(), Failure> {
+    let known = cost.as_ref().ok().and_then(Option::as_ref);
+    if args.json {
+        let mut json = json();
+        json["cost"] = known.map_or(Value::Null, Cost::json);
+        print(&json_text(&json))?;
+    } else {
+        print(&(text() + &known.map_or(String::new(), |cost| cost.text(file))))?;
+    }
+    cost.map(|_| ())
+}
+
 /// What a run would cost, where that is asked for; files that cannot be read are left out.
 fn cost_of(args: &DataArgs, folder: &Folder) -> Result<Option<Cost>, Failure> {
-    if !args.cost.is_asked() {
+    if args.cost.host_line.is_none() && args.cost.max_cache_batches.is_none() {
         return Ok(None);
     }
     let options = OpenOptions { on_damage: OnDamage::Skip, ..OpenOptions::default() };
@@ -163,10 +174,7 @@ impl Survey {
                 text.push_str(&format!("  {name:<9}{fact}\n"));
             }
         }
-        if !self.fields.all().is_empty() {
-            text.push('\n');
-            text.push_str(&field_table(&self.fields));
-        }
+        text.push_str(&field_table(&self.fields));
         if !self.left_out.is_empty() {
             let names: Vec<String> = self.left_out.iter().map(|name| format!("`{}`", printable(name))).collect();
             text.push_str(&format!("\nbeside the samples: {}\n", names.join(", ")));
@@ -195,9 +203,7 @@ impl Survey {
     }
 
     fn disk_fact(&self) -> Option<String> {
-        let ((small, small_name), (large, large_name)) = (self.smallest.as_ref()?, self.largest.as_ref()?);
-        let (small_name, large_name) = (printable(small_name), printable(large_name));
-        Some(format!("{} (smallest {small} {small_name}, largest {large} {large_name})", self.on_disk))
+        Some(disk_fact(self.on_disk, self.smallest.as_ref()?, self.largest.as_ref()?))
     }
 
     fn decoded_fact(&self) -> Option<String> {
@@ -288,13 +294,23 @@ impl Ids {
     }
 }
 
-/// The fields of samples, one a line.
+/// What all files take on the disk, and the smallest and the largest of them.
+pub(crate) fn disk_fact(all: Bytes, (small, small_name): &(Bytes, String), largest: &(Bytes, String)) -> String {
+    let (large, large_name) = largest;
+    let (small_name, large_name) = (printable(small_name), printable(large_name));
+    format!("{all} (smallest {small} {small_name}, largest {large} {large_name})")
+}
+
+/// The fields of samples, one a line, below a blank one; nothing where there are none.
 pub(crate) fn field_table(fields: &FieldSummaries) -> String {
+    if fields.all().is_empty() {
+        return String::new();
+    }
     let mut lines = vec![["field", "dtype", "shape", "samples"].map(str::to_owned)];
     lines.extend(fields.all().iter().map(|field| {
         [printable(&field.name), kinds(field).join(" or "), field.shapes.to_string(), grouped(field.samples)]
     }));
-    aligned([Side::Left, Side::Left, Side::Left, Side::Right], &lines)
+    format!("\n{}", aligned([Side::Left, Side::Left, Side::Left, Side::Right], &lines))
 }
 
 pub(crate) fn field_json(field: &FieldSummary) -> Value {
