@@ -36,7 +36,7 @@ fn read_all(bytes: &[u8]) {
 
 fn read_file(path: &Path) -> Option<()> {
     let reader = Reader::open(path).ok()?;
-    let mut scratch = Scratch::new();
+    let mut scratch = Scratch::default();
     let mut buffer = vec![0; reader.bytes_of(0..reader.len()).ok()?.get() as usize];
     let loaded = reader.read(0..reader.len(), &mut buffer).ok()?;
     for record in loaded.records() {

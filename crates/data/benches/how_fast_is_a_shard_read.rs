@@ -58,7 +58,7 @@ fn measure(path: &Path, sample: usize, compression: Compression) {
 /// Reads a whole shard, `run` records at a time, into a buffer that was used before: new memory costs more than the
 /// copy.
 fn read(reader: &Reader, run: u64, buffer: &mut [u8]) {
-    let (mut scratch, mut sum) = (Scratch::new(), 0);
+    let (mut scratch, mut sum) = (Scratch::default(), 0);
     for first in (0..reader.len()).step_by(run as usize) {
         let records = first..(first + run).min(reader.len());
         let bytes = reader.bytes_of(records.clone()).expect("they are there").get() as usize;

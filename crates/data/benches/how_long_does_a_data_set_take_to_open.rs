@@ -35,7 +35,7 @@ fn folder(what: &str, files: u64, samples: u64) {
 }
 
 fn saved(files: u64, samples: u64) {
-    let mut builder = Builder::new();
+    let mut builder = Builder::default();
     for file in 0..files {
         let stamp = FileStamp { bytes: Bytes(file), modified: 1, fingerprint: 2 };
         let cost = FileCost { memory: Bytes(file), reading: Bytes(7) };

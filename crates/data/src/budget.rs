@@ -9,7 +9,6 @@
 //! [`Reservation::split`] it.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -37,17 +36,19 @@ pub enum Error {
 
 /// A number of bytes that may be held at once, shared by all that hold some. Cloning gives another handle on the same
 /// budget.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Budget {
     pool: Arc<Pool>,
 }
 
+#[derive(Debug)]
 struct Pool {
     limit: Bytes,
     state: Mutex<State>,
     changed: Condvar,
 }
 
+#[derive(Debug)]
 struct State {
     used: Bytes,
     peak: Bytes,
@@ -105,11 +106,6 @@ impl Budget {
         }
     }
 
-    /// The whole budget.
-    pub fn limit(&self) -> Bytes {
-        self.pool.limit
-    }
-
     /// What is reserved now.
     pub fn used(&self) -> Bytes {
         self.pool.lock().used
@@ -122,12 +118,6 @@ impl Budget {
 
     fn reservation(&self, bytes: Bytes) -> Reservation {
         Reservation { bytes, pool: Arc::clone(&self.pool) }
-    }
-}
-
-impl fmt::Debug for Budget {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Budget({} of {})", self.used(), self.limit())
     }
 }
 
@@ -161,6 +151,7 @@ impl State {
 }
 
 /// Bytes of a [`Budget`] that are held; dropping it gives them back.
+#[derive(Debug)]
 #[must_use = "dropped at once, it reserves nothing"]
 pub struct Reservation {
     bytes: Bytes,
@@ -187,12 +178,6 @@ impl Reservation {
     }
 }
 
-impl fmt::Debug for Reservation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Reservation({})", self.bytes)
-    }
-}
-
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.pool.give_back(self.bytes);
@@ -200,12 +185,12 @@ impl Drop for Reservation {
 }
 
 /// Ends every wait that was given it, for good. Cloning gives another handle on the same stop.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Stop {
     inner: Arc<StopInner>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct StopInner {
     raised: AtomicBool,
     /// One entry for each wait under way.
@@ -213,11 +198,6 @@ struct StopInner {
 }
 
 impl Stop {
-    /// A stop that is not raised.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Ends all waits with this stop, those under way and those to come.
     pub fn raise(&self) {
         self.inner.raised.store(true, Ordering::SeqCst);
@@ -241,12 +221,6 @@ impl Stop {
 
     fn waits(&self) -> MutexGuard<'_, Vec<Arc<Pool>>> {
         self.inner.waits.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Stop {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Stop({})", if self.is_raised() { "raised" } else { "not raised" })
     }
 }
 
@@ -288,7 +262,7 @@ mod tests {
     #[test]
     fn what_never_fits_is_refused_with_the_least_that_works() {
         let budget = Budget::new(Bytes::from_mib(1));
-        let error = budget.reserve(Bytes::from_mib(3), &Stop::new()).unwrap_err();
+        let error = budget.reserve(Bytes::from_mib(3), &Stop::default()).unwrap_err();
         assert_eq!(
             error.to_string(),
             "3.00 MiB are needed at once, and the data budget is 1.00 MiB: give it at least 3.00 MiB"
@@ -299,18 +273,15 @@ mod tests {
     #[test]
     fn nothing_is_always_free_and_the_whole_can_be_had() {
         let budget = Budget::new(Bytes(10));
-        let whole = budget.reserve(Bytes(10), &Stop::new()).unwrap();
+        let whole = budget.reserve(Bytes(10), &Stop::default()).unwrap();
         let nothing = budget.try_reserve(Bytes::ZERO).unwrap();
-        assert_eq!(
-            format!("{budget:?} {whole:?} {nothing:?}"),
-            "Budget(10 bytes of 10 bytes) Reservation(10 bytes) Reservation(0 bytes)"
-        );
+        assert_eq!((budget.used(), whole.bytes(), nothing.bytes()), (Bytes(10), Bytes(10), Bytes::ZERO));
     }
 
     #[test]
     fn a_raised_stop_ends_waits_before_they_begin() {
         let budget = Budget::new(Bytes(10));
-        let stop = Stop::new();
+        let stop = Stop::default();
         stop.raise();
         assert_eq!(budget.reserve(Bytes(1), &stop).unwrap_err(), Error::Stopped { asked: Bytes(1) });
         assert!(stop.waits().is_empty());

@@ -10,8 +10,8 @@
 //! the shard. [`Subset`] is some of its samples.
 //!
 //! **The files.** [`BatchFile`] says what a file of others means in samples and reads them; the files themselves are
-//! `lowtide-tensorfile`'s. [`shard`] is Lowtide's own file, and [`pack`] makes a folder of them. [`Scores`] joins a table
-//! of scores to samples.
+//! `lowtide-tensorfile`'s. [`shard`] is Lowtide's own file, and [`pack`] makes a folder of them. [`Scores`] is a table
+//! of scores beside the samples.
 //!
 //! ```no_run
 //! use std::sync::Arc;

@@ -26,7 +26,8 @@ pub(super) struct Lookahead<S: Store> {
     /// The bytes of each part.
     part_bytes: Vec<Bytes>,
     cache: Cache,
-    capacity: Bytes,
+    /// Bytes that the cache may keep.
+    pub(super) capacity: Bytes,
     /// Units that the cache keeps, as of the last sample looked at.
     kept: HashMap<Unit, Arc<Slot<S::Sample>>>,
     /// Samples that are decided about and not consumed, in order.
@@ -80,7 +81,7 @@ impl<S: Store> Lookahead<S> {
             samples: order.samples_from(from),
             end,
             units: Units::of(order.shuffle()),
-            cache: Cache::of_parts(order, policy, capacity, Arc::clone(&parts)),
+            cache: Cache::new(order, policy, capacity).with_parts(Arc::clone(&parts)),
             parts,
             part_bytes,
             capacity,
@@ -138,11 +139,6 @@ impl<S: Store> Lookahead<S> {
             }
         };
         self.upcoming.push_back(UpcomingSample { at, sample, slot, is_hit });
-    }
-
-    /// Bytes that the cache may keep.
-    pub(super) fn capacity(&self) -> Bytes {
-        self.capacity
     }
 }
 

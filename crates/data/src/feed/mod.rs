@@ -11,11 +11,9 @@
 mod lookahead;
 mod options;
 mod slot;
-mod stats;
 mod store;
 mod stream;
 
-pub use options::{FeedError, FeedOptions, OnDamage};
-pub use stats::FeedStats;
+pub use options::{FeedError, FeedOptions, FeedStats, OnDamage};
 pub use store::Store;
 pub use stream::{Feed, FeedSample, transient_bytes};

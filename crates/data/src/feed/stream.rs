@@ -10,9 +10,8 @@ use std::time::Duration;
 use lowtide_core::Bytes;
 
 use super::lookahead::{Extent, Lookahead, Task, part_bytes};
-use super::options::{FeedError, FeedOptions, OnDamage};
+use super::options::{FeedError, FeedOptions, FeedStats, OnDamage};
 use super::slot::{Block, Promise};
-use super::stats::FeedStats;
 use super::store::Store;
 use crate::DataError;
 use crate::budget::{Budget, Error as BudgetError, Reservation, Stop};
@@ -93,7 +92,7 @@ impl<S: Store> Feed<S> {
             lookahead: Mutex::new(Lookahead::new(&*store, order, from, options.end, options.policy, capacity)),
             store,
             budget: Budget::new(options.budget),
-            stop: Stop::new(),
+            stop: Stop::default(),
             changed: Condvar::new(),
             turn: Mutex::new(()),
             backlog: TOGETHER * 4 * options.threads.get(),
@@ -156,18 +155,10 @@ impl<S: Store> Feed<S> {
         }
     }
 
-    /// Shards whose parts are larger than what may be kept: they are read sample by sample.
-    #[must_use]
-    pub fn oversize(&self) -> u32 {
-        let (store, capacity) = (&self.state.store, self.capacity());
-        let part = |shard| Bytes(store.shard_bytes(shard).get() / store.parts(shard).max(1));
-        (0..store.layout().shards()).filter(|shard| part(*shard) > capacity).count() as u32
-    }
-
     /// Bytes that may be kept: the budget less what passes through.
     #[must_use]
     pub fn capacity(&self) -> Bytes {
-        self.state.lookahead().capacity()
+        self.state.lookahead().capacity
     }
 }
 

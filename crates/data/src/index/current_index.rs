@@ -174,7 +174,7 @@ fn look_at_all(
 }
 
 fn build(names: &[String], fates: Vec<Option<Fate>>, known: Option<&Index>) -> Index {
-    let mut builder = Builder::new();
+    let mut builder = Builder::default();
     for (name, fate) in names.iter().zip(fates) {
         match (fate, known) {
             (Some(Fate::New(facts)), _) => builder.add(name, facts.stamp, facts.cost, facts.samples),

@@ -141,11 +141,6 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// An index without files.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a file.
     pub fn add(
         &mut self,

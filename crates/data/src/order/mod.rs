@@ -5,19 +5,16 @@
 //! is read once. Nothing is stored but the number of samples of each shard: any place of any epoch is computed when
 //! it is asked for, so a run goes on from a [`Cursor`] alone, and any number of threads see the same order.
 //!
-//! [`Order`] is the whole of it, [`EpochOrder`] one epoch of it, [`window_for`] says how large a window may be, and
-//! [`Mixing`] how well it shuffles.
+//! [`Order`] is the whole of it, [`EpochOrder`] one epoch of it, and [`window_for`] says how large a window may be.
 
 mod epoch;
 mod layout;
-mod mixing;
 mod permutation;
 mod run;
 mod shuffle;
 
 pub use epoch::EpochOrder;
 pub use layout::{Layout, SampleId};
-pub use mixing::Mixing;
 pub use permutation::Permutation;
 pub use run::{Cursor, Order, Samples};
 pub use shuffle::{Shuffle, window_for};

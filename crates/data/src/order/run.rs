@@ -52,24 +52,6 @@ impl Order {
         EpochOrder::new(Arc::clone(&self.layout), self.shuffle, self.seed, epoch)
     }
 
-    /// The sample at `position` of `epoch`, by way of [`Order::epoch`].
-    ///
-    /// # Panics
-    ///
-    /// Where the epoch ends at or before `position`.
-    pub fn sample_at(&self, epoch: u64, position: u64) -> SampleId {
-        self.epoch(epoch).sample_at(position)
-    }
-
-    /// The position of `sample` in `epoch`, by way of [`Order::epoch`].
-    ///
-    /// # Panics
-    ///
-    /// Where there is no such sample.
-    pub fn position_of(&self, epoch: u64, sample: SampleId) -> u64 {
-        self.epoch(epoch).position_of(sample)
-    }
-
     /// All samples from `cursor` on, epoch after epoch, without end; none where there are no samples.
     ///
     /// A cursor at the end of an epoch means the start of the next.

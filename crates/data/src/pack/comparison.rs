@@ -6,7 +6,7 @@ use std::path::Path;
 use super::folder::shard_path;
 use super::job::{Stage, tensors};
 use super::notes::Position;
-use super::source_samples::SourceSamples;
+use super::sources::SourceSamples;
 use super::{Error, Job, Observer};
 use crate::shard::{Reader, ShardWalk, Tensor};
 

@@ -10,13 +10,12 @@ use lowtide_tensorfile::Dtype;
 
 use super::folder::{self, FolderState, MOST_SHARDS, shard_path};
 use super::notes::{Inputs, Journal, Notes, PACKED, Position, ShardNote, SkipNote};
-use super::source_samples::SourceSamples;
-use super::sources::{self, Source};
+use super::sources::{self, Source, SourceSamples};
 use super::{Difference, Error, OnMissing, Options, ScoreGaps};
 use crate::DataError;
 use crate::batch::BatchFile;
 use crate::feed::OnDamage;
-use crate::samples::{Field, FieldValue, Sample, Scores, id_of, tensors_of};
+use crate::samples::{Field, FieldValue, Sample, Scores, tensors_of};
 use crate::set::{DataSet, OpenOptions};
 use crate::shard::{Reader, Tensor, Writer};
 
@@ -353,7 +352,7 @@ impl Job {
         if sample.get(SCORES).is_some() {
             return Err(Error::OwnScore { file: self.sources[source as usize].path.clone(), sample: index });
         }
-        if let Some(score) = id_of(&sample).and_then(|id| scores.get(&id)) {
+        if let Some(score) = sample.id().and_then(|id| scores.get(&id)) {
             let bytes = score.to_ne_bytes().to_vec();
             let value = FieldValue::Array { dtype: Dtype::Float64, shape: Vec::new(), bytes };
             sample.fields.push(Field { name: Arc::from(SCORES), value });
@@ -404,7 +403,7 @@ impl Job {
 
 impl OpenShard {
     fn append(&mut self, sample: &Sample, source: &Path) -> Result<(), Error> {
-        self.writer.append(&tensors(sample, source)?, id_of(sample).as_deref())?;
+        self.writer.append(&tensors(sample, source)?, sample.id().as_deref())?;
         Ok(())
     }
 }
@@ -422,7 +421,7 @@ fn ids_of(source: &Source) -> Result<Vec<Option<String>>, DataError> {
     if let Some(ids) = file.ids() {
         return Ok(ids.into_iter().map(|id| Some(id.trim().to_owned())).collect());
     }
-    (0..file.samples()).map(|index| Ok(id_of(&file.read(index)?))).collect()
+    (0..file.samples()).map(|index| Ok(file.read(index)?.id())).collect()
 }
 
 /// A sample as a record; an error names its file.

@@ -22,7 +22,6 @@ mod folder;
 mod job;
 mod notes;
 mod options;
-mod source_samples;
 mod sources;
 mod summary;
 

@@ -126,7 +126,7 @@ impl Job {
         if hashes.is_empty() {
             return Ok(ids);
         }
-        let mut scratch = Scratch::new();
+        let mut scratch = Scratch::default();
         self.each_record(&mut |shard, record| {
             let wanted = ids.len() < most && shard.id_hash_of(record)?.is_some_and(|hash| hashes.remove(&hash));
             if wanted {

@@ -7,7 +7,7 @@ use lowtide_core::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::future::Future;
-use super::{Parts, Unit, Units};
+use super::{Parts, Unit};
 use crate::order::{Cursor, Order};
 
 /// Which unit leaves when room is needed.
@@ -67,16 +67,14 @@ struct CacheEntry {
 impl Cache {
     /// An empty cache of `capacity` bytes for the units of `order`.
     pub fn new(order: &Order, policy: Policy, capacity: Bytes) -> Self {
-        Self::of(policy, capacity, Future::new(order, Units::of(order.shuffle()), None))
+        let future = Future::new(order);
+        Self { policy, capacity, used: Bytes::ZERO, future, calls: 0, kept: HashMap::new(), ranked: BTreeSet::new() }
     }
 
     /// The same for parts of shards, where shards would be the units.
-    pub fn of_parts(order: &Order, policy: Policy, capacity: Bytes, parts: Arc<Parts>) -> Self {
-        Self::of(policy, capacity, Future::new(order, Units::of(order.shuffle()), Some(parts)))
-    }
-
-    fn of(policy: Policy, capacity: Bytes, future: Future) -> Self {
-        Self { policy, capacity, used: Bytes::ZERO, future, calls: 0, kept: HashMap::new(), ranked: BTreeSet::new() }
+    pub(crate) fn with_parts(mut self, parts: Arc<Parts>) -> Self {
+        self.future.parts = Some(parts);
+        self
     }
 
     /// What to do about `unit`, of `bytes` bytes, which is needed at `at`.
@@ -119,32 +117,17 @@ impl Cache {
         Decision::Load { evict, keep: true }
     }
 
-    /// Counts a kept unit as gone, such as one whose reading failed.
-    pub fn forget(&mut self, unit: Unit) {
+    /// Counts a kept unit as gone.
+    fn forget(&mut self, unit: Unit) {
         if let Some(kept) = self.kept.remove(&unit) {
             self.ranked.remove(&(kept.rank, unit));
             self.used = self.used.saturating_sub(kept.bytes);
         }
     }
 
-    /// Whether the unit is kept.
-    pub fn contains(&self, unit: Unit) -> bool {
-        self.kept.contains_key(&unit)
-    }
-
     /// The bytes of all kept units; never more than the capacity.
     pub fn used(&self) -> Bytes {
         self.used
-    }
-
-    /// How many units are kept.
-    pub fn len(&self) -> usize {
-        self.kept.len()
-    }
-
-    /// Whether nothing is kept.
-    pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
     }
 
     /// What has to leave so that `unit` can be kept, or `None` where it is not to be kept. What is needed before `active`

@@ -11,15 +11,16 @@ pub(super) struct Future {
     order: Order,
     units: Units,
     /// `None` where shards are not cut.
-    parts: Option<Arc<Parts>>,
+    pub(super) parts: Option<Arc<Parts>>,
     epoch: u64,
     this: EpochOrder,
     next: EpochOrder,
 }
 
 impl Future {
-    pub(super) fn new(order: &Order, units: Units, parts: Option<Arc<Parts>>) -> Self {
-        Self { order: order.clone(), units, parts, epoch: 0, this: order.epoch(0), next: order.epoch(1) }
+    pub(super) fn new(order: &Order) -> Self {
+        let units = Units::of(order.shuffle());
+        Self { order: order.clone(), units, parts: None, epoch: 0, this: order.epoch(0), next: order.epoch(1) }
     }
 
     /// The first place behind `now` at which `unit` is needed.

@@ -10,9 +10,8 @@
 
 mod cache;
 mod future;
-mod parts;
 mod unit;
 
 pub use cache::{Cache, Decision, Policy};
-pub use parts::Parts;
+pub(crate) use unit::Parts;
 pub use unit::{Unit, Units};

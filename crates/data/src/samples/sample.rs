@@ -11,6 +11,9 @@ use thiserror::Error;
 use crate::DataError;
 use crate::shard::{FieldKind, Tensor};
 
+/// Names under which people keep what tells samples apart.
+pub(crate) const ID_NAMES: [&str; 6] = ["id", "ids", "question_id", "question_ids", "sample_id", "sample_ids"];
+
 /// One sample: its fields in the order of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
@@ -48,6 +51,17 @@ impl Sample {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&FieldValue> {
         self.fields.iter().find(|field| &*field.name == name).map(|field| &field.value)
+    }
+
+    /// Its id, as a table writes it.
+    pub(crate) fn id(&self) -> Option<String> {
+        match ID_NAMES.iter().find_map(|name| self.get(name))? {
+            FieldValue::Text(text) => Some(text.trim().to_owned()),
+            FieldValue::Array { dtype: Dtype::Int64, shape, bytes } if shape.is_empty() => {
+                Some(i64::from_ne_bytes(bytes[..].try_into().ok()?).to_string())
+            }
+            FieldValue::Array { .. } => None,
+        }
     }
 
     /// Memory that it takes, its names left out: all samples of a file share those.

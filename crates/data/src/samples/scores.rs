@@ -3,22 +3,20 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use csv::{ErrorKind, Position, StringRecord, Trim};
-use lowtide_tensorfile::{Dtype, Place, TensorFileError};
+use lowtide_tensorfile::{Place, TensorFileError};
 
-use super::{Field, FieldValue, ID_NAMES, Sample, id_of};
+use super::ID_NAMES;
 use crate::DataError;
 
-/// Names of the column with the scores; it becomes the field of the first.
+/// Names of the column with the scores.
 const SCORE_NAMES: [&str; 2] = ["score", "scores"];
 
 /// What a table of `id,score` says about samples.
 #[derive(Debug)]
 pub struct Scores {
-    file: PathBuf,
     by_id: HashMap<String, f64>,
 }
 
@@ -46,7 +44,7 @@ impl Scores {
                 },
             )?;
         }
-        Ok(Self { file: path.to_owned(), by_id })
+        Ok(Self { by_id })
     }
 
     /// How many ids have a score.
@@ -70,30 +68,6 @@ impl Scores {
     #[must_use]
     pub fn get(&self, id: &str) -> Option<f64> {
         self.by_id.get(id).copied()
-    }
-
-    /// Gives each sample its score as the field `score`, in `float64`.
-    ///
-    /// # Errors
-    ///
-    /// Where a sample has no id, its id no score, or it has a field of that name already; no sample is changed then.
-    pub fn join(&self, samples: &mut [Sample]) -> Result<(), DataError> {
-        let scores = samples.iter().enumerate().map(|(index, sample)| {
-            let columns = |problem: String| DataError::Columns { file: self.file.clone(), problem };
-            let id = id_of(sample).ok_or_else(|| columns(format!("sample {index} has no id to be found by")))?;
-            if sample.get(SCORE_NAMES[0]).is_some() {
-                return Err(columns(format!("sample `{id:.80}` has a field `score` of its own")));
-            }
-            self.get(&id).ok_or_else(|| columns(format!("there is no score for sample `{id:.80}`")))
-        });
-        let scores: Vec<f64> = scores.collect::<Result<_, _>>()?;
-        let name: Arc<str> = SCORE_NAMES[0].into();
-        for (sample, score) in samples.iter_mut().zip(scores) {
-            let bytes = score.to_ne_bytes().to_vec();
-            let value = FieldValue::Array { dtype: Dtype::Float64, shape: Vec::new(), bytes };
-            sample.fields.push(Field { name: Arc::clone(&name), value });
-        }
-        Ok(())
     }
 }
 

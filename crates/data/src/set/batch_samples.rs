@@ -11,17 +11,17 @@ use lowtide_core::Bytes;
 use lowtide_tensorfile::pages::{Memory, PageCache};
 use lowtide_tensorfile::{Loader, Source, Storage, StorageReader, Tensor, TensorFile};
 
-use super::selection::Selection;
+use super::options::Selection;
 use crate::DataError;
 use crate::batch::{BatchFile, Leaf};
 use crate::file_stamp::FileStamp;
 use crate::index::{FileCost, FileFacts, SampleFacts};
-use crate::samples::{BufferedSample, FieldNames, RecordPlace, Room, UnsupportedField, no_memory};
-use crate::shard::hash_of_id;
+use crate::samples::{BufferedSample, RecordPlace, Room, UnsupportedField, no_memory, take_memory};
 use crate::shard::record::{Head, Places, write_heads};
+use crate::shard::{FieldNames, hash_of_id};
 
 /// Files up to this size are read as a whole.
-const HELD_FILE: u64 = 4 << 20;
+pub(crate) const HELD_FILE: u64 = 4 << 20;
 /// The same where only what they say about themselves is asked for.
 const HELD_TO_LOOK_AT: u64 = 1 << 20;
 /// Neighbouring storages of larger files are read together up to so many bytes.
@@ -49,7 +49,7 @@ pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<FileFacts, DataEr
         let id = ids.as_ref().and_then(|ids| ids.get(index as usize));
         samples.push(SampleFacts { memory: Bytes(Room::alone(length)), id_hash: id.map_or(0, |id| hash_of_id(id)) });
     }
-    let names = Room::names_cost(names.list());
+    let names = Room::names_cost(&names.list);
     for sample in &mut samples {
         sample.memory = sample.memory.saturating_add(Bytes(names));
     }
@@ -82,17 +82,9 @@ impl OpenBatch {
         Ok(())
     }
 
-    /// Opens a file to read much of it.
-    pub(crate) fn to_read(path: &Path) -> Result<Self, DataError> {
-        Self::open(path, HELD_FILE)
-    }
-
-    /// Opens a file to read a little of it now and then.
-    pub(crate) fn to_keep(path: &Path) -> Result<Self, DataError> {
-        Self::open(path, 0)
-    }
-
-    fn open(path: &Path, hold: u64) -> Result<Self, DataError> {
+    /// Opens a file, to read much of it where it may `hold` up to [`HELD_FILE`], and nothing where a little of it is read
+    /// now and then.
+    pub(crate) fn open(path: &Path, hold: u64) -> Result<Self, DataError> {
         let data = TensorFile::open(path, hold)?;
         let file = BatchFile::find(&data)?;
         Ok(Self { data, file, verified: Mutex::default() })
@@ -250,7 +242,7 @@ impl<'t> BufferLayout<'t> {
     }
 
     fn packed(self, buffers: Vec<Memory>) -> Vec<BufferedSample> {
-        let names: Arc<[String]> = self.names.shared();
+        let names: Arc<[String]> = self.names.list.into();
         let mut samples = self.samples.into_iter().peekable();
         let mut packed = Vec::with_capacity(samples.len());
         for (number, memory) in buffers.into_iter().enumerate() {
@@ -293,32 +285,28 @@ fn fill(batch: &OpenBatch, mut transfers: Vec<Transfer<'_>>, buffers: &mut [Memo
         };
         match storage.source() {
             Source::Memory(bytes) => copy(bytes)?,
-            Source::File { offset } => {
-                if let Some(held) = data.held(*offset, storage.bytes()) {
-                    copy(held)?;
-                } else if is_good_part && storage.bytes() < LARGE_STORAGE {
-                    copy(window.read(data, &groups[number..])?)?;
-                } else if let [one] = group
+            Source::File { offset } if let Some(held) = data.held(*offset, storage.bytes()) => copy(held)?,
+            Source::File { .. } if is_good_part && storage.bytes() < LARGE_STORAGE => {
+                copy(window.read(data, &groups[number..])?)?;
+            }
+            Source::File { .. }
+                if let [one] = group
                     && one.view.is_contiguous()
-                    && asked == storage.bytes()
-                {
-                    let slot = one.slot(buffers);
-                    storage.read_at(0, slot)?;
-                    one.view.to_this_machine(slot);
-                } else if is_good_part {
-                    let mut bytes = memory_for(storage)?;
-                    reader.read_into(storage, &mut bytes)?;
-                    group.iter().try_for_each(|one| one.view.copy_into(&bytes, one.slot(buffers)))?;
-                } else {
-                    batch.verify(storage)?;
-                    let mut loader = Loader::new(Bytes::ZERO);
-                    group.iter().try_for_each(|one| loader.read_into(one.view, one.slot(buffers)))?;
-                }
+                    && asked == storage.bytes() =>
+            {
+                let slot = one.slot(buffers);
+                storage.read_at(0, slot)?;
+                one.view.to_this_machine(slot);
+            }
+            Source::File { .. } if !is_good_part => {
+                batch.verify(storage)?;
+                let mut loader = Loader::new(Bytes::ZERO);
+                group.iter().try_for_each(|one| loader.read_into(one.view, one.slot(buffers)))?;
             }
             // Without any length that could be believed; reading gives the error.
             Source::Nowhere => storage.read_at(0, &mut [])?,
-            Source::Deflated { .. } | Source::Gzip { .. } => {
-                let mut bytes = memory_for(storage)?;
+            Source::File { .. } | Source::Deflated { .. } | Source::Gzip { .. } => {
+                let mut bytes = take_memory(storage.file(), storage.bytes(), Memory::zeroed)?;
                 reader.read_into(storage, &mut bytes)?;
                 group.iter().try_for_each(|one| one.view.copy_into(&bytes, one.slot(buffers)))?;
             }
@@ -352,8 +340,7 @@ impl Window {
             let (Ok(span_end) | Err(span_end)) = together;
             let bytes = match &mut self.bytes {
                 Some(bytes) => bytes,
-                none => none
-                    .insert(Memory::zeroed(LARGEST_SPAN as usize).ok_or_else(|| no_memory(data.path(), LARGEST_SPAN))?),
+                none => none.insert(take_memory(data.path(), LARGEST_SPAN, Memory::zeroed)?),
             };
             (self.start, self.length) = (start, 0);
             data.read_at(&mut bytes[..(span_end - start) as usize], start, storage.place())?;
@@ -363,11 +350,6 @@ impl Window {
         let bytes = self.bytes.as_deref().unwrap_or_default();
         Ok(&bytes[from..from + storage.bytes() as usize])
     }
-}
-
-fn memory_for(storage: &Storage) -> Result<Memory, DataError> {
-    let length = usize::try_from(storage.bytes()).ok();
-    length.and_then(Memory::zeroed).ok_or_else(|| no_memory(storage.file(), storage.bytes()))
 }
 
 /// Adds up what reading takes for the moment.

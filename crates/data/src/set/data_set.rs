@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use lowtide_core::Bytes;
 use lowtide_tensorfile::pages::MOST_SPARE;
 
-use super::batch_samples::{self, OpenBatch};
+use super::batch_samples::{self, HELD_FILE, OpenBatch};
 use super::open_files::{Limits, OpenFiles};
-use super::selection::Selection;
-use super::{OpenOptions, check_finished, shard_samples};
+use super::options::{OpenOptions, Selection};
+use super::{check_finished, shard_samples};
 use crate::DataError;
 use crate::feed::Store;
 use crate::file_stamp::FileStamp;
@@ -113,8 +113,8 @@ impl DataSet {
             index,
             options,
             by_hash: OnceLock::new(),
-            batches: OpenFiles::new(BATCHES),
-            shards: OpenFiles::new(SHARDS),
+            batches: OpenFiles::new(BATCHES, OpenBatch::bytes),
+            shards: OpenFiles::new(SHARDS, Reader::bytes),
         };
         Ok(OpenedSet { set, left_out, rebuilt })
     }
@@ -210,11 +210,7 @@ impl DataSet {
                 let known = (fingerprint, self.index.layout().samples_of(shard));
                 let reader = match selection {
                     Selection::Together(_) | Selection::Apart(_) if self.keeps_shards_open() => {
-                        self.shards.get(shard, || {
-                            let reader = shard_samples::open(&path, fingerprint, pages)?;
-                            let bytes = reader.bytes();
-                            Ok((reader, bytes))
-                        })?
+                        self.shards.get(shard, || shard_samples::open(&path, fingerprint, pages))?
                     }
                     _ => Arc::new(shard_samples::open_for(&path, known, selection, pages)?),
                 };
@@ -222,12 +218,8 @@ impl DataSet {
             }
             SetKind::Batches => {
                 let batch = match selection {
-                    Selection::Apart(_) => self.batches.get(shard, || {
-                        let batch = OpenBatch::to_keep(&path)?;
-                        let bytes = batch.bytes();
-                        Ok((batch, bytes))
-                    })?,
-                    _ => Arc::new(OpenBatch::to_read(&path)?),
+                    Selection::Apart(_) => self.batches.get(shard, || OpenBatch::open(&path, 0))?,
+                    _ => Arc::new(OpenBatch::open(&path, HELD_FILE)?),
                 };
                 batch_samples::read(&batch, self.index.samples_of(shard), selection, self.options.page_cache)?
             }

@@ -5,7 +5,6 @@ mod data_set;
 mod folder;
 mod open_files;
 mod options;
-mod selection;
 mod shard_rows;
 pub(crate) mod shard_samples;
 mod subset;

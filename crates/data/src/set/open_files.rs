@@ -13,6 +13,8 @@ use crate::DataError;
 pub(crate) struct OpenFiles<T> {
     /// At the most.
     limits: Limits,
+    /// What it takes to know a file.
+    bytes_of: fn(&T) -> u64,
     files: Mutex<VecDeque<OpenFile<T>>>,
 }
 
@@ -32,23 +34,19 @@ struct OpenFile<T> {
 
 impl<T> OpenFiles<T> {
     /// Keeps nothing yet.
-    pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, files: Mutex::default() }
+    pub(crate) fn new(limits: Limits, bytes_of: fn(&T) -> u64) -> Self {
+        Self { limits, bytes_of, files: Mutex::default() }
     }
 
-    /// What is known of a file, found out by `find` where it was not kept, with the bytes that it takes. It is not looked
-    /// at again: the caller makes sure that the file has not changed.
-    pub(crate) fn get(
-        &self,
-        shard: u32,
-        find: impl FnOnce() -> Result<(T, u64), DataError>,
-    ) -> Result<Arc<T>, DataError> {
+    /// What is known of a file, found out by `find` where it was not kept. It is not looked at again: the caller makes sure
+    /// that the file has not changed.
+    pub(crate) fn get(&self, shard: u32, find: impl FnOnce() -> Result<T, DataError>) -> Result<Arc<T>, DataError> {
         if let Some(contents) = self.take_up(shard) {
             return Ok(contents);
         }
         // Not under the lock: others read on meanwhile, and at worst two find out the same.
-        let (contents, bytes) = find()?;
-        let contents = Arc::new(contents);
+        let contents = Arc::new(find()?);
+        let bytes = (self.bytes_of)(&contents);
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.retain(|file| file.shard != shard);
         files.push_back(OpenFile { shard, bytes, contents: Arc::clone(&contents) });

@@ -1,4 +1,4 @@
-//! What opening a data set is told.
+//! What opening and reading a data set is told.
 
 use lowtide_tensorfile::pages::PageCache;
 
@@ -11,4 +11,15 @@ pub struct OpenOptions {
     pub on_damage: OnDamage,
     /// What becomes of what was read in the page cache. Default: it is let go.
     pub page_cache: PageCache,
+}
+
+/// Which samples of a file are read, and how they lie in memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Selection<'a> {
+    /// All, in one buffer.
+    All,
+    /// Some, in one buffer.
+    Together(&'a [u64]),
+    /// Some, each in a buffer of its own, so that each is given back by itself.
+    Apart(&'a [u64]),
 }

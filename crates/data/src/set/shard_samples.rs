@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use lowtide_core::Bytes;
 use lowtide_tensorfile::pages::{MAPPED_FROM, Memory, PageCache};
 
-use super::selection::Selection;
+use super::options::Selection;
 use crate::DataError;
 use crate::file_stamp::FileStamp;
 use crate::index::{FileCost, FileFacts, SampleFacts};
-use crate::samples::{BufferedSample, RecordPlace, Room, no_memory};
+use crate::samples::{BufferedSample, RecordPlace, Room, take_memory};
 use crate::shard::{Error, Reader, RecordRun, Scratch};
 
 /// Neighbouring records are read together up to so many bytes.
@@ -143,7 +144,7 @@ fn is_all_plain(reader: &Reader, records: Range<u64>) -> Result<bool, Error> {
 /// Reads neighbouring records with one call to where they stay.
 fn read_in_place(reader: &Reader, records: Range<u64>) -> Result<Vec<BufferedSample>, DataError> {
     let pages = reader.pages_of(&records)?;
-    let mut memory = memory_at_page(reader, pages.end - pages.start)?;
+    let mut memory = take_memory(reader.path(), pages.end - pages.start, Memory::at_page)?;
     reader.read_pages(records.clone(), &mut memory)?;
     let mut heads = Heads::default();
     let mut places = Vec::with_capacity((records.end - records.start) as usize);
@@ -152,7 +153,7 @@ fn read_in_place(reader: &Reader, records: Range<u64>) -> Result<Vec<BufferedSam
         let head = heads.add(reader, record)?;
         places.push(RecordPlace { start: (offset - pages.start) as usize, length: bytes.get() as usize, head });
     }
-    Ok(BufferedSample::parts(memory, heads.bytes.into(), reader.shared_names(), places))
+    Ok(BufferedSample::parts(memory, heads.bytes.into(), Arc::clone(reader.names()), places))
 }
 
 /// Heads that are not in their records.
@@ -184,14 +185,14 @@ fn read_together(reader: &Reader, records: &[u64]) -> Result<Vec<BufferedSample>
         let (start, head) = (room.add(length) as usize, heads.add(reader, *record)?);
         places.push(RecordPlace { start, length: length as usize, head });
     }
-    let mut memory = memory_for(reader, room.bytes())?;
+    let mut memory = take_memory(reader.path(), room.bytes(), Memory::zeroed)?;
     let mut next = 0;
     each_run(reader, records, |run, record, scratch| {
         let RecordPlace { start, length, .. } = places[next];
         next += 1;
         Ok(run.unpack(record, scratch, &mut memory[start..start + length])?)
     })?;
-    Ok(BufferedSample::parts(memory, heads.bytes.into(), reader.shared_names(), places))
+    Ok(BufferedSample::parts(memory, heads.bytes.into(), Arc::clone(reader.names()), places))
 }
 
 /// Reads some records, each into a buffer of its own.
@@ -211,11 +212,11 @@ fn read_apart(reader: &Reader, records: &[u64]) -> Result<Vec<BufferedSample>, D
         let (copied, behind) = rest.split_at(count);
         each_run(reader, copied, |run, record, scratch| {
             let length = reader.unpacked_bytes_of(record)?.get();
-            let mut memory = memory_for(reader, length)?;
+            let mut memory = take_memory(reader.path(), length, Memory::zeroed)?;
             run.unpack(record, scratch, &mut memory)?;
             let mut heads = Heads::default();
             let place = RecordPlace { start: 0, length: length as usize, head: heads.add(reader, record)? };
-            read.append(&mut BufferedSample::parts(memory, heads.bytes.into(), reader.shared_names(), [place]));
+            read.append(&mut BufferedSample::parts(memory, heads.bytes.into(), Arc::clone(reader.names()), [place]));
             Ok(())
         })?;
         rest = behind;
@@ -229,7 +230,7 @@ fn each_run(
     records: &[u64],
     mut take: impl FnMut(&RecordRun<'_>, u64, &mut Scratch) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
-    let mut scratch = Scratch::new();
+    let mut scratch = Scratch::default();
     let mut rest = records;
     while let Some(first) = rest.first() {
         let fits = |count: usize| {
@@ -240,7 +241,7 @@ fn each_run(
         let count = (2..=rest.len()).take_while(|count| fits(*count)).last().unwrap_or(1);
         let records = *first..first + count as u64;
         let pages = reader.pages_of(&records)?;
-        let mut stored = memory_at_page(reader, pages.end - pages.start)?;
+        let mut stored = take_memory(reader.path(), pages.end - pages.start, Memory::at_page)?;
         let run = reader.read_pages(records.clone(), &mut stored)?;
         for record in records {
             take(&run, record, &mut scratch)?;
@@ -248,14 +249,4 @@ fn each_run(
         rest = &rest[count..];
     }
     Ok(())
-}
-
-fn memory_for(reader: &Reader, bytes: u64) -> Result<Memory, DataError> {
-    let length = usize::try_from(bytes).ok();
-    length.and_then(Memory::zeroed).ok_or_else(|| no_memory(reader.path(), bytes))
-}
-
-fn memory_at_page(reader: &Reader, bytes: u64) -> Result<Memory, DataError> {
-    let length = usize::try_from(bytes).ok();
-    length.and_then(Memory::at_page).ok_or_else(|| no_memory(reader.path(), bytes))
 }

@@ -12,6 +12,7 @@
 mod direct_file;
 mod error;
 mod field_kind;
+mod field_names;
 mod format;
 mod id;
 mod reader;
@@ -21,6 +22,7 @@ mod writer;
 
 pub use error::{Error, Part};
 pub use field_kind::FieldKind;
+pub(crate) use field_names::FieldNames;
 pub use id::hash_of_id;
 pub use reader::{Reader, RecordRun, Scratch};
 pub use record::{Record, Tensor};

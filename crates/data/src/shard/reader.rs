@@ -46,7 +46,7 @@ pub struct RecordRun<'a> {
     bytes: &'a [u8],
 }
 
-/// What a thread needs to unpack compressed records, kept between them.
+/// What a thread needs to unpack compressed records, made at the first that needs it and kept between them.
 #[derive(Default)]
 pub struct Scratch {
     bytes: Vec<u8>,
@@ -156,13 +156,8 @@ impl Reader {
     }
 
     /// The names of all tensors in the shard.
-    pub fn names(&self) -> &[String] {
+    pub(crate) fn names(&self) -> &Arc<[String]> {
         &self.names
-    }
-
-    /// The names, to be shared.
-    pub(crate) fn shared_names(&self) -> Arc<[String]> {
-        Arc::clone(&self.names)
     }
 
     /// Memory that it takes, about.
@@ -390,22 +385,12 @@ impl<'a> RecordRun<'a> {
             Encoding::Plain => stored,
             Encoding::Zstd => scratch.unpack(stored, entry.raw).map_err(malformed)?,
         };
-        match entry.head.is_apart() {
-            true => {
-                let head = entry.head.of(&self.reader.heads).unwrap_or_default();
-                Record::parse_apart(head, raw, &self.reader.names).map_err(malformed)
-            }
-            false => Record::parse(raw, &self.reader.names).map_err(malformed),
-        }
+        let head = entry.head.of(&self.reader.heads).filter(|head| !head.is_empty()).unwrap_or(raw);
+        Record::parse_apart(head, raw, &self.reader.names).map_err(malformed)
     }
 }
 
 impl Scratch {
-    /// Room for unpacking, made at the first record that needs it.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     fn unpack(&mut self, stored: &[u8], raw: u64) -> Result<&[u8], &'static str> {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.resize(raw as usize, 0);

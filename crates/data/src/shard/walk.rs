@@ -19,7 +19,7 @@ pub(crate) struct ShardWalk {
 
 impl ShardWalk {
     pub(crate) fn new(reader: Reader, records: Range<u64>) -> Self {
-        Self { reader, records, run: 0..0, buffer: Vec::new(), scratch: Scratch::new() }
+        Self { reader, records, run: 0..0, buffer: Vec::new(), scratch: Scratch::default() }
     }
 
     pub(crate) fn reader(&self) -> &Reader {

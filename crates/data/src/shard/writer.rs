@@ -9,7 +9,7 @@ use lowtide_disk::{DiskError, PartialFile};
 use lowtide_tensorfile::pages::let_go;
 
 use super::format::{self, Encoding, Entry, Footer, HEADER, HeadPlace, Index, PAGE, VERSION, aligned, entry_bytes};
-use super::{Error, FieldKind, Tensor, hash_of_id, record};
+use super::{Error, FieldKind, FieldNames, Tensor, hash_of_id, record};
 
 const BUFFER: usize = 1 << 20;
 const MOST_DIMENSIONS: usize = u8::MAX as usize;
@@ -45,7 +45,7 @@ pub struct Writer {
     file: BufWriter<PartialFile>,
     offset: u64,
     index: Index,
-    numbers: HashMap<String, u32>,
+    names: FieldNames,
     /// Where the heads are that were written to the index.
     head_places: HashMap<Vec<u8>, HeadPlace>,
     compressor: Option<zstd::bulk::Compressor<'static>>,
@@ -79,7 +79,7 @@ impl Writer {
             file,
             offset: HEADER as u64,
             index: Index::default(),
-            numbers: HashMap::new(),
+            names: FieldNames::default(),
             head_places: HashMap::new(),
             compressor,
             record: Vec::new(),
@@ -123,14 +123,14 @@ impl Writer {
     /// The record as it is with its head, compressed, where that makes it smaller.
     fn packed(&mut self, tensors: &[Tensor<'_>]) -> Result<Option<Vec<u8>>, Error> {
         let Some(compressor) = &mut self.compressor else { return Ok(None) };
-        record::encode(tensors, |name| number_of(name, &mut self.numbers, &mut self.index.names), &mut self.record);
+        record::encode(tensors, |name| self.names.number_of(name, 0), &mut self.record);
         let packed = compressor.compress(&self.record).map_err(Error::io(&self.path, "compress"))?;
         Ok(Some(packed).filter(|packed| packed.len() < self.record.len()))
     }
 
     /// Makes the record as it is written without compression, and says where its head is.
     fn lay_out(&mut self, tensors: &[Tensor<'_>]) -> Result<HeadPlace, Error> {
-        let name_of = |name: &str| number_of(name, &mut self.numbers, &mut self.index.names);
+        let name_of = |name: &str| self.names.number_of(name, 0);
         if !format::fills_pages(record::bytes_apart(tensors)) {
             record::encode(tensors, name_of, &mut self.record);
             return Ok(HeadPlace::default());
@@ -184,6 +184,7 @@ impl Writer {
     }
 
     fn write_end(&mut self) -> io::Result<u64> {
+        self.index.names = std::mem::take(&mut self.names.list);
         let index = self.index.encode();
         let footer = Footer {
             index_offset: self.offset,
@@ -234,16 +235,6 @@ fn refused(error: DiskError, action: &'static str) -> Error {
         io::ErrorKind::WouldBlock => Error::Busy { file: error.path },
         _ => Error::Io { file: error.path, action, source: error.source },
     }
-}
-
-fn number_of(name: &str, numbers: &mut HashMap<String, u32>, names: &mut Vec<String>) -> u32 {
-    if let Some(number) = numbers.get(name) {
-        return *number;
-    }
-    let number = names.len() as u32;
-    names.push(name.to_owned());
-    numbers.insert(name.to_owned(), number);
-    number
 }
 
 /// Writes bytes that begin at `offset`, and zeros up to the next aligned place, which it returns.

@@ -38,7 +38,7 @@ fn the_sum_never_exceeds_the_budget_and_nobody_waits_for_ever() {
             .map(|number| {
                 let (budget, held) = (budget.clone(), Arc::clone(&held));
                 thread::spawn(move || {
-                    let (stop, mut state) = (Stop::new(), number);
+                    let (stop, mut state) = (Stop::default(), number);
                     for round in 0..2000 {
                         let most = if number == 0 { LIMIT } else { 400 };
                         let bytes = 1 + noise(&mut state) % most;
@@ -77,7 +77,7 @@ fn a_large_request_is_not_overtaken_by_small_ones() {
         for (number, bytes) in [100_u64, 10, 20].into_iter().enumerate() {
             let (thread_budget, served) = (budget.clone(), Arc::clone(&served));
             threads.push(thread::spawn(move || {
-                let taken = thread_budget.reserve(Bytes(bytes), &Stop::new()).expect("it fits");
+                let taken = thread_budget.reserve(Bytes(bytes), &Stop::default()).expect("it fits");
                 served.lock().unwrap().push(bytes);
                 drop(taken);
             }));
@@ -98,7 +98,7 @@ fn a_stop_wakes_all_who_wait_and_lets_the_others_pass() {
         for round in 0..200 {
             let budget = Budget::new(Bytes(100));
             let whole = budget.try_reserve(Bytes(100)).unwrap();
-            let (stop, other) = (Stop::new(), Stop::new());
+            let (stop, other) = (Stop::default(), Stop::default());
             let wait = |stop: &Stop| {
                 let (budget, stop) = (budget.clone(), stop.clone());
                 thread::spawn(move || budget.reserve(Bytes(60), &stop).map(drop))
@@ -124,7 +124,7 @@ fn a_stopped_wait_in_front_does_not_block_those_behind() {
     within_a_minute(|| {
         let budget = Budget::new(Bytes(100));
         let held = budget.try_reserve(Bytes(50)).unwrap();
-        let stop = Stop::new();
+        let stop = Stop::default();
         let front = thread::spawn({
             let (budget, stop) = (budget.clone(), stop.clone());
             move || budget.reserve(Bytes(100), &stop).map(drop)
@@ -132,7 +132,7 @@ fn a_stopped_wait_in_front_does_not_block_those_behind() {
         until_somebody_waits(&budget);
         let behind = thread::spawn({
             let budget = budget.clone();
-            move || budget.reserve(Bytes(10), &Stop::new()).map(drop)
+            move || budget.reserve(Bytes(10), &Stop::default()).map(drop)
         });
         thread::sleep(Duration::from_millis(20));
         stop.raise();

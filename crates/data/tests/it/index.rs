@@ -126,7 +126,7 @@ fn a_folder_without_samples_or_with_a_broken_shard_is_an_error() {
 fn a_million_samples_take_less_than_a_hundred_bytes_each() {
     let folder = tempfile::tempdir().unwrap();
     for samples_of_a_file in [1, 1000] {
-        let mut builder = Builder::new();
+        let mut builder = Builder::default();
         for file in 0..1_000_000 / samples_of_a_file {
             let stamp = FileStamp { bytes: Bytes(file), modified: 1, fingerprint: 2 };
             let cost = FileCost { memory: Bytes(file), reading: Bytes(7) };

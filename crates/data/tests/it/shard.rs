@@ -58,7 +58,7 @@ fn write(path: &Path, samples: &[Sample], compression: Compression) {
 /// All samples of a shard, read in runs of `run` records.
 fn read(path: &Path, run: u64) -> Result<Vec<Sample>, Error> {
     let reader = Reader::open(path)?;
-    let mut scratch = Scratch::new();
+    let mut scratch = Scratch::default();
     let mut samples = Vec::new();
     for first in (0..reader.len()).step_by(run as usize) {
         let records = first..(first + run).min(reader.len());
@@ -407,7 +407,7 @@ fn wrong_requests_are_errors() {
     let mut buffer = vec![0; reader.bytes_of(0..4).unwrap().get() as usize];
     reader.read(0..4, &mut buffer).unwrap();
     let again = reader.view(0..4, &buffer).unwrap();
-    let mut scratch = Scratch::new();
+    let mut scratch = Scratch::default();
     assert_eq!(again.record(2, &mut scratch).unwrap().get("label").unwrap().bytes, [2]);
     assert!(again.record(4, &mut scratch).is_err());
 }

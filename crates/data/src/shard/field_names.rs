@@ -1,12 +1,11 @@
 //! The names of fields, which samples share.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// The names of the fields of some samples, each with a number.
 #[derive(Debug, Default)]
 pub(crate) struct FieldNames {
-    list: Vec<String>,
+    pub(crate) list: Vec<String>,
     numbers: HashMap<String, u32>,
 }
 
@@ -23,13 +22,5 @@ impl FieldNames {
         self.list.push(name.to_owned());
         self.numbers.insert(name.to_owned(), number);
         number
-    }
-
-    pub(crate) fn list(&self) -> &[String] {
-        &self.list
-    }
-
-    pub(crate) fn shared(self) -> Arc<[String]> {
-        self.list.into()
     }
 }
