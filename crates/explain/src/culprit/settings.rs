@@ -3,7 +3,6 @@
 use lowtide_core::Bytes;
 
 use super::names::{from_names, is_of_language, kind};
-use super::size::{is_size, product};
 use crate::facts::{BF16, Dtype, FP16, FP32, Facts, Key};
 use crate::log::{Activity, Event};
 use crate::verdict::Culprit;
@@ -17,28 +16,22 @@ pub(super) fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<A
     if tried <= Bytes::from_mib(20) {
         return None;
     }
-    let batches: Vec<u64> = match activity {
+    let mut batches: Vec<u64> = match activity {
         Some(Activity::Evaluation) => facts.number(Key::EvalBatch).into_iter().chain(facts.batch()).collect(),
         _ => facts.batch().into_iter().collect(),
     };
     let own = facts.dtype().unwrap_or(FP32);
     let mut dtypes = vec![own];
     dtypes.extend([FP32, BF16, FP16].into_iter().filter(|dtype| dtype.bytes != own.bytes).take(1));
-    let weights = weights(facts);
-    let mut candidates = Vec::new();
     let is_guessed = batches.is_empty();
-    if is_guessed && let Some(batch) = batch_of_logits(facts, own, tried) {
-        candidates.extend(activations(batch, facts));
+    if is_guessed {
+        batches.extend(batch_of_logits(facts, own, tried));
     }
-    if activity == Some(Activity::Optimizer) {
-        candidates.extend(weights.iter().cloned());
-    }
-    for batch in batches {
-        candidates.extend(activations(batch, facts));
-    }
-    if activity != Some(Activity::Optimizer) {
-        candidates.extend(weights);
-    }
+    let activations = batches.into_iter().flat_map(|batch| activations(batch, facts));
+    let candidates: Vec<Named> = match activity {
+        Some(Activity::Optimizer) if !is_guessed => weights(facts).into_iter().chain(activations).collect(),
+        _ => activations.chain(weights(facts)).collect(),
+    };
     let mut fitting: Vec<(&str, Vec<u64>, Dtype, u64)> = Vec::new();
     for (name, shape) in candidates {
         let fits = dtypes.iter().find_map(|dtype| {
@@ -169,4 +162,16 @@ pub(super) fn from_frames(event: &Event, facts: &Facts<'_>, activity: Option<Act
         shape => (Some("fp32".to_owned()), product(shape).map(|count| Bytes(count * 4))),
     };
     Some(Culprit { name: WHOLE_FRAMES.to_owned(), shape, dtype, bytes, how, certainty })
+}
+
+/// Whether a tensor of so many bytes is a request that is printed as `tried`: rounded to 2 MiB, printed with two
+/// decimals.
+pub(super) fn is_size(bytes: u64, tried: Bytes) -> bool {
+    let rounded = if bytes >= 10 << 20 { bytes.checked_next_multiple_of(2 << 20).unwrap_or(bytes) } else { bytes };
+    [bytes, rounded].iter().any(|bytes| Bytes(*bytes) == tried || Bytes(*bytes).to_string() == tried.to_string())
+}
+
+/// The number of elements.
+pub(super) fn product(shape: &[u64]) -> Option<u64> {
+    shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size))
 }
