@@ -5,8 +5,6 @@ use std::fmt;
 use lowtide_log::{StackFrame, TRACEBACK_HEADER};
 use serde::Serialize;
 
-use super::stack::makes_a_layer;
-
 /// What a program was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -99,6 +97,18 @@ fn is_named_evaluation(function: &str) -> bool {
     has("validate validation validating evaluate evaluation eval validar evaluar valider evaluer validieren \
          auswerten")
         && !has("train training fit and")
+}
+
+/// Whether a frame is the constructor of one of PyTorch's layers.
+pub(crate) fn makes_a_layer(frame: &StackFrame) -> bool {
+    let file = frame.file.replace('\\', "/");
+    let is_made = matches!(&*frame.function, "__init__" | "reset_parameters");
+    file.contains("torch/nn/modules") && is_made || file.contains("torch/nn/init.py")
+}
+
+/// Whether a frame is PyTorch's recomputation of activations.
+pub(crate) fn recomputes(frame: &StackFrame) -> bool {
+    frame.file.replace('\\', "/").ends_with("torch/utils/checkpoint.py")
 }
 
 /// Names of functions, set apart by blanks, parts of paths, and parts of code.

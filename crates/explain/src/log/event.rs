@@ -1,8 +1,9 @@
-//! One event from what a log says of it, which is often several times and in several voices.
+//! One event from what a log says of it, which is often several times and in several voices, and what stands around it.
 
+use lowtide_log::{StackFrame, frames, steps, time};
 use lowtide_oom::{Certainty, Engine, Oom, Place, Source};
 
-use super::circumstances::Circumstances;
+use super::activity::{Activity, activity, activity_of_stack};
 
 /// Messages further apart than this are events of their own.
 const NEAR: u64 = 32 << 10;
@@ -26,6 +27,16 @@ pub(crate) struct Event {
     pub(crate) also: Vec<(Source, String)>,
     /// Where the last of its messages ends.
     pub(crate) end: u64,
+}
+
+/// What stands around an error.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Circumstances {
+    pub(crate) frames: Vec<StackFrame>,
+    /// What the program was doing, and the words of the log that say so.
+    pub(crate) activity: Option<(Activity, String)>,
+    pub(crate) step: Option<u64>,
+    pub(crate) time: Option<String>,
 }
 
 impl Event {
@@ -93,6 +104,37 @@ impl Event {
         if self.also.len() < MOST_ALSO && text != self.message {
             self.also.push((source, text));
         }
+    }
+}
+
+impl Circumstances {
+    /// Reads the text that ends where the error's line begins.
+    pub(crate) fn read(before: &str) -> Self {
+        let frames = frames(before);
+        Self {
+            activity: activity(&frames, before),
+            frames,
+            step: steps(before.as_bytes()).next_back(),
+            time: before.rsplit(['\n', '\r']).find_map(time).map(str::to_owned),
+        }
+    }
+
+    /// Takes the stack of a further message, which tells more of the same event.
+    pub(crate) fn deepen(&mut self, between: &str) {
+        let frames = frames(between);
+        if let Some(activity) = activity_of_stack(&frames) {
+            self.activity = Some(activity);
+        }
+        if !frames.is_empty() {
+            self.frames = frames;
+        }
+    }
+
+    /// Whether the stack ends where memory of the machine is pinned.
+    pub(crate) fn ends_in_pinning(&self) -> bool {
+        let pins = |frame: &StackFrame| frame.code.contains("pin_memory=True") || frame.code.contains(".pin_memory(");
+        // The thread of a data loader makes a context on the device first, which may be what failed.
+        self.frames.last().is_some_and(|frame| pins(frame) && !frame.file.contains("_utils/pin_memory.py"))
     }
 }
 
