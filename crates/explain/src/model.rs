@@ -115,16 +115,6 @@ impl Model {
         Bytes(self.fixed().saturating_add(batch.saturating_mul(sample)))
     }
 
-    /// The same model with activations recomputed.
-    pub(crate) fn recomputing(self) -> Self {
-        Self { recomputes: true, ..self }
-    }
-
-    /// The same model on sequences of another length.
-    pub(crate) fn with_sequence(self, sequence: u64) -> Self {
-        Self { sequence, ..self }
-    }
-
     /// The table for a batch.
     pub(crate) fn account(&self, batch: u64) -> Account {
         let millions = self.parameters as f64 / 1e6;

@@ -7,9 +7,8 @@ use lowtide_oom::Oom;
 use crate::cause::Judgement;
 use crate::culprit::allocation;
 use crate::facts::{Facts, Key};
-use crate::log::Activity;
 use crate::model::Model;
-use crate::verdict::{Cause, Culprit};
+use crate::{Activity, Cause, Culprit};
 
 /// All that is known of an event.
 #[derive(Debug, Clone, Copy)]

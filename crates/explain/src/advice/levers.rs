@@ -1,18 +1,19 @@
 //! The levers of a device, one function each, with the peak expected after it and its patch.
 
+use lowtide_config::Syntax;
 use lowtide_core::Bytes;
 use lowtide_log::StackFrame;
 use lowtide_oom::{DeviceKind, Place, Source};
+use lowtide_trainers::Answer;
 
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, List, NOT_NUMBERS};
 use crate::facts::{FP32, Facts, FixedUpdate, Key};
 use crate::log::recomputes;
+use crate::model::Model;
 use crate::patch::{Patch, add_after, export, micro_batch, single, switch};
 use crate::verdict::{Cause, Lever};
-use lowtide_config::Syntax;
-use lowtide_trainers::Answer;
 
 impl List<'_> {
     pub(super) fn micro_batch(&mut self) {
@@ -111,7 +112,7 @@ impl List<'_> {
         if is_on || case.frames.iter().any(recomputes) {
             return;
         }
-        let peak = case.after(|model, batch| model.recomputing().peak(batch));
+        let peak = case.after(|model, batch| Model { recomputes: true, ..model }.peak(batch));
         let patch = match case.facts.find(Key::Recompute) {
             Some((config, setting)) => switch(config, setting, true),
             // Hugging Face's Trainer has it for every model of theirs.
@@ -292,8 +293,7 @@ impl List<'_> {
     pub(super) fn compile_off(&mut self) {
         let uses = self.case.facts.is_on(Key::Compile) == Some(true) || goes_through_compiled(self.case.frames);
         if uses {
-            let patch = self.case.facts.find(Key::Compile).and_then(|(config, setting)| switch(config, setting, false));
-            self.offer(patch);
+            self.offer(self.case.facts.find(Key::Compile).and_then(|(config, setting)| switch(config, setting, false)));
             self.add(
                 Lever::CompileOff,
                 "Turn torch.compile off for a try, or leave max-autotune and reduce-overhead for its default mode: \
@@ -312,8 +312,7 @@ impl List<'_> {
             return;
         }
         let kind = self.case.framework().precision(no_bf16);
-        let patch = precision_patch(facts, no_bf16);
-        self.offer(patch);
+        self.offer(precision_patch(facts, no_bf16));
         let text = format!("Compute in {kind}: about half the memory of activations");
         self.push(Lever::Precision, text, None, NOT_NUMBERS);
     }

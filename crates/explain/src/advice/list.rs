@@ -3,8 +3,7 @@
 use lowtide_core::Bytes;
 
 use super::case::Case;
-use crate::patch::Patch;
-use crate::verdict::{Advice, Cause, Lever};
+use crate::{Advice, Cause, Lever, Patch};
 
 /// Whether a piece of advice keeps what it should.
 #[derive(Clone, Copy)]

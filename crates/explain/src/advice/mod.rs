@@ -2,9 +2,7 @@
 
 mod case;
 mod course;
-mod device;
 mod framework;
-mod host;
 mod levers;
 mod list;
 
