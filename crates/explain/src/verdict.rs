@@ -4,9 +4,7 @@ use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Engine, Place, ProcessUse, Source};
 use serde::Serialize;
 
-use crate::log::{Activity, Remark};
-use crate::model::Account;
-use crate::patch::Patch;
+use crate::{Account, Activity, Patch, Remark};
 
 /// One out-of-memory event, explained. What the log does not tell is `None` or empty.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -75,10 +73,11 @@ pub struct Verdict {
 }
 
 /// Why memory ran out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The step needs more than the device has.
+    #[default]
     Need,
     /// The request would have fitted into what was free plus what was reserved and not handed out.
     Fragmentation,

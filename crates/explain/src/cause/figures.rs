@@ -9,13 +9,10 @@ use crate::verdict::Holder;
 pub(super) const CONTEXT: u64 = 1 << 30;
 
 /// What the figures of a device say, one derived from the others where it is missing.
-pub(super) struct Figures {
+pub(super) struct Figures<'a> {
+    pub(super) oom: &'a Oom,
     pub(super) tried: Bytes,
-    pub(super) capacity: Option<Bytes>,
-    pub(super) free: Option<Bytes>,
-    pub(super) allocated: Option<Bytes>,
     pub(super) idle: Option<Bytes>,
-    pub(super) limit: Option<Bytes>,
     pub(super) others: Option<Bytes>,
     /// Whether what others hold may be this process's own, outside its allocator: the message does not say what it holds.
     pub(super) others_may_be_own: bool,
@@ -24,17 +21,16 @@ pub(super) struct Figures {
 }
 
 /// The figures of a message, and what follows from them.
-pub(super) fn figures(oom: &Oom, tried: Bytes) -> Figures {
+pub(super) fn figures(oom: &Oom, tried: Bytes) -> Figures<'_> {
     let idle = oom.reserved_unallocated_or_derived();
     let reserved = oom.reserved.or_else(|| Some(oom.allocated?.saturating_add(idle?)));
     let (own, holders) = own_process(oom, reserved);
-    let capacity = oom.capacity;
     let named = holders.iter().filter_map(|holder| holder.used_bytes).fold(Bytes::ZERO, Bytes::saturating_add);
     // What the figures leave over is others' too: containers do not see each other's processes.
-    let left_over = own.and_then(|own| Some(capacity?.saturating_sub(oom.free?).saturating_sub(own)));
+    let left_over = own.and_then(|own| Some(oom.capacity?.saturating_sub(oom.free?).saturating_sub(own)));
     // Without a figure for this process, its context counts as a usual one.
     let beyond_context = || {
-        let used = capacity?.saturating_sub(oom.free?).saturating_sub(reserved?);
+        let used = oom.capacity?.saturating_sub(oom.free?).saturating_sub(reserved?);
         Some(used.saturating_sub(Bytes(CONTEXT))).filter(|left| !left.is_zero())
     };
     let others_may_be_own = own.is_none() && named.is_zero();
@@ -44,18 +40,7 @@ pub(super) fn figures(oom: &Oom, tried: Bytes) -> Figures {
         None => Some(named),
     };
     let outside = oom.outside_allocator.or_else(|| Some(own?.saturating_sub(reserved?)));
-    Figures {
-        tried,
-        capacity,
-        free: oom.free,
-        allocated: oom.allocated,
-        idle,
-        limit: oom.limit,
-        others,
-        others_may_be_own,
-        outside,
-        holders,
-    }
+    Figures { oom, tried, idle, others, others_may_be_own, outside, holders }
 }
 
 /// What this process holds, and the other processes.
@@ -79,7 +64,7 @@ fn own_process(oom: &Oom, reserved: Option<Bytes>) -> (Option<Bytes>, Vec<Holder
 }
 
 /// At least a twentieth of the device, and more than a driver keeps for itself.
-pub(super) fn is_large(bytes: Bytes, figures: &Figures) -> bool {
-    let part = figures.capacity.map_or(0, |capacity| capacity.get() / 20);
+pub(super) fn is_large(bytes: Bytes, figures: &Figures<'_>) -> bool {
+    let part = figures.oom.capacity.map_or(0, |capacity| capacity.get() / 20);
     bytes.get() >= part.max(256 << 20)
 }

@@ -6,7 +6,7 @@ use lowtide_oom::Oom;
 use crate::verdict::{Cause, Holder};
 
 /// A cause with its reasons.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Judgement {
     pub(crate) cause: Cause,
     pub(crate) contributing: Vec<Cause>,
@@ -24,16 +24,7 @@ pub(crate) struct Judgement {
 impl Judgement {
     /// A cause with what shows it.
     pub(super) fn new(cause: Cause, certainty: f64, evidence: Vec<String>) -> Self {
-        Self {
-            cause,
-            contributing: Vec::new(),
-            certainty,
-            evidence,
-            others: None,
-            outside: None,
-            holders: Vec::new(),
-            available: None,
-        }
+        Self { cause, certainty, evidence, ..Self::default() }
     }
 
     /// A cause with one reason, where there is no arithmetic to be done.

@@ -12,9 +12,7 @@
 //! certainty low.
 
 mod allocator;
-mod driver;
 mod figures;
-mod host;
 mod judgement;
 mod source;
 

@@ -1,12 +1,13 @@
-//! Who refused decides which figures count.
+//! Who refused decides which figures count: an allocator, the machine, or the driver past every allocator.
 
-use lowtide_oom::{Place, Source};
+use lowtide_core::Bytes;
+use lowtide_log::StackFrame;
+use lowtide_oom::{Engine, Oom, Place, Source};
 
 use super::allocator::allocator;
-use super::driver::driver;
-use super::host::host;
 use super::judgement::Judgement;
 use crate::log::Event;
+use crate::verdict::{Cause, Holder};
 
 /// Judges an event.
 pub(crate) fn judge(event: &Event) -> Judgement {
@@ -21,4 +22,104 @@ pub(crate) fn judge(event: &Event) -> Judgement {
 
 fn round(certainty: f64) -> f64 {
     (certainty.clamp(0.0, 0.99) * 100.0).round() / 100.0
+}
+
+/// Judges an event of the machine's memory.
+fn host(event: &Event) -> Judgement {
+    let oom = &event.oom;
+    let text = match oom.source {
+        Source::Kernel => "the kernel ended a process because the whole machine had no memory left",
+        Source::Cgroup => "the kernel ended a process because its control group (container or job) was at its limit",
+        Source::Scheduler => "the scheduler ended the job for its memory",
+        Source::DataWorker => "a data worker was killed, as the kernel does when memory runs out",
+        Source::SharedMemory => "shared memory between processes (/dev/shm) is full",
+        Source::ExitStatus => "a process was killed (signal 9); the kernel's killer is one of the reasons for that",
+        Source::Allocator | Source::Heap => {
+            "the system refused memory to the process: the machine had too little left, or a limit of the process \
+             itself (ulimit -v, RLIMIT_AS) stood in the way"
+        }
+        Source::Runtime => "the stack ends where memory of the machine is pinned, and the driver refused it",
+        _ => "memory of the machine ran out",
+    };
+    // Pinned memory is made through the device's driver, which may have failed for the device's own sake.
+    let certainty = if oom.source == Source::Runtime { 0.75 } else { 0.98 };
+    let mut judgement = Judgement::bare(oom, Cause::HostMemory, certainty, text);
+    if matches!(oom.source, Source::Cgroup | Source::Scheduler) || oom.limit.is_some() {
+        judgement.contributing.push(Cause::Limit);
+    }
+    if let Some(tried) = oom.requested {
+        judgement.evidence.push(format!("asked for {tried}"));
+    }
+    match (oom.in_use, oom.limit) {
+        (Some(used), Some(limit)) => judgement.evidence.push(format!("{used} in use, {limit} allowed")),
+        (Some(used), None) => judgement.evidence.push(format!("the process held {used}")),
+        (None, Some(limit)) => judgement.evidence.push(format!("{limit} allowed")),
+        (None, None) => {}
+    }
+    judgement.holders = oom.processes.iter().map(Holder::from).collect();
+    for (_, message) in event.also.iter().take(2) {
+        let short: String = message.chars().take(100).collect();
+        judgement.evidence.push(format!("the log also says: {short}"));
+    }
+    judgement
+}
+
+/// Judges what the driver itself refused.
+fn driver(event: &Event) -> Judgement {
+    if has_no_allocator(event) {
+        let text = "the driver refused, and this engine asks it for every tensor: the step needs more than was free";
+        return Judgement::bare(&event.oom, Cause::Need, 0.65, text);
+    }
+    if event.oom.source == Source::Runtime && is_first_use(event) {
+        return no_room_to_begin(&event.oom);
+    }
+    outside(&event.oom)
+}
+
+/// Whether every tensor of the engine is the driver's: PyTorch before 1.0 says where in its sources that is.
+fn has_no_allocator(event: &Event) -> bool {
+    let is_counted = matches!(
+        event.oom.engine,
+        Engine::PyTorch | Engine::Cuda | Engine::Rocm | Engine::Tensorflow | Engine::Unknown
+    );
+    let is_driver = matches!(event.oom.source, Source::Runtime | Source::Heap | Source::Allocator);
+    is_driver && (!is_counted || event.message.contains("THCStorage") || event.message.contains("THCTensor"))
+}
+
+/// Whether the stack ends where a tensor is put on the device, before any step.
+fn is_first_use(event: &Event) -> bool {
+    let words = ["device=", ".to(", ".cuda(", "_cuda_init", "_lazy_init", "torch.cuda."];
+    let asks = |frame: &StackFrame| words.iter().any(|word| frame.code.contains(word));
+    let around = &event.circumstances;
+    event.oom.requested.is_none() && around.step.is_none() && around.frames.last().is_some_and(asks)
+}
+
+/// The allocator gives figures when it is refused: where there are none, the process could not even begin to use the
+/// device.
+fn no_room_to_begin(oom: &Oom) -> Judgement {
+    let text = "the driver refused where the device is used first, before the allocator asked for anything: others have \
+                filled it, as far as the log tells";
+    Judgement::bare(oom, Cause::OtherProcess, 0.6, text).with(Cause::OutsideAllocator)
+}
+
+/// The driver or a library refused, which no allocator counts.
+fn outside(oom: &Oom) -> Judgement {
+    let (certainty, text) = match oom.source {
+        Source::Blas => (0.85, "cuBLAS asks the driver for its own memory, past the allocator, and was refused"),
+        Source::Dnn => (0.85, "cuDNN asks the driver for its own memory, past the allocator, and was refused"),
+        Source::Collectives => (0.85, "NCCL asks the driver for its own buffers, past the allocator, and was refused"),
+        _ => (
+            0.55,
+            "the driver itself refused, not the allocator: a context, a library, or a device that is full already",
+        ),
+    };
+    let mut judgement = Judgement::bare(oom, Cause::OutsideAllocator, certainty, text);
+    if oom.source == Source::Runtime {
+        judgement.contributing.push(Cause::OtherProcess);
+    }
+    if let (Some(tried), Some(free)) = (oom.requested, oom.free) {
+        let were = if free == Bytes(1) { "was" } else { "were" };
+        judgement.evidence.push(format!("asked for {tried}; {free} {were} free"));
+    }
+    judgement
 }
