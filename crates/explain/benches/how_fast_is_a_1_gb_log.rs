@@ -49,7 +49,7 @@ fn verdict(is_met: bool) -> &'static str {
 }
 
 fn large(piece: &[u8]) -> Explanation {
-    let mut investigation = Investigation::new();
+    let mut investigation = Investigation::default();
     for index in 0..PIECES {
         if index == PIECES / 2 || index == PIECES - 1 {
             investigation.feed(STORY.as_bytes());

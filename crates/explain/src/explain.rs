@@ -6,11 +6,10 @@ use lowtide_oom::{Place, Source};
 use crate::advice::{Case, advise};
 use crate::cause::judge;
 use crate::culprit::culprit;
-use crate::explanation::Context;
 use crate::facts::Facts;
-use crate::log::{Activity, Event, Printout};
+use crate::log::{Event, Printout};
 use crate::model::Model;
-use crate::verdict::{Cause, Verdict};
+use crate::{Activity, Cause, Context, Verdict};
 
 /// Explains one event of a log.
 pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdict {
@@ -107,9 +106,7 @@ fn steps_around(event: &Event, log: &Printout, activity: Option<Activity>) -> Ve
 }
 
 fn activity_of_source(event: &Event) -> Option<Activity> {
-    let sources = std::iter::once(event.oom.source).chain(event.also.iter().map(|(source, _)| *source));
-    sources
-        .into_iter()
-        .any(|source| matches!(source, Source::DataWorker | Source::SharedMemory))
-        .then_some(Activity::DataWorker)
+    let is_of_workers = |source: Source| matches!(source, Source::DataWorker | Source::SharedMemory);
+    let is_it = is_of_workers(event.oom.source) || event.also.iter().any(|(source, _)| is_of_workers(*source));
+    is_it.then_some(Activity::DataWorker)
 }

@@ -1,7 +1,6 @@
 //! Configurations and log together, and what follows from them.
 
-use lowtide_config::whole_number;
-use lowtide_config::{Config, Setting, Syntax};
+use lowtide_config::{Config, Setting, Syntax, whole_number};
 pub(crate) use lowtide_trainers::Key;
 use lowtide_trainers::{Answer, Preset, Question, answer, candidates, is_deepspeed, whole_batch};
 

@@ -8,9 +8,8 @@ use lowtide_oom::{LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, lo
 use memchr::{memchr_iter, memrchr};
 
 use crate::explain::verdict;
-use crate::explanation::{Context, Explanation, NotMemory};
 use crate::log::{Circumstances, Event, Printout};
-use crate::verdict::Verdict;
+use crate::{Context, Explanation, NotMemory, Verdict};
 
 /// How much is gathered before it is searched.
 const PIECE: usize = 2 << 20;
@@ -36,7 +35,7 @@ const LONGEST_MESSAGE: usize = 1200;
 /// Explains every out-of-memory event of a log, the last one first.
 #[must_use]
 pub fn explain(log: &[u8], context: &Context) -> Vec<Verdict> {
-    let mut investigation = Investigation::new();
+    let mut investigation = Investigation::default();
     investigation.feed(log);
     investigation.finish(context).verdicts
 }
@@ -71,12 +70,6 @@ pub struct Investigation {
 }
 
 impl Investigation {
-    /// An investigation that has seen nothing.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Takes the next bytes of the log, cut anywhere.
     pub fn feed(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(PIECE) {
@@ -225,11 +218,10 @@ impl Investigation {
     fn resembles(&self) -> Option<NotMemory> {
         let start = self.buffer.len().saturating_sub(BEFORE);
         let text = String::from_utf8_lossy(&self.buffer[start..]);
-        let all = text.lines().count();
         let last_line = self.lines + u64::from(!self.buffer.is_empty() && !self.buffer.ends_with(b"\n"));
         let mut mentioned = None;
         for (index, line) in text.lines().rev().enumerate() {
-            let number = last_line.saturating_sub(index.min(all) as u64).max(1);
+            let number = last_line.saturating_sub(index as u64).max(1);
             let found = |kind| Some(NotMemory { line: number, kind, text: cut(line) });
             match look_alike(&cut(line)) {
                 Some(LookAlike::Mentioned) if mentioned.is_none() => mentioned = found(LookAlike::Mentioned),

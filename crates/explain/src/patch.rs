@@ -3,12 +3,12 @@
 use std::fmt::{Display, Write};
 use std::ops::Range;
 
+use lowtide_config::{Config, Scope, Setting, Syntax};
+use lowtide_trainers::Answer;
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::facts::{Facts, Key};
-use lowtide_config::{Config, Scope, Setting, Syntax};
-use lowtide_trainers::Answer;
 
 /// Lines shown around a change.
 const AROUND: usize = 3;
@@ -164,18 +164,14 @@ pub(crate) fn export(config: &Config, name: &str, value: &str) -> Option<Patch> 
     if config.syntax != Syntax::Command || !text.contains('\n') || text.contains(name) {
         return None;
     }
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        let code = line.trim();
-        if !code.is_empty() && !code.starts_with('#') {
-            let newline = if line.ends_with("\r\n") { "\r\n" } else { "\n" };
-            let new = format!("export {name}={value}{newline}");
-            let edit = Edit { key: name.to_owned(), span: at..at, old: String::new(), new, value: value.to_owned() };
-            return Patch::new(config, vec![edit]);
-        }
-        at += line.len();
-    }
-    None
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
+    let first = lines.iter().position(is_code)?;
+    let at = lines[..first].iter().map(|line| line.len()).sum();
+    let newline = if lines[first].ends_with("\r\n") { "\r\n" } else { "\n" };
+    let new = format!("export {name}={value}{newline}");
+    let edit = Edit { key: name.to_owned(), span: at..at, old: String::new(), new, value: value.to_owned() };
+    Patch::new(config, vec![edit])
 }
 
 /// Both keys in one file, or none.

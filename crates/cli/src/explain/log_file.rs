@@ -17,7 +17,7 @@ pub(super) fn read(path: &Path) -> Result<Investigation, Failure> {
         true => Box::new(io::stdin().lock()),
         false => Box::new(File::open(path).map_err(|error| failure(&error))?),
     };
-    let mut reader = Investigation::new();
+    let mut reader = Investigation::default();
     let mut piece = vec![0; PIECE];
     let mut is_first = true;
     loop {

@@ -13,7 +13,7 @@ const CONFIGS: [(&str, &str); 3] = [
 ];
 
 fn read(log: &[u8], piece: usize, context: &Context) -> Explanation {
-    let mut investigation = Investigation::new();
+    let mut investigation = Investigation::default();
     log.chunks(piece.max(1)).for_each(|piece| investigation.feed(piece));
     investigation.finish(context)
 }

@@ -21,7 +21,7 @@ fn stories() -> Vec<Story> {
     let rows = table.lines().skip(1).map(|line| {
         let [name, cause, contributing, phase, _] = line.split(',').collect::<Vec<_>>().try_into().unwrap();
         let log = fs::read(folder.join(format!("{name}.log"))).unwrap();
-        let mut investigation = Investigation::new();
+        let mut investigation = Investigation::default();
         investigation.feed(&log);
         Story {
             name: name.to_owned(),
