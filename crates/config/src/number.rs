@@ -8,7 +8,7 @@ pub fn whole_number(text: &str) -> Option<u64> {
 }
 
 fn factor_of(text: &str) -> Option<u64> {
-    let (first, groups) = text.split_once(',').map_or((text, ""), |(first, groups)| (first, groups));
+    let (first, groups) = text.split_once(',').unwrap_or((text, ""));
     let is_grouped = groups.is_empty() || (first.len() <= 3 && groups.split(',').all(|group| group.len() == 3));
     let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
     if !is_grouped || text.ends_with(',') || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,7 +1,6 @@
 //! Frames of a Python traceback, in the forms people have in their logs.
 
-use crate::line::without_colours;
-use crate::prefix::{split_rank, without_margin};
+use crate::line::{split_rank, without_colours, without_margin};
 use crate::traceback::TRACEBACK_HEADER;
 
 /// The most frames that are kept; the innermost count.

@@ -22,7 +22,6 @@ mod encoding;
 mod frame;
 mod line;
 mod number;
-mod prefix;
 mod step;
 mod traceback;
 
@@ -31,6 +30,6 @@ pub use batch::{BatchReport, BatchUnit};
 pub use clock::time;
 pub use encoding::TextDecoder;
 pub use frame::{StackFrame, frames};
-pub use prefix::is_of_group;
+pub use line::is_of_group;
 pub use step::{shows_progress, steps};
 pub use traceback::{TRACEBACK_HEADER, Traceback, TracebackKind, traceback_in_json, tracebacks};

@@ -1,8 +1,14 @@
-//! Lines of a log, and the colours in them.
+//! Lines of a log: the colours in them, and what stands before them because several processes, or a logger, write into
+//! one log.
 
 use std::borrow::Cow;
 
-use memchr::memchr;
+use memchr::{memchr, memmem};
+
+/// The longest name of a process in a mark.
+const LONGEST_MARK: usize = 16;
+/// What launchers of several processes write.
+const GROUP_SIGNS: [&str; 4] = ["[rank0]:", "[rank1]:", "torch/distributed/", "(local_rank: "];
 
 /// The lines of a text; a carriage return ends one too, since progress bars overwrite themselves by it.
 pub(crate) fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
@@ -27,6 +33,50 @@ pub(crate) fn without_colours(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(plain)
 }
 
+/// Whether a text is of several processes that train together.
+#[must_use]
+pub fn is_of_group(text: &[u8]) -> bool {
+    GROUP_SIGNS.iter().any(|sign| memmem::find(text, sign.as_bytes()).is_some())
+}
+
+/// A line in two: the mark of its process, `[rank3]: `, torchrun's `[default0]:` or the `3: ` of `srun --label`, and the
+/// rest; the mark is empty where there is none.
+pub(crate) fn split_rank(line: &str) -> (&str, &str) {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = |name: &str| {
+        name.len() <= LONGEST_MARK
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && name.ends_with(|last: char| last.is_ascii_digit())
+    };
+    let bracketed = || line.strip_prefix('[')?.split_once("]:").filter(|(name, _)| is_name(name));
+    let is_apart = |rest: &str| rest.is_empty() || rest.starts_with(' ');
+    let is_label = |(label, rest): &(&str, &str)| label.len() <= 5 && is_number(label) && is_apart(rest);
+    let Some((_, rest)) = bracketed().or_else(|| line.split_once(':').filter(is_label)) else { return ("", line) };
+    (&line[..line.len() - rest.len()], rest.strip_prefix(' ').unwrap_or(rest))
+}
+
+/// A line without a margin such as a logger puts before every line: the same text, but for the digits of its numbers.
+pub(crate) fn without_margin<'a>(line: &'a str, margin: &str) -> Option<&'a str> {
+    let (mut margin, mut rest) = (margin.trim_end(), line);
+    if margin.is_empty() {
+        return None;
+    }
+    while let Some(expected) = margin.chars().next() {
+        if expected.is_ascii_digit() {
+            let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            if after.len() == rest.len() {
+                return None;
+            }
+            rest = after;
+            margin = margin.trim_start_matches(|c: char| c.is_ascii_digit());
+        } else {
+            rest = rest.strip_prefix(expected)?;
+            margin = &margin[expected.len_utf8()..];
+        }
+    }
+    Some(rest.strip_prefix(' ').unwrap_or(rest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +86,32 @@ mod tests {
         let plain = |text: &str| String::from_utf8(without_colours(text.as_bytes()).into_owned()).unwrap();
         assert_eq!(plain("\x1b[1;35mValueError\x1b[0m: no [x] \x1b[Kend\x1b["), "ValueError: no [x] end");
         assert_eq!(plain("a [b] c"), "a [b] c");
+    }
+
+    #[test]
+    fn marks_of_processes() {
+        for (line, expected) in [
+            ("[rank3]:   File", ("[rank3]:", "  File")),
+            ("[default0]:step 5", ("[default0]:", "step 5")),
+            ("3:   File", ("3:", "  File")),
+            ("12: ValueError: x", ("12:", "ValueError: x")),
+            ("12:", ("12:", "")),
+            ("11:22:33 x", ("", "11:22:33 x")),
+            ("[Errno 2]: no", ("", "[Errno 2]: no")),
+            ("[2025-03-01][main]: x", ("", "[2025-03-01][main]: x")),
+            ("iter 3: loss", ("", "iter 3: loss")),
+            ("", ("", "")),
+        ] {
+            assert_eq!(split_rank(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn margins_of_loggers_differ_in_their_numbers() {
+        let margin = "[2025-03-01 11:22:00,123][main] - ";
+        assert_eq!(without_margin("[2025-03-01 11:22:01,7][main] -   File", margin), Some("  File"));
+        assert_eq!(without_margin("[2025-03-01 11:22:01,7][main] -", margin), Some(""));
+        assert_eq!(without_margin("ValueError: x", margin), None);
+        assert_eq!(without_margin("  File", ""), None);
     }
 }

@@ -2,8 +2,7 @@
 
 use memchr::memmem;
 
-use crate::line::without_colours;
-use crate::prefix::{split_rank, without_margin};
+use crate::line::{split_rank, without_colours, without_margin};
 
 /// What every traceback begins with.
 pub const TRACEBACK_HEADER: &str = "Traceback (most recent call last)";
