@@ -8,9 +8,8 @@
 //! **What it leaves out.** How configurations are written, which is crate `config`; files, the environment and the
 //! machine, which come in through [`Access`]; logs.
 //!
-//! **Where to start reading.** `answer.rs`; then `preset.rs`, the table of trainers, and `key.rs`, the table of names.
+//! **Where to start reading.** `answer.rs`; then `preset.rs`, the trainers that are known, and `key.rs`, the table of names.
 
-mod access;
 mod answer;
 mod deepspeed;
 mod key;
@@ -18,10 +17,9 @@ mod launcher;
 mod preset;
 mod sources;
 
-pub use access::Access;
 pub use answer::{Answer, Question, answer, candidates};
 pub use deepspeed::{is_deepspeed, whole_batch};
 pub use key::{Key, key_of, key_of_path};
 pub use launcher::processes;
 pub use preset::Preset;
-pub use sources::{command_line, file, script};
+pub use sources::{Access, command_line, file, script};

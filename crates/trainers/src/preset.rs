@@ -1,12 +1,10 @@
-//! The table of well-known trainers: their keys and defaults, and what they are recognised by.
-
-use std::ffi::OsString;
+//! Well-known trainers: their keys and defaults, and what they are recognised by.
 
 use lowtide_config::command::{Word, is_python, words};
 use lowtide_config::{Config, Scope, Setting, Syntax};
 
 use crate::answer::{answer, place};
-use crate::{Access, Answer, Key, Question, command_line, script};
+use crate::{Answer, Key, Question};
 
 /// Trainers whose flags are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,77 +17,53 @@ pub enum Preset {
     Lightning,
 }
 
-/// What is known of a trainer.
-struct Row {
-    name: &'static str,
-    /// The keys of the micro-batch and of accumulation.
-    keys: [&'static str; 2],
-    /// What it takes where nobody says a number.
-    defaults: [Option<u64>; 2],
-    /// What its scripts have in them, all of it.
-    marks: &'static [&'static str],
-}
-
-const NANOGPT: Row = Row {
-    name: "nanogpt",
-    keys: ["batch_size", "gradient_accumulation_steps"],
-    defaults: [None, None],
-    marks: &["configurator.py", "gradient_accumulation_steps"],
-};
-const HUGGING_FACE: Row = Row {
-    name: "hf",
-    keys: ["per_device_train_batch_size", "gradient_accumulation_steps"],
-    defaults: [Some(8), Some(1)],
-    marks: &["HfArgumentParser", "TrainingArguments"],
-};
-const LIGHTNING: Row = Row {
-    name: "lightning",
-    keys: ["data.batch_size", "trainer.accumulate_grad_batches"],
-    defaults: [None, Some(1)],
-    marks: &["LightningCLI("],
-};
-
 impl Preset {
     /// Every one of them.
     pub const ALL: [Self; 3] = [Self::NanoGpt, Self::HuggingFace, Self::Lightning];
 
-    const fn row(self) -> &'static Row {
-        match self {
-            Self::NanoGpt => &NANOGPT,
-            Self::HuggingFace => &HUGGING_FACE,
-            Self::Lightning => &LIGHTNING,
-        }
-    }
-
     /// The name that people type.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.row().name
+        match self {
+            Self::NanoGpt => "nanogpt",
+            Self::HuggingFace => "hf",
+            Self::Lightning => "lightning",
+        }
     }
 
     /// The keys of the micro-batch and of accumulation, without the dashes that they have on the command line.
     #[must_use]
     pub const fn keys(self) -> [&'static str; 2] {
-        self.row().keys
+        match self {
+            Self::NanoGpt => ["batch_size", "gradient_accumulation_steps"],
+            Self::HuggingFace => ["per_device_train_batch_size", "gradient_accumulation_steps"],
+            Self::Lightning => ["data.batch_size", "trainer.accumulate_grad_batches"],
+        }
     }
 
     /// What the trainer takes where nobody says a number: micro-batch and accumulation.
     #[must_use]
     pub const fn defaults(self) -> [Option<u64>; 2] {
-        self.row().defaults
+        match self {
+            Self::NanoGpt => [None, None],
+            Self::HuggingFace => [Some(8), Some(1)],
+            Self::Lightning => [None, Some(1)],
+        }
+    }
+
+    /// What its scripts have in them, all of it.
+    const fn marks(self) -> &'static [&'static str] {
+        match self {
+            Self::NanoGpt => &["configurator.py", "gradient_accumulation_steps"],
+            Self::HuggingFace => &["HfArgumentParser", "TrainingArguments"],
+            Self::Lightning => &["LightningCLI("],
+        }
     }
 
     /// Whether all processes of a group share accumulation out among them, so that it is a multiple of their number.
     #[must_use]
     pub const fn shares_accumulation(self) -> bool {
         matches!(self, Self::NanoGpt)
-    }
-
-    /// The trainer of a command line, where it shows.
-    #[must_use]
-    pub fn of_command(command: &[OsString], access: &Access<'_>) -> Option<Self> {
-        let line = command_line(command);
-        Self::find(&script(command, access).into_iter().chain([line]).collect::<Vec<_>>())
     }
 
     /// The trainer whose flags these configurations show, by the command lines and scripts among them.
@@ -107,7 +81,7 @@ impl Preset {
             return Some(Self::Lightning);
         }
         [Self::NanoGpt, Self::Lightning, Self::HuggingFace].into_iter().find(|preset| {
-            of(Syntax::Python).any(|script| preset.row().marks.iter().all(|mark| script.text.contains(mark)))
+            of(Syntax::Python).any(|script| preset.marks().iter().all(|mark| script.text.contains(mark)))
         })
     }
 
@@ -153,12 +127,13 @@ impl Preset {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
     use std::path::Path;
 
     use lowtide_config::command::split;
 
     use super::*;
-    use crate::processes;
+    use crate::{Access, processes};
 
     const TRAIN: &str = "gradient_accumulation_steps = 5 * 8 # to simulate\nbatch_size = 12\n\
                          exec(open('configurator.py').read())\n";

@@ -1,4 +1,5 @@
-//! The configurations that a command line names, in the order in which they count.
+//! The configurations that a command line names, in the order in which they count, and the ways to what stands outside
+//! of it.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,7 +7,17 @@ use std::path::Path;
 use lowtide_config::command::{at_script, is_python, quoted, value, values};
 use lowtide_config::{Config, Syntax};
 
-use crate::{Access, Preset};
+use crate::Preset;
+
+/// Ways to variables, files and cards.
+pub struct Access<'a> {
+    /// A variable of the environment.
+    pub variable: &'a dyn Fn(&str) -> Option<OsString>,
+    /// The text of a file.
+    pub read: &'a dyn Fn(&Path) -> Option<String>,
+    /// How many cards there are.
+    pub cards: &'a dyn Fn() -> u64,
+}
 
 /// What a command line is called where its place is named.
 const COMMAND_LINE: &str = "command line";
@@ -53,6 +64,13 @@ fn syntax_of(path: &Path) -> Option<Syntax> {
 }
 
 impl Preset {
+    /// The trainer of a command line, where it shows.
+    #[must_use]
+    pub fn of_command(command: &[OsString], access: &Access<'_>) -> Option<Self> {
+        let line = command_line(command);
+        Self::find(&script(command, access).into_iter().chain([line]).collect::<Vec<_>>())
+    }
+
     /// All that a command line says of its settings, what counts most last: the script, the files, the line itself.
     #[must_use]
     pub fn sources(self, command: &[OsString], access: &Access<'_>) -> Vec<Config> {
