@@ -12,26 +12,27 @@
 //!
 //! **Where to start reading.** `keeper/starts.rs` is the loop. What it decides is pure: `keeper/judgement.rs` (was it
 //! memory?), `keeper/sequel.rs` (what next?), all of `command` (but for its look for a checkpoint), `output/epilogue.rs`,
-//! and the values of `record`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
+//! and the values of `chronicle.rs` and `notice.rs`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
 //! `command/checkpoint.rs` and `keeper/folder.rs`.
 
 mod batch;
+mod chronicle;
 mod command;
 mod error;
 mod evidence;
 mod keeper;
+mod notice;
 mod output;
 mod process;
-mod record;
 
 pub use batch::{BatchPart, BatchSplit};
+pub use chronicle::{
+    CardPeak, Chronicle, Conclusion, End, EndKind, Evidence, Peak, SCHEMA, StartRecord, batch_changed,
+};
 pub use command::ladder::{CommandLadder, RungGap};
-pub use command::launch::{ConfigCopy, Launch};
-pub use command::request::CommandRequest;
+pub use command::request::{CommandRequest, ConfigCopy, Launch};
 pub use command::template::Template;
 pub use error::KeepError;
 pub use keeper::folder::{SUMMARY, is_free, new_folder};
 pub use keeper::starts::{KeepOptions, keep};
-pub use record::chronicle::{CardPeak, Chronicle, Conclusion, Peak, SCHEMA, StartRecord};
-pub use record::end::{End, EndKind, Evidence};
-pub use record::notice::Notice;
+pub use notice::Notice;

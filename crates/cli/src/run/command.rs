@@ -131,8 +131,6 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
 }
 
 fn kept(args: RunArgs) -> Result<u8, Failure> {
-    let (out, json, quiet, dry_run) = (args.out, args.json, args.quiet, args.dry_run);
-    let (grace, max_restarts) = (args.grace, args.max_restarts);
     let request = CommandRequest {
         command: args.command,
         preset: args.preset,
@@ -145,21 +143,21 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     };
     let access = Access { variable: &|name| env::var_os(name), read: &small_file, cards: &cards };
     let ladder = CommandLadder::make(request, &access)?;
-    if dry_run {
-        let rehearsal = DryRun::of(&ladder, Path::new(RUNS), max_restarts)?;
-        if let Some(path) = &json {
+    if args.dry_run {
+        let rehearsal = DryRun::of(&ladder, Path::new(RUNS), args.max_restarts)?;
+        if let Some(path) = &args.json {
             write_json(path, &rehearsal.json(&ladder))?;
         }
-        if json.as_deref() != Some(Path::new(STANDARD_OUTPUT)) {
+        if args.json.as_deref() != Some(Path::new(STANDARD_OUTPUT)) {
             print(&rehearsal.text(&ladder))?;
         }
         return Ok(0);
     }
-    if let Some(path) = &json {
+    if let Some(path) = &args.json {
         can_be_written(path)?;
     }
-    let is_new = out.is_none();
-    let folder = match out {
+    let is_new = args.out.is_none();
+    let folder = match args.out {
         Some(folder) => {
             fs::create_dir_all(&folder).map_err(KeepError::file(&folder))?;
             is_free(&folder)?;
@@ -167,10 +165,10 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         }
         None => new_folder(Path::new(RUNS), &ladder.name())?,
     };
-    if !quiet {
+    if !args.quiet {
         say(&narration::greeting(&ladder, &folder));
     }
-    let options = KeepOptions { folder, grace, max_restarts };
+    let options = KeepOptions { folder, grace: args.grace, max_restarts: args.max_restarts };
     let kept = keep(&ladder, &options, &mut |notice| {
         if let Some(text) = narration::words(notice, &ladder) {
             say(&text);
@@ -191,10 +189,10 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     }
     if chronicle.starts.iter().any(|start| start.outcome == EndKind::OutOfMemory) {
         say(&narration::whole(&chronicle));
-    } else if !quiet {
+    } else if !args.quiet {
         say(&narration::over(&chronicle, exit_code));
     }
-    if let (None, Some(path)) = (&chronicle.failure, &json)
+    if let (None, Some(path)) = (&chronicle.failure, &args.json)
         && let Err(failure) = write_json(path, &summary)
     {
         say(&format!("the story is not written: {}", failure.text));

@@ -57,14 +57,11 @@ impl DryRun {
     }
 
     pub(crate) fn json(&self, ladder: &CommandLadder) -> Value {
-        let shown = |launch: &Launch| -> Vec<String> {
-            launch.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
-        };
         let starts = self.launches.iter().enumerate().map(|(rung, launch)| {
             json!({
                 "rung": rung,
                 "batch": ladder.rungs.get(rung),
-                "command": shown(launch),
+                "command": launch.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
                 "environment": launch.environment.iter().map(|(name, value)| setting(name, value)).collect::<Vec<_>>(),
                 "config_copy": launch.copy.as_ref().map(|copy| json!({
                     "path": copy.path, "original": copy.original, "changes": copy.changes, "text": copy.text,

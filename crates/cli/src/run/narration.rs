@@ -7,7 +7,7 @@ use lowtide_config::command::quoted;
 use lowtide_core::{Bytes, counted};
 use lowtide_keep::{
     BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak, RungGap,
-    StartRecord,
+    StartRecord, batch_changed,
 };
 
 use crate::explain;
@@ -160,7 +160,7 @@ pub(super) fn whole(chronicle: &Chronicle) -> String {
     for (number, start) in (1..).zip(&chronicle.starts) {
         text.push_str(&format!("\n  {}", line(number, start)));
     }
-    if chronicle.batch_changed() {
+    if batch_changed(&chronicle.starts) {
         let numbered = (1..).zip(&chronicle.starts);
         let told =
             numbered.filter_map(|(number, start)| Some(format!("start {number} told of {}", start.batch_report?)));

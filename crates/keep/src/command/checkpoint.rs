@@ -1,9 +1,13 @@
 //! The newest checkpoint that is whole.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// How deep folders in a checkpoint are looked into: those of DeepSpeed have one level.
+const DEEPEST: usize = 3;
 
 /// The newest file or folder of a pattern that was written since a moment and is whole. An older one is another run's,
 /// and memory may have run out while the newest was being written.
@@ -13,19 +17,12 @@ pub(crate) fn newest(pattern: &str, since: SystemTime) -> Option<PathBuf> {
     let found = found.filter_map(|path| Some((written(&path)?, path))).filter(|(time, _)| *time >= since);
     let mut found: Vec<(SystemTime, PathBuf)> = found.collect();
     found.sort();
-    found.into_iter().rev().map(|(_, path)| path).find(|path| is_whole(path))
+    found.into_iter().rev().map(|(_, path)| path).find(|path| is_whole(path, DEEPEST))
 }
 
 /// Whether a checkpoint was written to its end, as far as its form shows: an empty one was not, nor a file of
 /// `torch.save` or of safetensors that is too short. Of a folder, this is asked of the files in it.
-fn is_whole(path: &Path) -> bool {
-    is_whole_to(path, DEEPEST)
-}
-
-/// How deep folders in a checkpoint are looked into: those of DeepSpeed have one level.
-const DEEPEST: usize = 3;
-
-fn is_whole_to(path: &Path, depth: usize) -> bool {
+fn is_whole(path: &Path, depth: usize) -> bool {
     if !path.is_dir() {
         return file_is_whole(path).unwrap_or(false);
     }
@@ -33,8 +30,8 @@ fn is_whole_to(path: &Path, depth: usize) -> bool {
     let mut files = entries.flatten().map(|entry| entry.path()).peekable();
     // Small files in a folder may well be empty.
     let whole = |file: PathBuf| match file.metadata() {
-        Ok(it) if it.is_dir() => depth == 0 || is_whole_to(&file, depth - 1),
-        Ok(it) => it.len() == 0 || is_whole_to(&file, 0),
+        Ok(it) if it.is_dir() => depth == 0 || is_whole(&file, depth - 1),
+        Ok(it) => it.len() == 0 || is_whole(&file, 0),
         Err(_) => false,
     };
     files.peek().is_some() && files.all(whole)
@@ -55,7 +52,7 @@ fn file_is_whole(path: &Path) -> std::io::Result<bool> {
     match start.as_slice() {
         [] => Ok(false),
         // The size of the header, then the header, in JSON.
-        [length @ .., b'{'] if length.len() == 8 && is_safetensors(path) => {
+        [length @ .., b'{'] if length.len() == 8 && path.extension() == Some(OsStr::new("safetensors")) => {
             safetensors_is_whole(&mut file, length, size)
         }
         _ => Ok(true),
@@ -70,10 +67,6 @@ fn ends_as_zip(file: &mut File, size: u64) -> std::io::Result<bool> {
     let mut end = Vec::new();
     file.take(LONGEST_END).read_to_end(&mut end)?;
     Ok(memchr::memmem::rfind(&end, END).is_some())
-}
-
-fn is_safetensors(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "safetensors")
 }
 
 /// The tensors' places in the header say how long the file is.
@@ -111,6 +104,7 @@ mod tests {
 
     #[test]
     fn what_was_cut_short_is_passed_over() {
+        let is_whole = |path: &Path| is_whole(path, DEEPEST);
         let folder = tempfile::tempdir().unwrap();
         let absurd = br#"{"w":{"data_offsets":[0,18446744073709551615]}}"#;
         let absurd = [&(absurd.len() as u64).to_le_bytes()[..], absurd].concat();

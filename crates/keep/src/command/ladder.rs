@@ -59,22 +59,18 @@ impl CommandLadder {
     ///
     /// A template or a file cannot be used, or rungs are asked for and the batch is not known.
     pub fn make(request: CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
-        let recipe = Recipe::read(&request, access)?;
+        let mut recipe = Recipe::read(&request, access)?;
         let given = recipe.is_own;
-        let preset = match request.preset {
-            Some(preset) => Some(preset),
-            None if given => None,
-            None => Preset::of_command(&request.command, access),
-        };
-        let recipe = match preset {
-            Some(preset) if !given => Recipe { words: Some(Template::of(preset)), ..recipe },
-            _ => recipe,
-        };
+        let found = || (!given).then(|| Preset::of_command(&request.command, access))?;
+        let preset = request.preset.or_else(found);
+        if !given {
+            recipe.words = preset.map(Template::of);
+        }
         recipe.keeps_the_batch(&request)?;
         if (recipe.words.is_some() || request.resume.is_some())
-            && let Some(script) = deaf_script(&request.command)
+            && let Some(error) = deaf_script(&request.command)
         {
-            return Err(KeepError::DeafScript { shell: script.shell, script: script.text });
+            return Err(error);
         }
         let group = processes(&request.command, access);
         let batch = batch(&request, &recipe, preset, access);

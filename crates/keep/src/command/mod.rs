@@ -2,7 +2,6 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod ladder;
-pub(crate) mod launch;
 pub(crate) mod recipe;
 pub(crate) mod request;
 pub(crate) mod shell;

@@ -32,7 +32,7 @@ pub(crate) struct Config {
 impl Recipe {
     pub(crate) fn read(request: &CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
         let words = request.rung.as_deref().map(Template::read).transpose()?;
-        let environment = request.rung_environment.as_deref().map(named).transpose()?;
+        let environment = request.rung_environment.as_deref().map(Template::read_named).transpose()?;
         let config = match &request.rung_config {
             Some((path, template)) => {
                 let wrong = |detail: &str| KeepError::Config { path: path.clone(), detail: detail.to_owned() };
@@ -40,7 +40,7 @@ impl Recipe {
                 if !request.command.iter().any(|word| mentions(word, path)) {
                     return Err(KeepError::NotNamed { path: path.clone() });
                 }
-                Some(Config { path: path.clone(), config, template: named(template)? })
+                Some(Config { path: path.clone(), config, template: Template::read_named(template)? })
             }
             None => None,
         };
@@ -120,16 +120,6 @@ impl Recipe {
             launch.copy = Some(ConfigCopy { path: copy, original: config.path.clone(), text, changes });
         }
         Ok(())
-    }
-}
-
-/// A template of `NAME=value` alone.
-fn named(text: &str) -> Result<Template, KeepError> {
-    let template = Template::read(text)?;
-    let unnamed = template.not_named().map(|word| format!("{word} is no NAME=value"));
-    match unnamed.or_else(|| template.doubled().map(|key| format!("{key} is there twice"))) {
-        Some(detail) => Err(KeepError::Template { template: text.to_owned(), detail }),
-        None => Ok(template),
     }
 }
 

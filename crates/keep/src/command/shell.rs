@@ -3,18 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use crate::KeepError;
+
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 
-/// A script that a shell runs without giving it what stands after it.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct DeafScript {
-    /// The shell and its option, as `bash -c`.
-    pub(crate) shell: String,
-    pub(crate) text: String,
-}
-
-/// The script of `sh -c SCRIPT` that asks for no words of the command line, where a command is one.
-pub(crate) fn deaf_script(command: &[OsString]) -> Option<DeafScript> {
+/// What is wrong with `sh -c SCRIPT` where the script asks for no words of the command line: it does not get them.
+pub(crate) fn deaf_script(command: &[OsString]) -> Option<KeepError> {
     let at = command.iter().position(|word| is_shell(word))?;
     let (shell, words) = command[at..].split_first()?;
     // Options come before it: `bash -l -o pipefail -c SCRIPT`.
@@ -23,13 +17,12 @@ pub(crate) fn deaf_script(command: &[OsString]) -> Option<DeafScript> {
     };
     let mut options = words.iter().enumerate().take_while(is_before);
     let (index, option) = options.find(|(_, word)| takes_script(word))?;
-    let script = words.get(index + 1)?;
-    let text = script.to_string_lossy().into_owned();
-    let asks = text.match_indices('$').any(|(at, _)| {
-        let after = text[at + 1..].trim_start_matches('{');
+    let script = words.get(index + 1)?.to_string_lossy().into_owned();
+    let asks = script.match_indices('$').any(|(at, _)| {
+        let after = script[at + 1..].trim_start_matches('{');
         after.starts_with(['@', '*']) || after.starts_with(|character: char| character.is_ascii_digit())
     });
-    (!asks).then(|| DeafScript { shell: format!("{} {}", shell.display(), option.display()), text })
+    (!asks).then(|| KeepError::DeafScript { shell: format!("{} {}", shell.display(), option.display()), script })
 }
 
 fn is_shell(word: &OsStr) -> bool {

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use lowtide_config::command::{at_script, replace, split};
 use lowtide_trainers::Preset;
@@ -72,9 +71,23 @@ impl Template {
         Ok(Self { words: read })
     }
 
+    /// Reads a template of `NAME=value` alone, with no name twice.
+    pub(crate) fn read_named(text: &str) -> Result<Self, KeepError> {
+        let template = Self::read(text)?;
+        let words = &template.words;
+        let is_named = |word: &TemplateWord| matches!(word.value, Some(('=', _))) && !word.name.starts_with('-');
+        let unnamed = words.iter().find(|word| !is_named(word)).map(|word| format!("{} is no NAME=value", word.name));
+        let is_double = |(at, word): &(usize, &TemplateWord)| words[..*at].iter().any(|it| it.name == word.name);
+        let doubled =
+            || words.iter().enumerate().find(is_double).map(|(_, word)| format!("{} is there twice", word.name));
+        match unnamed.or_else(doubled) {
+            Some(detail) => Err(KeepError::Template { template: text.to_owned(), detail }),
+            None => Ok(template),
+        }
+    }
+
     /// Whether a place is named in it.
-    #[must_use]
-    pub fn has(&self, place: &str) -> bool {
+    pub(crate) fn has(&self, place: &str) -> bool {
         self.words.iter().any(|word| word.value.as_ref().map_or(&word.name, |(_, value)| value).contains(place))
     }
 
@@ -101,13 +114,9 @@ impl Template {
             if replace(&mut words, name, &value) {
                 continue;
             }
-            words.push(name.into());
-            match (sign, words.last_mut()) {
-                ('=', Some(word)) => {
-                    word.push("=");
-                    word.push(value);
-                }
-                _ => words.push(value),
+            match sign {
+                '=' => words.push([OsStr::new(name), &value].join(OsStr::new("="))),
+                _ => words.extend([name.into(), value]),
             }
         }
         [launcher, &words].concat()
@@ -117,18 +126,6 @@ impl Template {
     pub(crate) fn named(&self, values: Values<'_>) -> Vec<(String, OsString)> {
         let named = |word: &TemplateWord| Some((word.name.clone(), filled(&word.value.as_ref()?.1, values)));
         self.words.iter().filter_map(named).collect()
-    }
-
-    /// The first name that an earlier setting has too.
-    pub(crate) fn doubled(&self) -> Option<String> {
-        let names: Vec<String> = self.named(Values::default()).into_iter().map(|(name, _)| name).collect();
-        names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name.clone())
-    }
-
-    /// The first word that is no `NAME=value`.
-    pub(crate) fn not_named(&self) -> Option<&str> {
-        let is_named = |word: &TemplateWord| matches!(word.value, Some(('=', _))) && !word.name.starts_with('-');
-        self.words.iter().find(|word| !is_named(word)).map(|word| &*word.name)
     }
 }
 
@@ -148,14 +145,7 @@ fn filled(text: &str, values: Values<'_>) -> OsString {
         text = text.replace("{micro}", &batch.micro.to_string()).replace("{accum}", &batch.accum.to_string());
     }
     let Some(checkpoint) = values.checkpoint else { return text.into() };
-    let mut bytes = Vec::new();
-    for (index, part) in text.split("{checkpoint}").enumerate() {
-        if index > 0 {
-            bytes.extend_from_slice(checkpoint.as_bytes());
-        }
-        bytes.extend_from_slice(part.as_bytes());
-    }
-    OsString::from_vec(bytes)
+    text.split("{checkpoint}").map(OsStr::new).collect::<Vec<_>>().join(checkpoint)
 }
 
 /// A name in braces that is none of ours. Other braces, as of JSON, are left alone.
@@ -174,6 +164,8 @@ fn unknown_place(word: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use lowtide_config::command::quoted;
 
     use super::*;
@@ -226,8 +218,9 @@ mod tests {
 
     #[test]
     fn a_name_that_is_there_twice() {
-        assert_eq!(Template::read("a={micro} a={accum}").unwrap().doubled().as_deref(), Some("a"));
-        assert_eq!(Template::read("a={micro} b={accum}").unwrap().doubled(), None);
+        let twice = Template::read_named("a={micro} a={accum}").unwrap_err();
+        assert_eq!(twice.to_string(), "template `a={micro} a={accum}`: a is there twice");
+        assert!(Template::read_named("a={micro} b={accum}").is_ok());
     }
 
     #[test]

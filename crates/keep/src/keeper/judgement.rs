@@ -19,8 +19,9 @@ pub(crate) fn judge(end: End, interruption: Interruption, epilogue: &Epilogue, e
     let said = epilogue.oom.as_ref().is_some_and(FatalOom::says_so);
     // Words such as `Killed` or `exitcode: -9` tell of a kill below the process that was started.
     let killed = end.was_killed() || epilogue.oom.is_some();
-    let told_below =
-        matches!(end, End::Code(_)) && !epilogue.other_error && evidence.is_some_and(Evidence::names_a_kill);
+    // Counted or named, not only likely.
+    let is_kill = matches!(evidence, Some(Evidence::ControlGroup { .. } | Evidence::KernelLog { .. }));
+    let told_below = matches!(end, End::Code(_)) && !epilogue.other_error && is_kill;
     if said || (killed && evidence.is_some()) || told_below { EndKind::OutOfMemory } else { EndKind::Failed }
 }
 

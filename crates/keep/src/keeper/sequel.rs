@@ -1,7 +1,6 @@
 //! What comes after a start: the end, or another start on the same rung or one lower.
 
-use crate::record::chronicle::batch_changed;
-use crate::{Conclusion, EndKind, StartRecord};
+use crate::{Conclusion, EndKind, StartRecord, batch_changed};
 
 /// What comes after a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

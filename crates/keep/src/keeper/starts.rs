@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime};
 
 use lowtide_log::steps;
@@ -13,8 +14,10 @@ use crate::keeper::judgement::judge;
 use crate::keeper::sequel::{Bounds, Sequel, next};
 use crate::output::epilogue::{Epilogue, FatalOom};
 use crate::process::supervisor::{Observation, Supervisor};
-use crate::record::chronicle::batch_changed;
-use crate::{Chronicle, CommandLadder, Conclusion, EndKind, Evidence, KeepError, Launch, Notice, SCHEMA, StartRecord};
+use crate::{
+    Chronicle, CommandLadder, Conclusion, EndKind, Evidence, KeepError, Launch, Notice, SCHEMA, StartRecord,
+    batch_changed,
+};
 
 /// How a command is kept alive.
 #[derive(Debug, Clone)]
@@ -114,7 +117,8 @@ fn start_on(
 }
 
 fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Option<Evidence>) -> StartRecord {
-    let epilogue = Epilogue::of(&observation.tail);
+    let transcript = observation.transcript.lock().unwrap_or_else(PoisonError::into_inner);
+    let epilogue = Epilogue::of(&transcript.tail);
     let outcome = judge(observation.end, observation.interruption, &epilogue, evidence);
     let oom = epilogue.oom.filter(|_| matches!(outcome, EndKind::OutOfMemory | EndKind::Failed));
     let evidence = evidence.filter(|_| outcome == EndKind::OutOfMemory);
@@ -128,16 +132,16 @@ fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Optio
         environment: launch.environment.iter().map(set).collect(),
         resumed_from: None,
         log: shown(log),
-        log_cut: observation.log_cut,
-        output_bytes: observation.output_bytes,
+        log_cut: transcript.refused.as_ref().map(ToString::to_string),
+        output_bytes: transcript.bytes,
         seconds: observation.seconds,
         end: observation.end,
         outcome,
         cause,
-        line: oom.map(|oom| oom.line().to_owned()),
+        line: oom.map(|oom| oom.line),
         evidence,
-        batch_report: observation.batch_report,
-        step: steps(observation.tail.bytes()).next_back(),
+        batch_report: transcript.batch_report,
+        step: steps(&transcript.tail.bytes).next_back(),
         peak: observation.footprint.peak,
     }
 }

@@ -25,7 +25,8 @@ pub(crate) struct Epilogue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FatalOom {
     oom: Oom,
-    line: String,
+    /// The line itself, cut where it is very long.
+    pub(crate) line: String,
 }
 
 /// More of a line than people read.
@@ -43,7 +44,7 @@ const NEAR_THE_END: usize = 16 << 10;
 impl Epilogue {
     /// Judges what a command wrote.
     pub(crate) fn of(tail: &Tail) -> Self {
-        let bytes = tail.bytes();
+        let bytes = &tail.bytes;
         let found: Vec<OomHit> = scan(bytes).collect();
         let sure = found.iter().rev().find(|found| found.oom.certainty >= Certainty::Likely);
         let last = sure.or(found.last()).filter(|last| !got_over(tail, last));
@@ -62,11 +63,6 @@ impl FatalOom {
     /// Whether the text leaves no doubt, or little.
     pub(crate) fn says_so(&self) -> bool {
         self.oom.certainty >= Certainty::Likely
-    }
-
-    /// The line itself, cut where it is very long.
-    pub(crate) fn line(&self) -> &str {
-        &self.line
     }
 
     /// What happened, in a sentence of figures.
@@ -96,7 +92,7 @@ impl FatalOom {
 /// What another stream says proves it only where it was certainly written later. Where that cannot be known, the
 /// error's own stream decides: an error that is its last one ended the command.
 fn got_over(tail: &Tail, error: &OomHit) -> bool {
-    let (before, after) = tail.bytes().split_at(error.range.start);
+    let (before, after) = tail.bytes.split_at(error.range.start);
     let before = steps(before).next_back();
     let in_group = GROUP_ENDED.iter().any(|words| memmem::find(after, words.as_bytes()).is_some());
     let by_others = if in_group { STEPS_OF_OTHERS } else { 1 };
@@ -145,7 +141,7 @@ mod tests {
     fn figures_as_a_sentence() {
         let words = Epilogue::of(&Tail::from(OOM)).oom.unwrap();
         assert_eq!(words.sentence(), "memory of GPU 0 ran out: 6.14 GiB asked for, 2.68 GiB free, 11.69 GiB in all");
-        assert!(words.line().starts_with("torch.OutOfMemoryError: CUDA"));
+        assert!(words.line.starts_with("torch.OutOfMemoryError: CUDA"));
     }
 
     #[test]

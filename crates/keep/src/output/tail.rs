@@ -15,7 +15,8 @@ const KEPT: usize = PIPE + (512 << 10);
 /// read. Only where a stream was found empty is it certain that what it says next was written later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tail {
-    bytes: Vec<u8>,
+    /// All that is kept, at least the last 1.5 MiB.
+    pub(crate) bytes: Vec<u8>,
     /// How much came before these.
     forgotten: usize,
     /// What the bytes are made of.
@@ -78,11 +79,6 @@ impl Tail {
             Some((_, later)) => *later = place.max(*later),
             None => self.later.push((stream, place)),
         }
-    }
-
-    /// All that is kept, at least the last 1.5 MiB.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
     }
 
     /// What each stream wrote from the start of a place on; what is certain comes after the place's end.
@@ -151,11 +147,11 @@ mod tests {
             let piece: Vec<u8> = (0..size).map(|index| (index * 7 + size) as u8).collect();
             tail.take(if size % 2 == 0 { Stream::Output } else { Stream::Errors }, &piece);
             all.extend(piece);
-            assert!(tail.bytes().len() <= 2 * KEPT);
-            assert!(tail.bytes().len() >= KEPT.min(all.len()), "{} of {}", tail.bytes().len(), all.len());
-            assert!(all.ends_with(tail.bytes()));
+            assert!(tail.bytes.len() <= 2 * KEPT);
+            assert!(tail.bytes.len() >= KEPT.min(all.len()), "{} of {}", tail.bytes.len(), all.len());
+            assert!(all.ends_with(&tail.bytes));
             let pieces: usize = tail.pieces.iter().map(|piece| piece.size).sum();
-            assert_eq!(pieces, tail.bytes().len());
+            assert_eq!(pieces, tail.bytes.len());
         }
     }
 

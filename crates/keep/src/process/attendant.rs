@@ -54,8 +54,14 @@ pub(crate) struct Attendant<'a> {
 }
 
 impl<'a> Attendant<'a> {
-    pub(crate) fn new(child: &'a Child, grace: Duration) -> Self {
-        Self {
+    /// Stays with a command until it has ended, nothing of it is left, and all of its output is passed on.
+    pub(crate) fn attend(
+        child: &'a Child,
+        grace: Duration,
+        incidents: &Receiver<Incident>,
+        notify: &mut dyn FnMut(&Notice),
+    ) -> Result<(End, Interruption), KeepError> {
+        let mut attendant = Self {
             child,
             grace,
             stage: Stage::Running,
@@ -63,40 +69,31 @@ impl<'a> Attendant<'a> {
             interrupts: 0,
             end: None,
             interruption: Interruption::None,
-        }
-    }
-
-    /// Stays with a command until it has ended, nothing of it is left, and all of its output is passed on.
-    pub(crate) fn attend(
-        mut self,
-        incidents: &Receiver<Incident>,
-        notify: &mut dyn FnMut(&Notice),
-    ) -> Result<(End, Interruption), KeepError> {
+        };
         let (mut all_gone, mut passed) = (false, 0);
-        while !all_gone || passed < self.child.streams {
-            match self.next(incidents) {
+        while !all_gone || passed < child.streams {
+            match attendant.next(incidents) {
                 Some(Incident::NoneLeft) => {
                     all_gone = true;
-                    self.deadline = None;
+                    attendant.deadline = None;
                 }
                 Some(Incident::StreamEnd) => passed += 1,
-                Some(Incident::Exit(process, status)) => self.waited(process, status),
-                Some(Incident::InterruptKey) => self.interrupted(notify),
-                Some(Incident::SuspendKey) => self.suspend(),
-                Some(Incident::Foreground) => self.take_keys(),
+                Some(Incident::Exit(process, status)) => attendant.waited(process, status),
+                Some(Incident::InterruptKey) => attendant.interrupted(notify),
+                Some(Incident::SuspendKey) => attendant.suspend(),
+                Some(Incident::Foreground) => attendant.take_keys(),
                 Some(Incident::Signal(signal)) if all_gone => {
                     // Whoever takes our output is slow, and somebody has enough of it.
                     if matches!(signal, SIGINT | SIGTERM | SIGHUP | SIGQUIT) {
-                        self.interruption = Interruption::Requested;
+                        attendant.interruption = Interruption::Requested;
                         break;
                     }
                 }
-                Some(Incident::Signal(signal)) => self.signal(signal, notify),
-                None => self.late(notify)?,
+                Some(Incident::Signal(signal)) => attendant.signal(signal, notify),
+                None => attendant.late(notify)?,
             }
         }
-        let end = self.end.unwrap_or(End::Code(1));
-        Ok((end, self.interruption))
+        Ok((attendant.end.unwrap_or(End::Code(1)), attendant.interruption))
     }
 
     /// The next incident, or `None` when patience ends first.

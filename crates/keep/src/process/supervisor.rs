@@ -3,17 +3,15 @@
 use std::fs::File;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowtide_log::BatchReport;
 use rustix::process::{WaitOptions, getpid};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 
 use crate::evidence::footprint::{Footprint, ProbeThread};
-use crate::output::tail::Tail;
 use crate::output::transcript::Transcript;
 use crate::process::attendant::{Attendant, Interruption};
 use crate::process::child::{Child, Outlet};
@@ -37,10 +35,7 @@ pub(crate) struct Observation {
     pub(crate) end: End,
     pub(crate) interruption: Interruption,
     pub(crate) footprint: Footprint,
-    pub(crate) tail: Tail,
-    pub(crate) batch_report: Option<BatchReport>,
-    pub(crate) output_bytes: u64,
-    pub(crate) log_cut: Option<String>,
+    pub(crate) transcript: Arc<Mutex<Transcript>>,
     pub(crate) seconds: f64,
 }
 
@@ -87,21 +82,11 @@ impl Supervisor {
         let child = Child::start(launch, &outlet)?;
         self.reap();
         let probe = ProbeThread::start(child.process.as_raw_nonzero().get().unsigned_abs());
-        let (end, interruption) = Attendant::new(&child, self.grace).attend(&self.incidents, notify)?;
+        let (end, interruption) = Attendant::attend(&child, self.grace, &self.incidents, notify)?;
         let seconds = begun.elapsed().as_secs_f64();
         drop(child);
         let footprint = probe.finish();
-        let transcript = transcript.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Observation {
-            end,
-            interruption,
-            footprint,
-            tail: transcript.tail.clone(),
-            batch_report: transcript.batch_report,
-            output_bytes: transcript.bytes,
-            log_cut: transcript.refused.as_ref().map(ToString::to_string),
-            seconds,
-        })
+        Ok(Observation { end, interruption, footprint, transcript, seconds })
     }
 
     /// Waits for every process below us in a thread, until there is none.

@@ -1,12 +1,13 @@
-//! What happened, from the first start to the last.
+//! What happened, from the first start to the last: how each of them ended, and what shows it.
 
 use lowtide_log::BatchReport;
 use serde::Serialize;
 
-use crate::{BatchSplit, End, EndKind, Evidence, KeepError};
+use crate::{BatchSplit, KeepError};
 
 /// The version of the chronicle's form.
 pub const SCHEMA: u32 = 1;
+const SIGKILL: i32 = 9;
 
 /// What happened, from the first start to the last.
 #[derive(Debug, Serialize)]
@@ -32,16 +33,9 @@ pub struct Chronicle {
     pub failure: Option<KeepError>,
 }
 
-impl Chronicle {
-    /// Whether starts reported different batches.
-    #[must_use]
-    pub fn batch_changed(&self) -> bool {
-        batch_changed(&self.starts)
-    }
-}
-
 /// Whether starts reported different batches.
-pub(crate) fn batch_changed(starts: &[StartRecord]) -> bool {
+#[must_use]
+pub fn batch_changed(starts: &[StartRecord]) -> bool {
     let mut reports = starts.iter().filter_map(|start| start.batch_report);
     reports.next().is_some_and(|first| reports.any(|other| other != first))
 }
@@ -124,4 +118,59 @@ pub struct CardPeak {
     pub used_bytes: u64,
     /// All there is.
     pub total_bytes: u64,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// It ended by itself, with this code.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+}
+
+impl End {
+    /// Whether it was SIGKILL, also as a shell in between tells it.
+    #[must_use]
+    pub fn was_killed(self) -> bool {
+        self == Self::Signal(SIGKILL) || self == Self::Code(128 + SIGKILL)
+    }
+}
+
+/// What an end means for what comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndKind {
+    /// It did what it had to.
+    Finished,
+    /// It was told to end.
+    Interrupted,
+    /// Memory ran out.
+    OutOfMemory,
+    /// It failed for a reason that less memory does not mend.
+    Failed,
+}
+
+/// What shows, from outside, that the kernel ended a process for want of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// The control group counted kills while the command ran.
+    ControlGroup {
+        /// So many.
+        kills: u64,
+    },
+    /// The kernel's log names a process of the command.
+    KernelLog {
+        /// Its number.
+        pid: u32,
+    },
+    /// The processes together held nearly all there is, when they were last looked at.
+    NearTheLimit {
+        /// What they held, in bytes.
+        held_bytes: u64,
+        /// What there is, in bytes.
+        limit_bytes: u64,
+    },
 }
