@@ -3,7 +3,6 @@
 use std::process::Command;
 
 use insta::assert_snapshot;
-use lowtide_testkit::alone;
 
 use super::kit::Written;
 use crate::kit::sandbox;
@@ -41,18 +40,21 @@ fn it_draws_and_ends_by_a_key() {
 
 #[test]
 fn a_process_is_shown_too() {
-    let _alone = alone();
     let place = sandbox();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/watching/in_terminal.py");
+    // Not ourselves: other tests of this process may hold runs, and those would be shown instead.
+    let mut process = Command::new("sleep").arg("300").spawn().unwrap();
     for (columns, rows) in [("60", "24"), ("200", "50")] {
         let mut command = Command::new("timeout");
-        let (lowtide, me) = (env!("CARGO_BIN_EXE_lowtide"), std::process::id().to_string());
-        command.args(["60", "python3", script, columns, rows, "holds memory now", "q", lowtide, "top", "--pid", &me]);
+        let (lowtide, pid) = (env!("CARGO_BIN_EXE_lowtide"), process.id().to_string());
+        command.args(["60", "python3", script, columns, rows, "holds memory now", "q", lowtide, "top", "--pid", &pid]);
         let output = command.current_dir(place.path("")).output().unwrap();
         let shown = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{shown}");
         assert!(shown.contains("in RAM") && shown.contains("host"), "{shown}");
     }
+    process.kill().unwrap();
+    process.wait().unwrap();
 }
 
 #[test]
