@@ -32,6 +32,9 @@ if child == 0:
     fcntl.ioctl(second, termios.TIOCSCTTY, 0)
     for number in range(3):
         os.dup2(second, number)
+    # A shell that starts the tests in the background lets them ignore the keys; a terminal does not.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     os.execv(command[0], command)
 shown = b""
 
