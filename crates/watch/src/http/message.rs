@@ -1,12 +1,9 @@
 //! As much of HTTP/1.1 as a page for one person needs: GET, one request a connection, everything bounded.
 
-use std::io::{self, Read, Write};
-use std::time::{Duration, Instant};
-
 /// The most bytes that a request may have.
 const HEAD: usize = 8 << 10;
-/// How long a request may take to arrive.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// What a request ends with.
+const END: &[u8] = b"\r\n\r\n";
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +41,6 @@ pub(crate) enum Status {
     TooLate,
     TooLarge,
     Misdirected,
-    Busy,
 }
 
 impl Status {
@@ -58,7 +54,6 @@ impl Status {
             Status::TooLate => "408 Request Timeout",
             Status::TooLarge => "431 Request Header Fields Too Large",
             Status::Misdirected => "421 Misdirected Request",
-            Status::Busy => "503 Service Unavailable",
         }
     }
 }
@@ -69,46 +64,42 @@ impl Response {
         Response { status, kind: "text/plain; charset=utf-8", body: format!("{text}\n") }
     }
 
-    /// Writes head and body. Nothing of it may be kept, framed, or load anything from elsewhere.
-    pub(crate) fn write(&self, mut to: impl Write) -> io::Result<()> {
+    /// Head and body, as they are sent. Nothing of it may be kept, framed, or load anything from elsewhere.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
         let Response { status, kind, body } = self;
-        let allow = if *status == Status::NotAllowed { "Allow: GET\r\n" } else { "" };
-        write!(
-            to,
+        let allow = if status == Status::NotAllowed { "Allow: GET\r\n" } else { "" };
+        let mut text = format!(
             "HTTP/1.1 {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n{allow}\
              Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
              Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
              connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\r\n",
             status.line(),
             body.len()
-        )?;
-        to.write_all(body.as_bytes())?;
-        to.flush()
+        );
+        text.push_str(&body);
+        text.into_bytes()
     }
 }
 
-/// Reads a request up to the blank line.
-pub(crate) fn read(mut from: impl Read, begun: Instant) -> Result<Request, Response> {
-    let mut head = Vec::new();
-    let mut piece = [0; 1024];
-    let end = loop {
-        if let Some(end) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            break end;
+/// A request while it arrives, up to the blank line. What comes behind that is not looked at.
+#[derive(Debug, Default)]
+pub(crate) struct RequestHead {
+    bytes: Vec<u8>,
+}
+
+impl RequestHead {
+    /// Takes further bytes; the request or its refusal, once that is known.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<Result<Request, Response>> {
+        // The end may have begun in the bytes before.
+        let looked_at = self.bytes.len().saturating_sub(END.len() - 1);
+        self.bytes.extend_from_slice(bytes);
+        let end = self.bytes[looked_at..].windows(END.len()).position(|window| window == END);
+        match end.map(|end| looked_at + end) {
+            Some(end) if end <= HEAD => Some(parse(&self.bytes[..end])),
+            None if self.bytes.len() <= HEAD => None,
+            _ => Some(Err(Response::refusal(Status::TooLarge, "the request is too long"))),
         }
-        if head.len() > HEAD {
-            return Err(Response::refusal(Status::TooLarge, "the request is too long"));
-        }
-        if begun.elapsed() > PATIENCE {
-            return Err(Response::refusal(Status::TooLate, "the request took too long"));
-        }
-        match from.read(&mut piece) {
-            Ok(0) => return Err(Response::refusal(Status::BadRequest, "the request ends too early")),
-            Ok(read) => head.extend_from_slice(&piece[..read]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Err(Response::refusal(Status::TooLate, "the request took too long")),
-        }
-    };
-    parse(&head[..end])
+    }
 }
 
 fn parse(head: &[u8]) -> Result<Request, Response> {
@@ -159,7 +150,7 @@ mod tests {
     use super::*;
 
     fn read_text(text: &str) -> Result<Request, Response> {
-        read(text.as_bytes(), Instant::now())
+        RequestHead::default().push(text.as_bytes()).expect("the request is whole")
     }
 
     #[track_caller]
@@ -179,7 +170,6 @@ mod tests {
 
     #[test]
     fn what_is_no_request_is_refused() {
-        check_refused("", Status::BadRequest);
         check_refused("GET /\r\n\r\n", Status::BadRequest);
         check_refused("GET / HTTP/1.1\r\n\r\n", Status::BadRequest);
         check_refused("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", Status::BadRequest);
@@ -189,6 +179,19 @@ mod tests {
         check_refused("GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", Status::BadRequest);
         check_refused("POST / HTTP/1.1\r\nHost: a\r\n\r\n", Status::NotAllowed);
         check_refused(&format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(HEAD + 2000)), Status::TooLarge);
-        assert_eq!(read(&b"GET /\xff HTTP/1.1\r\n\r\n"[..], Instant::now()).unwrap_err().status, Status::BadRequest);
+        let no_text = RequestHead::default().push(b"GET /\xff HTTP/1.1\r\n\r\n").unwrap();
+        assert_eq!(no_text.unwrap_err().status, Status::BadRequest);
+    }
+
+    #[test]
+    fn a_request_may_come_byte_by_byte_and_ends_at_the_blank_line() {
+        let mut head = RequestHead::default();
+        let text = b"GET /a HTTP/1.1\r\nHost: b\r\n\r\n";
+        let (last, before) = text.split_last().unwrap();
+        assert!(before.iter().all(|byte| head.push(&[*byte]).is_none()));
+        assert_eq!(head.push(&[*last, b'G', b'E', b'T']).unwrap().unwrap().path, "/a");
+        let mut endless = RequestHead::default();
+        let refused = (0..=HEAD).find_map(|_| endless.push(b"x")).unwrap();
+        assert_eq!(refused.unwrap_err().status, Status::TooLarge);
     }
 }

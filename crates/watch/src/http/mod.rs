@@ -1,5 +1,8 @@
 //! The page and its data, served.
 
+mod callers;
+mod connection;
+mod desk;
 mod message;
 mod server;
 

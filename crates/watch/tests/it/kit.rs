@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use lowtide_core::{Bytes, Event, Line, Metrics, MicroBatch, Record, Step};
+use lowtide_core::{Bytes, Event, Line, Metrics, MicroBatch, Phase, Record, Step};
 use lowtide_sensors::{
     CardProcesses, Cause, Cgroup, CgroupVersion, Children, Detail, Gpu, GpuMemory, GpuProcess, Gpus, Machine, Missing,
     Pressure, Process, ProcessDetail, Reading, Sample, Stall,
@@ -168,6 +168,13 @@ impl Written {
         );
     }
 
+    pub(crate) fn ran_out(&mut self, now: SystemTime, time: f64, step: u64, message: String) {
+        let (requested, limit, allocated) = (None, None, None);
+        let event =
+            Event::OutOfMemory { step: Step(step), phase: Phase::Forward, requested, limit, allocated, message };
+        self.write(now, time, event);
+    }
+
     fn write(&mut self, now: SystemTime, time: f64, event: Event) {
         writeln!(self.0, "{}", serde_json::to_string(&Record::new(time, event)).unwrap()).unwrap();
         self.0.set_modified(now).unwrap();
@@ -188,6 +195,10 @@ impl Served {
         let (flag, board) = (end.clone(), Arc::new(Mutex::new(board)));
         let thread = Some(std::thread::spawn(move || server.serve(&board, &flag)));
         Served { address, end, thread }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// What is answered, without its head.

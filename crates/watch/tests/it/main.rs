@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod a_day;
+mod crowd;
 mod kit;
 mod metrics;
 mod run;
