@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::violation::{Violation, ensure, not_negative};
+use super::violation::{Violation, ensure, fits_fp32, not_negative};
 
 /// How AdamW updates the parameters: the keys under `optimizer`.
 ///
@@ -49,10 +49,18 @@ impl OptimizerSettings {
         let lowest = self.min_learning_rate;
         ensure(lowest <= self.learning_rate, "min_learning_rate", &highest, lowest)?;
         not_negative("weight_decay", self.weight_decay)?;
+        // What a step takes of each weight. It is computed as one number.
+        let decay = self.learning_rate * self.weight_decay;
+        let most = format!("a number whose product with optimizer.learning_rate ({:e}) fits fp32", self.learning_rate);
+        ensure((decay as f32).is_finite(), "weight_decay", &most, format!("{:e}", self.weight_decay))?;
         for (key, beta) in [("beta1", self.beta1), ("beta2", self.beta2)] {
             ensure((0.0..1.0).contains(&beta), key, "a number of 0 or more and below 1", beta)?;
+            ensure((beta as f32) < 1.0, key, "a number that is still below 1 in fp32, such as 0.9999999", beta)?;
         }
-        let clip = self.clip.unwrap_or(1.0);
-        ensure(clip.is_finite() && clip > 0.0, "clip", "a number above 0, or null for no limit", clip)
+        let Some(clip) = self.clip else { return Ok(()) };
+        ensure(clip > 0.0, "clip", "a number above 0, or null for no limit", clip)?;
+        let least = format!("a number of {:e} or more, the smallest in fp32, or null for no limit", f32::MIN_POSITIVE);
+        ensure(clip >= f64::from(f32::MIN_POSITIVE), "clip", &least, format!("{clip:e}"))?;
+        fits_fp32("clip", clip)
     }
 }

@@ -22,7 +22,14 @@ pub(crate) fn every(key: &'static str, steps: Option<u64>) -> Result<(), Violati
     ensure(steps != Some(0), key, "a whole number of 1 or more, or null for never", 0)
 }
 
-/// Refuses what is below 0 or not finite.
+/// Refuses what is below 0, or not finite in fp32, in which updates are computed.
 pub(crate) fn not_negative(key: &'static str, number: f64) -> Result<(), Violation> {
-    ensure(number.is_finite() && number >= 0.0, key, "a number of 0 or more", number)
+    ensure(number >= 0.0, key, "a number of 0 or more", number)?;
+    fits_fp32(key, number)
+}
+
+/// Refuses what is more than fp32 can hold, in which updates are computed.
+pub(crate) fn fits_fp32(key: &'static str, number: f64) -> Result<(), Violation> {
+    let most = format!("a number up to {:e}, the largest in fp32", f32::MAX);
+    ensure((number as f32).is_finite(), key, &most, format!("{number:e}"))
 }

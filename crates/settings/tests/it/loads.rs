@@ -125,9 +125,9 @@ prop_compose! {
         share in 0.0..=1.0,
         warmup_steps: u64,
         weight_decay in 0.0..1e-9,
-        beta1 in 0.0..1.0,
-        beta2 in 0.0..1.0,
-        clip in prop::option::of(1e-300..1e300),
+        beta1 in 0.0..0.999_999_9,
+        beta2 in 0.0..0.999_999_9,
+        clip in prop::option::of(1e-37..1e38),
     ) -> OptimizerSettings {
         let min_learning_rate = learning_rate * share;
         OptimizerSettings { learning_rate, min_learning_rate, warmup_steps, weight_decay, beta1, beta2, clip }

@@ -136,6 +136,43 @@ fn values_that_make_no_sense() {
     );
 }
 
+/// Finite as they stand, and not in the precision that updates are computed in.
+#[test]
+fn numbers_beyond_fp32() {
+    for key in ["learning_rate", "weight_decay", "clip"] {
+        for number in ["1e308", "1e39"] {
+            let got = format!("expected a number up to 3.4028235e38, the largest in fp32, got {number}");
+            check(
+                "",
+                &[&format!("optimizer.{key}={number}")],
+                &format!("--set optimizer.{key}={number}: optimizer.{key}: {got}"),
+            );
+        }
+    }
+    check(
+        "",
+        &["optimizer.clip=1e-46"],
+        "--set optimizer.clip=1e-46: optimizer.clip: expected a number of 1.1754944e-38 or more, the smallest in fp32, or null for no \
+         limit, got 1e-46",
+    );
+    for key in ["beta1", "beta2"] {
+        check(
+            "",
+            &[&format!("optimizer.{key}=0.99999999999")],
+            &format!(
+                "--set optimizer.{key}=0.99999999999: optimizer.{key}: expected a number that is still below 1 in fp32, such as 0.9999999, \
+                 got 0.99999999999"
+            ),
+        );
+    }
+    check(
+        "",
+        &["optimizer.learning_rate=1e30", "optimizer.weight_decay=1e30"],
+        "--set optimizer.weight_decay=1e30: optimizer.weight_decay: expected a number whose product with optimizer.learning_rate (1e30) fits \
+         fp32, got 1e30",
+    );
+}
+
 #[test]
 fn memory_lines() {
     let mend = "write a size such as 3.5GiB, a percentage such as 90%, or none";

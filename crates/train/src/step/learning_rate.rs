@@ -8,7 +8,7 @@ pub(crate) fn learning_rate(settings: &OptimizerSettings, step: u64, steps: u64)
     let least = settings.min_learning_rate.min(top);
     let warmup = settings.warmup_steps.min(steps);
     if step <= warmup {
-        return top * step as f64 / (warmup + 1) as f64;
+        return top * step as f64 / (warmup as f64 + 1.0);
     }
     let done = (step - warmup) as f64 / (steps - warmup).max(1) as f64;
     least + 0.5 * (1.0 + (std::f64::consts::PI * done.min(1.0)).cos()) * (top - least)
@@ -37,5 +37,7 @@ mod tests {
     fn a_warm_up_longer_than_the_run_is_a_warm_up() {
         let settings = OptimizerSettings { warmup_steps: 50, ..OptimizerSettings::default() };
         assert!(learning_rate(&settings, 5, 5).is_finite());
+        let settings = OptimizerSettings { warmup_steps: u64::MAX, ..settings };
+        assert!(learning_rate(&settings, 5, u64::MAX).is_finite());
     }
 }

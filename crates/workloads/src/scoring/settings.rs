@@ -99,7 +99,11 @@ impl ModelSettings {
             ("model.gvae.kl_weight", self.gvae.kl_weight),
         ];
         let wrong = weights.iter().find(|(_, weight)| !(weight.is_finite() && *weight >= 0.0));
-        wrong.map(|(key, _)| (*key, "must be 0 or more".to_owned()))
+        if let Some((key, _)) = wrong {
+            return Some((key, "must be 0 or more".to_owned()));
+        }
+        let huge = weights.iter().find(|(_, weight)| !(*weight as f32).is_finite());
+        huge.map(|(key, _)| (*key, format!("must be at most {:e}, the largest number in fp32", f32::MAX)))
     }
 }
 
@@ -286,6 +290,8 @@ mod tests {
         assert_eq!(problem(&|settings| settings.run[2] = ModelName::Lstm), "model.run: `lstm` is named twice");
         assert_eq!(problem(&|settings| settings.gvae.latent = 0), "model.gvae.latent: must be at least 1");
         assert_eq!(problem(&|settings| settings.gvae.kl_weight = -1.0), "model.gvae.kl_weight: must be 0 or more");
+        let huge = "model.gvae.kl_weight: must be at most 3.4028235e38, the largest number in fp32";
+        assert_eq!(problem(&|settings| settings.gvae.kl_weight = 1e308), huge);
         assert_eq!(problem(&|settings| settings.dropout = 1.0), "model.dropout: must be at least 0 and less than 1");
     }
 }
