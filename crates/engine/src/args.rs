@@ -39,12 +39,13 @@ pub(crate) enum Command {
 
 Signals:
   SIGINT (Ctrl-C), SIGTERM   finish the step, save and end; a second one ends at once
-  SIGUSR1                    save and go on
+  SIGHUP                     finish the step, save and end; ignored under nohup
+  SIGUSR1                    finish the step, save and go on (Slurm: --signal=USR1@60)
 
 Exit codes:
   0    finished
   1    anything not named here
-  2    bad input or a full disk; nothing is left half-written
+  2    bad input, a full disk or a file size limit; nothing is left half-written
   3    nothing fits under the line; the state is saved
   130  interrupted; the state is saved")]
 pub(crate) struct TrainArgs {

@@ -13,8 +13,10 @@ use crate::args::EvalArgs;
 use crate::exit::Exit;
 use crate::output::{print_json, to_stderr};
 use crate::session::Session;
+use crate::signals;
 
 pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
+    let requests = signals::requests()?;
     let mut runs = Vec::new();
     for folder in folders(&args.run)? {
         let run = RunCheckpoint::find(&folder, args.checkpoint)?;
@@ -22,7 +24,7 @@ pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
         runs.push((run, loaded));
     }
     let (_, first) = runs.first().expect("a series has runs, and else there is one");
-    let session = Session::start(&args.engine, &first.settings)?;
+    let session = Session::start(&args.engine, &first.settings, requests)?;
     let mut exit = Exit::Finished;
     for (run, loaded) in &runs {
         if session.requests.stop_asked() {

@@ -1,13 +1,8 @@
-//! How a command ends: exit codes, its last lines, and signals.
+//! How a command ends: exit codes and its last lines.
 
-use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use lowtide_train::{RunEnding, TrainError};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use crate::output::to_stderr;
 
@@ -62,16 +57,6 @@ pub(crate) fn report(result: anyhow::Result<Exit>) -> ExitCode {
         Some(error) if error.is_users() => ExitCode::from(2),
         _ => ExitCode::FAILURE,
     }
-}
-
-/// A flag that SIGINT and SIGTERM set; a second one ends the command at once.
-pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
-    let stop = Arc::default();
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }
 
 /// Prints an error, whose text holds its causes already, and its hint.

@@ -15,6 +15,7 @@ mod generate;
 mod output;
 mod series;
 mod session;
+mod signals;
 mod train;
 
 use clap::Parser;

@@ -1,7 +1,6 @@
 //! The started engine, and one run on it.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use lowtide_core::{Event, Line, LineSpec, Record};
 use lowtide_settings::{LoadedSettings, RunSettings};
@@ -13,12 +12,9 @@ use lowtide_train::{
     TrainJob, Trainer, evaluate_checkpoint,
 };
 use lowtide_workloads::Bundle;
-use signal_hook::consts::SIGUSR1;
-use signal_hook::flag;
 
 use crate::args::EngineArgs;
 use crate::curves::Curves;
-use crate::exit::stop_flag;
 use crate::output::{Console, RunHeader, to_stderr};
 
 /// What all runs of a command share.
@@ -37,12 +33,13 @@ pub(crate) struct RunExtras<'a> {
 
 impl<'a> Session<'a> {
     /// Starts the engine as the settings and the arguments say.
-    pub(crate) fn start(args: &'a EngineArgs, settings: &RunSettings) -> anyhow::Result<Session<'a>> {
+    pub(crate) fn start(
+        args: &'a EngineArgs,
+        settings: &RunSettings,
+        requests: Requests,
+    ) -> anyhow::Result<Session<'a>> {
         let deterministic = if args.deterministic { Deterministic::Yes } else { Deterministic::No };
         let allocator = cuda::set_environment(&settings.memory.allocator, deterministic);
-        // The run ends after the step under way; SIGUSR1 saves and goes on.
-        let requests = Requests { stop: stop_flag()?, ..Requests::default() };
-        flag::register(SIGUSR1, Arc::clone(&requests.save))?;
         if settings.memory.host_line != LineSpec::None {
             host::keep_little();
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use lowtide_settings::{LoadedSettings, Override, RunSettings, read};
-use lowtide_train::{FolderChoice, FolderProblem, Schedule, SeriesFolder, Start, TrainError};
+use lowtide_train::{FolderChoice, FolderProblem, Requests, Schedule, SeriesFolder, Start, TrainError};
 use lowtide_workloads::{Series, SeriesRun};
 
 use crate::args::TrainArgs;
@@ -11,11 +11,13 @@ use crate::exit::Exit;
 use crate::flags;
 use crate::series;
 use crate::session::{RunExtras, Session};
+use crate::signals;
 
 /// Where runs go when no folder is named.
 const RUNS: &str = "runs";
 
 pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Exit> {
+    let requests = signals::requests()?;
     // Known here for the help alone.
     anyhow::ensure!(args.watch.is_none(), "--watch is for `lowtide train`, which starts the page before the engine");
     let begin = if args.resume { Start::Resume } else { Start::New };
@@ -24,10 +26,10 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Exit> {
     if let Some(series) = lowtide_workloads::series(&loaded)?
         && (series.runs.len() > 1 || SeriesFolder::is_at(folder.path()))
     {
-        return train_series(args, &series, &folder);
+        return train_series(args, &series, &folder, requests);
     }
     let schedule = args.schedule_from.as_deref().map(Schedule::read).transpose()?;
-    let session = Session::start(&args.engine, &loaded.settings)?;
+    let session = Session::start(&args.engine, &loaded.settings, requests)?;
     let bundle = session.build(&loaded)?;
     let path = folder.path().to_owned();
     let extras = RunExtras { schedule, injections: &args.inject_oom };
@@ -35,12 +37,12 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Exit> {
 }
 
 /// Each run of a series follows the schedule of the run of its name.
-fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice) -> anyhow::Result<Exit> {
+fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice, requests: Requests) -> anyhow::Result<Exit> {
     let schedule = |run: &SeriesRun| args.schedule_from.as_ref().map(|path| Schedule::read(&path.join(&run.name)));
     let schedules = series.runs.iter().map(|run| schedule(run).transpose()).collect::<Result<Vec<_>, _>>()?;
     let injections = &args.inject_oom;
     let extras = schedules.into_iter().map(|schedule| RunExtras { schedule, injections }).collect();
-    let session = Session::start(&args.engine, &series.settings)?;
+    let session = Session::start(&args.engine, &series.settings, requests)?;
     series::train(&session, series, extras, folder)
 }
 

@@ -13,8 +13,9 @@ use super::failure::Failure;
 use super::out_folder::{OutFolder, SCORES};
 use super::scoring_files::{ScoringArgs, ScoringFiles};
 use super::write_progress::WriteProgress;
-use crate::exit::{Exit, stop_flag};
+use crate::exit::Exit;
 use crate::output::{print_json, to_stderr};
+use crate::signals::stop_flag;
 
 pub(super) fn write(args: &ScoringArgs) -> Result<Exit, Failure> {
     let began = Instant::now();
