@@ -26,6 +26,8 @@ pub enum EventKind {
     Rung,
     /// Memory ran out.
     OutOfMemory,
+    /// Something that a person should know.
+    Note,
     /// The run began or went on.
     Started,
     /// The first micro-batch was chosen.
@@ -48,6 +50,7 @@ impl EventKind {
             Self::EvaluationFailed => "failed evaluations",
             Self::Rung => "answers of the guard",
             Self::OutOfMemory => "times out of memory",
+            Self::Note => "notes",
             Self::Started => "starts",
             Self::Sized => "choices of a micro-batch",
             Self::Ended => "ends",
@@ -72,6 +75,7 @@ impl Event {
             Self::EvaluationFailed { .. } | Self::MetricMissing { .. } => EventKind::EvaluationFailed,
             Self::Saved { .. } => EventKind::Saved,
             Self::Skipped { .. } => EventKind::Skipped,
+            Self::Note { .. } => EventKind::Note,
             Self::StoppedEarly { .. } | Self::Stopped { .. } => EventKind::Ended,
         })
     }
@@ -95,6 +99,7 @@ impl Event {
             | Self::MetricMissing { step, .. }
             | Self::Saved { step, .. }
             | Self::Skipped { step, .. }
+            | Self::Note { step, .. }
             | Self::StoppedEarly { step, .. }
             | Self::Stopped { step, .. } => Some(*step),
         }

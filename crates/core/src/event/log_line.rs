@@ -50,6 +50,7 @@ impl Event {
             Self::Skipped { scale, .. } => {
                 format!("skipped: a gradient was not finite; the loss scale is now {scale}")
             }
+            Self::Note { message, .. } => format!("note: {message}"),
             Self::Cleaned { freed, .. } if *freed > Bytes::ZERO => {
                 format!("cleaned: {freed} of cached memory given back")
             }

@@ -235,6 +235,13 @@ pub enum Event {
         /// The loss scale from now on.
         scale: f64,
     },
+    /// Something that a person should know, and that does not end the run.
+    Note {
+        /// The last committed step.
+        step: Step,
+        /// It, in words.
+        message: String,
+    },
     /// The run ended.
     Stopped {
         /// The last committed step.

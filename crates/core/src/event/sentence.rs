@@ -79,6 +79,7 @@ impl Event {
                     "The update of step {step} was left out because gradients overflowed; the loss scale is {scale}."
                 )
             }
+            Self::Note { step, message } => format!("After step {step}: {message}."),
             Self::Stopped { step, ending } => match ending {
                 Ending::Finished => format!("The run finished after step {step}."),
                 Ending::Interrupted => format!("The run was asked to end and stopped after step {step}."),

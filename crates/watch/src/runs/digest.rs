@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use lowtide_core::{Bytes, Event, Line, Record, SCHEMA, Step};
+use lowtide_core::{Bytes, Event, Line, Record, SCHEMA, Seal, Step};
 
 use super::figures::{Figures, RunHeader};
 use super::forecasts::Forecasts;
@@ -38,9 +38,10 @@ impl RunDigest {
         *self = RunDigest { readings: self.readings + 1, ..RunDigest::default() };
     }
 
-    /// Takes one line of `events.jsonl` in.
+    /// Takes one line of `events.jsonl` in, unless it is damaged.
     pub(crate) fn read(&mut self, line: &[u8]) {
         match serde_json::from_slice::<Record>(line) {
+            _ if Seal::of(line) == Seal::Broken => self.unread += 1,
             Ok(record) if record.schema <= SCHEMA && record.time.is_finite() => self.add(&record),
             _ => self.unread += 1,
         }

@@ -92,6 +92,7 @@ impl Marks {
             EventKind::EvaluationFailed,
             EventKind::Rung,
             EventKind::OutOfMemory,
+            EventKind::Note,
             EventKind::Started,
             EventKind::Sized,
             EventKind::Ended,

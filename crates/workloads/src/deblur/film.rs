@@ -6,15 +6,17 @@
 //! camera saw between two of them is taken to change evenly from one to the next.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::thread;
 
 use super::clip::{Clip, Exposure, Region, brightness, first_charges};
 use super::film_error::FilmError;
-use super::png_file;
+use super::png_file::{self, Extent};
 
 pub(crate) const SHARP: &str = "sharp";
 pub(crate) const BLUR: &str = "blur";
@@ -33,6 +35,9 @@ pub(crate) struct Film {
     blur: Option<PathBuf>,
     /// Frames in the order of time.
     names: Vec<OsString>,
+    /// Files whose pixels were decoded down to their checksum, which is done once a run: each read compares the
+    /// checksums that come with the file's bytes, and decoding rows that nobody asked for takes as long as the rest.
+    decoded: Mutex<HashSet<PathBuf>>,
 }
 
 impl Film {
@@ -45,14 +50,16 @@ impl Film {
                 let blurred = frames_in(&blur)?;
                 pair(&blurred, &blur, &names, SHARP)?;
                 pair(&names, &sharp, &blurred, BLUR)?;
-                Ok(Film { path: path.to_owned(), sharp, blur: Some(blur), names })
+                Ok(Film::new(path, sharp, Some(blur), names))
             }
-            (true, false) => Ok(Film { path: path.to_owned(), names: frames_in(&sharp)?, sharp, blur: None }),
+            (true, false) => Ok(Film::new(path, sharp.clone(), None, frames_in(&sharp)?)),
             (false, true) => Err(FilmError::NoSharp { path: path.to_owned() }),
-            (false, false) => {
-                Ok(Film { path: path.to_owned(), names: frames_in(path)?, sharp: path.to_owned(), blur: None })
-            }
+            (false, false) => Ok(Film::new(path, path.to_owned(), None, frames_in(path)?)),
         }
+    }
+
+    fn new(path: &Path, sharp: PathBuf, blur: Option<PathBuf>, names: Vec<OsString>) -> Film {
+        Film { path: path.to_owned(), sharp, blur, names, decoded: Mutex::default() }
     }
 
     /// Whether `path` looks like a scene.
@@ -107,11 +114,11 @@ impl Film {
         let mut exposure = Exposure::new(length.frames, length.moments, first_charges(charges, region));
         let names = &self.names[first..first + self.files_of(length)];
         match &self.blur {
-            None => expose(&mut exposure, &paths(&self.sharp, names), size, region)?,
+            None => self.expose(&mut exposure, &paths(&self.sharp, names), size, region)?,
             Some(blur) => {
                 let mut light = Vec::new();
                 for (frame, name) in names.iter().enumerate() {
-                    let both = read_all(&[blur.join(name), self.sharp.join(name)], size, region)?;
+                    let both = self.read_all(&[blur.join(name), self.sharp.join(name)], size, region)?;
                     exposure.pair(frame, &both[0], &both[1]);
                     light.push(brightness_of(&both[1]));
                 }
@@ -120,19 +127,46 @@ impl Film {
         }
         Ok(exposure.into_clip())
     }
-}
 
-/// Every frame is a moment.
-fn expose(exposure: &mut Exposure, paths: &[PathBuf], size: [u32; 2], region: Region) -> Result<(), FilmError> {
-    let at_once = threads();
-    for (group, paths) in paths.chunks(at_once).enumerate() {
-        for (inside, planes) in read_all(paths, size, region)?.iter().enumerate() {
-            for pixel in 0..region.pixels() {
-                exposure.see(group * at_once + inside, pixel, colour(planes, pixel));
+    /// Every frame is a moment.
+    fn expose(
+        &self,
+        exposure: &mut Exposure,
+        paths: &[PathBuf],
+        size: [u32; 2],
+        region: Region,
+    ) -> Result<(), FilmError> {
+        let at_once = threads();
+        for (group, paths) in paths.chunks(at_once).enumerate() {
+            for (inside, planes) in self.read_all(paths, size, region)?.iter().enumerate() {
+                for pixel in 0..region.pixels() {
+                    exposure.see(group * at_once + inside, pixel, colour(planes, pixel));
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Regions of files, read side by side.
+    fn read_all(&self, paths: &[PathBuf], size: [u32; 2], region: Region) -> Result<Vec<Vec<f32>>, FilmError> {
+        if threads() == 1 || paths.len() == 1 {
+            return paths.iter().map(|path| self.read(path, size, region)).collect();
+        }
+        thread::scope(|scope| {
+            let started: Vec<_> = paths.iter().map(|path| scope.spawn(move || self.read(path, size, region))).collect();
+            started.into_iter().map(|thread| thread.join().expect("reading does not panic")).collect()
+        })
+    }
+
+    fn read(&self, path: &Path, size: [u32; 2], region: Region) -> Result<Vec<f32>, FilmError> {
+        let decoded = || self.decoded.lock().expect("nobody panics while holding it");
+        let extent = if decoded().contains(path) { Extent::Region } else { Extent::Whole };
+        let planes = png_file::read(path, size, region, extent)?;
+        if extent == Extent::Whole {
+            decoded().insert(path.to_owned());
+        }
+        Ok(planes)
+    }
 }
 
 /// Charges from the brightness in the middle of each exposure, even in between and before the first and after the last.
@@ -147,18 +181,6 @@ fn charge(exposure: &mut Exposure, light: &[Vec<f32>], length: ClipLength) {
             exposure.charge(layer, pixel, before + (after - before) * share);
         }
     }
-}
-
-/// Regions of files, read side by side.
-fn read_all(paths: &[PathBuf], size: [u32; 2], region: Region) -> Result<Vec<Vec<f32>>, FilmError> {
-    if threads() == 1 || paths.len() == 1 {
-        return paths.iter().map(|path| png_file::read(path, size, region)).collect();
-    }
-    thread::scope(|scope| {
-        let started: Vec<_> =
-            paths.iter().map(|path| scope.spawn(move || png_file::read(path, size, region))).collect();
-        started.into_iter().map(|thread| thread.join().expect("reading does not panic")).collect()
-    })
 }
 
 fn threads() -> usize {

@@ -12,6 +12,7 @@ mod footage;
 mod lpips;
 mod metrics;
 mod model;
+mod png_chunks;
 mod png_file;
 mod scene;
 mod settings;

@@ -1,15 +1,19 @@
 //! A frame in a PNG file: its size, from the header, and a region of its pixels.
 //!
 //! Grey, palettes and transparency become red, green and blue from 0 to 1; how opaque a pixel is does not count.
+//!
+//! Whatever the region, a file is read to its end, and every chunk against its checksum: a flipped bit is an error, wherever
+//! it is.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use png::{BitDepth, ColorType, Decoder, DecodingError, Reader, Transformations};
+use png::{BitDepth, ColorType, DecodeOptions, Decoder, DecodingError, Reader, Transformations};
 
 use super::clip::Region;
 use super::film_error::FilmError;
+use super::png_chunks::CheckedChunks;
 use super::settings::MOST_SIDE;
 
 /// The last chunk of every file: no data, its name, its checksum.
@@ -17,7 +21,16 @@ const END: [u8; 12] = *b"\0\0\0\0IEND\xaeB`\x82";
 /// More than a header takes, and little to read of many files.
 const HEADER: usize = 64;
 
-type Pixels = Reader<BufReader<File>>;
+type Pixels<'a> = Reader<BufReader<&'a mut CheckedChunks<File>>>;
+
+/// How many rows of a frame are decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All, so that the checksum of the pixels is looked at too, which comes after the last one.
+    Whole,
+    /// Down to the end of the region.
+    Region,
+}
 
 /// Rows and columns of a frame, of which only the header and the last bytes are read.
 ///
@@ -36,12 +49,28 @@ pub(crate) fn size(path: &Path) -> Result<[u32; 2], FilmError> {
     Ok(size)
 }
 
-/// A region of a frame of `size`: red, green and blue planes. Rows below the region are not decoded.
-pub(crate) fn read(path: &Path, size: [u32; 2], region: Region) -> Result<Vec<f32>, FilmError> {
-    let mut decoder = Decoder::new(BufReader::new(open(path)?));
+/// A region of a frame of `size`: red, green and blue planes.
+pub(crate) fn read(path: &Path, size: [u32; 2], region: Region, extent: Extent) -> Result<Vec<f32>, FilmError> {
+    let mut chunks = CheckedChunks::new(open(path)?);
+    let decoded = decode_region(path, &mut chunks, size, region, extent);
+    // Where both have something to say, a wrong checksum is the cause and what the decoder met its consequence.
+    chunks.finish().map_err(|problem| FilmError::Damaged { path: path.to_owned(), problem })?;
+    decoded
+}
+
+fn decode_region(
+    path: &Path,
+    chunks: &mut CheckedChunks<File>,
+    size: [u32; 2],
+    region: Region,
+    extent: Extent,
+) -> Result<Vec<f32>, FilmError> {
+    let mut options = DecodeOptions::default();
+    options.set_ignore_adler32(false);
+    options.set_ignore_text_chunk(true);
+    options.set_ignore_iccp_chunk(true);
+    let mut decoder = Decoder::new_with_options(BufReader::new(chunks), options);
     decoder.set_transformations(Transformations::EXPAND);
-    decoder.set_ignore_text_chunk(true);
-    decoder.set_ignore_iccp_chunk(true);
     let mut reader = decoder.read_info().map_err(|error| damaged(path, error))?;
     let there = [reader.info().height, reader.info().width];
     if there != size {
@@ -50,8 +79,16 @@ pub(crate) fn read(path: &Path, size: [u32; 2], region: Region) -> Result<Vec<f3
     }
     let mut planes = Planes::new(region, reader.output_color_type());
     let copied = if reader.info().interlaced { planes.take_all(&mut reader) } else { planes.take_rows(&mut reader) };
-    copied.map_err(|error| damaged(path, error))?;
+    copied
+        .and_then(|()| if extent == Extent::Whole { rest(&mut reader) } else { Ok(()) })
+        .map_err(|error| damaged(path, error))?;
     Ok(planes.values)
+}
+
+/// Goes through the rows that are left, and what comes after them.
+fn rest<R: BufRead + Seek>(reader: &mut Reader<R>) -> Result<(), DecodingError> {
+    while reader.next_row()?.is_some() {}
+    reader.finish()
 }
 
 fn open(path: &Path) -> Result<File, FilmError> {
@@ -69,8 +106,7 @@ fn ends_well(path: &Path) -> Result<bool, FilmError> {
 /// Goes through a whole file, row by row.
 fn decode(path: &Path) -> Result<(), DecodingError> {
     let mut reader = Decoder::new(BufReader::new(File::open(path)?)).read_info()?;
-    while reader.next_row()?.is_some() {}
-    reader.finish()
+    rest(&mut reader)
 }
 
 fn damaged(path: &Path, error: DecodingError) -> FilmError {
@@ -91,7 +127,7 @@ impl Planes {
         Planes { region, parts: colour.samples(), depth, values: vec![0.0; 3 * region.pixels()] }
     }
 
-    fn take_rows(&mut self, reader: &mut Pixels) -> Result<(), DecodingError> {
+    fn take_rows(&mut self, reader: &mut Pixels<'_>) -> Result<(), DecodingError> {
         for y in 0..self.region.top + self.region.height {
             let row = reader.next_row()?.expect("the region is inside the frame");
             if let Some(inside) = y.checked_sub(self.region.top) {
@@ -102,7 +138,7 @@ impl Planes {
     }
 
     /// Rows of an interlaced file come in no order, so it is decoded as a whole.
-    fn take_all(&mut self, reader: &mut Pixels) -> Result<(), DecodingError> {
+    fn take_all(&mut self, reader: &mut Pixels<'_>) -> Result<(), DecodingError> {
         let mut bytes = vec![0; reader.output_buffer_size().expect("sides are bounded")];
         let line = reader.next_frame(&mut bytes)?.line_size;
         for inside in 0..self.region.height {
