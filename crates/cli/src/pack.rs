@@ -13,6 +13,7 @@ use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::feed::OnDamage;
 use lowtide_data::pack::{Error, Job, OnMissing, Options, Progress, ScoreGaps, Stage, Start, Summary};
 use lowtide_data::shard::Compression;
+use lowtide_tensorfile::DecodeLimit;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -75,6 +76,10 @@ pub(crate) struct PackArgs {
     #[arg(long)]
     skip_damaged: bool,
 
+    /// What a source may decode to: 256 MiB by default, or 64 times its size on the disk where that is more.
+    #[arg(long, value_name = "SIZE")]
+    decode_limit: Option<Bytes>,
+
     /// Delete the shards that an earlier command packed into the folder, and begin anew.
     #[arg(long)]
     restart: bool,
@@ -134,6 +139,7 @@ impl PackArgs {
             scores: self.scores.clone(),
             missing: if self.allow_missing { OnMissing::Allow } else { OnMissing::Refuse },
             on_damage: if self.skip_damaged { OnDamage::Skip } else { OnDamage::Stop },
+            decode_limit: DecodeLimit::asked(self.decode_limit),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use lowtide_core::Bytes;
 
 use crate::allow_list::key;
+use crate::measure::MEASURED;
 use crate::value::Construction;
 use crate::{Call, LimitKind, Limits, NodeId};
 
@@ -27,6 +28,12 @@ pub(crate) enum Node {
 }
 
 const _: () = assert!(size_of::<Node>() == 16);
+
+/// What a container and an object take besides their node, with their place in the last check.
+const CONTAINER: u64 = (size_of::<Container>() + MEASURED) as u64;
+const OBJECT: u64 = (size_of::<ObjectParts>() + MEASURED) as u64;
+/// A name with its place in the map that finds it.
+const GLOBAL: u64 = (size_of::<GlobalName>() + 64) as u64;
 
 /// A piece of the text or of the bytes.
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +98,8 @@ pub(crate) struct Overrun {
 #[derive(Debug)]
 pub(crate) struct Arena {
     limits: Limits,
+    /// Bytes that may still be taken.
+    room: u64,
     pub(crate) nodes: Vec<Node>,
     pub(crate) containers: Vec<Container>,
     pub(crate) objects: Vec<ObjectParts>,
@@ -104,12 +113,14 @@ pub(crate) struct Arena {
 /// Which nodes stand for a value that needs no more than one; only wanted while the pickle is read.
 pub(crate) struct SharedNodes {
     small_ints: [Option<NodeId>; 256],
+    /// Nothing can be added to it, so that one does for all.
+    empty_tuple: Option<NodeId>,
     globals: HashMap<String, NodeId>,
 }
 
 impl SharedNodes {
     pub(crate) fn new() -> Self {
-        Self { small_ints: [None; 256], globals: HashMap::new() }
+        Self { small_ints: [None; 256], empty_tuple: None, globals: HashMap::new() }
     }
 }
 
@@ -121,6 +132,7 @@ pub(crate) const TRUE: NodeId = NodeId(2);
 impl Arena {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
+            room: limits.memory,
             limits,
             nodes: vec![Node::None, Node::Bool(false), Node::Bool(true)],
             containers: Vec::new(),
@@ -133,8 +145,19 @@ impl Arena {
         }
     }
 
+    /// Counts bytes before they are taken.
+    #[inline]
+    pub(crate) fn charge(&mut self, bytes: u64) -> Result<(), Overrun> {
+        match self.room.checked_sub(bytes) {
+            Some(room) => self.room = room,
+            None => return Err(Overrun { what: LimitKind::Memory, limit: self.limits.memory }),
+        }
+        Ok(())
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, node: Node) -> Result<NodeId, Overrun> {
+        self.charge(size_of::<Node>() as u64)?;
         // The three that are always there do not count.
         if self.nodes.len() >= self.limits.nodes as usize + 3 {
             return Err(Overrun { what: LimitKind::Nodes, limit: u64::from(self.limits.nodes) });
@@ -154,19 +177,36 @@ impl Arena {
         Ok(node)
     }
 
+    #[inline]
+    pub(crate) fn empty_tuple(&mut self, shared: &mut SharedNodes) -> Result<NodeId, Overrun> {
+        if let Some(node) = shared.empty_tuple {
+            return Ok(node);
+        }
+        let node = self.push_container(Kind::Tuple, &[])?;
+        shared.empty_tuple = Some(node);
+        Ok(node)
+    }
+
     /// How much more text there may be.
     pub(crate) fn text_left(&self) -> u64 {
+        self.text_limit_left().min(self.room)
+    }
+
+    fn text_limit_left(&self) -> u64 {
         self.limits.text_bytes.saturating_sub(self.text.len() as u64 + self.bytes.len() as u64)
     }
 
     /// Refuses text that is too long, before any of it is read.
     #[inline]
     pub(crate) fn check_text(&self, length: u64) -> Result<(), Overrun> {
-        if length > self.text_left() {
+        if length > self.text_limit_left() {
             return Err(Overrun { what: LimitKind::TextBytes, limit: self.limits.text_bytes });
         }
         if length > u64::from(u32::MAX) {
             return Err(Overrun { what: LimitKind::TextBytes, limit: u64::from(u32::MAX) });
+        }
+        if length > self.room {
+            return Err(Overrun { what: LimitKind::Memory, limit: self.limits.memory });
         }
         Ok(())
     }
@@ -174,6 +214,7 @@ impl Arena {
     #[inline]
     pub(crate) fn push_str(&mut self, text: &str) -> Result<NodeId, Overrun> {
         self.check_text(text.len() as u64)?;
+        self.charge(text.len() as u64)?;
         let span = Span { start: self.text.len() as u64, length: text.len() as u32 };
         self.text.push_str(text);
         self.push(Node::Str(span))
@@ -182,12 +223,14 @@ impl Arena {
     /// Adds bytes as the node that `kind` makes of their place.
     pub(crate) fn push_bytes(&mut self, bytes: &[u8], kind: fn(Span) -> Node) -> Result<NodeId, Overrun> {
         self.check_text(bytes.len() as u64)?;
+        self.charge(bytes.len() as u64)?;
         let span = Span { start: self.bytes.len() as u64, length: bytes.len() as u32 };
         self.bytes.extend_from_slice(bytes);
         self.push(kind(span))
     }
 
     pub(crate) fn push_input_span(&mut self, span: InputSpan) -> Result<NodeId, Overrun> {
+        self.charge(size_of::<InputSpan>() as u64)?;
         let index = self.input_spans.len() as u32;
         let node = self.push(Node::InputBytes(index))?;
         self.input_spans.push(span);
@@ -196,6 +239,7 @@ impl Arena {
 
     #[inline]
     pub(crate) fn push_container(&mut self, kind: Kind, items: &[NodeId]) -> Result<NodeId, Overrun> {
+        self.charge(CONTAINER)?;
         // No more containers than nodes, whose number fits.
         let index = self.containers.len() as u32;
         let node = self.push(Node::Container(kind, index))?;
@@ -206,6 +250,7 @@ impl Arena {
     }
 
     pub(crate) fn push_object(&mut self, parts: ObjectParts) -> Result<NodeId, Overrun> {
+        self.charge(OBJECT)?;
         let index = self.objects.len() as u32;
         let node = self.push(Node::Object(index))?;
         self.objects.push(parts);
@@ -226,6 +271,7 @@ impl Arena {
         }
         let Some(call) = look_up() else { return Ok(None) };
         self.check_text(key.len() as u64)?;
+        self.charge(GLOBAL + 2 * key.len() as u64)?;
         let index = self.globals.len() as u32;
         let node = self.push(Node::Global(index))?;
         self.globals.push(GlobalName { module: module.to_owned(), name: name.to_owned(), call });
@@ -274,16 +320,20 @@ impl Arena {
         if self.items.len().saturating_add(length) > self.limits.items as usize {
             return Err(over);
         }
-        if start + container.capacity as usize == self.items.len() && container.length == container.capacity {
+        let is_last = start + container.capacity as usize == self.items.len();
+        if is_last && container.length == container.capacity {
+            self.charge_items(more.len())?;
             self.items.extend_from_slice(more);
             container.capacity = length as u32;
         } else if container.length == 0 {
+            self.charge_items(more.len())?;
             container.start = u32::try_from(self.items.len()).map_err(|_| over)?;
             container.capacity = length as u32;
             self.items.extend_from_slice(more);
         } else {
             let new_start = self.items.len();
             let capacity = length.next_power_of_two();
+            self.charge_items(capacity)?;
             container.start = u32::try_from(new_start).map_err(|_| over)?;
             container.capacity = u32::try_from(capacity).map_err(|_| over)?;
             self.items.extend_from_within(start..start + container.length as usize);
@@ -292,6 +342,11 @@ impl Arena {
         }
         container.length = length as u32;
         Ok(())
+    }
+
+    #[inline]
+    fn charge_items(&mut self, count: usize) -> Result<(), Overrun> {
+        self.charge((count * size_of::<NodeId>()) as u64)
     }
 
     /// Gives back the room that the tables took to grow.

@@ -114,6 +114,8 @@ pub enum LimitKind {
     Depth,
     /// Values met on a walk along all paths.
     Walk,
+    /// Bytes of memory for everything that is read.
+    Memory,
 }
 
 impl fmt::Display for LimitKind {
@@ -125,6 +127,7 @@ impl fmt::Display for LimitKind {
             Self::Memo => "memo entries",
             Self::Depth => "levels of nesting",
             Self::Walk => "values on a walk along all paths",
+            Self::Memory => "bytes of memory for its values",
         })
     }
 }

@@ -21,6 +21,9 @@ pub struct Limits {
     pub walk: u64,
     /// Whether a value may contain itself. Refused by default.
     pub cycles: Cycles,
+    /// Bytes that all tables take together while the pickle is read: values, places, text, memo and stack. 4 GiB by
+    /// default; the other bounds are about numbers that this one cannot see.
+    pub memory: u64,
     /// Byte strings longer than this are left where they are, as [`Value::FarBytes`](crate::Value::FarBytes). None by
     /// default.
     pub far_bytes: u64,
@@ -45,6 +48,7 @@ impl Default for Limits {
             depth: 1000,
             walk: 1 << 30,
             cycles: Cycles::Refuse,
+            memory: 4 << 30,
             far_bytes: u64::MAX,
         }
     }

@@ -25,6 +25,9 @@ enum State {
     },
 }
 
+/// What the state of a container or an object takes.
+pub(crate) const MEASURED: usize = size_of::<State>();
+
 /// A container on the path, with the child to look at next and what was found so far.
 struct Step {
     slot: usize,

@@ -23,6 +23,14 @@ impl Memo {
         self.count
     }
 
+    /// Memory that it takes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> u64 {
+        // An entry of the map, its mark, and the room that a map leaves free.
+        const SPARSE: usize = 2 * (size_of::<(u64, NodeId)>() + 1);
+        (self.table.len() * size_of::<NodeId>() + self.sparse.len() * SPARSE) as u64
+    }
+
     #[inline]
     pub(crate) fn get(&self, index: u64) -> Option<NodeId> {
         let dense = usize::try_from(index).ok().and_then(|index| self.table.get(index));

@@ -40,6 +40,8 @@ pub(crate) struct Reader<'a, R> {
     pub(crate) shared: SharedNodes,
     pub(crate) stack: Stack,
     memo: Memo,
+    /// Bytes of stack and memo that were counted.
+    counted: u64,
     /// Where the frame that is being read ends.
     frame_end: Option<u64>,
 }
@@ -54,6 +56,7 @@ impl<'a, R: BufRead> Reader<'a, R> {
             shared: SharedNodes::new(),
             stack: Stack::default(),
             memo: Memo::default(),
+            counted: 0,
             frame_end: None,
         }
     }
@@ -183,7 +186,10 @@ impl<'a, R: BufRead> Reader<'a, R> {
 
             opcode::EMPTY_DICT => self.container(Kind::Dict, &[]),
             opcode::EMPTY_LIST => self.container(Kind::List, &[]),
-            opcode::EMPTY_TUPLE => self.container(Kind::Tuple, &[]),
+            opcode::EMPTY_TUPLE => {
+                let node = self.arena.empty_tuple(&mut self.shared);
+                self.push_made(node)
+            }
             opcode::EMPTY_SET => self.container(Kind::Set, &[]),
             opcode::TUPLE1 => self.tuple::<1>(),
             opcode::TUPLE2 => self.tuple::<2>(),
@@ -333,7 +339,10 @@ impl<'a, R: BufRead> Reader<'a, R> {
     #[inline]
     fn put(&mut self, index: u64) -> Result<(), PickleError> {
         let top = self.top()?;
-        if self.memo.put(index, top, self.limits.memo) { Ok(()) } else { Err(self.too_much(LimitKind::Memo)) }
+        if !self.memo.put(index, top, self.limits.memo) {
+            return Err(self.too_much(LimitKind::Memo));
+        }
+        if self.stack.bytes() + self.memo.bytes() >= self.counted { self.count_more() } else { Ok(()) }
     }
 
     fn index(&self, line: &[u8]) -> Result<u64, PickleError> {
@@ -476,8 +485,21 @@ impl<'a, R: BufRead> Reader<'a, R> {
     }
 
     #[inline]
-    fn check_room(&self) -> Result<(), PickleError> {
-        if self.stack.len() >= self.limits.items as usize { Err(self.too_much(LimitKind::Items)) } else { Ok(()) }
+    fn check_room(&mut self) -> Result<(), PickleError> {
+        if self.stack.len() >= self.limits.items as usize {
+            return Err(self.too_much(LimitKind::Items));
+        }
+        if self.stack.bytes() + self.memo.bytes() >= self.counted { self.count_more() } else { Ok(()) }
+    }
+
+    /// Counts more room for stack and memo, some at a time.
+    #[cold]
+    fn count_more(&mut self) -> Result<(), PickleError> {
+        const MORE: u64 = 16 << 10;
+        let more = (self.stack.bytes() + self.memo.bytes() - self.counted).next_multiple_of(MORE).max(MORE);
+        self.arena.charge(more).map_err(|over| self.over(over))?;
+        self.counted += more;
+        Ok(())
     }
 
     #[inline]
@@ -541,6 +563,7 @@ impl<'a, R: BufRead> Reader<'a, R> {
             LimitKind::Memo => u64::from(limits.memo),
             LimitKind::Depth => u64::from(limits.depth),
             LimitKind::Walk => limits.walk,
+            LimitKind::Memory => limits.memory,
         };
         self.over(Overrun { what, limit })
     }

@@ -15,6 +15,12 @@ impl Stack {
         self.values.len() + self.marks.len()
     }
 
+    /// Memory that it takes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.values.len() * size_of::<NodeId>() + self.marks.len() * size_of::<usize>()) as u64
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, node: NodeId) {
         self.values.push(node);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use lowtide_core::Bytes;
 use lowtide_disk::DiskError;
 use lowtide_pickle::PickleError;
 use thiserror::Error;
@@ -77,6 +78,20 @@ pub enum TensorFileError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A file that is small and decodes to much: more than the [limit](crate::DecodeLimit) allows.
+    #[error("{}: {place}: decodes to {what}; the limit for a file of {size} is {limit}", file.display())]
+    TooMuch {
+        /// The file.
+        file: PathBuf,
+        /// Where in it.
+        place: Place,
+        /// What it decodes to.
+        what: String,
+        /// How much of it may be.
+        limit: String,
+        /// How large the file is.
+        size: Bytes,
+    },
     /// Bytes that are not those that were written.
     #[error("{}: {place}: damaged: its checksum is {found:08x}, and {expect:08x} was written", file.display())]
     Checksum {
@@ -97,6 +112,7 @@ impl TensorFileError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Unsupported { hint, .. } => *hint,
+            Self::TooMuch { .. } => Some(RAISE),
             Self::CutShort { .. } | Self::Checksum { .. } | Self::Malformed { .. } => {
                 Some("copy or write the file again")
             }
@@ -115,6 +131,9 @@ impl TensorFileError {
         }
     }
 }
+
+/// What to do about a limit.
+const RAISE: &str = "if you trust the file, raise the limit: --decode-limit SIZE, or data.decode_limit of a run";
 
 impl From<DiskError> for TensorFileError {
     fn from(error: DiskError) -> Self {

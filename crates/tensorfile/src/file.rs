@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Place, TensorFileError};
+use crate::limit::DecodeLimit;
 use crate::pages::{Memory, PageCache};
 
 /// An open file and how long it was when it was opened.
@@ -15,18 +16,19 @@ pub struct TensorFile {
     file: File,
     path: PathBuf,
     length: u64,
+    pub(crate) limit: DecodeLimit,
     /// All of it, where it is small enough to be read at once.
     held: Option<Memory>,
 }
 
 impl TensorFile {
     /// Opens a file, and reads it as a whole where it has no more than `hold` bytes: hundreds of small reads of a small
-    /// file take longer than one of all.
+    /// file take longer than one of all. It decodes to no more than `limit`.
     ///
     /// # Errors
     ///
     /// Where it is no regular file, cannot be read, or there is no memory for what is to be held.
-    pub fn open(path: &Path, hold: u64) -> Result<Arc<Self>, TensorFileError> {
+    pub fn open(path: &Path, hold: u64, limit: DecodeLimit) -> Result<Arc<Self>, TensorFileError> {
         let failed = |source| TensorFileError::Io { file: path.to_owned(), place: Place::Whole, source };
         // Asked first by its name: opening a pipe waits for somebody who writes.
         if !path.metadata().map_err(failed)?.is_file() {
@@ -34,7 +36,7 @@ impl TensorFile {
         }
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
-        let mut opened = Self { file, path: path.to_owned(), length: metadata.len(), held: None };
+        let mut opened = Self { file, path: path.to_owned(), length: metadata.len(), limit, held: None };
         if opened.length <= hold && opened.length > 0 {
             let mut held =
                 Memory::zeroed(opened.length as usize).ok_or_else(|| failed(ErrorKind::OutOfMemory.into()))?;

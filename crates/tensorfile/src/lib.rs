@@ -34,7 +34,8 @@
 //!
 //! Nothing in a file is executed: pickles are read as data by `lowtide-pickle`, and what they may name is a list
 //! (`formats/objects/names.rs`). Sizes and offsets are checked against the file before they are used, and a file that is
-//! cut short while it is read is an error, not a crash, which is why nothing is mapped. The checksum of an entry is
+//! cut short while it is read is an error, not a crash, which is why nothing is mapped. What a file may decode to is bounded
+//! by its own size ([`DecodeLimit`]) before anything is read. The checksum of an entry is
 //! verified whenever all of it is read. Errors name the file, the place and the problem, and some have a
 //! [hint](TensorFileError::hint).
 //!
@@ -49,6 +50,7 @@
 mod error;
 mod file;
 mod formats;
+mod limit;
 pub mod pages;
 mod tensors;
 mod tree;
@@ -56,7 +58,8 @@ mod write;
 
 pub use error::{Place, TensorFileError};
 pub use file::TensorFile;
-pub use formats::{Contents, Format, open};
+pub use formats::{Contents, Format, open, open_within, safetensors_header};
+pub use limit::DecodeLimit;
 pub use tensors::{Dtype, Loader, Quantizer, Source, Storage, StorageReader, Tensor, View};
-pub use tree::{Fields, MOST_PATHS, Row, Sparse, Sums, Tree, rows};
+pub use tree::{Fields, Row, Sparse, Sums, Tree, rows};
 pub use write::{Packing, PtTensor, PtValue, write_pickle, write_pt};

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lowtide_core::Bytes;
+use lowtide_tensorfile::DecodeLimit;
 
 /// Look into data files: a file's tensors, or the samples of a folder and what a run would read of them.
 ///
@@ -36,8 +37,19 @@ pub(crate) struct DataArgs {
     #[arg(long)]
     pub(super) sums: bool,
 
+    /// What a file may decode to: 256 MiB by default, or 64 times its size on the disk where that is more.
+    #[arg(long, value_name = "SIZE")]
+    pub(super) decode_limit: Option<Bytes>,
+
     #[command(flatten)]
     pub(super) cost: CostArgs,
+}
+
+impl DataArgs {
+    /// What a file may decode to; never more than the line of a run that is asked about.
+    pub(super) fn limit(&self) -> DecodeLimit {
+        DecodeLimit::asked(self.decode_limit).under(self.cost.host_line)
+    }
 }
 
 /// What a run would be told.

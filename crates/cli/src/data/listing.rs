@@ -2,7 +2,7 @@
 
 use lowtide_core::{Bytes, counted};
 use lowtide_data::{Shapes, shard_rows};
-use lowtide_tensorfile::{Row, Sums, open, rows};
+use lowtide_tensorfile::{Row, Sums, open_within, rows};
 
 use crate::data::DataArgs;
 use crate::output::{Failure, Side, aligned, print, printable};
@@ -10,9 +10,9 @@ use crate::output::{Failure, Side, aligned, print, printable};
 pub(crate) fn list(args: &DataArgs) -> Result<(), Failure> {
     let sums = if args.sums || args.json { Sums::Compute } else { Sums::Skip };
     let (rows, format) = if args.path.extension().is_some_and(|ending| ending == "shard") {
-        (shard_rows(&args.path, sums)?, "shard".to_owned())
+        (shard_rows(&args.path, sums, args.limit())?, "shard".to_owned())
     } else {
-        let contents = open(&args.path)?;
+        let contents = open_within(&args.path, args.limit())?;
         (rows(&contents.tree, sums)?, contents.format.to_string())
     };
     if args.json {

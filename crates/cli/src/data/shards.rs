@@ -23,7 +23,7 @@ const MOST_TWICE: usize = 5;
 const MOST_NAMED: usize = 1000;
 
 pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
-    let options = OpenOptions { on_damage: OnDamage::Skip, ..OpenOptions::default() };
+    let options = OpenOptions { on_damage: OnDamage::Skip, decode_limit: args.limit(), ..OpenOptions::default() };
     let opened = DataSet::open(&args.path, options)?;
     let mut survey = Shards::of(&opened.set);
     survey.leave_out(folder, &opened);

@@ -12,7 +12,7 @@ use lowtide_data::feed::OnDamage;
 use lowtide_data::{
     BatchFile, DataError, DataSet, FieldSummaries, FieldSummary, Folder, KNOWN_ENDINGS, OpenOptions, Shapes,
 };
-use lowtide_tensorfile::{Format, Sums, rows};
+use lowtide_tensorfile::{DecodeLimit, Format, Sums, rows};
 use serde_json::{Value, json};
 
 use crate::data::DataArgs;
@@ -35,7 +35,7 @@ pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
         return Err(Failure::bad_input(text, Some(hint)));
     }
     let sums = if args.sums { Sums::Compute } else { Sums::Skip };
-    let survey = Survey::of(&folder.files, sums);
+    let survey = Survey::of(&folder.files, sums, args.limit());
     let text = || survey.text(&args.path, folder.others);
     print_survey(args, "file", || survey.json(), text, cost_of(args, folder))?;
     if survey.unreadable_count == 0 {
@@ -69,12 +69,13 @@ fn cost_of(args: &DataArgs, folder: &Folder) -> Result<Option<Cost>, Failure> {
     if args.cost.host_line.is_none() && args.cost.max_cache_batches.is_none() {
         return Ok(None);
     }
-    let options = OpenOptions { on_damage: OnDamage::Skip, ..OpenOptions::default() };
+    let options = OpenOptions { on_damage: OnDamage::Skip, decode_limit: args.limit(), ..OpenOptions::default() };
     Cost::of(&Sizes::of(&DataSet::of_files(&folder.files, options)?.set), &args.cost)
 }
 
 /// What was seen in the files of a folder.
 struct Survey {
+    limit: DecodeLimit,
     files: u64,
     formats: BTreeMap<Format, u64>,
     samples: u64,
@@ -94,8 +95,9 @@ struct Survey {
 }
 
 impl Survey {
-    fn of(files: &[PathBuf], sums: Sums) -> Self {
+    fn of(files: &[PathBuf], sums: Sums, limit: DecodeLimit) -> Self {
         let mut survey = Self {
+            limit,
             files: files.len() as u64,
             formats: BTreeMap::new(),
             samples: 0,
@@ -122,7 +124,7 @@ impl Survey {
     }
 
     fn add(&mut self, path: &Path, index: usize, sums: Sums, files: &[PathBuf]) -> Result<(), DataError> {
-        let file = BatchFile::open(path)?;
+        let file = BatchFile::open_within(path, self.limit)?;
         if sums == Sums::Compute {
             rows(file.tree(), Sums::Compute)?;
         }

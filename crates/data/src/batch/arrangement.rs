@@ -35,6 +35,14 @@ impl Arrangement {
         }
     }
 
+    /// How many rows of tensors a sample is made of, at the most.
+    pub(crate) fn columns(&self) -> u64 {
+        match self {
+            Self::Columns(columns) => columns.len() as u64,
+            Self::Items | Self::Rows | Self::One => 1,
+        }
+    }
+
     /// The children of the root that belong to no sample.
     pub(crate) fn left_out<'t>(&self, tree: &'t Tree) -> Vec<Cow<'t, str>> {
         let Self::Columns(columns) = self else { return Vec::new() };

@@ -13,11 +13,13 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use lowtide_core::Bytes;
-use lowtide_tensorfile::{Format, Loader, Source, StorageReader, Tensor, TensorFile, TensorFileError, Tree};
+use lowtide_tensorfile::{
+    DecodeLimit, Format, Loader, Source, StorageReader, Tensor, TensorFile, TensorFileError, Tree,
+};
 
 use super::arrangement::{Arrangement, child, id_of};
 use super::leaf::{Leaf, NAMELESS, each_leaf};
@@ -28,7 +30,7 @@ use crate::shard::FieldKind;
 /// A file whose samples are known and not yet read.
 #[derive(Debug)]
 pub struct BatchFile {
-    path: PathBuf,
+    file: Arc<TensorFile>,
     format: Format,
     tree: Tree,
     arrangement: Arrangement,
@@ -52,8 +54,17 @@ impl BatchFile {
     ///
     /// As for [`lowtide_tensorfile::open`], and where columns of a batch differ in length.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let mut file = Self::find(&TensorFile::open(path, 0)?)?;
-        file.survey();
+        Self::open_within(path, DecodeLimit::default())
+    }
+
+    /// As [`BatchFile::open`], with another limit on what the file may decode to.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BatchFile::open`].
+    pub fn open_within(path: &Path, limit: DecodeLimit) -> Result<Self, DataError> {
+        let mut file = Self::find(&TensorFile::open(path, 0, limit)?)?;
+        file.survey()?;
         Ok(file)
     }
 
@@ -61,8 +72,11 @@ impl BatchFile {
     pub(crate) fn find(file: &Arc<TensorFile>) -> Result<Self, DataError> {
         let contents = file.contents()?;
         let (arrangement, samples) = Arrangement::find(&contents.tree, contents.format, file.path())?;
+        // Rows that have no values cost memory and time all the same, and so does room for values that are nowhere.
+        file.check_rows(samples.saturating_mul(arrangement.columns()))?;
+        file.check_values(Bytes(values_nowhere(&contents.tree)))?;
         Ok(Self {
-            path: file.path().to_owned(),
+            file: Arc::clone(file),
             format: contents.format,
             tree: contents.tree,
             arrangement,
@@ -76,7 +90,12 @@ impl BatchFile {
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
+    }
+
+    /// An error where the names of its fields take more memory than a file of its size should need.
+    pub(crate) fn check_names(&self, bytes: u64) -> Result<(), DataError> {
+        Ok(self.file.check_tables(Bytes(bytes))?)
     }
 
     /// How it was written.
@@ -167,7 +186,7 @@ impl BatchFile {
     pub fn read_all(&self) -> Result<Vec<Sample>, DataError> {
         let mut samples = Vec::new();
         if samples.try_reserve_exact(usize::try_from(self.samples).unwrap_or(usize::MAX)).is_err() {
-            return Err(DataError::malformed(&self.path, format!("there is no memory for {} samples", self.samples)));
+            return Err(DataError::malformed(self.path(), format!("there is no memory for {} samples", self.samples)));
         }
         let mut pending = Vec::new();
         for index in 0..self.samples {
@@ -189,7 +208,7 @@ impl BatchFile {
     pub fn read(&self, index: u64) -> Result<Sample, DataError> {
         if index >= self.samples {
             return Err(DataError::malformed(
-                &self.path,
+                self.path(),
                 format!("sample {index} is asked for, and there are {}", self.samples),
             ));
         }
@@ -220,8 +239,9 @@ impl BatchFile {
     }
 
     /// Looks at every field of every sample, and at the rows of a tensor all at once.
-    fn survey(&mut self) {
+    fn survey(&mut self) -> Result<(), DataError> {
         let mut survey = Survey {
+            file: Arc::clone(&self.file),
             fields: FieldSummaries::default(),
             bytes: SAMPLE_BYTES.saturating_mul(self.samples),
             largest_storage: 0,
@@ -232,20 +252,21 @@ impl BatchFile {
                 for (name, column) in columns.iter().filter_map(|index| child(tree, *index)) {
                     match column {
                         Tree::Tensor(tensor) => survey.rows(&name, tensor),
-                        Tree::List(items) => items.iter().for_each(|item| survey.value(&name, item)),
+                        Tree::List(items) => items.iter().try_for_each(|item| survey.value(&name, item))?,
                         _ => {}
                     }
                 }
             }
             (Arrangement::Items, Tree::List(items) | Tree::Tuple(items)) => {
-                items.iter().for_each(|item| survey.value("", item));
+                items.iter().try_for_each(|item| survey.value("", item))?;
             }
             (Arrangement::Rows, Tree::Tensor(tensor)) => survey.rows(NAMELESS, tensor),
-            (_, tree) => survey.value("", tree),
+            (_, tree) => survey.value("", tree)?,
         }
         self.bytes = survey.bytes;
         self.reading_bytes = survey.views.saturating_add(Bytes(survey.largest_storage));
         self.fields = survey.fields;
+        Ok(())
     }
 
     /// Hands each field of a sample to `take`.
@@ -280,6 +301,7 @@ impl BatchFile {
 
 /// What all samples of a file add up to.
 struct Survey {
+    file: Arc<TensorFile>,
     fields: FieldSummaries,
     bytes: Bytes,
     largest_storage: u64,
@@ -288,15 +310,16 @@ struct Survey {
 }
 
 impl Survey {
-    fn value(&mut self, name: &str, tree: &Tree) {
-        let Ok(()) = each_leaf(tree, &mut name.to_owned(), &mut |name, leaf| {
+    fn value(&mut self, name: &str, tree: &Tree) -> Result<(), DataError> {
+        each_leaf(tree, &mut name.to_owned(), &mut |name, leaf| {
             self.fields.see(name, leaf.kind(), leaf.shape(), 1);
+            self.file.check_tables(Bytes(self.fields.name_bytes()))?;
             self.bytes = self.bytes.saturating_add(field_bytes(leaf.bytes(), leaf.shape().len()));
             if let Leaf::View(view) = leaf {
                 self.views(&view, view.shape().len(), 1);
             }
-            Ok::<_, Infallible>(())
-        });
+            Ok::<_, DataError>(())
+        })
     }
 
     fn rows(&mut self, name: &str, tensor: &Tensor) {
@@ -313,6 +336,15 @@ impl Survey {
         }
         let held = size_of::<PendingField>() + 2 * dimensions * size_of::<u64>();
         self.views = self.views.saturating_add(Bytes(held as u64).saturating_mul(count));
+    }
+}
+
+/// Bytes of values that a tree tells of and that are in no file: those of meta tensors.
+fn values_nowhere(tree: &Tree) -> u64 {
+    match tree.tensor() {
+        Some(tensor) if matches!(tensor.storage().source(), Source::Nowhere) => tensor.bytes(),
+        Some(_) => 0,
+        None => tree.parts().fold(0, |sum: u64, part| sum.saturating_add(values_nowhere(part))),
     }
 }
 

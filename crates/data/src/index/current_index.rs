@@ -152,7 +152,7 @@ fn look_at_all(
         while !is_over.load(Ordering::Relaxed) {
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(at) = wanted.get(place) else { break };
-            let found = kind.look_at(&folder.join(&names[*at]), options.page_cache);
+            let found = kind.look_at(&folder.join(&names[*at]), options);
             if found.is_err() && options.on_damage == OnDamage::Stop {
                 is_over.store(true, Ordering::Relaxed);
             }

@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use lowtide_tensorfile::pages::PageCache;
-
 use super::FileFacts;
 use crate::DataError;
-use crate::set::{Folder, batch_samples, shard_samples};
+use crate::set::{Folder, OpenOptions, batch_samples, shard_samples};
 
 const SHARD: &str = "shard";
 
@@ -51,10 +49,10 @@ impl SetKind {
     }
 
     /// Looks at a file; no value is read.
-    pub(crate) fn look_at(self, path: &Path, pages: PageCache) -> Result<FileFacts, DataError> {
+    pub(crate) fn look_at(self, path: &Path, options: OpenOptions) -> Result<FileFacts, DataError> {
         match self {
-            Self::Shards => shard_samples::look_at(path, pages),
-            Self::Batches => batch_samples::look_at(path, pages),
+            Self::Shards => shard_samples::look_at(path, options),
+            Self::Batches => batch_samples::look_at(path, options),
         }
     }
 }

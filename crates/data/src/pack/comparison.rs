@@ -23,7 +23,7 @@ impl Job {
         let skipped: HashSet<u64> = self.all_skipped().map(|skipped| skipped.source).collect();
         let mut there = 0;
         for (number, source) in (0..).zip(&self.sources).filter(|(number, _)| !skipped.contains(number)) {
-            let samples = SourceSamples::open(source, 0)?;
+            let samples = SourceSamples::open(source, 0, self.options.decode_limit)?;
             let count = samples.count;
             for sample in samples {
                 let (index, sample) = sample?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lowtide_core::Bytes;
-use lowtide_tensorfile::Dtype;
+use lowtide_tensorfile::{DecodeLimit, Dtype};
 
 use super::folder::{self, FolderState, MOST_SHARDS, shard_path};
 use super::notes::{Inputs, Journal, Notes, PACKED, Position, ShardNote, SkipNote};
@@ -65,7 +65,7 @@ pub struct Job {
     /// Where each source begins among the bytes of all, and behind them the sum.
     starts: Vec<u64>,
     pub(super) scores: Option<(PathBuf, Scores)>,
-    options: Options,
+    pub(super) options: Options,
     inputs: Inputs,
     pub(super) done: Vec<ShardNote>,
     /// Sources behind the last shard that are left out.
@@ -156,7 +156,9 @@ impl Job {
         packed?;
         folder::delete_leftovers(&self.folder)?;
         // Makes the index and saves it.
-        DataSet::open_unchecked(&self.folder, OpenOptions::default())?;
+        // As much as the samples of these shards took when they were read: a limit for them has nothing to add.
+        let options = OpenOptions { decode_limit: DecodeLimit::new(Bytes::MAX), ..OpenOptions::default() };
+        DataSet::open_unchecked(&self.folder, options)?;
         let packed = Notes { inputs: self.inputs.clone(), shards: self.done.clone(), skipped: self.skipped.clone() };
         packed.save(&self.folder)?;
         journal.delete()?;
@@ -311,7 +313,7 @@ impl Job {
     /// The samples of a source from a place on, or `None` where it is left out.
     fn open(&mut self, at: Position) -> Result<Option<SourceSamples>, Error> {
         let source = &self.sources[at.source as usize];
-        match SourceSamples::open(source, at.sample) {
+        match SourceSamples::open(source, at.sample, self.options.decode_limit) {
             // Of a source that was begun, samples are in the shards: it cannot be left out any more.
             Err(Error::Source(error)) if self.options.on_damage == OnDamage::Skip && at.sample == 0 => {
                 let reason = reason(&error, &source.path);
@@ -368,7 +370,7 @@ impl Job {
         let mut gaps = ScoreGaps::default();
         let mut used = HashSet::new();
         for (number, source) in self.sources.iter().enumerate() {
-            let ids = match ids_of(source) {
+            let ids = match ids_of(source, self.options.decode_limit) {
                 Err(_) if self.options.on_damage == OnDamage::Skip => continue,
                 ids => ids?,
             };
@@ -416,8 +418,8 @@ fn behind(source: u64, sample: u64, count: u64) -> Position {
 }
 
 /// The ids of the samples of a source; tensors are read only where the ids are in one.
-fn ids_of(source: &Source) -> Result<Vec<Option<String>>, DataError> {
-    let file = BatchFile::open(&source.path)?;
+fn ids_of(source: &Source, limit: DecodeLimit) -> Result<Vec<Option<String>>, DataError> {
+    let file = BatchFile::open_within(&source.path, limit)?;
     if let Some(ids) = file.ids() {
         return Ok(ids.into_iter().map(|id| Some(id.trim().to_owned())).collect());
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use lowtide_core::Bytes;
+use lowtide_tensorfile::DecodeLimit;
 
 use crate::feed::OnDamage;
 use crate::shard::Compression;
@@ -20,6 +21,8 @@ pub struct Options {
     pub missing: OnMissing,
     /// What to do about a source that cannot be read. Default: stop.
     pub on_damage: OnDamage,
+    /// What a source may decode to. Default: 256 MiB, or 64 times its size.
+    pub decode_limit: DecodeLimit,
 }
 
 impl Default for Options {
@@ -30,6 +33,7 @@ impl Default for Options {
             scores: None,
             missing: OnMissing::Refuse,
             on_damage: OnDamage::Stop,
+            decode_limit: DecodeLimit::default(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 
 use lowtide_core::Bytes;
-use lowtide_tensorfile::{Format, Sums, rows};
+use lowtide_tensorfile::{DecodeLimit, Format, Sums, rows};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -96,9 +96,9 @@ enum Rest {
 impl SourceSamples {
     /// Opens a source and goes to its sample `from`. Every checksum of the file is verified before the first sample
     /// comes, so that a damaged file is left out as a whole or not at all.
-    pub(super) fn open(source: &Source, from: u64) -> Result<Self, Error> {
+    pub(super) fn open(source: &Source, from: u64, limit: DecodeLimit) -> Result<Self, Error> {
         source.check()?;
-        let file = BatchFile::open(&source.path)?;
+        let file = BatchFile::open_within(&source.path, limit)?;
         check_types(&file)?;
         let count = file.samples();
         if is_read_whole(&file) {

@@ -64,7 +64,11 @@ pub struct FieldSummary {
 pub struct FieldSummaries {
     fields: Vec<FieldSummary>,
     places: HashMap<Arc<str>, usize>,
+    name_bytes: u64,
 }
+
+/// What a field takes besides the letters of its name.
+const FIELD: usize = size_of::<FieldSummary>() + 96;
 
 impl FieldSummaries {
     /// All of them.
@@ -76,6 +80,7 @@ impl FieldSummaries {
     /// Adds what was seen in other samples.
     pub fn add(&mut self, other: &FieldSummary) {
         let Some(place) = self.places.get(&other.name) else {
+            self.name_bytes += (other.name.len() + FIELD) as u64;
             self.places.insert(Arc::clone(&other.name), self.fields.len());
             self.fields.push(other.clone());
             return;
@@ -96,6 +101,11 @@ impl FieldSummaries {
     /// The one copy of a name that all samples share.
     pub(crate) fn name(&self, name: &str) -> Option<Arc<str>> {
         self.places.get_key_value(name).map(|(name, _)| Arc::clone(name))
+    }
+
+    /// Memory that the fields take.
+    pub(crate) fn name_bytes(&self) -> u64 {
+        self.name_bytes
     }
 
     /// Whether a field of that name was seen.

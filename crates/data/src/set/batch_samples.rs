@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lowtide_core::Bytes;
 use lowtide_tensorfile::pages::{Memory, PageCache};
-use lowtide_tensorfile::{Loader, Source, Storage, StorageReader, Tensor, TensorFile};
+use lowtide_tensorfile::{DecodeLimit, Loader, Source, Storage, StorageReader, Tensor, TensorFile};
 
-use super::options::Selection;
+use super::options::{OpenOptions, Selection};
 use crate::DataError;
 use crate::batch::{BatchFile, Leaf};
 use crate::file_stamp::FileStamp;
@@ -34,9 +34,9 @@ const LARGEST_GAP: u64 = 16 << 10;
 const GOOD_PART: u64 = 8;
 
 /// Finds the samples of a file and what they take.
-pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<FileFacts, DataError> {
+pub(crate) fn look_at(path: &Path, options: OpenOptions) -> Result<FileFacts, DataError> {
     let stamp = FileStamp::of(path, 0)?;
-    let data = TensorFile::open(path, HELD_TO_LOOK_AT)?;
+    let data = TensorFile::open(path, HELD_TO_LOOK_AT, options.decode_limit)?;
     let file = BatchFile::find(&data)?;
     let ids = file.ids();
     let (mut room, mut reading) = (Room::default(), Reading::default());
@@ -57,7 +57,7 @@ pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<FileFacts, DataEr
         memory: Bytes(room.cost().saturating_add(names)),
         reading: Bytes(reading.cost(&file, data.len()).saturating_add(3 * names)),
     };
-    data.after_reading(pages);
+    data.after_reading(options.page_cache);
     Ok(FileFacts { stamp, cost, samples })
 }
 
@@ -84,8 +84,8 @@ impl OpenBatch {
 
     /// Opens a file, to read much of it where it may `hold` up to [`HELD_FILE`], and nothing where a little of it is read
     /// now and then.
-    pub(crate) fn open(path: &Path, hold: u64) -> Result<Self, DataError> {
-        let data = TensorFile::open(path, hold)?;
+    pub(crate) fn open(path: &Path, hold: u64, limit: DecodeLimit) -> Result<Self, DataError> {
+        let data = TensorFile::open(path, hold, limit)?;
         let file = BatchFile::find(&data)?;
         Ok(Self { data, file, verified: Mutex::default() })
     }
@@ -160,6 +160,7 @@ fn pieces_of<'t>(
         let number = kind.number();
         let number = number.ok_or_else(|| UnsupportedField { field: name.into(), kind }.in_file(file.path()))?;
         let name = names.number_of(name, pieces.len() - before);
+        file.check_names(names.bytes())?;
         pieces.push(Piece { name, kind: number, text_length: [leaf.bytes()], leaf, start: 0 });
         Ok::<_, DataError>(())
     })?;

@@ -217,9 +217,10 @@ impl DataSet {
                 shard_samples::read(&reader, selection).inspect_err(|_| forget())?
             }
             SetKind::Batches => {
+                let limit = self.options.decode_limit;
                 let batch = match selection {
-                    Selection::Apart(_) => self.batches.get(shard, || OpenBatch::open(&path, 0))?,
-                    _ => Arc::new(OpenBatch::open(&path, HELD_FILE)?),
+                    Selection::Apart(_) => self.batches.get(shard, || OpenBatch::open(&path, 0, limit))?,
+                    _ => Arc::new(OpenBatch::open(&path, HELD_FILE, limit)?),
                 };
                 batch_samples::read(&batch, self.index.samples_of(shard), selection, self.options.page_cache)?
             }

@@ -1,5 +1,6 @@
 //! What opening and reading a data set is told.
 
+use lowtide_tensorfile::DecodeLimit;
 use lowtide_tensorfile::pages::PageCache;
 
 use crate::feed::OnDamage;
@@ -11,6 +12,8 @@ pub struct OpenOptions {
     pub on_damage: OnDamage,
     /// What becomes of what was read in the page cache. Default: it is let go.
     pub page_cache: PageCache,
+    /// What a file may decode to. Default: 256 MiB, or 64 times its size.
+    pub decode_limit: DecodeLimit,
 }
 
 /// Which samples of a file are read, and how they lie in memory.

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::path::Path;
 
-use lowtide_tensorfile::{MOST_PATHS, Row, Sums};
+use lowtide_tensorfile::{DecodeLimit, Row, Sums};
 
 use crate::DataError;
 use crate::samples::FieldSummaries;
 use crate::shard::{FieldKind, Reader, ShardWalk, Tensor};
 
 /// Letters of the largest number, and a dot.
-const LONGEST_NUMBER: u64 = 21;
+const LONGEST_NUMBER: usize = 21;
 
 /// Every tensor of a shard, record by record, with a path such as `0.sequences`; texts are passed over.
 ///
@@ -19,18 +19,22 @@ const LONGEST_NUMBER: u64 = 21;
 /// # Errors
 ///
 /// Where the file cannot be read, was cut short or is damaged.
-pub fn shard_rows(path: &Path, sums: Sums) -> Result<Vec<Row>, DataError> {
+pub fn shard_rows(path: &Path, sums: Sums, limit: DecodeLimit) -> Result<Vec<Row>, DataError> {
     let shard = Reader::open(path)?;
+    shard.check_decoded(limit)?;
+    let most = limit.tables(shard.file_bytes());
     let records = 0..shard.len();
     let mut walk = ShardWalk::new(shard, records);
     let mut rows = Vec::new();
-    let mut room = MOST_PATHS.get();
+    let mut table = 0;
     while let Some((number, record)) = walk.next()? {
         for tensor in record.tensors() {
             rows.extend(row_of(number, tensor, sums));
-            room = room.checked_sub(tensor.name.len() as u64 + LONGEST_NUMBER).ok_or_else(|| {
-                DataError::malformed(path, format!("the paths of all tensors take more than {MOST_PATHS}"))
-            })?;
+            let shape = 2 * tensor.shape.len() * size_of::<u64>();
+            table += (tensor.name.len() + LONGEST_NUMBER + shape + size_of::<Row>()) as u64;
+            if table > most.get() {
+                return Err(DataError::malformed(path, format!("the table of all tensors takes more than {most}")));
+            }
         }
     }
     Ok(rows)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lowtide_core::Bytes;
 use lowtide_tensorfile::pages::{MAPPED_FROM, Memory, PageCache};
 
-use super::options::Selection;
+use super::options::{OpenOptions, Selection};
 use crate::DataError;
 use crate::file_stamp::FileStamp;
 use crate::index::{FileCost, FileFacts, SampleFacts};
@@ -24,9 +24,10 @@ const OPEN_RECORD: u64 = 2 * 56;
 const UNPACKING: u64 = 256 << 10;
 
 /// Reads what a shard says about its records.
-pub(crate) fn look_at(path: &Path, pages: PageCache) -> Result<FileFacts, DataError> {
-    let reader = Reader::open_with(path, pages)?;
+pub(crate) fn look_at(path: &Path, options: OpenOptions) -> Result<FileFacts, DataError> {
+    let reader = Reader::open_with(path, options.page_cache)?;
     let stamp = FileStamp::of(path, reader.fingerprint())?;
+    reader.check_decoded(options.decode_limit)?;
     let names = Room::names_cost(reader.names());
     let (mut room, mut samples, mut heads) = (Room::default(), Vec::new(), Heads::default());
     // What one of them takes while it is read, besides where it stays.

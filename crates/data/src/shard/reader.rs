@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use lowtide_core::Bytes;
 use lowtide_tensorfile::pages::{PageCache, expect_random_reads};
+use lowtide_tensorfile::{DecodeLimit, TensorFileError};
 
 use super::direct_file::DirectFile;
 use super::format::{self, ALIGNMENT, Encoding, Entry, FOOTER, Footer, HEADER, Index, PAGE};
@@ -87,6 +88,16 @@ impl Reader {
         let (fingerprint, records) = (footer.index_checksum, footer.records);
         let (direct, names) = (OnceLock::new(), names.into());
         Ok(Self { file, direct, path, names, heads, entries, known: None, records, fingerprint, opened, pages })
+    }
+
+    /// Whether its records may take what they say once they are unpacked.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorFileError::TooMuch`].
+    pub fn check_decoded(&self, limit: DecodeLimit) -> Result<(), TensorFileError> {
+        let unpacked = self.entries.iter().fold(0, |sum: u64, entry| sum.saturating_add(entry.raw));
+        limit.check_values(&self.path, self.opened.bytes, Bytes(unpacked))
     }
 
     /// Opens a shard for these records alone, in rising order: of its index, only what is about them is read.

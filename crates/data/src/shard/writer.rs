@@ -1,6 +1,6 @@
 //! Writing a shard.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
@@ -200,7 +200,8 @@ impl Writer {
     }
 
     fn check(&self, tensors: &[Tensor<'_>]) -> Result<(), Error> {
-        for (place, tensor) in tensors.iter().enumerate() {
+        let mut names = HashSet::with_capacity(tensors.len());
+        for tensor in tensors {
             let expected = tensor.kind.bytes_of(&tensor.shape);
             let reason = if tensor.kind.number().is_none() {
                 format!("has values of {}, which a shard does not hold", tensor.kind)
@@ -219,7 +220,7 @@ impl Writer {
                 format!("has {} dimensions, and {MOST_DIMENSIONS} is the most", tensor.shape.len())
             } else if tensor.name.len() > usize::from(u16::MAX) {
                 "has a name of more than 65535 bytes".to_owned()
-            } else if tensors[..place].iter().any(|other| other.name == tensor.name) {
+            } else if !names.insert(tensor.name) {
                 "comes twice".to_owned()
             } else {
                 continue;

@@ -14,6 +14,7 @@ const OPCODES: &[u8] = b"(.02FILNPRSVabcdgilpst1JKMGQTUXehjoqru)]}\
 
 fn tight() -> Limits {
     Limits {
+        memory: 1 << 20,
         nodes: 2000,
         items: 4000,
         text_bytes: 4000,

@@ -8,6 +8,7 @@ use super::zip::{Entry, entries};
 use super::{npy, pickle, pt, safetensors};
 use crate::error::{Place, TensorFileError};
 use crate::file::TensorFile;
+use crate::limit::DecodeLimit;
 use crate::tree::Tree;
 
 /// How much of a file tells its format.
@@ -66,9 +67,19 @@ pub struct Contents {
 ///
 /// # Errors
 ///
-/// Where the file cannot be read, is broken or cut short, or holds what this crate does not read.
+/// Where the file cannot be read, is broken or cut short, holds what this crate does not read, or decodes to more than
+/// its size makes likely.
 pub fn open(path: &Path) -> Result<Contents, TensorFileError> {
-    TensorFile::open(path, 0)?.contents()
+    open_within(path, DecodeLimit::default())
+}
+
+/// As [`open`], with another limit on what the file may decode to.
+///
+/// # Errors
+///
+/// As for [`open`].
+pub fn open_within(path: &Path, limit: DecodeLimit) -> Result<Contents, TensorFileError> {
+    TensorFile::open(path, 0, limit)?.contents()
 }
 
 impl TensorFile {
@@ -82,6 +93,12 @@ impl TensorFile {
         if head.is_empty() {
             return Err(self.malformed(Place::Whole, "it is empty"));
         }
+        let contents = self.contents_of(&head)?;
+        self.check_tree(&contents.tree)?;
+        Ok(contents)
+    }
+
+    fn contents_of(self: &Arc<Self>, head: &[u8]) -> Result<Contents, TensorFileError> {
         if head.starts_with(ZIP) || head.starts_with(EMPTY_ZIP) {
             return open_zip(self);
         }
@@ -89,13 +106,13 @@ impl TensorFile {
             (Format::Npy, npy::read_npy(self)?)
         } else if head.starts_with(GZIP) {
             (Format::PickleGzip, pickle::read_gzip(self)?)
-        } else if safetensors::is_safetensors(&head, self.len()) {
+        } else if safetensors::is_safetensors(head, self.len()) {
             (Format::Safetensors, safetensors::read(self)?)
-        } else if pt::is_legacy(&head) {
+        } else if pt::is_legacy(head) {
             (Format::TorchLegacy, pt::read_legacy(self)?)
         } else {
             check_not_tar(self)?;
-            (Format::Pickle, open_pickle(self, &head)?)
+            (Format::Pickle, open_pickle(self, head)?)
         };
         Ok(Contents { format, tree })
     }

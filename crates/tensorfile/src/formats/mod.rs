@@ -8,4 +8,5 @@ mod pt;
 mod safetensors;
 mod zip;
 
-pub use contents::{Contents, Format, open};
+pub use contents::{Contents, Format, open, open_within};
+pub use safetensors::safetensors_header;

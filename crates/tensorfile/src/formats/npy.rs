@@ -15,8 +15,8 @@ use crate::tensors::{ByteOrder, Checksum, Source, Storage, Tensor, column_stride
 use crate::tree::{Fields, Tree};
 
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
-/// Headers are some hundred bytes; those of structured types can be longer.
-const LONGEST_HEADER: usize = 1 << 16;
+/// Headers are some hundred bytes; numpy itself reads none that are longer.
+const LONGEST_HEADER: usize = 10_000;
 
 /// Reads a `.npy` file.
 pub(crate) fn read_npy(file: &Arc<TensorFile>) -> Result<Tree, TensorFileError> {
@@ -86,16 +86,17 @@ impl Array {
             return Err(file.malformed(place.clone(), "the magic bytes of a numpy array are missing"));
         }
         let mut length = usize::from(u16::from_le_bytes([head[8], head[9]]));
-        match head[6] {
-            1 => {}
-            2 | 3 => {
+        match (head[6], head[7]) {
+            (1, 0) => {}
+            (2 | 3, 0) => {
                 let mut more = [0; 2];
                 stream.read_exact(&mut more).map_err(failed)?;
                 head.extend_from_slice(&more);
                 length |= usize::from(u16::from_le_bytes(more)) << 16;
             }
-            version => {
-                return Err(file.unsupported(place.clone(), format!("version {version} of numpy's format"), None));
+            (version, minor) => {
+                let what = format!("version {version}.{minor} of numpy's format");
+                return Err(file.unsupported(place.clone(), what, None));
             }
         }
         if length > LONGEST_HEADER {
@@ -146,12 +147,14 @@ struct Header {
 }
 
 impl Header {
+    /// Reads what numpy writes, and nothing that its own reader refuses.
     fn parse(text: &str) -> Option<Self> {
-        let mut rest = text.trim().strip_prefix('{')?.trim_start();
+        let mut rest = start(text).strip_prefix('{')?;
+        rest = start(rest);
         let (mut kind, mut columns_first, mut shape) = (None, None, None);
         while !rest.starts_with('}') {
             let (key, after) = quoted(rest)?;
-            let value = after.trim_start().strip_prefix(':')?.trim_start();
+            let value = start(start(after).strip_prefix(':')?);
             let after = match key {
                 "descr" if value.starts_with('[') => {
                     // A structured type, which has no place in a tensor.
@@ -170,20 +173,53 @@ impl Header {
                 }
                 "shape" => {
                     let (inner, after) = value.strip_prefix('(')?.split_once(')')?;
-                    // Python 2 wrote a letter behind long integers.
-                    let sizes = inner.split(',').map(|size| size.trim().trim_end_matches('L'));
-                    shape = Some(
-                        sizes.filter(|size| !size.is_empty()).map(|size| size.parse().ok()).collect::<Option<_>>()?,
-                    );
+                    shape = Some(sizes(inner)?);
                     after
                 }
                 _ => return None,
             };
-            rest = after.trim_start();
-            rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+            rest = start(after);
+            if !rest.starts_with('}') {
+                rest = start(rest.strip_prefix(',')?);
+            }
+        }
+        if !is_blank(&rest[1..]) {
+            return None;
         }
         Some(Self { kind: kind?, columns_first: columns_first?, shape: shape? })
     }
+}
+
+/// The text without the blanks that it begins with; those of Python are fewer than those of Unicode.
+fn start(text: &str) -> &str {
+    text.trim_ascii_start()
+}
+
+/// Whether there is nothing but blanks and a comment.
+fn is_blank(text: &str) -> bool {
+    let text = start(text);
+    match text.strip_prefix('#') {
+        Some(comment) => comment.split_once('\n').is_none_or(|(_, behind)| is_blank(behind)),
+        None => text.is_empty(),
+    }
+}
+
+/// What stands between the parentheses of a tuple of sizes: `3, 4`, or `3,` for one of them.
+fn sizes(inner: &str) -> Option<Vec<u64>> {
+    let inner = inner.trim_ascii();
+    if inner.is_empty() {
+        return Some(Vec::new());
+    }
+    let listed = inner.strip_suffix(',').unwrap_or(inner);
+    let sizes: Option<Vec<u64>> = listed.split(',').map(|size| size_of_text(size.trim_ascii())).collect();
+    sizes.filter(|sizes| sizes.len() > 1 || inner.ends_with(','))
+}
+
+fn size_of_text(text: &str) -> Option<u64> {
+    // Python 2 wrote a letter behind long integers.
+    let digits = text.strip_suffix('L').unwrap_or(text);
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+    is_plain.then(|| digits.parse().ok()).flatten()
 }
 
 /// A string in quotes without escapes, and what follows it.
@@ -227,5 +263,24 @@ mod tests {
         for text in ["", "{", "{}", "{'descr': '<f4'}", "{'shape': (-1,), }", "{'descr': [", "{'x': 1}", "{é"] {
             assert_eq!(header(text), None, "{text}");
         }
+    }
+
+    /// Each was given to numpy 2.4.
+    #[test]
+    fn what_numpy_refuses_is_refused() {
+        let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }";
+        for blank in ["", "   ", "\n", "  # a comment\n", "\r\n", "\x0c\t\n"] {
+            assert!(Header::parse(&format!("{blank}{good}{blank}")).is_some() || blank.contains('#'), "{blank:?}");
+            assert!(Header::parse(&format!("{good}{blank}")).is_some(), "{blank:?}");
+        }
+        for junk in ["junk\n", " 1\n", good, ",", "\0\0", "\u{e9}", "\u{a0}\n", "\x0b", ";", "\nx\n", "}"] {
+            assert_eq!(Header::parse(&format!("{good}{junk}")), None, "{junk:?}");
+        }
+        for shape in ["(12)", "(3,,4)", "(,3,4)", "(03, 4)", "(,)", "(3LL, 4)", "[3, 4]", "(3.0, 4)", "(+3, 4)", "12"] {
+            let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+            assert_eq!(Header::parse(&text), None, "{shape}");
+        }
+        assert_eq!(Header::parse("{'descr': '<f4' 'fortran_order': False, 'shape': (3, 4), }"), None);
+        assert_eq!(Header::parse("{'descr': '<f4',, 'fortran_order': False, 'shape': (3, 4), }"), None);
     }
 }

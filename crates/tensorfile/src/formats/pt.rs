@@ -5,13 +5,14 @@
 //! itself and the keys of the storages; then the storages, each with its length before it.
 
 use std::collections::HashMap;
-use std::io::Cursor;
+use std::io::BufReader;
 use std::sync::Arc;
 
+use lowtide_core::Bytes;
 use lowtide_pickle::{Pickle, Value, read, read_seek};
 
 use super::objects::{Builder, PickleOrigin, allow, limits, storage_id};
-use super::pickle::pickle_at;
+use super::pickle::{pickle_at, pickle_error};
 use super::zip::{Entry, Method};
 use crate::error::{Place, TensorFileError};
 use crate::file::TensorFile;
@@ -51,12 +52,11 @@ pub(crate) fn read_zip(file: &Arc<TensorFile>, entries: &[Entry], root: &str) ->
         },
     };
     let Some(entry) = find("data.pkl") else { return Err(file.malformed(Place::Whole, "there is no data.pkl")) };
-    let bytes = entry.read(file)?;
-    let refused = |source| {
-        let source = Box::new(source);
-        TensorFileError::Pickle { file: file.path().to_owned(), place: entry.place(), source }
-    };
-    let pickle = read_seek(Cursor::new(&bytes), &allow(), &limits()).map_err(refused)?;
+    entry.verify(file)?;
+    // Read where it is: the pickle of a large file can be as large as all the memory that there is for it.
+    let range = BufReader::with_capacity(64 << 10, file.range(entry.offset, entry.length));
+    let pickle = read_seek(range, &allow(), &limits(file.table_bytes()));
+    let pickle = pickle.map_err(|source| pickle_error(file, entry.place(), source))?;
     let storages = entries.iter().filter_map(|entry| {
         let key = entry.name.strip_prefix(root)?.strip_prefix("data/")?;
         Some((key.to_owned(), Arc::new(storage_of(file, entry, order))))
@@ -143,7 +143,7 @@ fn legacy_storages(
 
 /// Whether the bytes that begin a file are those of the older format: a pickle of the magic number, at any protocol.
 pub(crate) fn is_legacy(head: &[u8]) -> bool {
-    match read(head, &allow(), &limits()) {
+    match read(head, &allow(), &limits(Bytes::from_kib(64))) {
         Ok(pickle) => {
             matches!(pickle.get(pickle.root()), Value::BigInt(number) if number.to_i128() == Some(MAGIC))
         }

@@ -3,10 +3,14 @@
 //! What a header may say is for the format's own crate to check ([`Metadata`]): types, shapes and offsets that leave no
 //! gap. Only the header is read, whatever the length of the file, which is checked here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
+use lowtide_core::Bytes;
 use safetensors::tensor::{Dtype as Kind, Metadata, TensorInfo};
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::error::{Place, TensorFileError};
@@ -18,6 +22,8 @@ use crate::tree::{Fields, Tree};
 const LONGEST_HEADER: u64 = 100_000_000;
 /// Where the header begins, behind its length.
 const HEADER: u64 = 8;
+/// Memory for each byte of a header: the description of a tensor has about 90.
+const HEADER_MEMORY: u64 = 8;
 const METADATA: &str = "__metadata__";
 
 /// Whether a file begins like one of safetensors.
@@ -37,8 +43,9 @@ pub(crate) fn read(file: &Arc<TensorFile>) -> Result<Tree, TensorFileError> {
     if size > LONGEST_HEADER {
         return Err(file.malformed(Place::Byte(HEADER), format!("a header of {size} bytes")));
     }
+    file.check_tables(Bytes(size.saturating_mul(HEADER_MEMORY)))?;
     let header = file.bytes_at(HEADER, size, &Place::Byte(HEADER))?;
-    let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| refusal(file, &header, &error))?;
+    let metadata = safetensors_header(&header).map_err(|error| refusal(file, &header, &error))?;
     drop(header);
     let data = HEADER + size;
     let mut fields = Fields::new();
@@ -59,6 +66,50 @@ pub(crate) fn read(file: &Arc<TensorFile>) -> Result<Tree, TensorFileError> {
         fields.push((Tree::Str(METADATA.into()), Tree::Dict(texts.collect())));
     }
     Ok(Tree::Dict(fields))
+}
+
+/// Reads the JSON of a header: types, shapes, offsets that leave no gap and do not overlap, and no name twice.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn safetensors_header(header: &[u8]) -> Result<Metadata, serde_json::Error> {
+    // The format has no name twice, and its own reader takes the last one: another may take the first.
+    serde_json::from_slice::<UniqueNames>(header)?;
+    serde_json::from_slice(header)
+}
+
+/// An object whose names differ, also those of the metadata in it.
+struct UniqueNames;
+
+impl<'de> Deserialize<'de> for UniqueNames {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueNames {
+    type Value = Self;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        let mut seen: HashSet<String> = HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if name == METADATA {
+                map.next_value::<Option<Self>>()?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+            if seen.contains(&name) {
+                return Err(A::Error::custom(format!("`{}` is there twice", name.escape_debug())));
+            }
+            seen.insert(name);
+        }
+        Ok(self)
+    }
 }
 
 /// A tensor whose description was checked; `data` is where the bytes of all of them begin.

@@ -7,7 +7,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crc32fast::hash;
+use crc32fast::Hasher;
+use lowtide_core::Bytes;
 
 use crate::error::{Place, TensorFileError};
 use crate::file::TensorFile;
@@ -26,6 +27,8 @@ const HEADER_SIZE: u64 = 30;
 const LONGEST_COMMENT: u64 = 0xffff;
 /// A directory of this size has ten million entries.
 const LARGEST_DIRECTORY: u64 = 1 << 30;
+/// Memory of an entry, with the storage or array that it becomes and its places in lists, the name left out.
+const ENTRY_MEMORY: u64 = 400;
 /// Deflate makes no more than 1032 bytes of one.
 const LARGEST_RATIO: u64 = 1032;
 
@@ -33,6 +36,8 @@ const LARGEST_RATIO: u64 = 1032;
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) name: String,
+    /// Where its own header begins in the file.
+    header: u64,
     /// Where its bytes begin in the file.
     pub(crate) offset: u64,
     /// How many bytes it takes in the file.
@@ -57,16 +62,31 @@ impl Entry {
 
     /// All bytes of a stored entry, after its checksum was verified.
     pub(crate) fn read(&self, file: &TensorFile) -> Result<Vec<u8>, TensorFileError> {
+        self.verify(file)?;
+        file.bytes_at(self.offset, self.length, &self.place())
+    }
+
+    /// Reads all bytes of a stored entry, some at a time, to see whether its checksum is right.
+    pub(crate) fn verify(&self, file: &TensorFile) -> Result<(), TensorFileError> {
+        const PIECE: u64 = 256 << 10;
         if self.method == Method::Deflated {
             return Err(file.unsupported(self.place(), "a compressed entry", None));
         }
-        let bytes = file.bytes_at(self.offset, self.length, &self.place())?;
-        let found = hash(&bytes);
-        if found != self.crc {
-            let (file, place) = (file.path().to_owned(), self.place());
-            return Err(TensorFileError::Checksum { file, place, expect: self.crc, found });
+        let mut hasher = Hasher::new();
+        let mut buffer = vec![0; self.length.min(PIECE) as usize];
+        let mut done = 0;
+        while done < self.length {
+            let piece = &mut buffer[..(self.length - done).min(PIECE) as usize];
+            file.read_near(piece, self.offset + done, || self.place())?;
+            hasher.update(piece);
+            done += piece.len() as u64;
         }
-        Ok(bytes)
+        let found = hasher.finalize();
+        if found == self.crc {
+            return Ok(());
+        }
+        let (file, place) = (file.path().to_owned(), self.place());
+        Err(TensorFileError::Checksum { file, place, expect: self.crc, found })
     }
 }
 
@@ -86,6 +106,7 @@ pub(crate) fn entries(file: &Arc<TensorFile>) -> Result<Vec<Entry>, TensorFileEr
         let problem = format!("a directory of {} bytes with {} entries", directory.size, directory.count);
         return Err(file.malformed(place, problem));
     }
+    file.check_tables(Bytes(directory.count.saturating_mul(ENTRY_MEMORY).saturating_add(directory.size)))?;
     let bytes = file.bytes_at(directory.offset, directory.size, &place)?;
     let mut rest = &bytes[..];
     let mut entries = Vec::with_capacity(directory.count as usize);
@@ -96,9 +117,27 @@ pub(crate) fn entries(file: &Arc<TensorFile>) -> Result<Vec<Entry>, TensorFileEr
         entries.push(record.locate(file)?);
     }
     let mut names = HashSet::with_capacity(entries.len());
-    match entries.iter().find(|entry| !names.insert(&*entry.name)) {
-        Some(entry) => Err(file.malformed(entry.place(), "a second entry of that name")),
-        None => Ok(entries),
+    if let Some(entry) = entries.iter().find(|entry| !names.insert(&*entry.name)) {
+        return Err(file.malformed(entry.place(), "a second entry of that name"));
+    }
+    drop(names);
+    check_apart(file, &entries)?;
+    let inflated = entries.iter().filter(|entry| entry.method == Method::Deflated);
+    file.check_values(Bytes(inflated.fold(0, |sum: u64, entry| sum.saturating_add(entry.length))))?;
+    Ok(entries)
+}
+
+/// Refuses entries that share bytes, as Python's own reader does: a small archive could have any number of them.
+fn check_apart(file: &TensorFile, entries: &[Entry]) -> Result<(), TensorFileError> {
+    let mut in_order: Vec<&Entry> = entries.iter().collect();
+    in_order.sort_unstable_by_key(|entry| (entry.header, entry.offset));
+    let shared = in_order.windows(2).find(|two| two[0].offset.saturating_add(two[0].packed) > two[1].header);
+    match shared {
+        Some([one, other]) => {
+            let problem = format!("it shares bytes with the entry `{}`", one.name.escape_debug());
+            Err(file.malformed(other.place(), problem))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -134,7 +173,8 @@ fn find_directory(file: &TensorFile) -> Result<Directory, TensorFileError> {
 }
 
 /// An entry as the directory has it.
-struct Record {
+struct Record<'d> {
+    name_bytes: &'d [u8],
     name: String,
     flags: u16,
     method: u16,
@@ -144,9 +184,9 @@ struct Record {
     header: u64,
 }
 
-impl Record {
+impl<'d> Record<'d> {
     /// The next record, and what follows it.
-    fn read(bytes: &[u8]) -> Result<(Self, &[u8]), String> {
+    fn read(bytes: &'d [u8]) -> Result<(Self, &'d [u8]), String> {
         let cut = || "the directory of the zip archive ends within an entry".to_owned();
         let fixed = bytes.get(..ENTRY_SIZE).ok_or_else(cut)?;
         if !fixed.starts_with(&ENTRY) {
@@ -158,6 +198,7 @@ impl Record {
         let extra_bytes = rest.get(name..name + extra).ok_or_else(cut)?;
         let after = rest.get(name + extra + comment..).ok_or_else(cut)?;
         let mut record = Self {
+            name_bytes,
             name: String::from_utf8_lossy(name_bytes).into_owned(),
             flags: u16_at(fixed, 8),
             method: u16_at(fixed, 10),
@@ -211,18 +252,22 @@ impl Record {
             let problem = format!("{} bytes cannot be packed into {}", self.length, self.packed);
             return Err(file.malformed(place(), problem));
         }
-        let mut header = [0; HEADER_SIZE as usize];
+        let mut header = vec![0; HEADER_SIZE as usize + self.name_bytes.len()];
         file.read_near(&mut header, self.header, place)?;
         if !header.starts_with(&HEADER) {
             return Err(file.malformed(place(), "the header of this entry is not where the directory says"));
         }
-        let lengths = u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
+        let name_length = u16_at(&header, 26);
+        if usize::from(name_length) != self.name_bytes.len() || !header.ends_with(self.name_bytes) {
+            return Err(file.malformed(place(), "this entry has another name in the directory than before its bytes"));
+        }
+        let lengths = u64::from(name_length) + u64::from(u16_at(&header, 28));
         let offset = self.header + HEADER_SIZE + lengths;
         if offset.saturating_add(self.packed) > file.len() {
             file.check_range(offset, self.packed, &place())?;
         }
-        let Self { name, crc, packed, length, .. } = self;
-        Ok(Entry { name, offset, packed, length, crc, method })
+        let Self { name, header, crc, packed, length, .. } = self;
+        Ok(Entry { name, header, offset, packed, length, crc, method })
     }
 }
 

@@ -1,15 +1,13 @@
 //! Reading tensors and whole storages into memory.
 
-use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
-use flate2::read::MultiGzDecoder;
 use lowtide_core::Bytes;
 
+use super::inflater::Inflater;
 use super::values::{byte_offset, check_whole_bytes, each_row, gather, last_dimension};
 use super::{Source, Storage, Tensor};
 use crate::error::TensorFileError;
-use crate::file::FileRange;
 
 /// How much is read at once for values that do not stand one after another.
 const LARGEST_SPAN: u64 = 1 << 20;
@@ -21,13 +19,14 @@ const LARGEST_SPAN: u64 = 1 << 20;
 pub struct Loader {
     keep: Bytes,
     last: Option<(Arc<Storage>, Vec<u8>)>,
+    pub(super) inflater: Inflater,
 }
 
 impl Loader {
     /// A loader that keeps a storage of up to so many bytes.
     #[must_use]
     pub fn new(keep: Bytes) -> Self {
-        Self { keep, last: None }
+        Self { keep, last: None, inflater: Inflater::default() }
     }
 
     /// The values of a tensor in rows, one after another, in the byte order of this machine.
@@ -59,11 +58,11 @@ impl Loader {
         check_whole_bytes(tensor)?;
         let covers_storage = tensor.bytes() == tensor.storage.bytes();
         if tensor.is_contiguous() && (covers_storage || tensor.storage.bytes() > self.keep.get()) {
-            tensor.storage.read_at(byte_offset(tensor), buffer)?;
+            tensor.storage.read_with(&mut self.inflater, byte_offset(tensor), buffer)?;
         } else if tensor.storage.bytes() <= self.keep.get() {
             gather(tensor, self.whole(&tensor.storage)?, buffer);
         } else {
-            gather_from_file(tensor, buffer)?;
+            gather_from_file(tensor, buffer, &mut self.inflater)?;
         }
         tensor.to_this_machine(buffer);
         Ok(())
@@ -76,10 +75,15 @@ impl Loader {
             // What was kept goes first, so that there are never two of them.
             self.last = None;
             let mut bytes = storage.zeros(storage.bytes())?;
-            storage.read_at(0, &mut bytes)?;
+            storage.read_with(&mut self.inflater, 0, &mut bytes)?;
             self.last = Some((Arc::clone(storage), bytes));
         }
         Ok(self.last.as_ref().map_or(&[], |(_, bytes)| bytes))
+    }
+
+    /// Reads all of a storage, a piece at a time, to see whether its checksum is right, where there is one.
+    pub(crate) fn verify(&mut self, storage: &Storage) -> Result<(), TensorFileError> {
+        storage.stream(&mut self.inflater, 0, storage.bytes(), |_| Ok(()))
     }
 
     /// Whether a storage is small enough to be kept.
@@ -89,7 +93,7 @@ impl Loader {
 }
 
 /// Copies the values of a view out of a storage that is too large to hold, by spans of up to 1 MiB.
-fn gather_from_file(tensor: &Tensor, buffer: &mut [u8]) -> Result<(), TensorFileError> {
+fn gather_from_file(tensor: &Tensor, buffer: &mut [u8], inflater: &mut Inflater) -> Result<(), TensorFileError> {
     let size = tensor.dtype.size();
     let (row, stride) = last_dimension(tensor);
     let mut rows = buffer.chunks_exact_mut((row * size) as usize);
@@ -98,13 +102,13 @@ fn gather_from_file(tensor: &Tensor, buffer: &mut [u8]) -> Result<(), TensorFile
     each_row(tensor, |offset| {
         let Some(target) = rows.next() else { return Ok(()) };
         if stride == 1 {
-            return tensor.storage.read_at(offset * size, target);
+            return tensor.storage.read_with(inflater, offset * size, target);
         }
         for (index, piece) in target.chunks_mut((at_once * size) as usize).enumerate() {
             let count = piece.len() as u64 / size;
             let first = offset + index as u64 * at_once * stride;
             held.resize((((count - 1) * stride + 1) * size) as usize, 0);
-            tensor.storage.read_at(first * size, &mut held)?;
+            tensor.storage.read_with(inflater, first * size, &mut held)?;
             for (position, value) in piece.chunks_exact_mut(size as usize).enumerate() {
                 let from = position * (stride * size) as usize;
                 value.copy_from_slice(&held[from..from + size as usize]);
@@ -116,10 +120,10 @@ fn gather_from_file(tensor: &Tensor, buffer: &mut [u8]) -> Result<(), TensorFile
 
 /// Reads storages of a file; cheapest in the order of [`Storage::position`].
 ///
-/// Those of a gzipped file come out of one stream, which would else be inflated from its start for each of them.
+/// Those that are packed together come out of one stream, which would else be inflated from its start for each of them.
 #[derive(Debug, Default)]
 pub struct StorageReader {
-    gzip: Option<(MultiGzDecoder<BufReader<FileRange>>, u64)>,
+    inflater: Inflater,
 }
 
 impl StorageReader {
@@ -144,23 +148,6 @@ impl StorageReader {
     ///
     /// As for [`StorageReader::read`].
     pub fn read_into(&mut self, storage: &Storage, bytes: &mut [u8]) -> Result<(), TensorFileError> {
-        match storage.source {
-            Source::Gzip { before } => self.read_gzip(storage, before, bytes).map_err(|source| storage.failed(source)),
-            _ => storage.read_at(0, bytes),
-        }
-    }
-
-    fn read_gzip(&mut self, storage: &Storage, before: u64, bytes: &mut [u8]) -> io::Result<()> {
-        let (mut stream, position) = match self.gzip.take().filter(|(_, position)| *position <= before) {
-            Some(open) => open,
-            None => (MultiGzDecoder::new(BufReader::new(storage.file.range(0, storage.file.len()))), 0),
-        };
-        let skipped = io::copy(&mut (&mut stream).take(before - position), &mut io::sink())?;
-        if skipped < before - position {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        stream.read_exact(bytes)?;
-        self.gzip = Some((stream, before + bytes.len() as u64));
-        Ok(())
+        storage.read_with(&mut self.inflater, 0, bytes)
     }
 }

@@ -1,6 +1,7 @@
 //! Tensors, and the bytes that they are views of.
 
 mod dtype;
+mod inflater;
 mod loader;
 mod number;
 mod storage;

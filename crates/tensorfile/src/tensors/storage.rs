@@ -1,11 +1,11 @@
 //! Bytes that tensors are views of.
 
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::sync::Arc;
 
 use crc32fast::Hasher;
-use flate2::read::{DeflateDecoder, MultiGzDecoder};
 
+use super::inflater::Inflater;
 use crate::error::{Place, TensorFileError};
 use crate::file::TensorFile;
 
@@ -135,16 +135,32 @@ impl Storage {
             Source::Nowhere => {
                 return Err(self.file.unsupported(self.place.clone(), "the values of a meta tensor", None));
             }
-            Source::Deflated { .. } | Source::Gzip { .. } => {
-                if let Some(mut stream) = self.inflated(offset)? {
-                    stream.read_exact(buffer).map_err(|source| self.failed(source))?;
-                }
-            }
+            Source::Deflated { .. } | Source::Gzip { .. } => Inflater::default().read_at(self, offset, buffer)?,
         }
         if buffer.len() as u64 == self.length {
             self.verify(buffer)?;
         }
         Ok(())
+    }
+
+    /// The same, out of a stream that may be there already where it is packed.
+    pub(super) fn read_with(
+        &self,
+        inflater: &mut Inflater,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), TensorFileError> {
+        let end = offset.checked_add(buffer.len() as u64);
+        if !self.is_packed() || end.is_none_or(|end| end > self.length) {
+            return self.read_at(offset, buffer);
+        }
+        inflater.read_at(self, offset, buffer)?;
+        if buffer.len() as u64 == self.length { self.verify(buffer) } else { Ok(()) }
+    }
+
+    /// Whether its bytes have to be inflated.
+    pub(crate) fn is_packed(&self) -> bool {
+        matches!(self.source, Source::Deflated { .. } | Source::Gzip { .. })
     }
 
     /// Reads all of it, a piece at a time, to see whether its checksum is right, where there is one.
@@ -154,7 +170,7 @@ impl Storage {
     /// Where the file cannot be read or was cut short, or the checksum differs.
     pub fn verify_in_file(&self) -> Result<(), TensorFileError> {
         match (self.checksum, &self.source) {
-            (Some(_), Source::File { .. }) => self.stream(0, self.length, |_| Ok(())),
+            (Some(_), Source::File { .. }) => self.stream(&mut Inflater::default(), 0, self.length, |_| Ok(())),
             _ => Ok(()),
         }
     }
@@ -176,6 +192,7 @@ impl Storage {
     /// the last.
     pub(crate) fn stream(
         &self,
+        inflater: &mut Inflater,
         offset: u64,
         length: u64,
         mut take: impl FnMut(&[u8]) -> Result<(), TensorFileError>,
@@ -184,17 +201,15 @@ impl Storage {
         let checksum = self.checksum.filter(|_| offset == 0 && length == self.length);
         let mut hasher = Hasher::new_with_initial(checksum.map_or(0, |checksum| checksum.before));
         let mut buffer = vec![0; length.min(PIECE) as usize];
-        // One stream for all pieces: each would inflate what is before it again.
-        let mut inflated = self.inflated(offset)?;
         let mut done = 0;
         while done < length {
             let piece = &mut buffer[..(length - done).min(PIECE) as usize];
-            match (&mut inflated, &self.source) {
-                (Some(stream), _) => stream.read_exact(piece).map_err(|source| self.failed(source))?,
-                (None, Source::File { offset: start }) => {
+            match &self.source {
+                Source::Deflated { .. } | Source::Gzip { .. } => inflater.read_at(self, offset + done, piece)?,
+                Source::File { offset: start } => {
                     self.file.read_at(piece, start.saturating_add(offset + done), &self.place)?;
                 }
-                (None, _) => self.read_at(offset + done, piece)?,
+                Source::Memory(_) | Source::Nowhere => self.read_at(offset + done, piece)?,
             }
             if checksum.is_some() {
                 hasher.update(piece);
@@ -223,28 +238,6 @@ impl Storage {
         }
         let (file, place) = (self.file.path().to_owned(), self.place.clone());
         Err(TensorFileError::Checksum { file, place, expect, found })
-    }
-
-    /// The bytes from `offset` on as a stream, where they are packed.
-    fn inflated(&self, offset: u64) -> Result<Option<Box<dyn Read + '_>>, TensorFileError> {
-        let (mut stream, before): (Box<dyn Read>, u64) = match self.source {
-            Source::Deflated { offset: start, packed, before } => {
-                let range = BufReader::new(self.file.range(start, packed));
-                (Box::new(DeflateDecoder::new(range)), before)
-            }
-            Source::Gzip { before } => {
-                let range = BufReader::new(self.file.range(0, self.file.len()));
-                (Box::new(MultiGzDecoder::new(range)), before)
-            }
-            _ => return Ok(None),
-        };
-        let before = before.saturating_add(offset);
-        let passed =
-            io::copy(&mut (&mut stream).take(before), &mut io::sink()).map_err(|source| self.failed(source))?;
-        if passed < before {
-            return Err(self.failed(io::ErrorKind::UnexpectedEof.into()));
-        }
-        Ok(Some(stream))
     }
 
     pub(super) fn failed(&self, source: io::Error) -> TensorFileError {

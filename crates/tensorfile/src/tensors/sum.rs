@@ -18,6 +18,11 @@ pub(crate) fn sum(loader: &mut Loader, tensor: &Tensor) -> Result<Option<f64>, T
         return Ok(None);
     }
     let (view, repeats) = without_repeats(tensor);
+    let view = in_storage_order(view);
+    if !loader.keeps(&view.storage) && view.storage.is_packed() && overlaps(&view) {
+        // Each row would begin before the end of the last one, and all that is before it would be inflated again.
+        return Ok(None);
+    }
     let room = tensor.storage.bytes() / tensor.dtype.size();
     if view.elements() > room.saturating_mul(MOST_REPEATS).saturating_add(1 << 20) {
         return Ok(None);
@@ -46,7 +51,7 @@ fn add(loader: &mut Loader, view: &Tensor, decode: Decode, total: &mut Total) ->
     let size = view.dtype.size() as usize;
     let order = view.storage.order;
     if view.is_contiguous() && (view.bytes() == view.storage.bytes() || !loader.keeps(&view.storage)) {
-        return view.storage.stream(byte_offset(view), view.bytes(), |piece| {
+        return view.storage.stream(&mut loader.inflater, byte_offset(view), view.bytes(), |piece| {
             piece.chunks_exact(size).for_each(|value| total.add(decode(value, order)));
             Ok(())
         });
@@ -85,6 +90,25 @@ fn add_row(
         bytes.chunks_exact(view.dtype.size() as usize).for_each(|value| total.add(decode(value, here)));
     }
     Ok(())
+}
+
+/// The same values, the farthest apart outermost, so that they are read in the order of the file: those of an array in
+/// columns stand one after another then.
+fn in_storage_order(view: Tensor) -> Tensor {
+    let mut dimensions: Vec<(u64, u64)> = view.stride.iter().copied().zip(view.shape.iter().copied()).collect();
+    dimensions.sort_by_key(|(stride, _)| std::cmp::Reverse(*stride));
+    let (stride, shape) = dimensions.into_iter().unzip();
+    Tensor { shape, stride, ..view }
+}
+
+/// Whether a view that is in the order of its storage goes back in it all the same.
+fn overlaps(view: &Tensor) -> bool {
+    let mut reach = 1;
+    view.shape.iter().zip(&view.stride).rev().any(|(size, stride)| {
+        let goes_back = *size > 1 && *stride < reach;
+        reach = reach.max(size.saturating_sub(1).saturating_mul(*stride).saturating_add(reach));
+        goes_back
+    })
 }
 
 /// The same view without dimensions along which nothing changes, and how often those repeat it.

@@ -3,5 +3,5 @@
 mod rows;
 mod value;
 
-pub use rows::{MOST_PATHS, Row, Sums, rows};
+pub use rows::{Row, Sums, rows};
 pub use value::{Fields, Sparse, Tree};

@@ -1,18 +1,16 @@
 //! A file as a table: one row a tensor.
 
+use std::sync::Arc;
+
 use lowtide_core::Bytes;
 use serde::Serialize;
 
 use super::Tree;
-use crate::error::{Place, TensorFileError};
+use crate::error::TensorFileError;
 use crate::tensors::{Dtype, Loader, Source, Tensor, row_strides, sum, sum_of};
 
 /// Storages up to this size are held while the tensors that share them are summed.
-const KEEP: Bytes = Bytes::from_mib(64);
-
-/// The bytes of all paths of a table, at the most: keys can be shared and paths cannot, so a small file could have paths
-/// without end.
-pub const MOST_PATHS: Bytes = Bytes::from_mib(256);
+const KEEP: Bytes = Bytes::from_mib(16);
 
 /// A tensor of a file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -57,62 +55,80 @@ pub enum Sums {
 
 /// Every tensor of a tree, in order, with its path.
 ///
+/// Values are read in the order of the file, whatever that of the tree, so that what is compressed is inflated once.
+///
 /// # Errors
 ///
-/// Where values are to be read and cannot be.
+/// Where values are to be read and cannot be, or the table takes more than the file may decode to.
 pub fn rows(tree: &Tree, sums: Sums) -> Result<Vec<Row>, TensorFileError> {
-    let mut rows = Vec::new();
-    let mut loader = Loader::new(KEEP);
-    add_rows(tree, &mut String::new(), sums, &mut loader, &mut rows, &mut MOST_PATHS.get())?;
-    Ok(rows)
+    let mut table = Table::default();
+    table.add(tree, &mut String::new())?;
+    if sums == Sums::Compute {
+        table.add_sums()?;
+    }
+    Ok(table.rows)
 }
 
-/// The sum; values that have none are read all the same, for the sake of their checksum.
-fn checked_sum(loader: &mut Loader, tensor: &Tensor) -> Result<Option<f64>, TensorFileError> {
-    let sum = sum(loader, tensor)?;
-    let storage = tensor.storage();
-    if sum.is_some() || matches!(storage.source, Source::Nowhere) {
-        return Ok(sum);
-    }
-    if loader.keeps(storage) {
-        loader.whole(storage)?;
-    } else if tensor.bytes() == storage.bytes() {
-        storage.stream(0, storage.bytes(), |_| Ok(()))?;
-    }
-    Ok(None)
+/// The rows, and the tensor of each.
+#[derive(Default)]
+struct Table<'t> {
+    rows: Vec<Row>,
+    tensors: Vec<&'t Tensor>,
+    /// Keys can be shared and paths cannot, so a small file could have paths without end.
+    bytes: u64,
 }
 
-fn add_rows(
-    tree: &Tree,
-    path: &mut String,
-    sums: Sums,
-    loader: &mut Loader,
-    rows: &mut Vec<Row>,
-    room: &mut u64,
-) -> Result<(), TensorFileError> {
-    if let Tree::Tensor(tensor) = tree {
-        *room = room.checked_sub(path.len() as u64 + 1).ok_or_else(|| {
-            let place = Place::Value(path.chars().take(200).collect());
-            tensor.storage().file.malformed(place, format!("the paths of all tensors take more than {MOST_PATHS}"))
-        })?;
-        rows.push(Row {
-            path: path.clone(),
-            dtype: tensor.dtype(),
-            shape: tensor.shape().to_vec(),
-            stride: tensor.stride().to_vec(),
-            bytes: Bytes(tensor.bytes()),
-            sum: if sums == Sums::Compute { checked_sum(loader, tensor)? } else { None },
-        });
-        return Ok(());
-    }
-    for (name, child) in tree.children() {
-        let length = path.len();
-        if length > 0 {
-            path.push('.');
+impl<'t> Table<'t> {
+    fn add(&mut self, tree: &'t Tree, path: &mut String) -> Result<(), TensorFileError> {
+        if let Tree::Tensor(tensor) = tree {
+            let row = size_of::<Row>() + size_of::<&Tensor>();
+            self.bytes += (path.len() + 2 * tensor.shape().len() * size_of::<u64>() + row) as u64;
+            tensor.storage().file.check_tables(Bytes(self.bytes))?;
+            self.rows.push(Row {
+                path: path.clone(),
+                dtype: tensor.dtype(),
+                shape: tensor.shape().to_vec(),
+                stride: tensor.stride().to_vec(),
+                bytes: Bytes(tensor.bytes()),
+                sum: None,
+            });
+            self.tensors.push(tensor);
+            return Ok(());
         }
-        path.push_str(&name);
-        add_rows(child, path, sums, loader, rows, room)?;
-        path.truncate(length);
+        for (name, child) in tree.children() {
+            let length = path.len();
+            if length > 0 {
+                path.push('.');
+            }
+            path.push_str(&name);
+            self.add(child, path)?;
+            path.truncate(length);
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Sums every tensor, storage by storage. All of a storage is read, for the sake of its checksum.
+    fn add_sums(&mut self) -> Result<(), TensorFileError> {
+        let mut order: Vec<usize> = (0..self.tensors.len()).collect();
+        let storage_of = |at: usize| self.tensors[at].storage();
+        order.sort_by_key(|at| (storage_of(*at).position(), Arc::as_ptr(storage_of(*at)), self.tensors[*at].offset()));
+        let mut loader = Loader::new(KEEP);
+        for group in order.chunk_by(|one, other| Arc::ptr_eq(storage_of(*one), storage_of(*other))) {
+            let storage = storage_of(group[0]);
+            if matches!(storage.source, Source::Nowhere) {
+                continue;
+            }
+            let mut is_read = false;
+            for at in group {
+                let tensor = self.tensors[*at];
+                self.rows[*at].sum = sum(&mut loader, tensor)?;
+                let is_summed = self.rows[*at].sum.is_some() && tensor.elements() > 0;
+                is_read |= is_summed && (loader.keeps(storage) || tensor.bytes() == storage.bytes());
+            }
+            if !is_read {
+                loader.verify(storage)?;
+            }
+        }
+        Ok(())
+    }
 }

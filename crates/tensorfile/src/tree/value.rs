@@ -133,14 +133,24 @@ impl Tree {
     #[must_use]
     #[inline]
     pub fn children(&self) -> impl DoubleEndedIterator<Item = (Cow<'_, str>, &Self)> {
-        let (items, fields): (&[Self], &[(Self, Self)]) = match self {
+        let (items, fields) = self.contents();
+        let items = items.iter().enumerate().map(|(index, item)| (Cow::Owned(index.to_string()), item));
+        items.chain(fields.iter().map(|(key, value)| (key.name(), value)))
+    }
+
+    /// What it holds, keys left out.
+    pub fn parts(&self) -> impl Iterator<Item = &Self> {
+        let (items, fields) = self.contents();
+        items.iter().chain(fields.iter().map(|(_, value)| value))
+    }
+
+    fn contents(&self) -> (&[Self], &[(Self, Self)]) {
+        match self {
             Self::List(items) | Self::Tuple(items) | Self::Set(items) | Self::NamedTuple { items, .. } => (items, &[]),
             Self::Dict(fields) | Self::OrderedDict(fields) | Self::Object { fields, .. } => (&[], fields),
             Self::Sparse(sparse) => (&[], &sparse.parts),
             _ => (&[], &[]),
-        };
-        let items = items.iter().enumerate().map(|(index, item)| (Cow::Owned(index.to_string()), item));
-        items.chain(fields.iter().map(|(key, value)| (key.name(), value)))
+        }
     }
 
     /// How a key is written in a path.

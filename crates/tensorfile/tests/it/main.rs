@@ -2,6 +2,7 @@
 
 mod any_bytes;
 mod kit;
+mod limits;
 mod other_formats;
 mod pickle_writer;
 mod pt_writer;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use lowtide_tensorfile::{Sums, TensorFileError, open, rows};
+use lowtide_core::Bytes;
+use lowtide_tensorfile::{DecodeLimit, Sums, TensorFileError, open, open_within, rows};
 
 use crate::kit::{Entry, TempFile, archive, entry, fixture, small_archive, tensor_pickle, text_of};
 
@@ -15,7 +16,11 @@ fn refusal_of(path: &Path) -> TensorFileError {
 
 #[track_caller]
 fn check(bytes: &[u8], expect: &str) {
-    let file = TempFile::new("x.pt", bytes);
+    check_file(&TempFile::new("x.pt", bytes), expect);
+}
+
+#[track_caller]
+fn check_file(file: &TempFile, expect: &str) {
     assert_eq!(text_of(&refusal_of(&file.path()), &file.path()), expect);
 }
 
@@ -198,7 +203,9 @@ fn trees_that_are_larger_than_the_file() {
         &laughs(100),
         "x.pt: `r/data.pkl` at byte 64: byte 203: STOP asks for more than 33554432 values on a walk along all paths",
     );
-    check_pickle(&laughs(22), "x.pt: the root value: unfolds to 12582911 values, and at most 4194736 are expected");
+    let limit =
+        "decodes to more than 32.00 MiB of lists, dicts and numbers; the limit for a file of 408 bytes is 32.00 MiB";
+    check_pickle(&laughs(22), &format!("x.pt: the value `0.0.0.0.1.0.1.1.1.0.1.0.0.0.1.0.1.1.0.0.0.0`: {limit}"));
     let deep = |levels: usize| [b"]".repeat(levels), b"a".repeat(levels - 1), b".".to_vec()].concat();
     check_pickle(&deep(201), "x.pt: `r/data.pkl` at byte 64: byte 401: STOP asks for more than 200 levels of nesting");
     let file = TempFile::new("x.pt", &archive(&[entry("r/data.pkl", &deep(200))]));
@@ -208,13 +215,15 @@ fn trees_that_are_larger_than_the_file() {
     let tensor = tensor_pickle(&[2], &[1], 0, 2);
     let tensor = &tensor[2..tensor.len() - 1];
     let shared = [&key[..], b"0", tensor, b"q\x010](", &b"}h\0h\x01s".repeat(5000), b"e."].concat();
-    let expect =
-        format!("x.pt: the value `4473.{}`: the paths of all tensors take more than 256.00 MiB", "k".repeat(195));
-    check_pickle(&shared, &expect);
+    check_pickle(
+        &shared,
+        "x.pt: the file: decodes to more than 32.00 MiB of names and lists; the limit for a file of 88.34 KiB is 32.00 MiB",
+    );
 }
 
 #[test]
 fn views_without_end_cost_nothing() {
+    let trusted = DecodeLimit::new(Bytes::MAX);
     // 255^7 values, all of them the same one.
     let file = TempFile::new(
         "x.pt",
@@ -223,14 +232,19 @@ fn views_without_end_cost_nothing() {
             entry("r/data/0", &[0, 0, 0, 0, 0, 0, 0x80, 0x3f]),
         ]),
     );
-    let contents = open(&file.path()).expect("a file");
+    check_file(
+        &file,
+        "x.pt: the file: decodes to 255059.46 TiB of values; the limit for a file of 472 bytes is 256.00 MiB",
+    );
+    let contents = open_within(&file.path(), trusted).expect("a file");
     assert_eq!(rows(&contents.tree, Sums::Compute).expect("rows")[0].sum, Some(255_f64.powi(7)));
     // Windows over the same few values, as many as would take years to add.
     let file = TempFile::new(
         "x.pt",
         &archive(&[entry("r/data.pkl", &tensor_pickle(&[100; 9], &[1; 9], 0, 250)), entry("r/data/0", &[0; 4000])]),
     );
-    let refused = open(&file.path()).and_then(|contents| rows(&contents.tree, Sums::Compute)).expect("rows");
+    let refused =
+        open_within(&file.path(), trusted).and_then(|contents| rows(&contents.tree, Sums::Compute)).expect("rows");
     assert_eq!(refused[0].sum, None);
 }
 
@@ -250,7 +264,10 @@ fn files_of_other_kinds() {
         b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4'}",
         "x.pt: the file: the header `{'descr': '<f4'}` is not understood",
     );
-    check(b"\x93NUMPY\x09\x00\x10\x00{'descr': '<f4'}", "x.pt: the file: version 9 of numpy's format is not read here");
+    check(
+        b"\x93NUMPY\x09\x00\x10\x00{'descr': '<f4'}",
+        "x.pt: the file: version 9.0 of numpy's format is not read here",
+    );
     let npy = |header: &str, data: &[u8]| {
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
         bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());

@@ -9,6 +9,7 @@ use lowtide_data::feed::{OnDamage, Store};
 use lowtide_data::order::{Layout, SampleId};
 use lowtide_data::shard::hash_of_id;
 use lowtide_data::{BufferedSample, DataError, DataSet, Folder, OpenOptions, Scores, Subset};
+use lowtide_tensorfile::DecodeLimit;
 
 use super::decode::decode;
 use super::item::Item;
@@ -130,9 +131,10 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Looks at the files; no value is read. The error comes with the setting that it is about.
-    pub(crate) fn open(settings: &DataSettings) -> Result<Files, (&'static str, String)> {
-        let options = OpenOptions { on_damage: settings.on_damage, ..OpenOptions::default() };
+    /// Looks at the files, none of which may decode to more than the limit; no value is read. The error comes with the
+    /// setting that it is about.
+    pub(crate) fn open(settings: &DataSettings, decode_limit: DecodeLimit) -> Result<Files, (&'static str, String)> {
+        let options = OpenOptions { on_damage: settings.on_damage, decode_limit, ..OpenOptions::default() };
         let opened = match (&settings.folder, &settings.pattern) {
             (Some(folder), _) if !folder.is_dir() => {
                 return Err(("data.folder", format!("there is no folder {}", folder.display())));

@@ -4,8 +4,10 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
+use lowtide_core::{Bytes, Line, LineSpec};
 use lowtide_data::feed::OnDamage;
 use lowtide_data::policy::Policy;
+use lowtide_tensorfile::DecodeLimit;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Which models are trained, and their sizes.
@@ -148,6 +150,9 @@ pub struct DataSettings {
     pub threads: NonZeroUsize,
     /// What to do about a file that cannot be read. Default: `stop`.
     pub on_damage: OnDamage,
+    /// For `files`: what one file may decode to, such as `2GiB`, or `none`; never more than the host line. Default: null,
+    /// which is 256 MiB or 64 times its size on the disk.
+    pub decode_limit: Option<LineSpec>,
     /// Stands for the files and samples that a run began with; written by Lowtide, so that it goes on with the same.
     pub fingerprint: Option<String>,
 }
@@ -248,12 +253,22 @@ impl Default for DataSettings {
             policy: Policy::default(),
             threads: NonZeroUsize::new(2).expect("2 is not 0"),
             on_damage: OnDamage::default(),
+            decode_limit: None,
             fingerprint: None,
         }
     }
 }
 
 impl DataSettings {
+    /// What a file may decode to on a machine with so much memory.
+    pub(crate) fn limit(&self, host_line: Line, machine: Bytes) -> DecodeLimit {
+        let asked = self.decode_limit.map(|limit| {
+            let limit = limit.resolve(machine).ok().and_then(Line::limit);
+            limit.unwrap_or(Bytes::MAX)
+        });
+        DecodeLimit::asked(asked).under(host_line.limit())
+    }
+
     /// With the source that was meant.
     pub(crate) fn with_source(self) -> DataSettings {
         let is_files = self.folder.is_some() || self.pattern.is_some();

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use lowtide_core::{Bytes, Line};
+use lowtide_core::{Bytes, Line, LineSpec};
 use lowtide_settings::{LoadedSettings, Origins, RunSettings, SettingsError, typed};
+use lowtide_tensorfile::DecodeLimit;
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{DeviceFacts, Segment, attempt, gradients, host, refuse_input, rng};
 use lowtide_train::{Batch, CacheSummary, Holder, Metric, Mode, Result, TrainError, Workload};
@@ -50,11 +51,11 @@ impl Scoring {
                 builder.on(ItemShards::new(Box::new(items)))
             }
             (Source::Files, Load::Feed) => {
-                let files = Files::open(&builder.data).map_err(refused)?;
+                let files = Files::open(&builder.data, builder.limit()?).map_err(refused)?;
                 builder.on(files)
             }
             (Source::Files, Load::Whole) => {
-                let files = Files::open(&builder.data).map_err(refused)?;
+                let files = Files::open(&builder.data, builder.limit()?).map_err(refused)?;
                 builder.affords_all(&files)?;
                 let all = InMemory::load(files, builder.data.on_damage);
                 let all = all.map_err(|error| refused(("data", error.to_string())))?;
@@ -146,6 +147,12 @@ impl Builder<'_> {
         Ok((scoring, settings, notes))
     }
 
+    /// What a file may decode to.
+    fn limit(&self) -> Result<DecodeLimit> {
+        let host_line = resolved(&self.settings, self.facts, self.origins)?;
+        Ok(self.data.limit(host_line, self.facts.host_total))
+    }
+
     /// Refuses to load more than the host line has room for.
     fn affords_all(&self, files: &Files) -> Result<()> {
         let Some(line) = resolved(&self.settings, self.facts, self.origins)?.limit() else { return Ok(()) };
@@ -167,7 +174,14 @@ pub(crate) fn with_data(settings: RunSettings, origins: &Origins) -> Result<RunS
             (parts.fingerprint(), parts.counts())
         }
         Source::Files => {
-            let files = Files::open(&data).map_err(|(key, problem)| SettingsError::refused(key, problem, origins))?;
+            // Of a share of the machine nothing is known here; the run itself is held to it.
+            let host_line = match settings.memory.host_line {
+                LineSpec::Size(size) => Line::at(size).unwrap_or(Line::NONE),
+                LineSpec::None | LineSpec::Share(_) => Line::NONE,
+            };
+            let limit = data.limit(host_line, Bytes::MAX);
+            let files =
+                Files::open(&data, limit).map_err(|(key, problem)| SettingsError::refused(key, problem, origins))?;
             let parts = Parts::of(files, 0);
             (parts.fingerprint(), parts.counts())
         }

@@ -21,19 +21,22 @@ pub(crate) enum PickleOrigin {
 
 /// The longest key or name of a class that is kept in a path or in an object.
 const LONGEST_NAME: usize = 200;
-/// How many values a tree may have, and how many more for each value in the pickle: a bomb of shared lists has many
-/// more.
-const VALUES: (u64, u64) = (4 << 20, 16);
+/// What malloc takes besides, and rounds up to.
+pub(super) const MALLOC: u64 = 16;
+/// The place of a value that is shared in the table that finds it again.
+const SHARED: u64 = 48;
 
 /// Turns the nodes of a pickle into a tree.
 ///
 /// Strings, storages and tensors that are referenced several times are made once and shared, so that a small pickle
-/// makes no large tree of them; how many values there are along all paths was bounded when the pickle was read.
+/// makes no large tree of them. Lists that share their elements do: what is made is counted, and there is an end to it.
 pub(crate) struct Builder<'a> {
     pub(crate) pickle: &'a Pickle,
     pub(crate) file: &'a Arc<TensorFile>,
     pub(crate) storages: &'a HashMap<String, Arc<Storage>>,
     origin: PickleOrigin,
+    /// Bytes that the tree may still take.
+    room: u64,
     /// The keys on the way to where the builder is.
     path: Vec<String>,
     /// The nodes on that way.
@@ -55,6 +58,7 @@ impl<'a> Builder<'a> {
             file,
             storages,
             origin,
+            room: file.table_bytes().saturating_sub(pickle.memory()).get(),
             path: Vec::new(),
             open: HashSet::new(),
             texts: HashMap::new(),
@@ -65,26 +69,23 @@ impl<'a> Builder<'a> {
 
     /// The tree of the whole pickle.
     pub(crate) fn build_root(&mut self) -> Result<Tree, TensorFileError> {
-        let (values, most) = (self.pickle.walk(), VALUES.0 + VALUES.1 * self.pickle.node_count() as u64);
-        if values > most {
-            return Err(self.malformed(format!("unfolds to {values} values, and at most {most} are expected")));
-        }
         self.build(self.pickle.root())
     }
 
     /// The tree of a node.
     pub(crate) fn build(&mut self, node: NodeId) -> Result<Tree, TensorFileError> {
+        self.charge(size_of::<Tree>() as u64)?;
         Ok(match self.pickle.get(node) {
             Value::None => Tree::None,
             Value::Bool(value) => Tree::Bool(value),
             Value::Int(value) => Tree::Int(value),
-            Value::BigInt(_) => Tree::BigInt(self.text(node)),
+            Value::BigInt(_) => Tree::BigInt(self.text(node)?),
             Value::Float(value) => Tree::Float(value),
-            Value::Str(_) | Value::Surrogates(_) => Tree::Str(self.text(node)),
-            Value::Bytes(_) | Value::ByteArray(_) | Value::FarBytes { .. } => self.byte_string(node),
+            Value::Str(_) | Value::Surrogates(_) => Tree::Str(self.text(node)?),
+            Value::Bytes(_) | Value::ByteArray(_) | Value::FarBytes { .. } => self.byte_string(node)?,
             Value::Global(global) => match (global.module, Dtype::from_name(global.name)) {
                 ("torch", Some(dtype)) => Tree::Dtype(dtype),
-                _ => Tree::Class(class_name(global)),
+                _ => Tree::Class(self.class_name(global)?),
             },
             Value::List(items) => Tree::List(self.enter(node, |builder| builder.items(items))?),
             Value::Tuple(items) => Tree::Tuple(self.enter(node, |builder| builder.items(items))?),
@@ -96,12 +97,27 @@ impl<'a> Builder<'a> {
                 None => {
                     let tree = self.enter(node, |builder| builder.object(&object))?;
                     if let Tree::Tensor(tensor) = &tree {
+                        let sizes = (2 * tensor.shape().len() * size_of::<u64>()) as u64;
+                        self.charge(size_of::<Tensor>() as u64 + sizes + 3 * MALLOC + SHARED)?;
                         self.tensors.insert(node, Arc::clone(tensor));
                     }
                     tree
                 }
             },
         })
+    }
+
+    /// Counts bytes before they are taken.
+    pub(super) fn charge(&mut self, bytes: u64) -> Result<(), TensorFileError> {
+        match self.room.checked_sub(bytes) {
+            Some(room) => self.room = room,
+            None => {
+                let limit = self.file.table_bytes();
+                let what = format!("more than {limit} of lists, dicts and numbers");
+                return Err(self.file.too_much(self.place(), what, limit.to_string()));
+            }
+        }
+        Ok(())
     }
 
     /// Does `work` on what a node holds, unless it is being worked on already.
@@ -113,6 +129,7 @@ impl<'a> Builder<'a> {
         if !self.open.insert(node) {
             return Err(self.malformed("contains itself"));
         }
+        self.charge(MALLOC)?;
         let done = work(self);
         self.open.remove(&node);
         done
@@ -155,9 +172,9 @@ impl<'a> Builder<'a> {
         tree
     }
 
-    pub(crate) fn text(&mut self, node: NodeId) -> Arc<str> {
+    pub(crate) fn text(&mut self, node: NodeId) -> Result<Arc<str>, TensorFileError> {
         if let Some(text) = self.texts.get(&node) {
-            return Arc::clone(text);
+            return Ok(Arc::clone(text));
         }
         let text: Arc<str> = match self.pickle.get(node) {
             Value::Str(text) => text.into(),
@@ -165,36 +182,52 @@ impl<'a> Builder<'a> {
             Value::BigInt(value) => value.to_string().into(),
             _ => "".into(),
         };
+        self.charge(text.len() as u64 + 2 * MALLOC + SHARED)?;
         self.texts.insert(node, Arc::clone(&text));
-        text
+        Ok(text)
     }
 
-    fn byte_string(&mut self, node: NodeId) -> Tree {
+    fn byte_string(&mut self, node: NodeId) -> Result<Tree, TensorFileError> {
         match self.pickle.get(node) {
-            Value::Bytes(bytes) | Value::ByteArray(bytes) if bytes.len() < 64 => Tree::Bytes(bytes.into()),
-            _ => self.blob(node, ByteOrder::Little).map_or(Tree::None, Tree::Blob),
+            Value::Bytes(bytes) | Value::ByteArray(bytes) if bytes.len() < 64 => {
+                self.charge(bytes.len() as u64 + 2 * MALLOC)?;
+                Ok(Tree::Bytes(bytes.into()))
+            }
+            _ => Ok(self.blob(node, ByteOrder::Little)?.map_or(Tree::None, Tree::Blob)),
         }
     }
 
     /// Bytes of the pickle as a storage: a copy where the reader took them in, a place in the file where it left them
     /// there.
-    pub(crate) fn blob(&mut self, node: NodeId, order: ByteOrder) -> Option<Arc<Storage>> {
+    pub(crate) fn blob(&mut self, node: NodeId, order: ByteOrder) -> Result<Option<Arc<Storage>>, TensorFileError> {
         if let Some(blob) = self.blobs.get(&node).filter(|blob| blob.order == order) {
-            return Some(Arc::clone(blob));
+            return Ok(Some(Arc::clone(blob)));
         }
+        let held = match self.pickle.get(node) {
+            Value::Bytes(bytes) | Value::ByteArray(bytes) => bytes.len(),
+            Value::Str(text) => text.len(),
+            _ => 0,
+        };
+        let place = self.path.iter().map(|name| name.len() + 1).sum::<usize>();
+        self.charge((size_of::<Storage>() + held + place) as u64 + 3 * MALLOC + SHARED)?;
         let (source, length) = match self.pickle.get(node) {
             Value::Bytes(bytes) | Value::ByteArray(bytes) => (Source::Memory(bytes.to_vec()), bytes.len() as u64),
             // Bytes of Python 2 that happen to be UTF-8.
             Value::Str(text) => (Source::Memory(text.as_bytes().to_vec()), text.len() as u64),
             Value::FarBytes { offset, length } => match self.origin {
-                PickleOrigin::File { start } => (Source::File { offset: start.saturating_add(offset) }, length),
+                PickleOrigin::File { start } => {
+                    let offset = start.saturating_add(offset);
+                    // The pickle was read by seeking, so nobody has looked whether they are there.
+                    self.file.check_range(offset, length, &self.place())?;
+                    (Source::File { offset }, length)
+                }
                 PickleOrigin::Gzip => (Source::Gzip { before: offset }, length),
             },
-            _ => return None,
+            _ => return Ok(None),
         };
         let blob = Arc::new(Storage { order, ..Storage::new(self.file, self.place(), source, length) });
         self.blobs.insert(node, Arc::clone(&blob));
-        Some(blob)
+        Ok(Some(blob))
     }
 
     fn object(&mut self, object: &Object<'a>) -> Result<Tree, TensorFileError> {
@@ -255,7 +288,7 @@ impl<'a> Builder<'a> {
 
     /// An instance of a class that is known by nothing but its shape.
     fn instance(&mut self, object: &Object<'_>) -> Result<Tree, TensorFileError> {
-        let class = class_name(object.class);
+        let class = self.class_name(object.class)?;
         let is_tuple = object.construction == Construction::New
             && !object.args.is_empty()
             && object.state.is_none()
@@ -295,7 +328,7 @@ impl<'a> Builder<'a> {
 
     /// Graphs of torch_geometric: what their stores hold, without the stores.
     fn geometric(&mut self, object: &Object<'_>) -> Result<Tree, TensorFileError> {
-        let class = class_name(object.class);
+        let class = self.class_name(object.class)?;
         let Some(Value::Dict(state)) = object.state.map(|state| self.pickle.get(state)) else {
             return self.instance(object);
         };
@@ -325,9 +358,11 @@ impl<'a> Builder<'a> {
     pub(crate) fn malformed(&self, problem: impl Into<String>) -> TensorFileError {
         self.file.malformed(self.place(), problem)
     }
-}
 
-/// A class with its module; names of any length are shared in the pickle, and not in the tree.
-fn class_name(class: Global<'_>) -> Arc<str> {
-    format!("{:.LONGEST_NAME$}.{:.LONGEST_NAME$}", class.module, class.name).into()
+    /// A class with its module; names of any length are shared in the pickle, and not in the tree.
+    fn class_name(&mut self, class: Global<'_>) -> Result<Arc<str>, TensorFileError> {
+        let name = format!("{:.LONGEST_NAME$}.{:.LONGEST_NAME$}", class.module, class.name);
+        self.charge(name.len() as u64 + 2 * MALLOC)?;
+        Ok(name.into())
+    }
 }

@@ -1,5 +1,6 @@
 //! The names that a pickle of training data may use.
 
+use lowtide_core::Bytes;
 use lowtide_pickle::{AllowList, Call, Cycles, Limits};
 
 use crate::tensors::Dtype;
@@ -147,11 +148,12 @@ pub(crate) fn allow() -> AllowList {
     allow
 }
 
-/// Bounds for files that somebody chose to open: a table of up to 1 GiB besides its text.
+/// Bounds for files that somebody chose to open, and that take no more than `memory`.
 ///
 /// Cycles are kept, because torch_geometric's objects point back at their owner; the builder looks out for them.
-pub(crate) fn limits() -> Limits {
+pub(crate) fn limits(memory: Bytes) -> Limits {
     Limits {
+        memory: memory.get(),
         nodes: 32 << 20,
         items: 128 << 20,
         text_bytes: 1 << 30,

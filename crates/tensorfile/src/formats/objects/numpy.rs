@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lowtide_pickle::{NodeId, Object, Value};
 
-use super::Builder;
+use super::builder::{Builder, MALLOC};
 use crate::error::TensorFileError;
 use crate::tensors::{ByteOrder, Dtype, Number, Tensor, column_strides, decoder};
 use crate::tree::{Fields, Tree};
@@ -127,7 +127,7 @@ impl<'a> Builder<'a> {
         }
         match kind {
             NumpyType::Number(dtype, order) => {
-                let Some(storage) = self.blob(bytes, order) else { return Err(self.wrong_arguments()) };
+                let Some(storage) = self.blob(bytes, order)? else { return Err(self.wrong_arguments()) };
                 let tensor = match layout {
                     ArrayOrder::Rows => Tensor::contiguous(storage, dtype, shape),
                     ArrayOrder::Columns => {
@@ -160,7 +160,7 @@ impl<'a> Builder<'a> {
         shape: Vec<u64>,
         text: impl Fn(&[u8]) -> Tree,
     ) -> Result<Tree, TensorFileError> {
-        let Some(storage) = self.blob(bytes, ByteOrder::Little) else { return Err(self.wrong_arguments()) };
+        let Some(storage) = self.blob(bytes, ByteOrder::Little)? else { return Err(self.wrong_arguments()) };
         let count: u64 = shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size)).unwrap_or(u64::MAX);
         if size == 0 || count.checked_mul(size as u64) != Some(storage.bytes()) {
             return Err(self.malformed("is an array of strings whose size does not fit its bytes"));
@@ -172,6 +172,7 @@ impl<'a> Builder<'a> {
                 None,
             ));
         }
+        self.charge(storage.bytes().saturating_add(count * (size_of::<Tree>() as u64 + 2 * MALLOC)))?;
         let mut bytes = vec![0; storage.bytes() as usize];
         storage.read_at(0, &mut bytes)?;
         Ok(shaped(Tree::List(bytes.chunks_exact(size).map(text).collect()), shape))
