@@ -36,8 +36,9 @@ mod verdict;
 
 pub use explanation::{Context, Explanation, NotMemory};
 pub use investigation::{Investigation, explain};
-pub use log::{Activity, Remark};
+pub use log::Remark;
 pub use lowtide_config::{Config, ConfigError, Syntax};
+pub use lowtide_log::Activity;
 pub use lowtide_oom::{DeviceKind, Engine, LookAlike, Place, Source};
 pub use model::{Account, Row};
 pub use patch::{Edit, Patch, PatchError};

@@ -1,12 +1,12 @@
 //! What training logs have in common, whoever wrote them.
 //!
 //! **What it does.** It reads the [steps] that a log names or draws as a [progress bar](bar), the [time]
-//! of a line, the [frames] of a traceback and [which tracebacks](tracebacks) a program may have ended by, the
-//! prefixes of ranks and loggers before all of these, the batch of a step as trainers print it ([`BatchReport`]), and the
+//! of a line, the [frames] of a traceback, [what the program was doing](activity) by them, and [which
+//! tracebacks](tracebacks) a program may have ended by, the prefixes of ranks and loggers before all of these, the batch of a step as trainers print it ([`BatchReport`]), and the
 //! encoding of a file ([`TextDecoder`]).
 //!
-//! **What it leaves out.** Out-of-memory errors are read by crate `oom`; what a stack or a step means is up to whoever
-//! asks. No line is ever wrong: what is not understood is `None`.
+//! **What it leaves out.** Out-of-memory errors are read by crate `oom`; what follows from a stack or a step is up to
+//! whoever asks. No line is ever wrong: what is not understood is `None`.
 //!
 //! **Where to start reading.** `step.rs`, then `bar.rs` and `traceback.rs`.
 //!
@@ -15,6 +15,7 @@
 //! assert_eq!(lowtide_log::steps(log).next_back(), Some(120));
 //! ```
 
+mod activity;
 mod bar;
 mod batch;
 mod clock;
@@ -25,6 +26,7 @@ mod number;
 mod step;
 mod traceback;
 
+pub use activity::{Activity, activity, activity_of_stack, makes_a_layer, recomputes};
 pub use bar::{ProgressBar, bar};
 pub use batch::{BatchReport, BatchUnit};
 pub use clock::time;

@@ -2,7 +2,7 @@
 
 use lowtide_config::Syntax;
 use lowtide_core::Bytes;
-use lowtide_log::StackFrame;
+use lowtide_log::{StackFrame, recomputes};
 use lowtide_oom::{DeviceKind, Place, Source};
 use lowtide_trainers::Answer;
 
@@ -10,7 +10,6 @@ use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, List, NOT_NUMBERS};
 use crate::facts::{FP32, Facts, FixedUpdate, Key};
-use crate::log::recomputes;
 use crate::model::Model;
 use crate::patch::{Patch, add_after, export, micro_batch, single, switch};
 use crate::verdict::{Cause, Lever};

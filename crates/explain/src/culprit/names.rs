@@ -1,6 +1,8 @@
 //! Kinds of tensors, by the names of what the stack goes through.
 
-use crate::log::{Activity, Event, makes_a_layer};
+use lowtide_log::{Activity, makes_a_layer};
+
+use crate::log::Event;
 use crate::verdict::Culprit;
 
 /// What the optimizer makes for all tensors at once where it updates them together.

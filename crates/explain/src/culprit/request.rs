@@ -5,8 +5,9 @@ use lowtide_oom::{Place, Source};
 
 use super::names::{from_names, is_of_language, kind};
 use super::settings::{from_frames, from_settings, is_size, product};
+use crate::Activity;
 use crate::facts::{Dtype, FP32, Facts, dtype_named};
-use crate::log::{Activity, Event};
+use crate::log::Event;
 use crate::verdict::Culprit;
 
 const MESSAGE: &str = "the message gives its shape";

@@ -3,8 +3,9 @@
 use lowtide_core::Bytes;
 
 use super::names::{from_names, is_of_language, kind};
+use crate::Activity;
 use crate::facts::{BF16, Dtype, FP16, FP32, Facts, Key};
-use crate::log::{Activity, Event};
+use crate::log::Event;
 use crate::verdict::Culprit;
 
 pub(crate) const WHOLE_FRAMES: &str = "whole frames";

@@ -1,9 +1,7 @@
 //! One event from what a log says of it, which is often several times and in several voices, and what stands around it.
 
-use lowtide_log::{StackFrame, frames, steps, time};
+use lowtide_log::{Activity, StackFrame, activity, activity_of_stack, frames, steps, time};
 use lowtide_oom::{Certainty, Engine, Oom, Place, Source};
-
-use super::activity::{Activity, activity, activity_of_stack};
 
 /// Messages further apart than this are events of their own.
 const NEAR: u64 = 32 << 10;

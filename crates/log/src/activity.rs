@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use lowtide_log::{StackFrame, TRACEBACK_HEADER};
 use serde::Serialize;
+
+use crate::{StackFrame, TRACEBACK_HEADER};
 
 /// What a program was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -40,7 +41,8 @@ impl fmt::Display for Activity {
 const LINES_BEFORE: usize = 40;
 
 /// What the program was doing where a text ends, and the words that say so.
-pub(super) fn activity(frames: &[StackFrame], before: &str) -> Option<(Activity, String)> {
+#[must_use]
+pub fn activity(frames: &[StackFrame], before: &str) -> Option<(Activity, String)> {
     let in_lines = || activity_of_lines(before);
     building(frames)
         .or_else(|| activity_of_stack(frames))
@@ -50,7 +52,8 @@ pub(super) fn activity(frames: &[StackFrame], before: &str) -> Option<(Activity,
 }
 
 /// What the program was doing by the strong signs of its stack.
-pub(super) fn activity_of_stack(frames: &[StackFrame]) -> Option<(Activity, String)> {
+#[must_use]
+pub fn activity_of_stack(frames: &[StackFrame]) -> Option<(Activity, String)> {
     signed(frames, SIGNS)
 }
 
@@ -100,14 +103,16 @@ fn is_named_evaluation(function: &str) -> bool {
 }
 
 /// Whether a frame is the constructor of one of PyTorch's layers.
-pub(crate) fn makes_a_layer(frame: &StackFrame) -> bool {
+#[must_use]
+pub fn makes_a_layer(frame: &StackFrame) -> bool {
     let file = frame.file.replace('\\', "/");
     let is_made = matches!(&*frame.function, "__init__" | "reset_parameters");
     file.contains("torch/nn/modules") && is_made || file.contains("torch/nn/init.py")
 }
 
 /// Whether a frame is PyTorch's recomputation of activations.
-pub(crate) fn recomputes(frame: &StackFrame) -> bool {
+#[must_use]
+pub fn recomputes(frame: &StackFrame) -> bool {
     frame.file.replace('\\', "/").ends_with("torch/utils/checkpoint.py")
 }
 
