@@ -17,7 +17,7 @@
 //!
 //! Where to start: `scan.rs` walks a log and is the only way in, for one line as for a gigabyte; `family/order.rs` lists the families in the
 //! order in which they are asked; the files beside it hold them, by kind. `figure.rs` turns `1.25 GiB` into bytes. `talk.rs` tells text that
-//! reports an error from text that talks about one.
+//! reports an error from text that talks about one, `shown.rs` an error of the program that writes from one that it shows.
 
 mod family;
 mod figure;
@@ -28,9 +28,11 @@ mod oom;
 mod phrase;
 mod read;
 mod scan;
+mod shown;
 mod talk;
 
 pub use look_alike::{LookAlike, is_ended_by_someone};
 pub use oom::{Certainty, DeviceKind, Engine, Oom, Place, ProcessUse, Source};
 pub use read::{look_alike, read};
 pub use scan::{OomHit, Scan, scan};
+pub use shown::is_shown;

@@ -49,7 +49,7 @@ fn starts_another(line: &str) -> bool {
 }
 
 /// The bytes as text, without terminal colours.
-fn clean(bytes: &[u8]) -> Cow<'_, str> {
+pub(crate) fn clean(bytes: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(bytes);
     if text.contains('\u{1b}') { Cow::Owned(without_colours(&text)) } else { text }
 }

@@ -1,0 +1,123 @@
+//! Errors that a program shows, told from errors of its own.
+//!
+//! Whoever asks what a log is about takes both: a post that quotes its error is about that error. Whoever asks what a program
+//! ended by takes only its own.
+
+use crate::message::clean;
+use crate::talk::is_only_mentioned;
+
+/// Words of the anchors around which a sentence is looked at.
+const ANCHORS: [&str; 4] = ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory"];
+/// Files that a search looks through and people show, not those of a compiled program's own remarks.
+const TEXT_FILES: &str = "py log txt out err md rst yaml yml json jsonl toml cfg ini ipynb sh csv html";
+/// Levels of a logger below that of an error.
+const LEVELS: &str = "trace debug info notice";
+/// Words by which a text speaks to its reader, or of what is to come.
+const SPEECH: &str = "you your i'm i my will faq q tip tips usage example symptom symptoms troubleshooting";
+/// How an exception is named before its message.
+const CLASSES: [&str; 2] = ["Error", "Exception"];
+/// A traceback stands no further above its error than this.
+const TRACEBACK: usize = 16 << 10;
+
+/// Whether a line, in which [`scan`](crate::scan) found a message, only shows it: a quotation, a hit of a search, a comment, a
+/// note below the level of errors, a sentence to the reader, an indented example.
+///
+/// `before` is the text above the line.
+#[must_use]
+pub fn is_shown(line: &[u8], before: &[u8]) -> bool {
+    let line = clean(line);
+    let lower = line.to_ascii_lowercase();
+    let at = ANCHORS.iter().filter_map(|anchor| lower.find(anchor)).min().unwrap_or(lower.len());
+    let head = &line[..at];
+    line.trim_start().starts_with('>')
+        || is_search_hit(line.trim_start())
+        || head.contains("# ")
+        || head.matches('`').count() % 2 == 1
+        || has_any_word(head, SPEECH)
+        || is_below_error(head)
+        || is_example(&line, before)
+        || (at < line.len() && !names_class(head) && is_only_mentioned(&line, at, at))
+}
+
+/// `train.log:12:`, `notes.md:` right before the text: what a search puts before its hits.
+fn is_search_hit(line: &str) -> bool {
+    let Some((name, rest)) = line.split_once(':') else { return false };
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+    let is_text = extension.is_some_and(|extension| TEXT_FILES.split(' ').any(|known| known == extension));
+    let (number, after) = rest.split_at(rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len());
+    is_text
+        && !name.contains(char::is_whitespace)
+        && (!number.is_empty() && after.starts_with(':') || number.is_empty() && !rest.starts_with(' '))
+}
+
+/// Whether a logger says that this is no error: `INFO:`, `[info]`, `"level": "debug"`. An exception that is named counts more.
+fn is_below_error(head: &str) -> bool {
+    !names_class(head) && has_any_word(head, LEVELS)
+}
+
+fn names_class(head: &str) -> bool {
+    CLASSES.iter().any(|class| head.contains(class))
+}
+
+/// An exception that is indented, where no traceback stands above it: Python writes its own at the margin.
+fn is_example(line: &str, before: &[u8]) -> bool {
+    let is_indented = line.starts_with("  ") || line.starts_with('\t');
+    let near = &before[before.len().saturating_sub(TRACEBACK)..];
+    is_indented && names_class(line) && memchr::memmem::find(near, b"Traceback (most recent call last)").is_none()
+}
+
+fn has_any_word(text: &str, words: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .any(|word| words.split(' ').any(|known| known.eq_ignore_ascii_case(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACEBACK: &str = "Traceback (most recent call last):\n  File \"t.py\", line 3, in <module>\n";
+
+    #[test]
+    fn what_is_shown_is_no_error_of_the_program() {
+        for line in [
+            r#"{"level":"info","msg":"will retry on CUDA out of memory"}"#,
+            r#"{"time": "11:20", "level": "DEBUG", "msg": "on CUDA out of memory the batch is halved"}"#,
+            "> RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB",
+            "> > torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+            "old/train.log:812:RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity)",
+            "notes.md:RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB",
+            "batch_size: 8  # 16 gives CUDA out of memory. Tried to allocate 2.00 GiB",
+            "Q: I get RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB. What can I do?",
+            "  RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity)",
+            "If you see `CUDA out of memory. Tried to allocate 2.00 GiB`, lower --batch-size",
+            "2025-03-01 11:20:01 INFO trainer: CUDA out of memory will be answered by half a batch",
+            "[INFO] retrying on CUDA out of memory",
+            "to avoid CUDA out of memory use --batch-size 4",
+        ] {
+            assert!(is_shown(line.as_bytes(), b"starting\n"), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_a_program_ends_by_is_its_own() {
+        for line in [
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 8.00 GiB",
+            "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
+            "2025-03-01 11:20:01 ERROR train.py:88 CUDA out of memory. Tried to allocate 20.00 MiB",
+            "Error during training: CUDA out of memory. Tried to allocate 20.00 MiB",
+            r#"{"level": "error", "message": "CUDA out of memory. Tried to allocate 20.00 MiB"}"#,
+            "train.py: error: CUDA out of memory",
+            "main.cu:42: CUDA error: out of memory",
+            "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity)",
+            "  what():  CUDA out of memory. Tried to allocate 20.00 MiB",
+            "thread 'main' panicked at src/main.rs:3:5: out of memory",
+            "INFO:root:failed with RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB",
+            "/usr/bin/bash: line 1:  4242 Killed                  python train.py",
+            "step #12: CUDA out of memory. Tried to allocate 20.00 MiB",
+        ] {
+            assert!(!is_shown(line.as_bytes(), b"starting\n"), "{line}");
+        }
+        let indented = "    RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB";
+        assert!(!is_shown(indented.as_bytes(), TRACEBACK.as_bytes()));
+    }
+}
