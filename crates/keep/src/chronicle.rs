@@ -1,6 +1,7 @@
 //! What happened, from the first start to the last: how each of them ended, and what shows it.
 
-use lowtide_log::BatchReport;
+use lowtide_core::Bytes;
+use lowtide_log::{Activity, BatchReport};
 use serde::Serialize;
 
 use crate::{BatchSplit, KeepError};
@@ -52,6 +53,8 @@ pub enum Conclusion {
     Failed,
     /// Memory ran out, and it is not known how to make the command need less.
     NoRungs,
+    /// Memory ran out for weights or the optimizer's state, whose size is the same on every rung.
+    SameOnEveryRung,
     /// Memory ran out on the last rung, twice without getting any further.
     LastRung,
     /// Memory ran out again, and a rung told of another batch than the first start.
@@ -87,6 +90,10 @@ pub struct StartRecord {
     pub outcome: EndKind,
     /// What happened, where memory ran out.
     pub cause: Option<String>,
+    /// What was asked for, where memory ran out and the line tells.
+    pub requested_bytes: Option<Bytes>,
+    /// What it was doing, where memory ran out and its stack tells.
+    pub phase: Option<Activity>,
     /// The line that told of it, or of a kill that nothing shows to be for memory.
     pub line: Option<String>,
     /// What showed it from outside.

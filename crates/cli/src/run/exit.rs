@@ -18,9 +18,11 @@ pub(super) fn code(chronicle: &Chronicle) -> u8 {
         return code_of(error);
     }
     match chronicle.ending {
-        Conclusion::NoRungs | Conclusion::LastRung | Conclusion::TooManyRestarts | Conclusion::BatchChanged => {
-            OUT_OF_MEMORY
-        }
+        Conclusion::NoRungs
+        | Conclusion::LastRung
+        | Conclusion::SameOnEveryRung
+        | Conclusion::TooManyRestarts
+        | Conclusion::BatchChanged => OUT_OF_MEMORY,
         Conclusion::Finished | Conclusion::Interrupted | Conclusion::Failed => match chronicle.starts.last() {
             // Told to end between two starts.
             Some(last) if last.outcome == EndKind::OutOfMemory => INTERRUPTED,

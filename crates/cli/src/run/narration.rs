@@ -15,6 +15,10 @@ use crate::explain;
 /// What helps where the micro-batch cannot be cut any further.
 const LESS: &str = "a smaller model, shorter sequences, recompute or narrower numbers are left";
 
+/// What helps where weights, gradients or the optimizer's state do not fit.
+const FIXED: &str = "weights and the optimizer's state do not fit: LoRA, an 8-bit or offloaded optimizer, narrower numbers, \
+                     several cards (FSDP, ZeRO) or a smaller model make room";
+
 /// What is said before the first start.
 pub(super) fn greeting(ladder: &CommandLadder, folder: &Path) -> String {
     format!("{}\nthe output is kept in {}", rungs_line(ladder), folder.join("start-1.log").display())
@@ -146,6 +150,11 @@ pub(super) fn whole(chronicle: &Chronicle) -> String {
         Conclusion::Failed => "ended by a failure that is not about memory".to_owned(),
         Conclusion::NoRungs => "memory ran out, and there is no lower rung to go to".to_owned(),
         Conclusion::LastRung => "memory ran out twice on the last rung, and nothing more can be done".to_owned(),
+        Conclusion::SameOnEveryRung => {
+            "memory ran out at the same request with a smaller micro-batch: what is asked for there \
+                                        does not depend on the batch"
+                .to_owned()
+        }
         Conclusion::BatchChanged => "memory ran out again, and a rung changed more than the micro-batch".to_owned(),
         Conclusion::TooManyRestarts if chronicle.restarts == 0 => {
             "memory ran out, and no restart is allowed".to_owned()
@@ -174,6 +183,7 @@ pub(super) fn whole(chronicle: &Chronicle) -> String {
         }
         Conclusion::NoRungs if chronicle.effective_batch.is_some() => LESS,
         Conclusion::NoRungs => "say how it needs less: --batch N --rung '--batch_size={micro} --accumulation={accum}'",
+        Conclusion::SameOnEveryRung => FIXED,
         Conclusion::LastRung => LESS,
         Conclusion::BatchChanged => {
             "say the command's own batch with --batch and --accum, and what a rung changes with --rung"

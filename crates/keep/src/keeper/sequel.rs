@@ -1,5 +1,7 @@
 //! What comes after a start: the end, or another start on the same rung or one lower.
 
+use lowtide_log::Activity;
+
 use crate::{Conclusion, EndKind, StartRecord, batch_changed};
 
 /// What comes after a start.
@@ -31,6 +33,9 @@ pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
     if batch_changed(starts) {
         return Sequel::Stop(Conclusion::BatchChanged);
     }
+    if before.last().is_some_and(|before| is_same_for_any_batch(before, last)) {
+        return Sequel::Stop(Conclusion::SameOnEveryRung);
+    }
     let lowest = last.rung + 1 >= bounds.rungs;
     if lowest && bounds.rungs < 2 && !bounds.resumes {
         return Sequel::Stop(Conclusion::NoRungs);
@@ -46,8 +51,23 @@ pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
     Sequel::Again { rung: if lowest { last.rung } else { last.rung + 1 } }
 }
 
+/// Whether memory ran out on two rungs at what no micro-batch makes smaller: the same size for weights or the optimizer.
+///
+/// A gradient has its size on every rung too, but the activations before it have not, so the next rung may hold it.
+fn is_same_for_any_batch(before: &StartRecord, last: &StartRecord) -> bool {
+    let is_fixed = |start: &StartRecord| matches!(start.phase, Some(Activity::Loading | Activity::Optimizer));
+    before.rung != last.rung
+        && before.outcome == EndKind::OutOfMemory
+        && last.requested_bytes.is_some()
+        && before.requested_bytes == last.requested_bytes
+        && before.phase == last.phase
+        && is_fixed(last)
+        && before.step >= last.step
+}
+
 #[cfg(test)]
 mod tests {
+    use lowtide_core::Bytes;
     use lowtide_log::{BatchReport, BatchUnit};
     use proptest::prelude::*;
 
@@ -68,6 +88,8 @@ mod tests {
             end: End::Code(1),
             outcome,
             cause: None,
+            requested_bytes: None,
+            phase: None,
             line: None,
             evidence: None,
             batch_report: None,
@@ -96,6 +118,31 @@ mod tests {
         ];
         for (starts, expected) in cases {
             assert_eq!(next(&starts, bounds), expected, "{starts:?}");
+        }
+        let asking = |rung, size, phase, step| StartRecord {
+            requested_bytes: Some(Bytes(size)),
+            phase: Some(phase),
+            ..start(rung, EndKind::OutOfMemory, step)
+        };
+        let same = Sequel::Stop(Conclusion::SameOnEveryRung);
+        for (first, second, expected) in [
+            (asking(0, 50, Activity::Loading, None), asking(1, 50, Activity::Loading, None), same),
+            (asking(0, 50, Activity::Optimizer, Some(1)), asking(1, 50, Activity::Optimizer, Some(1)), same),
+            // Further than before, another size, activations, the same rung.
+            (
+                asking(0, 50, Activity::Optimizer, Some(1)),
+                asking(1, 50, Activity::Optimizer, Some(2)),
+                Sequel::Again { rung: 2 },
+            ),
+            (asking(0, 50, Activity::Loading, None), asking(1, 25, Activity::Loading, None), Sequel::Again { rung: 2 }),
+            (
+                asking(0, 50, Activity::Training, None),
+                asking(1, 50, Activity::Training, None),
+                Sequel::Again { rung: 2 },
+            ),
+            (asking(0, 50, Activity::Loading, None), asking(0, 50, Activity::Loading, None), Sequel::Again { rung: 1 }),
+        ] {
+            assert_eq!(next(&[first.clone(), second], bounds), expected, "{first:?}");
         }
         let told = |number| StartRecord {
             batch_report: Some(BatchReport { number, unit: BatchUnit::Tokens }),

@@ -138,6 +138,8 @@ fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Optio
         end: observation.end,
         outcome,
         cause,
+        requested_bytes: oom.as_ref().and_then(FatalOom::requested),
+        phase: oom.as_ref().and_then(|oom| oom.activity),
         line: oom.map(|oom| oom.line),
         evidence,
         batch_report: transcript.batch_report,

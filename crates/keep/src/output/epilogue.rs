@@ -1,13 +1,14 @@
 //! What a command's output ends with: whether it is an out-of-memory error.
 //!
 //! [`Epilogue::of`] is the one place where text is judged. An out-of-memory error counts where the command ended by
-//! it; one that it got over does not. It got over it where an error of another kind follows, or where steps do.
+//! it; one that it got over does not. It got over it where an error of another kind follows, or where steps do. Nor
+//! does one that it only shows: a quotation, advice, the kernel's log, which is read by ourselves where it is needed.
 
 use std::collections::BTreeSet;
 
 use lowtide_core::Bytes;
-use lowtide_log::{TracebackKind, steps, tracebacks};
-use lowtide_oom::{Certainty, Oom, OomHit, Place, scan};
+use lowtide_log::{Activity, TracebackKind, activity_of_stack, frames, steps, tracebacks};
+use lowtide_oom::{Certainty, Engine, Oom, OomHit, Place, is_shown, scan};
 use memchr::memmem;
 
 use crate::output::tail::{Stream, StreamPart, Tail};
@@ -25,6 +26,8 @@ pub(crate) struct Epilogue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FatalOom {
     oom: Oom,
+    /// What the command was doing, where its stack says so.
+    pub(crate) activity: Option<Activity>,
     /// The line itself, cut where it is very long.
     pub(crate) line: String,
 }
@@ -45,7 +48,7 @@ impl Epilogue {
     /// Judges what a command wrote.
     pub(crate) fn of(tail: &Tail) -> Self {
         let bytes = &tail.bytes;
-        let found: Vec<OomHit> = scan(bytes).collect();
+        let found: Vec<OomHit> = scan(bytes).filter(|hit| is_own(hit, bytes)).collect();
         let sure = found.iter().rev().find(|found| found.oom.certainty >= Certainty::Likely);
         let last = sure.or(found.last()).filter(|last| !got_over(tail, last));
         let near = |bytes: &[u8]| ends_otherwise(&bytes[bytes.len().saturating_sub(NEAR_THE_END)..]);
@@ -53,7 +56,11 @@ impl Epilogue {
             other_error: last.is_none() && tail.since(&(0..0)).iter().any(|part| near(&part.bytes)),
             oom: last.map(|last| {
                 let line = String::from_utf8_lossy(&bytes[last.range.clone()]);
-                FatalOom { oom: last.oom.clone(), line: line.trim().chars().take(LONGEST_LINE).collect() }
+                FatalOom {
+                    oom: last.oom.clone(),
+                    activity: activity_before(&bytes[..last.range.start]),
+                    line: line.trim().chars().take(LONGEST_LINE).collect(),
+                }
             }),
         }
     }
@@ -63,6 +70,11 @@ impl FatalOom {
     /// Whether the text leaves no doubt, or little.
     pub(crate) fn says_so(&self) -> bool {
         self.oom.certainty >= Certainty::Likely
+    }
+
+    /// What was asked for.
+    pub(crate) fn requested(&self) -> Option<Bytes> {
+        self.oom.requested
     }
 
     /// What happened, in a sentence of figures.
@@ -85,6 +97,17 @@ impl FatalOom {
         let figures: Vec<String> = figures.into_iter().flatten().collect();
         if figures.is_empty() { place } else { format!("{place}: {}", figures.join(", ")) }
     }
+}
+
+/// Whether a message is about the command itself.
+fn is_own(hit: &OomHit, bytes: &[u8]) -> bool {
+    hit.oom.engine != Engine::Linux && !is_shown(&bytes[hit.range.clone()], &bytes[..hit.range.start])
+}
+
+/// What a command was doing, by the stack above its error.
+fn activity_before(text: &[u8]) -> Option<Activity> {
+    let near = String::from_utf8_lossy(&text[text.len().saturating_sub(NEAR_THE_END)..]);
+    activity_of_stack(&frames(&near)).map(|(activity, _)| activity)
 }
 
 /// Whether a command went on after an error.

@@ -140,6 +140,46 @@ fn another_failure_is_not_tried_again() {
 }
 
 #[test]
+fn an_error_that_is_only_shown_is_not_tried_again() {
+    let shown = [
+        r#"{"level":"info","msg":"will retry on CUDA out of memory"}"#,
+        "usage: train.py [--bs N]\n  RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB  lower --bs",
+        "FAQ: what to do where you get CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity)",
+        "bs: 4  # 8 gives CUDA out of memory. Tried to allocate 2.00 GiB",
+        "old.log:12:torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "> torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "[ 812.1] oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task=python,pid=812,uid=0\n\
+         [ 812.2] Out of memory: Killed process 812 (python) total-vm:9kB, anon-rss:8kB, file-rss:0kB, shmem-rss:0kB",
+    ];
+    for text in shown {
+        let place = Place::with("train.py", "import sys\nprint(open('text').read())\nsys.exit(6)\n");
+        place.write("text", text);
+        let ran = train(&place, &[], &["--bs=4"]);
+        assert_eq!(
+            (ran.code, &place.story("runs/train-1")["restarts"]),
+            (Some(6), &json!(0)),
+            "{text}: {}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn weights_that_do_not_fit_are_not_tried_with_every_micro_batch() {
+    let script = "import sys\n\
+                  class Module:\n    def to(self, device):\n        raise RuntimeError('CUDA out of memory. Tried to \
+                  allocate 786.00 MiB. GPU 0 has a total capacity of 7.79 GiB of which 512.00 MiB is free.')\n\
+                  print(sys.argv[1:])\nmodel = Module()\nmodel.to('cuda')\n";
+    let place = Place::with("train.py", script);
+    let ran = train(&place, &[], &["--bs=32"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let story = place.story("runs/train-1");
+    assert_eq!((&story["ending"], &story["restarts"]), (&json!("same_on_every_rung"), &json!(1)), "{}", ran.stderr);
+    assert_eq!(story["starts"][0]["phase"], "loading");
+    assert!(ran.stderr.contains("hint: weights and the optimizer's state do not fit: LoRA"), "{}", ran.stderr);
+}
+
+#[test]
 fn what_the_script_got_over_is_not_tried_again() {
     // Without a traceback at the end: only the steps tell.
     let script = "import sys\nprint('MemoryError: caught', file=sys.stderr)\n\
