@@ -34,7 +34,7 @@ pub use action::{Action, Reason};
 pub use batch::{MicroBatch, divisors, pieces};
 pub use bytes::Bytes;
 pub use error::Error;
-pub use event::{Ending, Event, EventKind, Record, SCHEMA};
+pub use event::{Ending, Event, EventKind, Record, Relocation, SCHEMA};
 pub use guard::Guard;
 pub use ladder::{Ladder, Limits, Offer};
 pub use line::{Line, LineSpec};

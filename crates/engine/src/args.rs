@@ -72,9 +72,15 @@ pub(crate) struct TrainArgs {
     #[arg(long, visible_alias = "output-dir", value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Go on from the newest checkpoint of the run in --out (or of the newest run of this configuration).
+    /// Go on from the newest checkpoint (or --checkpoint) of the run in --out (or of the newest run of this configuration).
     #[arg(long)]
     pub(crate) resume: bool,
+
+    /// With --resume: the checkpoint to go on from: newest, best, or the number of a step.
+    ///
+    /// Steps after it are made again. Newer checkpoints stay under another name (STEP.aside).
+    #[arg(long, value_name = "WHICH", requires = "resume", default_value = "newest", hide_default_value = true)]
+    pub(crate) checkpoint: CheckpointChoice,
 
     /// Compute each step as another run did: the same micro-batches, loss chunks, recompute level and precision.
     ///

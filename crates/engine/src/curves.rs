@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lowtide_core::{Event, Record, Step};
+use lowtide_core::{Event, Record, Relocation, Step};
+use lowtide_disk::HeldFolder;
 use lowtide_tensorboard::{Error, Options, Retention, Scalar, Writer};
 
 /// Where the event files are, in the run folder.
@@ -17,7 +18,10 @@ const WAIT: f64 = 5.0;
 
 /// Writes the curves of one run.
 pub(crate) struct Curves {
+    /// The run folder.
     folder: PathBuf,
+    /// The same once the run has begun, so that it is found where it is moved to.
+    held: Option<HeldFolder>,
     /// The device's part of a name: `gpu0` or `cpu`.
     device: String,
     resumes_at: Option<u64>,
@@ -36,8 +40,8 @@ enum State {
 impl Curves {
     /// The curves of the run in `folder`; nothing is written yet.
     pub(crate) fn new(folder: &Path) -> Curves {
-        let folder = folder.join(FOLDER);
-        Curves { folder, device: "cpu".to_owned(), resumes_at: None, state: State::Waiting, flushed: 0.0 }
+        let (folder, device) = (folder.to_owned(), "cpu".to_owned());
+        Curves { folder, held: None, device, resumes_at: None, state: State::Waiting, flushed: 0.0 }
     }
 
     /// Takes an event of the run; a problem in words, where there is one.
@@ -45,6 +49,12 @@ impl Curves {
         if let Event::RunStarted { device, resumed_at, .. } = &record.event {
             self.device = device.replace("cuda:", "gpu");
             self.resumes_at = resumed_at.map(|step| step.get() + 1);
+            self.held = HeldFolder::open(&self.folder).ok();
+        }
+        if let Event::Relocated { step, folder, cause: Relocation::Deleted } = &record.event {
+            self.held = HeldFolder::open(Path::new(folder)).ok();
+            self.resumes_at = Some(step.get() + 1);
+            self.state = State::Waiting;
         }
         let written = self.write(record);
         written.err().map(|error| {
@@ -64,7 +74,8 @@ impl Curves {
             let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
             let host = if host.trim().is_empty() { "localhost".to_owned() } else { host.trim().to_owned() };
             let options = Options { host, resumes_at: self.resumes_at, ..Options::default() };
-            self.state = State::Open(Writer::create(&self.folder, now, &options)?);
+            let folder = self.held.as_ref().map_or(&*self.folder, HeldFolder::way);
+            self.state = State::Open(Writer::create(&folder.join(FOLDER), now, &options)?);
         }
         let State::Open(writer) = &mut self.state else { return Ok(()) };
         for (tag, step, value, keep) in &curves {

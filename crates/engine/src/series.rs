@@ -31,12 +31,17 @@ pub(crate) fn train(
     }
     let SeriesProgress { folder, results, exit } = progress;
     // None where all of them were finished before, or none had begun.
-    let folder = folder.map_or_else(|| SeriesFolder::open(choice, &series.settings), Ok)?;
-    let summary = folder.summarise(&series.settings.workload, &results)?;
+    let mut folder = folder.map_or_else(|| SeriesFolder::open(choice, &series.settings), Ok)?;
+    let summarised = folder.summarise(&series.settings.workload, &results);
+    if !session.is_json() {
+        let waiting = series.runs[results.len()..].iter().map(|run| run.name.as_str());
+        comparison(&results, waiting).iter().for_each(|line| to_stderr(line));
+    }
+    let (summary, path) = (summarised?, folder.path()?);
     if session.is_json() {
-        print_summary(&summary, folder.path());
+        print_summary(&summary, path);
     } else {
-        closing_lines(series, &results, exit, folder.path()).iter().for_each(|line| to_stderr(line));
+        closing_lines(exit, path).iter().for_each(|line| to_stderr(line));
     }
     Ok(exit)
 }
@@ -61,20 +66,30 @@ impl SeriesProgress {
     ) -> Result<()> {
         let SeriesRun { name, loaded } = run;
         let title = format!("{name}: run {} of {}", self.results.len() + 1, series.runs.len());
-        if let Some(summary) = finished(&choice.path().join(name), &loaded.settings) {
+        let place = match &mut self.folder {
+            Some(folder) => folder.path()?.to_owned(),
+            None => choice.path().to_owned(),
+        };
+        if let Some(summary) = finished(&place.join(name), &loaded.settings) {
             session.say(&format!("{title}, finished before"));
             self.results.push(RunResult { name: name.clone(), result: Ok(summary) });
             return Ok(());
         }
         session.say(&title);
         let bundle = session.build(loaded);
-        let folder = match (self.folder.take(), &bundle) {
+        let mut folder = match (self.folder.take(), &bundle) {
             (Some(folder), _) => folder,
             // What is wrong with the input of the first run is wrong with that of all.
             (None, Err(error)) if error.is_users() => return bundle.map(drop),
             (None, _) => SeriesFolder::open(choice, &series.settings)?,
         };
-        let outcome = bundle.and_then(|bundle| session.run(&bundle, folder.run(name)?, extras, folder.path()));
+        let outcome = bundle.and_then(|bundle| {
+            let run = folder.run(name)?;
+            session.run(&bundle, run, extras, |outcome| match folder.path() {
+                Ok(series) if outcome.folder.starts_with(series) => series.to_owned(),
+                _ => outcome.folder.clone(),
+            })
+        });
         self.folder = Some(folder);
         session.clear()?;
         let result = outcome.map(|outcome| outcome.summary);
@@ -90,15 +105,11 @@ impl SeriesProgress {
     }
 }
 
-fn closing_lines(series: &Series, results: &[RunResult], exit: Exit, folder: &Path) -> Vec<String> {
-    let waiting = series.runs[results.len()..].iter().map(|run| run.name.as_str());
-    let mut lines = comparison(results, waiting);
+fn closing_lines(exit: Exit, folder: &Path) -> Vec<String> {
     let folder = folder.display();
-    if exit != Exit::Finished {
-        lines.push(format!("hint: go on with what is not finished: lowtide train --resume --out {folder}"));
-    }
-    lines.push(format!("everything about these runs is in {folder}"));
-    lines
+    let hint = format!("hint: go on with what is not finished: lowtide train --resume --out {folder}");
+    let hint = (exit != Exit::Finished).then_some(hint);
+    hint.into_iter().chain([format!("everything about these runs is in {folder}")]).collect()
 }
 
 /// What came of the run in `path`, where it is finished and nothing more is asked of it now.

@@ -1,6 +1,6 @@
 //! The started engine, and one run on it.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use lowtide_core::{Event, Line, LineSpec, Record};
 use lowtide_settings::{LoadedSettings, RunSettings};
@@ -55,13 +55,14 @@ impl<'a> Session<'a> {
         lowtide_workloads::build(loaded, &self.facts)
     }
 
-    /// Trains it to the end and tells of it. `resumed_in` is the folder that `--resume` wants to go on from there.
+    /// Trains it to the end and tells of it. `resumed_in` gives the folder that `--resume` wants to go on from there: it may
+    /// have been moved meanwhile.
     pub(crate) fn run(
         &self,
         bundle: &Bundle,
         folder: FolderChoice,
         RunExtras { schedule, injections }: RunExtras<'_>,
-        resumed_in: &Path,
+        resumed_in: impl FnOnce(&Outcome) -> PathBuf,
     ) -> Result<Outcome> {
         let header = RunHeader::new(&self.facts, bundle, folder.path());
         let mut console = Console::new(self.args.json, &bundle.settings, header);
@@ -82,7 +83,7 @@ impl<'a> Session<'a> {
             schedule,
         };
         let outcome = Trainer::prepare(job, bundle.workload.as_ref(), &mut tell)?.train()?;
-        console.end(&outcome, resumed_in);
+        console.end(&outcome, &resumed_in(&outcome));
         Ok(outcome)
     }
 

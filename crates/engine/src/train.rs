@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use lowtide_settings::{LoadedSettings, Override, RunSettings, read};
-use lowtide_train::{FolderChoice, FolderProblem, Requests, Schedule, SeriesFolder, Start, TrainError};
+use lowtide_train::{
+    CheckpointChoice, FolderChoice, FolderProblem, Requests, Schedule, SeriesFolder, Start, TrainError,
+};
 use lowtide_workloads::{Series, SeriesRun};
 
 use crate::args::TrainArgs;
@@ -21,19 +23,23 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Exit> {
     // Known here for the help alone.
     anyhow::ensure!(args.watch.is_none(), "--watch is for `lowtide train`, which starts the page before the engine");
     let begin = if args.resume { Start::Resume } else { Start::New };
-    let folder = FolderChoice::look(&run_folder(args)?, begin)?;
+    let folder = FolderChoice::look(&run_folder(args)?, begin)?.from_checkpoint(args.checkpoint);
     let loaded = settings(args, &folder)?;
     if let Some(series) = lowtide_workloads::series(&loaded)?
         && (series.runs.len() > 1 || SeriesFolder::is_at(folder.path()))
     {
+        anyhow::ensure!(
+            args.checkpoint == CheckpointChoice::Newest,
+            "--checkpoint is for one run: name the folder of that run in the series with --out"
+        );
         return train_series(args, &series, &folder, requests);
     }
     let schedule = args.schedule_from.as_deref().map(Schedule::read).transpose()?;
     let session = Session::start(&args.engine, &loaded.settings, requests)?;
     let bundle = session.build(&loaded)?;
-    let path = folder.path().to_owned();
     let extras = RunExtras { schedule, injections: &args.inject_oom };
-    Ok(session.run(&bundle, folder, extras, &path)?.summary.stopped.into())
+    let outcome = session.run(&bundle, folder, extras, |outcome| outcome.folder.clone())?;
+    Ok(outcome.summary.stopped.into())
 }
 
 /// Each run of a series follows the schedule of the run of its name.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::{Bytes, Step, Stop};
-use lowtide_disk::DiskError;
+use lowtide_disk::{DiskError, HeldFolder};
 use lowtide_settings::SettingsError;
 use lowtide_torch::TorchError;
 
@@ -62,6 +62,8 @@ pub enum TrainError {
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
+        /// What can be done instead, where there is a whole checkpoint before it.
+        fallback: Option<Fallback>,
     },
     /// A checkpoint is of another model.
     #[error("{}: it is of another model: {difference}", path.display())]
@@ -98,6 +100,26 @@ pub enum TrainError {
         /// The checkpoint that holds the last committed state.
         checkpoint: PathBuf,
     },
+}
+
+/// An older checkpoint that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fallback {
+    /// What it is wanted for.
+    pub purpose: Purpose,
+    /// The folder of the run.
+    pub folder: PathBuf,
+    /// Its step.
+    pub step: Step,
+}
+
+/// What a checkpoint is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To train on.
+    Training,
+    /// To be evaluated.
+    Evaluation,
 }
 
 /// Who holds memory before the first sample.
@@ -148,6 +170,9 @@ pub enum FolderProblem {
     /// It cannot be made, or not be written to.
     #[error("the folder cannot be written to: {}", why(*.0))]
     NotWritable(io::ErrorKind),
+    /// It is not there any more.
+    #[error("the folder was deleted while it was in use")]
+    Deleted,
     /// Another process trains in it.
     #[error("another run is training in this folder")]
     InUse,
@@ -165,11 +190,19 @@ pub enum ScheduleProblem {
     /// There is none.
     #[error("there is no schedule to follow")]
     Missing,
+    /// It has more bytes than any.
+    #[error("it has {bytes}, and at most {most} are read")]
+    TooLarge {
+        /// Its size.
+        bytes: Bytes,
+        /// What is read.
+        most: Bytes,
+    },
     /// A line cannot be read.
     #[error("line {line}: {problem}")]
     Line {
         /// Its number, from 1.
-        line: usize,
+        line: u64,
         /// What is wrong with it.
         problem: String,
     },
@@ -215,6 +248,28 @@ impl TrainError {
         move |source| TrainError::File { path: path.to_owned(), source }
     }
 
+    pub(crate) fn damaged(path: &Path, problem: String) -> TrainError {
+        TrainError::Damaged { path: path.to_owned(), problem, fallback: None }
+    }
+
+    /// The same, with files in a folder as people call them.
+    pub(crate) fn shown_in(mut self, folder: &HeldFolder) -> TrainError {
+        match &mut self {
+            TrainError::File { path, .. }
+            | TrainError::Damaged { path, .. }
+            | TrainError::OtherModel { path, .. }
+            | TrainError::Checkpoint { path, .. }
+            | TrainError::Schedule { path, .. } => *path = folder.shown(path),
+            TrainError::Line { checkpoint, .. } => *checkpoint = folder.shown(checkpoint),
+            TrainError::Settings(_)
+            | TrainError::LineTooSmall { .. }
+            | TrainError::Folder { .. }
+            | TrainError::Unwritten { .. }
+            | TrainError::Engine(_) => {}
+        }
+        self
+    }
+
     /// What a person can do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -227,20 +282,22 @@ impl TrainError {
                 Some(format!("draw {} well above {needed}", holder.line()))
             }
             TrainError::Folder { problem, path } => folder_hint(*problem, path),
-            TrainError::Unwritten { folder, checkpoint, .. } => checkpoint.as_ref().map(|checkpoint| {
-                format!(
-                    "the checkpoint {} is whole: make room, then go on with --resume --out {}",
-                    checkpoint.display(),
-                    folder.display()
-                )
+            TrainError::Unwritten { folder, checkpoint, source, .. } => checkpoint.as_ref().map(|checkpoint| {
+                let first = match source.kind() {
+                    io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
+                    _ => "make room",
+                };
+                let (checkpoint, folder) = (checkpoint.display(), folder.display());
+                format!("the checkpoint {checkpoint} is whole: {first}, then go on with --resume --out {folder}")
             }),
             TrainError::Line { checkpoint, .. } => Some(format!(
                 "the last state is saved in {}: raise the line or make the model smaller, then use --resume",
                 checkpoint.display()
             )),
-            TrainError::Damaged { path, .. } => path
-                .parent()
-                .map(|checkpoint| format!("delete {} to go on from the checkpoint before it", checkpoint.display())),
+            TrainError::Damaged { fallback, .. } => Some(fallback.as_ref().map_or_else(
+                || "there is no whole checkpoint before it: start a new run in another folder".to_owned(),
+                Fallback::hint,
+            )),
             TrainError::OtherModel { .. } => Some(
                 "go on with the model that the run was started with, or start a new run in another folder".to_owned(),
             ),
@@ -274,6 +331,18 @@ impl TrainError {
     }
 }
 
+impl Fallback {
+    fn hint(&self) -> String {
+        let Fallback { purpose, folder, step } = self;
+        let folder = folder.display();
+        let command = match purpose {
+            Purpose::Training => format!("lowtide train --resume --out {folder} --checkpoint {step}"),
+            Purpose::Evaluation => format!("lowtide eval {folder} --checkpoint {step}"),
+        };
+        format!("the checkpoint before it is whole: {command}")
+    }
+}
+
 fn why(kind: io::ErrorKind) -> String {
     let text = match kind {
         io::ErrorKind::NotFound => "no folder can be made there",
@@ -295,6 +364,9 @@ fn folder_hint(problem: FolderProblem, path: &Path) -> Option<String> {
         | FolderProblem::NotEmpty
         | FolderProblem::NotWritable(_)
         | FolderProblem::InUse => Some("name another folder with --out".to_owned()),
+        FolderProblem::Deleted => {
+            Some("runs that were finished in it are gone: start again with another --out".to_owned())
+        }
         FolderProblem::NoRun => Some("name the folder of a run, as `lowtide train` said it at its end".to_owned()),
         FolderProblem::NothingToResume => {
             Some("name the folder of a run with --out, or leave --resume out to start a new one".to_owned())
@@ -305,7 +377,7 @@ fn folder_hint(problem: FolderProblem, path: &Path) -> Option<String> {
 fn schedule_hint(problem: &ScheduleProblem) -> Option<String> {
     match problem {
         ScheduleProblem::Missing => Some("name the folder of a run with --schedule-from".to_owned()),
-        ScheduleProblem::Line { .. } => None,
+        ScheduleProblem::Line { .. } | ScheduleProblem::TooLarge { .. } => None,
         ScheduleProblem::Batch { there, .. } => Some(format!("use --set train.batch={there}")),
         ScheduleProblem::Precision { narrowed: true, .. } => {
             Some("use --set memory.narrow=true, as the other run did".to_owned())

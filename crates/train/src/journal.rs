@@ -46,6 +46,16 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
+    /// The file, where it has one.
+    pub(crate) fn lines(&self) -> Option<&LineFile> {
+        self.file.as_ref()
+    }
+
+    /// Writes what comes into another file, which has all that was written.
+    pub(crate) fn go_on_in(&mut self, file: LineFile) {
+        self.file = Some(file);
+    }
+
     /// Seconds since it was made.
     pub(crate) fn seconds(&self) -> f64 {
         self.clock.elapsed().as_secs_f64()

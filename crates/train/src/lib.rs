@@ -17,13 +17,14 @@ mod evaluation;
 mod folder;
 mod journal;
 mod line_file;
+mod line_reader;
 mod memory;
 mod requests;
 mod run;
 mod step;
 mod workload;
 
-pub use error::{FolderProblem, Holder, Result, ScheduleProblem, TrainError};
+pub use error::{Fallback, FolderProblem, Holder, Purpose, Result, ScheduleProblem, TrainError};
 pub use evaluation::{EvalMode, EvalSummary};
 pub use folder::{
     CheckpointChoice, FolderChoice, RunCheckpoint, RunEnding, RunResult, Schedule, SeriesFolder, Start, Summary,

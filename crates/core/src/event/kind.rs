@@ -75,7 +75,7 @@ impl Event {
             Self::EvaluationFailed { .. } | Self::MetricMissing { .. } => EventKind::EvaluationFailed,
             Self::Saved { .. } => EventKind::Saved,
             Self::Skipped { .. } => EventKind::Skipped,
-            Self::Note { .. } => EventKind::Note,
+            Self::Relocated { .. } | Self::Note { .. } => EventKind::Note,
             Self::StoppedEarly { .. } | Self::Stopped { .. } => EventKind::Ended,
         })
     }
@@ -99,6 +99,7 @@ impl Event {
             | Self::MetricMissing { step, .. }
             | Self::Saved { step, .. }
             | Self::Skipped { step, .. }
+            | Self::Relocated { step, .. }
             | Self::Note { step, .. }
             | Self::StoppedEarly { step, .. }
             | Self::Stopped { step, .. } => Some(*step),

@@ -1,6 +1,6 @@
 //! An event as one short line for the log of the run itself.
 
-use crate::{Bytes, Event, MicroBatch, Phase, Rung};
+use crate::{Bytes, Event, MicroBatch, Phase, Relocation, Rung};
 
 impl Event {
     /// The line that tells of it while the run goes on; none for what is not worth one. `batch` is the effective batch.
@@ -49,6 +49,12 @@ impl Event {
             Self::EvaluationFailed { stop, .. } => format!("evaluation left out, training goes on: {stop}"),
             Self::Skipped { scale, .. } => {
                 format!("skipped: a gradient was not finite; the loss scale is now {scale}")
+            }
+            Self::Relocated { folder, cause: Relocation::Moved, .. } => {
+                format!("note: the run folder was moved: everything is written to {folder}")
+            }
+            Self::Relocated { folder, cause: Relocation::Deleted, .. } => {
+                format!("note: the run folder was deleted: everything is saved again and written to {folder}")
             }
             Self::Note { message, .. } => format!("note: {message}"),
             Self::Cleaned { freed, .. } if *freed > Bytes::ZERO => {

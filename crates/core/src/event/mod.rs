@@ -6,4 +6,4 @@ mod record;
 mod sentence;
 
 pub use kind::EventKind;
-pub use record::{Ending, Event, Record, SCHEMA};
+pub use record::{Ending, Event, Record, Relocation, SCHEMA};

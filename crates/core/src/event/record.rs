@@ -235,6 +235,15 @@ pub enum Event {
         /// The loss scale from now on.
         scale: f64,
     },
+    /// The run folder is not where it was, or was deleted and made again.
+    Relocated {
+        /// The last committed step.
+        step: Step,
+        /// Where it is from now on.
+        folder: String,
+        /// What happened to it.
+        cause: Relocation,
+    },
     /// Something that a person should know, and that does not end the run.
     Note {
         /// The last committed step.
@@ -250,6 +259,16 @@ pub enum Event {
         #[serde(flatten)]
         ending: Ending,
     },
+}
+
+/// What happened to the folder of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Relocation {
+    /// Somebody moved it, with all that is in it.
+    Moved,
+    /// Somebody deleted it, or files of it: what was still open was written again, and older checkpoints are gone.
+    Deleted,
 }
 
 /// How a run ended; in JSON the key `reason` holds the name.

@@ -1,6 +1,6 @@
 //! What the guard and the run did, in one plain sentence an event.
 
-use crate::{Bytes, Ending, Event, Line, Phase, Rung, grouped};
+use crate::{Bytes, Ending, Event, Line, Phase, Relocation, Rung, grouped};
 
 impl Event {
     /// It in one sentence; committed steps and samples of memory have none.
@@ -79,6 +79,12 @@ impl Event {
                     "The update of step {step} was left out because gradients overflowed; the loss scale is {scale}."
                 )
             }
+            Self::Relocated { step, folder, cause } => match cause {
+                Relocation::Moved => format!("After step {step} the run folder was moved to {folder}."),
+                Relocation::Deleted => {
+                    format!("After step {step} the run folder was deleted; the state was saved again in {folder}.")
+                }
+            },
             Self::Note { step, message } => format!("After step {step}: {message}."),
             Self::Stopped { step, ending } => match ending {
                 Ending::Finished => format!("The run finished after step {step}."),

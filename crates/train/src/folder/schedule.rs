@@ -1,19 +1,23 @@
 //! The schedule of a run: how each of its steps was computed, so that another run can be computed alike.
 
-use std::fs;
+use std::fs::OpenOptions;
 use std::io;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use lowtide_core::{Measures, MicroBatch, SCHEMA, Step};
+use lowtide_core::{Bytes, Measures, MicroBatch, SCHEMA, Step};
 use lowtide_torch::tch::Kind;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, ScheduleProblem, TrainError};
+use crate::line_reader::{LineReader, LineState};
 use crate::step::precision_name;
 
 /// The schedule's name in a run folder.
 pub(super) const SCHEDULE: &str = "schedule.jsonl";
+
+/// The most bytes of a schedule that is followed: some ten million steps.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// One line of `schedule.jsonl`: the measures of a committed step that change its numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,15 +57,23 @@ impl Schedule {
     pub fn read(folder: &Path) -> Result<Schedule> {
         let path = folder.join(SCHEDULE);
         let refuse = |problem| TrainError::Schedule { path: path.clone(), problem };
-        let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
+        let unreadable = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => refuse(ScheduleProblem::Missing),
             _ => TrainError::at(&path)(source),
-        })?;
+        };
+        let file = lowtide_disk::open(&path).map_err(unreadable)?;
+        let length = file.metadata().map_err(TrainError::at(&path))?.len();
+        if length > MOST_BYTES {
+            return Err(refuse(ScheduleProblem::TooLarge { bytes: Bytes(length), most: Bytes(MOST_BYTES) }));
+        }
+        let mut reader = LineReader::new(file, 0);
         let mut lines = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let wrong = |problem| refuse(ScheduleProblem::Line { line: index + 1, problem });
-            let line: ScheduleLine = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
-            let step = index as u64 + 1;
+        while let Some(line) = reader.next().map_err(TrainError::at(&path))? {
+            let step = lines.len() as u64 + 1;
+            let wrong = |problem| refuse(ScheduleProblem::Line { line: step, problem });
+            let text = line.text.filter(|_| line.state != LineState::Damaged);
+            let text = text.ok_or_else(|| wrong("it is damaged: its checksum is wrong".to_owned()))?;
+            let line: ScheduleLine = serde_json::from_slice(text).map_err(|error| wrong(error.to_string()))?;
             if line.schema != SCHEMA {
                 return Err(wrong(format!("its schema is {}, and this program reads {SCHEMA}", line.schema)));
             }
@@ -73,18 +85,37 @@ impl Schedule {
         Ok(Schedule { path, lines })
     }
 
-    /// Drops the lines of steps after `step` from the file at `path`: they are made again.
-    pub(super) fn cut(path: &Path, step: Step) -> Result<()> {
-        let text = match fs::read_to_string(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            text => text.map_err(TrainError::at(path))?,
+    /// Drops the lines of steps after `step` from the file at `path`: they are made again. What is damaged before them is
+    /// told, in words.
+    pub(super) fn cut(path: &Path, step: Step) -> Result<Option<String>> {
+        let file = match lowtide_disk::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(TrainError::at(path))?,
         };
-        let stays = |line: &&str| serde_json::from_str::<ScheduleLine>(line).is_ok_and(|line| line.step <= step);
-        let kept: String = text.split_inclusive('\n').filter(stays).collect();
-        if kept != text {
-            lowtide_disk::write(path, kept.as_bytes())?;
+        let length = file.metadata().map_err(TrainError::at(path))?.len();
+        if length > MOST_BYTES {
+            let problem = ScheduleProblem::TooLarge { bytes: Bytes(length), most: Bytes(MOST_BYTES) };
+            return Err(TrainError::Schedule { path: path.to_owned(), problem });
         }
-        Ok(())
+        let mut reader = LineReader::new(file, 0);
+        let (mut number, mut kept, mut kept_bytes, mut damaged) = (0u64, 0u64, 0, None);
+        while let Some(line) = reader.next().map_err(TrainError::at(path))? {
+            number += 1;
+            let read = line.text.filter(|_| line.state == LineState::Good).map(serde_json::from_slice::<ScheduleLine>);
+            match read {
+                Some(Ok(read)) if read.step > step => break,
+                Some(Ok(_)) => (kept, kept_bytes) = (number, line.end),
+                _ if line.state == LineState::Torn => {}
+                _ => damaged = damaged.or(Some(number)),
+            }
+        }
+        if kept_bytes < length {
+            let file = OpenOptions::new().write(true).open(path);
+            file.and_then(|file| file.set_len(kept_bytes)).map_err(TrainError::at(path))?;
+        }
+        // One of a step that is made again is none of our concern.
+        let first = damaged.filter(|first| *first < kept || kept < step.get());
+        Ok(first.map(|first| format!("line {first} of {SCHEDULE} is damaged: this run can be followed by no other")))
     }
 
     /// Refuses to be followed by a run with other steps.
@@ -130,6 +161,8 @@ fn whole() -> NonZeroU32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lowtide_core::sealed;
+    use std::fs;
 
     const LINES: &str = r#"{"schema":1,"step":1,"samples":8,"micro_batch":8}
 {"schema":1,"step":2,"samples":8,"micro_batch":4,"loss_chunks":2,"recompute":1}
@@ -166,6 +199,9 @@ mod tests {
         refused(Schedule::read(Path::new("/nowhere")), "there is no schedule to follow");
         refused(read(&LINES[50..]), "line 1: it is of step 2, and step 1 comes next");
         refused(read("{"), "line 1: EOF while parsing an object at line 1 column 1");
+        refused(read("{\n"), "line 1: it is damaged: its checksum is wrong");
+        let other = sealed(LINES.lines().next().unwrap().to_owned()).replace("\"micro_batch\":8", "\"micro_batch\":9");
+        refused(read(&(other + "\n")), "line 1: it is damaged: its checksum is wrong");
     }
 
     #[test]
@@ -175,7 +211,11 @@ mod tests {
         let line = |step| format!("{{\"schema\":1,\"step\":{step},\"samples\":8,\"micro_batch\":8}}\n");
         let text: String = (1..=4).map(line).collect();
         fs::write(&path, format!("{text}{{\"schema\":1,\"st")).unwrap();
-        Schedule::cut(&path, Step(2)).unwrap();
+        assert_eq!(Schedule::cut(&path, Step(2)).unwrap(), None);
         assert_eq!(fs::read_to_string(&path).unwrap(), line(1) + &line(2));
+        fs::write(&path, text.replace("\"step\":1", "\"step\";1")).unwrap();
+        let damage = "line 1 of schedule.jsonl is damaged: this run can be followed by no other";
+        assert_eq!(Schedule::cut(&path, Step(2)).unwrap().as_deref(), Some(damage));
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
     }
 }

@@ -8,11 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::SCHEMA;
+use lowtide_disk::{FolderNews, HeldFolder};
 use lowtide_settings::{RunSettings, to_yaml};
 use serde_json::{Value, json};
 
 use super::checkpoints::CHECKPOINTS;
-use super::run_folder::{CONFIG, FolderChoice, SERIES, SUMMARY, Start, remove_file, write_summary};
+use super::folder_choice::{FolderChoice, Start};
+use super::run_files::{CONFIG, SERIES, SUMMARY, remove_file, write_summary};
 use super::summary::{RunEnding, Summary};
 use crate::error::{FolderProblem, Result, TrainError};
 use crate::line_file::LineFile;
@@ -20,7 +22,7 @@ use crate::line_file::LineFile;
 /// The folder of several runs, kept from other processes while this lives.
 #[derive(Debug)]
 pub struct SeriesFolder {
-    path: PathBuf,
+    held: HeldFolder,
     _locked: LineFile,
 }
 
@@ -39,16 +41,20 @@ impl SeriesFolder {
             return refuse(FolderProblem::HasOneRun);
         }
         fs::create_dir_all(&path).map_err(TrainError::at(&path))?;
-        let locked = LineFile::open(&path.join(SERIES))?;
+        let held = HeldFolder::open(&path).map_err(TrainError::at(&path))?;
+        let way = held.way();
+        let locked = LineFile::open(&way.join(SERIES)).map_err(|error| error.shown_in(&held))?;
         if locked.is_anothers() {
             return refuse(FolderProblem::InUse);
         }
-        if choice.start() == Start::New && path.join(CONFIG).exists() {
+        if choice.start() == Start::New && way.join(CONFIG).exists() {
             return refuse(FolderProblem::HasRun);
         }
-        remove_file(&path.join(SUMMARY))?;
-        lowtide_disk::write(&path.join(CONFIG), to_yaml(settings).as_bytes())?;
-        Ok(SeriesFolder { path, _locked: locked })
+        remove_file(&way.join(SUMMARY)).map_err(|error| error.shown_in(&held))?;
+        let config = to_yaml(settings);
+        lowtide_disk::write(&way.join(CONFIG), config.as_bytes())
+            .map_err(|error| TrainError::from(error).shown_in(&held))?;
+        Ok(SeriesFolder { held, _locked: locked })
     }
 
     /// The folders of the runs that are in the series at `path`, in the order of their names.
@@ -60,23 +66,32 @@ impl SeriesFolder {
         Ok(runs)
     }
 
-    /// The folder.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// The folder, wherever it is by now.
+    ///
+    /// # Errors
+    ///
+    /// It was deleted.
+    pub fn path(&mut self) -> Result<&Path> {
+        match self.held.look() {
+            FolderNews::Gone => {
+                Err(TrainError::Folder { path: self.held.path().to_owned(), problem: FolderProblem::Deleted })
+            }
+            FolderNews::Same | FolderNews::Moved => Ok(self.held.path()),
+        }
     }
 
     /// The folder of the run of this name: to go on where it is there already.
-    pub fn run(&self, name: &str) -> Result<FolderChoice> {
-        let path = self.path.join(name);
+    pub fn run(&mut self, name: &str) -> Result<FolderChoice> {
+        let path = self.path()?.join(name);
         let start = if path.join(CONFIG).is_file() { Start::Resume } else { Start::New };
         FolderChoice::look(&path, start)
     }
 
     /// Writes `summary.json`; returns what is in it.
-    pub fn summarise(&self, workload: &str, runs: &[RunResult]) -> Result<Value> {
+    pub fn summarise(&mut self, workload: &str, runs: &[RunResult]) -> Result<Value> {
         let summary = summary(workload, runs);
-        write_summary(&self.path, &summary)?;
+        self.path()?;
+        write_summary(self.held.way(), &summary).map_err(|error| error.shown_in(&self.held))?;
         Ok(summary)
     }
 }
@@ -163,7 +178,7 @@ mod tests {
         let error = SeriesFolder::open(&resume, &settings).unwrap_err();
         assert!(matches!(error, TrainError::Folder { problem: FolderProblem::InUse, .. }), "{error}");
         drop(open);
-        let open = SeriesFolder::open(&resume, &settings).unwrap();
+        let mut open = SeriesFolder::open(&resume, &settings).unwrap();
         assert_eq!(open.run("a").unwrap().start(), Start::New);
     }
 

@@ -1,53 +1,105 @@
 //! Named tensors in a safetensors file, written and read one tensor at a time.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{attempt, gradients};
 use safetensors::SafeTensorError;
-use safetensors::tensor::{Dtype, Metadata, TensorInfo, View, serialize_to_file};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
 
+use super::file_sum::{FileSum, Summed};
 use crate::error::{Result, TrainError};
 
-/// Writes the tensors. At most one is copied at a time.
-pub(super) fn write(path: &Path, tensors: &BTreeMap<String, Tensor>) -> Result<()> {
-    let mut views = Vec::new();
+/// Writes the tensors, in the order and with the header that safetensors' own writer gives them. At most one is copied at a
+/// time.
+pub(super) fn write(path: &Path, tensors: &BTreeMap<String, Tensor>) -> Result<FileSum> {
+    let mut entries = Vec::new();
     for (name, tensor) in tensors {
-        views.push((name.clone(), TensorView::of(path, name, tensor)?));
+        entries.push((dtype_of(path, name, tensor)?, name, tensor));
     }
-    attempt(|| serialize_to_file(views, None, path))?.map_err(|error| match error {
-        SafeTensorError::IoError(source) => TrainError::at(path)(source),
-        other => TrainError::at(path)(io::Error::other(other)),
-    })
+    entries.sort_by(|(left, left_name, _), (right, right_name, _)| right.cmp(left).then(left_name.cmp(right_name)));
+    let header = header(&entries).map_err(|error| TrainError::at(path)(io::Error::other(error)))?;
+    let file = File::create(path).map_err(TrainError::at(path))?;
+    let mut out = Summed::new(BufWriter::with_capacity(1 << 20, file));
+    let head = out.write_all(&(header.len() as u64).to_le_bytes()).and_then(|()| out.write_all(&header));
+    head.map_err(TrainError::at(path))?;
+    for (_, _, tensor) in entries {
+        let bytes = attempt(|| bytes_of(tensor))?;
+        out.write_all(&bytes).map_err(TrainError::at(path))?;
+    }
+    out.flush().map_err(TrainError::at(path))?;
+    Ok(out.sum())
+}
+
+fn header(entries: &[(Dtype, &String, &Tensor)]) -> std::result::Result<Vec<u8>, SafeTensorError> {
+    let mut infos = Vec::new();
+    let mut start = 0;
+    for (dtype, name, tensor) in entries {
+        let end = start + tensor.numel() * tensor.kind().elt_size_in_bytes();
+        let shape = tensor.size().iter().map(|size| *size as usize).collect();
+        infos.push(((*name).clone(), TensorInfo { dtype: *dtype, shape, data_offsets: (start, end) }));
+        start = end;
+    }
+    let mut header = serde_json::to_vec(&Metadata::new(None, infos)?)?;
+    // Data begins at a multiple of 8 bytes, as the format asks for.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    Ok(header)
 }
 
 /// Copies every tensor of the file into the tensor of the same name. Names, shapes and kinds must agree exactly, and are
-/// compared before anything is changed; only a name in `optional` may be missing on either side.
-pub(super) fn read_into(path: &Path, targets: &BTreeMap<String, Tensor>, optional: &[&str]) -> Result<()> {
-    let damaged = |problem: String| TrainError::Damaged { path: path.to_owned(), problem };
-    let mut file = File::open(path).map_err(TrainError::at(path))?;
-    let (data_start, metadata) = read_metadata(&mut file).map_err(damaged)?;
+/// compared before anything is changed; only a name in `optional` may be missing on either side. The file is compared with
+/// its sum, where that was noted, as it is read: a difference is found after tensors were changed.
+pub(super) fn read_into(
+    path: &Path,
+    targets: &BTreeMap<String, Tensor>,
+    optional: &[&str],
+    sum: Option<&FileSum>,
+) -> Result<()> {
+    let damaged = |problem: String| TrainError::damaged(path, problem);
+    let file = lowtide_disk::open(path).map_err(TrainError::at(path))?;
+    let length = file.metadata().map_err(TrainError::at(path))?.len();
+    sum.map_or(Ok(()), |sum| sum.check_length(length)).map_err(damaged)?;
+    let mut file = Summed::new(file);
+    let read = read_tensors(path, &mut file, length, targets, optional);
+    let Some(sum) = sum else { return read };
+    // Whatever the tensors look like, a file that was changed says nothing about the model.
+    file.drain().map_err(TrainError::at(path))?;
+    sum.check(&file.sum()).map_err(damaged)?;
+    read
+}
+
+fn read_tensors(
+    path: &Path,
+    file: &mut Summed<File>,
+    length: u64,
+    targets: &BTreeMap<String, Tensor>,
+    optional: &[&str],
+) -> Result<()> {
+    let damaged = |problem: String| TrainError::damaged(path, problem);
+    let (data_start, metadata) = read_metadata(file).map_err(damaged)?;
     let entries = metadata.tensors();
     if let Some(difference) = difference(&entries, targets, optional) {
         return Err(TrainError::OtherModel { path: path.to_owned(), difference });
     }
-    let length = file.metadata().map_err(TrainError::at(path))?.len();
     let wanted = data_start.saturating_add(metadata.data_len() as u64);
     if length != wanted {
         return Err(damaged(format!("it is {length} bytes long, and its header asks for {wanted}")));
     }
-    for (name, target) in targets {
-        let Some(entry) = entries.get(name) else { continue };
-        let (start, end) = entry.data_offsets;
+    // In the order of the file, so that all of it passes once.
+    let mut at = 0;
+    for name in metadata.offset_keys() {
+        let (start, end) = entries[&name].data_offsets;
+        if start != at {
+            return Err(damaged("its header names a tensor twice".to_owned()));
+        }
+        at = end;
         let mut bytes = vec![0; end - start];
-        file.seek(SeekFrom::Start(data_start + start as u64))
-            .and_then(|_| file.read_exact(&mut bytes))
-            .map_err(TrainError::at(path))?;
+        file.read_exact(&mut bytes).map_err(TrainError::at(path))?;
+        let Some(target) = targets.get(&name) else { continue };
         let value = attempt(|| Tensor::from_data_size(&bytes, &target.size(), target.kind()))?;
         gradients::copy_quietly(target, &value)?;
     }
@@ -81,7 +133,7 @@ fn difference(
 }
 
 /// The header of a safetensors file: where the data starts, and what is in it.
-fn read_metadata(file: &mut File) -> std::result::Result<(u64, Metadata), String> {
+fn read_metadata(file: &mut impl Read) -> std::result::Result<(u64, Metadata), String> {
     /// The format's own bound on a header.
     const MOST: u64 = 100_000_000;
     let mut length = [0; 8];
@@ -97,40 +149,11 @@ fn read_metadata(file: &mut File) -> std::result::Result<(u64, Metadata), String
     Ok((8 + header, metadata))
 }
 
-/// A tensor on its way to a file.
-struct TensorView {
-    tensor: Tensor,
-    dtype: Dtype,
-    shape: Vec<usize>,
-}
-
-impl TensorView {
-    fn of(path: &Path, name: &str, tensor: &Tensor) -> Result<TensorView> {
-        let dtype = dtype(tensor.kind()).ok_or_else(|| TrainError::Checkpoint {
-            path: path.to_owned(),
-            problem: format!("`{name}` is of kind {:?}, which the format does not have", tensor.kind()),
-        })?;
-        let shape = tensor.size().iter().map(|size| *size as usize).collect();
-        Ok(TensorView { tensor: tensor.detach(), dtype, shape })
-    }
-}
-
-impl View for TensorView {
-    fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Owned(bytes_of(&self.tensor))
-    }
-
-    fn data_len(&self) -> usize {
-        self.tensor.numel() * self.tensor.kind().elt_size_in_bytes()
-    }
+fn dtype_of(path: &Path, name: &str, tensor: &Tensor) -> Result<Dtype> {
+    dtype(tensor.kind()).ok_or_else(|| TrainError::Checkpoint {
+        path: path.to_owned(),
+        problem: format!("`{name}` is of kind {:?}, which the format does not have", tensor.kind()),
+    })
 }
 
 /// SHA-256 over names, shapes and values, in the order of names.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use lowtide_core::{Bytes, Metrics, Record, SCHEMA, Stop};
+use lowtide_core::{Bytes, Event, Metrics, Record, SCHEMA, Stop};
 use lowtide_settings::RunSettings;
 use lowtide_torch::DeviceFacts;
 use lowtide_torch::cuda::AllocatorSettings;
@@ -89,12 +89,19 @@ pub fn evaluate_checkpoint(
     if let Some(line) = memory.roof().limit().filter(|line| needed > *line) {
         return Err(TrainError::LineTooSmall { holder: Holder::Weights, needed, line });
     }
-    let step = checkpoint::load_weights(&run.checkpoint, workload)?.step;
+    let loaded = checkpoint::load_weights(&run.checkpoint, workload).map_err(|error| match error {
+        TrainError::Damaged { path, problem, .. } => TrainError::Damaged { path, problem, fallback: run.fallback() },
+        other => other,
+    })?;
+    let step = loaded.progress.step;
     let guard = Choices::of(settings, &model, None, Profile::of(facts, memory.line)).fresh_guard();
     let journal = Journal::new(None, listener);
     let injector = Injector::new(facts.device, &[]);
     let (clean, figures) = (settings.memory.clean, MemoryFigures::default());
     let mut recovery = Recovery::new(memory, guard, journal, injector, clean, figures);
+    for message in loaded.notes {
+        recovery.tell(Event::Note { step, message })?;
+    }
     let mut evaluator = Evaluator::new(settings, requests, workload, LastEvaluation::default());
     match evaluator.evaluate(step, &model, &mut recovery)? {
         EvalOutcome::Complete => {}

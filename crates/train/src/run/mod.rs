@@ -2,9 +2,12 @@
 
 mod checkpoint_evaluation;
 mod choices;
+mod ending;
+mod saving;
 mod sizing;
 mod start;
 mod trainer;
 
 pub use checkpoint_evaluation::{EvalEnding, EvalJob, Evaluation, evaluate_checkpoint};
-pub use trainer::{Outcome, TrainJob, Trainer};
+pub use ending::Outcome;
+pub use trainer::{TrainJob, Trainer};

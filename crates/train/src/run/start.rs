@@ -5,7 +5,8 @@ use lowtide_torch::TorchError;
 
 use super::choices::Choices;
 use crate::error::{Holder, Result, TrainError};
-use crate::folder::{FolderChoice, Progress, checkpoint};
+use crate::folder::checkpoint::{self, Loaded};
+use crate::folder::{FolderChoice, Progress};
 use crate::memory::{DeviceMemory, Injector, out_of_memory};
 use crate::step::State;
 
@@ -42,20 +43,28 @@ pub(super) fn make_room(state: &mut State<'_>, memory: &DeviceMemory, choices: &
     }
 }
 
-/// Where a run stands: at its beginning, or at the folder's newest checkpoint, which is then in `state`; with what happened
-/// while that was loaded, to be told once the run is.
+/// Where a run stands.
+pub(super) struct Standing {
+    pub(super) progress: Progress,
+    /// Bytes that `events.jsonl` had then, where that was noted.
+    pub(super) events_bytes: u64,
+    /// What happened while that was found out, to be told once the run is.
+    pub(super) events: Vec<Event>,
+}
+
+/// Where a run stands: at its beginning, or at a checkpoint of the folder, which is then in `state`.
 pub(super) fn standing(
     folder: &FolderChoice,
     choices: &Choices,
     memory: &DeviceMemory,
     state: &mut State<'_>,
     injector: &Injector,
-) -> Result<(Progress, Vec<Event>)> {
+) -> Result<Standing> {
     let guard = choices.fresh_guard();
     if folder.is_fresh() {
-        return Ok((Progress::fresh(guard, memory), Vec::new()));
+        return Ok(Standing { progress: Progress::fresh(guard, memory), events_bytes: 0, events: Vec::new() });
     }
-    let (mut saved, load_events) = load(folder, memory, state, injector, guard.clone())?;
+    let Standing { progress: mut saved, events_bytes, events } = load(folder, memory, state, injector, guard.clone())?;
     let is_fresh = !saved.is_sized || !choices.still_hold(&saved, memory);
     let (line, host_line) = (memory.line, memory.host_line);
     if (saved.line, saved.host_line) != (line, host_line) {
@@ -64,28 +73,33 @@ pub(super) fn standing(
         saved.evaluation.found_tile = None;
     }
     let guard = if is_fresh { guard } else { saved.guard };
-    Ok((Progress { guard, line, host_line, is_sized: !is_fresh, ..saved }, load_events))
+    let progress = Progress { guard, line, host_line, is_sized: !is_fresh, ..saved };
+    Ok(Standing { progress, events_bytes, events })
 }
 
-/// Loads the newest checkpoint, trying again as the guard says where memory runs out; with what happened meanwhile.
+/// Loads the checkpoint, trying again as the guard says where memory runs out; with what happened meanwhile.
 fn load(
     folder: &FolderChoice,
     memory: &DeviceMemory,
     state: &mut State<'_>,
     injector: &Injector,
     mut guard: Guard,
-) -> Result<(Progress, Vec<Event>)> {
-    let (step, path) = folder.newest_checkpoint()?;
+) -> Result<Standing> {
+    let (step, path) = folder.checkpoint()?;
     let mut events = Vec::new();
     loop {
         let error = match injector.during(step, Phase::Load, || checkpoint::load(&path, state)) {
             Err(TrainError::Engine(error)) if error.is_oom() => error,
+            Err(TrainError::Damaged { path, problem, .. }) => {
+                return Err(TrainError::Damaged { path, problem, fallback: folder.fallback(step) });
+            }
             loaded => {
-                let mut progress = loaded?;
+                let Loaded { mut progress, events_bytes, notes } = loaded?;
                 let errors = events.iter().filter(|event| matches!(event, Event::OutOfMemory { .. })).count() as u64;
                 progress.figures.memory.oom_errors += errors;
                 progress.figures.memory.oom_recovered += errors;
-                return Ok((progress, events));
+                events.extend(notes.into_iter().map(|message| Event::Note { step, message }));
+                return Ok(Standing { progress, events_bytes, events });
             }
         };
         events.push(out_of_memory(step, Phase::Load, &error));

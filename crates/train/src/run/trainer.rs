@@ -1,26 +1,23 @@
 //! The trainer: steps, evaluations and checkpoints until the run ends.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use lowtide_core::{Bytes, Ending, Event, Metrics, Phase, Record, SCHEMA, Step, Stop};
+use lowtide_core::{Bytes, Ending, Event, Record, Step, Stop};
 use lowtide_settings::{MicroBatchChoice, RunSettings};
 use lowtide_torch::cuda::AllocatorSettings;
-use lowtide_torch::{DeviceFacts, GradScaler, attempt, host};
+use lowtide_torch::{DeviceFacts, GradScaler};
 
 use super::choices::Choices;
+use super::ending::Outcome;
 use super::sizing::Trial;
-use super::start::{make_room, standing};
-use crate::error::{Result, TrainError};
+use super::start::{Standing, make_room, standing};
+use crate::error::Result;
 use crate::evaluation::{EvalOutcome, Evaluator, Trend};
-use crate::folder::{
-    Checkpoints, Figures, FolderChoice, Progress, RecentLosses, RunEnding, RunFolder, Schedule, ScheduleLine, Start,
-    Summary, checkpoint, weights_sha256,
-};
+use crate::folder::{FolderChoice, OpenRun, RecentLosses, RunFolder, Schedule, ScheduleLine, Start};
 use crate::journal::Journal;
 use crate::memory::{DeviceMemory, Injection, Injector, Moment, Monitor, Profile, Recovery};
 use crate::requests::Requests;
-use crate::step::{Model, PhaseError, State, StepFigures, StepSpec, learning_rate, precision_name};
+use crate::step::{Model, PhaseError, State, StepFigures, StepSpec, learning_rate};
 use crate::workload::Workload;
 
 /// What a run is given.
@@ -43,44 +40,29 @@ pub struct TrainJob<'a> {
 
 /// A run that is ready to train: the model fits, the folder is open, the first checkpoint is written.
 pub struct Trainer<'a> {
-    settings: &'a RunSettings,
-    requests: &'a Requests,
-    folder: RunFolder,
-    state: State<'a>,
-    recovery: Recovery<'a>,
-    evaluator: Evaluator<'a>,
-    monitor: Monitor,
+    pub(super) settings: &'a RunSettings,
+    pub(super) requests: &'a Requests,
+    pub(super) folder: RunFolder,
+    pub(super) state: State<'a>,
+    pub(super) recovery: Recovery<'a>,
+    pub(super) evaluator: Evaluator<'a>,
+    pub(super) monitor: Monitor,
     /// Followed until the guard goes down a rung: from then on it decides alone.
-    schedule: Option<Schedule>,
+    pub(super) schedule: Option<Schedule>,
     /// Steps committed.
-    step: Step,
+    pub(super) step: Step,
     /// The next sample to train on: the data cursor.
-    next_sample: u64,
+    pub(super) next_sample: u64,
     /// Whether the guard has its first micro-batch.
-    is_sized: bool,
+    pub(super) is_sized: bool,
     /// Samples computed in committed steps, counted piece by piece.
-    samples_seen: u64,
-    losses: RecentLosses,
-    trend: Trend,
+    pub(super) samples_seen: u64,
+    pub(super) losses: RecentLosses,
+    pub(super) trend: Trend,
     /// Seconds of the starts before this one.
-    earlier_seconds: f64,
+    pub(super) earlier_seconds: f64,
     /// Seconds spent in the steps of this start, and their samples.
-    speed: (f64, u64),
-}
-
-/// How a run came to its end.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The figures.
-    pub summary: Summary,
-    /// Where everything is written.
-    pub folder: PathBuf,
-    /// The newest checkpoint.
-    pub checkpoint: PathBuf,
-    /// Why it stopped early, where memory was the reason.
-    pub stop: Option<Stop>,
-    /// The line that the last try would have needed at the least, where it stopped early and that is known.
-    pub least_line: Option<Bytes>,
+    pub(super) speed: (f64, u64),
 }
 
 impl<'a> Trainer<'a> {
@@ -105,8 +87,11 @@ impl<'a> Trainer<'a> {
         make_room(&mut state, &memory, &mut choices)?;
         let (start, is_first) = (folder.start(), folder.is_fresh());
         let injector = Injector::new(facts.device, injections);
-        let (progress, load_events) = standing(&folder, &choices, &memory, &mut state, &injector)?;
-        let (folder, events) = folder.open(settings, progress.step)?;
+        let Standing { progress, events_bytes, events: mut load_events } =
+            standing(&folder, &choices, &memory, &mut state, &injector)?;
+        let step = progress.step;
+        let OpenRun { folder, events, notes } = folder.open(settings, step, events_bytes)?;
+        load_events.extend(notes.into_iter().map(|message| Event::Note { step, message }));
         let journal = Journal::new(Some(events), listener);
         let figures = progress.figures;
         let clean = settings.memory.clean;
@@ -133,7 +118,8 @@ impl<'a> Trainer<'a> {
         if begun.is_err() && start == Start::New {
             trainer.folder.abandon();
         }
-        begun.map(|()| trainer)
+        begun.map_err(|error| trainer.folder.shown_error(error))?;
+        Ok(trainer)
     }
 
     /// Trains to the end.
@@ -206,8 +192,12 @@ impl<'a> Trainer<'a> {
             if self.monitor.is_due(self.step) {
                 self.sample()?;
             }
-            if self.requests.take_save() || self.is_at(self.settings.save.every) {
+            if self.requests.take_save() {
+                self.save_as_asked()?;
+            } else if self.is_at(self.settings.save.every) {
                 self.save()?;
+            } else if self.folder.is_look_due() {
+                self.look_after_folder()?;
             }
         }
     }
@@ -295,7 +285,7 @@ impl<'a> Trainer<'a> {
         Ok(ending)
     }
 
-    fn evaluate(&mut self) -> Result<Option<Ending>> {
+    pub(super) fn evaluate(&mut self) -> Result<Option<Ending>> {
         let outcome = self.evaluator.evaluate(self.step, &self.state.model, &mut self.recovery)?;
         if outcome == EvalOutcome::Complete {
             self.sample()?;
@@ -307,158 +297,5 @@ impl<'a> Trainer<'a> {
     fn sample(&mut self) -> Result<()> {
         let sample = self.monitor.sample(self.step, &self.recovery.memory)?;
         self.recovery.tell(sample)
-    }
-
-    /// Saves the state as it is after the last committed step.
-    fn save(&mut self) -> Result<PathBuf> {
-        let (begun, step) = (Instant::now(), self.step);
-        let checkpoints = Checkpoints::in_run(&self.folder.path);
-        let path = checkpoints.of(step);
-        let bytes = loop {
-            let save = || checkpoint::save(&path, &self.state, self.progress());
-            match self.recovery.injector.during(step, Phase::Save, save) {
-                Err(TrainError::Engine(error)) if error.is_oom() => {
-                    if let Some(stop) = self.recovery.failed(step, Phase::Save, error)? {
-                        return Err(self.line_error(stop));
-                    }
-                }
-                saved => break saved?,
-            }
-        };
-        self.recovery.recovered();
-        if let Some(figures) = self.evaluator.figures_of(step) {
-            checkpoints.note_loss(step, figures.loss)?;
-        }
-        checkpoints.prune(self.settings.save.keep)?;
-        let name = path.strip_prefix(&self.folder.path).unwrap_or(&path).display().to_string();
-        let seconds = begun.elapsed().as_secs_f64();
-        self.recovery.tell(Event::Saved { step, path: name, bytes, seconds })?;
-        self.recovery.clean_if_due(step, Moment::AfterSave)?;
-        Ok(path)
-    }
-
-    /// What a checkpoint holds beside tensors.
-    fn progress(&self) -> Progress {
-        Progress {
-            step: self.step,
-            next_sample: self.next_sample,
-            guard: self.recovery.guard.clone(),
-            line: self.recovery.memory.line,
-            host_line: self.recovery.memory.host_line,
-            figures: Figures {
-                recent_losses: self.losses.clone(),
-                samples_seen: self.samples_seen,
-                memory: self.recovery.figures.clone(),
-                wall_seconds: self.wall_seconds(),
-            },
-            trend: self.trend.clone(),
-            evaluation: self.evaluator.last.clone(),
-            is_sized: self.is_sized,
-        }
-    }
-
-    /// Seconds of all starts.
-    fn wall_seconds(&self) -> f64 {
-        self.earlier_seconds + self.recovery.journal.seconds()
-    }
-
-    /// Saves the state and writes the summary. A last evaluation that fails costs neither.
-    fn finish(&mut self, mut ending: Ending) -> Result<Outcome> {
-        let is_open = ending == Ending::Finished
-            && self.settings.eval.every.is_some()
-            && !self.evaluator.has_evaluated(self.step);
-        let evaluated = if is_open { self.evaluate() } else { Ok(None) };
-        if let Ok(Some(ends)) = &evaluated {
-            ending = ends.clone();
-        }
-        let (stopped, stop) = match &ending {
-            Ending::Finished => (RunEnding::Finished, None),
-            Ending::Line { stop } => (RunEnding::Line, Some(stop.clone())),
-            Ending::Interrupted => (RunEnding::Interrupted, None),
-            Ending::Error { .. } => unreachable!("a run that ends by an error has no summary"),
-        };
-        let checkpoint = self.save()?;
-        self.recovery.tell(Event::Stopped { step: self.step, ending })?;
-        let summary = self.summary(stopped)?;
-        self.folder.summary(&summary)?;
-        evaluated?;
-        let least_line = stop.as_ref().and_then(|_| self.recovery.least_line());
-        Ok(Outcome { summary, folder: self.folder.path.clone(), checkpoint, stop, least_line })
-    }
-
-    /// Does what can still be done after an error, and says where the last good checkpoint is.
-    fn ended_by(&mut self, error: TrainError) -> TrainError {
-        // Best effort, here and below: the error itself is what the caller hears.
-        if matches!(error, TrainError::Engine(_)) && !self.state.is_half_way() {
-            let _ = self.save();
-        }
-        let ending = match &error {
-            TrainError::Line { stop, .. } => Ending::Line { stop: Stop::clone(stop) },
-            other => Ending::Error { message: other.to_string() },
-        };
-        let _ = self.recovery.tell(Event::Stopped { step: self.step, ending });
-        match error {
-            TrainError::File { path, source } => TrainError::Unwritten {
-                path,
-                source,
-                folder: self.folder.path.clone(),
-                checkpoint: self.newest_checkpoint(),
-            },
-            other => other,
-        }
-    }
-
-    /// The run ends inside an update or a save: its state is not to be saved, and the checkpoint before it counts.
-    fn line_error(&self, stop: Stop) -> TrainError {
-        TrainError::Line { stop: Box::new(stop), checkpoint: self.newest_checkpoint().unwrap_or_default() }
-    }
-
-    fn newest_checkpoint(&self) -> Option<PathBuf> {
-        Checkpoints::in_run(&self.folder.path).newest().map(|(_, path)| path)
-    }
-
-    fn summary(&self, stopped: RunEnding) -> Result<Summary> {
-        let (model, memory) = (&self.state.model, &self.recovery.memory);
-        let (workload, measures) = (model.workload, self.recovery.guard.measures());
-        let (figures, evaluation) = (&self.recovery.figures, &self.evaluator.last);
-        let is_early = stopped == RunEnding::Finished && self.step.get() < self.settings.train.steps;
-        let (seconds, samples) = self.speed;
-        let per_second = if samples == 0 { 0.0 } else { samples as f64 / seconds.max(f64::MIN_POSITIVE) };
-        let targets_per_second = per_second * workload.targets_per_sample() as f64;
-        Ok(Summary {
-            schema: SCHEMA,
-            workload: workload.name().to_owned(),
-            device: memory.device_name(),
-            precision: precision_name(model.kind_in(&measures)).to_owned(),
-            parameters: model.parameter_count(),
-            steps: self.step.get(),
-            stopped_early_at: is_early.then_some(self.step.get()),
-            effective_batch: self.settings.train.batch,
-            micro_batch_final: measures.micro_batch.get(),
-            line_bytes: memory.line.limit().map(Bytes::get),
-            host_line_bytes: memory.host_line.limit().map(Bytes::get),
-            peak_rss_bytes: host::resident().peak.get(),
-            peak_reserved_bytes: figures.reserved_peak.get(),
-            peak_allocated_bytes: figures.allocated_peak.get(),
-            idle_after_eval_bytes: self.evaluator.most_idle.map(Bytes::get),
-            oom_errors: figures.oom_errors,
-            oom_recovered: figures.oom_recovered,
-            skipped_steps: self.state.scaler.as_ref().map_or(0, GradScaler::skipped),
-            samples_seen: self.samples_seen,
-            samples_lost: self.next_sample.saturating_sub(self.samples_seen),
-            final_loss: self.losses.mean(),
-            eval_loss: evaluation.figures.as_ref().map(|figures| figures.loss),
-            metrics: evaluation.figures.as_ref().map_or_else(Metrics::default, |figures| figures.metrics.clone()),
-            metrics_missing: evaluation.missing.clone(),
-            eval: self.evaluator.summary(),
-            loss_floor: workload.loss_floor(),
-            samples_per_second: per_second,
-            targets_per_second,
-            tokens_per_second: workload.has_tokens().then_some(targets_per_second),
-            weights_sha256: attempt(|| weights_sha256(&workload.state()))?,
-            cache: workload.cache(),
-            wall_seconds: self.wall_seconds(),
-            stopped,
-        })
     }
 }

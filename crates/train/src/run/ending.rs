@@ -1,0 +1,135 @@
+//! How a run ends: what is saved of it, and what came of it.
+
+use std::path::PathBuf;
+
+use lowtide_core::{Bytes, Ending, Event, Metrics, SCHEMA, Stop};
+use lowtide_torch::{GradScaler, attempt, host};
+
+use super::trainer::Trainer;
+use crate::error::{Result, TrainError};
+use crate::folder::{RunEnding, Summary, weights_sha256};
+use crate::step::precision_name;
+
+/// How a run came to its end.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The figures.
+    pub summary: Summary,
+    /// Where everything is written.
+    pub folder: PathBuf,
+    /// The newest checkpoint.
+    pub checkpoint: PathBuf,
+    /// Why it stopped early, where memory was the reason.
+    pub stop: Option<Stop>,
+    /// The line that the last try would have needed at the least, where it stopped early and that is known.
+    pub least_line: Option<Bytes>,
+}
+
+impl Trainer<'_> {
+    /// Saves the state and writes the summary. A last evaluation that fails costs neither.
+    pub(super) fn finish(&mut self, mut ending: Ending) -> Result<Outcome> {
+        let is_open = ending == Ending::Finished
+            && self.settings.eval.every.is_some()
+            && !self.evaluator.has_evaluated(self.step);
+        let evaluated = if is_open { self.evaluate() } else { Ok(None) };
+        if let Ok(Some(ends)) = &evaluated {
+            ending = ends.clone();
+        }
+        let (stopped, stop) = match &ending {
+            Ending::Finished => (RunEnding::Finished, None),
+            Ending::Line { stop } => (RunEnding::Line, Some(stop.clone())),
+            Ending::Interrupted => (RunEnding::Interrupted, None),
+            Ending::Error { .. } => unreachable!("a run that ends by an error has no summary"),
+        };
+        let checkpoint = self.save()?;
+        self.recovery.tell(Event::Stopped { step: self.step, ending })?;
+        let summary = self.summary(stopped)?;
+        self.folder.summary(&summary)?;
+        evaluated?;
+        let least_line = stop.as_ref().and_then(|_| self.recovery.least_line());
+        Ok(Outcome { summary, folder: self.folder.path().to_owned(), checkpoint, stop, least_line })
+    }
+
+    /// Does what can still be done after an error, and says where the last good checkpoint is.
+    pub(super) fn ended_by(&mut self, error: TrainError) -> TrainError {
+        // Best effort, here and below: the error itself is what the caller hears.
+        let may_save = match &error {
+            TrainError::Engine(_) => true,
+            // A checkpoint that could not be written would not be now.
+            TrainError::File { path, .. } => !path.starts_with(&self.folder.checkpoints().path),
+            _ => false,
+        };
+        if may_save && !self.state.is_half_way() {
+            let _ = self.save();
+        }
+        let error = self.folder.shown_error(error);
+        let ending = match &error {
+            TrainError::Line { stop, .. } => Ending::Line { stop: Stop::clone(stop) },
+            other => Ending::Error { message: other.to_string() },
+        };
+        let _ = self.recovery.tell(Event::Stopped { step: self.step, ending });
+        match error {
+            TrainError::File { path, source } => TrainError::Unwritten {
+                path,
+                source,
+                folder: self.folder.path().to_owned(),
+                checkpoint: self.newest_checkpoint(),
+            },
+            other => other,
+        }
+    }
+
+    /// The run ends inside an update or a save: its state is not to be saved, and the checkpoint before it counts.
+    pub(super) fn line_error(&self, stop: Stop) -> TrainError {
+        TrainError::Line { stop: Box::new(stop), checkpoint: self.newest_checkpoint().unwrap_or_default() }
+    }
+
+    fn newest_checkpoint(&self) -> Option<PathBuf> {
+        self.folder.checkpoints().newest().map(|(_, path)| self.folder.shown(&path))
+    }
+
+    fn summary(&self, stopped: RunEnding) -> Result<Summary> {
+        let (model, memory) = (&self.state.model, &self.recovery.memory);
+        let (workload, measures) = (model.workload, self.recovery.guard.measures());
+        let (figures, evaluation) = (&self.recovery.figures, &self.evaluator.last);
+        let is_early = stopped == RunEnding::Finished && self.step.get() < self.settings.train.steps;
+        let (seconds, samples) = self.speed;
+        let per_second = if samples == 0 { 0.0 } else { samples as f64 / seconds.max(f64::MIN_POSITIVE) };
+        let targets_per_second = per_second * workload.targets_per_sample() as f64;
+        Ok(Summary {
+            schema: SCHEMA,
+            workload: workload.name().to_owned(),
+            device: memory.device_name(),
+            precision: precision_name(model.kind_in(&measures)).to_owned(),
+            parameters: model.parameter_count(),
+            steps: self.step.get(),
+            stopped_early_at: is_early.then_some(self.step.get()),
+            effective_batch: self.settings.train.batch,
+            micro_batch_final: measures.micro_batch.get(),
+            line_bytes: memory.line.limit().map(Bytes::get),
+            host_line_bytes: memory.host_line.limit().map(Bytes::get),
+            peak_rss_bytes: host::resident().peak.get(),
+            peak_reserved_bytes: figures.reserved_peak.get(),
+            peak_allocated_bytes: figures.allocated_peak.get(),
+            idle_after_eval_bytes: self.evaluator.most_idle.map(Bytes::get),
+            oom_errors: figures.oom_errors,
+            oom_recovered: figures.oom_recovered,
+            skipped_steps: self.state.scaler.as_ref().map_or(0, GradScaler::skipped),
+            samples_seen: self.samples_seen,
+            samples_lost: self.next_sample.saturating_sub(self.samples_seen),
+            final_loss: self.losses.mean(),
+            eval_loss: evaluation.figures.as_ref().map(|figures| figures.loss),
+            metrics: evaluation.figures.as_ref().map_or_else(Metrics::default, |figures| figures.metrics.clone()),
+            metrics_missing: evaluation.missing.clone(),
+            eval: self.evaluator.summary(),
+            loss_floor: workload.loss_floor(),
+            samples_per_second: per_second,
+            targets_per_second,
+            tokens_per_second: workload.has_tokens().then_some(targets_per_second),
+            weights_sha256: attempt(|| weights_sha256(&workload.state()))?,
+            cache: workload.cache(),
+            wall_seconds: self.wall_seconds(),
+            stopped,
+        })
+    }
+}
