@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -17,12 +18,21 @@ const SPIN: (&str, &str) = ("GOMP_SPINCOUNT", "20000");
 /// Variables by which a person chooses that for themselves.
 const SPIN_CHOSEN: [&str; 2] = ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"];
 
+/// SIGUSR1 asks a run to save and ends a process that does not know it yet, such as an engine whose libraries are being
+/// loaded. What a shell ignores, the program it turns into ignores too, until it listens itself.
+const SHELL: &str = "/bin/sh";
+const IGNORING: &str = r#"trap '' USR1; exec "$0" "$@""#;
+
 /// Replaces this process by the engine. Returns only where that fails.
 pub(crate) fn become_engine(command: &str, args: &[OsString]) -> ExitCode {
     let engine = match find() {
         Ok(engine) => engine,
         Err(error) => return failed(&format!("cannot tell where this program is: {error}"), None),
     };
+    if command == "train" && is_program(&engine) {
+        // Returns where there is no shell, and then the engine is started without one.
+        let _ = engine_command(Path::new(SHELL)).args(["-c", IGNORING]).arg(&engine).arg(command).args(args).exec();
+    }
     let error = engine_command(&engine).arg(command).args(args).exec();
     match error.kind() {
         io::ErrorKind::NotFound => failed(&format!("the engine is not there: {}", engine.display()), Some(mend())),
@@ -30,8 +40,13 @@ pub(crate) fn become_engine(command: &str, args: &[OsString]) -> ExitCode {
     }
 }
 
-fn engine_command(engine: &Path) -> Command {
-    let mut command = Command::new(engine);
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// A program with the environment that the engine wants.
+fn engine_command(program: &Path) -> Command {
+    let mut command = Command::new(program);
     if SPIN_CHOSEN.iter().all(|variable| env::var_os(variable).is_none()) {
         command.env(SPIN.0, SPIN.1);
     }

@@ -9,6 +9,7 @@ mod curves;
 mod disk;
 mod eval;
 mod feed;
+mod folders;
 mod frames;
 mod generate;
 mod help;

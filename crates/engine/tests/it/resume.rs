@@ -100,14 +100,76 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_can_be_used() {
     let ran = place.ends(2, "train --resume --device cpu --out out");
     let settled = ran.stderr.replace(&bytes.len().to_string(), "N").replace(&(bytes.len() - 1).to_string(), "N-1");
     assert_snapshot!(settled, @r"
-    error: out/checkpoints/00000004/model.safetensors: it is N-1 bytes long, and its header asks for N
-    hint: delete out/checkpoints/00000004 to go on from the checkpoint before it
+    error: out/checkpoints/00000004/model.safetensors: it is N-1 bytes long, and N were written
+    hint: the checkpoint before it is whole: lowtide train --resume --out out --checkpoint 2
     ");
     let whole = place.hash("out");
-    fs::remove_dir_all(place.path("out/checkpoints/00000004")).unwrap();
-    place.resume("out", "");
+    let ran = place.ends(0, "train --resume --out out --checkpoint 2 --device cpu");
+    let note = "[step 2] note: checkpoints after step 2 were renamed to checkpoints/STEP.aside, since their steps are made \
+                again: delete them when they are not wanted";
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
     assert_eq!(place.hash("out"), whole);
     assert_eq!(place.text("out/schedule.jsonl").lines().count(), 4, "steps made again are not listed twice");
+    assert_eq!(
+        place.names("out/checkpoints"),
+        ["00000000", "00000002", "00000004", "00000004.aside", "best"].map(String::from).into()
+    );
+    // It goes on from the new one, whatever the old one is.
+    place.resume("out", "--set train.steps=5");
+}
+
+#[test]
+fn a_flipped_bit_is_found_by_an_evaluation_too() {
+    let place = Place::new();
+    place.train("out", "--set save.every=2 --set save.keep=5");
+    let model = place.path("out/checkpoints/00000004/model.safetensors");
+    let mut bytes = fs::read(&model).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 16;
+    fs::write(&model, &bytes).unwrap();
+    let ran = place.ends(2, "eval out --device cpu");
+    assert!(
+        ran.stderr.contains("model.safetensors: it was changed after it was written: its checksum is"),
+        "{}",
+        ran.stderr
+    );
+    assert!(
+        ran.stderr.ends_with("hint: the checkpoint before it is whole: lowtide eval out --checkpoint 2\n"),
+        "{}",
+        ran.stderr
+    );
+    place.ends(0, "eval out --checkpoint 2 --device cpu");
+}
+
+#[test]
+fn damaged_events_are_told_and_the_run_goes_on() {
+    let place = Place::new();
+    place.train("out", "");
+    let before = place.hash("out");
+    let events = place.path("out/events.jsonl");
+    let text = place.text("out/events.jsonl");
+    for (from, to) in [("\"loss\":3", "\"loss\":1"), ("\"crc32c\"", "\"crc32d\""), ("}\n{", "}\u{b}{")] {
+        fs::write(&events, text.replacen(from, to, 1)).unwrap();
+        let ran = place.resume("out", "");
+        assert!(ran.stderr.contains("of events.jsonl is damaged"), "{from}: {}", ran.stderr);
+        assert_eq!(place.hash("out"), before);
+    }
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    fs::write(&events, lines[..2].concat()).unwrap();
+    let ran = place.resume("out", "");
+    assert!(ran.stderr.contains("were there after step 4: events are missing"), "{}", ran.stderr);
+}
+
+#[test]
+fn events_that_are_no_file_are_refused_at_once() {
+    let place = Place::new();
+    place.train("out", "");
+    let events = place.path("out/events.jsonl");
+    fs::remove_file(&events).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&events).status().unwrap().success());
+    let ran = place.ends(2, "train --resume --device cpu --out out");
+    let error = "error: out/events.jsonl: this is a pipe, a socket or a device, and not a file\n";
+    assert!(ran.stderr.starts_with(error), "{}", ran.stderr);
 }
 
 #[test]

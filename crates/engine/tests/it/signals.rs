@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use insta::assert_snapshot;
 use lowtide_core::Event;
 
-use crate::kit::{Place, Running, settled};
+use crate::kit::{Place, Running, lowtide, settled};
 use crate::moments::Moments;
 
 const LONG: &str = "--set train.steps=300 --set model.n_layer=1 --set model.n_embd=16 --set train.batch=2 \
@@ -82,6 +82,76 @@ fn sigusr1_saves_and_goes_on() {
     assert!((1..300).contains(&step.get()), "{step}");
     assert_eq!(running.wait(), Some(0));
     assert_eq!(place.summary("out")["steps"], 300);
+}
+
+#[test]
+fn sigusr1_is_told_in_the_log_and_never_ends_a_run() {
+    let place = Place::new();
+    // Sent all the time from the very beginning on, while the engine's libraries are loaded too.
+    let script =
+        "\"$0\" \"$@\" & run=$!; sleep 0.02; while kill -USR1 $run 2>/dev/null; do sleep 0.01; done; wait $run";
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script])
+        .arg(lowtide())
+        .args(format!("train tiny.yaml --device cpu --out out {LONG}").split(' ').filter(|word| !word.is_empty()));
+    let output = command.env("OMP_NUM_THREADS", "1").current_dir(place.path("")).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains(" because SIGUSR1 asked for it; training goes on\n"), "{text}");
+}
+
+#[test]
+fn a_closed_terminal_saves_and_ends_unless_it_is_to_be_ignored() {
+    let place = Place::new();
+    let running = start(&place);
+    running.signal("HUP");
+    running.signal("HUP");
+    assert_eq!(running.wait(), Some(130));
+    let steps = place.summary("out")["steps"].as_u64().unwrap();
+    assert!(place.path(&format!("out/checkpoints/{steps:08}/state.json")).is_file());
+
+    let mut command = Command::new("nohup");
+    command.arg(lowtide()).args(format!("train tiny.yaml --device cpu --out kept {LONG}").split_whitespace());
+    command.env("OMP_NUM_THREADS", "1").current_dir(place.path("")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    while !place.path("kept/schedule.jsonl").exists() {
+        sleep(Duration::from_millis(5));
+    }
+    let kill = format!("kill -HUP {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(place.summary("kept")["steps"], 300);
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_and_what_fits_is_saved() {
+    let place = Place::new();
+    place.train("whole", LONG);
+    // Checkpoints have less than 64 KiB, events come to more.
+    let script = "ulimit -f 128; exec \"$0\" \"$@\"";
+    let limited = |words: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).arg(lowtide()).args(words.split_whitespace());
+        let output = command.env("OMP_NUM_THREADS", "1").current_dir(place.path("")).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let words = LONG.replace("train.steps=300", "train.steps=2000");
+    let (code, text) =
+        limited(&format!("train tiny.yaml --device cpu --out out {words} --set watch.tensorboard=false"));
+    assert_eq!(code, Some(2), "{text}");
+    let (error, hint) = text.split_once("error: ").unwrap().1.split_once('\n').unwrap();
+    assert_eq!(error, "out/events.jsonl: File too large (os error 27)");
+    let saved = place.names("out/checkpoints").into_iter().filter_map(|name| name.parse::<u64>().ok()).max().unwrap();
+    assert!(saved > 0, "the steps since the start are saved");
+    assert_eq!(
+        hint,
+        format!(
+            "hint: the checkpoint out/checkpoints/{saved:08} is whole: raise the limit on the size of files (ulimit -f), then \
+             go on with --resume --out out\n"
+        )
+    );
+    place.ends(0, &format!("train --resume --device cpu --out out --set train.steps={}", saved + 1));
 }
 
 #[test]

@@ -36,38 +36,92 @@ fn check_damage(file: &str, change: impl FnOnce(&mut Vec<u8>), expect: &str) {
     let error = resume(folder.path(), 16).unwrap_err();
     assert!(matches!(error, TrainError::Damaged { .. }), "{error:?}");
     assert_eq!(error.to_string(), format!("{}: {expect}", path.display()));
-    let mend = format!("delete {} to go on from the checkpoint before it", path.parent().unwrap().display());
-    assert_eq!(error.hint(), Some(mend));
+    let command = format!("lowtide train --resume --out {} --checkpoint 2", folder.path().display());
+    assert_eq!(error.hint(), Some(format!("the checkpoint before it is whole: {command}")));
 
     fs::remove_dir_all(path.parent().unwrap()).unwrap();
     assert_eq!(resume(folder.path(), 16).unwrap().summary.steps, 6);
 }
 
+/// What is said of a file of which other bytes are there than were written.
+#[track_caller]
+fn check_change(file: &str, change: impl Fn(&mut Vec<u8>)) {
+    let _alone = alone();
+    let folder = finished();
+    let path = folder.path().join("checkpoints/00000004").join(file);
+    let mut bytes = fs::read(&path).unwrap();
+    let length = bytes.len();
+    change(&mut bytes);
+    let problem = if bytes.len() == length {
+        "it was changed after it was written: its checksum is ".to_owned()
+    } else {
+        format!("it is {} bytes long, and {length} were written", bytes.len())
+    };
+    fs::write(&path, bytes).unwrap();
+    let error = resume(folder.path(), 16).unwrap_err();
+    assert!(matches!(error, TrainError::Damaged { .. }), "{error:?}");
+    assert!(error.to_string().starts_with(&format!("{}: {problem}", path.display())), "{error}");
+}
+
 #[test]
-fn a_file_that_is_cut_short() {
-    check_damage("model.safetensors", |bytes| bytes.truncate(4), "it is cut short");
-    check_damage("model.safetensors", |bytes| bytes.truncate(40), "it is cut short");
-    check_damage("training.safetensors", Vec::clear, "it is cut short");
+fn a_file_of_another_length() {
+    check_change("model.safetensors", |bytes| bytes.truncate(4));
+    check_change("model.safetensors", |bytes| bytes.truncate(40));
+    check_change("training.safetensors", Vec::clear);
+    check_change("model.safetensors", |bytes| bytes.push(0));
 }
 
 #[test]
 fn a_header_with_flipped_bits() {
-    check_damage("model.safetensors", |bytes| bytes[7] ^= 1, "its header is damaged");
-    let expect = "its header is damaged: key must be a string at line 1 column 2";
-    check_damage("model.safetensors", |bytes| bytes[9] ^= 1, expect);
+    check_change("model.safetensors", |bytes| bytes[7] ^= 1);
+    check_change("model.safetensors", |bytes| bytes[9] ^= 1);
+}
+
+/// Bits all over each file of a checkpoint, in tensors, headers and texts, one at a time.
+#[test]
+fn no_flipped_bit_is_silent() {
+    let _alone = alone();
+    let folder = finished();
+    let checkpoint = folder.path().join("checkpoints/00000004");
+    for file in ["model.safetensors", "training.safetensors", "state.json"] {
+        let path = checkpoint.join(file);
+        let whole = fs::read(&path).unwrap();
+        for flip in 0..100 {
+            let bit = (flip * 2_654_435_761_usize + 7) % (8 * whole.len());
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, &bytes).unwrap();
+            let error = resume(folder.path(), 16).expect_err("a changed bit is noticed").to_string();
+            assert!(error.starts_with(&*path.to_string_lossy()), "bit {bit} of {file}: {error}");
+        }
+        fs::write(&path, whole).unwrap();
+    }
+    assert_eq!(resume(folder.path(), 16).unwrap().summary.steps, 6);
 }
 
 #[test]
-fn a_file_that_is_longer_than_it_says() {
+fn a_checkpoint_of_an_older_version_is_used_and_not_checked() {
     let _alone = alone();
     let folder = finished();
-    let path = folder.path().join("checkpoints/00000004/model.safetensors");
-    let mut bytes = fs::read(&path).unwrap();
-    let length = bytes.len();
-    bytes.push(0);
-    fs::write(&path, bytes).unwrap();
+    let path = folder.path().join("checkpoints/00000004/state.json");
+    let mut state: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let fields = state.as_object_mut().unwrap();
+    for key in ["crc32c", "files", "events_bytes"] {
+        assert!(fields.remove(key).is_some(), "{key}");
+    }
+    // Its schema alone would be a lie.
+    fs::write(&path, serde_json::to_string_pretty(&state).unwrap()).unwrap();
     let error = resume(folder.path(), 16).unwrap_err().to_string();
-    assert!(error.ends_with(&format!("it is {} bytes long, and its header asks for {length}", length + 1)), "{error}");
+    assert!(error.ends_with("state.json: it is damaged: its checksums are missing"), "{error}");
+    state["schema"] = 1.into();
+    fs::write(&path, serde_json::to_string_pretty(&state).unwrap()).unwrap();
+    let mut settings = settings();
+    settings.train.steps = 6;
+    let curve = curve(16);
+    let (outcome, events) = train(&curve, &settings, folder.path(), Start::Resume, || {});
+    assert_eq!(outcome.unwrap().summary.steps, 6);
+    let expect = "checkpoint 00000004 was written by an older version, without checksums: it cannot be checked";
+    assert!(events.iter().any(|event| matches!(event, Event::Note { message, .. } if message == expect)), "{events:?}");
 }
 
 #[test]
@@ -135,7 +189,7 @@ fn the_best_checkpoint_is_kept_beside_the_last() {
     assert!(step < 8, "the last is not to be the best here");
     let checkpoints = folder.path().join("checkpoints");
     let best: serde_json::Value = serde_json::from_str(&fs::read_to_string(checkpoints.join("best")).unwrap()).unwrap();
-    assert_eq!(best, serde_json::json!({"schema": 1, "step": step, "eval_loss": loss}));
+    assert_eq!((&best["schema"], &best["step"], &best["eval_loss"]), (&2.into(), &step.into(), &loss.into()));
     let mut names: Vec<_> =
         fs::read_dir(&checkpoints).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
