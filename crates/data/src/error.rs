@@ -36,6 +36,22 @@ pub enum DataError {
         /// What is wrong.
         problem: String,
     },
+    /// The saved index of a folder tells of other samples than its files hold.
+    #[error(
+        "{}: sample {sample} has another {what} than the index of its folder says: remove {}, and it is made anew",
+        file.display(),
+        index.display()
+    )]
+    Index {
+        /// The file.
+        file: PathBuf,
+        /// The index.
+        index: PathBuf,
+        /// The first sample of the file that is another.
+        sample: u64,
+        /// What differs.
+        what: &'static str,
+    },
     /// A folder that is being packed, or was when packing was interrupted.
     #[error("{} is not packed to its end", folder.display())]
     Unfinished {
@@ -74,7 +90,7 @@ impl DataError {
             }
             Self::Shard(shard::Error::Version { .. }) => Some("pack the data again"),
             Self::Shard(_) => Some("copy or pack the file again"),
-            Self::Table { .. } => None,
+            Self::Table { .. } | Self::Index { .. } => None,
         }
     }
 }

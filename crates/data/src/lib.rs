@@ -55,5 +55,5 @@ pub use samples::{
     BufferedSample, Field, FieldSummaries, FieldSummary, FieldValue, Sample, Scores, Shapes, UnsupportedField,
     tensors_of, write_scores,
 };
-pub use set::{DataSet, Folder, KNOWN_ENDINGS, OpenOptions, OpenedSet, Subset, see_records, shard_rows};
+pub use set::{DataSet, Folder, KNOWN_ENDINGS, OpenOptions, OpenedSet, SaveIndex, Subset, see_records, shard_rows};
 pub use shard::FieldKind;

@@ -13,6 +13,7 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -216,6 +217,79 @@ impl BatchFile {
         Ok(Sample { fields: self.fields_of(index, |_, view| loader.read(&view))? })
     }
 
+    /// Reads some neighbours; what they have of one tensor is read together. Checksums are verified as with
+    /// [`BatchFile::read`].
+    pub(crate) fn read_some(&self, samples: Range<u64>, loader: &mut Loader) -> Result<Vec<Sample>, DataError> {
+        let (columns, tree) = match (&self.arrangement, &self.tree) {
+            (Arrangement::Columns(columns), tree) => (columns, tree),
+            (Arrangement::Rows, Tree::Tensor(tensor)) => {
+                let mut read: Vec<Sample> = samples.clone().map(|_| Sample { fields: Vec::new() }).collect();
+                self.add_rows(NAMELESS, tensor, samples, (&mut read, loader))?;
+                return Ok(read);
+            }
+            _ => {
+                let fields = |index| self.fields_of(index, |_, view| loader.read(&view));
+                return samples.map(fields).map(|fields| Ok(Sample { fields: fields? })).collect();
+            }
+        };
+        let mut read: Vec<Sample> = samples.clone().map(|_| Sample { fields: Vec::new() }).collect();
+        for (name, column) in columns.iter().filter_map(|index| child(tree, *index)) {
+            match column {
+                Tree::Tensor(tensor) => self.add_rows(&name, tensor, samples.clone(), (&mut read, loader))?,
+                Tree::List(items) => {
+                    for (sample, item) in read.iter_mut().zip(items.iter().skip(samples.start as usize)) {
+                        each_leaf(item, &mut name.clone().into_owned(), &mut |name, leaf| {
+                            sample.fields.push(self.field(name, leaf, |view| loader.read(&view))?);
+                            Ok::<_, DataError>(())
+                        })?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(read)
+    }
+
+    /// Gives each of some neighbouring samples its row of a tensor.
+    fn add_rows(
+        &self,
+        name: &str,
+        tensor: &Tensor,
+        samples: Range<u64>,
+        (read, loader): (&mut [Sample], &mut Loader),
+    ) -> Result<(), DataError> {
+        let (Some(rows), Some(row)) = (tensor.rows(samples.clone()), tensor.row(samples.start)) else { return Ok(()) };
+        let row_bytes = row.bytes() as usize;
+        let is_together = rows.bytes() == row.bytes() * read.len() as u64;
+        let block = if is_together { loader.read(&rows)? } else { Vec::new() };
+        for (number, sample) in read.iter_mut().enumerate() {
+            let bytes = match tensor.row(samples.start + number as u64) {
+                Some(row) if !is_together => loader.read(&row)?,
+                _ => block[number * row_bytes..(number + 1) * row_bytes].to_vec(),
+            };
+            let value = FieldValue::Array { dtype: row.dtype(), shape: row.shape().to_vec(), bytes };
+            sample.fields.push(Field { name: self.fields.name(name).unwrap_or_else(|| name.into()), value });
+        }
+        Ok(())
+    }
+
+    fn field(
+        &self,
+        name: &str,
+        leaf: Leaf<'_>,
+        read: impl FnOnce(Cow<'_, Tensor>) -> Result<Vec<u8>, TensorFileError>,
+    ) -> Result<Field, DataError> {
+        let value = match leaf {
+            Leaf::Text(text) => FieldValue::Text(text.into_owned()),
+            Leaf::Array { dtype, shape, bytes } => FieldValue::Array { dtype, shape, bytes },
+            Leaf::View(view) => {
+                let (dtype, shape) = (view.dtype(), view.shape().to_vec());
+                FieldValue::Array { dtype, shape, bytes: read(view)? }
+            }
+        };
+        Ok(Field { name: self.fields.name(name).unwrap_or_else(|| name.into()), value })
+    }
+
     /// The fields of a sample; `read` is given the index of a field and the view of the file that it is.
     fn fields_of(
         &self,
@@ -224,15 +298,8 @@ impl BatchFile {
     ) -> Result<Vec<Field>, DataError> {
         let mut fields = Vec::new();
         self.each_field(index, &mut |name, leaf| {
-            let value = match leaf {
-                Leaf::Text(text) => FieldValue::Text(text.into_owned()),
-                Leaf::Array { dtype, shape, bytes } => FieldValue::Array { dtype, shape, bytes },
-                Leaf::View(view) => {
-                    let (dtype, shape) = (view.dtype(), view.shape().to_vec());
-                    FieldValue::Array { dtype, shape, bytes: read(fields.len(), view)? }
-                }
-            };
-            fields.push(Field { name: self.fields.name(name).unwrap_or_else(|| name.into()), value });
+            let field = self.field(name, leaf, |view| read(fields.len(), view))?;
+            fields.push(field);
             Ok::<_, DataError>(())
         })?;
         Ok(fields)

@@ -11,7 +11,7 @@ use super::{Builder, FileFacts, Index, IndexError, SetKind};
 use crate::DataError;
 use crate::feed::OnDamage;
 use crate::file_stamp::FileStamp;
-use crate::set::OpenOptions;
+use crate::set::{OpenOptions, SaveIndex};
 
 /// Threads that look at files, at the most.
 const MOST_THREADS: usize = 8;
@@ -102,9 +102,9 @@ pub(crate) fn open_or_build(
         if rebuilt.is_none() {
             return Ok(CurrentIndex { index, rebuilt, left_out });
         }
-        return Ok(finish(build(names, fates, Some(&index)), kind, saved, rebuilt, left_out));
+        return Ok(finish(build(names, fates, Some(&index)), kind, (saved, options.save_index), rebuilt, left_out));
     }
-    Ok(finish(build(names, fates, None), kind, saved, rebuilt, left_out))
+    Ok(finish(build(names, fates, None), kind, (saved, options.save_index), rebuilt, left_out))
 }
 
 /// What becomes of a file in the new index.
@@ -191,11 +191,12 @@ fn build(names: &[String], fates: Vec<Option<Fate>>, known: Option<&Index>) -> I
 fn finish(
     index: Index,
     kind: SetKind,
-    saved: Option<&Path>,
+    (saved, save): (Option<&Path>, SaveIndex),
     rebuilt: Option<RebuildReason>,
     left_out: Vec<DataError>,
 ) -> CurrentIndex {
-    if let Some(path) = saved {
+    let is_wanted = save == SaveIndex::Always || rebuilt == Some(RebuildReason::Missing);
+    if let Some(path) = saved.filter(|_| is_wanted) {
         // Without it the next run looks at the files again, which costs time and nothing else.
         let _ = index.save(path, kind);
     }

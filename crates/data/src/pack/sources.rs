@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 
 use lowtide_core::Bytes;
-use lowtide_tensorfile::{DecodeLimit, Format, Sums, rows};
+use lowtide_tensorfile::{DecodeLimit, Format, Loader, Sums, rows};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -17,8 +17,11 @@ use crate::file_stamp::FileStamp;
 use crate::samples::{Sample, UnsupportedField};
 use crate::set::Folder;
 
-/// A file whose samples take more is read sample by sample.
+/// A file whose samples take more is read in parts.
 const WHOLE: Bytes = Bytes::from_mib(64);
+/// Some samples of it are read together up to so many bytes: of an array in columns, or one that is compressed, every
+/// read passes over all of it.
+const TOGETHER: Bytes = Bytes::from_mib(24);
 
 /// A file that is packed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +93,7 @@ pub(super) struct SourceSamples {
 
 enum Rest {
     Read(IntoIter<Sample>),
-    InFile(Box<BatchFile>),
+    InFile(Box<SourceParts>),
 }
 
 impl SourceSamples {
@@ -111,7 +114,7 @@ impl SourceSamples {
         }
         rows(file.tree(), Sums::Compute).map_err(DataError::from)?;
         source.check()?;
-        Ok(Self { count, next: from, rest: Rest::InFile(Box::new(file)) })
+        Ok(Self { count, next: from, rest: Rest::InFile(Box::new(SourceParts::new(file))) })
     }
 }
 
@@ -123,18 +126,46 @@ impl Iterator for SourceSamples {
         let sample = match &mut self.rest {
             Rest::Read(samples) => Ok(samples.next()?),
             Rest::InFile(_) if index >= self.count => return None,
-            Rest::InFile(file) => file.read(index),
+            Rest::InFile(parts) => parts.next(index),
         };
         self.next += 1;
         Some(sample.map(|sample| (index, sample)))
     }
 }
 
-/// Whether all samples are read at once. In a compressed file there is no other way that does not begin at its start
-/// for each.
+/// A file that is read in parts, some samples at a time.
+struct SourceParts {
+    file: BatchFile,
+    loader: Loader,
+    read: IntoIter<Sample>,
+}
+
+impl SourceParts {
+    fn new(file: BatchFile) -> Self {
+        Self { file, loader: Loader::new(Bytes::ZERO), read: Vec::new().into_iter() }
+    }
+
+    fn next(&mut self, index: u64) -> Result<Sample, DataError> {
+        if let Some(sample) = self.read.next() {
+            return Ok(sample);
+        }
+        // What was read before goes first.
+        self.read = Vec::new().into_iter();
+        let (mut end, mut bytes) = (index, Bytes::ZERO);
+        while end < self.file.samples() && (end == index || bytes <= TOGETHER) {
+            bytes = bytes.saturating_add(self.file.sample_bytes(end));
+            end += 1;
+        }
+        self.read = self.file.read_some(index..end, &mut self.loader)?.into_iter();
+        let nothing = || DataError::malformed(self.file.path(), format!("sample {index} is not there"));
+        self.read.next().ok_or_else(nothing)
+    }
+}
+
+/// Whether all samples are read at once. In a gzipped pickle the parts of a sample lie anywhere, and there is no other way
+/// that does not begin at its start for each.
 fn is_read_whole(file: &BatchFile) -> bool {
-    file.bytes().saturating_add(file.reading_bytes()) <= WHOLE
-        || matches!(file.format(), Format::Npz | Format::PickleGzip)
+    file.bytes().saturating_add(file.reading_bytes()) <= WHOLE || file.format() == Format::PickleGzip
 }
 
 /// An error where a field has a type that a shard does not hold.

@@ -82,6 +82,19 @@ impl OpenBatch {
         Ok(())
     }
 
+    /// The first of its samples whose id is not the one that is known, where they are as many.
+    pub(crate) fn other_id(&self, known: &[SampleFacts]) -> Option<u64> {
+        let ids = self.file.ids();
+        let hash_at = |at: usize| ids.as_ref().and_then(|ids| ids.get(at)).map_or(0, |id| hash_of_id(id));
+        let is_as_many = known.len() as u64 == self.file.samples();
+        known
+            .iter()
+            .enumerate()
+            .filter(|_| is_as_many)
+            .find(|(at, known)| known.id_hash != hash_at(*at))
+            .map(|(at, _)| at as u64)
+    }
+
     /// Opens a file, to read much of it where it may `hold` up to [`HELD_FILE`], and nothing where a little of it is read
     /// now and then.
     pub(crate) fn open(path: &Path, hold: u64, limit: DecodeLimit) -> Result<Self, DataError> {

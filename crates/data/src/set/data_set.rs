@@ -204,6 +204,11 @@ impl DataSet {
             SetKind::Batches => self.batches.forget(shard),
         };
         check().inspect_err(|_| forget())?;
+        let facts = self.index.samples_of(shard);
+        let other = |sample: u64, what: &'static str| {
+            let index = self.folder.join(INDEX_NAME);
+            DataError::Index { file: path.clone(), index, sample, what }
+        };
         let samples = match self.kind {
             SetKind::Shards => {
                 let (fingerprint, pages) = (stamp.fingerprint, self.options.page_cache);
@@ -214,15 +219,25 @@ impl DataSet {
                     }
                     _ => Arc::new(shard_samples::open_for(&path, known, selection, pages)?),
                 };
+                if let Some(sample) = shard_samples::other_id(&reader, facts, selection) {
+                    return Err(other(sample, "id"));
+                }
                 shard_samples::read(&reader, selection).inspect_err(|_| forget())?
             }
             SetKind::Batches => {
-                let limit = self.options.decode_limit;
-                let batch = match selection {
-                    Selection::Apart(_) => self.batches.get(shard, || OpenBatch::open(&path, 0, limit))?,
-                    _ => Arc::new(OpenBatch::open(&path, HELD_FILE, limit)?),
+                // Ids are compared where a file is opened, and not again while it stays so.
+                let open = |hold| {
+                    let batch = OpenBatch::open(&path, hold, self.options.decode_limit)?;
+                    match batch.other_id(facts) {
+                        Some(sample) => Err(other(sample, "id")),
+                        None => Ok(batch),
+                    }
                 };
-                batch_samples::read(&batch, self.index.samples_of(shard), selection, self.options.page_cache)?
+                let batch = match selection {
+                    Selection::Apart(_) => self.batches.get(shard, || open(0))?,
+                    _ => Arc::new(open(HELD_FILE)?),
+                };
+                batch_samples::read(&batch, facts, selection, self.options.page_cache)?
             }
         };
         // A file that was written to meanwhile may have given something of each.

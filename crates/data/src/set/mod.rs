@@ -12,6 +12,6 @@ mod subset;
 pub use data_set::{DataSet, OpenedSet};
 pub(crate) use folder::check_finished;
 pub use folder::{Folder, KNOWN_ENDINGS, PACKING, is_unfinished};
-pub use options::OpenOptions;
+pub use options::{OpenOptions, SaveIndex};
 pub use shard_rows::{see_records, shard_rows};
 pub use subset::Subset;

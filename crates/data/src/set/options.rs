@@ -14,6 +14,18 @@ pub struct OpenOptions {
     pub page_cache: PageCache,
     /// What a file may decode to. Default: 256 MiB, or 64 times its size.
     pub decode_limit: DecodeLimit,
+    /// When the index is saved. Default: whenever it was made anew.
+    pub save_index: SaveIndex,
+}
+
+/// When an index that was made anew is saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SaveIndex {
+    /// Whatever the reason was.
+    #[default]
+    Always,
+    /// Where there was none: one that does not fit is left to whoever opens the folder next and tells about it.
+    WhereNone,
 }
 
 /// Which samples of a file are read, and how they lie in memory.

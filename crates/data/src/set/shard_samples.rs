@@ -101,6 +101,19 @@ fn the_same(reader: Reader, fingerprint: u32) -> Result<Reader, DataError> {
     if reader.fingerprint() == fingerprint { Ok(reader) } else { Err(DataError::changed(reader.path())) }
 }
 
+/// The first of the chosen records whose id is not the one that is known of it.
+pub(crate) fn other_id(reader: &Reader, known: &[SampleFacts], selection: Selection<'_>) -> Option<u64> {
+    let differs = |record: u64| -> Result<bool, Error> {
+        Ok(reader.id_hash_of(record)?.unwrap_or(0) != known.get(record as usize).map_or(0, |facts| facts.id_hash))
+    };
+    let mut chosen: Box<dyn Iterator<Item = u64>> = match selection {
+        Selection::All => Box::new(0..reader.len().min(known.len() as u64)),
+        Selection::Together(places) | Selection::Apart(places) => Box::new(places.iter().copied()),
+    };
+    // An error is one of the record, and reading it tells.
+    chosen.find(|record| differs(*record).unwrap_or(false))
+}
+
 /// Reads records of a shard.
 pub(crate) fn read(reader: &Reader, selection: Selection<'_>) -> Result<Vec<BufferedSample>, DataError> {
     let neighbours = match selection {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use lowtide_core::Bytes;
 use lowtide_data::feed::{Feed, FeedError, FeedOptions, OnDamage, Store};
+use lowtide_data::index::{Builder, Index, SampleFacts, SetKind};
 use lowtide_data::order::{Cursor, Order, SampleId, Shuffle};
 use lowtide_data::policy::Policy;
 use lowtide_data::shard::{self, Compression, FieldKind, Writer, hash_of_id};
@@ -619,5 +620,44 @@ fn a_few_records_of_many_are_read_as_all_are() {
             }
         }
         assert!(errors > 64, "{errors}");
+    }
+}
+
+/// The index of a folder with one sample's fact changed, under a checksum that is right.
+fn change_index(folder: &Path, kind: SetKind, change: impl Fn(&mut SampleFacts)) {
+    let path = folder.join(".lowtide-index");
+    let saved = Index::load(&path, kind).unwrap();
+    let mut builder = Builder::default();
+    for file in 0..saved.files() {
+        let mut samples = saved.samples_of(file).to_vec();
+        if file == 1 {
+            change(&mut samples[2]);
+        }
+        builder.add(saved.name_of(file), saved.stamp_of(file), saved.cost_of(file), samples);
+    }
+    builder.finish().save(&path, kind).unwrap();
+}
+
+#[test]
+fn an_index_of_other_ids_is_an_error() {
+    for kind in KINDS {
+        let folder = folder(kind, 3);
+        let set_kind = if matches!(kind, Kind::Batches) { SetKind::Batches } else { SetKind::Shards };
+        open(folder.path());
+        for change in [|facts: &mut SampleFacts| facts.id_hash ^= 1, |facts: &mut SampleFacts| facts.id_hash = 0] {
+            change_index(folder.path(), set_kind, change);
+            let set = open(folder.path());
+            let index = folder.path().join(".lowtide-index").display().to_string();
+            let refusals = [set.read_shard(1), set.read_together(1, &[1, 2]), set.read_samples(1, &[2])];
+            for refusal in refusals {
+                let text = refusal.unwrap_err().to_string();
+                let expect = "sample 2 has another id than the index of its folder says: remove ";
+                assert!(text.contains(expect) && text.contains(&index), "{kind:?}: {text}");
+                assert!(text.contains("0001."), "{kind:?}: {text}");
+            }
+            assert!(set.read_shard(0).is_ok(), "{kind:?}");
+            fs::remove_file(&index).unwrap();
+            assert!(open(folder.path()).read_shard(1).is_ok(), "{kind:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use lowtide_data::feed::{OnDamage, Store};
 use lowtide_data::pack::{Error, Job, OnMissing, Options, PACKED, PACKING, Progress, ScoreGaps, Start};
 use lowtide_data::shard::Compression;
 use lowtide_data::{BatchFile, DataSet, FieldValue, OpenOptions};
-use lowtide_tensorfile::{Dtype, PtTensor, PtValue, View, write_pt};
+use lowtide_tensorfile::{Dtype, Packing, PtTensor, PtValue, View, write_pickle, write_pt};
 use tempfile::TempDir;
 
 /// A folder with sources in `src`, and room for what is packed.
@@ -410,6 +410,54 @@ fn a_large_file_is_packed_sample_by_sample() {
     let found = place.job("flipped", Options::default()).unwrap().run(&mut go_on);
     assert!(matches!(found, Err(Error::Source(_))), "{found:?}");
     assert!(!place.path("flipped/00000.shard").exists());
+}
+
+/// Every sample of an array in columns is spread over all of its file.
+#[test]
+fn a_large_array_in_columns_is_packed_in_a_few_passes() {
+    let place = Place::with(0);
+    let (rows, columns) = (3000_u32, 3000_u32);
+    let header = format!("{{'descr': '<f8', 'fortran_order': True, 'shape': ({rows}, {columns}), }}\n");
+    let mut file = b"\x93NUMPY\x01\0".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    let value = |row: u32, column: u32| f64::from(row * 10_000 + column);
+    file.extend((0..columns).flat_map(|column| (0..rows).flat_map(move |row| value(row, column).to_le_bytes())));
+    fs::write(place.source(0), file).unwrap();
+    assert!(BatchFile::open(&place.source(0)).unwrap().bytes() > Bytes::from_mib(64));
+    let begin = std::time::Instant::now();
+    let job = place.pack("out", Options::default());
+    assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{:?}", begin.elapsed());
+    assert_eq!(job.summary().unwrap().samples, u64::from(rows));
+    let set = DataSet::open(&place.path("out"), OpenOptions::default()).unwrap().set;
+    let packed: Vec<_> = (0..set.layout().shards()).flat_map(|shard| set.read_shard(shard).unwrap()).collect();
+    for row in [0, 1, 777, rows - 1] {
+        let View::Array { bytes, .. } = packed[row as usize].get("value").unwrap() else { panic!("no array") };
+        let expect: Vec<u8> = (0..columns).flat_map(|column| value(row, column).to_le_bytes()).collect();
+        assert!(bytes == expect, "row {row}");
+    }
+}
+
+/// What each tensor costs does not grow with their number.
+#[test]
+fn a_sample_of_very_many_tensors_is_packed_in_the_time_of_its_tensors() {
+    let place = Place::with(0);
+    let time = |file: usize, tensors: usize| {
+        let field = |number: usize| {
+            let tensor = PtTensor { dtype: Dtype::Uint8, shape: vec![1], bytes: Cow::Owned(vec![1]) };
+            (PtValue::Str(format!("t{number}").into()), PtValue::Tensor(tensor))
+        };
+        let sample = PtValue::List(vec![PtValue::Dict((0..tensors).map(field).collect())]);
+        let path = place.path(&format!("many{file}.pkl"));
+        write_pickle(&path, &sample, Packing::Plain).unwrap();
+        let begin = std::time::Instant::now();
+        let out = place.path(&format!("out{file}"));
+        let mut job = Job::begin(&[path], &out, Options::default(), Start::GoOn).unwrap();
+        job.run(&mut go_on).unwrap();
+        begin.elapsed()
+    };
+    let (few, many) = (time(0, 10_000), time(1, 80_000));
+    assert!(many < few * 24 + std::time::Duration::from_secs(1), "{few:?} for 10,000, {many:?} for 80,000");
 }
 
 #[test]

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use lowtide_core::Bytes;
 
 use super::inflater::Inflater;
-use super::values::{byte_offset, check_whole_bytes, each_row, gather, last_dimension};
+use super::tensor::row_strides;
+use super::values::{byte_offset, check_whole_bytes, gather};
 use super::{Source, Storage, Tensor};
 use crate::error::TensorFileError;
 
 /// How much is read at once for values that do not stand one after another.
 const LARGEST_SPAN: u64 = 1 << 20;
+/// Values so far apart are read one by one: about what another call of the system costs.
+const FAR: u64 = 16 << 10;
 
 /// Reads tensors, and keeps the storage it read last, so that one which several tensors share is read once.
 ///
@@ -92,30 +95,64 @@ impl Loader {
     }
 }
 
-/// Copies the values of a view out of a storage that is too large to hold, by spans of up to 1 MiB.
+/// A dimension of a view: how many values it has, and how far apart they are in the storage and in rows.
+#[derive(Clone, Copy)]
+struct Dimension {
+    size: u64,
+    stride: u64,
+    row_stride: u64,
+}
+
+/// Copies the values of a view out of a storage that is too large to hold: in the order of the storage, whatever that of
+/// the view, and by spans of up to 1 MiB.
 fn gather_from_file(tensor: &Tensor, buffer: &mut [u8], inflater: &mut Inflater) -> Result<(), TensorFileError> {
-    let size = tensor.dtype.size();
-    let (row, stride) = last_dimension(tensor);
-    let mut rows = buffer.chunks_exact_mut((row * size) as usize);
-    let at_once = (LARGEST_SPAN / size / stride.max(1)).max(1);
+    let sizes = tensor.shape.iter().zip(&tensor.stride).zip(row_strides(&tensor.shape));
+    let mut outer: Vec<Dimension> =
+        sizes.map(|((size, stride), row_stride)| Dimension { size: *size, stride: *stride, row_stride }).collect();
+    outer.sort_by_key(|dimension| std::cmp::Reverse(dimension.stride));
+    let inner = outer.pop().unwrap_or(Dimension { size: 1, stride: 1, row_stride: 1 });
+    let (mut index, mut from, mut to) = (vec![0_u64; outer.len()], tensor.offset, 0_u64);
     let mut held = Vec::new();
-    each_row(tensor, |offset| {
-        let Some(target) = rows.next() else { return Ok(()) };
-        if stride == 1 {
-            return tensor.storage.read_with(inflater, offset * size, target);
+    loop {
+        gather_run(tensor, inner, (from, to), (buffer, &mut held), inflater)?;
+        let Some(turned) = (0..outer.len()).rev().find(|at| index[*at] + 1 < outer[*at].size) else { return Ok(()) };
+        for at in turned + 1..outer.len() {
+            from -= index[at] * outer[at].stride;
+            to -= index[at] * outer[at].row_stride;
+            index[at] = 0;
         }
-        for (index, piece) in target.chunks_mut((at_once * size) as usize).enumerate() {
-            let count = piece.len() as u64 / size;
-            let first = offset + index as u64 * at_once * stride;
-            held.resize((((count - 1) * stride + 1) * size) as usize, 0);
-            tensor.storage.read_with(inflater, first * size, &mut held)?;
-            for (position, value) in piece.chunks_exact_mut(size as usize).enumerate() {
-                let from = position * (stride * size) as usize;
-                value.copy_from_slice(&held[from..from + size as usize]);
-            }
+        index[turned] += 1;
+        from += outer[turned].stride;
+        to += outer[turned].row_stride;
+    }
+}
+
+/// Copies the values along one dimension.
+fn gather_run(
+    tensor: &Tensor,
+    run: Dimension,
+    (from, to): (u64, u64),
+    (buffer, held): (&mut [u8], &mut Vec<u8>),
+    inflater: &mut Inflater,
+) -> Result<(), TensorFileError> {
+    let size = tensor.dtype.size();
+    if run.stride == 1 && run.row_stride == 1 {
+        let target = &mut buffer[(to * size) as usize..((to + run.size) * size) as usize];
+        return tensor.storage.read_with(inflater, from * size, target);
+    }
+    let is_far = run.stride.saturating_mul(size) >= FAR;
+    let at_once = if is_far { 1 } else { (LARGEST_SPAN / size / run.stride.max(1)).max(1) };
+    for first in (0..run.size).step_by(at_once as usize) {
+        let count = at_once.min(run.size - first);
+        held.resize((((count - 1) * run.stride + 1) * size) as usize, 0);
+        tensor.storage.read_with(inflater, (from + first * run.stride) * size, held)?;
+        for position in 0..count {
+            let source = (position * run.stride * size) as usize;
+            let target = ((to + (first + position) * run.row_stride) * size) as usize;
+            buffer[target..target + size as usize].copy_from_slice(&held[source..source + size as usize]);
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// Reads storages of a file; cheapest in the order of [`Storage::position`].

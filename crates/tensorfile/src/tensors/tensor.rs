@@ -1,5 +1,6 @@
 //! Views of a storage.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Dtype, Storage};
@@ -99,6 +100,21 @@ impl Tensor {
         let offset = if shape.contains(&0) { self.offset } else { self.offset + index * stride };
         let (shape, stride) = (shape.to_vec(), strides.to_vec());
         Some(Self { shape, stride, offset, storage: Arc::clone(&self.storage), ..*self })
+    }
+
+    /// Some neighbours along the first dimension, where there are so many.
+    #[must_use]
+    pub fn rows(&self, rows: Range<u64>) -> Option<Self> {
+        let (size, stride) = (*self.shape.first()?, *self.stride.first()?);
+        if rows.start >= rows.end || rows.end > size {
+            return None;
+        }
+        let mut some = self.clone();
+        some.shape[0] = rows.end - rows.start;
+        if !some.shape.contains(&0) {
+            some.offset += rows.start * stride;
+        }
+        Some(some)
     }
 
     /// The type of its values.

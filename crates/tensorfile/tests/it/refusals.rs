@@ -298,6 +298,13 @@ fn files_of_other_kinds() {
         &safetensors(r#"{"x": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}}"#, &[0; 8]),
         "x.pt: the value `x`: needs the bytes up to 82, but the file has 78: it was cut short",
     );
+    let twice = r#"{"x": {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]}, "x": {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]}}"#;
+    check(
+        &safetensors(twice, &[0; 8]),
+        "x.pt: byte 8: no header of safetensors: `x` is there twice at line 1 column 120",
+    );
+    let twice = r#"{"__metadata__": {"a": "1", "a": "2"}}"#;
+    check(&safetensors(twice, &[]), "x.pt: byte 8: no header of safetensors: `a` is there twice at line 1 column 37");
     check(
         &safetensors(r#"{"x": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}"#, &[0; 8]),
         "x.pt: the value `x`: takes 8 bytes, and its shape and type make 12",

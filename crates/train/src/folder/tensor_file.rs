@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
+use lowtide_tensorfile::safetensors_header;
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{attempt, gradients};
 use safetensors::SafeTensorError;
@@ -145,7 +146,7 @@ fn read_metadata(file: &mut impl Read) -> std::result::Result<(u64, Metadata), S
     let mut bytes = vec![0; header as usize];
     file.read_exact(&mut bytes).map_err(|_| "it is cut short".to_owned())?;
     // The library's own reader wants the whole file in memory; this checks the same and reads the header only.
-    let metadata = serde_json::from_slice(&bytes).map_err(|error| format!("its header is damaged: {error}"))?;
+    let metadata = safetensors_header(&bytes).map_err(|error| format!("its header is damaged: {error}"))?;
     Ok((8 + header, metadata))
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use lowtide_core::Bytes;
 use lowtide_data::feed::{OnDamage, Store};
+use lowtide_data::index::RebuildReason;
 use lowtide_data::order::{Layout, SampleId};
 use lowtide_data::shard::hash_of_id;
-use lowtide_data::{BufferedSample, DataError, DataSet, Folder, OpenOptions, Scores, Subset};
+use lowtide_data::{BufferedSample, DataError, DataSet, Folder, OpenOptions, SaveIndex, Scores, Subset};
 use lowtide_tensorfile::DecodeLimit;
 
 use super::decode::decode;
@@ -41,6 +42,11 @@ pub(crate) trait ItemStore: Store {
     /// Files that were left out because they cannot be read.
     fn files_left_out(&self) -> u64 {
         0
+    }
+
+    /// What was not as it should be when the files were opened, and is now.
+    fn repair(&self) -> Option<String> {
+        None
     }
 }
 
@@ -125,6 +131,7 @@ impl ItemStore for ItemShards {
 pub(crate) struct Files {
     set: DataSet,
     left_out: Vec<DataError>,
+    rebuilt: Option<RebuildReason>,
     scores: Option<Scores>,
     /// Hashes of the ids that have a score.
     scored: HashSet<u64>,
@@ -133,8 +140,13 @@ pub(crate) struct Files {
 impl Files {
     /// Looks at the files, none of which may decode to more than the limit; no value is read. The error comes with the
     /// setting that it is about.
-    pub(crate) fn open(settings: &DataSettings, decode_limit: DecodeLimit) -> Result<Files, (&'static str, String)> {
-        let options = OpenOptions { on_damage: settings.on_damage, decode_limit, ..OpenOptions::default() };
+    pub(crate) fn open(
+        settings: &DataSettings,
+        decode_limit: DecodeLimit,
+        save_index: SaveIndex,
+    ) -> Result<Files, (&'static str, String)> {
+        let on_damage = settings.on_damage;
+        let options = OpenOptions { on_damage, decode_limit, save_index, ..OpenOptions::default() };
         let opened = match (&settings.folder, &settings.pattern) {
             (Some(folder), _) if !folder.is_dir() => {
                 return Err(("data.folder", format!("there is no folder {}", folder.display())));
@@ -148,7 +160,7 @@ impl Files {
         };
         let scores = settings.scores.as_deref().map(Scores::read).transpose().map_err(about("data.scores"))?;
         let scored = scores.iter().flat_map(Scores::ids).map(hash_of_id).collect();
-        Ok(Files { set: opened.set, left_out: opened.left_out, scores, scored })
+        Ok(Files { set: opened.set, left_out: opened.left_out, rebuilt: opened.rebuilt, scores, scored })
     }
 }
 
@@ -216,6 +228,11 @@ impl ItemStore for Files {
     fn files_left_out(&self) -> u64 {
         self.left_out.len() as u64
     }
+
+    fn repair(&self) -> Option<String> {
+        let reason = self.rebuilt.as_ref().filter(|reason| **reason != RebuildReason::Missing)?;
+        Some(format!("{reason}; .lowtide-index was made anew"))
+    }
 }
 
 /// Items of files that were all read at the start.
@@ -279,5 +296,9 @@ impl ItemStore for InMemory {
 
     fn files_left_out(&self) -> u64 {
         self.files.files_left_out()
+    }
+
+    fn repair(&self) -> Option<String> {
+        self.files.repair()
     }
 }

@@ -192,6 +192,7 @@ fn shuffle(settings: &DataSettings) -> Shuffle {
 
 fn notes<S: ItemStore>(parts: &Parts<S>, settings: &DataSettings, kept: Bytes, shard_bytes: &[Bytes]) -> Vec<String> {
     let mut notes = Vec::new();
+    notes.extend(parts.store.repair());
     let left_out = parts.store.files_left_out();
     if left_out > 0 {
         notes.push(counted(left_out, "file cannot be read and is left out", "files cannot be read and are left out"));

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use lowtide_core::{Bytes, Line, LineSpec};
+use lowtide_data::SaveIndex;
 use lowtide_settings::{LoadedSettings, Origins, RunSettings, SettingsError, typed};
 use lowtide_tensorfile::DecodeLimit;
 use lowtide_torch::tch::{Device, Kind, Tensor};
@@ -51,11 +52,11 @@ impl Scoring {
                 builder.on(ItemShards::new(Box::new(items)))
             }
             (Source::Files, Load::Feed) => {
-                let files = Files::open(&builder.data, builder.limit()?).map_err(refused)?;
+                let files = Files::open(&builder.data, builder.limit()?, SaveIndex::Always).map_err(refused)?;
                 builder.on(files)
             }
             (Source::Files, Load::Whole) => {
-                let files = Files::open(&builder.data, builder.limit()?).map_err(refused)?;
+                let files = Files::open(&builder.data, builder.limit()?, SaveIndex::Always).map_err(refused)?;
                 builder.affords_all(&files)?;
                 let all = InMemory::load(files, builder.data.on_damage);
                 let all = all.map_err(|error| refused(("data", error.to_string())))?;
@@ -181,7 +182,8 @@ pub(crate) fn with_data(settings: RunSettings, origins: &Origins) -> Result<RunS
             };
             let limit = data.limit(host_line, Bytes::MAX);
             let files =
-                Files::open(&data, limit).map_err(|(key, problem)| SettingsError::refused(key, problem, origins))?;
+                // What was wrong with a saved index is told by the run itself.
+                Files::open(&data, limit, SaveIndex::WhereNone).map_err(|(key, problem)| SettingsError::refused(key, problem, origins))?;
             let parts = Parts::of(files, 0);
             (parts.fingerprint(), parts.counts())
         }
