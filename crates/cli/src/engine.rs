@@ -8,6 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::output::{Failure, report};
+
 /// Names the engine to start, instead of the one beside this program.
 const ENGINE_VARIABLE: &str = "LOWTIDE_ENGINE";
 const ENGINE: &str = "lowtide-engine";
@@ -71,9 +73,6 @@ fn mend() -> &'static str {
 }
 
 fn failed(message: &str, hint: Option<&str>) -> ExitCode {
-    eprintln!("error: {message}");
-    if let Some(hint) = hint {
-        eprintln!("hint: {hint}");
-    }
-    ExitCode::FAILURE
+    let hint = hint.map(str::to_owned);
+    report(Err(Failure { text: message.to_owned(), hint, code: 1 }))
 }

@@ -3,7 +3,7 @@
 //! It does not link LibTorch, so help and errors come at once. Commands that need a workload are carried out by `lowtide-engine`,
 //! by which this process replaces itself: signals, exit codes and the terminal behave as one program.
 
-#![expect(clippy::disallowed_methods, clippy::print_stderr, reason = "a program is what prints")]
+#![expect(clippy::disallowed_methods, reason = "a program is what prints")]
 
 mod data;
 mod doctor;
@@ -21,6 +21,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use lowtide_core::parse_printable;
+use lowtide_keep::survive_file_size_limit;
 
 use crate::data::DataArgs;
 use crate::doctor::DoctorArgs;
@@ -96,7 +98,11 @@ enum HelpTopic {
 }
 
 fn main() -> ExitCode {
-    match Lowtide::parse().command {
+    std::panic::set_hook(Box::new(output::report_panic));
+    // Where it cannot be had, a file that grows too large ends the program, as it does others.
+    let _ = survive_file_size_limit();
+    let typed = parse_printable(std::env::args_os(), Lowtide::try_parse_from).unwrap_or_else(|refusal| refusal.exit());
+    match typed.command {
         Command::Train { args } => train::run(&args),
         Command::Eval { args } => engine::become_engine("eval", &args),
         Command::Generate { args } => engine::become_engine("generate", &args),

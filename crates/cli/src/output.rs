@@ -1,8 +1,13 @@
 //! What the commands print, and how they end.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
+use std::panic::PanicHookInfo;
+use std::path::Path;
 use std::process::ExitCode;
 
+pub(crate) use lowtide_core::printable;
+use lowtide_core::{printable_json, printable_lines};
 use lowtide_data::DataError;
 use lowtide_tensorfile::TensorFileError;
 use lowtide_watch::WatchError;
@@ -50,14 +55,31 @@ impl From<WatchError> for Failure {
 /// Prints an error once, with its hint, and gives the exit code.
 pub(crate) fn report(result: Result<(), Failure>) -> ExitCode {
     let Err(failure) = result else { return ExitCode::SUCCESS };
-    let hint = failure.hint.map_or(String::new(), |hint| format!("\nhint: {}", printable(&hint)));
-    // Unlike `eprintln!`, does not panic where nobody reads any more.
-    let _ = writeln!(io::stderr().lock(), "error: {}{hint}", printable(&failure.text));
+    to_stderr(&format!("error: {}", failure.text));
+    if let Some(hint) = failure.hint {
+        to_stderr(&format!("hint: {hint}"));
+    }
     ExitCode::from(failure.code)
 }
 
-/// Writes to standard output. A reader that went away has seen enough, which is no error.
+/// Writes one line to standard error. Unlike `eprintln!`, does not panic where nobody reads any more.
+pub(crate) fn to_stderr(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", printable(line));
+}
+
+/// Writes to standard output, whatever a text from outside may have left in it. A text that must stay on its line goes
+/// through [`printable`] before.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    write_out(&printable_lines(text))
+}
+
+/// Writes JSON to standard output.
+pub(crate) fn print_json(json: &str) -> Result<(), Failure> {
+    write_out(&printable_json(json))
+}
+
+/// A reader that went away has seen enough, which is no error.
+fn write_out(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -67,18 +89,21 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// What a fault of ours leaves on standard error, which may repeat what came from outside.
+pub(crate) fn report_panic(info: &PanicHookInfo<'_>) {
+    let trace = Backtrace::capture();
+    let trace = if trace.status() == BacktraceStatus::Captured { format!("\n{trace}") } else { String::new() };
+    let _ = writeln!(io::stderr().lock(), "{}", printable_lines(&format!("{info}{trace}")));
+}
+
 /// A value as JSON that people can read.
 pub(crate) fn json_text(value: &impl Serialize) -> String {
     format!("{}\n", serde_json::to_string_pretty(value).expect("plain numbers and texts"))
 }
 
-/// A text out of a file without what would steer a terminal.
-pub(crate) fn printable(text: &str) -> String {
-    let shown = |character: char| match character.is_control() {
-        true => character.escape_default().to_string(),
-        false => character.to_string(),
-    };
-    text.chars().map(shown).collect()
+/// A path on one line.
+pub(crate) fn shown(path: &Path) -> String {
+    printable(&path.display().to_string())
 }
 
 /// Which side of its column a cell stands on.
@@ -104,14 +129,4 @@ pub(crate) fn aligned<const N: usize>(sides: [Side; N], rows: &[[String; N]]) ->
         text.push('\n');
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_steers_the_terminal() {
-        assert_eq!(printable("ünï\u{1b}[2Jx\n\u{85}"), "ünï\\u{1b}[2Jx\\n\\u{85}");
-    }
 }

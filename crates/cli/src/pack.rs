@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::output::{Failure, INTERRUPTED, json_text, print, printable, report};
+use crate::output::{Failure, INTERRUPTED, json_text, print, print_json, printable, report};
 
 /// Pack data files into shards, which are read faster and under any memory line.
 ///
@@ -115,7 +115,7 @@ fn pack(args: &PackArgs) -> Result<(), Failure> {
     drop(bar);
     let packed = PackReport { summary: job.summary()?, found_shards: job.found_shards(), was_finished, verified };
     if args.json {
-        return print(&json_text(&packed.json()));
+        return print_json(&json_text(&packed.json()));
     }
     print(&packed.text(&args.out))
 }

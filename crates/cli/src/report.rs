@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use clap::Args;
 use lowtide_watch::{Board, chart, png, report as page};
 
-use crate::output::{Failure, print, report as end};
+use crate::output::{Failure, print, report as end, shown};
 
 /// Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG.
 ///
@@ -61,5 +61,5 @@ fn write(args: &ReportArgs) -> Result<(), Failure> {
 
 fn write_file(path: &Path, contents: &[u8]) -> Result<(), Failure> {
     fs::write(path, contents).map_err(|error| Failure::bad_input(format!("{}: {error}", path.display()), None))?;
-    print(&format!("{}\n", path.display()))
+    print(&format!("{}\n", shown(path)))
 }

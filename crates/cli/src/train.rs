@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 use serde_json::Value;
 
 use crate::engine::become_engine;
-use crate::output::{Failure, report};
+use crate::output::{Failure, report, to_stderr};
 
 const FLAG: &str = "--watch";
 
@@ -66,7 +66,7 @@ fn start(port: Port) -> Result<(), Failure> {
     let told: Value = serde_json::from_str(&line).unwrap_or_default();
     if let (Some(Ok(_)), Some(url)) = (read, told["url"].as_str()) {
         // Standard output may be for events alone.
-        eprintln!("watch this run at {url}");
+        to_stderr(&format!("watch this run at {url}"));
         return Ok(());
     }
     let mut why = String::new();

@@ -11,7 +11,7 @@ use lowtide_workloads::Bundle;
 
 use crate::args::EvalArgs;
 use crate::exit::Exit;
-use crate::output::{print_json, to_stderr};
+use crate::output::{print_json, to_stderr, to_stdout};
 use crate::session::Session;
 use crate::signals;
 
@@ -44,7 +44,7 @@ fn evaluate(session: &Session<'_>, run: &RunCheckpoint, loaded: &LoadedSettings)
             if session.is_json() {
                 print_json(&found);
             } else {
-                words(&found).iter().for_each(|line| println!("{line}"));
+                words(&found).iter().for_each(|line| to_stdout(line));
             }
             Ok(Exit::Finished)
         }

@@ -61,7 +61,12 @@ pub(crate) fn report(result: anyhow::Result<Exit>) -> ExitCode {
 
 /// Prints an error, whose text holds its causes already, and its hint.
 pub(crate) fn tell(error: &TrainError) {
-    to_stderr(&format!("error: {error}"));
+    let text = format!("error: {error}");
+    match error {
+        // What LibTorch says may have several lines.
+        TrainError::Engine(_) => text.lines().for_each(to_stderr),
+        _ => to_stderr(&text),
+    }
     if let Some(hint) = error.hint() {
         to_stderr(&format!("hint: {hint}"));
     }

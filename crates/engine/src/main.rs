@@ -4,7 +4,7 @@
 //! `series.rs` is several of them, `output/console.rs` is what a person sees meanwhile, `curves.rs` is what TensorBoard sees.
 //! `generate/` writes made-up data.
 
-#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a program is what prints")]
+#![expect(clippy::disallowed_methods, reason = "a program is what prints")]
 
 mod args;
 mod curves;
@@ -19,11 +19,14 @@ mod signals;
 mod train;
 
 use clap::Parser;
+use lowtide_core::parse_printable;
 
 use crate::args::{Command, Engine};
 
 fn main() -> std::process::ExitCode {
-    let Engine { command } = Engine::parse();
+    std::panic::set_hook(Box::new(output::report_panic));
+    let typed = parse_printable(std::env::args_os(), Engine::try_parse_from);
+    let Engine { command } = typed.unwrap_or_else(|refusal| refusal.exit());
     match command {
         Command::Train(args) => exit::report(train::train(&args)),
         Command::Eval(args) => exit::report(eval::eval(&args)),

@@ -36,3 +36,4 @@ pub use error::KeepError;
 pub use keeper::folder::{SUMMARY, is_free, new_folder};
 pub use keeper::starts::{KeepOptions, keep};
 pub use notice::Notice;
+pub use process::signal_mask::survive_file_size_limit;

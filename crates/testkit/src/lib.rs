@@ -11,6 +11,7 @@
 
 mod curves;
 mod damage;
+mod hostile;
 mod http;
 mod run;
 mod sandbox;
@@ -19,6 +20,7 @@ mod wait;
 
 pub use curves::read_back;
 pub use damage::{Damage, damages};
+pub use hostile::{HOSTILE, check_plain};
 pub use http::get;
 pub use run::FakeRun;
 pub use sandbox::{Printout, Sandbox};

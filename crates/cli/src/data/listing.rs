@@ -5,7 +5,7 @@ use lowtide_data::{Shapes, shard_rows};
 use lowtide_tensorfile::{Row, Sums, open_within, rows};
 
 use crate::data::DataArgs;
-use crate::output::{Failure, Side, aligned, print, printable};
+use crate::output::{Failure, Side, aligned, print, print_json, printable};
 
 pub(crate) fn list(args: &DataArgs) -> Result<(), Failure> {
     let sums = if args.sums || args.json { Sums::Compute } else { Sums::Skip };
@@ -16,7 +16,7 @@ pub(crate) fn list(args: &DataArgs) -> Result<(), Failure> {
         (rows(&contents.tree, sums)?, contents.format.to_string())
     };
     if args.json {
-        return print(&json(&rows));
+        return print_json(&json(&rows));
     }
     let on_disk = args.path.metadata().map_or(Bytes::ZERO, |metadata| Bytes(metadata.len()));
     let values = rows.iter().fold(Bytes::ZERO, |sum, row| sum.saturating_add(row.bytes));

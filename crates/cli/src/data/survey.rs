@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::data::DataArgs;
 use crate::data::cost::{Cost, Sizes};
-use crate::output::{Failure, Side, aligned, json_text, print, printable};
+use crate::output::{Failure, Side, aligned, json_text, print, print_json, printable};
 
 /// From so many files on, a person wants to see that it goes on.
 const FILES_WITH_BAR: u64 = 200;
@@ -57,7 +57,7 @@ pub(crate) fn print_survey(
     if args.json {
         let mut json = json();
         json["cost"] = known.map_or(Value::Null, Cost::json);
-        print(&json_text(&json))?;
+        print_json(&json_text(&json))?;
     } else {
         print(&(text() + &known.map_or(String::new(), |cost| cost.text(file))))?;
     }

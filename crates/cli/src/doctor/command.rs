@@ -11,7 +11,7 @@ use super::facts::{Facts, HostEnvironment};
 use super::findings::findings;
 use super::text::text;
 use crate::engine;
-use crate::output::{Failure, print, report};
+use crate::output::{Failure, print, print_json, report};
 
 /// Say what this machine has for training, what looks wrong, and how to mend it.
 ///
@@ -55,7 +55,7 @@ fn examined(args: &DoctorArgs) -> Result<bool, Failure> {
     let findings = findings(&facts);
     if args.json {
         let told = json!({ "schema": 1, "machine": facts, "wrong": findings });
-        print(&format!("{told:#}\n"))?;
+        print_json(&format!("{told:#}\n"))?;
     } else {
         print(&text(&facts, &findings))?;
     }

@@ -13,7 +13,7 @@ use super::args::ExplainArgs;
 use super::log_file::read;
 use super::patch_file::{COMMAND_LINE, write_patch};
 use super::text::{cause, named, told};
-use crate::output::{Failure, json_text, print, printable, report};
+use crate::output::{Failure, json_text, print, print_json, printable, report};
 
 /// The log has no out-of-memory error.
 const NONE_FOUND: u8 = 1;
@@ -40,7 +40,7 @@ fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
         None => (None, None),
     };
     match args.json {
-        true => print(&json_text(&explained.verdicts))?,
+        true => print_json(&json_text(&explained.verdicts))?,
         false => print(&told(args, &explained, written.as_deref()))?,
     }
     refused.map_or(Ok(!explained.verdicts.is_empty()), Err)

@@ -1,11 +1,11 @@
 //! Writing a patch into the configuration.
 
-use std::fs;
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
-use lowtide_disk::PartialFile;
+use lowtide_disk::{DiskError, PartialFile, rewrite};
 use lowtide_explain::{Syntax, Verdict};
 
 use super::args::ExplainArgs;
@@ -15,6 +15,11 @@ use crate::output::Failure;
 pub(super) const COMMAND_LINE: &str = "command line";
 /// The attribute of a file that says whose patch was written into it last. Editors that write a file anew leave it out.
 const MARK: &str = "user.lowtide.patch";
+
+/// The attribute by which SELinux labels every file.
+const LABEL: &str = "security.selinux";
+/// The longest list of names of attributes that Linux gives.
+const LONGEST_LIST: usize = 64 << 10;
 
 /// Writes the patch of the last event, whole or not at all; the name of what was written.
 pub(super) fn write_patch(args: &ExplainArgs, verdict: &Verdict) -> Result<String, Failure> {
@@ -40,8 +45,19 @@ pub(super) fn write_patch(args: &ExplainArgs, verdict: &Verdict) -> Result<Strin
     }
     let now = fs::read_to_string(path).map_err(|error| failure(error.to_string()))?;
     let text = patch.apply(&now).map_err(|error| failure(error.to_string()))?;
-    replace_file(path, &text, &mark).map_err(|error| failure(error.to_string()))?;
+    replace_file(path, &text, &mark).map_err(|error| not_written(path, &error))?;
     Ok(patch.file.clone())
+}
+
+/// Why the file is as it was; or, where the system refused even that, where what it was can be found.
+fn not_written(path: &Path, error: &DiskError) -> Failure {
+    let is_a_copy_in_the_way = error.source.kind() == io::ErrorKind::AlreadyExists;
+    let hint = match is_a_copy_in_the_way {
+        true => "nothing was written; compare the two, and remove the copy once the file is as it should be",
+        false => "nothing was written",
+    };
+    let place = if is_a_copy_in_the_way { &error.path } else { path };
+    Failure::bad_input(format!("{}: {}", place.display(), error.source), Some(hint.to_owned()))
 }
 
 /// What tells an event of a log from others.
@@ -72,16 +88,41 @@ fn no_patch(args: &ExplainArgs, verdict: &Verdict) -> Failure {
     Failure::bad_input(text, Some(hint.to_owned()))
 }
 
-/// Writes the file anew, whole or not at all, with its owner and mode; a link stays a link.
-fn replace_file(path: &Path, text: &str, mark: &str) -> io::Result<()> {
-    let path = fs::canonicalize(path)?;
-    let old = fs::metadata(&path)?;
-    let mut new = PartialFile::create(&path).map_err(|error| error.source)?;
-    // Who may not give files away keeps this one.
-    let _ = fchown(new.file(), Some(old.uid()), Some(old.gid()));
-    new.file().set_permissions(old.permissions())?;
-    new.write_all(text.as_bytes())?;
-    // Where attributes are not kept, a second patch is only warned of.
-    let _ = rustix::fs::fsetxattr(new.file(), MARK, mark.as_bytes(), rustix::fs::XattrFlags::empty());
-    new.finish().map(drop).map_err(|error| error.source)
+/// Writes the file, with everything that is its own: names, owner, mode, attributes; a link stays a link.
+fn replace_file(path: &Path, text: &str, mark: &str) -> Result<(), DiskError> {
+    let refused = |source| DiskError { path: path.to_owned(), source };
+    let path = fs::canonicalize(path).map_err(refused)?;
+    let old = fs::metadata(&path).map_err(refused)?;
+    let mut new = PartialFile::create(&path)?;
+    if !can_be_another(&path, &old, new.file()) {
+        drop(new);
+        return rewrite(&path, text.as_bytes()).map(|file| set_mark(&file, mark));
+    }
+    new.file().set_permissions(old.permissions()).and_then(|()| new.write_all(text.as_bytes())).map_err(refused)?;
+    set_mark(new.file(), mark);
+    new.finish().map(drop)
+}
+
+/// Whether a new file can take the place of one and nobody sees a difference: it has no other name, its owner can be
+/// given to the new one, and it has no attributes, such as lists of who may read it, that would be lost.
+fn can_be_another(path: &Path, old: &Metadata, new: &File) -> bool {
+    let is_ours = || fchown(new, Some(old.uid()), Some(old.gid())).is_ok();
+    old.nlink() == 1 && is_ours() && has_no_attributes(path)
+}
+
+/// Whether a file has none but our own mark, and the label that every file gets by where it is.
+fn has_no_attributes(path: &Path) -> bool {
+    let mut names = vec![0; LONGEST_LIST];
+    match rustix::fs::listxattr(path, &mut names) {
+        Ok(length) => {
+            let mut names = names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+            names.all(|name| name == MARK.as_bytes() || name == LABEL.as_bytes())
+        }
+        Err(error) => error == rustix::io::Errno::NOTSUP,
+    }
+}
+
+/// Where attributes are not kept, a second patch is only warned of.
+fn set_mark(file: &File, mark: &str) {
+    let _ = rustix::fs::fsetxattr(file, MARK, mark.as_bytes(), rustix::fs::XattrFlags::empty());
 }

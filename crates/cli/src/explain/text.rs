@@ -1,15 +1,15 @@
 //! What is told of a log, in words.
 
 use std::fs;
-use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::Duration;
 
+use lowtide_core::printable_lines;
 use lowtide_explain::{Account, Advice, Culprit, Explanation, NotMemory, Patch, Place, Verdict};
 
 use super::args::ExplainArgs;
 use super::patch_file::COMMAND_LINE;
-use crate::output::{Side, aligned, printable};
+use crate::output::{Side, aligned, printable, shown};
 
 /// Columns of the text, and of its margin.
 const WIDTH: usize = 100;
@@ -21,7 +21,7 @@ const LISTED: usize = 10;
 pub(super) fn told(args: &ExplainArgs, explained: &Explanation, written: Option<&str>) -> String {
     let name = match args.log == Path::new("-") {
         true => "the log".to_owned(),
-        false => args.log.display().to_string(),
+        false => shown(&args.log),
     };
     let Some((last, earlier)) = explained.verdicts.split_first() else {
         return nothing(&name, explained.not_memory.as_ref());
@@ -204,15 +204,11 @@ fn shown_patch(patch: &Patch, advice: Option<usize>, written: Option<&str>) -> S
         (None, _) => "--write writes it",
     };
     let advice = advice.map_or(String::new(), |number| format!(", for advice {number}"));
-    // Only a terminal can be steered; `patch` needs every byte.
-    let diff = match io::stdout().is_terminal() {
-        true => patch.diff.lines().map(|line| format!("{}\n", printable_with_tabs(line))).collect(),
-        false => patch.diff.clone(),
+    // The name stands at its head, once for each side.
+    let diff = printable_lines(&patch.diff.replacen(&patch.file, &printable(&patch.file), 2));
+    let note = match diff == patch.diff {
+        true => "",
+        false => "characters that a terminal would not show are written out above: only --write can apply this patch\n",
     };
-    format!("\npatch of {}{advice} ({state})\n{diff}", printable(&patch.file))
-}
-
-fn printable_with_tabs(line: &str) -> String {
-    let parts: Vec<String> = line.split('\t').map(printable).collect();
-    parts.join("\t")
+    format!("\npatch of {}{advice} ({state})\n{diff}{note}", printable(&patch.file))
 }

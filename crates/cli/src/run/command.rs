@@ -17,7 +17,7 @@ use lowtide_sensors::{Options as SensorOptions, Sampler};
 use lowtide_trainers::{Access, Preset};
 use serde::Serialize;
 
-use crate::output::{Failure, json_text, print, printable, report};
+use crate::output::{Failure, json_text, print, print_json, printable, report};
 use crate::run::dry_run::DryRun;
 use crate::run::{exit, narration};
 
@@ -210,7 +210,7 @@ struct Summary<'a> {
 
 fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     match path == Path::new(STANDARD_OUTPUT) {
-        true => print(&json_text(value)),
+        true => print_json(&json_text(value)),
         false => fs::write(path, json_text(value)).map_err(|error| not_written(path, &error)),
     }
 }

@@ -6,7 +6,7 @@ use lowtide_core::counted;
 use lowtide_keep::{CommandLadder, Launch};
 use serde_json::{Value, json};
 
-use crate::output::{Failure, printable};
+use crate::output::{Failure, printable, shown};
 use crate::run::narration::{command_line, copy_line, gap_words, rungs_line, setting};
 
 /// The starts that a command may come to.
@@ -31,13 +31,13 @@ impl DryRun {
     pub(crate) fn text(&self, ladder: &CommandLadder) -> String {
         let mut text = format!("{}\n", rungs_line(ladder));
         for (name, value) in &ladder.environment {
-            text.push_str(&format!("with {}\n", setting(name, value)));
+            text.push_str(&format!("with {}\n", printable(&setting(name, value))));
         }
         for (rung, launch) in self.launches.iter().enumerate() {
             let batch = ladder.rungs.get(rung).map_or(String::new(), |batch| format!("   # {batch}"));
-            text.push_str(&format!("  {}{batch}\n", printable(&command_line(ladder, launch))));
+            text.push_str(&format!("  {}{batch}\n", command_line(ladder, launch)));
             if let Some(copy) = &launch.copy {
-                text.push_str(&format!("    {}\n", printable(&copy_line(copy))));
+                text.push_str(&format!("    {}\n", copy_line(copy)));
             }
         }
         if let Some((template, pattern)) = ladder.resume() {
@@ -52,7 +52,7 @@ impl DryRun {
                 format!("at most {restarts}, which leaves out the last {rungs} (--max-restarts)")
             }
         };
-        text.push_str(&format!("{restarts}; logs in {}/\n", self.folder.display()));
+        text.push_str(&format!("{restarts}; logs in {}/\n", shown(&self.folder)));
         text
     }
 

@@ -11,6 +11,7 @@ use lowtide_keep::{
 };
 
 use crate::explain;
+use crate::output::{printable, shown};
 
 /// What helps where the micro-batch cannot be cut any further.
 const LESS: &str = "a smaller model, shorter sequences, recompute or narrower numbers are left";
@@ -21,7 +22,7 @@ const FIXED: &str = "weights and the optimizer's state do not fit: LoRA, an 8-bi
 
 /// What is said before the first start.
 pub(super) fn greeting(ladder: &CommandLadder, folder: &Path) -> String {
-    format!("{}\nthe output is kept in {}", rungs_line(ladder), folder.join("start-1.log").display())
+    format!("{}\nthe output is kept in {}", rungs_line(ladder), shown(&folder.join("start-1.log")))
 }
 
 pub(super) fn setting(name: &OsStr, value: &OsStr) -> String {
@@ -68,11 +69,11 @@ pub(super) const fn flag(part: BatchPart) -> &'static str {
 pub(super) fn command_line(ladder: &CommandLadder, launch: &Launch) -> String {
     let own = launch.environment.iter().filter(|set| !ladder.environment.contains(set));
     let set = own.map(|(name, value)| format!("{} ", quoted(&[setting(name, value)])));
-    format!("{}{}", set.collect::<String>(), quoted(&launch.command))
+    printable(&format!("{}{}", set.collect::<String>(), quoted(&launch.command)))
 }
 
 pub(super) fn copy_line(copy: &ConfigCopy) -> String {
-    format!("{} is {} with {}", copy.path.display(), copy.original.display(), copy.changes.join(" "))
+    printable(&format!("{} is {} with {}", copy.path.display(), copy.original.display(), copy.changes.join(" ")))
 }
 
 /// What is said of what happens; `None` for what is better passed over.
@@ -80,8 +81,10 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
     match notice {
         Notice::Restart { number, launch, batch, checkpoint } => {
             let from = match (checkpoint, ladder.resume()) {
-                (Some(checkpoint), _) => format!(" from {}", checkpoint.display()),
-                (None, Some((_, pattern))) => format!(" from the beginning, for this run wrote no whole {pattern},"),
+                (Some(checkpoint), _) => format!(" from {}", shown(checkpoint)),
+                (None, Some((_, pattern))) => {
+                    format!(" from the beginning, for this run wrote no whole {},", printable(pattern))
+                }
                 (None, None) => " from the beginning".to_owned(),
             };
             let batch = batch.map_or(String::new(), |batch| format!(" with micro-batch x accumulation {batch}"));
@@ -102,7 +105,7 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
 }
 
 fn ended(start: &StartRecord) -> Option<String> {
-    let cut = start.log_cut.as_ref().map(|error| format!("{} is not whole: {error}", start.log));
+    let cut = start.log_cut.as_ref().map(|error| format!("{} is not whole: {error}", printable(&start.log)));
     let lines: Vec<String> = [cut, meaning(start)].into_iter().flatten().collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
@@ -176,7 +179,7 @@ pub(super) fn whole(chronicle: &Chronicle) -> String {
         let told = told.collect::<Vec<_>>().join(", ");
         text.push_str(&format!("\n  the effective batch did not stay the same: {told}"));
     }
-    text.push_str(&format!("\n  logs and summary.json are in {}", chronicle.folder));
+    text.push_str(&format!("\n  logs and summary.json are in {}", printable(&chronicle.folder)));
     let hint = match chronicle.ending {
         Conclusion::LastRung | Conclusion::TooManyRestarts if rungs_change_nothing(chronicle) => {
             "every rung asked for just as much: look whether the command takes what a rung changes"
@@ -219,7 +222,7 @@ fn line(number: usize, start: &StartRecord) -> String {
         (_, End::Code(code)) => format!("exit code {code}"),
         (_, End::Signal(signal)) => format!("signal {signal}"),
     };
-    let resumed = start.resumed_from.as_ref().map_or(String::new(), |from| format!(" (from {from})"));
+    let resumed = start.resumed_from.as_ref().map_or(String::new(), |from| format!(" (from {})", printable(from)));
     let step = start.step.map_or(String::new(), |step| format!("step {step}, "));
     let peak = peak(&start.peak).map_or(String::new(), |peak| format!(", {peak}"));
     format!("start {number}{resumed}: {batch}{step}{:.1} s{peak}; {end}", start.seconds)

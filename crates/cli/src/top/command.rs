@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
-use super::screen;
+use super::{cells, screen};
 use crate::output::{Failure, report};
 use crate::watch::{Sampling, ending_flag, open_board};
 
@@ -71,7 +71,10 @@ fn top(args: &TopArgs) -> Result<(), Failure> {
             if let Some((sample, detail)) = sampling.take(board.process()) {
                 board.add(now, sample, detail);
             }
-            terminal.draw(|frame| screen::draw(frame, &board, at))?;
+            terminal.draw(|frame| {
+                screen::draw(frame, &board, at);
+                cells::show_plainly(frame.buffer_mut());
+            })?;
             match wish()? {
                 Some(Wish::End) => break,
                 Some(Wish::Next) => {

@@ -1,5 +1,6 @@
 //! `lowtide top`.
 
+mod cells;
 mod chart;
 mod command;
 mod machine;

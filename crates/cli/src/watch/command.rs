@@ -16,7 +16,7 @@ use serde_json::json;
 use super::process_run::run_folder;
 use super::sampling::Sampling;
 use super::target::{ending_flag, open_board};
-use crate::output::{Failure, print, printable, report};
+use crate::output::{Failure, print, print_json, printable, report};
 
 /// How often a run's events are looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -134,7 +134,7 @@ fn announce(args: &WatchArgs, server: &Server, folders: &[PathBuf]) -> Result<()
         let (address, pid) = (server.address(), args.pid);
         let (host, port) = (address.ip().to_string(), address.port());
         let told = json!({ "url": url, "host": host, "port": port, "folders": folders, "pid": pid });
-        return print(&format!("{told}\n"));
+        return print_json(&format!("{told}\n"));
     }
     let what = if args.pid.is_some() { "process" } else { "run" };
     print(&format!("{url}\nCtrl-C ends this page, not the {what}.\n"))

@@ -1,9 +1,11 @@
 //! `lowtide explain` as a person meets it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::ops::Deref;
-use std::process::Stdio;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
 
 use insta::assert_snapshot;
 use lowtide_testkit::{Printout, Sandbox};
@@ -310,4 +312,88 @@ fn bad_input() {
     error: there is no patch to write: no configuration was given
     hint: give the configuration of this run with --config
     ");
+}
+
+/// A place with a configuration that a patch is for, prepared by `sh`.
+fn place_for_a_patch(set_up: &str) -> Place {
+    let place = Place::new(&[("train.log", BARE.as_bytes()), ("run.yaml", b"batch_size: 12\naccum_steps: 2\n")]);
+    let done = Command::new("sh").args(["-ec", set_up]).current_dir(place.folder()).status().unwrap();
+    assert!(done.success(), "{set_up}");
+    place
+}
+
+const WRITE: [&str; 4] = ["train.log", "--config", "run.yaml", "--write"];
+const PATCHED: &str = "batch_size: 6\naccum_steps: 4\n";
+
+#[test]
+fn a_file_with_several_names_stays_one_file() {
+    let place = place_for_a_patch("ln run.yaml other.yaml; chmod 640 run.yaml");
+    let before = fs::metadata(place.path("run.yaml")).unwrap();
+    assert_eq!(place.run(&WRITE).code, Some(0));
+    assert_eq!((&*place.text("run.yaml"), &*place.text("other.yaml")), (PATCHED, PATCHED));
+    let after = fs::metadata(place.path("run.yaml")).unwrap();
+    assert_eq!((before.ino(), before.mode(), 2), (after.ino(), after.mode(), after.nlink()));
+    assert_eq!(fs::read_dir(place.folder()).unwrap().count(), 3);
+    // The mark is there as well: nothing is written twice.
+    if keeps_attributes(&place.path("run.yaml")) {
+        assert_eq!(place.run(&WRITE).code, Some(2));
+    }
+}
+
+#[test]
+fn a_link_stays_a_link_and_leads_to_the_patch() {
+    let place = place_for_a_patch("mv run.yaml real.yaml; ln -s real.yaml run.yaml");
+    assert_eq!(place.run(&WRITE).code, Some(0));
+    assert!(fs::symlink_metadata(place.path("run.yaml")).unwrap().is_symlink());
+    assert_eq!(place.text("real.yaml"), PATCHED);
+}
+
+#[test]
+fn attributes_and_the_owner_stay() {
+    let place = place_for_a_patch("chmod 604 run.yaml");
+    let path = place.path("run.yaml");
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    if is_root {
+        std::os::unix::fs::chown(&path, Some(1234), Some(4321)).unwrap();
+    }
+    let before = fs::metadata(&path).unwrap();
+    let set = |name: &str, value: &str| {
+        let words =
+            [OsStr::new("-c"), OsStr::new(SET_ATTRIBUTE), path.as_os_str(), OsStr::new(name), OsStr::new(value)];
+        Command::new("python3").args(words).status().is_ok_and(|status| status.success())
+    };
+    let has_attribute = set("user.note", "mine");
+    assert_eq!(place.run(&WRITE).code, Some(0));
+    assert_eq!(place.text("run.yaml"), PATCHED);
+    let after = fs::metadata(&path).unwrap();
+    assert_eq!((before.uid(), before.gid(), before.mode()), (after.uid(), after.gid(), after.mode()));
+    if has_attribute {
+        assert_eq!(before.ino(), after.ino(), "another file took its place, without its attributes");
+    }
+}
+
+const SET_ATTRIBUTE: &str = "import os, sys; os.setxattr(sys.argv[1], sys.argv[2], sys.argv[3].encode())";
+
+#[test]
+fn what_an_interrupted_write_left_is_not_written_over() {
+    let place = place_for_a_patch("ln run.yaml other.yaml; echo kept > run.yaml.before");
+    assert_snapshot!(place.run(&WRITE).stderr.replace(&place.folder().display().to_string(), "PLACE"), @r"
+    error: PLACE/run.yaml.before: a copy of what an interrupted write was to replace
+    hint: nothing was written; compare the two, and remove the copy once the file is as it should be
+    ");
+    assert_eq!(
+        (&*place.text("run.yaml.before"), &*place.text("run.yaml")),
+        ("kept\n", "batch_size: 12\naccum_steps: 2\n")
+    );
+}
+
+#[test]
+fn a_patch_that_cannot_be_applied_from_the_screen_says_so() {
+    let text = "x: 1 # \u{1b}[31m\nbatch_size: 12\naccum_steps: 2\n";
+    let place = Place::new(&[("train.log", BARE.as_bytes()), ("run.yaml", text.as_bytes())]);
+    let ran = place.run(&["train.log", "--config", "run.yaml"]);
+    assert!(ran.stdout.contains(" x: 1 # \\u{1b}[31m\n"), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("only --write can apply this patch\n"), "{}", ran.stdout);
+    assert_eq!(place.run(&WRITE).code, Some(0));
+    assert_eq!(place.text("run.yaml"), "x: 1 # \u{1b}[31m\nbatch_size: 6\naccum_steps: 4\n");
 }

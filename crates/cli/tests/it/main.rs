@@ -6,6 +6,7 @@ mod data;
 mod doctor;
 mod explain;
 mod help;
+mod hostile_names;
 mod kit;
 mod run;
 mod watching;

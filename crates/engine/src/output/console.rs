@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use lowtide_core::{Bytes, Event, Line, Record, Step};
+use lowtide_core::{Bytes, Event, Line, Record, Step, printable};
 use lowtide_settings::RunSettings;
 use lowtide_train::Outcome;
 
@@ -162,7 +162,7 @@ impl Console {
     /// Says something to people; with `--json` nobody is there to hear it.
     pub(crate) fn say(&self, text: &str) {
         match &self.view {
-            View::Bar(bar) => bar.println(text),
+            View::Bar(bar) => bar.println(printable(text)),
             View::Lines => to_stderr(text),
             View::Json => {}
         }

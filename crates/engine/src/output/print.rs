@@ -1,10 +1,12 @@
 //! Standard output and standard error, for readers that may go away, and bars on a terminal.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
+use std::panic::PanicHookInfo;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lowtide_core::SCHEMA;
+use lowtide_core::{SCHEMA, printable, printable_json, printable_lines};
 use serde::Serialize;
 
 /// The last line of a run, or of several, with `--json`.
@@ -15,12 +17,24 @@ pub(crate) fn print_summary(summary: &impl Serialize, folder: &Path) {
 /// A line of JSON on standard output. A reader that went away is no reason to fail.
 pub(crate) fn print_json(value: &impl Serialize) {
     let text = serde_json::to_string(value).expect("plain numbers and texts");
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    let _ = writeln!(std::io::stdout().lock(), "{}", printable_json(&text));
 }
 
-/// Unlike `eprintln!`, does not panic where nobody reads any more.
-pub(crate) fn to_stderr(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+/// One line on standard output. A reader that went away is no reason to fail.
+pub(crate) fn to_stdout(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{}", printable(line));
+}
+
+/// One line on standard error. Unlike `eprintln!`, does not panic where nobody reads any more.
+pub(crate) fn to_stderr(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", printable(line));
+}
+
+/// What a fault of ours leaves on standard error, which may repeat what came from outside.
+pub(crate) fn report_panic(info: &PanicHookInfo<'_>) {
+    let trace = Backtrace::capture();
+    let trace = if trace.status() == BacktraceStatus::Captured { format!("\n{trace}") } else { String::new() };
+    let _ = writeln!(std::io::stderr().lock(), "{}", printable_lines(&format!("{info}{trace}")));
 }
 
 /// A bar on standard error, of so many.

@@ -13,6 +13,7 @@ mod folders;
 mod frames;
 mod generate;
 mod help;
+mod hostile_names;
 mod inject;
 mod kill;
 mod kit;

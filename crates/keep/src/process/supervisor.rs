@@ -16,6 +16,7 @@ use crate::output::transcript::Transcript;
 use crate::process::attendant::{Attendant, Interruption};
 use crate::process::child::{Child, Outlet};
 use crate::process::incident::Incident;
+use crate::process::signal_mask::{ignored_signals, survive_file_size_limit};
 use crate::{End, KeepError, Launch, Notice};
 
 const CAUGHT: [i32; 9] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
@@ -51,6 +52,8 @@ impl Supervisor {
         let ignored = ignored_signals();
         let caught = CAUGHT.iter().filter(|signal| ignored >> (**signal - 1) & 1 == 0);
         let mut signals = Signals::new(caught).map_err(system("signals cannot be caught"))?;
+        // A log that grows too large costs the log and nothing else.
+        survive_file_size_limit().map_err(system("signals cannot be caught"))?;
         let handle = signals.handle();
         let to = sender.clone();
         thread::spawn(move || {
@@ -112,11 +115,4 @@ impl Drop for Supervisor {
     fn drop(&mut self) {
         self.signals.close();
     }
-}
-
-/// The signals that this process was started with set to be ignored, a bit each.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
-    mask.unwrap_or(0)
 }

@@ -6,7 +6,7 @@ use serde_path_to_error::{Path, Segment};
 
 use super::suggestion::nearest;
 use crate::SettingsError;
-use crate::source::excerpt::{described, one_line};
+use crate::source::excerpt::described;
 use crate::source::origin::{Origin, Origins, join};
 
 /// Reads `value` as a `T`.
@@ -61,7 +61,7 @@ fn explain(text: &str, path: String, found: Option<&Value>, origins: &Origins) -
         .find(|start| text.starts_with(start))
         .and_then(|_| text.rsplit_once(", expected "));
     let (Some((_, expected)), Some(found)) = (expected, found) else {
-        return SettingsError::Refused { origin, path, problem: one_line(text) };
+        return SettingsError::Refused { origin, path, problem: lowtide_core::printable(text) };
     };
     let expected = words(expected, found);
     let mend = mend(&expected, found);

@@ -1,5 +1,6 @@
 //! What somebody typed, made fit for one line of a message.
 
+use lowtide_core::printable;
 use serde_json::Value;
 
 /// The most characters of a typed text that a message repeats.
@@ -8,21 +9,9 @@ const LONGEST: usize = 100;
 /// The text with everything that does not print escaped, cut after 100 characters.
 pub(crate) fn excerpt(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", one_line(&text[..end])),
-        None => one_line(text),
+        Some((end, _)) => format!("{}…", printable(&text[..end])),
+        None => printable(text),
     }
-}
-
-/// The text with everything that does not print escaped.
-pub(crate) fn one_line(text: &str) -> String {
-    let mut line = String::new();
-    for character in text.chars() {
-        match character {
-            '"' | '\'' | '\\' => line.push(character),
-            _ => line.extend(character.escape_debug()),
-        }
-    }
-    line
 }
 
 /// What a value is, in words for a message.

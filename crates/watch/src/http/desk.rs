@@ -23,7 +23,7 @@ impl Desk<'_> {
         }
         let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
         if request.path == "/api/runs" {
-            return json(&page_data::list(&board));
+            return json(page_data::list(&board));
         }
         if request.path == "/metrics" {
             return Response {
@@ -40,11 +40,11 @@ impl Desk<'_> {
             moments: number("moments"),
         };
         if let Some(monitor) = board.monitor().filter(|_| request.path == "/api/process") {
-            return json(&page_data::process(monitor, &cursor));
+            return json(page_data::process(monitor, &cursor));
         }
         let id = request.path.strip_prefix("/api/run/").and_then(|id| id.parse::<usize>().ok());
         match id.and_then(|id| board.runs().get(id)) {
-            Some(run) => json(&page_data::run(run, &cursor)),
+            Some(run) => json(page_data::run(run, &cursor)),
             None => Response::refusal(Status::NotFound, "there is no such page"),
         }
     }
@@ -78,6 +78,6 @@ fn is_same(given: &str, token: &str) -> bool {
     given.len() == token.len() && differences == 0
 }
 
-fn json(value: &serde_json::Value) -> Response {
-    Response { status: Status::Ok, kind: "application/json", body: value.to_string() }
+fn json(value: serde_json::Value) -> Response {
+    Response { status: Status::Ok, kind: "application/json", body: page_data::text(value) }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use lowtide_core::printable_lines;
+
 /// The content type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -76,6 +78,8 @@ fn written(labels: &[(&'static str, &str)]) -> String {
 }
 
 fn escaped(value: &str) -> String {
+    // The format knows a line end; what else may not be shown is written out.
+    let value = printable_lines(value).replace('\t', r"\t").replace('\r', r"\r");
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 

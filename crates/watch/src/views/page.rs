@@ -11,18 +11,18 @@ const CODE: &str = include_str!("../../page/page.js");
 
 /// The page that asks for its data while a run grows.
 pub(crate) fn live() -> String {
-    filled(&Value::Null)
+    filled(Value::Null)
 }
 
 /// A page with all data inside, which opens from disk and asks for nothing.
 #[must_use]
 pub fn report(board: &Board) -> String {
-    filled(&page_data::whole(board))
+    filled(page_data::whole(board))
 }
 
-fn filled(data: &Value) -> String {
+fn filled(data: Value) -> String {
     // Within a script element only `<` could end it; in JSON it stands nowhere but in texts.
-    let data = data.to_string().replace('<', "\\u003c");
+    let data = page_data::text(data).replace('<', "\\u003c");
     // The data goes in last: what it says is not looked through for places to fill.
     HTML.replace("/*STYLE*/", STYLE).replace("/*CODE*/", CODE).replace("/*DATA*/", &data)
 }
@@ -43,8 +43,14 @@ mod tests {
 
     #[test]
     fn no_text_ends_the_script() {
-        let page = filled(&json!({"runs": [{"name": "</script><script>alert(1)</script>/*CODE*/"}]}));
+        let page = filled(json!({"runs": [{"name": "</script><script>alert(1)</script>/*CODE*/"}]}));
         assert_eq!(page.matches("</script>").count(), live().matches("</script>").count());
         assert_eq!(page.matches("/*CODE*/").count(), 1);
+    }
+
+    #[test]
+    fn no_text_turns_the_page_around() {
+        let page = filled(json!({"runs": [{"name\u{2066}": "a\u{202e}b\u{9b}c\nd é"}]}));
+        assert!(page.contains(r#""name\\u{2066}":"a\\u{202e}b\\u{9b}c\nd é""#), "{page}");
     }
 }

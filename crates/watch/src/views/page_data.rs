@@ -1,5 +1,6 @@
 //! What the page is told of runs, as JSON.
 
+use lowtide_core::{printable, printable_lines};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -98,6 +99,20 @@ fn host(history: &History, from: usize) -> Value {
         columns.insert(name.clone(), History::column(moments, at).map(|value| json!(value)).collect());
     }
     Value::Object(columns)
+}
+
+/// A text of JSON for the page: what came from outside, names of things included, turns nothing around there.
+pub(crate) fn text(value: Value) -> String {
+    shown(value).to_string()
+}
+
+fn shown(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(printable_lines(&text)),
+        Value::Array(values) => values.into_iter().map(shown).collect(),
+        Value::Object(pairs) => pairs.into_iter().map(|(key, value)| (printable(&key), shown(value))).collect(),
+        plain => plain,
+    }
 }
 
 /// A time in milliseconds, which is as exact as a chart can be.

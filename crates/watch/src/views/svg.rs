@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use lowtide_core::{Bytes, EventKind};
+use lowtide_core::{Bytes, EventKind, printable};
 
 use crate::runs::{Mark, Point, Run};
 
@@ -182,8 +182,7 @@ fn seconds(time: f64) -> String {
     }
 }
 
-/// A text as XML has it, without characters that XML has not.
+/// A text as XML has it; characters that XML has not are written out.
 fn escaped(text: &str) -> String {
-    let text: String = text.chars().filter(|character| !character.is_control()).collect();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

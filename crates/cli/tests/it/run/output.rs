@@ -57,6 +57,43 @@ fn a_full_disk_costs_the_log_and_nothing_else() {
     assert!(ran.stderr.contains(&lost), "{}", ran.stderr);
 }
 
+/// A command as a shell starts it that has set something up before.
+fn after(set_up: &str, place: &Place, words: &[&str]) -> Printout {
+    let command = place.command(words);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &format!("{set_up}; exec \"$@\""), "sh"]);
+    shell.arg(command.get_program()).args(command.get_args()).current_dir(place.path(""));
+    Printout::of(shell.output().unwrap())
+}
+
+#[test]
+fn a_limit_of_file_sizes_costs_the_log_and_not_the_exit_code() {
+    let place = Place::new();
+    let ran = after("ulimit -f 1", &place, &["--out", "out", "--", "sh", "-c", "seq 2000; exit 7"]);
+    assert_eq!((ran.code, ran.stdout.lines().count()), (Some(7), 2000), "{}", ran.stderr);
+    let told = ["out/start-1.log is not whole", "the story of this run is not kept"];
+    assert!(told.iter().all(|words| ran.stderr.matches(words).count() == 1), "{}", ran.stderr);
+}
+
+#[test]
+fn the_command_meets_the_limit_of_file_sizes_as_it_would_alone() {
+    let place = Place::new();
+    let ran = after("ulimit -f 1", &place, &["-q", "--out", "a", "--", "sh", "-c", "exec seq 2000 > file"]);
+    assert_eq!(ran.code, Some(128 + 25), "{}", ran.stderr);
+    // Who set the signal to be ignored meant the command.
+    let ran = after("trap '' XFSZ; ulimit -f 1", &place, &["-q", "--out", "b", "--", "sh", "-c", "seq 2000 > file"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+}
+
+#[test]
+fn nobody_who_reads_costs_no_exit_code() {
+    let place = Place::new();
+    for closed in [">&-", "2>&-", ">&- 2>&-", "2>/dev/full"] {
+        let ran = after(&format!("exec {closed}"), &place, &["--", "sh", "-c", "exit 7"]);
+        assert_eq!(ran.code, Some(7), "{closed}");
+    }
+}
+
 #[test]
 fn the_story_as_json_costs_no_exit_code() {
     let place = Place::new();
