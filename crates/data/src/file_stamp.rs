@@ -15,7 +15,7 @@ pub struct FileStamp {
     pub bytes: Bytes,
     /// When it was last changed, in nanoseconds since 1970.
     pub modified: i64,
-    /// A checksum of its content, or 0 where the format has none that is cheap to read.
+    /// A checksum of its content, or 0 where the format has its own and it is verified with the values.
     pub fingerprint: u32,
 }
 
@@ -24,6 +24,11 @@ impl FileStamp {
     pub fn new(metadata: &Metadata, fingerprint: u32) -> Self {
         let modified = metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
         Self { bytes: Bytes(metadata.len()), modified, fingerprint }
+    }
+
+    /// The same with another checksum.
+    pub(crate) fn with(self, fingerprint: u32) -> Self {
+        Self { fingerprint, ..self }
     }
 
     /// The stamp of a file, where the system gives it.

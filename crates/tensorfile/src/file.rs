@@ -112,6 +112,38 @@ impl TensorFile {
         Ok(())
     }
 
+    /// The CRC-32 of all its bytes, for formats that have no checksum of their own.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be read or was cut short.
+    pub fn checksum(&self) -> Result<u32, TensorFileError> {
+        self.checksum_of(0, self.length, || Place::Whole)
+    }
+
+    /// That of some of its bytes, read a piece at a time.
+    pub(crate) fn checksum_of(
+        &self,
+        offset: u64,
+        length: u64,
+        place: impl Fn() -> Place,
+    ) -> Result<u32, TensorFileError> {
+        const PIECE: u64 = 256 << 10;
+        if let Some(held) = self.held(offset, length) {
+            return Ok(crc32fast::hash(held));
+        }
+        let mut hasher = crc32fast::Hasher::new();
+        let mut buffer = vec![0; length.min(PIECE) as usize];
+        let mut done = 0;
+        while done < length {
+            let piece = &mut buffer[..(length - done).min(PIECE) as usize];
+            self.read_near(piece, offset + done, &place)?;
+            hasher.update(piece);
+            done += piece.len() as u64;
+        }
+        Ok(hasher.finalize())
+    }
+
     /// A range of a file that was read as a whole.
     #[must_use]
     #[inline]

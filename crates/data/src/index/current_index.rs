@@ -71,6 +71,8 @@ pub(crate) fn open_or_build(
     saved: Option<&Path>,
     options: OpenOptions,
 ) -> Result<CurrentIndex, DataError> {
+    let save_index = if saved.is_some() { options.save_index } else { SaveIndex::Never };
+    let options = OpenOptions { save_index, ..options };
     let (known, mut rebuilt) = match saved.map(|path| Index::load(path, kind)) {
         Some(Ok(index)) => (Some(index), None),
         None | Some(Err(IndexError::Missing)) => (None, Some(RebuildReason::Missing)),
@@ -195,7 +197,11 @@ fn finish(
     rebuilt: Option<RebuildReason>,
     left_out: Vec<DataError>,
 ) -> CurrentIndex {
-    let is_wanted = save == SaveIndex::Always || rebuilt == Some(RebuildReason::Missing);
+    let is_wanted = match save {
+        SaveIndex::Always => true,
+        SaveIndex::WhereNone => rebuilt == Some(RebuildReason::Missing),
+        SaveIndex::Never => false,
+    };
     if let Some(path) = saved.filter(|_| is_wanted) {
         // Without it the next run looks at the files again, which costs time and nothing else.
         let _ = index.save(path, kind);

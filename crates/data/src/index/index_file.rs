@@ -20,7 +20,7 @@ use crate::order::Layout;
 pub(crate) const INDEX_NAME: &str = ".lowtide-index";
 
 const MAGIC: [u8; 8] = *b"\x89LTI\r\n\x1a\n";
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Magic, version, kind, and three numbers.
 const HEAD: u64 = 6 * 8;
 const FILE: u64 = 7 * 8;

@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lowtide_core::Bytes;
 use lowtide_tensorfile::pages::{Memory, PageCache};
-use lowtide_tensorfile::{DecodeLimit, Loader, Source, Storage, StorageReader, Tensor, TensorFile};
+use lowtide_tensorfile::{
+    DecodeLimit, Loader, Place, Source, Storage, StorageReader, Tensor, TensorFile, TensorFileError,
+};
 
-use super::options::{OpenOptions, Selection};
+use super::options::{OpenOptions, SaveIndex, Selection};
 use crate::DataError;
 use crate::batch::{BatchFile, Leaf};
 use crate::file_stamp::FileStamp;
@@ -35,7 +37,7 @@ const GOOD_PART: u64 = 8;
 
 /// Finds the samples of a file and what they take.
 pub(crate) fn look_at(path: &Path, options: OpenOptions) -> Result<FileFacts, DataError> {
-    let stamp = FileStamp::of(path, 0)?;
+    let before = FileStamp::of(path, 0)?;
     let data = TensorFile::open(path, HELD_TO_LOOK_AT, options.decode_limit)?;
     let file = BatchFile::find(&data)?;
     let ids = file.ids();
@@ -57,8 +59,22 @@ pub(crate) fn look_at(path: &Path, options: OpenOptions) -> Result<FileFacts, Da
         memory: Bytes(room.cost().saturating_add(names)),
         reading: Bytes(reading.cost(&file, data.len()).saturating_add(3 * names)),
     };
+    let fingerprint = match options.save_index {
+        SaveIndex::Never => 0,
+        _ => batch_fingerprint(&data, &file)?,
+    };
     data.after_reading(options.page_cache);
+    let stamp = FileStamp::of(path, fingerprint)?;
+    if stamp != before.with(fingerprint) {
+        return Err(DataError::changed(path));
+    }
     Ok(FileFacts { stamp, cost, samples })
+}
+
+/// What the index keeps of a file whose format has no checksum: all of it has to be read for that, once.
+fn batch_fingerprint(data: &TensorFile, file: &BatchFile) -> Result<u32, DataError> {
+    // 0 stands for none.
+    if file.format().has_checksum() { Ok(0) } else { Ok(data.checksum()?.max(1)) }
 }
 
 /// A batch file that is open, and where its samples lie.
@@ -101,6 +117,19 @@ impl OpenBatch {
         let data = TensorFile::open(path, hold, limit)?;
         let file = BatchFile::find(&data)?;
         Ok(Self { data, file, verified: Mutex::default() })
+    }
+
+    /// An error where its bytes are not those that the index was made of, as far as that noted a checksum.
+    pub(crate) fn check_fingerprint(&self, expect: u32) -> Result<(), DataError> {
+        if expect == 0 {
+            return Ok(());
+        }
+        let found = batch_fingerprint(&self.data, &self.file)?;
+        if found == expect {
+            return Ok(());
+        }
+        let (file, place) = (self.data.path().to_owned(), Place::Whole);
+        Err(TensorFileError::Checksum { file, place, expect, found }.into())
     }
 
     /// Memory that it takes, about.

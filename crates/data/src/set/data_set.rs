@@ -225,9 +225,10 @@ impl DataSet {
                 shard_samples::read(&reader, selection).inspect_err(|_| forget())?
             }
             SetKind::Batches => {
-                // Ids are compared where a file is opened, and not again while it stays so.
+                // Ids and checksums are compared where a file is opened, and not again while it stays so.
                 let open = |hold| {
                     let batch = OpenBatch::open(&path, hold, self.options.decode_limit)?;
+                    batch.check_fingerprint(stamp.fingerprint)?;
                     match batch.other_id(facts) {
                         Some(sample) => Err(other(sample, "id")),
                         None => Ok(batch),

@@ -24,6 +24,8 @@ pub enum SaveIndex {
     /// Whatever the reason was.
     #[default]
     Always,
+    /// Never: it is of files from anywhere.
+    Never,
     /// Where there was none: one that does not fit is left to whoever opens the folder next and tells about it.
     WhereNone,
 }

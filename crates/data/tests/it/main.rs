@@ -7,6 +7,7 @@ mod batch_file;
 mod budget;
 mod data_set;
 mod feed;
+mod flips;
 mod independent_cache;
 mod index;
 mod kit;

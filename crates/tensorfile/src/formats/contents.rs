@@ -40,6 +40,17 @@ pub enum Format {
     PickleGzip,
 }
 
+impl Format {
+    /// Whether files of it hold a checksum of what is in them.
+    #[must_use]
+    pub fn has_checksum(self) -> bool {
+        match self {
+            Self::Torch | Self::Npz | Self::PickleGzip => true,
+            Self::TorchLegacy | Self::Npy | Self::Safetensors | Self::Pickle => false,
+        }
+    }
+}
+
 impl fmt::Display for Format {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {

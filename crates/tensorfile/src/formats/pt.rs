@@ -70,7 +70,7 @@ fn storage_of(file: &Arc<TensorFile>, entry: &Entry, order: ByteOrder) -> Storag
         Method::Stored => Source::File { offset: entry.offset },
         Method::Deflated => Source::Deflated { offset: entry.offset, packed: entry.packed, before: 0 },
     };
-    let checksum = Some(Checksum { before: 0, expect: entry.crc });
+    let checksum = entry.has_checksum().then_some(Checksum { before: 0, expect: entry.crc });
     Storage { order, checksum, ..Storage::new(file, entry.place(), source, entry.length) }
 }
 

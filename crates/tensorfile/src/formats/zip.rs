@@ -7,7 +7,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crc32fast::Hasher;
 use lowtide_core::Bytes;
 
 use crate::error::{Place, TensorFileError};
@@ -66,23 +65,18 @@ impl Entry {
         file.bytes_at(self.offset, self.length, &self.place())
     }
 
+    /// Whether its checksum was written: torch can be told to leave it out, and writes 0 then.
+    pub(crate) fn has_checksum(&self) -> bool {
+        self.crc != 0 || self.length == 0
+    }
+
     /// Reads all bytes of a stored entry, some at a time, to see whether its checksum is right.
     pub(crate) fn verify(&self, file: &TensorFile) -> Result<(), TensorFileError> {
-        const PIECE: u64 = 256 << 10;
         if self.method == Method::Deflated {
             return Err(file.unsupported(self.place(), "a compressed entry", None));
         }
-        let mut hasher = Hasher::new();
-        let mut buffer = vec![0; self.length.min(PIECE) as usize];
-        let mut done = 0;
-        while done < self.length {
-            let piece = &mut buffer[..(self.length - done).min(PIECE) as usize];
-            file.read_near(piece, self.offset + done, || self.place())?;
-            hasher.update(piece);
-            done += piece.len() as u64;
-        }
-        let found = hasher.finalize();
-        if found == self.crc {
+        let found = file.checksum_of(self.offset, self.length, || self.place())?;
+        if found == self.crc || !self.has_checksum() {
             return Ok(());
         }
         let (file, place) = (file.path().to_owned(), self.place());
