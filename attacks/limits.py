@@ -128,7 +128,11 @@ def moved_folder(place):
 def deleted_folder(place):
     out = place.path("out")
     started = start_training(place, out)
-    shutil.rmtree(out)
+    # The run writes meanwhile, so that a folder may not be empty when all that was in it is deleted.
+    for _ in range(100):
+        shutil.rmtree(out, ignore_errors=True)
+        if not out.exists():
+            break
     time.sleep(1.5)
     if started[1].poll() is None:
         send(started, signal.SIGTERM)

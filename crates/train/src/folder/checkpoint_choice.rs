@@ -1,12 +1,13 @@
 //! Which checkpoint of a run somebody asks for.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use lowtide_core::Step;
 
+use super::checkpoint;
 use super::checkpoints::Checkpoints;
-use crate::error::{Result, TrainError};
+use crate::error::{Fallback, Purpose, Result, TrainError};
 
 /// Which checkpoint of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,4 +56,12 @@ impl CheckpointChoice {
             _ => "no checkpoint that is there was evaluated".to_owned(),
         }
     }
+}
+
+/// The newest whole checkpoint of the run in a folder before a step, for those who cannot use that of the step.
+pub(super) fn fallback(folder: &Path, step: Step, purpose: Purpose) -> Option<Fallback> {
+    let all = Checkpoints::in_run(folder).complete();
+    let mut older = all.into_iter().rev().filter(|(other, _)| *other < step);
+    let (step, _) = older.find(|(_, path)| checkpoint::is_whole(path))?;
+    Some(Fallback { purpose, folder: folder.to_owned(), step })
 }

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use lowtide_core::{Seal, Step, sealed};
 use serde::{Deserialize, Serialize};
 
-use super::checkpoint;
-use crate::error::{Fallback, Purpose, Result, TrainError};
+use crate::error::{Result, TrainError};
 
 /// The folder of all checkpoints in that of a run.
 pub(super) const CHECKPOINTS: &str = "checkpoints";
@@ -83,13 +82,6 @@ impl Checkpoints {
     /// The step of the best one, where one was evaluated and is still there.
     pub(crate) fn best(&self) -> Result<Option<Step>> {
         Ok(self.read_best()?.map(|best| best.step))
-    }
-
-    /// The newest whole one before a step, for those who cannot use that of the step.
-    pub(crate) fn fallback(&self, folder: &Path, step: Step, purpose: Purpose) -> Option<Fallback> {
-        let older = self.complete().into_iter().rev().filter(|(other, _)| *other < step);
-        let (step, _) = older.into_iter().find(|(_, path)| checkpoint::is_whole(path))?;
-        Some(Fallback { purpose, folder: folder.to_owned(), step })
     }
 
     /// Takes note of one that is there and was evaluated. A loss that is no finite number is never the best. What stands

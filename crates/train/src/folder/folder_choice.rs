@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::Step;
 use lowtide_disk::HeldFolder;
-use lowtide_settings::{RunSettings, to_yaml};
+use lowtide_settings::RunSettings;
 
-use super::checkpoint_choice::CheckpointChoice;
+use super::checkpoint_choice::{CheckpointChoice, fallback};
 use super::checkpoints::{CHECKPOINTS, Checkpoints};
-use super::run_files::{CONFIG, EVENTS, SERIES, SUMMARY, remove_file, remove_run, settings_text};
+use super::run_files::{
+    CONFIG, EVENTS, SERIES, SUMMARY, config_note, config_text, remove_file, remove_run, settings_text,
+};
 use super::run_folder::RunFolder;
 use super::schedule::{SCHEDULE, Schedule};
 use super::summary::Summary;
@@ -106,7 +108,7 @@ impl FolderChoice {
 
     /// The newest whole checkpoint before a step.
     pub(crate) fn fallback(&self, step: Step) -> Option<Fallback> {
-        Checkpoints::in_run(&self.path).fallback(&self.path, step, Purpose::Training)
+        fallback(&self.path, step, Purpose::Training)
     }
 
     /// Makes the folder and opens its files; the run goes on after `step`, when `events.jsonl` had so many bytes. The file of
@@ -124,7 +126,7 @@ impl FolderChoice {
             remove_run(&self.path, is_new);
         }
         let (held, (schedule, events, notes)) = opened?;
-        let folder = RunFolder::new(held, schedule, to_yaml(settings), is_new);
+        let folder = RunFolder::new(held, schedule, config_text(settings), is_new);
         Ok(OpenRun { folder, events, notes })
     }
 
@@ -171,7 +173,8 @@ impl FolderChoice {
         let schedule = way.join(SCHEDULE);
         notes.extend(Schedule::cut(&schedule, step)?);
         remove_file(&way.join(SUMMARY))?;
-        lowtide_disk::write(&way.join(CONFIG), to_yaml(settings).as_bytes())?;
+        notes.extend(config_note(way));
+        lowtide_disk::write(&way.join(CONFIG), config_text(settings).as_bytes())?;
         Ok((LineFile::open(&schedule)?, events, notes))
     }
 

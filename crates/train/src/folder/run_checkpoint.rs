@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::Step;
 
-use super::checkpoint_choice::CheckpointChoice;
+use super::checkpoint_choice::{CheckpointChoice, fallback};
 use super::checkpoints::Checkpoints;
-use super::run_files::{CONFIG, settings_text};
+use super::run_files::{CONFIG, config_note, settings_text};
 use crate::error::{Fallback, FolderProblem, Purpose, Result, TrainError};
 
 /// A checkpoint of a run, to be evaluated.
@@ -33,8 +33,13 @@ impl RunCheckpoint {
         settings_text(&self.folder)
     }
 
+    /// What a person should know of its configuration.
+    pub(crate) fn note(&self) -> Option<String> {
+        config_note(&self.folder)
+    }
+
     /// The newest whole one before it.
     pub(crate) fn fallback(&self) -> Option<Fallback> {
-        Checkpoints::in_run(&self.folder).fallback(&self.folder, self.step, Purpose::Evaluation)
+        fallback(&self.folder, self.step, Purpose::Evaluation)
     }
 }

@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use lowtide_settings::FILE_LIMIT;
+use lowtide_settings::{FILE_LIMIT, RunSettings, to_yaml};
 use serde::Serialize;
 
 use super::checkpoints::CHECKPOINTS;
@@ -24,6 +24,29 @@ pub(super) const EVENTS: &str = "events.jsonl";
 pub(super) const SUMMARY: &str = "summary.json";
 /// Marks the folder of several runs.
 pub(super) const SERIES: &str = ".series";
+
+/// How the last line of `config.yaml` begins, a comment with the checksum of the lines before it.
+const CONFIG_SUM: &str = "# crc32c ";
+
+/// What is written into `config.yaml`.
+pub(super) fn config_text(settings: &RunSettings) -> String {
+    let yaml = to_yaml(settings);
+    format!("{yaml}{}", config_sum(&yaml))
+}
+
+/// What a person should know of a `config.yaml` that is not as it was written. It is used as it stands: people may edit it.
+pub(super) fn config_note(folder: &Path) -> Option<String> {
+    let (_, text) = settings_text(folder).ok()?;
+    let last = text.trim_end_matches('\n').rfind('\n').map_or(0, |end| end + 1);
+    let (yaml, sum) = text.split_at(last);
+    // Those of older runs have no comment.
+    let is_changed = sum.starts_with('#') && sum != config_sum(yaml);
+    is_changed.then(|| format!("{CONFIG} was changed since it was written, by somebody or by damage"))
+}
+
+fn config_sum(yaml: &str) -> String {
+    format!("{CONFIG_SUM}{:08x}\n", crc32c::crc32c(yaml.as_bytes()))
+}
 
 /// The settings of the run in a folder, as text, and where that is.
 pub(super) fn settings_text(folder: &Path) -> Result<(PathBuf, String)> {
@@ -55,5 +78,24 @@ pub(super) fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(TrainError::at(path)(source)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_configuration_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(CONFIG);
+        let text = config_text(&RunSettings::default());
+        fs::write(&path, &text).unwrap();
+        assert_eq!(config_note(folder.path()), None);
+        fs::write(&path, text.replacen("seed: 1", "seed: 3", 1)).unwrap();
+        let note = "config.yaml was changed since it was written, by somebody or by damage";
+        assert_eq!(config_note(folder.path()).as_deref(), Some(note));
+        fs::write(&path, to_yaml(&RunSettings::default())).unwrap();
+        assert_eq!(config_note(folder.path()), None, "an older run");
     }
 }

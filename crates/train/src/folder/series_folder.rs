@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::SCHEMA;
 use lowtide_disk::{FolderNews, HeldFolder};
-use lowtide_settings::{RunSettings, to_yaml};
+use lowtide_settings::RunSettings;
 use serde_json::{Value, json};
 
 use super::checkpoints::CHECKPOINTS;
 use super::folder_choice::{FolderChoice, Start};
-use super::run_files::{CONFIG, SERIES, SUMMARY, remove_file, write_summary};
+use super::run_files::{CONFIG, SERIES, SUMMARY, config_text, remove_file, write_summary};
 use super::summary::{RunEnding, Summary};
 use crate::error::{FolderProblem, Result, TrainError};
 use crate::line_file::LineFile;
@@ -51,7 +51,7 @@ impl SeriesFolder {
             return refuse(FolderProblem::HasRun);
         }
         remove_file(&way.join(SUMMARY)).map_err(|error| error.shown_in(&held))?;
-        let config = to_yaml(settings);
+        let config = config_text(settings);
         lowtide_disk::write(&way.join(CONFIG), config.as_bytes())
             .map_err(|error| TrainError::from(error).shown_in(&held))?;
         Ok(SeriesFolder { held, _locked: locked })

@@ -99,7 +99,7 @@ pub fn evaluate_checkpoint(
     let injector = Injector::new(facts.device, &[]);
     let (clean, figures) = (settings.memory.clean, MemoryFigures::default());
     let mut recovery = Recovery::new(memory, guard, journal, injector, clean, figures);
-    for message in loaded.notes {
+    for message in loaded.notes.into_iter().chain(run.note()) {
         recovery.tell(Event::Note { step, message })?;
     }
     let mut evaluator = Evaluator::new(settings, requests, workload, LastEvaluation::default());

@@ -165,3 +165,54 @@ impl Planes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const SIZE: [u32; 2] = [8, 6];
+    const TOP: Region = Region { top: 0, left: 1, height: 1, width: 2 };
+
+    fn picture() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, SIZE[1], SIZE[0]);
+        encoder.set_color(ColorType::Rgb);
+        encoder.add_text_chunk("Comment".to_owned(), "passed over".to_owned()).unwrap();
+        let pixels: Vec<u8> = (0..144).map(|place| (place * 7) as u8).collect();
+        encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+        bytes
+    }
+
+    fn read_bytes(bytes: &[u8], extent: Extent) -> Result<Vec<f32>, FilmError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("frame.png");
+        fs::write(&path, bytes).unwrap();
+        read(&path, SIZE, TOP, extent)
+    }
+
+    #[test]
+    fn a_flipped_bit_is_found_whatever_part_is_asked_for() {
+        let picture = picture();
+        let whole = read_bytes(&picture, Extent::Whole).unwrap();
+        assert_eq!(read_bytes(&picture, Extent::Region).unwrap(), whole);
+        for bit in 0..8 * picture.len() {
+            let mut damaged = picture.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(read_bytes(&damaged, Extent::Region).is_err(), "bit {bit}");
+        }
+    }
+
+    /// What was damaged before the chunk was made: its own checksum is right, that of the pixels is not.
+    #[test]
+    fn the_checksum_of_the_pixels_is_looked_at_too() {
+        let mut picture = picture();
+        let data = picture.windows(4).position(|name| name == b"IDAT").unwrap();
+        let length = u32::from_be_bytes(picture[data - 4..data].try_into().unwrap()) as usize;
+        let end = data + 4 + length;
+        picture[end - 1] ^= 1;
+        let sum = crc32fast::hash(&picture[data..end]);
+        picture[end..end + 4].copy_from_slice(&sum.to_be_bytes());
+        assert!(read_bytes(&picture, Extent::Whole).is_err());
+    }
+}
