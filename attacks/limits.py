@@ -35,6 +35,19 @@ def send(started, number):
         pass  # it has ended, which `finish` shows
 
 
+def wait_for_engine(started):
+    """On a busy machine a process may not have become a program of ours yet."""
+    pid = started[1].pid
+    for _ in range(1000):
+        try:
+            children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            if pathlib.Path(f"/proc/{children[0]}/comm").read_text().startswith("lowtide-engine"):
+                return
+        except (IndexError, FileNotFoundError, ProcessLookupError):
+            pass
+        time.sleep(0.005)
+
+
 def newest(run):
     saved = sorted(pathlib.Path(run).glob("checkpoints/0*/state.json"))
     return saved[-1].parent if saved else None
@@ -76,6 +89,8 @@ def early_signals(place):
             out = place.path(f"{name}-{delay}")
             started = place.start("train", "gpt", "--out", out, *CPU, *GPT, "--set", "train.steps=3")
             time.sleep(delay)
+            if number == signal.SIGUSR1:
+                wait_for_engine(started)
             send(started, number)
             ran = place.finish(started)
             fine = (0,) if name == "SIGUSR1" else (0, 130, -number)

@@ -339,7 +339,7 @@ impl Fallback {
             Purpose::Training => format!("lowtide train --resume --out {folder} --checkpoint {step}"),
             Purpose::Evaluation => format!("lowtide eval {folder} --checkpoint {step}"),
         };
-        format!("the checkpoint before it is whole: {command}")
+        format!("the checkpoint of step {step}, before it, is whole: {command}")
     }
 }
 

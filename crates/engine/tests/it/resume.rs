@@ -101,7 +101,7 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_can_be_used() {
     let settled = ran.stderr.replace(&bytes.len().to_string(), "N").replace(&(bytes.len() - 1).to_string(), "N-1");
     assert_snapshot!(settled, @r"
     error: out/checkpoints/00000004/model.safetensors: it is N-1 bytes long, and N were written
-    hint: the checkpoint before it is whole: lowtide train --resume --out out --checkpoint 2
+    hint: the checkpoint of step 2, before it, is whole: lowtide train --resume --out out --checkpoint 2
     ");
     let whole = place.hash("out");
     let ran = place.ends(0, "train --resume --out out --checkpoint 2 --device cpu");
@@ -134,7 +134,7 @@ fn a_flipped_bit_is_found_by_an_evaluation_too() {
         ran.stderr
     );
     assert!(
-        ran.stderr.ends_with("hint: the checkpoint before it is whole: lowtide eval out --checkpoint 2\n"),
+        ran.stderr.ends_with("hint: the checkpoint of step 2, before it, is whole: lowtide eval out --checkpoint 2\n"),
         "{}",
         ran.stderr
     );
