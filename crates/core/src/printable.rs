@@ -45,7 +45,7 @@ pub fn parse_printable<T, E>(
 ) -> Result<T, E> {
     let arguments: Vec<OsString> = arguments.collect();
     let shown = arguments.iter().map(|argument| printable(&argument.to_string_lossy()).into()).collect();
-    parse(arguments).or_else(|refusal| Err(parse(shown).err().unwrap_or(refusal)))
+    parse(arguments).map_err(|refusal| parse(shown).err().unwrap_or(refusal))
 }
 
 fn screened(

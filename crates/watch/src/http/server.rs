@@ -95,7 +95,8 @@ impl Server {
                 Ok((stream, _)) => callers.add(stream, Instant::now(), |request| self.answer(desk, request)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // One who has gone already.
-                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
+                }
                 // As where no more files can be opened. The caller stays for the next try.
                 Err(_) if callers.dismiss() => {}
                 Err(_) => return thread::sleep(PAUSE),
