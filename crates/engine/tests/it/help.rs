@@ -44,8 +44,13 @@ fn help_on_training() {
               [alias: --output-dir]
 
           --resume
-              Go on from the newest checkpoint of the run in --out (or of the newest run of this
-              configuration)
+              Go on from the newest checkpoint (or --checkpoint) of the run in --out (or of the newest
+              run of this configuration)
+
+          --checkpoint <WHICH>
+              With --resume: the checkpoint to go on from: newest, best, or the number of a step.
+
+              Steps after it are made again. Newer checkpoints stay under another name (STEP.aside).
 
           --schedule-from <DIR>
               Compute each step as another run did: the same micro-batches, loss chunks, recompute level
@@ -129,12 +134,13 @@ fn help_on_training() {
 
     Signals:
       SIGINT (Ctrl-C), SIGTERM   finish the step, save and end; a second one ends at once
-      SIGUSR1                    save and go on
+      SIGHUP                     finish the step, save and end; ignored under nohup
+      SIGUSR1                    finish the step, save and go on (Slurm: --signal=USR1@60)
 
     Exit codes:
       0    finished
       1    anything not named here
-      2    bad input or a full disk; nothing is left half-written
+      2    bad input, a full disk or a file size limit; nothing is left half-written
       3    nothing fits under the line; the state is saved
       130  interrupted; the state is saved
     ");
