@@ -3,6 +3,8 @@
 mod arrangement;
 mod batch_file;
 mod leaf;
+mod pending_field;
+mod survey;
 
 pub use batch_file::BatchFile;
 pub(crate) use leaf::Leaf;

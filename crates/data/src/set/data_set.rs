@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use lowtide_core::Bytes;
 use lowtide_tensorfile::pages::MOST_SPARE;
 
-use super::batch_samples::{self, HELD_FILE, OpenBatch};
+use super::batch_samples::{self, HELD_FILE};
+use super::open_batch::OpenBatch;
 use super::open_files::{Limits, OpenFiles};
 use super::options::{OpenOptions, Selection};
 use super::{check_finished, shard_samples};

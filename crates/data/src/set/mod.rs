@@ -3,6 +3,7 @@
 pub(crate) mod batch_samples;
 mod data_set;
 mod folder;
+mod open_batch;
 mod open_files;
 mod options;
 mod shard_rows;
