@@ -39,6 +39,10 @@ fn help() {
           --sums
               Read every value, which verifies the checksums, and add up those of each tensor
 
+          --decode-limit <SIZE>
+              What a file may decode to: 256 MiB by default, or 64 times its size on the disk where that
+              is more
+
           --host-line <SIZE>
               Of a folder: what a run whose memory stays below this would read in an epoch, and with
               other lines

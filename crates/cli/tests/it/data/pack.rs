@@ -94,6 +94,10 @@ fn help() {
           --skip-damaged
               Leave out files that are damaged or cannot be read
 
+          --decode-limit <SIZE>
+              What a source may decode to: 256 MiB by default, or 64 times its size on the disk where
+              that is more
+
           --restart
               Delete the shards that an earlier command packed into the folder, and begin anew
 
