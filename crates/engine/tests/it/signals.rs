@@ -87,9 +87,13 @@ fn sigusr1_saves_and_goes_on() {
 #[test]
 fn sigusr1_is_told_in_the_log_and_never_ends_a_run() {
     let place = Place::new();
-    // Sent all the time from the very beginning on, while the engine's libraries are loaded too.
-    let script =
-        "\"$0\" \"$@\" & run=$!; sleep 0.02; while kill -USR1 $run 2>/dev/null; do sleep 0.01; done; wait $run";
+    // Sent all the time from when it is the engine on, while the engine's libraries are loaded too.
+    let script = r#"
+        "$0" "$@" & run=$!; n=0
+        until grep -q lowtide-engine /proc/$run/comm; do sleep 0.001; done
+        until [ -e out/summary.json ] || [ $n = 600 ]; do kill -USR1 $run; n=$((n + 1)); sleep 0.05; done
+        wait $run
+    "#;
     let mut command = Command::new("sh");
     command
         .args(["-c", script])
