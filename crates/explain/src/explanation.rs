@@ -51,9 +51,6 @@ impl NotMemory {
                 "a kernel that wants more of the chip's own scratch memory than there is: smaller blocks or fewer \
                  stages"
             }
-            LookAlike::ConfigurationRefused => {
-                "a check before any allocation that refused the configuration: follow its own advice"
-            }
             LookAlike::BufferLimit => {
                 "one buffer above what the interface allows, however much memory is free: split it"
             }
@@ -84,7 +81,6 @@ mod tests {
         for kind in [
             LookAlike::CorruptedSize,
             LookAlike::KernelResources,
-            LookAlike::ConfigurationRefused,
             LookAlike::BufferLimit,
             LookAlike::DiskFull,
             LookAlike::IllegalAccess,

@@ -179,6 +179,12 @@ pub enum Lever {
     SmallerDataCache,
     MoreMemory,
     LoadInPieces,
+    /// A smaller type for the cache of keys and values.
+    CacheType,
+    /// Fewer layers on the device, the others on the host.
+    FewerLayers,
+    /// Weights in fewer bits.
+    Quantize,
     CheckLog,
 }
 

@@ -16,8 +16,6 @@ pub enum LookAlike {
     CorruptedSize,
     /// A kernel wants more of the chip's own scratch memory or registers than there is.
     KernelResources,
-    /// A check before any allocation refused the configuration (vLLM's cache blocks).
-    ConfigurationRefused,
     /// A single buffer is above what the interface permits.
     BufferLimit,
     /// A disk is full.
@@ -84,17 +82,6 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "out of shared memory per block",
             "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
             "cudaErrorLaunchOutOfResources",
-        ],
-    ),
-    (
-        LookAlike::ConfigurationRefused,
-        &[
-            "KV cache is needed",
-            "available KV cache memory",
-            "No available memory for the cache blocks",
-            "tokens that can be stored in KV cache",
-            "less than desired GPU memory utilization",
-            "Not enough memory. Please try to increase --mem-fraction-static",
         ],
     ),
     (LookAlike::BufferLimit, &["is greater than the maximum buffer size", "max_storage_buffer_binding_size"]),

@@ -121,6 +121,9 @@ pub enum Engine {
     OnnxRuntime,
     /// llama.cpp, whisper.cpp and others on ggml.
     Ggml,
+    Vllm,
+    Sglang,
+    Ollama,
     Paddle,
     Mxnet,
     Mindspore,
@@ -170,6 +173,8 @@ pub enum Source {
     Dnn,
     /// NCCL or RCCL.
     Collectives,
+    /// A server's own reckoning before it begins.
+    Startup,
     /// The process's own heap: `malloc`, `mmap`, `fork`.
     Heap,
     /// Memory shared between processes (`/dev/shm`).

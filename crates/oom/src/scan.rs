@@ -54,7 +54,8 @@ impl Iterator for Scan<'_> {
         while let Some((at, needle)) = self.needles.find(self.log, self.position) {
             let range = line_around(self.log, at, self.floor);
             if !self.needles.is_worth(needle, &self.log[range.clone()]) {
-                self.position = at + needle.len();
+                // Another needle may begin inside this one.
+                self.position = at + 1;
                 continue;
             }
             let was_cut = range.end == at.saturating_add(AFTER);

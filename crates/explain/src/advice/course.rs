@@ -6,6 +6,7 @@ use lowtide_oom::{Place, Source};
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{Fidelity, List, NOT_MODEL};
+use super::serving::Server;
 use crate::culprit::{FOREACH, WHOLE_FRAMES};
 use crate::facts::Key;
 use crate::model::Model;
@@ -15,9 +16,10 @@ use crate::{Activity, Advice, Cause, Lever};
 /// Advice, the patch for the first of it that has one, and what is to be said of the configuration.
 pub(crate) fn advise(case: &Case<'_>) -> (Vec<Advice>, Option<Patch>, Vec<String>) {
     let mut list = List::new(*case);
-    match case.oom.place {
-        Place::Host => list.host(),
-        Place::Device => list.device(),
+    match (Server::of(case.oom.engine), case.oom.place) {
+        (Some(server), _) => list.serving(server),
+        (None, Place::Host) => list.host(),
+        (None, Place::Device) => list.device(),
     }
     list.what_fits_first();
     let patch = list.best_patch();

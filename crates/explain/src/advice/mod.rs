@@ -5,6 +5,7 @@ mod course;
 mod framework;
 mod levers;
 mod list;
+mod serving;
 
 pub(crate) use case::Case;
 pub(crate) use course::advise;

@@ -14,6 +14,7 @@ pub(crate) fn judge(event: &Event) -> Judgement {
     let mut judgement = match (event.oom.place, event.oom.source) {
         (Place::Host, _) => host(event),
         (Place::Device, Source::Allocator) => allocator(&event.oom),
+        (Place::Device, Source::Startup) => startup(&event.oom),
         (Place::Device, _) => driver(event),
     };
     judgement.certainty = round(judgement.certainty * event.oom.certainty.number() / 0.98);
@@ -39,6 +40,7 @@ fn host(event: &Event) -> Judgement {
              itself (ulimit -v, RLIMIT_AS) stood in the way"
         }
         Source::Runtime => "the stack ends where memory of the machine is pinned, and the driver refused it",
+        Source::Startup => "the server reckoned before it began, and the machine has too little free",
         _ => "memory of the machine ran out",
     };
     // Pinned memory is made through the device's driver, which may have failed for the device's own sake.
@@ -62,6 +64,29 @@ fn host(event: &Event) -> Judgement {
         judgement.evidence.push(format!("the log also says: {short}"));
     }
     judgement
+}
+
+/// A server that reckoned before it began: what it says is exact.
+fn startup(oom: &Oom) -> Judgement {
+    let (Some(wanted), Some(free)) = (oom.requested, oom.free) else {
+        let text =
+            "the server's share of the card leaves too little for the cache of keys and values beside the weights";
+        return Judgement::bare(oom, Cause::Need, 0.6, text).with(Cause::Limit);
+    };
+    let lacking = wanted.saturating_sub(free);
+    let Some(capacity) = oom.capacity else {
+        let text = format!("one request of full length needs {wanted} of cache, and {free} are left for it");
+        return Judgement { available: Some(free), ..Judgement::new(Cause::Need, 0.8, vec![text]) }.with(Cause::Limit);
+    };
+    let held = capacity.saturating_sub(free);
+    let evidence = vec![
+        format!("{free} of {capacity} were free before anything was loaded, and the settings ask for {wanted}"),
+        format!("{held} are held already: by other processes, or by one of this server that was not ended"),
+    ];
+    // A hair too little may as well be the server's own contexts.
+    let is_clear = lacking.get() > capacity.get() / 100;
+    let judgement = Judgement::new(Cause::OtherProcess, if is_clear { 0.9 } else { 0.5 }, evidence).with(Cause::Limit);
+    Judgement { others: Some(held), available: Some(free), ..judgement }
 }
 
 /// Judges what the driver itself refused.

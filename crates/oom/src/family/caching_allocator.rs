@@ -8,12 +8,21 @@ use lowtide_core::Bytes;
 use crate::message::Message;
 use crate::phrase::{figure_after, has_any, number_after, size_after, size_before};
 use crate::talk::is_quoted;
-use crate::{DeviceKind, Engine, Oom, Place, ProcessUse, Source};
+use crate::{Certainty, DeviceKind, Engine, Oom, Place, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if !has_any(
         &message.line,
-        &["ut of memory", "would exceed allowed memory", "preemptively rejected", "OutOfMemoryError"],
+        &[
+            "ut of memory",
+            "would exceed allowed memory",
+            "preemptively rejected",
+            "OutOfMemoryError",
+            "total capac",
+            "NVML_SUCCESS",
+            "larger than 4GB",
+            "GPU video memory",
+        ],
     ) {
         return None;
     }
@@ -25,11 +34,18 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     {
         return Some(early_refusal(body));
     }
+    if message.line.contains("NVML_SUCCESS == r INTERNAL ASSERT FAILED") && body.contains("CUDACachingAllocator") {
+        return Some(unwritten());
+    }
+    if message.line.contains("not enough GPU video memory") {
+        return Some(direct_ml(body));
+    }
     let (head, tail) = split(&message.line, body)?;
     if is_quoted(&message.line, head.len()) {
         return None;
     }
-    let kind = kind(head);
+    let is_block_limit = head.contains("can NOT allocate memory block");
+    let kind = if is_block_limit { DeviceKind::Xpu } else { kind(head) };
     let place = if kind == DeviceKind::Cpu { Place::Host } else { Place::Device };
     Some(Oom {
         place,
@@ -46,7 +62,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         reserved_unallocated: size_before(tail, " is reserved by PyTorch but unallocated")
             .or_else(|| size_before(tail, " cached")),
         private_pools: size_before(tail, " allocated in private pools"),
-        limit: size_before(tail, " allowed;"),
+        limit: size_before(tail, " allowed;").or_else(|| size_after(head, "size larger than ")),
         processes: processes(tail),
         ..Oom::device(Engine::PyTorch, Source::Allocator)
     })
@@ -54,8 +70,14 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
 
 /// What stands before and after the opening words; the request must follow at once, or else the figures are someone else's.
 fn split<'a>(line: &'a str, body: &'a str) -> Option<(&'a str, &'a str)> {
+    // Intel's cards refuse single blocks by their size; of a message that is cut short, the figures are left.
+    if let Some(at) = body.find("larger than 4GB! ").filter(|at| *at < line.len()) {
+        return Some(body.split_at(at + "larger than 4GB! ".len()));
+    }
     if !line.contains("out of memory") {
-        return None;
+        let at = line.find("(GPU ")?;
+        let is_cut = line.contains(" total capac") && line.contains(" already allocated");
+        return is_cut.then(|| body.split_at(at));
     }
     let (at, opening) = body.match_indices("out of memory").find(|(at, opening)| {
         let rest = body[at + opening.len()..].trim_start_matches(['.', ' ', '!', ',']);
@@ -100,6 +122,21 @@ fn processes(tail: &str) -> Vec<ProcessUse> {
             })
         })
         .collect()
+}
+
+/// PyTorch writing its out-of-memory message asks the driver who holds what, which a slice of a card (MIG) refuses.
+fn unwritten() -> Oom {
+    let device_kind = Some(DeviceKind::Cuda);
+    Oom { certainty: Certainty::Likely, device_kind, ..Oom::device(Engine::PyTorch, Source::Allocator) }
+}
+
+/// `Could not allocate tensor with 377487360 bytes. There is not enough GPU video memory available!`
+fn direct_ml(body: &str) -> Oom {
+    Oom {
+        requested: size_after(body, "tensor with "),
+        device_kind: Some(DeviceKind::Other),
+        ..Oom::device(Engine::PyTorch, Source::Allocator)
+    }
 }
 
 /// The backend over `cudaMallocAsync`: a table, one figure to a line, whose user limit is garbage when none was set.

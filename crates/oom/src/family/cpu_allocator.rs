@@ -17,6 +17,9 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     {
         return Some(refused(message.body()));
     }
+    if line.contains("memalign(") && message.body().contains("12 vs 0") {
+        return Some(refused(message.body()));
+    }
     is_shared_file(line).then(|| Oom {
         certainty: Certainty::Likely,
         requested: size_after(line, "unable to mmap ").or_else(|| size_before(line, " from file")),

@@ -73,10 +73,26 @@ fn is_zsh_job(line: &str) -> bool {
     is_number(job) && words.next().is_some_and(is_number) && words.next() == Some("killed")
 }
 
-/// `Killed` alone, as bash writes it (`run.sh: line 5: 12345 Killed   python train.py`), or as srun does (`task 0: Killed`).
+/// `Killed` in the languages of glibc, which shells take it from.
+const KILLED: [&str; 8] = [
+    "Killed",
+    "已杀死",
+    "强制终止（已杀死）",
+    "強制終了",
+    "Убито",
+    "Getötet",
+    "Processus arrêté",
+    "Terminado (killed)",
+];
+
+/// `Killed` alone or behind a bar of progress, as bash writes it (`run.sh: line 5: 12345 Killed   python train.py`), or as
+/// srun does (`task 0: Killed`).
 fn is_shell_killed(line: &str) -> bool {
     let line = line.trim();
-    if matches!(line, "Killed" | "Killed." | "zsh: killed" | "Killed: 9") || line.starts_with("zsh: killed ") {
+    if matches!(line, "Killed." | "zsh: killed" | "Killed: 9") || line.starts_with("zsh: killed ") {
+        return true;
+    }
+    if KILLED.iter().any(|word| is_end_of_job(line, word)) {
         return true;
     }
     if line.ends_with(": Killed") && has_any(line, &["srun", "task "]) {
@@ -85,9 +101,15 @@ fn is_shell_killed(line: &str) -> bool {
     if is_zsh_job(line) {
         return true;
     }
-    let Some((before, _)) = line.split_once(" Killed") else {
-        return false;
-    };
-    let is_job = before.trim_end().ends_with(|c: char| c.is_ascii_digit()) && before.contains(": line ");
-    is_job || before.starts_with("[1]")
+    line.split_once(" Killed").is_some_and(|(before, _)| before.starts_with("[1]"))
+}
+
+/// Whether a shell says in this word how a job ended: alone, behind a bar, or behind the number of the process.
+fn is_end_of_job(line: &str, word: &str) -> bool {
+    let Some((before, after)) = line.split_once(word) else { return false };
+    let is_bar = before.trim_end().ends_with(']') && before.contains("%|");
+    let is_apart = before.ends_with(' ') && (after.is_empty() || after.starts_with(' '));
+    // `run.sh: line 5: 12345 Killed`, with the word for `line` in the shell's language.
+    let names_line = before.matches(": ").count() >= 2 && before.trim_end().ends_with(|c: char| c.is_ascii_digit());
+    after.is_empty() && (before.is_empty() || is_bar) || is_apart && names_line
 }

@@ -14,6 +14,7 @@ mod metal;
 mod order;
 mod plain;
 mod schedulers;
+mod serving;
 mod statuses;
 mod tensorflow;
 mod worker;

@@ -2,7 +2,7 @@
 
 use super::{
     caching_allocator, cluster, cpu_allocator, cuda, errno, exit, frameworks, ggml, heaps, kernel, metal, plain,
-    schedulers, statuses, tensorflow, worker, xla,
+    schedulers, serving, statuses, tensorflow, worker, xla,
 };
 use crate::look_alike::never_memory;
 use crate::message::Message;
@@ -18,6 +18,7 @@ pub(crate) fn read(message: &Message<'_>) -> Option<Oom> {
 
 const FAMILIES: &[fn(&Message<'_>) -> Option<Oom>] = &[
     metal::read,
+    serving::read,
     caching_allocator::read,
     cpu_allocator::read,
     tensorflow::read,

@@ -7,7 +7,7 @@ use crate::{Certainty, DeviceKind, Engine, Oom, Source};
 /// cuBLAS, cuDNN, NCCL and their ROCm twins. Their statuses have other causes too, so most of them are less than sure.
 pub(super) fn libraries(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    collectives(line).or_else(|| outside_allocator(line)).or_else(|| status(line))
+    cuda_calloc(line).or_else(|| collectives(line)).or_else(|| outside_allocator(line)).or_else(|| status(line))
 }
 
 fn collectives(line: &str) -> Option<Oom> {
@@ -20,6 +20,14 @@ fn collectives(line: &str) -> Option<Oom> {
     }
     let says_so = has_any(line, &["'out of memory'", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY"]);
     says_so.then(|| Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Cuda, Source::Collectives) })
+}
+
+/// NCCL's last error, which it prints in a line of its own: `Failed to CUDA calloc async 8388608 bytes`.
+fn cuda_calloc(line: &str) -> Option<Oom> {
+    let (_, rest) = line.split_once("Failed to CUDA calloc")?;
+    let requested = size_after(rest, "async ").or_else(|| size_after(rest, " "));
+    let device_kind = Some(DeviceKind::Cuda);
+    Some(Oom { requested, device_kind, ..Oom::device(Engine::Cuda, Source::Collectives) })
 }
 
 fn outside_allocator(line: &str) -> Option<Oom> {
@@ -45,6 +53,7 @@ const STATUSES: &[(&str, Engine, Source, Certainty)] = &[
     ("CUDNN_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Dnn, Certainty::Likely),
     ("CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", Engine::Cuda, Source::Dnn, Certainty::Likely),
     ("CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED", Engine::Cuda, Source::Dnn, Certainty::Possible),
+    ("CUDNN_STATUS_NOT_INITIALIZED", Engine::Cuda, Source::Dnn, Certainty::Possible),
     ("CUDNN_STATUS_NOT_SUPPORTED", Engine::Cuda, Source::Dnn, Certainty::Slight),
     ("CUDNN_STATUS_INTERNAL_ERROR", Engine::Cuda, Source::Dnn, Certainty::Slight),
     ("rocblas_status_memory_error", Engine::Rocm, Source::Blas, Certainty::Possible),

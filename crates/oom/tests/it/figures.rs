@@ -90,6 +90,7 @@ fn expected(id: &str) -> Value {
         "slurm_old" => json!({ "in_use": kib(626_359_956), "limit": kib(512_000_000) }),
         "dl_killed" => json!({ "processes": [{ "pid": 19_597, "name": null, "used": null }] }),
         "dl_bus" => json!({ "processes": [{ "pid": 11_011, "name": null, "used": null }] }),
+        "vllm_kv_cache" => json!({ "requested": 18_u64 << 30, "free": 4_u64 << 30 }),
         id if id.starts_with("trap_") => Value::Null,
         _ => json!({}),
     }

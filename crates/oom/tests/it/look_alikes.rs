@@ -29,10 +29,6 @@ fn other_errors() {
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 17.00M of 16.00M vmem.",
         Some(KernelResources),
     );
-    check(
-        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
-        Some(ConfigurationRefused),
-    );
     check("OSError: [Errno 28] No space left on device", Some(DiskFull));
     check("RuntimeError: CUDA error: an illegal memory access was encountered", Some(IllegalAccess));
     check("OSError: [Errno 24] Too many open files", Some(FileLimit));

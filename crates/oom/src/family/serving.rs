@@ -1,0 +1,64 @@
+//! Servers of language models, which reckon before they begin: vLLM, sglang, ollama.
+//!
+//! None of them was refused by an allocator. What they say is exact all the same: what is free, what there is in all, what the
+//! settings ask for.
+
+use lowtide_core::Bytes;
+
+use crate::message::Message;
+use crate::phrase::{figure_after, has_any, size_after};
+use crate::{Certainty, Engine, Oom, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    vllm(message).or_else(|| sglang(&message.line)).or_else(|| ollama(&message.line))
+}
+
+fn vllm(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if line.contains("less than desired GPU memory utilization") {
+        return Some(too_little_at_the_start(line));
+    }
+    let body = || message.body();
+    if line.contains("KV cache is needed, which is larger than the available KV cache memory") {
+        let needed = line.split(" KV cache is needed").next().and_then(|head| head.rsplit('(').next());
+        let requested = needed.and_then(|needed| size_after(needed, ""));
+        let free = size_after(body(), "available KV cache memory (");
+        return Some(Oom { requested, free, ..Oom::device(Engine::Vllm, Source::Startup) });
+    }
+    let is_refused = has_any(
+        line,
+        &[
+            "is larger than the maximum number of tokens that can be stored in KV cache",
+            "No available memory for the cache blocks",
+        ],
+    );
+    is_refused.then(|| Oom::device(Engine::Vllm, Source::Startup))
+}
+
+/// `Free memory on device cuda:0 (31.44/47.38 GiB) on startup is less than desired GPU memory utilization (0.95, 45.01 GiB).`
+fn too_little_at_the_start(line: &str) -> Oom {
+    let inside = line.split_once("Free memory on device").and_then(|(_, rest)| rest.split_once('('));
+    let (free, capacity) = inside.and_then(|(_, rest)| rest.split_once('/')).unzip();
+    let capacity = capacity.and_then(|capacity| size_after(capacity, ""));
+    // The unit stands behind the second figure alone.
+    let free = free.and_then(|free| free.trim().parse::<f64>().ok()).map(|gib| Bytes::from_mib((gib * 1024.0) as u64));
+    let wanted = line.split_once("memory utilization (").and_then(|(_, rest)| rest.split_once(", "));
+    let requested = wanted.and_then(|(_, size)| size_after(size, ""));
+    Oom { requested, free, capacity, ..Oom::device(Engine::Vllm, Source::Startup) }
+}
+
+fn sglang(line: &str) -> Option<Oom> {
+    let is_refused = line.contains("Not enough memory") && line.contains("--mem-fraction-static");
+    is_refused.then(|| Oom::device(Engine::Sglang, Source::Startup))
+}
+
+/// `model requires more system memory (19.3 GiB) than is available (14.8 GiB)`
+fn ollama(line: &str) -> Option<Oom> {
+    let is_refused = line.contains("requires more system memory") && line.contains("than is available");
+    is_refused.then(|| Oom {
+        certainty: Certainty::Sure,
+        requested: figure_after(line, "system memory (").and_then(|figure| figure.memory()),
+        free: size_after(line, "than is available ("),
+        ..Oom::host(Engine::Ollama, Source::Startup)
+    })
+}
