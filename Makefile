@@ -5,6 +5,7 @@ CARGO ?= cargo
 PYTHON ?= python3
 SUITE ?= engine
 BENCH ?= *
+FLIPS ?= 8
 export CARGO
 
 # Cargo brings its own parallel build; make's job slots would only be passed on half-way.
@@ -16,7 +17,7 @@ nextest = $(cargo) nextest --version >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build front run tests test lint bench bench-scripts gpu-check clean
+.PHONY: help setup build front run tests test attacks lint bench bench-scripts gpu-check clean
 
 help: ## show this list
 	@echo 'Lowtide trains neural networks inside a memory line.'
@@ -53,6 +54,11 @@ test: setup ## run all tests
 	else \
 		$(cargo) test $(all) --test it -- --ignored --test-threads 2 run::torch::; \
 	fi
+	@$(MAKE) --no-print-directory attacks
+
+# Not after `build`, for the same reason as `tests`: what is there is what `make test` has built.
+attacks: ## attack the built programs with hostile files, names, limits and connections (FLIPS=100: more flipped bits)
+	@CARGO_TARGET_DIR='$(target)' $(PYTHON) -B attacks/run --flips $(FLIPS)
 
 # Fuzz targets are checked and not linked, so libFuzzer itself need not be compiled.
 lint: setup ## check the format, run clippy, and check documentation, dependencies and fuzz targets
