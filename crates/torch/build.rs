@@ -3,8 +3,16 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-const SOURCES: &[&str] =
-    &["allocator.cpp", "cuda.cpp", "kernel.cpp", "loss.cpp", "numerics.cpp", "recompute.cpp", "settings.cpp"];
+const SOURCES: &[&str] = &[
+    "allocator.cpp",
+    "cuda.cpp",
+    "kernel.cpp",
+    "libraries.cpp",
+    "loss.cpp",
+    "numerics.cpp",
+    "recompute.cpp",
+    "settings.cpp",
+];
 
 fn main() {
     // torch-sys declares `links = "tch"` and publishes `libtorch_lib`; only its direct dependents see it.

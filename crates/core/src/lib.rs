@@ -35,7 +35,10 @@ pub use action::{Action, Reason};
 pub use batch::{MicroBatch, divisors, pieces};
 pub use bytes::Bytes;
 pub use error::Error;
-pub use event::{Ending, Event, EventKind, Record, Relocation, SCHEMA};
+pub use event::{
+    Ending, Event, EventKind, Instructions, Numerics, NumericsChange, NumericsChoice, Record, Relocation, SCHEMA,
+    Threads, Versions,
+};
 pub use guard::Guard;
 pub use ladder::{Ladder, Limits, Offer};
 pub use line::{Line, LineSpec};

@@ -1,5 +1,6 @@
 //! What was typed.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -119,16 +120,40 @@ pub(crate) struct TrainArgs {
 #[derive(Debug, Args)]
 pub(crate) struct EngineArgs {
     /// Where to compute: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where there is none.
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    pub(crate) device: DeviceChoice,
+    ///
+    /// Default: auto; a resumed run stays where it was started.
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<DeviceChoice>,
 
-    /// Fixed orders of adding, so that two runs on one machine give the same bits. May be slower on a GPU.
-    #[arg(long)]
-    pub(crate) deterministic: bool,
+    /// Fix what decides the bits: orders of adding, instruction sets (AVX2) and threads (1, or --threads).
+    ///
+    /// Runs then end with the same weights, bit for bit, whatever processors they may use. Slower, on a GPU too. A resumed
+    /// run stays as it was started; --deterministic=false ends that.
+    #[arg(
+        long,
+        value_name = "true|false",
+        hide_possible_values = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) deterministic: Option<bool>,
+
+    /// Threads that share an operation on the CPU. Default: as many as there are processors for this process.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub(crate) threads: Option<NonZeroU32>,
 
     /// Print what happens as lines of JSON on standard output, and nothing else there.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The most threads that may be named: far beyond any machine, and few enough to be started.
+const MOST_THREADS: u32 = 1024;
+
+fn threads(text: &str) -> Result<NonZeroU32, String> {
+    let number = text.parse::<NonZeroU32>().ok().filter(|number| number.get() <= MOST_THREADS);
+    number.ok_or_else(|| format!("expected a number from 1 to {MOST_THREADS}"))
 }
 
 /// Evaluate a checkpoint of a run by itself.

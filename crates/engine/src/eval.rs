@@ -10,6 +10,7 @@ use lowtide_train::{
 use lowtide_workloads::Bundle;
 
 use crate::args::EvalArgs;
+use crate::engine_choice::EngineChoice;
 use crate::exit::Exit;
 use crate::output::{print_json, to_stderr, to_stdout};
 use crate::session::Session;
@@ -24,7 +25,7 @@ pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
         runs.push((run, loaded));
     }
     let (_, first) = runs.first().expect("a series has runs, and else there is one");
-    let session = Session::start(&args.engine, &first.settings, requests)?;
+    let session = Session::start(&args.engine, &EngineChoice::new(&args.engine, None), &first.settings, requests)?;
     let mut exit = Exit::Finished;
     for (run, loaded) in &runs {
         if session.requests.stop_asked() {

@@ -1,13 +1,14 @@
 //! `lowtide-engine`: the half of Lowtide that links LibTorch. People start it through `lowtide`.
 //!
 //! `args.rs` is what was typed, `train.rs` and `eval.rs` carry it out, `session.rs` is the started engine with one run on it,
-//! `series.rs` is several of them, `output/console.rs` is what a person sees meanwhile, `curves.rs` is what TensorBoard sees.
+//! `engine_choice.rs` is how it is to run, `series.rs` is several of them, `output/console.rs` is what a person sees meanwhile, `curves.rs` is what TensorBoard sees.
 //! `generate/` writes made-up data.
 
 #![expect(clippy::disallowed_methods, reason = "a program is what prints")]
 
 mod args;
 mod curves;
+mod engine_choice;
 mod eval;
 mod exit;
 mod flags;

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use lowtide_core::{Event, Line, LineSpec, Record};
+use lowtide_core::{Event, Line, LineSpec, NumericsChoice, Record};
 use lowtide_settings::{LoadedSettings, RunSettings};
-use lowtide_torch::cuda::{self, AllocatorSettings, Deterministic};
+use lowtide_torch::cuda::{self, AllocatorSettings};
 use lowtide_torch::tch::Device;
-use lowtide_torch::{DeviceFacts, MatmulPrecision, host, rng, set_deterministic, set_matmul_precision, start};
+use lowtide_torch::{
+    DeviceFacts, MatmulPrecision, host, numerics, rng, set_deterministic, set_matmul_precision, start,
+};
 use lowtide_train::{
     EvalEnding, EvalJob, FolderChoice, Injection, Outcome, Requests, Result, RunCheckpoint, Schedule, TrainError,
     TrainJob, Trainer, evaluate_checkpoint,
@@ -15,11 +17,13 @@ use lowtide_workloads::Bundle;
 
 use crate::args::EngineArgs;
 use crate::curves::Curves;
+use crate::engine_choice::EngineChoice;
 use crate::output::{Console, RunHeader, to_stderr};
 
 /// What all runs of a command share.
 pub(crate) struct Session<'a> {
     args: &'a EngineArgs,
+    choice: NumericsChoice,
     facts: DeviceFacts,
     allocator: AllocatorSettings,
     pub(crate) requests: Requests,
@@ -35,18 +39,30 @@ impl<'a> Session<'a> {
     /// Starts the engine as the settings and the arguments say.
     pub(crate) fn start(
         args: &'a EngineArgs,
+        choice: &EngineChoice,
         settings: &RunSettings,
         requests: Requests,
     ) -> anyhow::Result<Session<'a>> {
-        let deterministic = if args.deterministic { Deterministic::Yes } else { Deterministic::No };
-        let allocator = cuda::set_environment(&settings.memory.allocator, deterministic);
+        if choice.is_deterministic() {
+            numerics::fix_environment();
+        }
+        let allocator = cuda::set_environment(&settings.memory.allocator, choice.deterministic);
         if settings.memory.host_line != LineSpec::None {
             host::keep_little();
         }
-        let facts = start(args.device).map_err(TrainError::from)?;
-        set_deterministic(args.deterministic)?;
-        set_matmul_precision(if args.deterministic { MatmulPrecision::Highest } else { MatmulPrecision::High })?;
-        Ok(Session { args, facts, allocator, requests })
+        let facts = start(choice.device).map_err(TrainError::from)?;
+        if let Some(threads) = choice.threads() {
+            numerics::fix_threads(threads).map_err(TrainError::from)?;
+        }
+        if choice.is_deterministic() {
+            numerics::check_fixed(&numerics::numerics(choice.record(), &facts)?).map_err(TrainError::from)?;
+        }
+        set_deterministic(choice.is_deterministic())?;
+        let precision = if choice.is_deterministic() { MatmulPrecision::Highest } else { MatmulPrecision::High };
+        set_matmul_precision(precision)?;
+        let session = Session { args, choice: choice.record(), facts, allocator, requests };
+        choice.notes.iter().for_each(|note| session.say(note));
+        Ok(session)
     }
 
     /// Builds a workload whose random numbers start from its seed, whatever ran before.
@@ -77,6 +93,7 @@ impl<'a> Session<'a> {
             settings: &bundle.settings,
             facts: &self.facts,
             allocator: &self.allocator,
+            choice: self.choice.clone(),
             folder,
             requests: &self.requests,
             injections,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use lowtide_core::Numerics;
 use lowtide_settings::{LoadedSettings, Override, RunSettings, read};
 use lowtide_train::{
     CheckpointChoice, FolderChoice, FolderProblem, Requests, Schedule, SeriesFolder, Start, TrainError,
@@ -9,6 +10,7 @@ use lowtide_train::{
 use lowtide_workloads::{Series, SeriesRun};
 
 use crate::args::TrainArgs;
+use crate::engine_choice::EngineChoice;
 use crate::exit::Exit;
 use crate::flags;
 use crate::series;
@@ -35,7 +37,8 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Exit> {
         return train_series(args, &series, &folder, requests);
     }
     let schedule = args.schedule_from.as_deref().map(Schedule::read).transpose()?;
-    let session = Session::start(&args.engine, &loaded.settings, requests)?;
+    let choice = EngineChoice::new(&args.engine, numerics_of(&folder).as_ref());
+    let session = Session::start(&args.engine, &choice, &loaded.settings, requests)?;
     let bundle = session.build(&loaded)?;
     let extras = RunExtras { schedule, injections: &args.inject_oom };
     let outcome = session.run(&bundle, folder, extras, |outcome| outcome.folder.clone())?;
@@ -48,8 +51,21 @@ fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice, reques
     let schedules = series.runs.iter().map(|run| schedule(run).transpose()).collect::<Result<Vec<_>, _>>()?;
     let injections = &args.inject_oom;
     let extras = schedules.into_iter().map(|schedule| RunExtras { schedule, injections }).collect();
-    let session = Session::start(&args.engine, &series.settings, requests)?;
+    let before = match folder.start() {
+        Start::New => None,
+        Start::Resume => series
+            .runs
+            .iter()
+            .find_map(|run| FolderChoice::look(&folder.path().join(&run.name), Start::Resume).ok()?.numerics()),
+    };
+    let choice = EngineChoice::new(&args.engine, before.as_ref());
+    let session = Session::start(&args.engine, &choice, &series.settings, requests)?;
     series::train(&session, series, extras, folder)
+}
+
+/// What decided the bits of a run that goes on.
+fn numerics_of(folder: &FolderChoice) -> Option<Numerics> {
+    folder.numerics().filter(|_| folder.start() == Start::Resume)
 }
 
 /// The settings: the file, or on resume the run's own, then what was typed.

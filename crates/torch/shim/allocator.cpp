@@ -93,9 +93,15 @@ int64_t now() {
   return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
 }
 
-void note(uint64_t serial, uint64_t bytes, int32_t action) {
+// Called where memory is freed, too, which may not throw: a recording that has no room for more ends.
+void note(uint64_t serial, uint64_t bytes, int32_t action) noexcept {
   std::lock_guard<std::mutex> lock(recording_mutex);
-  if (controls.recording.load(std::memory_order_relaxed)) recording.push_back({serial, bytes, now(), action});
+  if (!controls.recording.load(std::memory_order_relaxed)) return;
+  try {
+    recording.push_back({serial, bytes, now(), action});
+  } catch (const std::bad_alloc&) {
+    controls.recording.store(false);
+  }
 }
 
 // The number format of PyTorch's CUDA allocator.
@@ -201,27 +207,27 @@ LineAllocator line_allocator;
 
 extern "C" {
 
-void lt_host_install() {
+void lt_host_install() noexcept {
   // Priority 100: above the default allocator's 0, so that a later registration of it does not take our place.
   c10::SetCPUAllocator(&line_allocator, 100);
 }
 
 // Puts LibTorch's default allocator back (for benches that compare the two).
-void lt_host_uninstall() {
+void lt_host_uninstall() noexcept {
   c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), 100);
 }
 
-int32_t lt_host_installed() { return c10::GetCPUAllocator() == &line_allocator; }
+int32_t lt_host_installed() noexcept { return c10::GetCPUAllocator() == &line_allocator; }
 
-void lt_host_counts(HostCounts* out) {
+void lt_host_counts(HostCounts* out) noexcept {
   *out = {counters.allocated.load(), counters.peak.load(), counters.serial.load(), refusals.load()};
 }
 
-void lt_host_reset_peak() { counters.peak.store(counters.allocated.load()); }
+void lt_host_reset_peak() noexcept { counters.peak.store(counters.allocated.load()); }
 
 // Makes the C library give large blocks back to the system as soon as they are freed. Without a fixed threshold it
 // raises its own with every large block that is freed, and keeps the next ones.
-void lt_host_keep_little() {
+void lt_host_keep_little() noexcept {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 256 * 1024);
   mallopt(M_TRIM_THRESHOLD, 1024 * 1024);
@@ -230,52 +236,52 @@ void lt_host_keep_little() {
 }
 
 // Gives back to the system what the C library holds and nobody uses.
-void lt_host_trim() {
+void lt_host_trim() noexcept {
 #ifdef __GLIBC__
   malloc_trim(0);
 #endif
 }
 
 // A negative value takes the line away.
-void lt_host_set_line(int64_t bytes) { controls.line.store(bytes < 0 ? kNoLine : bytes); }
+void lt_host_set_line(int64_t bytes) noexcept { controls.line.store(bytes < 0 ? kNoLine : bytes); }
 
 // Lets `skip` allocations through, then refuses `times` of them. `times` of 0 turns it off.
-void lt_host_inject(uint64_t skip, uint64_t times) {
+void lt_host_inject(uint64_t skip, uint64_t times) noexcept {
   std::lock_guard<std::mutex> lock(injection.mutex);
   injection.skip = skip;
   injection.times = times;
   controls.injecting.store(times > 0);
 }
 
-int32_t lt_host_last_refusal(HostRefusal* out) {
+int32_t lt_host_last_refusal(HostRefusal* out) noexcept {
   std::lock_guard<std::mutex> lock(refusal_mutex);
   *out = last_refusal;
   return refusals.load() > 0;
 }
 
-void lt_host_record_start() {
+void lt_host_record_start() noexcept {
   std::lock_guard<std::mutex> lock(recording_mutex);
   recording.clear();
   controls.recording.store(true);
 }
 
 // Stops recording and says how many entries there are; lt_host_record_take copies them out.
-size_t lt_host_record_stop() {
+size_t lt_host_record_stop() noexcept {
   std::lock_guard<std::mutex> lock(recording_mutex);
   controls.recording.store(false);
   return recording.size();
 }
 
-void lt_host_record_take(HostEntry* out, size_t count) {
+void lt_host_record_take(HostEntry* out, size_t count) noexcept {
   std::lock_guard<std::mutex> lock(recording_mutex);
   std::memcpy(out, recording.data(), std::min(count, recording.size()) * sizeof(HostEntry));
   std::vector<HostEntry>().swap(recording);
 }
 
 // One allocate/free pair through the allocator in force: what the benches time.
-Status lt_host_touch_pair(size_t bytes) {
+Status lt_host_touch_pair(size_t bytes) noexcept {
   return lowtide::guarded([&] { c10::GetCPUAllocator()->allocate(bytes); });
 }
 
-void lt_text_free(char* text) { free(text); }
+void lt_text_free(char* text) noexcept { free(text); }
 }

@@ -50,10 +50,10 @@ c10::DeviceIndex index(int32_t device) { return static_cast<c10::DeviceIndex>(de
 extern "C" {
 
 // 1 where the NVIDIA driver's library can be opened.
-int32_t lt_cuda_driver_present() { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL) != nullptr; }
+int32_t lt_cuda_driver_present() noexcept { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL) != nullptr; }
 
 // Must run before the engine is first asked about CUDA: it remembers the answer.
-Status lt_cuda_load() {
+Status lt_cuda_load() noexcept {
   return lowtide::guarded([&] {
     if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
       TORCH_CHECK(false, dlerror());
@@ -61,7 +61,7 @@ Status lt_cuda_load() {
   });
 }
 
-Status lt_cuda_start(int32_t* count) {
+Status lt_cuda_start(int32_t* count) noexcept {
   return lowtide::guarded([&] {
     // First, because it says what is wrong; counting devices only warns and answers 0.
     at::globalContext().lazyInitDevice(at::kCUDA);
@@ -69,7 +69,7 @@ Status lt_cuda_start(int32_t* count) {
   });
 }
 
-Status lt_cuda_memory(int32_t device, uint64_t* free, uint64_t* total) {
+Status lt_cuda_memory(int32_t device, uint64_t* free, uint64_t* total) noexcept {
   return lowtide::guarded([&] {
     const auto info = allocator()->getMemoryInfo(index(device));
     *free = info.first;
@@ -77,7 +77,7 @@ Status lt_cuda_memory(int32_t device, uint64_t* free, uint64_t* total) {
   });
 }
 
-Status lt_cuda_stats(int32_t device, CudaStats* out) {
+Status lt_cuda_stats(int32_t device, CudaStats* out) noexcept {
   return lowtide::guarded([&] {
     const auto stats = allocator()->getDeviceStats(index(device));
     const auto& allocated = stats.allocated_bytes[0];
@@ -86,22 +86,22 @@ Status lt_cuda_stats(int32_t device, CudaStats* out) {
   });
 }
 
-Status lt_cuda_reset_peaks(int32_t device) {
+Status lt_cuda_reset_peaks(int32_t device) noexcept {
   return lowtide::guarded([&] { allocator()->resetPeakStats(index(device)); });
 }
 
-Status lt_cuda_empty_cache() {
+Status lt_cuda_empty_cache() noexcept {
   return lowtide::guarded([&] { allocator()->emptyCache(); });
 }
 
-Status lt_cuda_set_fraction(int32_t device, double fraction) {
+Status lt_cuda_set_fraction(int32_t device, double fraction) noexcept {
   return lowtide::guarded([&] {
     cuda_allocator()->setMemoryFraction(fraction, index(device));
   });
 }
 
 // Keeps the last `max_entries` allocator events, without stacks. 0 turns it off.
-Status lt_cuda_record_history(uint64_t max_entries) {
+Status lt_cuda_record_history(uint64_t max_entries) noexcept {
   return lowtide::guarded([&] {
     cuda_allocator()->recordHistory(max_entries > 0, nullptr, max_entries,
                                     c10::CachingDeviceAllocator::RecordContext::NEVER,
@@ -110,7 +110,7 @@ Status lt_cuda_record_history(uint64_t max_entries) {
 }
 
 // The pickle that PyTorch's memory viewer reads.
-Status lt_cuda_snapshot(const char* path) {
+Status lt_cuda_snapshot(const char* path) noexcept {
   return lowtide::guarded([&] {
     const auto pickled = look_up<std::string()>("_ZN5torch4cuda24_memory_snapshot_pickledB5cxx11Ev")();
     std::ofstream file(path, std::ios::binary);
@@ -120,7 +120,7 @@ Status lt_cuda_snapshot(const char* path) {
   });
 }
 
-Status lt_cuda_capability(int32_t device, int32_t* major, int32_t* minor) {
+Status lt_cuda_capability(int32_t device, int32_t* major, int32_t* minor) noexcept {
   return lowtide::guarded([&] {
     // cudaDevAttrComputeCapabilityMajor and ...Minor.
     auto* attribute = look_up<int(int*, int, int)>("cudaDeviceGetAttribute");
@@ -129,7 +129,7 @@ Status lt_cuda_capability(int32_t device, int32_t* major, int32_t* minor) {
   });
 }
 
-Status lt_cuda_name(int32_t device, char* out, int32_t length) {
+Status lt_cuda_name(int32_t device, char* out, int32_t length) noexcept {
   return lowtide::guarded([&] {
     int handle = 0;
     TORCH_CHECK(look_up<int(int*, int)>("cuDeviceGet")(&handle, device) == 0 &&

@@ -285,7 +285,7 @@ bool cross_entropy_in_place(const at::Tensor& logits, const at::Tensor& targets,
 extern "C" {
 
 // Fails, with the reason, where the kernel is not used on a device.
-Status lt_loss_kernel_check(int32_t device) {
+Status lt_loss_kernel_check(int32_t device) noexcept {
   return lowtide::guarded([&] {
     const c10::DeviceGuard guard(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)));
     const auto& kernels = kernels_for(device);

@@ -94,7 +94,7 @@ extern "C" {
 // The cross-entropy of `hidden` (n, c) times `weight` (v, c) transposed against `targets` (n), summed over rows; targets of
 // -100 do not count. Computed in `chunks` pieces of rows.
 Status lt_linear_cross_entropy(at::Tensor* hidden_in, at::Tensor* weight_in, at::Tensor* targets_in, int64_t chunks,
-                               at::Tensor** out) {
+                               at::Tensor** out) noexcept {
   return lowtide::guarded([&] {
     const auto &hidden = *hidden_in, &weight = *weight_in;
     check_inputs(hidden, weight, *targets_in);

@@ -1,6 +1,7 @@
 // The C border between LibTorch and the Rust side of this crate.
 //
-// Every function that can fail returns a Status; nothing ever throws across the border. Tensors cross it as at::Tensor*
+// Every function that can fail returns a Status; nothing ever throws across the border, and each function of it is noexcept
+// (a test looks for that). Tensors cross it as at::Tensor*
 // exactly as tch hands them out: a pointer that comes in stays the caller's, a pointer that goes out is the caller's to free.
 #pragma once
 
@@ -45,6 +46,15 @@ Status guarded(Body&& body) noexcept {
     return failed(kError, error.what());
   } catch (...) {
     return failed(kError, "an exception of unknown type");
+  }
+}
+
+// Runs what has nobody to hear of an error: the end of something that failed already, or a destructor.
+template <typename Body>
+void quietly(Body&& body) noexcept {
+  try {
+    body();
+  } catch (...) {
   }
 }
 

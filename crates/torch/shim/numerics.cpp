@@ -46,7 +46,7 @@ struct AdamwRule {
 // One fused update of all parameters in place. `step` is one scalar that all of them share; it holds the number of the
 // step being made. Nothing is allocated here, so an out-of-memory error cannot leave the parameters half updated.
 Status lt_adamw(at::Tensor* const* params, at::Tensor* const* grads, at::Tensor* const* first, at::Tensor* const* second,
-                size_t count, at::Tensor* step, double step_value, AdamwRule rule) {
+                size_t count, at::Tensor* step, double step_value, AdamwRule rule) noexcept {
   return lowtide::guarded([&] {
     at::NoGradGuard no_grad;
     set_step(*step, step_value);
@@ -58,12 +58,12 @@ Status lt_adamw(at::Tensor* const* params, at::Tensor* const* grads, at::Tensor*
 }
 
 // Refuses a tensor that cannot be updated in slices.
-Status lt_check_dense(at::Tensor* tensor) {
+Status lt_check_dense(at::Tensor* tensor) noexcept {
   return lowtide::guarded([&] { in_memory_order(tensor->detach()); });
 }
 
 // Bytes of host memory that the device copies from and to without waiting; plain memory where there is no GPU.
-Status lt_host_bytes(int64_t bytes, int32_t pinned, at::Tensor** out) {
+Status lt_host_bytes(int64_t bytes, int32_t pinned, at::Tensor** out) noexcept {
   return lowtide::guarded([&] {
     *out = new at::Tensor(at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned != 0)));
   });
@@ -74,7 +74,7 @@ Status lt_host_bytes(int64_t bytes, int32_t pinned, at::Tensor** out) {
 //
 // Nothing waits: copies and kernels are ordered by the stream. The caller waits before anybody reads the moments.
 Status lt_adamw_staged(at::Tensor* parameter, at::Tensor* gradient, at::Tensor* first, at::Tensor* second,
-                       at::Tensor* stage, at::Tensor* step, double step_value, AdamwRule rule, int64_t* done) {
+                       at::Tensor* stage, at::Tensor* step, double step_value, AdamwRule rule, int64_t* done) noexcept {
   return lowtide::guarded([&] {
     at::NoGradGuard no_grad;
     set_step(*step, step_value);
@@ -104,7 +104,7 @@ Status lt_adamw_staged(at::Tensor* parameter, at::Tensor* gradient, at::Tensor* 
 }
 
 // The norm of all gradients together, on their device, without waiting for it.
-Status lt_grad_norm(at::Tensor* const* grads, size_t count, at::Tensor** out) {
+Status lt_grad_norm(at::Tensor* const* grads, size_t count, at::Tensor** out) noexcept {
   return lowtide::guarded([&] {
     at::NoGradGuard no_grad;
     const auto norms = at::_foreach_norm(lowtide::list(grads, count), 2);
@@ -112,12 +112,14 @@ Status lt_grad_norm(at::Tensor* const* grads, size_t count, at::Tensor** out) {
   });
 }
 
-void lt_release_grads(at::Tensor* const* parameters, size_t count) {
-  for (size_t i = 0; i < count; i++) parameters[i]->mutable_grad().reset();
+Status lt_release_grads(at::Tensor* const* parameters, size_t count) noexcept {
+  return lowtide::guarded([&] {
+    for (size_t i = 0; i < count; i++) parameters[i]->mutable_grad().reset();
+  });
 }
 
 // Scales the gradients in place so that their norm, `norm`, is at most `limit`.
-Status lt_clip(at::Tensor* const* grads, size_t count, at::Tensor* norm, double limit) {
+Status lt_clip(at::Tensor* const* grads, size_t count, at::Tensor* norm, double limit) noexcept {
   return lowtide::guarded([&] {
     at::NoGradGuard no_grad;
     const auto factor = (limit / (*norm + 1e-6)).clamp_max(1.0);
@@ -126,7 +128,7 @@ Status lt_clip(at::Tensor* const* grads, size_t count, at::Tensor* norm, double 
 }
 
 // Divides by the loss scale in place; `found` becomes 1 where a value is not finite.
-Status lt_unscale(at::Tensor* const* grads, size_t count, at::Tensor* found, at::Tensor* inverse_scale) {
+Status lt_unscale(at::Tensor* const* grads, size_t count, at::Tensor* found, at::Tensor* inverse_scale) noexcept {
   return lowtide::guarded([&] {
     at::NoGradGuard no_grad;
     at::_amp_foreach_non_finite_check_and_unscale_(lowtide::list(grads, count), *found, *inverse_scale);
@@ -134,7 +136,7 @@ Status lt_unscale(at::Tensor* const* grads, size_t count, at::Tensor* found, at:
 }
 
 // Copies in place without raising the version that autograd checks. For state that no graph may depend on.
-Status lt_copy_quietly(at::Tensor* target, at::Tensor* source) {
+Status lt_copy_quietly(at::Tensor* target, at::Tensor* source) noexcept {
   return lowtide::guarded([&] {
     at::NoGradGuard no_grad;
     target->variable_data().copy_(*source);

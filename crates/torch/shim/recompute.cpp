@@ -100,16 +100,6 @@ struct Surroundings {
   }
 };
 
-// For destructors: neither restore below allocates, so only a device that is already lost can make one throw, and the next
-// call on it says so.
-template <typename Body>
-void quietly(Body&& body) noexcept {
-  try {
-    body();
-  } catch (...) {
-  }
-}
-
 // Lays the surroundings of the first run around the second, and takes them away again.
 class Reenter {
  public:
@@ -126,10 +116,11 @@ class Reenter {
     for (const auto& mark : first.autocast) mark.set();
   }
 
+  // Nothing here allocates, so only a device that is already lost can make one throw, and the next call on it says so.
   ~Reenter() {
-    if (first_.narrows()) at::autocast::clear_cache();
-    for (const auto& mark : autocast_now_) mark.set();
-    for (auto& mark : now_) quietly([&] { set_state(mark.source, mark.before); });
+    if (first_.narrows()) lowtide::quietly(&at::autocast::clear_cache);
+    for (const auto& mark : autocast_now_) lowtide::quietly([&] { mark.set(); });
+    for (auto& mark : now_) lowtide::quietly([&] { set_state(mark.source, mark.before); });
   }
 
  private:
@@ -148,7 +139,7 @@ class KeepBuffers {
 
   ~KeepBuffers() {
     at::NoGradGuard no_grad;
-    for (size_t i = 0; i < buffers_.size(); i++) quietly([&] { buffers_[i].variable_data().copy_(copies_[i]); });
+    for (size_t i = 0; i < buffers_.size(); i++) lowtide::quietly([&] { buffers_[i].variable_data().copy_(copies_[i]); });
   }
 
  private:
@@ -291,7 +282,7 @@ extern "C" {
 // When a node throws, the engine leaves the tasks that were ready in the queue until the next backward, with the
 // gradients and saved tensors they hold. A backward of nothing, behind all of them, makes it drop them now. Its tensors
 // have no elements, so that it needs no memory itself.
-void lt_drain_backward() {
+void lt_drain_backward() noexcept {
   const auto status = lowtide::guarded([] {
     auto root = at::empty({0});
     torch::autograd::create_gradient_edge(root, std::make_shared<LastInLine>());
@@ -300,29 +291,31 @@ void lt_drain_backward() {
   free(status.message);
 }
 
-int32_t lt_grad_enabled() { return at::GradMode::is_enabled(); }
+int32_t lt_grad_enabled() noexcept { return at::GradMode::is_enabled(); }
 
 // Notes the surroundings before the first run. `cuda_device` is -1 where the segment works on the CPU.
-Status lt_recompute_begin(int32_t cuda_device, void** out) {
+Status lt_recompute_begin(int32_t cuda_device, void** out) noexcept {
   return lowtide::guarded([&] { *out = new Surroundings(cuda_device); });
 }
 
-// Ends a first run that failed.
-void lt_recompute_abandon(void* mark) {
+// Ends a first run that failed. The error of the run is what its caller hears.
+void lt_recompute_abandon(void* mark) noexcept {
   std::unique_ptr<Surroundings> first(static_cast<Surroundings*>(mark));
-  if (first->narrows()) at::autocast::clear_cache();
+  if (first->narrows()) lowtide::quietly(&at::autocast::clear_cache);
 }
 
 // Ends a first run that went well: replaces `outputs` by tensors that lead back to the segment. Takes over `mark` and the
 // closure in every case.
 Status lt_recompute_attach(void* mark, at::Tensor* const* input_list, size_t input_count, at::Tensor** outputs,
                            size_t output_count, at::Tensor* const* buffer_list, size_t buffer_count, int32_t to_host,
-                           void* data, RunSegment run, DropSegment drop) {
+                           void* data, RunSegment run, DropSegment drop) noexcept {
   std::unique_ptr<Surroundings> first(static_cast<Surroundings*>(mark));
-  // Weights narrowed in the first run were cached without their gradient edge: nobody may meet them again.
-  if (first->narrows()) at::autocast::clear_cache();
   std::shared_ptr<RecomputeNode> node;
-  auto status = lowtide::guarded([&] { node = std::make_shared<RecomputeNode>(std::move(*first), data, run, drop); });
+  auto status = lowtide::guarded([&] {
+    // Weights narrowed in the first run were cached without their gradient edge: nobody may meet them again.
+    if (first->narrows()) at::autocast::clear_cache();
+    node = std::make_shared<RecomputeNode>(std::move(*first), data, run, drop);
+  });
   if (node == nullptr) {
     drop(data);
     return status;
@@ -347,11 +340,14 @@ Status lt_recompute_attach(void* mark, at::Tensor* const* input_list, size_t inp
   });
 }
 
-void lt_run_output(void* run, at::Tensor* output) { static_cast<SegmentRun*>(run)->outputs.push_back(*output); }
+Status lt_run_output(void* run, at::Tensor* output) noexcept {
+  return lowtide::guarded([&] { static_cast<SegmentRun*>(run)->outputs.push_back(*output); });
+}
 
-void lt_run_failed(void* run, int32_t kind, const char* message, size_t length) {
+// Where there is no memory for the words, that it failed is still known.
+void lt_run_failed(void* run, int32_t kind, const char* message, size_t length) noexcept {
   auto* result = static_cast<SegmentRun*>(run);
   result->kind = kind;
-  result->message.assign(message, length);
+  lowtide::quietly([&] { result->message.assign(message, length); });
 }
 }

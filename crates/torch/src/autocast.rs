@@ -2,6 +2,7 @@
 
 use tch::{Device, Kind};
 
+use crate::attempt::raise;
 use crate::ffi;
 
 /// Autocast on this thread for one kind of device, until dropped. Unwinding ends it too.
@@ -13,12 +14,14 @@ pub struct Autocast {
 }
 
 impl Autocast {
-    /// Starts it. `kind` is `BFloat16` or `Half`; `Float` turns autocast off inside an outer region.
+    /// Starts it. Like `tch`'s own functions it panics on an engine error. `kind` is `BFloat16` or `Half`; `Float` turns autocast off inside an outer region.
     pub fn enter(device: Device, kind: Kind) -> Autocast {
         let cuda = i32::from(matches!(device, Device::Cuda(_)));
         let enabled = i32::from(kind != Kind::Float);
-        // SAFETY: sets flags of this thread; the kind's number is the engine's own.
-        let before = unsafe { ffi::lt_autocast_enter(cuda, enabled, scalar_type(kind)) };
+        let mut before = ffi::AutocastSetting::default();
+        // SAFETY: sets flags of this thread; the kind's number is the engine's own, and `before` is valid for writing.
+        let status = unsafe { ffi::lt_autocast_enter(cuda, enabled, scalar_type(kind), &mut before) };
+        status.check().unwrap_or_else(|error| raise(error));
         Autocast { cuda, before }
     }
 }

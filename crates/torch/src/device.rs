@@ -1,5 +1,6 @@
 //! Opening the engine: which device a run asked for, which there is, and what it has.
 
+use std::fmt;
 use std::fs;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -9,7 +10,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::attempt::raise;
 use crate::error::{Result, TorchError};
-use crate::{AdamW, AdamWRule, attempt, cuda, ffi, gradients, host, loss_kernel_problem};
+use crate::{AdamW, AdamWRule, attempt, cuda, ffi, gradients, host, loss_kernel_problem, numerics};
 
 /// The device as typed: `auto`, `cpu`, `cuda` or `cuda:N`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,16 @@ pub enum DeviceChoice {
     Cpu,
     /// The CUDA device with this number.
     Cuda(usize),
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => formatter.write_str("auto"),
+            DeviceChoice::Cpu => formatter.write_str("cpu"),
+            DeviceChoice::Cuda(index) => write!(formatter, "cuda:{index}"),
+        }
+    }
 }
 
 impl FromStr for DeviceChoice {
@@ -66,6 +77,7 @@ pub struct DeviceFacts {
 /// The engine remembers for the life of the process whether there is CUDA, so this comes before any tensor.
 pub fn start(choice: DeviceChoice) -> Result<DeviceFacts> {
     host::install();
+    numerics::warm_up()?;
     match choice {
         DeviceChoice::Cpu => Ok(cpu_facts(None)),
         DeviceChoice::Cuda(index) => {

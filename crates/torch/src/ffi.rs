@@ -57,7 +57,18 @@ pub(crate) struct CudaStats {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Default)]
+pub(crate) struct LibraryFacts {
+    pub(crate) threads: i32,
+    pub(crate) openmp_dynamic: i32,
+    pub(crate) mkl_threads: i32,
+    pub(crate) mkl_dynamic: i32,
+    pub(crate) mkl_setting: i32,
+    pub(crate) mkl_auto_branch: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AutocastSetting {
     enabled: i32,
     dtype: i32,
@@ -110,10 +121,15 @@ unsafe extern "C" {
     pub(crate) fn lt_rng_get(device: i32, out: *mut *mut C_tensor) -> Status;
     pub(crate) fn lt_rng_set(device: i32, state: *const C_tensor) -> Status;
     pub(crate) fn lt_rng_seed(device: i32, seed: u64) -> Status;
-    pub(crate) fn lt_autocast_enter(cuda: i32, enabled: i32, dtype: i32) -> AutocastSetting;
+    pub(crate) fn lt_autocast_enter(cuda: i32, enabled: i32, dtype: i32, before: *mut AutocastSetting) -> Status;
     pub(crate) fn lt_autocast_leave(cuda: i32, before: AutocastSetting);
     pub(crate) fn lt_set_deterministic(on: i32) -> Status;
     pub(crate) fn lt_set_matmul_precision(precision: *const c_char) -> Status;
+
+    pub(crate) fn lt_library_facts(out: *mut LibraryFacts) -> Status;
+    pub(crate) fn lt_library_texts(out: *mut *mut c_char) -> Status;
+    pub(crate) fn lt_set_threads(threads: i32, team: *mut i32) -> Status;
+    pub(crate) fn lt_warm_up_libraries() -> Status;
 
     pub(crate) fn lt_adamw(
         params: *const *const C_tensor,
@@ -139,7 +155,7 @@ unsafe extern "C" {
         done: *mut i64,
     ) -> Status;
     pub(crate) fn lt_grad_norm(grads: *const *const C_tensor, count: usize, out: *mut *mut C_tensor) -> Status;
-    pub(crate) fn lt_release_grads(parameters: *const *const C_tensor, count: usize);
+    pub(crate) fn lt_release_grads(parameters: *const *const C_tensor, count: usize) -> Status;
     pub(crate) fn lt_clip(grads: *const *const C_tensor, count: usize, norm: *const C_tensor, limit: f64) -> Status;
     pub(crate) fn lt_unscale(
         grads: *const *const C_tensor,
@@ -175,7 +191,7 @@ unsafe extern "C" {
         run: RunSegment,
         drop: DropSegment,
     ) -> Status;
-    pub(crate) fn lt_run_output(run: *mut c_void, output: *const C_tensor);
+    pub(crate) fn lt_run_output(run: *mut c_void, output: *const C_tensor) -> Status;
     pub(crate) fn lt_run_failed(run: *mut c_void, kind: i32, message: *const c_char, length: usize);
 }
 

@@ -4,6 +4,7 @@ use std::ptr;
 
 use tch::Tensor;
 
+use crate::attempt::raise;
 use crate::error::Result;
 use crate::ffi;
 
@@ -33,11 +34,13 @@ pub fn clip(gradients: &[Tensor], limit: f64) -> Result<Tensor> {
     Ok(norm)
 }
 
-/// Lets the parameters' gradients go, so that their memory is free; the next backward makes new ones.
+/// Lets the parameters' gradients go, so that their memory is free; the next backward makes new ones. Like `tch`'s own
+/// functions it panics on an engine error.
 pub fn release(parameters: &[Tensor]) {
     let list = ffi::pointers(parameters);
     // SAFETY: the list lives through the call; nothing else reads the gradients meanwhile.
-    unsafe { ffi::lt_release_grads(list.as_ptr(), list.len()) }
+    let status = unsafe { ffi::lt_release_grads(list.as_ptr(), list.len()) };
+    status.check().unwrap_or_else(|error| raise(error));
 }
 
 /// Copies `source` into `target` in place without raising the version that autograd checks: for buffers that go back to

@@ -4,7 +4,7 @@
 //! engine call goes that may run out of memory. [`host`] is the CPU allocator with its line, [`cuda`] the control of
 //! CUDA's allocator, [`recompute`] trades time for memory, [`linear_cross_entropy`] holds logits in
 //! pieces, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
-//! [`gradients`] are what a training step needs beside `tch`.
+//! [`gradients`] are what a training step needs beside `tch`. [`numerics`] is what decides the bits on the host.
 //!
 //! This is the only crate with C++ and with `unsafe`. It knows nothing of training loops, configurations or files (but
 //! for the snapshot it is told to write), and it prints nothing.
@@ -21,6 +21,7 @@ pub mod host;
 mod host_moments;
 mod loss;
 mod message;
+pub mod numerics;
 mod recompute;
 pub mod rng;
 mod scaler;

@@ -1,6 +1,6 @@
 //! What the engine says when it fails, read into an error: the one way its answers become Rust values.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 
 use lowtide_oom::Oom;
 
@@ -18,12 +18,21 @@ impl Status {
             return Err(TorchError::Engine("the engine failed, and there was no memory left for its words".to_owned()));
         }
         // SAFETY: the shim hands out a NUL-terminated string from malloc with every status that is not OK.
-        let text = unsafe {
-            let text = CStr::from_ptr(self.message).to_string_lossy().into_owned();
-            ffi::lt_text_free(self.message);
-            text
-        };
-        Err(error_of(&text))
+        Err(error_of(&unsafe { taken(self.message) }))
+    }
+}
+
+/// A text of the shim's, which is freed.
+///
+/// # Safety
+///
+/// `text` is a NUL-terminated string that the shim allocated with malloc and gave away.
+pub(crate) unsafe fn taken(text: *mut c_char) -> String {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
+        ffi::lt_text_free(text);
+        owned
     }
 }
 

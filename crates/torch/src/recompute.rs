@@ -7,6 +7,7 @@
 //! On CUDA backward runs on a thread of the engine's, which is why a segment must be `Send + Sync`; [`Shared`] is the
 //! way to hand a model's tensors to it.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::ops::Deref;
 use std::panic::{self, AssertUnwindSafe, RefUnwindSafe};
@@ -140,8 +141,13 @@ impl FirstRun {
         FirstRun(mark)
     }
 
+    /// The mark, from now on the caller's.
+    fn take_mark(&mut self) -> *mut c_void {
+        std::mem::replace(&mut self.0, ptr::null_mut())
+    }
+
     fn attach(mut self, segment: &Segment, inputs: &[Tensor], mut outputs: Vec<Tensor>, keep: Keep) -> Vec<Tensor> {
-        let mark = std::mem::replace(&mut self.0, ptr::null_mut());
+        let mark = self.take_mark();
         let input_pointers = ffi::pointers(inputs);
         let output_pointers: Vec<*mut C_tensor> = outputs.iter_mut().map(Tensor::as_mut_ptr).collect();
         let buffer_pointers = ffi::pointers(&segment.buffers);
@@ -189,24 +195,25 @@ extern "C" fn run_segment(closure: *const c_void, inputs: *const *mut C_tensor, 
         };
         inside(|| segment(&inputs))
     }));
-    match result {
-        Ok(outputs) => {
-            for output in &outputs {
-                // SAFETY: the shim copies the handle.
-                unsafe { ffi::lt_run_output(run, output.as_ptr()) }
-            }
-        }
-        Err(payload) => {
-            let (kind, message) = match engine_error(payload.as_ref()) {
-                Some(error @ TorchError::Oom { .. }) => (ffi::OUT_OF_MEMORY, error.to_string()),
-                Some(TorchError::Panic(text)) => (ffi::ERROR, format!("{PANIC_PREFIX}{text}")),
-                Some(error) => (ffi::ERROR, error.to_string()),
-                None => (ffi::ERROR, format!("{PANIC_PREFIX}{}", panic_text(payload.as_ref()))),
-            };
-            // SAFETY: the shim copies the text.
-            unsafe { ffi::lt_run_failed(run, kind, message.as_ptr().cast(), message.len()) }
-        }
+    // An output that cannot be handed over is an error of the run like any other.
+    let handed = result.map_err(|payload| run_error(payload.as_ref())).and_then(|outputs| {
+        // SAFETY: the shim copies the handle.
+        outputs.iter().try_for_each(|output| unsafe { ffi::lt_run_output(run, output.as_ptr()) }.check())
+    });
+    if let Err(error) = handed {
+        let (kind, message) = match error {
+            error @ TorchError::Oom { .. } => (ffi::OUT_OF_MEMORY, error.to_string()),
+            TorchError::Panic(text) => (ffi::ERROR, format!("{PANIC_PREFIX}{text}")),
+            error => (ffi::ERROR, error.to_string()),
+        };
+        // SAFETY: the shim copies the text.
+        unsafe { ffi::lt_run_failed(run, kind, message.as_ptr().cast(), message.len()) }
     }
+}
+
+/// What a panic of the segment was: an error of the engine, or a panic that cannot go on as one.
+fn run_error(payload: &(dyn Any + Send)) -> TorchError {
+    engine_error(payload).unwrap_or_else(|| TorchError::Panic(panic_text(payload)))
 }
 
 extern "C" fn drop_segment(closure: *mut c_void) {
@@ -214,4 +221,52 @@ extern "C" fn drop_segment(closure: *mut c_void) {
     let closure = unsafe { Box::from_raw(closure.cast::<Run>()) };
     // A panic in the drop of what the closure holds must not unwind into C++.
     let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(closure)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attempt;
+    use tch::Kind;
+
+    /// Words that no string can hold: taking them over throws in C++.
+    extern "C" fn fail_beyond_all_words(
+        _closure: *const c_void,
+        _inputs: *const *mut C_tensor,
+        _count: usize,
+        run: *mut c_void,
+    ) {
+        // SAFETY: the shim refuses the length before it reads the text.
+        unsafe { ffi::lt_run_failed(run, ffi::ERROR, c"words".as_ptr(), usize::MAX) }
+    }
+
+    #[test]
+    fn words_that_cannot_be_taken_over_are_still_an_error() {
+        let segment = Segment::new(|inputs: &[Tensor]| vec![inputs[0].shallow_clone()]);
+        let input = Tensor::ones([2], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+        let mut outputs = vec![&input * 2.0];
+        let mut first = FirstRun::begin(ffi::CPU);
+        let inputs = [input];
+        let (input_pointers, closure) = (ffi::pointers(&inputs), Box::into_raw(Box::new(Arc::clone(&segment.run))));
+        let output_pointers: Vec<*mut C_tensor> = outputs.iter_mut().map(Tensor::as_mut_ptr).collect();
+        // SAFETY: as in `attach`; the callback ignores the closure.
+        let status = unsafe {
+            ffi::lt_recompute_attach(
+                first.take_mark(),
+                input_pointers.as_ptr(),
+                1,
+                output_pointers.as_ptr(),
+                1,
+                ptr::null(),
+                0,
+                0,
+                closure.cast(),
+                fail_beyond_all_words,
+                drop_segment,
+            )
+        };
+        status.check().unwrap();
+        let error = attempt(|| outputs[0].sum(Kind::Float).backward()).unwrap_err();
+        assert!(matches!(error, TorchError::Engine(_)), "{error:?}");
+    }
 }

@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Instant;
 
-use lowtide_core::Event;
+use lowtide_core::{Event, NumericsChoice};
 use lowtide_settings::{LoadedSettings, Override, Precision, RunSettings};
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Cuda, Device, Kind, Tensor, set_num_threads};
@@ -118,6 +118,7 @@ fn measure(case: &Case) -> (f64, f64) {
         settings: &loaded.settings,
         facts: &facts,
         allocator: &allocator,
+        choice: NumericsChoice::default(),
         folder: FolderChoice::look(folder.path(), Start::New).expect("the folder is new"),
         requests: &requests,
         injections: &[],

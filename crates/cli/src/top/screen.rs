@@ -249,6 +249,7 @@ mod tests {
             host_line: MemoryLine::NONE,
             parameters: 805_632,
             resumed_at: None,
+            numerics: None,
         };
         let step = |step: u64| Event::StepDone {
             step: Step(step),

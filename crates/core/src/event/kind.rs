@@ -75,7 +75,7 @@ impl Event {
             Self::EvaluationFailed { .. } | Self::MetricMissing { .. } => EventKind::EvaluationFailed,
             Self::Saved { .. } => EventKind::Saved,
             Self::Skipped { .. } => EventKind::Skipped,
-            Self::Relocated { .. } | Self::Note { .. } => EventKind::Note,
+            Self::Relocated { .. } | Self::NumericsChanged { .. } | Self::Note { .. } => EventKind::Note,
             Self::StoppedEarly { .. } | Self::Stopped { .. } => EventKind::Ended,
         })
     }
@@ -89,6 +89,7 @@ impl Event {
             Self::Probed { .. } | Self::Sized { .. } => None,
             Self::StepDone { step, .. }
             | Self::Memory { step, .. }
+            | Self::NumericsChanged { step, .. }
             | Self::OutOfMemory { step, .. }
             | Self::RungTaken { step, .. }
             | Self::TileHalved { step, .. }

@@ -1,5 +1,6 @@
 //! An event as one short line for the log of the run itself.
 
+use super::numerics::listed;
 use crate::{Bytes, Event, MicroBatch, Phase, Relocation, Rung};
 
 impl Event {
@@ -20,6 +21,9 @@ impl Event {
                 let of_batch = format!("{} of {batch}", measures.micro_batch);
                 let words = measures.in_phase(Phase::Forward).replacen(&measures.micro_batch.to_string(), &of_batch, 1);
                 return Some(format!("starting with {words}"));
+            }
+            Self::NumericsChanged { changes, .. } => {
+                format!("bits may be others than those of an unbroken run: {}", listed(changes))
             }
             Self::OutOfMemory { phase, requested, .. } => {
                 let asked = requested.map_or(String::new(), |bytes| format!(", which asked for {bytes}"));
@@ -77,7 +81,7 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Measures, Metrics, Reason, Step};
+    use crate::{Measures, Metrics, NumericsChange, Reason, Step};
 
     #[track_caller]
     fn check(event: &Event, expect: Option<&str>) {
@@ -116,6 +120,11 @@ mod tests {
         let metrics = Metrics::from_iter([("psnr".to_owned(), 31.5)]);
         let text = "[step 7] evaluation: loss 1.5000, psnr 31.5000 (approximate: in tiles)";
         check(&evaluated(metrics, true), Some(text));
+        let change = NumericsChange { what: "threads".into(), then: "2".into(), now: "1".into() };
+        let changed = Event::NumericsChanged { step, changes: vec![change.clone(), change] };
+        let text =
+            "[step 7] bits may be others than those of an unbroken run: threads 2 then, 1 now; threads 2 then, 1 now";
+        check(&changed, Some(text));
         let cleaned = |freed| Event::Cleaned { step, freed, seconds };
         check(&cleaned(Bytes::ZERO), None);
         check(&cleaned(Bytes::from_mib(2)), Some("[step 7] cleaned: 2.00 MiB of cached memory given back"));

@@ -2,8 +2,10 @@
 
 mod kind;
 mod log_line;
+mod numerics;
 mod record;
 mod sentence;
 
 pub use kind::EventKind;
+pub use numerics::{Instructions, Numerics, NumericsChange, NumericsChoice, Threads, Versions};
 pub use record::{Ending, Event, Record, Relocation, SCHEMA};

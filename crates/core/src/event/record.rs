@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::numerics::{Numerics, NumericsChange};
 use crate::{Bytes, Line, Measures, Metrics, MicroBatch, Phase, Reason, Rung, Step, Stop};
 
 /// The version of the form of [`Record`]; it grows when a reader of the old form would misread the new one.
@@ -53,6 +54,17 @@ pub enum Event {
         parameters: u64,
         /// The step of the checkpoint that the run goes on from.
         resumed_at: Option<Step>,
+        /// What decides the bits beside the settings. Older runs do not tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        numerics: Option<Box<Numerics>>,
+    },
+    /// A run goes on under numerics that are others than when its checkpoint was written, so that its bits may be others
+    /// than those of an unbroken run.
+    NumericsChanged {
+        /// The step of the checkpoint that the run goes on from.
+        step: Step,
+        /// What is another than before.
+        changes: Vec<NumericsChange>,
     },
     /// A micro-batch was tried out before training, to find the first one; nothing else came of it.
     Probed {

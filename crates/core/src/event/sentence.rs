@@ -1,5 +1,6 @@
 //! What the guard and the run did, in one plain sentence an event.
 
+use super::numerics::listed;
 use crate::{Bytes, Ending, Event, Line, Phase, Relocation, Rung, grouped};
 
 impl Event {
@@ -18,6 +19,9 @@ impl Event {
                     grouped(*parameters),
                     under(*line)
                 )
+            }
+            Self::NumericsChanged { step, changes } => {
+                format!("From step {step} on bits may be others than those of an unbroken run: {}.", listed(changes))
             }
             Self::Probed { micro_batch, peak: Some(peak), .. } => {
                 format!("A micro-batch of {micro_batch} was tried out and needed {peak}.")

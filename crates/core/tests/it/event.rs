@@ -37,6 +37,7 @@ fn a_run_that_goes_on() {
         host_line: Line::NONE,
         parameters: 124_000_000,
         resumed_at: Some(Step(7)),
+        numerics: None,
     };
     let expect = r#""event":"run_started","workload":"gpt","device":"cuda:0","seed":18446744073709551615,"batch":64,"micro_batch":16,"line":8589934592,"host_line":null,"parameters":124000000,"resumed_at":7"#;
     check(event, expect);

@@ -77,13 +77,21 @@ fn help_on_training() {
 
           --device <DEVICE>
               Where to compute: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where
-              there is none
+              there is none.
 
-              [default: auto]
+              Default: auto; a resumed run stays where it was started.
 
-          --deterministic
-              Fixed orders of adding, so that two runs on one machine give the same bits. May be slower
-              on a GPU
+          --deterministic[=<true|false>]
+              Fix what decides the bits: orders of adding, instruction sets (AVX2) and threads (1, or
+              --threads).
+
+              Runs then end with the same weights, bit for bit, whatever processors they may use.
+              Slower, on a GPU too. A resumed run stays as it was started; --deterministic=false ends
+              that.
+
+          --threads <N>
+              Threads that share an operation on the CPU. Default: as many as there are processors for
+              this process
 
           --json
               Print what happens as lines of JSON on standard output, and nothing else there

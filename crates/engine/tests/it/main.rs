@@ -19,6 +19,7 @@ mod kill;
 mod kit;
 mod line;
 mod moments;
+mod numerics;
 mod readers;
 mod resume;
 mod run;

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod border;
 mod every_allocation;
 mod gpu;
 mod host;

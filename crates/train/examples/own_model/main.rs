@@ -35,6 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         settings: &settings,
         facts: &facts,
         allocator: &allocator,
+        choice: lowtide_core::NumericsChoice::default(),
         folder,
         requests: &requests,
         injections: &[],

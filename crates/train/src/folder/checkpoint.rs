@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use lowtide_core::{Bytes, Seal, sealed};
+use lowtide_core::{Bytes, Numerics, Seal, sealed};
 use lowtide_torch::GradScaler;
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::Tensor;
@@ -121,6 +121,12 @@ impl StateFile {
 
 fn name_of(path: &Path) -> String {
     format!("checkpoint {}", path.file_name().unwrap_or_default().display())
+}
+
+/// What decided the bits when the checkpoint at `path` was written, where that can be read. What is wrong with the file is
+/// said when it is loaded.
+pub(super) fn numerics(path: &Path) -> Option<Numerics> {
+    read_numbers(path).ok()?.progress.numerics
 }
 
 /// The numbers of the checkpoint at `path`, which is of the same workload.

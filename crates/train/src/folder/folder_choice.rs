@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use lowtide_core::Step;
+use lowtide_core::{Numerics, Step};
 use lowtide_disk::HeldFolder;
 use lowtide_settings::RunSettings;
 
+use super::checkpoint;
 use super::checkpoint_choice::{CheckpointChoice, fallback};
 use super::checkpoints::{CHECKPOINTS, Checkpoints};
 use super::run_files::{
@@ -99,6 +100,13 @@ impl FolderChoice {
     pub(crate) fn is_fresh(&self) -> bool {
         let steps = fs::metadata(self.path.join(SCHEDULE)).map_or(0, |metadata| metadata.len());
         self.start == Start::New || (steps == 0 && Checkpoints::in_run(&self.path).newest().is_none())
+    }
+
+    /// What decided the bits of the run in this folder when the checkpoint to go on from was written, where that is known.
+    #[must_use]
+    pub fn numerics(&self) -> Option<Numerics> {
+        let (_, path) = self.checkpoint().ok()?;
+        checkpoint::numerics(&path)
     }
 
     /// The checkpoint to go on from, and the step it was saved after.

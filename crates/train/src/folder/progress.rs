@@ -1,6 +1,6 @@
 //! The numbers of a run between two steps: what a checkpoint holds beside tensors.
 
-use lowtide_core::{Guard, Line, Step};
+use lowtide_core::{Guard, Line, Numerics, Step};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::evaluation::{LastEvaluation, Trend};
@@ -32,6 +32,9 @@ pub(crate) struct Progress {
     /// Whether the guard has its first micro-batch. Not so where the run was ended while it was looking for one.
     #[serde(default)]
     pub(crate) is_sized: bool,
+    /// What decided the bits when it was written. Checkpoints of older runs do not tell.
+    #[serde(default)]
+    pub(crate) numerics: Option<Numerics>,
 }
 
 /// What the summary tells of the steps so far.
@@ -63,6 +66,7 @@ impl Progress {
             trend: Trend::default(),
             evaluation: LastEvaluation::default(),
             is_sized: false,
+            numerics: None,
         }
     }
 }

@@ -105,6 +105,7 @@ impl Trainer<'_> {
             trend: self.trend.clone(),
             evaluation: self.evaluator.last.clone(),
             is_sized: self.is_sized,
+            numerics: Some(self.numerics.clone()),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use lowtide_core::{Bytes, Ending, Event, Record, Step, Stop};
+use lowtide_core::{Bytes, Ending, Event, Numerics, NumericsChoice, Record, Step, Stop};
 use lowtide_settings::{MicroBatchChoice, RunSettings};
 use lowtide_torch::cuda::AllocatorSettings;
+use lowtide_torch::numerics::numerics;
 use lowtide_torch::{DeviceFacts, GradScaler};
 
 use super::choices::Choices;
@@ -28,6 +29,8 @@ pub struct TrainJob<'a> {
     pub facts: &'a DeviceFacts,
     /// Where the CUDA allocator's settings come from.
     pub allocator: &'a AllocatorSettings,
+    /// What was asked of the engine, written down for a resume.
+    pub choice: NumericsChoice,
     /// Where it is written down, and whether it starts anew.
     pub folder: FolderChoice,
     /// What is asked of it while it trains.
@@ -47,6 +50,8 @@ pub struct Trainer<'a> {
     pub(super) recovery: Recovery<'a>,
     pub(super) evaluator: Evaluator<'a>,
     pub(super) monitor: Monitor,
+    /// What decides the bits of this start.
+    pub(super) numerics: Numerics,
     /// Followed until the guard goes down a rung: from then on it decides alone.
     pub(super) schedule: Option<Schedule>,
     /// Steps committed.
@@ -72,7 +77,7 @@ impl<'a> Trainer<'a> {
         workload: &'a dyn Workload,
         listener: impl FnMut(&Record) + 'a,
     ) -> Result<Trainer<'a>> {
-        let TrainJob { settings, facts, allocator, folder, requests, injections, schedule } = job;
+        let TrainJob { settings, facts, allocator, choice, folder, requests, injections, schedule } = job;
         if let Some(schedule) = &schedule {
             schedule.fits(settings.train.steps, settings.train.batch)?;
         }
@@ -90,6 +95,11 @@ impl<'a> Trainer<'a> {
         let Standing { progress, events_bytes, events: mut load_events } =
             standing(&folder, &choices, &memory, &mut state, &injector)?;
         let step = progress.step;
+        let numerics = numerics(choice, facts)?;
+        let changes = progress.numerics.as_ref().map_or_else(Vec::new, |then| numerics.changes_since(then));
+        if !changes.is_empty() {
+            load_events.insert(0, Event::NumericsChanged { step, changes });
+        }
         let OpenRun { folder, events, notes } = folder.open(settings, step, events_bytes)?;
         load_events.extend(notes.into_iter().map(|message| Event::Note { step, message }));
         let journal = Journal::new(Some(events), listener);
@@ -103,6 +113,7 @@ impl<'a> Trainer<'a> {
             recovery: Recovery::new(memory, progress.guard, journal, injector, clean, figures.memory),
             evaluator: Evaluator::new(settings, requests, workload, progress.evaluation),
             monitor: Monitor::new(&settings.watch),
+            numerics,
             schedule,
             step: progress.step,
             next_sample: progress.next_sample,
@@ -141,6 +152,7 @@ impl<'a> Trainer<'a> {
             host_line: self.recovery.memory.host_line,
             parameters: model.parameter_count(),
             resumed_at: (start == Start::Resume).then_some(self.step),
+            numerics: Some(Box::new(self.numerics.clone())),
         };
         let is_open = self.settings.train.micro_batch == MicroBatchChoice::Auto && model.workload.splits();
         [started].into_iter().chain(load_events).try_for_each(|event| self.recovery.tell(event))?;

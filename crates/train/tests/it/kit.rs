@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use lowtide_core::Event;
+use lowtide_core::{Event, NumericsChoice};
 use lowtide_settings::RunSettings;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor};
@@ -146,6 +146,7 @@ fn run(
             settings,
             facts: &facts,
             allocator: &allocator,
+            choice: NumericsChoice::default(),
             folder,
             requests: &requests,
             injections: &injections,

@@ -109,6 +109,7 @@ impl Written {
                 host_line,
                 parameters: 805_632,
                 resumed_at: None,
+                numerics: None,
             },
         );
         run

@@ -19,6 +19,7 @@ fn started(resumed_at: Option<Step>) -> Event {
         host_line: Line::NONE,
         parameters: 805_632,
         resumed_at,
+        numerics: None,
     }
 }
 

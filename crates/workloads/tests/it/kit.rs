@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lowtide_core::{Event, Line};
+use lowtide_core::{Event, Line, NumericsChoice};
 use lowtide_settings::{LoadedSettings, Override, RunSettings};
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::{DeviceChoice, DeviceFacts, host, rng, start, tch};
@@ -72,7 +72,8 @@ pub(crate) fn train_in(
     let mut events = Vec::new();
     let outcome = FolderChoice::look(folder, begin).and_then(|folder| {
         let (allocator, requests, injections) = (&allocator, &requests, &injections);
-        let job = TrainJob { settings, facts, allocator, folder, requests, injections, schedule };
+        let choice = NumericsChoice::default();
+        let job = TrainJob { settings, facts, allocator, choice, folder, requests, injections, schedule };
         Trainer::prepare(job, workload, |record| events.push(record.event.clone()))?.train()
     });
     host::set_line(Line::NONE);

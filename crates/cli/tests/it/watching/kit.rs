@@ -31,6 +31,7 @@ impl Written {
             host_line: Line::NONE,
             parameters: 805_632,
             resumed_at: None,
+            numerics: None,
         });
         run
     }
