@@ -228,14 +228,21 @@ fn append_point(buffer: &mut Vec<u8>, tag: &str, series: &mut Thinning, point: P
     }
 }
 
-/// `events.out.tfevents.TIME.HOST.PID.lowtide`, and a number behind it for a second start within a second.
+/// What TensorBoard knows files of events by; the time of their start follows.
+const PREFIX: &str = "events.out.tfevents.";
+/// The largest time that has as many digits as the others.
+const LAST_SECOND: u64 = 9_999_999_999;
+
+/// `events.out.tfevents.TIME.HOST.PID.lowtide`, and a number behind it where that is taken.
 fn new_file(folder: &Path, now: f64, options: &Options) -> Result<(File, PathBuf), Error> {
     let host: String = options
         .host
         .chars()
         .map(|letter| if letter.is_ascii_alphanumeric() || "-.".contains(letter) { letter } else { '_' })
         .collect();
-    let name = format!("events.out.tfevents.{:010}.{}.{}.lowtide", now.max(0.0) as u64, cut(&host, 64), options.pid);
+    // TensorBoard reads files in the order of their names, and numbers of processes start anew now and then.
+    let second = (now.max(0.0) as u64).max(newest_second(folder).map_or(0, |newest| newest + 1)).min(LAST_SECOND);
+    let name = format!("{PREFIX}{second:010}.{}.{}.lowtide", cut(&host, 64), options.pid);
     let mut path = folder.join(&name);
     for number in 1_u32.. {
         match OpenOptions::new().append(true).create_new(true).open(&path) {
@@ -247,6 +254,13 @@ fn new_file(folder: &Path, now: f64, options: &Options) -> Result<(File, PathBuf
         }
     }
     unreachable!("one of four billion names is free");
+}
+
+/// The latest start that the names of a folder tell of.
+fn newest_second(folder: &Path) -> Option<u64> {
+    let names = fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let second = |name: String| name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok();
+    names.filter_map(second).filter(|second| *second < LAST_SECOND).max()
 }
 
 /// The beginning of a text, up to `bytes` and not within a letter.

@@ -193,13 +193,14 @@ fn a_file_holds_what_was_written() {
 fn each_start_has_a_file_of_its_own_and_leaves_the_others() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut paths: Vec<PathBuf> = Vec::new();
-    for step in 0..3 {
-        let mut writer = Writer::create(folder.path(), 1000.0, &options()).expect("a file");
+    // Within one second, with numbers of processes that started anew; the order of names is that of the starts.
+    for (step, pid) in (0..).zip([999, 1003, 42]) {
+        let mut writer = Writer::create(folder.path(), 1000.0, &Options { pid, ..options() }).expect("a file");
         writer.scalar(scalar("a", step, 1.0)).expect("written");
         paths.push(writer.path().to_owned());
     }
-    let name = "events.out.tfevents.0000001000.box_one.42.lowtide";
-    assert_eq!(files(folder.path()), [name.to_owned(), format!("{name}.1"), format!("{name}.2")]);
+    let name = |second: u64, pid: u32| format!("events.out.tfevents.{second:010}.box_one.{pid}.lowtide");
+    assert_eq!(files(folder.path()), [name(1000, 999), name(1001, 1003), name(1002, 42)]);
     for (step, path) in (0..).zip(&paths) {
         assert_eq!(values(path, "a"), [(step, 1.0)]);
     }
