@@ -75,12 +75,9 @@ impl List<'_> {
                 self.add(Lever::LeaveRoom, smaller_share(share, case.oom.free, case.oom.capacity));
             }
         }
-        if case.oom.place == Place::Device {
-            if let Some(layers) = server.layers() {
-                let text =
-                    format!("Fewer layers on the GPU, the others on the host: {layers}; answers come more slowly");
-                self.add(Lever::FewerLayers, text);
-            }
+        if let Some(layers) = server.layers().filter(|_| case.oom.place == Place::Device) {
+            let text = format!("Fewer layers on the GPU, the others on the host: {layers}; answers come more slowly");
+            self.add(Lever::FewerLayers, text);
         }
         let text = format!("A shorter context: {}; the cache of keys and values grows with it", server.context());
         self.push(Lever::ShorterSequence, text, None, NOT_CONTEXT);
