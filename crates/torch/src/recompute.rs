@@ -244,7 +244,7 @@ mod tests {
     fn words_that_cannot_be_taken_over_are_still_an_error() {
         let segment = Segment::new(|inputs: &[Tensor]| vec![inputs[0].shallow_clone()]);
         let input = Tensor::ones([2], (Kind::Float, Device::Cpu)).set_requires_grad(true);
-        let mut outputs = vec![&input * 2.0];
+        let mut outputs = [&input * 2.0];
         let mut first = FirstRun::begin(ffi::CPU);
         let inputs = [input];
         let (input_pointers, closure) = (ffi::pointers(&inputs), Box::into_raw(Box::new(Arc::clone(&segment.run))));
