@@ -6,14 +6,17 @@
 use crate::message::clean;
 use crate::talk::is_only_mentioned;
 
-/// Words of the anchors around which a sentence is looked at.
-const ANCHORS: [&str; 4] = ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory"];
+/// Words of the anchors around which a sentence is looked at; PyTorch's CPU allocator speaks to its reader by itself.
+const ANCHORS: [&str; 5] =
+    ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory", "you tried to allocate"];
 /// Files that a search looks through and people show, not those of a compiled program's own remarks.
 const TEXT_FILES: &str = "py log txt out err md rst yaml yml json jsonl toml cfg ini ipynb sh csv html";
 /// Levels of a logger below that of an error.
 const LEVELS: &str = "trace debug info notice";
 /// Words by which a text speaks to its reader, or of what is to come.
 const SPEECH: &str = "you your i'm i my will faq q tip tips usage example symptom symptoms troubleshooting";
+/// Who tells the people of a job how it ended, in whole sentences.
+const SCHEDULERS: [&str; 3] = ["slurmstepd", "srun: ", "=>> PBS"];
 /// How an exception is named before its message.
 const CLASSES: [&str; 2] = ["Error", "Exception"];
 /// A traceback stands no further above its error than this.
@@ -27,16 +30,17 @@ const TRACEBACK: usize = 16 << 10;
 pub fn is_shown(line: &[u8], before: &[u8]) -> bool {
     let line = clean(line);
     let lower = line.to_ascii_lowercase();
-    let at = ANCHORS.iter().filter_map(|anchor| lower.find(anchor)).min().unwrap_or(lower.len());
-    let head = &line[..at];
+    let at = ANCHORS.iter().filter_map(|anchor| lower.find(anchor)).min();
+    // Messages without these words are of libraries, whose own words follow them.
+    let head = &line[..at.unwrap_or(0)];
     line.trim_start().starts_with('>')
         || is_search_hit(line.trim_start())
         || head.contains("# ")
         || head.matches('`').count() % 2 == 1
-        || has_any_word(head, SPEECH)
+        || (has_any_word(head, SPEECH) && !is_of_scheduler(&line))
         || is_below_error(head)
         || is_example(&line, before)
-        || (at < line.len() && !names_class(head) && is_only_mentioned(&line, at, at))
+        || at.is_some_and(|at| !names_class(head) && !is_of_scheduler(&line) && is_only_mentioned(&line, at, at))
 }
 
 /// `train.log:12:`, `notes.md:` right before the text: what a search puts before its hits.
@@ -53,6 +57,10 @@ fn is_search_hit(line: &str) -> bool {
 /// Whether a logger says that this is no error: `INFO:`, `[info]`, `"level": "debug"`. An exception that is named counts more.
 fn is_below_error(head: &str) -> bool {
     !names_class(head) && has_any_word(head, LEVELS)
+}
+
+fn is_of_scheduler(line: &str) -> bool {
+    SCHEDULERS.iter().any(|name| line.starts_with(name))
 }
 
 fn names_class(head: &str) -> bool {
@@ -114,6 +122,8 @@ mod tests {
             "INFO:root:failed with RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB",
             "/usr/bin/bash: line 1:  4242 Killed                  python train.py",
             "step #12: CUDA out of memory. Tried to allocate 20.00 MiB",
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried \
+             to allocate 134217728 bytes. Error code 12 (Cannot allocate memory)",
         ] {
             assert!(!is_shown(line.as_bytes(), b"starting\n"), "{line}");
         }
