@@ -185,6 +185,8 @@ pub enum Lever {
     FewerLayers,
     /// Weights in fewer bits.
     Quantize,
+    /// One model on several cards.
+    MoreCards,
     CheckLog,
 }
 

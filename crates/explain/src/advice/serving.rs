@@ -91,7 +91,7 @@ impl List<'_> {
             self.add(Lever::MicroBatch, "A smaller physical batch: -ub 128 shrinks the buffer for computing");
         }
         if matches!(server, Server::Vllm | Server::Sglang) {
-            self.add(Lever::Spill, "More cards for one model: --tensor-parallel-size 2");
+            self.add(Lever::MoreCards, "More cards for one model: --tensor-parallel-size 2");
         }
         let text = "Weights in fewer bits (a 4-bit file of the same model), or a smaller model";
         self.push(Lever::Quantize, text, None, NOT_MODEL);
