@@ -1,7 +1,7 @@
 //! One event explained: cause, culprit, advice and patch as one verdict.
 
 use lowtide_core::Bytes;
-use lowtide_oom::{Place, Source};
+use lowtide_oom::{Engine, Place, Source};
 
 use crate::advice::{Case, advise};
 use crate::cause::judge;
@@ -9,7 +9,7 @@ use crate::culprit::culprit;
 use crate::facts::Facts;
 use crate::log::{Event, Printout};
 use crate::model::Model;
-use crate::{Activity, Cause, Context, Verdict};
+use crate::{Activity, Cause, CheckpointWork, Context, Verdict};
 
 /// Explains one event of a log.
 pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdict {
@@ -17,19 +17,22 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let stack_is_nanogpt = circumstances.frames.iter().any(|frame| frame.function == "estimate_loss");
     let facts = Facts { configs: &context.configs, log, stack_is_nanogpt };
     let oom = &event.oom;
-    let mut judgement = judge(event);
+    let mut judgement = judge(event, log);
     let is_refused = oom.place == Place::Host && matches!(oom.source, Source::Allocator | Source::Heap);
     if let Some(limit) = log.address_limit.filter(|_| is_refused) {
         judgement = judgement.with(Cause::Limit);
         judgement.evidence.push(format!("the log shows `ulimit -v`: a process may have {limit} of addresses"));
     }
-    let activity = circumstances.activity.as_ref().map(|(activity, _)| *activity).or_else(|| activity_of_source(event));
+    let stated = circumstances.activity.as_ref().map(|(activity, _)| *activity);
+    let by_work = judgement.checkpoint.and_then(CheckpointWork::phase);
+    let activity = by_work.or_else(|| activity_of_source(event)).or(stated);
     let model = Model::read(&facts);
     let culprit = culprit(event, &facts, activity);
     let mut evidence = judgement.evidence.clone();
-    if let Some((activity, why)) = &circumstances.activity {
+    if let Some((activity, why)) = circumstances.activity.as_ref().filter(|(stated, _)| activity == Some(*stated)) {
         evidence.push(format!("it happened in {activity}: {why}"));
     }
+    evidence.extend(judgement.checkpoint.map(|work| work.to_string()));
     evidence.extend(steps_around(event, log, activity));
     let begins = matches!(activity, Some(Activity::Evaluation | Activity::Loading));
     let before_first_step = begins && circumstances.step.is_none() && !log.has_progress;
@@ -62,7 +65,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         device_kind: oom.device_kind,
         device: oom.device,
         tried_bytes: oom.requested,
-        capacity_bytes: oom.capacity,
+        capacity_bytes: oom.capacity.or(log.cards.total.filter(|_| oom.place == Place::Device)),
         free_bytes: oom.free,
         in_use_bytes: oom.in_use,
         allocated_bytes: oom.allocated,
@@ -71,6 +74,9 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         held_by_others_bytes: judgement.others.filter(|bytes| *bytes > Bytes::ZERO),
         outside_allocator_bytes: judgement.outside,
         holders: judgement.holders.clone(),
+        free_cards: judgement.free_cards.clone(),
+        possibilities: judgement.possibilities.clone(),
+        checkpoint: judgement.checkpoint,
         culprit,
         advice,
         patch,
@@ -105,8 +111,15 @@ fn steps_around(event: &Event, log: &Printout, activity: Option<Activity>) -> Ve
     sentences
 }
 
+/// What the program was doing, by who saw the end: a worker's end is no matter of the stack that waited for it.
 fn activity_of_source(event: &Event) -> Option<Activity> {
     let is_of_workers = |source: Source| matches!(source, Source::DataWorker | Source::SharedMemory);
-    let is_it = is_of_workers(event.oom.source) || event.also.iter().any(|(source, _)| is_of_workers(*source));
-    is_it.then_some(Activity::DataWorker)
+    let is_spawned = || event.circumstances.frames.iter().any(|frame| frame.function == "spawn_main");
+    let is_worker = is_of_workers(event.oom.source)
+        || event.also.iter().any(|(source, _)| is_of_workers(*source))
+        || event.oom.engine == Engine::Windows && is_spawned();
+    if is_worker {
+        return Some(Activity::DataWorker);
+    }
+    (event.oom.source == Source::Startup).then_some(Activity::Loading)
 }

@@ -67,6 +67,8 @@ impl NotMemory {
                 "the end of a process that somebody ended: a time limit, a scheduler, a user; the log has no word of \
                  memory"
             }
+            LookAlike::Attempt => "a try that was given up for another way: a warning, no failure",
+            LookAlike::OtherProgram => "the kernel's note about another program, or about another day",
             LookAlike::Mentioned => "talk of running out of memory, without an error that says it did",
         }
     }
@@ -90,6 +92,8 @@ mod tests {
             LookAlike::StaticThreadStorage,
             LookAlike::InvalidArgument,
             LookAlike::Ended,
+            LookAlike::Attempt,
+            LookAlike::OtherProgram,
             LookAlike::Mentioned,
         ] {
             let found = NotMemory { line: 1, kind, text: String::new() };

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use lowtide_log::{TextDecoder, bar, time, traceback_in_json};
-use lowtide_oom::{LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, look_alike, scan};
+use lowtide_log::{TextDecoder, TracebackKind, bar, time, traceback_in_json, tracebacks};
+use lowtide_oom::{LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is_reference, look_alike, scan};
 use memchr::{memchr_iter, memrchr};
 
 use crate::explain::verdict;
@@ -19,6 +19,8 @@ const AHEAD: usize = 16 << 10;
 const BEFORE: usize = 64 << 10;
 /// How far around the bare end of a process its reason may stand.
 const AROUND_END: usize = 2 << 10;
+/// How far above a message a manual that it stands in may begin.
+const ABOVE: usize = 2 << 10;
 /// The beginning of a log tells of versions, settings and the model.
 const HEAD: u64 = 256 << 10;
 /// How many events are kept, the last ones.
@@ -88,14 +90,36 @@ impl Investigation {
     pub fn finish(mut self, context: &Context) -> Explanation {
         self.buffer.extend(self.decoder.finish());
         self.search(self.buffer.len() - self.from);
+        let end = self.buffer.len().saturating_sub(BEFORE).max(self.last_end.saturating_sub(self.base) as usize);
+        let sequel = String::from_utf8_lossy(&self.buffer[end.min(self.buffer.len())..]).into_owned();
+        self.drop_what_is_of_another_run(&sequel);
         if self.events.is_empty() {
             self.not_memory = self.not_memory.take().or_else(|| self.resembles());
         }
-        let end = self.buffer.len().saturating_sub(BEFORE).max(self.last_end.saturating_sub(self.base) as usize);
-        self.printout.note_end(&String::from_utf8_lossy(&self.buffer[end.min(self.buffer.len())..]));
-        self.events.iter_mut().for_each(Event::correct_place);
+        self.printout.note_end(&sequel);
+        self.events.iter_mut().for_each(|event| event.settle(&self.printout.cards));
         let verdicts = self.events.iter().rev().map(|event| verdict(event, &self.printout, context)).collect();
         Explanation { verdicts, events: self.found, has_more: self.is_cut, not_memory: self.not_memory }
+    }
+
+    /// Drops events that what follows them shows to be old: quoted ones above a newer log, and the kernel's notes above an
+    /// error that has nothing to do with them.
+    fn drop_what_is_of_another_run(&mut self, sequel: &str) {
+        let is_log = |line: &&str| !line.trim_start().starts_with('>') && time(line).is_some();
+        let goes_on = sequel.lines().filter(is_log).nth(1).is_some();
+        let ends_otherwise = || tracebacks(sequel.as_bytes()).any(|traceback| traceback.kind == TracebackKind::Error);
+        while let Some(last) = self.events.back() {
+            let is_of_kernel =
+                matches!(last.oom.source, Source::Kernel | Source::Cgroup) && !last.oom.processes.is_empty();
+            let kind = match () {
+                () if goes_on && last.message.starts_with('>') => LookAlike::Mentioned,
+                () if is_of_kernel && ends_otherwise() => LookAlike::OtherProgram,
+                () => return,
+            };
+            self.not_memory = Some(NotMemory { line: last.line, kind, text: last.message.clone() });
+            self.found -= 1;
+            self.events.pop_back();
+        }
     }
 
     /// Searches so much of what is gathered.
@@ -157,6 +181,11 @@ impl Investigation {
         let range = self.from + message.range.start..self.from + message.range.end;
         let (start, end) = (self.base + range.start as u64, self.base + range.end as u64);
         let text = cut(&String::from_utf8_lossy(&self.buffer[range.clone()]));
+        let above = &self.buffer[range.start.saturating_sub(ABOVE)..range.start];
+        if is_reference(&self.buffer[range.clone()], above) {
+            self.not_memory = Some(NotMemory { line, kind: LookAlike::Mentioned, text });
+            return;
+        }
         if is_corrupted(&message.oom) {
             self.not_memory = Some(NotMemory { line, kind: LookAlike::CorruptedSize, text });
             self.last_end = end;
@@ -168,8 +197,10 @@ impl Investigation {
         }
         if self.events.back().is_some_and(|event| event.takes(&message.oom, start)) {
             let between = self.before(range.start);
+            self.printout.note_between(&between);
             let event = self.events.back_mut().expect("there is one that takes it");
-            if event.take(message.oom, line, text, end) && !between.trim().is_empty() {
+            let has_no_stack = event.circumstances.frames.is_empty();
+            if (event.take(message.oom, line, text, end) || has_no_stack) && !between.trim().is_empty() {
                 event.circumstances.deepen(&between);
             }
             self.last_end = end;

@@ -34,6 +34,7 @@ mod model;
 mod patch;
 mod verdict;
 
+pub use cause::{CheckpointWork, Possibility};
 pub use explanation::{Context, Explanation, NotMemory};
 pub use investigation::{Investigation, explain};
 pub use log::Remark;
@@ -42,4 +43,4 @@ pub use lowtide_log::Activity;
 pub use lowtide_oom::{DeviceKind, Engine, LookAlike, Place, Source};
 pub use model::{Account, Row};
 pub use patch::{Edit, Patch, PatchError};
-pub use verdict::{Advice, Cause, Culprit, Holder, Lever, Verdict};
+pub use verdict::{Advice, Cause, Culprit, Holder, Lever, Relation, Verdict};

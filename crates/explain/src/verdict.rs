@@ -4,7 +4,7 @@ use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Engine, Place, ProcessUse, Source};
 use serde::Serialize;
 
-use crate::{Account, Activity, Patch, Remark};
+use crate::{Account, Activity, CheckpointWork, Patch, Possibility, Remark};
 
 /// One out-of-memory event, explained. What the log does not tell is `None` or empty.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -59,6 +59,12 @@ pub struct Verdict {
     pub outside_allocator_bytes: Option<Bytes>,
     /// Other processes the log names.
     pub holders: Vec<Holder>,
+    /// Cards that a table in the log shows unused, by the driver's numbers: for `CUDA_VISIBLE_DEVICES`.
+    pub free_cards: Vec<u32>,
+    /// What it may be, likeliest first, each with what tells it from the others, where the text does not decide.
+    pub possibilities: Vec<Possibility>,
+    /// What was done with a whole state of the model or the optimizer: saving, loading, resuming.
+    pub checkpoint: Option<CheckpointWork>,
     /// Which tensor, or which kind of memory, the request was for.
     pub culprit: Option<Culprit>,
     /// What to do, best first.
@@ -128,11 +134,26 @@ pub struct Holder {
     pub name: Option<String>,
     /// What it held.
     pub used_bytes: Option<Bytes>,
+    /// Whose it is.
+    pub relation: Relation,
+}
+
+/// Whose a process is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Relation {
+    /// Somebody else's, or another program of the same user.
+    #[default]
+    Other,
+    /// A rank of the same job, as it looks: not to be ended, but to be given a card of its own.
+    SameJob,
+    /// A desktop or another program that only draws.
+    Desktop,
 }
 
 impl From<&ProcessUse> for Holder {
     fn from(process: &ProcessUse) -> Self {
-        Self { pid: process.pid, name: process.name.clone(), used_bytes: process.used }
+        Self { pid: process.pid, name: process.name.clone(), used_bytes: process.used, relation: Relation::default() }
     }
 }
 

@@ -87,6 +87,7 @@ fn innermost(frames: &[StackFrame], (activity, functions, files, codes): &Signs)
         let function = function.split('(').next().unwrap_or_default();
         functions.split(' ').any(|name| name == function)
             || (*activity == Activity::Evaluation && is_named_evaluation(function))
+            || (*activity == Activity::Saving && writes_a_file(frame))
             || files.iter().any(|file| frame.file.replace('\\', "/").contains(file))
             // Of several statements in one line it is not known which one it was.
             || codes.iter().any(|code| frame.code.contains(code) && !frame.code.contains("; "))
@@ -100,6 +101,12 @@ fn is_named_evaluation(function: &str) -> bool {
     has("validate validation validating evaluate evaluation eval validar evaluar valider evaluer validieren \
          auswerten")
         && !has("train training fit and")
+}
+
+/// Whether a frame is PyTorch's own writing of a file.
+fn writes_a_file(frame: &StackFrame) -> bool {
+    let is_save = matches!(&*frame.function, "save" | "_save" | "_legacy_save");
+    is_save && frame.file.replace('\\', "/").ends_with("torch/serialization.py")
 }
 
 /// Whether a frame is the constructor of one of PyTorch's layers.
@@ -121,7 +128,12 @@ type Signs = (Activity, &'static str, &'static [&'static str], &'static [&'stati
 
 /// In the order in which they are asked: an evaluation inside a training loop has frames of both.
 const SIGNS: &[Signs] = &[
-    (Activity::DataWorker, "_worker_loop _try_get_data _get_data", &["_utils/worker.py", "data/_utils/"], &[]),
+    (
+        Activity::DataWorker,
+        "_worker_loop _try_get_data _get_data _worker_manager_loop _process_next_batch",
+        &["_utils/worker.py", "data/_utils/"],
+        &[],
+    ),
     (
         Activity::Evaluation,
         "estimate_loss evaluate evaluation_loop validate validation validation_step validation_epoch eval_step \
@@ -129,12 +141,13 @@ const SIGNS: &[Signs] = &[
          run_validation val_step val_epoch val test test_epoch test_loop test_model test_one_epoch run_test _evaluate \
          _validate generate",
         &["evaluation_loop.py", "/validate.py", "/evaluate.py"],
-        &["estimate_loss()", "validate(", "evaluate(", "val_step("],
+        &["estimate_loss()", "validate(", "evaluate(", "val_step(", "_validation("],
     ),
     (
         Activity::Saving,
-        "save_checkpoint _save_checkpoint save_pretrained save_state_dict",
-        &["torch/serialization.py\", in save"],
+        "save_checkpoint _save_checkpoint save_pretrained save_state_dict _save_to_state_dict save_model _save_model \
+         save_16bit_model _full_state_dict",
+        &[],
         &["torch.save("],
     ),
     (
@@ -154,7 +167,7 @@ const SIGNS: &[Signs] = &[
     (
         Activity::Loading,
         "from_pretrained load_state_dict _load_from_state_dict load_checkpoint _load_pretrained_model load_model \
-         build_model create_model resume",
+         build_model create_model resume restore _apply _move_model_to_device",
         &["torch/serialization.py"],
         &[
             "from_pretrained(",
@@ -162,6 +175,7 @@ const SIGNS: &[Signs] = &[
             "torch.load(",
             "model.to(",
             "model.cuda(",
+            "pipe.to(",
             ".to(device)",
             "init_process_group(",
             "model = ",
@@ -205,7 +219,10 @@ const LINE_SIGNS: [(Activity, &str); 5] = [
         "validating|evaluating|running evaluation|***** running prediction|[val]|validation dataloader|\
          start validation|starting validation|val:|eval:",
     ),
-    (Activity::Saving, "saving checkpoint|saving model checkpoint"),
-    (Activity::Loading, "loading checkpoint|loading weights|loading model"),
-    (Activity::Training, "iter |step |epoch |it/s|s/it|loss"),
+    (Activity::Saving, "saving checkpoint|saving model checkpoint|summoning checkpoint|failed to clone() tensor"),
+    (
+        Activity::Loading,
+        "loading checkpoint|loading weights|loading model|loading pipeline|load_tensors|loading up to|offload to cuda",
+    ),
+    (Activity::Training, "iter |step |epoch |it/s|s/it|loss|start training|starting training|running training"),
 ];

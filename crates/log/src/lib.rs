@@ -2,7 +2,7 @@
 //!
 //! **What it does.** It reads the [steps] that a log names or draws as a [progress bar](bar), the [time]
 //! of a line, the [frames] of a traceback, [what the program was doing](activity) by them, and [which
-//! tracebacks](tracebacks) a program may have ended by, the prefixes of ranks and loggers before all of these, the batch of a step as trainers print it ([`BatchReport`]), and the
+//! tracebacks](tracebacks) a program may have ended by, the prefixes of ranks and loggers before all of these, the batch of a step as trainers print it ([`BatchReport`]), tables of cards ([`CardTable`]), and the
 //! encoding of a file ([`TextDecoder`]).
 //!
 //! **What it leaves out.** Out-of-memory errors are read by crate `oom`; what follows from a stack or a step is up to
@@ -18,6 +18,7 @@
 mod activity;
 mod bar;
 mod batch;
+mod card_table;
 mod clock;
 mod encoding;
 mod frame;
@@ -29,6 +30,7 @@ mod traceback;
 pub use activity::{Activity, activity, activity_of_stack, makes_a_layer, recomputes};
 pub use bar::{ProgressBar, bar};
 pub use batch::{BatchReport, BatchUnit};
+pub use card_table::{CardProcess, CardRow, CardTable};
 pub use clock::time;
 pub use encoding::TextDecoder;
 pub use frame::{StackFrame, frames};

@@ -8,7 +8,8 @@ use memchr::{memchr, memmem};
 /// The longest name of a process in a mark.
 const LONGEST_MARK: usize = 16;
 /// What launchers of several processes write.
-const GROUP_SIGNS: [&str; 4] = ["[rank0]:", "[rank1]:", "torch/distributed/", "(local_rank: "];
+const GROUP_SIGNS: [&str; 6] =
+    ["[rank0]:", "[rank1]:", "torch/distributed/", "(local_rank: ", "LOCAL_RANK: 1", "-- Process 1 terminated"];
 
 /// The lines of a text; a carriage return ends one too, since progress bars overwrite themselves by it.
 pub(crate) fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {

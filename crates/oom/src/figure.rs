@@ -104,10 +104,10 @@ fn unit(text: &str, start: usize) -> (Option<u128>, usize) {
 fn scale(word: &str) -> Option<u128> {
     let power = match word {
         "B" | "bytes" | "byte" | "Bytes" => 0,
-        "K" | "k" | "KB" | "kB" | "kb" | "Kb" | "Ki" | "KiB" | "kilobytes" => 1,
-        "M" | "m" | "MB" | "mb" | "Mb" | "Mi" | "MiB" | "megabytes" => 2,
-        "G" | "g" | "GB" | "gb" | "Gb" | "Gi" | "GiB" | "gigabytes" => 3,
-        "T" | "t" | "TB" | "tb" | "Tb" | "Ti" | "TiB" => 4,
+        "K" | "k" | "KB" | "kB" | "kb" | "Kb" | "Ki" | "KiB" | "kib" | "kilobytes" => 1,
+        "M" | "m" | "MB" | "mb" | "Mb" | "Mi" | "MiB" | "mib" | "megabytes" => 2,
+        "G" | "g" | "GB" | "gb" | "Gb" | "Gi" | "GiB" | "gib" | "gigabytes" => 3,
+        "T" | "t" | "TB" | "tb" | "Tb" | "Ti" | "TiB" | "tib" => 4,
         "P" | "PB" | "pb" | "Pb" | "Pi" | "PiB" => 5,
         "E" | "EB" | "eb" | "Eb" | "Ei" | "EiB" => 6,
         _ => return None,

@@ -17,7 +17,8 @@
 //!
 //! Where to start: `scan.rs` walks a log and is the only way in, for one line as for a gigabyte; `family/order.rs` lists the families in the
 //! order in which they are asked; the files beside it hold them, by kind. `figure.rs` turns `1.25 GiB` into bytes. `talk.rs` tells text that
-//! reports an error from text that talks about one, `shown.rs` an error of the program that writes from one that it shows.
+//! reports an error from text that talks about one, `shown.rs` an error of the program that writes from one that it shows,
+//! `reference.rs` a report from what refers to errors in general.
 
 mod family;
 mod figure;
@@ -27,6 +28,7 @@ mod needles;
 mod oom;
 mod phrase;
 mod read;
+mod reference;
 mod scan;
 mod shown;
 mod talk;
@@ -34,5 +36,6 @@ mod talk;
 pub use look_alike::{LookAlike, is_ended_by_someone};
 pub use oom::{Certainty, DeviceKind, Engine, Oom, Place, ProcessUse, Source};
 pub use read::{look_alike, read};
+pub use reference::is_reference;
 pub use scan::{OomHit, Scan, scan};
 pub use shown::is_shown;

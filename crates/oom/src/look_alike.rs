@@ -34,6 +34,10 @@ pub enum LookAlike {
     InvalidArgument,
     /// Somebody ended the process: a user, a time limit, a scheduler that wanted the place for another.
     Ended,
+    /// A try that was given up for another way: a warning, no failure.
+    Attempt,
+    /// The kernel's note about another program than the one that failed here.
+    OtherProgram,
     /// The text talks about running out of memory without reporting it.
     Mentioned,
 }
@@ -52,7 +56,15 @@ pub(crate) fn never_memory(line: &str) -> Option<LookAlike> {
     // One search for all of them: nearly every line has none.
     let phrases = || FIRST.iter().flat_map(|(_, phrases)| phrases.iter());
     let any = ANY.get_or_init(|| quick(phrases()));
-    any.is_match(line).then(|| by_phrase(line, FIRST)).flatten()
+    any.is_match(line)
+        .then(|| by_phrase(line, FIRST))
+        .flatten()
+        .filter(|kind| *kind != LookAlike::Attempt || is_warning(line))
+}
+
+/// Whether a line does not call itself an error.
+fn is_warning(line: &str) -> bool {
+    !has_any(line, &["ERROR", "[E]", "Error:"])
 }
 
 fn by_phrase(line: &str, table: &[(LookAlike, &[&str])]) -> Option<LookAlike> {
@@ -99,6 +111,10 @@ const FIRST: &[(LookAlike, &[&str])] = &[
         ],
     ),
     (LookAlike::FileLimit, &["Too many open files"]),
+    (
+        LookAlike::Attempt,
+        &["Skipping tactic", "is not a failure", "TRT]: Requested amount of GPU memory", "[W] [TRT] Requested"],
+    ),
 ];
 
 const OTHERS: &[(LookAlike, &[&str])] = &[

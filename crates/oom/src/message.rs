@@ -26,18 +26,69 @@ impl<'a> Message<'a> {
     pub(crate) fn body(&self) -> &str {
         self.body.get_or_init(|| {
             let mut body = self.line.clone().into_owned();
-            for next in self.rest.split(|&byte| byte == b'\n').take(MOST_LINES) {
-                let next = clean(next);
-                let next = next.trim();
-                if next.is_empty() || starts_another(next) {
-                    break;
+            self.each_further(|next| {
+                // A terminal breaks a number as it breaks words.
+                let is_number = body.ends_with(|c: char| c.is_ascii_digit() || c == '.')
+                    && next.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+                if !is_number {
+                    body.push(' ');
                 }
-                body.push(' ');
                 body.push_str(next);
-            }
+            });
             body
         })
     }
+
+    /// The same for a terminal that breaks lines at its width, in the middle of words; `None` for a single line.
+    pub(crate) fn body_broken_in_words(&self) -> Option<String> {
+        let mut body = self.line.trim_end_matches('\r').to_owned();
+        let mut is_broken = false;
+        self.each_further(|next| {
+            body.push_str(next);
+            is_broken = true;
+        });
+        is_broken.then_some(body)
+    }
+
+    /// Hands over the lines that go on with the first, without the margin they share with it.
+    fn each_further(&self, mut take: impl FnMut(&str)) {
+        for next in self.rest.split(|&byte| byte == b'\n').take(MOST_LINES) {
+            let next = clean(next);
+            let next = next[margin(&self.line, &next)..].trim();
+            if next.is_empty() || starts_another(next) {
+                break;
+            }
+            take(next);
+        }
+    }
+}
+
+/// How much two lines share at their start because of who wrote them down: `> `, `app-1  | `, `[rank0]: `, a clock. Numbers may
+/// differ.
+fn margin(line: &str, next: &str) -> usize {
+    let (mut first, mut second) = (line.chars().peekable(), next.char_indices().peekable());
+    let (mut shared, mut word, mut has_clock) = (0, 0, false);
+    while let (Some(&one), Some(&(at, other))) = (first.peek(), second.peek()) {
+        if one.is_ascii_digit() && other.is_ascii_digit() {
+            while first.next_if(char::is_ascii_digit).is_some() {}
+            while second.next_if(|(_, c)| c.is_ascii_digit()).is_some() {}
+            continue;
+        }
+        if one != other {
+            break;
+        }
+        first.next();
+        second.next();
+        let follows = second.peek().map_or(' ', |(_, c)| *c);
+        has_clock |= one == ':' && follows.is_ascii_digit();
+        if one == ' ' {
+            word = at + 1;
+        }
+        if one == '>' || matches!(one, '|' | ']' | ':' | ')') && follows == ' ' {
+            shared = at + one.len_utf8();
+        }
+    }
+    if has_clock { shared.max(word) } else { shared }
 }
 
 /// Whether a line is the start of something else, so that its figures belong there.
@@ -75,5 +126,16 @@ mod tests {
         assert_eq!((&*message.line, message.body()), ("one", "one two"));
         let message = Message::new(b"one", b"two\nCUDA out of memory\nthree");
         assert_eq!(message.body(), "one two");
+    }
+
+    #[test]
+    fn what_a_margin_or_a_terminal_broke_is_joined() {
+        let message = Message::new(b"> GPU 0 has a total", b"> capacity of 4\n> 0.30 GiB\n");
+        assert_eq!(message.body(), "> GPU 0 has a total capacity of 40.30 GiB");
+        let message = Message::new(b"app-1  | 12:01:07 one", b"app-1  | 12:01:08 two");
+        assert_eq!(message.body(), "app-1  | 12:01:07 one two");
+        let message = Message::new(b"[rank1]: 4.00 GiB is allo", b"[rank1]: cated by PyTorch");
+        assert_eq!(message.body_broken_in_words().as_deref(), Some("[rank1]: 4.00 GiB is allocated by PyTorch"));
+        assert_eq!(Message::new(b"one", b"").body_broken_in_words(), None);
     }
 }

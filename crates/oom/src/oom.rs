@@ -123,6 +123,8 @@ pub enum Engine {
     Ggml,
     Vllm,
     Sglang,
+    /// Hugging Face's text-generation-inference.
+    Tgi,
     Ollama,
     Paddle,
     Mxnet,
@@ -248,6 +250,28 @@ impl Oom {
             let rest = self.reserved?.get().checked_sub(self.allocated?.get())?;
             Some(Bytes(rest))
         })
+    }
+
+    /// Adds figures that another reading of the same message has.
+    pub(crate) fn add(&mut self, other: Self) {
+        let pairs = [
+            (&mut self.requested, other.requested),
+            (&mut self.capacity, other.capacity),
+            (&mut self.free, other.free),
+            (&mut self.in_use, other.in_use),
+            (&mut self.allocated, other.allocated),
+            (&mut self.reserved, other.reserved),
+            (&mut self.reserved_unallocated, other.reserved_unallocated),
+            (&mut self.private_pools, other.private_pools),
+            (&mut self.limit, other.limit),
+        ];
+        for (ours, theirs) in pairs {
+            *ours = ours.or(theirs);
+        }
+        self.device = self.device.or(other.device);
+        if other.processes.len() > self.processes.len() {
+            self.processes = other.processes;
+        }
     }
 
     /// Drops figures no device can have, so that one broken counter does not spoil the rest.

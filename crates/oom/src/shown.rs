@@ -4,13 +4,12 @@
 //! ended by takes only its own.
 
 use crate::message::clean;
+use crate::reference::{has_any_word, is_reference};
 use crate::talk::is_only_mentioned;
 
 /// Words of the anchors around which a sentence is looked at; PyTorch's CPU allocator speaks to its reader by itself.
 const ANCHORS: [&str; 5] =
     ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory", "you tried to allocate"];
-/// Files that a search looks through and people show, not those of a compiled program's own remarks.
-const TEXT_FILES: &str = "py log txt out err md rst yaml yml json jsonl toml cfg ini ipynb sh csv html";
 /// Levels of a logger below that of an error.
 const LEVELS: &str = "trace debug info notice";
 /// Words by which a text speaks to its reader, or of what is to come.
@@ -34,24 +33,13 @@ pub fn is_shown(line: &[u8], before: &[u8]) -> bool {
     // Messages without these words are of libraries, whose own words follow them.
     let head = &line[..at.unwrap_or(0)];
     line.trim_start().starts_with('>')
-        || is_search_hit(line.trim_start())
+        || is_reference(line.as_bytes(), before)
         || head.contains("# ")
         || head.matches('`').count() % 2 == 1
         || (has_any_word(head, SPEECH) && !is_of_scheduler(&line))
         || is_below_error(head)
         || is_example(&line, before)
         || at.is_some_and(|at| !names_class(head) && !is_of_scheduler(&line) && is_only_mentioned(&line, at, at))
-}
-
-/// `train.log:12:`, `notes.md:` right before the text: what a search puts before its hits.
-fn is_search_hit(line: &str) -> bool {
-    let Some((name, rest)) = line.split_once(':') else { return false };
-    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-    let is_text = extension.is_some_and(|extension| TEXT_FILES.split(' ').any(|known| known == extension));
-    let (number, after) = rest.split_at(rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len());
-    is_text
-        && !name.contains(char::is_whitespace)
-        && (!number.is_empty() && after.starts_with(':') || number.is_empty() && !rest.starts_with(' '))
 }
 
 /// Whether a logger says that this is no error: `INFO:`, `[info]`, `"level": "debug"`. An exception that is named counts more.
@@ -72,11 +60,6 @@ fn is_example(line: &str, before: &[u8]) -> bool {
     let is_indented = line.starts_with("  ") || line.starts_with('\t');
     let near = &before[before.len().saturating_sub(TRACEBACK)..];
     is_indented && names_class(line) && memchr::memmem::find(near, b"Traceback (most recent call last)").is_none()
-}
-
-fn has_any_word(text: &str, words: &str) -> bool {
-    text.split(|c: char| !c.is_alphanumeric() && c != '\'')
-        .any(|word| words.split(' ').any(|known| known.eq_ignore_ascii_case(word)))
 }
 
 #[cfg(test)]

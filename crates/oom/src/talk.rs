@@ -166,7 +166,7 @@ fn clause_before(text: &str) -> &str {
     &text[start.max(sentence)..]
 }
 
-fn is_hypothetical(clause: &str) -> bool {
+pub(crate) fn is_hypothetical(clause: &str) -> bool {
     clause
         .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
         .any(|word| HYPOTHETICAL.split(' ').any(|hint| hint.eq_ignore_ascii_case(word)))

@@ -3,28 +3,26 @@
 use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Engine, Oom};
 
-use super::figures::{CONTEXT, Figures, figures, is_large};
-use super::judgement::Judgement;
+use super::figures::{Basis, CONTEXT, Figures, figures};
+use super::judgement::{Judgement, Possibility};
+use crate::log::Printout;
 use crate::verdict::Cause;
 
 /// An allocator that knows its figures refused.
-pub(super) fn allocator(oom: &Oom) -> Judgement {
-    let Some(tried) = oom.requested else {
-        let text = "the message gives no figures, and a step that needs too much is the usual cause";
-        return Judgement::bare(oom, Cause::Need, 0.55, text);
-    };
-    let figures = figures(oom, tried);
-    let mut judgement = contributing(&figures).into_iter().fold(decide(&figures), Judgement::with);
+pub(super) fn allocator(oom: &Oom, log: &Printout) -> Judgement {
+    let figures = figures(oom, oom.requested.unwrap_or_default(), log);
+    let decided = if oom.requested.is_some() { decide(&figures) } else { without_request(&figures) };
+    let mut judgement = contributing(&figures).into_iter().fold(decided, Judgement::with);
     judgement.others = figures.others;
-    judgement.outside = figures.outside;
-    judgement.holders = figures.holders;
-    let room = figures.oom.capacity.map(|capacity| {
+    judgement.outside = figures.outside.or(oom.outside_allocator);
+    let room = oom.capacity.map(|capacity| {
         capacity.saturating_sub(figures.others.unwrap_or_default()).saturating_sub(figures.outside.unwrap_or_default())
     });
-    judgement.available = match (room, figures.oom.limit) {
+    judgement.available = match (room, oom.limit) {
         (Some(room), Some(limit)) => Some(room.min(limit)),
         (room, limit) => room.or(limit),
     };
+    judgement.holders = figures.holders;
     judgement
 }
 
@@ -45,29 +43,62 @@ fn decide(figures: &Figures<'_>) -> Judgement {
         }
         None => format!("asked for {tried}; {free} {were} free"),
     };
+    if free.get() / 4 > tried.get() && free > Bytes::from_gib(1) && figures.oom.capacity.is_some() {
+        return plenty(figures, stated);
+    }
+    if tried <= free && figures.is_part(free, 16) {
+        return enough_free(figures, free, stated);
+    }
+    let others = figures.blamed();
     if tried <= within {
-        return fitting(figures, free, idle, stated);
+        // What is idle counts little beside what others hold.
+        return match others.get() / 2 >= idle.get() && !others.is_zero() {
+            true => by_others(figures, others, format!("{stated}: enough by a hair, in no piece large enough"))
+                .with(Cause::Fragmentation),
+            false => in_pieces(figures, idle, stated),
+        };
     }
     let lacking = format!("{stated}: {} too few", tried.saturating_sub(within));
-    // A driver keeps a little for itself on every card: that is nobody's to end.
-    let others = figures.others.filter(|others| is_large(*others, figures)).unwrap_or_default();
     // A context has its place in every process; what goes beyond one is worth a word.
     let outside = figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT));
-    let outside = if is_large(outside, figures) { outside } else { Bytes::ZERO };
-    if tried <= within.saturating_add(others.max(outside)) {
-        let (cause, held, who) = match others >= outside {
-            true => (Cause::OtherProcess, others, "others hold"),
-            false => (
-                Cause::OutsideAllocator,
-                outside,
-                "this process holds, outside its allocator and beyond a usual context,",
-            ),
-        };
-        let is_unsure = cause == Cause::OtherProcess && figures.others_may_be_own;
-        let who = if is_unsure { "others, or this process outside its allocator, hold" } else { who };
-        let evidence = vec![lacking, format!("{who} {held}; without that the request would have fitted")];
-        return Judgement::new(cause, if is_unsure { 0.7 } else { 0.9 }, evidence);
+    let outside = if figures.is_part(outside, 8) { outside } else { Bytes::ZERO };
+    // A request for more than all that others hold is too much by itself, unless they hold much.
+    let others = if others >= tried || figures.is_part(others, 4) { others } else { Bytes::ZERO };
+    if tried > within.saturating_add(others.max(outside)) {
+        return need(figures, lacking);
     }
+    if others >= outside {
+        return by_others(figures, others, lacking);
+    }
+    let held = format!(
+        "this process holds, outside its allocator and beyond a usual context, {outside}; without that the request would \
+         have fitted"
+    );
+    let certainty = if figures.is_part(outside, 4) { 0.85 } else { 0.6 };
+    Judgement::new(Cause::OutsideAllocator, certainty, vec![lacking, held])
+}
+
+/// Others hold so much that it would have fitted without them.
+fn by_others(figures: &Figures<'_>, others: Bytes, stated: String) -> Judgement {
+    let who = match (figures.basis, figures.is_same_job()) {
+        (Basis::LeftOver, _) => "others, or this process outside its allocator, hold",
+        (Basis::Counted, true) => "ranks of what looks like the same job hold",
+        (Basis::Counted, false) => "others hold",
+    };
+    let evidence = vec![stated, format!("{who} {others}; without that the request would have fitted")];
+    let certainty = match figures.basis {
+        _ if !figures.is_part(others, 8) => 0.55,
+        Basis::Counted if figures.is_part(others, 4) => 0.9,
+        Basis::Counted => 0.75,
+        Basis::LeftOver if figures.is_part(others, 2) => 0.75,
+        Basis::LeftOver => 0.65,
+    };
+    Judgement::new(Cause::OtherProcess, certainty, evidence)
+}
+
+/// More than the device has.
+fn need(figures: &Figures<'_>, lacking: String) -> Judgement {
+    let tried = figures.tried;
     let mut evidence = vec![lacking];
     match (figures.oom.allocated, figures.oom.capacity) {
         (Some(allocated), Some(capacity)) if allocated > capacity => evidence.push(format!(
@@ -75,55 +106,107 @@ fn decide(figures: &Figures<'_>) -> Judgement {
              machine's memory"
         )),
         (Some(allocated), Some(capacity)) => evidence.push(format!(
-            "{allocated} in use and {tried} more are {}, of {capacity} on the device",
+            "{allocated} in use and {tried} more are {}; the device has {capacity}",
             allocated.saturating_add(tried)
         )),
         _ => {}
     }
     if let (Some(others), Some(capacity)) =
-        (figures.others.filter(|others| is_large(*others, figures)), figures.oom.capacity)
+        (figures.others.filter(|others| figures.is_large(*others)), figures.oom.capacity)
     {
-        evidence.push(format!("others hold {others} of the {capacity}; even without that it would not have fitted"));
+        let others_too = if figures.is_same_job() { "ranks of the same job hold" } else { "others hold" };
+        evidence.push(format!("{others_too} {others} of the {capacity}"));
     }
-    Judgement::new(Cause::Need, need_certainty(figures), evidence)
+    // Surer, the more of the other explanations the figures rule out.
+    let within = figures.oom.free.unwrap_or_default().saturating_add(figures.idle.unwrap_or_default());
+    let certainty = match (figures.idle, figures.others) {
+        (_, Some(others)) if figures.is_large(others) && within.saturating_add(others) >= tried => 0.6,
+        (Some(_), Some(_)) => 0.95,
+        (Some(_), None) | (None, Some(_)) => 0.9,
+        (None, None) => 0.75,
+    };
+    Judgement::new(Cause::Need, certainty, evidence)
 }
 
-/// The request would have fitted, and yet it failed.
-fn fitting(figures: &Figures<'_>, free: Bytes, idle: Bytes, stated: String) -> Judgement {
+/// Somebody who held the memory when it was asked for, and no longer when the figures were read.
+fn passing() -> Possibility {
+    Possibility::new(
+        Cause::OtherProcess,
+        "another process, or another rank of this job, had taken it for a moment and gave it back before the figures \
+         were read",
+        "nvidia-smi every second while it starts shows who comes and goes; alone on the device it does not fail",
+    )
+}
+
+/// What is free would have been enough by itself, by little.
+fn enough_free(figures: &Figures<'_>, free: Bytes, stated: String) -> Judgement {
+    let evidence = vec![format!("{stated}: enough was free, so the text does not tell why")];
+    let whole = Possibility::new(
+        Cause::Need,
+        "nearly all that was free was asked for in one piece, and the driver needs some of it itself",
+        "a request a tenth smaller: if that fits, it was that",
+    );
+    let is_nearly_all = figures.tried.get() >= free.get() / 5 * 4;
+    let order = if is_nearly_all { vec![whole, passing()] } else { vec![passing(), whole] };
+    Judgement::open(0.4, evidence, order)
+}
+
+/// Much more is free than was asked for, and yet it failed: the figures were taken after the refusal.
+fn plenty(figures: &Figures<'_>, stated: String) -> Judgement {
+    let limit = Possibility::new(
+        Cause::Limit,
+        "a limit that the message does not print (set_per_process_memory_fraction before PyTorch 2.8, a slice of the \
+         card, a virtual GPU)",
+        "torch.cuda.mem_get_info() and an empty tensor of the same size in a fresh process: if that fails too, it is a \
+         limit",
+    );
+    let evidence = vec![format!("{stated}: much more was free than was asked for, so the text does not tell why")];
+    // Messages with parentheses print such a limit where one is set.
+    let prints_limit = figures.oom.reserved.is_some();
+    match prints_limit {
+        true => Judgement::open(0.35, evidence, vec![passing(), limit]),
+        false => Judgement::open(0.4, evidence, vec![limit, passing()]),
+    }
+}
+
+/// The request would have fitted into what is free and idle together.
+fn in_pieces(figures: &Figures<'_>, idle: Bytes, stated: String) -> Judgement {
     let tried = figures.tried;
-    // Versions 2.1 to 2.7 do not print the limit that `set_per_process_memory_fraction` sets.
-    if free.get() / 4 > tried.get() && free > Bytes::from_gib(1) && figures.oom.capacity.is_some() {
-        let why = "much more was free than was asked for, so a limit that the message does not print stands in the way";
-        return Judgement::new(Cause::Limit, 0.7, vec![stated, why.to_owned()]);
-    }
     let allocated = figures.oom.allocated.unwrap_or_default();
-    // A few percent are always idle: rounding to 2 and 20 MiB leaves them.
-    let is_slack = idle.get() < allocated.get() / 20 && tried <= Bytes::from_mib(64);
-    // A device that others have filled: the little that is left says nothing about pieces.
-    let others =
-        figures.others.filter(|others| figures.oom.capacity.is_some_and(|capacity| others.get() > capacity.get() / 2));
-    if let Some(others) = others.filter(|_| is_slack || idle < tried && tried <= Bytes::from_mib(64)) {
-        let evidence = vec![
-            format!("{stated}: enough by a hair, in no piece large enough"),
-            format!("others hold {others}, most of the device: that is why so little is left"),
-        ];
-        return Judgement::new(Cause::OtherProcess, 0.6, evidence).with(Cause::Fragmentation);
+    // Rounding leaves a few percent idle, in the remainders of many blocks.
+    let is_usual = idle.get() < allocated.get() / 20;
+    let is_small = !figures.is_part(tried, 32) || tried <= Bytes::from_mib(64);
+    let evidence = vec![format!("{stated}: enough, but in no piece large enough")];
+    if is_usual && is_small {
+        let pieces = Possibility::new(
+            Cause::Fragmentation,
+            "what is idle lies in pieces",
+            "expandable_segments:True: if the run gets clearly further, it was that",
+        );
+        let full = Possibility::new(
+            Cause::Need,
+            "the device is full: what is idle are remainders, as every run has them, and the next request would fail",
+            "half the micro-batch: if the peak goes down with it, it was that",
+        );
+        // So much more than was asked for would have had a piece for it.
+        let would_have_served = idle.get() / 8 >= tried.get();
+        let order = if would_have_served { vec![pieces, full] } else { vec![full, pieces] };
+        let mut evidence = evidence;
+        evidence.push(format!("only {idle} of {} are idle, which is usual", allocated.saturating_add(idle)));
+        return Judgement::open(0.5, evidence, order);
     }
-    let certainty = match (idle >= tried, is_slack) {
-        (_, true) => 0.5,
-        (true, false) => 0.9,
-        (false, false) => 0.8,
+    let margin = figures.oom.free.unwrap_or_default().saturating_add(idle).saturating_sub(tried);
+    let certainty = match tried.get() {
+        asked if idle.get() / 2 >= asked => 0.9,
+        asked if idle.get() / 3 * 2 >= asked && !is_usual => 0.85,
+        asked if margin.get() >= asked / 10 => 0.75,
+        _ => 0.55,
     };
-    let mut evidence = vec![format!("{stated}: enough, but in no piece large enough")];
-    if !is_slack {
-        return Judgement::new(Cause::Fragmentation, certainty, evidence);
-    }
-    evidence.push(format!(
-        "but only {idle} of {} are idle, which is usual: the device is nearly full, and the next request may fail for \
-         need",
-        allocated.saturating_add(idle)
-    ));
-    Judgement::new(Cause::Fragmentation, certainty, evidence).with(Cause::Need)
+    let judgement = Judgement::new(Cause::Fragmentation, certainty, evidence);
+    // A request that leaves a quarter of the device, or less, is large by itself.
+    let wanted = allocated.saturating_add(tried);
+    let is_much = figures.oom.capacity.is_some_and(|capacity| wanted.get() > capacity.get() / 4 * 3);
+    if is_usual || is_much { judgement.with(Cause::Need) } else { judgement }
 }
 
 /// A limit below the device, where the message names one.
@@ -132,6 +215,10 @@ fn by_limit(figures: &Figures<'_>) -> Option<Judgement> {
     let tried = figures.tried;
     let allocated = figures.oom.allocated.unwrap_or_default();
     let wanted = allocated.saturating_add(tried);
+    if figures.oom.engine == Engine::Mlx && tried > limit {
+        let text = format!("{tried} in one buffer, and Metal allows {limit} for a single one on this machine");
+        return Some(Judgement::new(Cause::Limit, 0.85, vec![text]).with(Cause::Need));
+    }
     if figures.oom.device_kind == Some(DeviceKind::Mps) {
         let used = figures.oom.in_use.unwrap_or(allocated);
         let all = used.saturating_add(tried);
@@ -158,7 +245,9 @@ fn by_limit(figures: &Figures<'_>) -> Option<Judgement> {
     }
     let free = figures.oom.free.map_or(String::new(), |free| format!("; the device has {free} free"));
     let text = format!("{allocated} handed out and {tried} more are {wanted}, above the limit of {limit}{free}");
-    Some(Judgement::new(Cause::Limit, 0.95, vec![text]))
+    // The limit of a pool may be all that was free; one that PyTorch prints was set.
+    let certainty = if figures.oom.engine == Engine::PyTorch { 0.95 } else { 0.8 };
+    Some(Judgement::new(Cause::Limit, certainty, vec![text]))
 }
 
 /// Messages of allocators that do not say what is free.
@@ -168,15 +257,55 @@ fn without_free(figures: &Figures<'_>) -> Judgement {
         let text = format!("asked for {tried}, and the device has {capacity} in all");
         return Judgement::new(Cause::Need, 0.95, vec![text]);
     }
-    let benign = figures.oom.engine == Engine::Tensorflow;
     let mut evidence = vec![format!("asked for {tried}; the message does not say what was free")];
     evidence.extend(figures.oom.allocated.map(|allocated| format!("{allocated} were handed out already")));
-    Judgement::new(Cause::Need, if benign { 0.6 } else { 0.7 }, evidence)
+    let held = figures.oom.reserved.or(figures.oom.allocated);
+    if let Some((held, capacity)) = held.zip(figures.oom.capacity)
+        && held.saturating_add(tried).get() < capacity.get() / 2
+    {
+        evidence
+            .push(format!("that and {held} in use are less than half of the {capacity}: the text does not tell why"));
+        let others = Possibility::new(
+            Cause::OtherProcess,
+            "others hold the rest of the device",
+            "nvidia-smi (xpu-smi, rocm-smi) before the program starts",
+        );
+        let limit = Possibility::new(
+            Cause::Limit,
+            "a limit of the platform on a single block or on a process (WSL, a virtual GPU)",
+            "two tensors of half the size each: if they fit, it is a limit on blocks",
+        );
+        return Judgement::open(0.35, evidence, vec![others, limit]);
+    }
+    let is_known = figures.oom.capacity.is_some();
+    let certainty = if figures.oom.engine == Engine::Tensorflow && !is_known { 0.6 } else { 0.7 };
+    Judgement::new(Cause::Need, certainty, evidence)
+}
+
+/// Messages that are cut before they say what was asked for.
+fn without_request(figures: &Figures<'_>) -> Judgement {
+    let oom = figures.oom;
+    let held = oom.reserved.or(oom.allocated).or(oom.in_use);
+    if let Some((limit, held)) = oom.limit.zip(held)
+        && oom.capacity.is_none_or(|capacity| limit < capacity)
+        && held.get() >= limit.get() / 10 * 9
+    {
+        let text = format!("{held} are held of the {limit} that a limit allows; what was asked for is cut off");
+        return Judgement::new(Cause::Limit, 0.75, vec![text]);
+    }
+    let others = figures.blamed();
+    let idle = figures.idle.unwrap_or_default();
+    if figures.is_part(others, 4) && others.get() / 2 >= idle.get() {
+        return by_others(figures, others, "what was asked for is cut off".to_owned());
+    }
+    let text = "the message gives no figures, and a step that needs too much is the usual cause";
+    Judgement::bare(oom, Cause::Need, 0.55, text)
 }
 
 /// What made it worse, by its size.
 fn contributing(figures: &Figures<'_>) -> Vec<Cause> {
-    let is_large = |bytes: Option<Bytes>| bytes.is_some_and(|bytes| is_large(bytes, figures));
+    let least = figures.oom.capacity.map_or(0, |capacity| capacity.get() / 20).max(256 << 20);
+    let is_large = |bytes: Option<Bytes>| bytes.is_some_and(|bytes| bytes.get() >= least);
     let beyond = figures.outside.map(|outside| outside.saturating_sub(Bytes(CONTEXT)));
     let is_limited = |(limit, capacity): (Bytes, Bytes)| limit.get() < capacity.get() / 10 * 9;
     let causes = [
@@ -186,13 +315,4 @@ fn contributing(figures: &Figures<'_>) -> Vec<Cause> {
         (Cause::Limit, figures.oom.limit.zip(figures.oom.capacity).is_some_and(is_limited)),
     ];
     causes.into_iter().filter_map(|(cause, is_there)| is_there.then_some(cause)).collect()
-}
-
-/// Need is what remains: surer, the more of the other explanations the figures rule out.
-fn need_certainty(figures: &Figures<'_>) -> f64 {
-    match (figures.idle, figures.others) {
-        (Some(_), Some(_)) => 0.95,
-        (Some(_), None) | (None, Some(_)) => 0.9,
-        (None, None) => 0.75,
-    }
 }

@@ -1,9 +1,11 @@
 //! The figures of a device, one derived from the others where it is missing.
 
 use lowtide_core::Bytes;
-use lowtide_oom::{Oom, ProcessUse};
+use lowtide_oom::Oom;
 
-use crate::verdict::Holder;
+use super::holders::holders;
+use crate::log::Printout;
+use crate::verdict::{Holder, Relation};
 
 /// A CUDA context with the kernels of a usual training takes up to this much.
 pub(super) const CONTEXT: u64 = 1 << 30;
@@ -14,57 +16,74 @@ pub(super) struct Figures<'a> {
     pub(super) tried: Bytes,
     pub(super) idle: Option<Bytes>,
     pub(super) others: Option<Bytes>,
-    /// Whether what others hold may be this process's own, outside its allocator: the message does not say what it holds.
-    pub(super) others_may_be_own: bool,
+    /// Of that, what ranks of the same job hold with nothing but a context.
+    pub(super) contexts: Bytes,
+    /// How it is known that this is held by others.
+    pub(super) basis: Basis,
     pub(super) outside: Option<Bytes>,
     pub(super) holders: Vec<Holder>,
 }
 
+/// How it is known what others hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// The message says what this process holds, or names the others.
+    Counted,
+    /// It is what is left over beyond a usual context: it may be this process's own, outside its allocator.
+    LeftOver,
+}
+
 /// The figures of a message, and what follows from them.
-pub(super) fn figures(oom: &Oom, tried: Bytes) -> Figures<'_> {
+pub(super) fn figures<'a>(oom: &'a Oom, tried: Bytes, log: &Printout) -> Figures<'a> {
     let idle = oom.reserved_unallocated_or_derived();
-    let reserved = oom.reserved.or_else(|| Some(oom.allocated?.saturating_add(idle?)));
-    let (own, holders) = own_process(oom, reserved);
-    let named = holders.iter().filter_map(|holder| holder.used_bytes).fold(Bytes::ZERO, Bytes::saturating_add);
+    let reserved = oom.reserved.or_else(|| Some(oom.allocated?.saturating_add(idle?))).or(oom.allocated);
+    let found = holders(oom, reserved, log);
+    let sum = |wanted: &dyn Fn(&Holder) -> bool| {
+        let used = found.others.iter().filter(|holder| wanted(holder)).filter_map(|holder| holder.used_bytes);
+        used.fold(Bytes::ZERO, Bytes::saturating_add)
+    };
+    let named = sum(&|holder| oom.processes.iter().any(|process| process.pid == holder.pid));
+    let is_context = |holder: &Holder| holder.used_bytes.is_some_and(|used| used.get() <= CONTEXT);
+    let contexts = sum(&|holder| holder.relation == Relation::SameJob && is_context(holder));
     // What the figures leave over is others' too: containers do not see each other's processes.
-    let left_over = own.and_then(|own| Some(oom.capacity?.saturating_sub(oom.free?).saturating_sub(own)));
+    let left_over = found.own.and_then(|own| Some(oom.capacity?.saturating_sub(oom.free?).saturating_sub(own)));
     // Without a figure for this process, its context counts as a usual one.
     let beyond_context = || {
         let used = oom.capacity?.saturating_sub(oom.free?).saturating_sub(reserved?);
         Some(used.saturating_sub(Bytes(CONTEXT))).filter(|left| !left.is_zero())
     };
-    let others_may_be_own = own.is_none() && named.is_zero();
-    let others = match left_over {
-        Some(left) => Some(left.max(named)),
-        None if others_may_be_own => beyond_context(),
-        None => Some(named),
+    let (others, basis) = match left_over {
+        Some(left) => (Some(left.max(named)), if found.is_guess { Basis::LeftOver } else { Basis::Counted }),
+        None if named.is_zero() => (beyond_context(), Basis::LeftOver),
+        // A single process that is named may be this one, with libraries that hold most of it.
+        None if oom.in_use.is_none() && oom.processes.len() == 1 => (Some(named), Basis::LeftOver),
+        None => (Some(named), Basis::Counted),
     };
-    let outside = oom.outside_allocator.or_else(|| Some(own?.saturating_sub(reserved?)));
-    Figures { oom, tried, idle, others, others_may_be_own, outside, holders }
+    let outside = oom.outside_allocator.or_else(|| Some(found.own?.saturating_sub(reserved?)));
+    Figures { oom, tried, idle, others, contexts, basis, outside, holders: found.others }
 }
 
-/// What this process holds, and the other processes.
-///
-/// Inside a container a process sees itself as `Process 20398`: the one that holds a little more than the allocator is
-/// taken for this one.
-fn own_process(oom: &Oom, reserved: Option<Bytes>) -> (Option<Bytes>, Vec<Holder>) {
-    if oom.in_use.is_some() || oom.processes.is_empty() {
-        return (oom.in_use, oom.processes.iter().map(Holder::from).collect());
+impl Figures<'_> {
+    /// At least so many parts of the device.
+    pub(super) fn is_part(&self, bytes: Bytes, parts: u64) -> bool {
+        self.oom.capacity.is_some_and(|capacity| bytes.get() >= capacity.get() / parts)
     }
-    let is_own = |process: &&ProcessUse| match (process.used, reserved) {
-        // The figures are rounded to two decimals each.
-        (Some(used), Some(reserved)) => {
-            used.get() + (used.get() >> 7) >= reserved.get() && used.get() <= reserved.get().saturating_add(3 * CONTEXT)
-        }
-        _ => false,
-    };
-    let own = oom.processes.iter().filter(is_own).min_by_key(|process| process.used).map(|process| process.pid);
-    let (ours, theirs): (Vec<_>, Vec<_>) = oom.processes.iter().partition(|process| Some(process.pid) == own);
-    (ours.first().and_then(|process| process.used), theirs.into_iter().map(Holder::from).collect())
-}
 
-/// At least a twentieth of the device, and more than a driver keeps for itself.
-pub(super) fn is_large(bytes: Bytes, figures: &Figures<'_>) -> bool {
-    let part = figures.oom.capacity.map_or(0, |capacity| capacity.get() / 20);
-    bytes.get() >= part.max(256 << 20)
+    /// At least a twentieth of the device, and more than a driver keeps for itself; where it is counted, a fortieth.
+    pub(super) fn is_large(&self, bytes: Bytes) -> bool {
+        let parts = if self.basis == Basis::Counted { 40 } else { 20 };
+        bytes.get() >= 256 << 20 && (self.oom.capacity.is_none() || self.is_part(bytes, parts))
+    }
+
+    /// What others hold that could be the reason: contexts of a job's own ranks are its need, unless they are very many.
+    pub(super) fn blamed(&self) -> Bytes {
+        let others = self.others.unwrap_or_default();
+        let contexts = if self.is_part(self.contexts, 8) { Bytes::ZERO } else { self.contexts };
+        Some(others.saturating_sub(contexts)).filter(|others| self.is_large(*others)).unwrap_or_default()
+    }
+
+    /// Whether all that others hold is held by ranks of the same job, as far as they are named.
+    pub(super) fn is_same_job(&self) -> bool {
+        !self.holders.is_empty() && self.holders.iter().all(|holder| holder.relation == Relation::SameJob)
+    }
 }

@@ -2,7 +2,9 @@
 
 use lowtide_core::Bytes;
 use lowtide_oom::Oom;
+use serde::Serialize;
 
+use super::checkpoint::CheckpointWork;
 use crate::verdict::{Cause, Holder};
 
 /// A cause with its reasons.
@@ -12,13 +14,36 @@ pub(crate) struct Judgement {
     pub(crate) contributing: Vec<Cause>,
     pub(crate) certainty: f64,
     pub(crate) evidence: Vec<String>,
+    /// What it may be, likeliest first, where the text does not decide.
+    pub(crate) possibilities: Vec<Possibility>,
     /// What others hold on the device.
     pub(crate) others: Option<Bytes>,
     /// What this process holds outside its allocator.
     pub(crate) outside: Option<Bytes>,
     pub(crate) holders: Vec<Holder>,
+    /// Cards that the log shows unused, by the driver's numbers.
+    pub(crate) free_cards: Vec<u32>,
+    /// What was done with a whole state.
+    pub(crate) checkpoint: Option<CheckpointWork>,
     /// What this process can have at most as things are.
     pub(crate) available: Option<Bytes>,
+}
+
+/// One of several explanations that a text leaves open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Possibility {
+    /// The cause it would be.
+    pub cause: Cause,
+    /// What it would be, as a sentence.
+    pub text: String,
+    /// What shows whether it is.
+    pub test: String,
+}
+
+impl Possibility {
+    pub(super) fn new(cause: Cause, text: &str, test: &str) -> Self {
+        Self { cause, text: text.to_owned(), test: test.to_owned() }
+    }
 }
 
 impl Judgement {
@@ -31,6 +56,14 @@ impl Judgement {
     pub(super) fn bare(oom: &Oom, cause: Cause, certainty: f64, text: &str) -> Self {
         let available = oom.limit.or(oom.capacity);
         Self { outside: oom.outside_allocator, available, ..Self::new(cause, certainty, vec![text.to_owned()]) }
+    }
+
+    /// The likeliest of several explanations, with a certainty that says that it is no more.
+    pub(super) fn open(certainty: f64, evidence: Vec<String>, possibilities: Vec<Possibility>) -> Self {
+        let cause = possibilities.first().map(|first| first.cause).unwrap_or_default();
+        let others: Vec<Cause> = possibilities.iter().skip(1).map(|possibility| possibility.cause).collect();
+        let judgement = Self { possibilities, ..Self::new(cause, certainty, evidence) };
+        others.into_iter().fold(judgement, Self::with)
     }
 
     /// The same with another cause that made it worse.

@@ -4,17 +4,24 @@
 //! outside of it, others hold the rest, and what is left is `free`. A request fails because
 //!
 //! 1. a limit below the capacity stands in its way;
-//! 2. it would have fitted into `free + reserved_unallocated`, but not in one piece: fragmentation;
-//! 3. it would have fitted had others not held what they hold, or had so much not gone past the allocator;
-//! 4. or it is simply too much: need.
+//! 2. others hold much more than what is idle, and without them it would have fitted;
+//! 3. it would have fitted into `free + reserved_unallocated`, but not in one piece: fragmentation;
+//! 4. it would have fitted had so much not gone past the allocator;
+//! 5. or it is simply too much: need.
 //!
-//! Each is said with the figures it comes from. Where figures are missing the cause is the likeliest one and its
-//! certainty low.
+//! Each is said with the figures it comes from, and the certainty follows the margin by which they say it. Where figures
+//! are missing, or say two things, the likeliest is the cause, its certainty is low, and all are named with what tells
+//! them apart.
 
 mod allocator;
+mod checkpoint;
 mod figures;
+mod holders;
 mod judgement;
 mod source;
+mod startup;
 
+pub use checkpoint::CheckpointWork;
 pub(crate) use judgement::Judgement;
+pub use judgement::Possibility;
 pub(crate) use source::judge;

@@ -5,19 +5,26 @@ use lowtide_log::StackFrame;
 use lowtide_oom::{Engine, Oom, Place, Source};
 
 use super::allocator::allocator;
+use super::checkpoint::checkpoint_work;
+use super::figures::figures;
 use super::judgement::Judgement;
-use crate::log::Event;
-use crate::verdict::{Cause, Holder};
+use super::startup::startup;
+use crate::log::{Event, Printout};
+use crate::verdict::{Cause, Holder, Relation};
 
-/// Judges an event.
-pub(crate) fn judge(event: &Event) -> Judgement {
+/// Judges an event of a log.
+pub(crate) fn judge(event: &Event, log: &Printout) -> Judgement {
     let mut judgement = match (event.oom.place, event.oom.source) {
         (Place::Host, _) => host(event),
-        (Place::Device, Source::Allocator) => allocator(&event.oom),
-        (Place::Device, Source::Startup) => startup(&event.oom),
-        (Place::Device, _) => driver(event),
+        (Place::Device, Source::Allocator) => allocator(&event.oom, log),
+        (Place::Device, Source::Startup) => startup(event, &log.cards),
+        (Place::Device, _) => driver(event, log),
     };
     judgement.certainty = round(judgement.certainty * event.oom.certainty.number() / 0.98);
+    judgement.checkpoint = checkpoint_work(event, log);
+    if event.oom.place == Place::Device {
+        judgement.free_cards = log.cards.free_cards(event.oom.device);
+    }
     judgement
 }
 
@@ -66,31 +73,11 @@ fn host(event: &Event) -> Judgement {
     judgement
 }
 
-/// A server that reckoned before it began: what it says is exact.
-fn startup(oom: &Oom) -> Judgement {
-    let (Some(wanted), Some(free)) = (oom.requested, oom.free) else {
-        let text =
-            "the server's share of the card leaves too little for the cache of keys and values beside the weights";
-        return Judgement::bare(oom, Cause::Need, 0.6, text).with(Cause::Limit);
-    };
-    let lacking = wanted.saturating_sub(free);
-    let Some(capacity) = oom.capacity else {
-        let text = format!("one request of full length needs {wanted} of cache, and {free} are left for it");
-        return Judgement { available: Some(free), ..Judgement::new(Cause::Need, 0.8, vec![text]) }.with(Cause::Limit);
-    };
-    let held = capacity.saturating_sub(free);
-    let evidence = vec![
-        format!("{free} of {capacity} were free before anything was loaded, and the settings ask for {wanted}"),
-        format!("{held} are held already: by other processes, or by one of this server that was not ended"),
-    ];
-    // A hair too little may as well be the server's own contexts.
-    let is_clear = lacking.get() > capacity.get() / 100;
-    let judgement = Judgement::new(Cause::OtherProcess, if is_clear { 0.9 } else { 0.5 }, evidence).with(Cause::Limit);
-    Judgement { others: Some(held), available: Some(free), ..judgement }
-}
-
 /// Judges what the driver itself refused.
-fn driver(event: &Event) -> Judgement {
+fn driver(event: &Event, log: &Printout) -> Judgement {
+    if let Some(judgement) = by_table(&event.oom, log) {
+        return judgement;
+    }
     if has_no_allocator(event) {
         let text = "the driver refused, and this engine asks it for every tensor: the step needs more than was free";
         return Judgement::bare(&event.oom, Cause::Need, 0.65, text);
@@ -99,6 +86,21 @@ fn driver(event: &Event) -> Judgement {
         return no_room_to_begin(&event.oom);
     }
     outside(&event.oom)
+}
+
+/// What a table of the cards shows, where the message has no figures: others who fill the device.
+fn by_table(oom: &Oom, log: &Printout) -> Option<Judgement> {
+    let card = log.cards.card(oom.device)?;
+    let holders = figures(oom, oom.requested.unwrap_or_default(), log).holders;
+    let theirs = holders.iter().filter(|holder| holder.relation == Relation::Other);
+    let held = theirs.filter_map(|holder| holder.used_bytes).fold(Bytes::ZERO, Bytes::saturating_add);
+    let total = Bytes::from_mib(card.total_mib);
+    if held.get() < total.get() / 2 {
+        return None;
+    }
+    let text = format!("the table in the log shows {held} of {total} in the hands of others");
+    let judgement = Judgement { others: Some(held), holders, ..Judgement::bare(oom, Cause::OtherProcess, 0.75, &text) };
+    Some(judgement.with(Cause::OutsideAllocator))
 }
 
 /// Whether every tensor of the engine is the driver's: PyTorch before 1.0 says where in its sources that is.

@@ -1,7 +1,10 @@
 //! One event from what a log says of it, which is often several times and in several voices, and what stands around it.
 
+use lowtide_core::Bytes;
 use lowtide_log::{Activity, StackFrame, activity, activity_of_stack, frames, steps, time};
 use lowtide_oom::{Certainty, Engine, Oom, Place, Source};
+
+use super::cards::CardFacts;
 
 /// Messages further apart than this are events of their own.
 const NEAR: u64 = 32 << 10;
@@ -43,6 +46,11 @@ impl Event {
         let distance = start.saturating_sub(self.end);
         if distance > NEAR {
             return false;
+        }
+        // A program that says what it could not do for want of what was refused before.
+        let is_echo = oom.engine == Engine::Ggml && oom.requested.is_none() && oom.device_kind.is_none();
+        if is_echo && self.oom.engine == oom.engine && distance <= ANNOUNCED {
+            return true;
         }
         let is_weak = oom.source == Source::ExitStatus || oom.certainty <= Certainty::Possible;
         if self.oom.place != oom.place {
@@ -90,12 +98,32 @@ impl Event {
         counts
     }
 
-    /// Says where memory ran out, once all messages are read: the driver refuses to pin memory of the machine in the
-    /// words it has for the device's.
-    pub(crate) fn correct_place(&mut self) {
-        if self.oom.source == Source::Runtime && self.oom.requested.is_none() && self.circumstances.ends_in_pinning() {
-            self.oom.place = Place::Host;
+    /// Says where memory ran out, once all messages are read, and adds what the rest of the log says of the device.
+    ///
+    /// The driver refuses to pin memory of the machine in the words it has for the device's.
+    pub(crate) fn settle(&mut self, cards: &CardFacts) {
+        let pins = self.circumstances.ends_in_pinning();
+        let oom = &mut self.oom;
+        if oom.source == Source::Runtime && oom.requested.is_none() && pins {
+            oom.place = Place::Host;
         }
+        if oom.place == Place::Host || oom.source == Source::Startup {
+            return;
+        }
+        let has_pool = matches!(oom.engine, Engine::Tensorflow | Engine::Xla) && oom.allocated.is_none();
+        if let Some(pool) = cards.pool.filter(|pool| has_pool && oom.limit.is_none() && pool.in_use <= pool.limit) {
+            oom.allocated = Some(pool.in_use);
+            oom.reserved = Some(pool.limit);
+            match pool.is_set() {
+                true => oom.limit = Some(pool.limit),
+                false => {
+                    oom.capacity = oom.capacity.or(Some(pool.limit));
+                    oom.free = oom.free.or(Some(Bytes::ZERO));
+                }
+            }
+        }
+        let card = cards.card(oom.device).map(|card| Bytes::from_mib(card.total_mib));
+        oom.capacity = oom.capacity.or(card).or(cards.total);
     }
 
     fn note(&mut self, source: Source, text: String) {
@@ -130,9 +158,9 @@ impl Circumstances {
 
     /// Whether the stack ends where memory of the machine is pinned.
     pub(crate) fn ends_in_pinning(&self) -> bool {
-        let pins = |frame: &StackFrame| frame.code.contains("pin_memory=True") || frame.code.contains(".pin_memory(");
-        // The thread of a data loader makes a context on the device first, which may be what failed.
-        self.frames.last().is_some_and(|frame| pins(frame) && !frame.file.contains("_utils/pin_memory.py"))
+        let pins = |frame: &StackFrame| frame.code.contains("pin_memory=True") || frame.code.contains("pin_memory(");
+        // The thread of a data loader makes a context on the device first, by another call, which may be what failed.
+        self.frames.last().is_some_and(pins)
     }
 }
 

@@ -1,9 +1,11 @@
 //! What the log says of each event, and of the run as a whole.
 
+mod cards;
 mod event;
 mod printout;
 mod remark;
 
+pub(crate) use cards::CardFacts;
 pub(crate) use event::{Circumstances, Event};
 pub(crate) use printout::Printout;
 pub use remark::Remark;

@@ -5,6 +5,7 @@ use lowtide_core::Bytes;
 use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, steps};
 use lowtide_trainers::{Key, key_of};
 
+use super::cards::CardFacts;
 use super::remark::{Remark, remark};
 
 /// What a run prints of itself.
@@ -26,6 +27,33 @@ pub(crate) struct Printout {
     pub(crate) address_limit: Option<Bytes>,
     /// Height and width of frames, where the log names them.
     pub(crate) frame: Option<(u64, u64)>,
+    /// What the log says of the cards.
+    pub(crate) cards: CardFacts,
+    /// Whether the run was resumed from a checkpoint.
+    pub(crate) resumes: bool,
+}
+
+/// Words of runs that go on from a checkpoint.
+const RESUMES: [&str; 11] = [
+    "Resuming training",
+    "Resuming from",
+    "resuming from",
+    "Resumed from",
+    "init_from=resume",
+    "init_from = 'resume'",
+    "resume_from_checkpoint",
+    "--resume",
+    "Continuing training from checkpoint",
+    "Loading states from",
+    "Restoring states from the checkpoint",
+];
+
+/// Whether a line says that the run was resumed, and not that it was not.
+fn resumes(line: &str) -> bool {
+    RESUMES.iter().any(|words| {
+        let rest = line.split_once(words).map(|(_, rest)| rest.trim_start_matches(['=', ':', ' ', '"', '\'', '_']));
+        rest.is_some_and(|rest| !["None", "False", "null", "false"].iter().any(|none| rest.starts_with(none)))
+    })
 }
 
 /// Longer lines are data.
@@ -50,12 +78,20 @@ impl Printout {
             self.address_limit = address_limit(line).or(self.address_limit);
             self.frame = frame(line).or(self.frame);
             self.has_progress |= shows_progress(line.as_bytes());
+            self.cards.note(line);
+            self.resumes |= resumes(line);
         }
+    }
+
+    /// Looks at what stands between two messages of one event, or behind the last.
+    pub(crate) fn note_between(&mut self, text: &str) {
+        text.lines().filter(|line| line.len() < LONGEST_LINE).for_each(|line| self.cards.note(line));
     }
 
     /// Looks at what follows the last event.
     pub(crate) fn note_end(&mut self, text: &str) {
         self.last_step = steps(text.as_bytes()).next_back();
+        self.note_between(text);
         self.is_group |= is_of_group(text.as_bytes());
     }
 

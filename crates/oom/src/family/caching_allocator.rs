@@ -19,12 +19,16 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
             "preemptively rejected",
             "OutOfMemoryError",
             "total capac",
+            " allowed; ",
             "NVML_SUCCESS",
             "larger than 4GB",
             "GPU video memory",
         ],
     ) {
         return None;
+    }
+    if message.line.contains("ut of memory") && message.line.contains("tried to allocate") {
+        return lower_case(message);
     }
     let body = message.body();
     if message.line.contains("would exceed allowed memory") {
@@ -44,10 +48,29 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if is_quoted(&message.line, head.len()) {
         return None;
     }
+    let mut oom = figures(head, tail);
+    let broken = message.body_broken_in_words();
+    if let Some((_, tail)) = broken.as_deref().and_then(|broken| split(&message.line, broken)) {
+        oom.add(figures(head, tail));
+    }
+    Some(oom)
+}
+
+/// A message that somebody wrote down without its capitals.
+fn lower_case(message: &Message<'_>) -> Option<Oom> {
+    let names =
+        [("tried to allocate", "Tried to allocate"), ("(gpu ", "(GPU "), ("gpu ", "GPU "), ("pytorch", "PyTorch")];
+    let capitals = |text: &str| names.iter().fold(text.to_owned(), |text, (lower, name)| text.replace(lower, name));
+    let (line, body) = (capitals(&message.line), capitals(message.body()));
+    let (head, tail) = split(&line, &body)?;
+    (!is_quoted(&line, head.len())).then(|| figures(&head.to_ascii_uppercase(), tail))
+}
+
+fn figures(head: &str, tail: &str) -> Oom {
     let is_block_limit = head.contains("can NOT allocate memory block");
     let kind = if is_block_limit { DeviceKind::Xpu } else { kind(head) };
     let place = if kind == DeviceKind::Cpu { Place::Host } else { Place::Device };
-    Some(Oom {
+    Oom {
         place,
         device_kind: Some(kind),
         device: device_index(tail),
@@ -65,7 +88,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         limit: size_before(tail, " allowed;").or_else(|| size_after(head, "size larger than ")),
         processes: processes(tail),
         ..Oom::device(Engine::PyTorch, Source::Allocator)
-    })
+    }
 }
 
 /// What stands before and after the opening words; the request must follow at once, or else the figures are someone else's.
@@ -75,9 +98,11 @@ fn split<'a>(line: &'a str, body: &'a str) -> Option<(&'a str, &'a str)> {
         return Some(body.split_at(at + "larger than 4GB! ".len()));
     }
     if !line.contains("out of memory") {
-        let at = line.find("(GPU ")?;
-        let is_cut = line.contains(" total capac") && line.contains(" already allocated");
-        return is_cut.then(|| body.split_at(at));
+        let is_figures = line.contains(" total capac") && line.contains(" already allocated");
+        let start = line.find("(GPU ").filter(|_| is_figures);
+        // Of some the end alone is left, and it begins with the limit.
+        let end = || line.contains(" reserved in total by").then(|| line.find(" allowed; "))?.map(|_| 0);
+        return start.or_else(end).map(|at| body.split_at(at));
     }
     let (at, opening) = body.match_indices("out of memory").find(|(at, opening)| {
         let rest = body[at + opening.len()..].trim_start_matches(['.', ' ', '!', ',']);

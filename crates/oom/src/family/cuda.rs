@@ -40,6 +40,7 @@ const PINNED: &[&str] = &[
     "hipHostMalloc",
     "pinned memory",
     "pin memory",
+    "CachingHostAllocator",
 ];
 
 /// `torch.OutOfMemoryError: ` and what it says, or nothing after it; notebooks leave the module out.

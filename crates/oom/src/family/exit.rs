@@ -74,7 +74,7 @@ fn is_zsh_job(line: &str) -> bool {
 }
 
 /// `Killed` in the languages of glibc, which shells take it from.
-const KILLED: [&str; 8] = [
+const KILLED: [&str; 12] = [
     "Killed",
     "已杀死",
     "强制终止（已杀死）",
@@ -83,6 +83,10 @@ const KILLED: [&str; 8] = [
     "Getötet",
     "Processus arrêté",
     "Terminado (killed)",
+    "Ucciso",
+    "Morto",
+    "죽었음",
+    "Unicestwiony",
 ];
 
 /// `Killed` alone or behind a bar of progress, as bash writes it (`run.sh: line 5: 12345 Killed   python train.py`), or as

@@ -42,6 +42,7 @@ fn device(line: &str) -> Option<DeviceKind> {
         line,
         &[
             "CPU buffer",
+            "cpu_buffer",
             "_Host buffer",
             "ggml_aligned_malloc",
             "host_malloc",

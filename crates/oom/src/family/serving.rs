@@ -1,4 +1,4 @@
-//! Servers of language models, which reckon before they begin: vLLM, sglang, ollama.
+//! Servers of language models, which reckon before they begin: vLLM, sglang, TGI, ollama.
 //!
 //! None of them was refused by an allocator. What they say is exact all the same: what is free, what there is in all, what the
 //! settings ask for.
@@ -10,7 +10,8 @@ use crate::phrase::{figure_after, has_any, size_after};
 use crate::{Certainty, Engine, Oom, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
-    vllm(message).or_else(|| sglang(&message.line)).or_else(|| ollama(&message.line))
+    let line = &*message.line;
+    vllm(message).or_else(|| sglang(line)).or_else(|| tgi(line)).or_else(|| ollama(line))
 }
 
 fn vllm(message: &Message<'_>) -> Option<Oom> {
@@ -50,6 +51,12 @@ fn too_little_at_the_start(line: &str) -> Oom {
 fn sglang(line: &str) -> Option<Oom> {
     let is_refused = line.contains("Not enough memory") && line.contains("--mem-fraction-static");
     is_refused.then(|| Oom::device(Engine::Sglang, Source::Startup))
+}
+
+/// `Not enough memory to handle 4096 prefill tokens. You need to decrease `--max-batch-prefill-tokens``
+fn tgi(line: &str) -> Option<Oom> {
+    let is_refused = line.contains("Not enough memory to handle ") && line.contains(" tokens");
+    is_refused.then(|| Oom::device(Engine::Tgi, Source::Startup))
 }
 
 /// `model requires more system memory (19.3 GiB) than is available (14.8 GiB)`

@@ -17,7 +17,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     }
     let is_allocator = has_any(line, &["Allocator (", "bfc_allocator.cc"]);
     if is_allocator && line.contains("an out of memory trying to allocate") {
-        return Some(bfc(line, message.body()));
+        // A try whose failure costs time and nothing else.
+        return (!message.body().contains("not a failure")).then(|| bfc(line));
     }
     if line.contains("ResourceExhaustedError")
         && has_any(line, &["failed to allocate memory", "Out of memory"])
@@ -61,14 +62,12 @@ pub(super) fn exact_in_parentheses(line: &str) -> Option<Bytes> {
     })
 }
 
-fn bfc(line: &str, body: &str) -> Oom {
+fn bfc(line: &str) -> Oom {
     let allocator = between(line, "Allocator (", ")").unwrap_or_default();
     let on_host = has_any(allocator, &["cpu", "host", "CPU", "Host"]);
-    let is_benign = body.contains("not a failure");
     let engine = if has_any(line, &["xla/", "tsl/"]) { Engine::Xla } else { Engine::Tensorflow };
     Oom {
         place: if on_host { Place::Host } else { Place::Device },
-        certainty: if is_benign { Certainty::Possible } else { Certainty::Sure },
         device: number_after(allocator, "GPU_"),
         requested: size_after(line, "(rounded to ").or_else(|| size_after(line, "trying to allocate ")),
         ..Oom::device(engine, Source::Allocator)

@@ -228,13 +228,6 @@ fn other_engines_on_the_device() {
         Some(8 * MIB),
     );
     check(
-        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.00GiB with freed_by_count=0. The caller indicates that this is not a failure, but this may mean",
-        Engine::Tensorflow,
-        Device,
-        Possible,
-        Some(2 * GIB),
-    );
-    check(
         "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB (2147483649B) on device ordinal 0",
         Engine::Xla,
         Device,

@@ -29,6 +29,14 @@ fn other_errors() {
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 17.00M of 16.00M vmem.",
         Some(KernelResources),
     );
+    check(
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.00GiB with freed_by_count=0. The caller indicates that this is not a failure, but this may mean",
+        Some(Attempt),
+    );
+    check(
+        "WARNING: [TRT]: Skipping tactic 3 due to insufficient memory on requested size of 4294967296 detected for tactic 0x4.",
+        Some(Attempt),
+    );
     check("OSError: [Errno 28] No space left on device", Some(DiskFull));
     check("RuntimeError: CUDA error: an illegal memory access was encountered", Some(IllegalAccess));
     check("OSError: [Errno 24] Too many open files", Some(FileLimit));

@@ -1,0 +1,214 @@
+//! What a log says of the cards: tables of them, their size, which are used, and how servers and pools share them out.
+
+use lowtide_core::Bytes;
+use lowtide_log::{CardProcess, CardRow, CardTable};
+
+/// What a log says of the cards.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CardFacts {
+    table: CardTable,
+    /// Cards that the program may use, by the driver's numbers.
+    visible: Option<Vec<u32>>,
+    /// How many processes a launcher starts on a machine.
+    pub(crate) launched: Option<u32>,
+    /// What a card has, as a program prints it.
+    pub(crate) total: Option<Bytes>,
+    /// The share of the card that a server was given.
+    pub(crate) share: Option<f64>,
+    /// What is left of that share for the cache of keys and values.
+    pub(crate) cache: Option<Bytes>,
+    /// The pool of TensorFlow or XLA.
+    pub(crate) pool: Option<Pool>,
+    open_limit: Option<u64>,
+}
+
+/// A pool with a limit of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pool {
+    pub(crate) limit: Bytes,
+    pub(crate) in_use: Bytes,
+}
+
+impl Pool {
+    /// Whether somebody set the limit: what a pool finds free by itself is no whole number of MiB.
+    pub(crate) const fn is_set(self) -> bool {
+        self.limit.get().is_multiple_of(1 << 20)
+    }
+}
+
+/// A card with no more in use than a driver and a desktop take is free.
+const UNUSED_MIB: u64 = 600;
+
+impl CardFacts {
+    /// Looks at a line of the log.
+    pub(crate) fn note(&mut self, line: &str) {
+        self.table.note(line);
+        if let Some(rest) = after(line, "VISIBLE_DEVICES") {
+            self.visible = devices(rest).or_else(|| self.visible.take());
+        }
+        for name in ["nproc_per_node", "nproc-per-node", "num_processes"] {
+            self.launched = after(line, name).and_then(|rest| number(rest).map(|count| count as u32)).or(self.launched);
+        }
+        for name in ["gpu_memory_utilization", "gpu-memory-utilization", "mem-fraction-static", "mem_fraction_static"] {
+            let share = after(line, name).and_then(number).filter(|share| *share > 0.0 && *share <= 1.0);
+            self.share = share.or(self.share);
+        }
+        for name in ["kv_cache_size=", "reserved for KV Cache is ", "Available KV cache memory: "] {
+            self.cache = after(line, name).and_then(size).or(self.cache);
+        }
+        self.total = total(line).or(self.total);
+        self.note_pool(line);
+    }
+
+    /// `Limit: 1073741824` and, in the next line, `InUse: 1051624448`.
+    fn note_pool(&mut self, line: &str) {
+        let whole = |name: &str| after(line, name)?.trim().parse::<u64>().ok();
+        if let Some(limit) = whole("Limit:") {
+            self.open_limit = Some(limit);
+        } else if let (Some(in_use), Some(limit)) = (whole("InUse:"), self.open_limit.take()) {
+            self.pool = Some(Pool { limit: Bytes(limit), in_use: Bytes(in_use) });
+        }
+    }
+
+    /// The driver's number of a device that the program counts among those it may use.
+    fn physical(&self, device: u32) -> u32 {
+        self.visible.as_ref().and_then(|visible| visible.get(device as usize)).copied().unwrap_or(device)
+    }
+
+    /// The row of a device in a table; of a single card where the device is not named.
+    pub(crate) fn card(&self, device: Option<u32>) -> Option<CardRow> {
+        match (device, &*self.table.cards) {
+            (None, [card]) => Some(*card),
+            (None, _) => None,
+            (Some(device), cards) => {
+                let index = self.physical(device);
+                cards.iter().find(|card| card.index == index).copied()
+            }
+        }
+    }
+
+    /// The processes on a device in a table.
+    pub(crate) fn processes(&self, device: Option<u32>) -> impl Iterator<Item = &CardProcess> {
+        let index = self.physical(device.unwrap_or_default());
+        self.table.processes.iter().filter(move |process| process.card == index)
+    }
+
+    /// Cards that a table shows unused, other than the device, and no smaller.
+    pub(crate) fn free_cards(&self, device: Option<u32>) -> Vec<u32> {
+        let own = self.card(device);
+        let is_free = |card: &&CardRow| {
+            card.used_mib <= UNUSED_MIB.max(card.total_mib / 20)
+                && own.is_none_or(|own| own.index != card.index && card.total_mib >= own.total_mib / 10 * 9)
+        };
+        self.table.cards.iter().filter(is_free).map(|card| card.index).collect()
+    }
+
+    /// Whether a launcher starts more processes than there are cards, by the log.
+    pub(crate) fn has_too_few_cards(&self) -> bool {
+        let cards =
+            self.visible.as_ref().map(Vec::len).or_else(|| Some(self.table.cards.len()).filter(|count| *count > 0));
+        self.launched.zip(cards).is_some_and(|(processes, cards)| processes as usize > cards)
+    }
+}
+
+fn after<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.find(name).map(|at| &line[at + name.len()..])
+}
+
+/// `=3,4`, `: [0,1]`, `"] = "0"`: numbers of cards behind a name.
+fn devices(rest: &str) -> Option<Vec<u32>> {
+    let rest = rest.trim_start_matches(['=', ':', ' ', '"', '\'', '[', ']']);
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != ',' && c != ' ').unwrap_or(rest.len());
+    // A blank ends the list where it stands before a command.
+    let list = rest[..end].split(' ').next().filter(|list| !list.ends_with(',')).unwrap_or(&rest[..end]);
+    let cards: Option<Vec<u32>> = list.split(',').map(|card| card.trim().parse().ok()).collect();
+    cards.filter(|cards| cards.len() <= 64)
+}
+
+/// The number behind a name: `=0.33`, ` 8`, `': 0.9`, ` (0.90)`.
+fn number(rest: &str) -> Option<f64> {
+    let rest = rest.trim_start_matches(['=', ':', ' ', '"', '\'', '(']);
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    rest[..end].trim_end_matches('.').parse().ok()
+}
+
+/// The size at the start of a text, in steps of 1024 whatever it is called.
+fn size(rest: &str) -> Option<Bytes> {
+    let rest = rest.trim_start_matches([' ', '(', '*', ':']);
+    let number = number(rest)?;
+    let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim_start();
+    let power = match unit.chars().next() {
+        Some('K' | 'k') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        _ => 0,
+    };
+    let bytes = number * (1_u64 << power) as f64;
+    (bytes >= 1.0 && bytes < (1_u64 << 46) as f64).then_some(Bytes(bytes as u64))
+}
+
+/// What a card has: `6144 MiB VRAM available`, `VRAM Total: 12884443136`, `23.99G total, `, `total_gpu_memory=23.58GiB`.
+fn total(line: &str) -> Option<Bytes> {
+    let card = line.split_once("G total, ").map(|(head, _)| &line[..head.len() + 1]);
+    if let Some(head) = line.split_once(" VRAM available").map(|(head, _)| head).or(card) {
+        let (rest, unit) = head.rsplit_once(' ')?;
+        let number = rest.rsplit(' ').next().unwrap_or_default();
+        return size(unit).or_else(|| size(&format!("{number} {unit}")));
+    }
+    let named = |name: &str| after(line, name).and_then(size);
+    if line.contains("VRAM Total") {
+        return named("VRAM Total").filter(|_| !line.contains("Torch VRAM"));
+    }
+    named("total_gpu_memory=").or_else(|| named("total_gpu_memory (")).or_else(|| named(", VRAM: "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(text: &str) -> CardFacts {
+        let mut facts = CardFacts::default();
+        text.lines().for_each(|line| facts.note(line));
+        facts
+    }
+
+    #[test]
+    fn sizes_of_cards() {
+        for (line, mib) in [
+            ("llama.go:239: 6144 MiB VRAM available, loading up to 35 GPU layers", 6144),
+            ("llama.go:292: 39320 MB VRAM available, loading up to 101 GPU layers", 39320),
+            ("  - **VRAM Total:** 12884443136", 12287),
+            ("AutoBatch: CUDA:0 (NVIDIA GeForce RTX 4090) 23.99G total, 0.22G reserved", 24565),
+            ("Memory profiling results: total_gpu_memory=23.58GiB initial_memory_usage=15.34GiB", 24145),
+            ("  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes, VRAM: 24151 MiB", 24151),
+        ] {
+            assert_eq!(facts(line).total.map(|total| total.get() >> 20), Some(mib), "{line}");
+        }
+        assert_eq!(facts("  - **Torch VRAM Total:** 1174405120").total, None);
+    }
+
+    #[test]
+    fn cards_that_are_used_and_free() {
+        let table = "index, memory.used [MiB], memory.total [MiB]\n0, 40000 MiB, 40960 MiB\n3, 39000 MiB, 40960 MiB\n\
+                     4, 7 MiB, 40960 MiB\n5, 3 MiB, 8192 MiB\n";
+        let facts = facts(&format!("$ CUDA_VISIBLE_DEVICES=3,4 torchrun --nproc_per_node=4 t.py\n{table}"));
+        assert_eq!(facts.card(Some(0)).map(|card| card.used_mib), Some(39000));
+        assert_eq!(facts.free_cards(Some(0)), [4]);
+        assert!(facts.has_too_few_cards());
+        assert_eq!(devices(": [0,1,2]"), Some(vec![0, 1, 2]));
+        assert_eq!(devices("\"] = \"1\""), Some(vec![1]));
+        assert_eq!(devices("= ''"), None);
+    }
+
+    #[test]
+    fn pools_and_shares() {
+        let facts = facts(
+            "I Stats: \nLimit:                      1073741824\nInUse:                      1051624448\n\
+                           vllm serve m --gpu-memory-utilization 0.33\nkv_cache_size=2.89GiB\n",
+        );
+        let pool = facts.pool.unwrap();
+        assert_eq!((pool.limit, pool.in_use, pool.is_set()), (Bytes(1 << 30), Bytes(1_051_624_448), true));
+        assert_eq!(facts.share, Some(0.33));
+        assert_eq!(facts.cache.map(|cache| cache.get() >> 20), Some(2959));
+    }
+}

@@ -1,0 +1,175 @@
+//! Tables of cards, as `nvidia-smi` and `gpustat` draw them: what each card has, and who holds it.
+
+/// The cards of a machine and the processes on them, by the last table that shows each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CardTable {
+    /// The cards, in the order of the table.
+    pub cards: Vec<CardRow>,
+    /// The processes on them.
+    pub processes: Vec<CardProcess>,
+    /// The card whose figures stand in the next line.
+    open: Option<u32>,
+    /// Columns of index, used and total in a list with commas.
+    columns: Option<[usize; 3]>,
+}
+
+/// A card and what is in use of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CardRow {
+    /// Number of the card, as the driver counts them.
+    pub index: u32,
+    /// In use, in MiB.
+    pub used_mib: u64,
+    /// In all, in MiB.
+    pub total_mib: u64,
+}
+
+/// A process on a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardProcess {
+    /// Number of the card.
+    pub card: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Whether it only draws: a desktop, a browser.
+    pub is_graphics: bool,
+    /// Name of the program.
+    pub name: String,
+    /// What it holds, in MiB.
+    pub used_mib: Option<u64>,
+}
+
+/// More than any machine has.
+const MOST_ROWS: usize = 64;
+
+impl CardTable {
+    /// Takes the next line of a log; lines that are of no table change nothing.
+    pub fn note(&mut self, line: &str) {
+        let line = line.trim_start_matches(['>', ' ', '\t']).trim_end();
+        if let Some(columns) = self.columns {
+            match listed(line, columns) {
+                Some(row) => return self.put(row),
+                None => self.columns = None,
+            }
+        }
+        if line.starts_with('|') {
+            self.note_row(line);
+        } else if line.starts_with('[') {
+            if let Some(row) = gpustat(line) {
+                self.put(row);
+            }
+        } else if line.contains("memory.used") && line.contains("memory.total") {
+            self.columns = columns(line);
+        }
+    }
+
+    fn note_row(&mut self, line: &str) {
+        let mut cells = line.trim_matches('|').split('|');
+        let (Some(first), second) = (cells.next(), cells.next()) else { return };
+        if let Some(second) = second {
+            if let Some((used_mib, total_mib)) = used_of_total(second) {
+                if let Some(index) = self.open.take() {
+                    self.put(CardRow { index, used_mib, total_mib });
+                }
+            } else if second.contains(':') {
+                self.open = first.split_whitespace().next().and_then(|word| word.parse().ok());
+            }
+        } else if let Some(process) = process(first)
+            && self.processes.len() < MOST_ROWS
+        {
+            self.processes.retain(|known| (known.card, known.pid) != (process.card, process.pid));
+            self.processes.push(process);
+        }
+    }
+
+    fn put(&mut self, row: CardRow) {
+        match self.cards.iter().position(|known| known.index == row.index) {
+            Some(known) => self.cards[known] = row,
+            None if self.cards.len() < MOST_ROWS => self.cards.push(row),
+            None => {}
+        }
+    }
+}
+
+/// `   7940MiB /  8112MiB `
+fn used_of_total(cell: &str) -> Option<(u64, u64)> {
+    let (used, total) = cell.split_once('/')?;
+    Some((mib(used)?, mib(total)?))
+}
+
+fn mib(text: &str) -> Option<u64> {
+    text.trim().strip_suffix("MiB").or_else(|| text.trim().strip_suffix("MB"))?.trim().parse().ok()
+}
+
+/// `    0   N/A  N/A      1047      G   /usr/lib/xorg/Xorg                168MiB `
+fn process(cell: &str) -> Option<CardProcess> {
+    let words: Vec<&str> = cell.split_whitespace().collect();
+    let at = words.iter().position(|word| matches!(*word, "C" | "G" | "C+G")).filter(|at| *at >= 2)?;
+    let (last, name) = words.get(at + 1..)?.split_last()?;
+    Some(CardProcess {
+        card: words[0].parse().ok()?,
+        pid: words[at - 1].parse().ok()?,
+        is_graphics: words[at] == "G",
+        name: name.join(" "),
+        used_mib: mib(last),
+    })
+}
+
+/// `[0] NVIDIA GeForce RTX 3090 | 45°C,   0 % |  1234 / 24576 MB | someone(1000M)`
+fn gpustat(line: &str) -> Option<CardRow> {
+    let (index, rest) = line.strip_prefix('[')?.split_once(']')?;
+    let (used, total) = rest.split('|').find_map(|cell| cell.split_once('/'))?;
+    Some(CardRow { index: index.parse().ok()?, used_mib: used.trim().parse().ok()?, total_mib: mib(total)? })
+}
+
+/// Which columns of `--format=csv` are which; without an index, cards are counted by nobody.
+fn columns(line: &str) -> Option<[usize; 3]> {
+    let place = |name: &str| line.split(',').position(|column| column.trim().starts_with(name));
+    Some([place("index")?, place("memory.used")?, place("memory.total")?])
+}
+
+fn listed(line: &str, [index, used, total]: [usize; 3]) -> Option<CardRow> {
+    let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+    let size = |at: usize| cells.get(at).and_then(|cell| mib(cell).or_else(|| cell.parse().ok()));
+    Some(CardRow { index: cells.get(index)?.parse().ok()?, used_mib: size(used)?, total_mib: size(total)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> CardTable {
+        let mut table = CardTable::default();
+        text.lines().for_each(|line| table.note(line));
+        table
+    }
+
+    #[test]
+    fn nvidia_smi() {
+        let table = table(
+            "> |   0  GeForce GTX 107...  Off  | 00000000:01:00.0  On |                  N/A |\n\
+             > |  0%   61C    P0    58W / 180W |   7940MiB /  8112MiB |      3%      Default |\n\
+             > |   1  NVIDIA A100-SXM4-40GB          On  | 00000000:07:00.0 Off |                    0 |\n\
+             > | N/A   30C    P0              52W / 400W |      4MiB / 40960MiB |      0%      Default |\n\
+             |    0   N/A  N/A      1047      G   /usr/lib/xorg/Xorg                168MiB |\n\
+             |    0      2211      C   python train.py      6001MiB |\n\
+             |  No running processes found                                                 |\n",
+        );
+        let cards: Vec<_> = table.cards.iter().map(|card| (card.index, card.used_mib, card.total_mib)).collect();
+        assert_eq!(cards, [(0, 7940, 8112), (1, 4, 40960)]);
+        let processes: Vec<_> =
+            table.processes.iter().map(|process| (process.pid, process.is_graphics, &*process.name)).collect();
+        assert_eq!(processes, [(1047, true, "/usr/lib/xorg/Xorg"), (2211, false, "python train.py")]);
+        assert_eq!(table.processes[1].used_mib, Some(6001));
+    }
+
+    #[test]
+    fn lists_with_commas_and_gpustat() {
+        let table = table(
+            "index, memory.used [MiB], memory.total [MiB]\n0, 7 MiB, 40960 MiB\n1, 39000 MiB, 40960 MiB\ndone\n2, 1, 2\n\
+             [3] NVIDIA GeForce RTX 3090 | 45°C,   0 % |  1234 / 24576 MB | someone(1000M)\n",
+        );
+        let cards: Vec<_> = table.cards.iter().map(|card| (card.index, card.used_mib)).collect();
+        assert_eq!(cards, [(0, 7), (1, 39000), (3, 1234)]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Messages that no reading makes a report: they stand in comments, lists, manuals, the environment, or are hits of a search.
+//!
+//! A post that quotes its own error is about that error and is none of these; whether a program ended by what it wrote is asked
+//! in `shown.rs`.
+
+use crate::message::clean;
+use crate::phrase::has_any;
+use crate::talk::is_hypothetical;
+
+/// Files that a search looks through and people show, not those of a compiled program's own remarks.
+const TEXT_FILES: &str = "py log txt out err md rst yaml yml json jsonl toml cfg ini ipynb sh csv html";
+/// Levels of a logger below that of an error.
+const LEVELS: &str = "trace debug info notice";
+/// What a program does with errors to come.
+const PLANS: &str = "will retry retries retrying";
+/// How far above a line a manual may begin, and how far a sentence that goes on in it.
+const MANUAL: usize = 2 << 10;
+/// What the parts of a manual are called.
+const MANUALS: [&str; 7] =
+    ["usage:", "faq", "frequently asked", "troubleshooting", "common errors", "q:", "known errors"];
+/// Figures and names that a setting or a plan does not have.
+const REPORTS: [&str; 4] = ["Tried to allocate", "Traceback", "GiB", "MiB"];
+/// Words of messages, where they begin.
+const ANCHORS: [&str; 6] =
+    ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory", "no available memory", "memoryerror"];
+
+/// Whether a line, in which [`scan`](crate::scan) found a message, refers to errors in general or to one of another run: a hit of
+/// a search, a comment beside a setting, a name in a list, a plan, the environment, a manual.
+///
+/// `before` is the text above the line.
+#[must_use]
+pub fn is_reference(line: &[u8], before: &[u8]) -> bool {
+    let line = clean(line);
+    let lower = line.to_ascii_lowercase();
+    let at = ANCHORS.iter().filter_map(|anchor| lower.find(anchor)).min();
+    is_search_hit(line.trim_start())
+        || is_environment(&line)
+        || at.is_some_and(|at| is_comment(&line[..at]) || is_listed(&line, at) || is_plan(&line, &line[..at]))
+        || is_item(&line, before)
+        || is_in_manual(&line, before)
+}
+
+/// `train.log:12:`, `notes.md:` right before the text: what a search puts before its hits.
+fn is_search_hit(line: &str) -> bool {
+    let Some((name, rest)) = line.split_once(':') else { return false };
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+    let is_text = extension.is_some_and(|extension| TEXT_FILES.split(' ').any(|known| known == extension));
+    let (number, after) = rest.split_at(rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len());
+    // Python's own warnings open like one: `train.py:12: UserWarning: ...`.
+    let is_warning = after.split(' ').nth(1).is_some_and(|word| word.ends_with("Warning:"));
+    is_text
+        && !is_warning
+        && !name.contains(char::is_whitespace)
+        && (!number.is_empty() && after.starts_with(':') || number.is_empty() && !rest.starts_with(' '))
+}
+
+/// A shell that shows what it runs or what is set: `+ export NAME=...`, `NAME="..."`.
+fn is_environment(line: &str) -> bool {
+    let line = line.trim_start();
+    let line = line.strip_prefix("+ ").unwrap_or(line);
+    let line = line.strip_prefix("export ").or_else(|| line.strip_prefix("declare -x ")).unwrap_or(line);
+    let Some((name, _)) = line.split_once('=') else { return false };
+    let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    name.len() > 2 && name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(is_name)
+}
+
+/// `max_num_seqs: 64  # 128 gives ...`: a comment behind something; a shell's prompt has no blank before its sign.
+fn is_comment(head: &str) -> bool {
+    [" # ", "\t# ", " // "].into_iter().any(|mark| head.find(mark).is_some_and(|at| !head[..at].trim().is_empty()))
+}
+
+/// `["torch.OutOfMemoryError","CUDA out of memory"]`: one of several names in quotes.
+fn is_listed(line: &str, at: usize) -> bool {
+    let (before, after) = line.split_at(at);
+    let Some(open) = before.rfind('"').filter(|_| before.matches('"').count() % 2 == 1) else { return false };
+    let Some(close) = after.find('"') else { return false };
+    let (opens, closes) = (before[..open].trim_end(), after[close + 1..].trim_start());
+    let is_short = open + 40 > at && close < 40;
+    // A key of an object has a colon behind it, its value has one before; a list of one may be an exception's arguments.
+    let is_within = opens.ends_with(['[', ',']) && closes.starts_with([']', ',']);
+    is_short && is_within && (opens.ends_with(',') || closes.starts_with(',')) && opens.rfind('[') > opens.rfind(']')
+}
+
+/// `  - CUDA out of memory` below a name or another item: a list in YAML.
+fn is_item(line: &str, before: &[u8]) -> bool {
+    let Some(item) = line.trim().strip_prefix("- ") else { return false };
+    let start = memchr::memrchr(b'\n', before.strip_suffix(b"\n").unwrap_or(before)).map_or(0, |newline| newline + 1);
+    let above = String::from_utf8_lossy(&before[start..]);
+    let above = above.trim();
+    let is_name = !item.contains(|c: char| c.is_ascii_digit()) && item.len() < 40;
+    is_name && (above.starts_with("- ") || above.ends_with(':') && !above.contains(' '))
+}
+
+/// `INFO: will retry on CUDA out of memory`: below the level of errors, without figures, of what is to come.
+fn is_plan(line: &str, head: &str) -> bool {
+    has_any_word(head, LEVELS) && has_any_word(head, PLANS) && !has_any(line, &REPORTS)
+}
+
+fn is_in_manual(line: &str, before: &[u8]) -> bool {
+    let near = String::from_utf8_lossy(&before[before.len().saturating_sub(MANUAL)..]);
+    let trimmed = line.trim_start();
+    if is_heading_of_manual(trimmed) {
+        return true;
+    }
+    let is_quotation = trimmed.starts_with(['"', '`', '\'', '\u{201c}']);
+    // A sentence to the reader that goes on in this line: `halve it when you see`.
+    let last = near.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    if is_quotation && has_any_word(last, "you") && !last.trim_end().ends_with([':', '.']) && is_hypothetical(last) {
+        return true;
+    }
+    let is_indented = line.starts_with(' ') || line.starts_with('\t');
+    near.lines().rev().take_while(|line| !line.contains("Traceback (most recent")).any(|above| {
+        let is_usage = above.trim_start().starts_with("usage:");
+        is_heading_of_manual(above.trim_start()) && (!is_usage || is_indented || is_quotation)
+    })
+}
+
+fn is_heading_of_manual(line: &str) -> bool {
+    let line = line.trim_start_matches(['#', '*', '=', '-', ' ']).to_ascii_lowercase();
+    MANUALS
+        .iter()
+        .any(|name| line.strip_prefix(name).is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric())))
+}
+
+pub(crate) fn has_any_word(text: &str, words: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .any(|word| words.split(' ').any(|known| known.eq_ignore_ascii_case(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_refers_to_errors_is_no_report() {
+        for (before, line) in [
+            (
+                "",
+                "old/train.log:812:RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity)",
+            ),
+            ("", "notes.md:RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+            ("", "  max_num_seqs: 64        # 128 -> torch.OutOfMemoryError: CUDA out of memory on the 24 GB cards"),
+            ("", "  max_model_len: 8192     # 16k does not fit (ValueError: No available memory for the cache blocks)"),
+            ("", r#"{"policy":{"retry_on":["torch.OutOfMemoryError","CUDA out of memory","NCCL timeout"]}}"#),
+            ("", r#"  "fatal": ["nan loss", "CUDA out of memory"],"#),
+            ("restart_on:\n", "  - CUDA out of memory"),
+            ("a\n  - NCCL timeout\n", "  - \"CUDA out of memory\""),
+            ("", r#"{"level":"info","msg":"will retry on CUDA out of memory"}"#),
+            ("", "[INFO] retrying on CUDA out of memory"),
+            ("", "+ export ON_FAILURE='out of memory: restart'"),
+            ("", "RETRY_PATTERN=CUDA out of memory error"),
+            (
+                "usage: t.py [-h]\n  --batch N  halve it when you see\n",
+                "   \"CUDA out of memory. Tried to allocate 2.00 GiB\"",
+            ),
+            (
+                "# FAQ\n\nI get this:\n",
+                "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity)",
+            ),
+            ("", "### Q: what is `RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB`?"),
+        ] {
+            assert!(is_reference(line.as_bytes(), before.as_bytes()), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_people_post_of_their_own_is_a_report() {
+        for (before, line) in [
+            (
+                "Here's my output:\n",
+                "`CUDA out of memory. Tried to allocate 1.48 GiB (GPU 0; 8.00 GiB total capacity)`",
+            ),
+            (
+                "If I use batch 8 I get\n",
+                "\"cuda out of memory. tried to allocate 30.00 mib (gpu 0; 8.00 gib total capacity)\"",
+            ),
+            ("root@c0ffee:/x# python t.py\n", "> RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB"),
+            ("", "root@c0ffee:/x# python t.py: CUDA out of memory"),
+            ("", "2025-03-01 INFO trainer: CUDA out of memory. Tried to allocate 2.00 GiB"),
+            ("", r#"{"level": "error", "errors": "CUDA out of memory"}"#),
+            (
+                "",
+                r#"{"level": "error", "args": ["CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.00 GiB"]}"#,
+            ),
+            ("usage: t.py [-h]\nstep 3\n", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
+            (
+                "",
+                "lib/fsdp.py:2224: UserWarning: Failed to clone() tensor. Error: CUDA out of memory. Tried to allocate 2.00 MiB",
+            ),
+            ("", "step #12: CUDA out of memory. Tried to allocate 20.00 MiB"),
+        ] {
+            assert!(!is_reference(line.as_bytes(), before.as_bytes()), "{line}");
+        }
+    }
+}
