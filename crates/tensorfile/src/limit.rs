@@ -26,9 +26,10 @@ const LARGE_TABLES: u64 = 256 << 20;
 const LARGE_TABLES_RATIO: u64 = 4;
 /// A row costs something even where it has no values: so many bytes of the limit, unless the file has a byte for it.
 const ROW: u64 = 512;
-/// The part of a memory line that descriptions may take, for they are held beside the samples; and what it can be raised to.
+/// The part of a memory line that descriptions may take, for they are held beside the samples: of a small line, and of one
+/// that leaves them [`TABLES`] anyway.
+const SMALL_LINE_PART: u64 = 4;
 const LINE_PART: u64 = 16;
-const RAISED_LINE_PART: u64 = 4;
 
 /// How much a file may decode to: by default 256 MiB, or 64 times its size on the disk where that is more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,8 +69,12 @@ impl DecodeLimit {
     pub fn tables(self, file: Bytes) -> Bytes {
         let times = |ratio| file.get().saturating_mul(ratio);
         let default = Bytes(TABLES.max(times(TABLES_RATIO).min(LARGE_TABLES)).max(times(LARGE_TABLES_RATIO)));
-        let divisor = if self.asked.is_some() { RAISED_LINE_PART } else { LINE_PART };
-        let part = self.line.map_or(Bytes::MAX, |line| Bytes(line.get() / divisor));
+        let quarter = |line: Bytes| line.get() / SMALL_LINE_PART;
+        let part = match (self.line, self.asked) {
+            (None, _) => Bytes::MAX,
+            (Some(line), Some(_)) => Bytes(quarter(line)),
+            (Some(line), None) => Bytes(quarter(line).min(TABLES).max(line.get() / LINE_PART)),
+        };
         self.asked.map_or(default, |asked| asked.max(default)).min(part)
     }
 

@@ -113,8 +113,8 @@ fn large_pickles_are_held_to_a_line() {
         open_within(&file.path(), DecodeLimit::default().under(Some(Bytes::from_mib(100)))).expect_err("too much");
     assert_eq!(
         text_of(&error, &file.path()),
-        "x.pt: `r/data.pkl` at byte 64: decodes to more than 6.25 MiB of lists, dicts and numbers; the limit for a file \
-         of 10.00 MiB is 6.25 MiB"
+        "x.pt: `r/data.pkl` at byte 64: decodes to more than 25.00 MiB of lists, dicts and numbers; the limit for a file \
+         of 10.00 MiB is 25.00 MiB"
     );
 }
 
