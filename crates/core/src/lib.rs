@@ -36,8 +36,8 @@ pub use batch::{MicroBatch, divisors, pieces};
 pub use bytes::Bytes;
 pub use error::Error;
 pub use event::{
-    Ending, Event, EventKind, Instructions, Numerics, NumericsChange, NumericsChoice, Record, Relocation, SCHEMA,
-    Threads, Versions,
+    CardMemory, CommandOutcome, Ending, Event, EventKind, Instructions, Numerics, NumericsChange, NumericsChoice,
+    Record, Relocation, SCHEMA, Threads, Versions,
 };
 pub use guard::Guard;
 pub use ladder::{Ladder, Limits, Offer};

@@ -13,13 +13,14 @@
 //! **Where to start reading.** `keeper/starts.rs` is the loop. What it decides is pure: `keeper/judgement.rs` (was it
 //! memory?), `keeper/sequel.rs` (what next?), all of `command` (but for its look for a checkpoint), `output/epilogue.rs`,
 //! and the values of `chronicle.rs` and `notice.rs`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
-//! `command/checkpoint.rs` and `keeper/folder.rs`.
+//! `command/checkpoint.rs`, `keeper/folder.rs` and `journal.rs`, which writes the events that `lowtide watch` reads.
 
 mod batch;
 mod chronicle;
 mod command;
 mod error;
 mod evidence;
+mod journal;
 mod keeper;
 mod notice;
 mod output;

@@ -34,6 +34,23 @@ pub(crate) fn without_colours(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(plain)
 }
 
+/// The last lines of a text as a terminal shows them: without colours, and of what overwrote itself the last.
+///
+/// `count` is the most lines, and none is longer than `longest` characters.
+#[must_use]
+pub fn last_lines(text: &[u8], count: usize, longest: usize) -> Vec<String> {
+    let plain = without_colours(text);
+    let shown = |line: &[u8]| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let last = line.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or(line);
+        String::from_utf8_lossy(last).chars().take(longest).collect::<String>()
+    };
+    let plain = plain.strip_suffix(b"\n").unwrap_or(&plain);
+    let mut lines: Vec<String> = plain.rsplit(|byte| *byte == b'\n').take(count).map(shown).collect();
+    lines.reverse();
+    lines
+}
+
 /// Whether a text is of several processes that train together.
 #[must_use]
 pub fn is_of_group(text: &[u8]) -> bool {
@@ -87,6 +104,14 @@ mod tests {
         let plain = |text: &str| String::from_utf8(without_colours(text.as_bytes()).into_owned()).unwrap();
         assert_eq!(plain("\x1b[1;35mValueError\x1b[0m: no [x] \x1b[Kend\x1b["), "ValueError: no [x] end");
         assert_eq!(plain("a [b] c"), "a [b] c");
+    }
+
+    #[test]
+    fn the_last_lines_are_as_a_terminal_shows_them() {
+        let text = b"first\n 10%|#\r 50%|##\r\n\x1b[32mthird\x1b[0m\r\n\nlast is long";
+        assert_eq!(last_lines(text, 4, 7), [" 50%|##", "third", "", "last is"]);
+        assert_eq!(last_lines(b"a\nb\n", 9, 7), ["a", "b"]);
+        assert_eq!(last_lines(b"", 9, 7), [""]);
     }
 
     #[test]

@@ -70,13 +70,16 @@ function show() {
   const data = view.data[view.chosen];
   document.title = `${run.name} · Lowtide`;
   document.body.classList.toggle("process", Boolean(run.isProcess));
-  byId("memory-part").hidden = Boolean(run.isProcess) && cards(data).length === 0;
-  byId("memory-head").textContent = run.isProcess ? "Memory of the card" : "Memory";
+  document.body.classList.toggle("bare", Boolean(run.isBare));
+  byId("memory-part").hidden = Boolean(run.isBare) && cards(data).length === 0;
+  byId("memory-head").textContent = run.isBare ? "Memory of the card" : "Memory";
   byId("host-part").hidden = !hasHost(data);
   showChips();
   showState(run);
   if (run.isProcess) {
     showProcessFigures(run);
+  } else if (run.command) {
+    showCommandFigures(run, data);
   } else {
     showFigures(run);
     showHolding(run);
@@ -85,6 +88,7 @@ function show() {
   showCompare();
   showPlan(data);
   showSummary(data);
+  showOutput(data);
   showStory(data);
   showLegend(data);
   draw();
@@ -142,7 +146,7 @@ function figure(name, value, of, share, extra = "") {
   return card;
 }
 function showFigures(run) {
-  const { figures, head } = run;
+  const { figures, header: head } = run;
   const line = head && head.line;
   const speed = figures.tokens_per_second
     ? [whole(figures.tokens_per_second), "tokens a second"] : [whole(figures.samples_per_second), "samples a second"];
@@ -172,6 +176,36 @@ function showProcessFigures({ process }) {
       cards(view.data[0]).length > 0 ? "since it is watched" : "no card is here"),
     figure("Watched for", span(process.time), process.is_running ? "and running" : "until it ended"),
   );
+}
+
+/** A command that is kept alive: what is known of it from outside. */
+function showCommandFigures({ figures, command }, data) {
+  const limit = figures.host_total;
+  const batch = command.micro_batch ? `${whole(command.micro_batch)} x ${whole(command.accumulation || 1)}` : "–";
+  const onCards = Math.max(0, ...cards(data).flatMap((name) => data.host[name].map(Number)));
+  byId("figures").replaceChildren(
+    figure("Step", figures.step ? whole(figures.step) : "–", `${span(figures.time)}, as its output tells`),
+    figure("Start", whole(command.start), command.resumed_from ? `from ${command.resumed_from}`
+      : command.start > 1 ? `${whole(command.start - 1)} ${command.start === 2 ? "restart" : "restarts"}` : "the first"),
+    figure("Out of memory", whole(figures.out_of_memory), figures.out_of_memory ? `${whole(figures.recovered)} recovered`
+      : "never", null, figures.out_of_memory > figures.recovered ? "alert" : ""),
+    figure("Micro-batch", batch, command.micro_batch ? "x gradient accumulation" : "not known"),
+    figure("Memory in RAM", bytes(figures.highest_resident), limit ? `at most, of ${bytes(limit)}` : "at most",
+      limit ? figures.highest_resident / limit : null),
+    figure("On cards", onCards ? bytes(onCards) : "–", onCards ? "at most, by all programs" : "no card was seen"),
+  );
+}
+
+function showOutput(data) {
+  const lines = (data && data.output) || [];
+  byId("output-card").hidden = lines.length === 0;
+  const box = byId("output");
+  const text = lines.join("\n");
+  if (box.textContent === text) return;
+  // Whoever scrolled up to read something stays there.
+  const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 8;
+  box.textContent = text;
+  if (isAtEnd) box.scrollTop = box.scrollHeight;
 }
 
 function showHolding(run) {
@@ -228,7 +262,7 @@ function showCompare() {
   if (view.runs.length < 2) return;
   const names = ["run", "state", "steps", "loss", "evaluation", "memory at most", "line", "out of memory", "time"];
   const row = (run) => {
-    const { figures, head } = run;
+    const { figures, header: head } = run;
     const name = element("td", {}, element("i", { style: `background:${runColour(run.id)}` }), run.name);
     const line = head && head.line ? bytes(head.line) : "none";
     const cells = [run.state === "ended" ? run.how : run.state, whole(figures.step), short(figures.loss),
@@ -254,7 +288,8 @@ const SUMMARY = [
   ["oom_recovered", "recovered from", whole], ["samples_seen", "samples trained on", whole],
   ["samples_lost", "samples lost", whole], ["final_loss", "loss of the last steps", short],
   ["eval_loss", "loss of the last evaluation", short], ["loss_floor", "least loss possible", short],
-  ["wall_seconds", "time", span], ["weights_sha256", "weights (SHA-256)", String],
+  ["wall_seconds", "time", span], ["ending", "ended", String], ["restarts", "restarts", whole],
+  ["exit_code", "exit code", whole], ["seconds", "time", span], ["weights_sha256", "weights (SHA-256)", String],
 ];
 function showSummary(data) {
   const summary = data && data.summary;
@@ -314,8 +349,10 @@ function entry(name, words, kind = "") {
 function showLegend(data) {
   showHostLegend(data);
   const ofCards = runCards(data).map((name) => entry("--card-used", `all on ${cardName(name)}`, "stroke"));
-  if (view.runs[view.chosen].isProcess) {
-    byId("legend").replaceChildren(entry("--peak", "this process, on all cards"), ...ofCards);
+  const own = view.runs[view.chosen].isProcess ? "this process, on all cards" : "the command, on all cards";
+  if (view.runs[view.chosen].isBare) {
+    const held = has(data && data.host.process_on_cards) ? [entry("--peak", own)] : [];
+    byId("legend").replaceChildren(...held, ...ofCards);
     return;
   }
   const kinds = new Set(data ? data.marks.map((mark) => mark.kind) : []);
@@ -333,10 +370,15 @@ function showLegend(data) {
 function cardName(name) { return name === "device_used" ? "the card" : name.replace(/^gpu(\d+)_used$/, "GPU $1"); }
 function showHostLegend(data) {
   if (!hasHost(data)) return;
-  const own = view.runs[view.chosen].isProcess ? "this process" : "this run";
+  const run = view.runs[view.chosen];
+  const own = run.isProcess ? "this process" : run.command ? "lowtide run" : "this run";
+  const below = run.command ? "the command" : "its children";
+  const kinds = new Set(run.command ? data.marks.map((mark) => mark.kind) : []);
   byId("host-legend").replaceChildren(
-    ...(has(data.host.process_resident) ? [entry("--own", own)] : []),
-    ...((data.host.children_resident || []).some((value) => value > 0) ? [entry("--below", "its children")] : []),
+    ...(has(data.host.process_resident) && !run.command ? [entry("--own", own)] : []),
+    ...((data.host.children_resident || []).some((value) => value > 0) ? [entry("--below", below)] : []),
+    ...(kinds.has("out_of_memory") ? [entry("--oom", "out of memory", "mark")] : []),
+    ...(kinds.has("rung") ? [entry("--rung", "restart", "mark")] : []),
     ...(has(data.host.host_used) ? [entry("--reserved", "all who share the host", "stroke")] : []),
     ...(hostLimitIsNear(data) ? [entry("--line", "the most there is", "stroke dash")] : []));
 }
@@ -356,7 +398,7 @@ function cards(data) {
 function runCards(data) {
   const run = view.runs[view.chosen];
   const all = cards(data);
-  if (run.isProcess) return all;
+  if (run.isBare) return all;
   if (!run.header || !run.header.device.startsWith("cuda")) return [];
   if (has(data.host.device_used)) return ["device_used"];
   const own = new Set(view.live.on_cards.filter((holder) => holder.watched).map((holder) => `gpu${holder.card}_used`));
@@ -569,7 +611,7 @@ function drawMemory(data) {
     for (const name of runCards(data)) {
       trace(pen, ...known(data.host, name), scale); stroke(pen, "--card-used", 1.2);
     }
-    if (view.runs[view.chosen].isProcess && has(data.host.process_on_cards)) {
+    if (view.runs[view.chosen].isBare && has(data.host.process_on_cards)) {
       area(pen, ...known(data.host, "process_on_cards"), scale, "--peak", 0.5);
     }
     area(pen, points.time, points.peak, scale, "--peak", 0.38);
@@ -597,7 +639,8 @@ function drawHost(data) {
   const range = timeRange(data);
   const limit = hostLimitIsNear(data) ? hostLimit() : 0;
   const high = Math.max(hostMost(data), limit) * 1.07;
-  const scale = scales(size, range, 0, high, 8);
+  const { isBare } = view.runs[view.chosen];
+  const scale = scales(size, range, 0, high, isBare ? TOP : 8);
   axes(pen, scale, range, ticks(0, high, 4, 1024), rounded);
   within(pen, scale, () => {
     const { time } = data.host;
@@ -607,6 +650,7 @@ function drawHost(data) {
     if (limit) {
       trace(pen, range, [limit, limit], scale); stroke(pen, "--line", 1.8, [7, 4]);
     }
+    if (isBare) rail(pen, data, scale);
     crosshair(pen, scale);
   });
   byId("host").setAttribute("aria-label", `Host memory over time: ${data.host.time.length} points`);
@@ -676,13 +720,13 @@ function crosshair(pen, scale) {
 function draw() {
   const data = view.data[view.chosen];
   if (!data) return;
-  const { isProcess } = view.runs[view.chosen];
+  const { isBare } = view.runs[view.chosen];
   // All charts are as wide as each other, so one scale of time serves them all.
-  const { width } = byId(isProcess ? "host" : "memory").getBoundingClientRect();
+  const { width } = byId(isBare ? "host" : "memory").getBoundingClientRect();
   view.scale = scales({ width, height: 100 }, timeRange(data), 0, 1);
   if (!byId("memory-part").hidden) drawMemory(data);
   if (hasHost(data)) drawHost(data);
-  if (!isProcess) drawLoss(data);
+  if (!isBare) drawLoss(data);
   document.querySelectorAll(".zoomed").forEach((part) => { part.hidden = view.zoom === null; });
   document.body.dataset.drawn = String(data.points.time.length);
   document.body.dataset.sampled = String(hasHost(data) ? data.host.time.length : 0);
@@ -721,11 +765,12 @@ function hostRows(data) {
   if (Math.abs(host.time[at] - view.hover) > Math.max(3, (to - from) / 50)) return [];
   const told = (name, words) => (host[name] && host[name][at] !== null ? [[words, bytes(host[name][at])]] : []);
   return [
-    ...(view.runs[view.chosen].isProcess ? [["time", span(host.time[at])]] : []),
+    ...(view.runs[view.chosen].isBare ? [["time", span(host.time[at])]] : []),
     ...runCards(data).flatMap((name) => told(name, `all on ${cardName(name)}`)),
     ...(cards(data).length > 0 ? told("process_on_cards", "of it this process") : []),
-    ...told("process_resident", "process, on the host"),
-    ...(host.children_resident && host.children_resident[at] > 0 ? told("children_resident", "its children") : []),
+    ...(view.runs[view.chosen].command ? [] : told("process_resident", "process, on the host")),
+    ...(host.children_resident && host.children_resident[at] > 0
+      ? told("children_resident", view.runs[view.chosen].command ? "the command, on the host" : "its children") : []),
     ...told("host_used", "all on the host"),
   ];
 }
@@ -801,7 +846,8 @@ function take(id, news) {
   const points = columns(kept.points, news.points, news.points_from);
   const host = columns(kept.host, news.host, news.host_from);
   const marks = kept.marks.slice(0, news.marks_from).concat(news.marks);
-  view.data[id] = { generation: news.generation, points, marks, host, summary: news.summary, forecasts: news.forecasts };
+  const { generation, summary, forecasts, output } = news;
+  view.data[id] = { generation, points, marks, host, summary, forecasts, output };
 }
 
 async function ask(path) {
@@ -827,9 +873,10 @@ function firstChoice(runs) {
 
 /** What is listed: runs, or a process in their place. */
 function listed({ runs, process }) {
-  if (!process) return runs;
+  // What is seen from outside alone has neither steps of its own nor a loss.
+  if (!process) return runs.map((run) => ({ ...run, isBare: Boolean(run.command) }));
   const { name, state_text, is_running } = process;
-  return [{ id: 0, name, state_text, process, isProcess: true, state: is_running ? "running" : "over", unread: 0 }];
+  return [{ id: 0, name, state_text, process, isProcess: true, isBare: true, state: is_running ? "running" : "over", unread: 0 }];
 }
 
 let polls = 0;

@@ -20,7 +20,7 @@ pub use machine::{
     ProcessRow, RESIDENT,
 };
 pub use runs::{
-    Board, Figures, ForecastRow, MARKS, Mark, Marks, POINTS, Point, RUNS, Run, RunHeader, RunRow, RunState, Timeline,
-    newest_in,
+    Board, CommandHeader, Figures, ForecastRow, MARKS, Mark, Marks, POINTS, Point, RUNS, Run, RunHeader, RunRow,
+    RunState, Timeline, newest_in,
 };
 pub use views::{chart, png, report};

@@ -11,6 +11,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide explain train.log
+  lowtide explain                         the newest run of `lowtide run`: the last time that memory ran out
   python train.py 2>&1 | tee train.log; lowtide explain train.log --config config/train_gpt2.py
   lowtide explain train.log --config run.yaml --config config.json --write
   lowtide explain train.log --command 'python run.py --per_device_train_batch_size 16'
@@ -21,9 +22,9 @@ Exit codes:
   1    no out-of-memory error in the log
   2    bad input: a file that cannot be read, or a patch that cannot be written")]
 pub(crate) struct ExplainArgs {
-    /// The log, or `-` for standard input.
+    /// The log, `-` for standard input, or a folder of `lowtide run` [default: the newest of those in runs/].
     #[arg(value_name = "FILE")]
-    pub(super) log: PathBuf,
+    pub(super) log: Option<PathBuf>,
 
     /// A configuration of the run: nanoGPT's Python, YAML, JSON (also Hugging Face's config.json), or a shell script.
     /// May be given several times; a later one counts before an earlier one.

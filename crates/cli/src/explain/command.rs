@@ -12,6 +12,7 @@ use lowtide_explain::{Config, ConfigError, Context, Syntax};
 use super::args::ExplainArgs;
 use super::log_file::read;
 use super::patch_file::{COMMAND_LINE, write_patch};
+use super::run_log::RunLog;
 use super::text::{cause, named, told};
 use crate::output::{Failure, json_text, print, print_json, printable, report};
 
@@ -30,8 +31,9 @@ pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
 
 /// Whether there was anything to explain.
 fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
-    let context = context(args)?;
-    let explained = read(&args.log)?.finish(&context);
+    let log = RunLog::find(args.log.as_deref())?;
+    let context = context(args, &log)?;
+    let explained = read(&log.path)?.finish(&context);
     // Written first, so that what is printed is what is there.
     let written = explained.verdicts.first().filter(|_| args.write).map(|verdict| write_patch(args, verdict));
     let (written, refused) = match written {
@@ -41,7 +43,7 @@ fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
     };
     match args.json {
         true => print_json(&json_text(&explained.verdicts))?,
-        false => print(&told(args, &explained, written.as_deref()))?,
+        false => print(&told(args, &log, &explained, written.as_deref()))?,
     }
     refused.map_or(Ok(!explained.verdicts.is_empty()), Err)
 }
@@ -63,12 +65,12 @@ fn short(log: &Path, command: &str) -> Vec<String> {
     lines.iter().map(|line| printable(line)).collect()
 }
 
-fn context(args: &ExplainArgs) -> Result<Context, Failure> {
+fn context(args: &ExplainArgs, log: &RunLog) -> Result<Context, Failure> {
     let mut configs = Vec::new();
     for path in &args.config {
         configs.push(read_config(path)?);
     }
-    if let Some(command) = &args.command {
+    if let Some(command) = args.command.as_ref().or(log.command.as_ref()) {
         let wrong = |error: ConfigError| Failure::bad_input(error.to_string(), None);
         configs.push(Config::parse_as(Syntax::Command, COMMAND_LINE, command).map_err(wrong)?);
     }

@@ -4,6 +4,7 @@ mod args;
 mod command;
 mod log_file;
 mod patch_file;
+mod run_log;
 mod text;
 
 pub(crate) use args::ExplainArgs;

@@ -9,6 +9,7 @@ use lowtide_explain::{Account, Advice, Culprit, Explanation, NotMemory, Patch, P
 
 use super::args::ExplainArgs;
 use super::patch_file::COMMAND_LINE;
+use super::run_log::RunLog;
 use crate::output::{Side, aligned, printable, shown};
 
 /// Columns of the text, and of its margin.
@@ -18,16 +19,16 @@ const MARGIN: usize = 10;
 const LISTED: usize = 10;
 
 /// The last event in full, and the earlier ones as a list or in full.
-pub(super) fn told(args: &ExplainArgs, explained: &Explanation, written: Option<&str>) -> String {
-    let name = match args.log == Path::new("-") {
+pub(super) fn told(args: &ExplainArgs, log: &RunLog, explained: &Explanation, written: Option<&str>) -> String {
+    let name = match log.path == Path::new("-") {
         true => "the log".to_owned(),
-        false => shown(&args.log),
+        false => shown(&log.path),
     };
     let Some((last, earlier)) = explained.verdicts.split_first() else {
         return nothing(&name, explained.not_memory.as_ref());
     };
     let mut text = event(&name, last, written);
-    if written.is_none() && last.patch.as_ref().is_some_and(|patch| is_younger(Path::new(&patch.file), &args.log)) {
+    if written.is_none() && last.patch.as_ref().is_some_and(|patch| is_younger(Path::new(&patch.file), &log.path)) {
         text.push_str("the file was changed after the log ended: it may have the patch already\n");
     }
     if earlier.is_empty() {

@@ -229,13 +229,48 @@ fn not_written(path: &Path, error: &io::Error) -> Failure {
     Failure::bad_input(format!("{}: {error}", path.display()), Some(hint.to_owned()))
 }
 
-/// Prints lines of our own among the command's, each with our name in front. A carriage return, for the terminal may
-/// be raw.
+/// Prints lines of our own among the command's: with our name and the time in front, and in colour where a person reads.
 fn say(text: &str) {
-    let end = if io::IsTerminal::is_terminal(&io::stderr()) { "\r\n" } else { "\n" };
-    let lines: String = text.lines().map(|line| format!("lowtide: {}{end}", printable(line))).collect();
     // Nobody may be there to read it.
-    let _ = io::stderr().lock().write_all(lines.as_bytes());
+    let _ = io::stderr().lock().write_all(speech(text, Reader::of_errors(), &clock()).as_bytes());
+}
+
+/// Who reads what is printed to standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// A person in front of a terminal that shows colours.
+    Colours,
+    /// A person who wants none.
+    Plain,
+    /// A file, or another program.
+    File,
+}
+
+impl Reader {
+    fn of_errors() -> Self {
+        let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+        match io::IsTerminal::is_terminal(&io::stderr()) {
+            false => Self::File,
+            true if is_set("NO_COLOR") || env::var_os("TERM").is_some_and(|term| term == "dumb") => Self::Plain,
+            true => Self::Colours,
+        }
+    }
+}
+
+/// Lines of our own as they are printed.
+fn speech(text: &str, reader: Reader, clock: &str) -> String {
+    let line = |line: &str| match reader {
+        Reader::File => format!("lowtide: {}\n", printable(line)),
+        // A carriage return, for the terminal may be raw.
+        Reader::Plain => format!("lowtide {clock}: {}\r\n", printable(line)),
+        Reader::Colours => format!("\x1b[1;36mlowtide {clock}:\x1b[0m {}\r\n", printable(line)),
+    };
+    text.lines().map(line).collect()
+}
+
+/// The time of day where this machine stands.
+fn clock() -> String {
+    jiff::Zoned::now().strftime("%H:%M:%S").to_string()
 }
 
 /// Trainers by the names that people type.
@@ -274,6 +309,13 @@ fn cards() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_lines_stand_out_where_a_person_reads() {
+        assert_eq!(speech("a\nb\u{9b}", Reader::File, "10:20:30"), "lowtide: a\nlowtide: b\\u{9b}\n");
+        assert_eq!(speech("a", Reader::Plain, "10:20:30"), "lowtide 10:20:30: a\r\n");
+        assert_eq!(speech("a", Reader::Colours, "10:20:30"), "\x1b[1;36mlowtide 10:20:30:\x1b[0m a\r\n");
+    }
 
     #[test]
     fn times() {

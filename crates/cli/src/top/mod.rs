@@ -3,6 +3,7 @@
 mod cells;
 mod chart;
 mod command;
+mod command_run;
 mod machine;
 mod screen;
 

@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, GraphType, Paragraph, Wrap};
 
 use super::chart::{chart, set, sizes};
-use super::machine;
+use super::{command_run, machine};
 use crate::output::printable;
 
 /// Rows from which on the loss has a chart of its own.
@@ -40,16 +40,24 @@ pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board, chosen: Option<usize>) 
     };
     let [title, figures, live, body, keys] = rows(frame.area(), 3, board);
     frame.render_widget(heading(run, at, board.runs().len()), title);
-    frame.render_widget(Paragraph::new(figure_lines(run)), figures);
+    let lines = run.command().map_or_else(|| figure_lines(run), |it| command_run::figure_lines(run, it));
+    frame.render_widget(Paragraph::new(lines), figures);
     frame.render_widget(Paragraph::new(machine::gauges(board.live())), live);
     let [charts, beside] = match body.width >= WIDE {
         true => Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
         false => Layout::vertical([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
     };
-    draw_charts(frame, board, run, charts);
     let holders = holder_rows(frame.area().height, board);
-    let [story, holding] = Layout::vertical([Constraint::Min(0), Constraint::Length(holders)]).areas(beside);
+    let output = if run.command().is_some() { Constraint::Fill(2) } else { Constraint::Length(0) };
+    let [story, output, holding] =
+        Layout::vertical([Constraint::Fill(1), output, Constraint::Length(holders)]).areas(beside);
     draw_story(frame, run, story);
+    if run.command().is_some() {
+        command_run::draw_charts(frame, board, run, charts);
+        command_run::draw_output(frame, run, output);
+    } else {
+        draw_charts(frame, board, run, charts);
+    }
     if holders > 0 {
         machine::draw_holders(frame, board.live(), holding);
     }

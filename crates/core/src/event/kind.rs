@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Ending, Event, Step};
+use crate::{CommandOutcome, Ending, Event, Step};
 
 /// What kind of thing happened, besides steps and samples of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -63,12 +63,16 @@ impl Event {
     #[must_use]
     pub const fn kind(&self) -> Option<EventKind> {
         Some(match self {
-            Self::StepDone { .. } | Self::Memory { .. } => return None,
-            Self::RunStarted { .. } => EventKind::Started,
+            Self::StepDone { .. } | Self::Memory { .. } | Self::CommandMemory { .. } => return None,
+            Self::RunStarted { .. } | Self::CommandStarted { start: ..=1, .. } => EventKind::Started,
             Self::Probed { .. } => EventKind::Probed,
             Self::Sized { .. } => EventKind::Sized,
-            Self::OutOfMemory { .. } => EventKind::OutOfMemory,
-            Self::RungTaken { .. } | Self::TileHalved { .. } => EventKind::Rung,
+            Self::OutOfMemory { .. } | Self::CommandEnded { outcome: CommandOutcome::OutOfMemory, .. } => {
+                EventKind::OutOfMemory
+            }
+            // The end of the run says it.
+            Self::CommandEnded { .. } => return None,
+            Self::RungTaken { .. } | Self::TileHalved { .. } | Self::CommandStarted { .. } => EventKind::Rung,
             Self::Climbed { .. } => EventKind::Climbed,
             Self::Cleaned { .. } => EventKind::Cleaned,
             Self::Evaluated { .. } => EventKind::Evaluated,
@@ -86,7 +90,7 @@ impl Event {
         match self {
             Self::RunStarted { resumed_at: None, .. } => Some(Step::ZERO),
             Self::RunStarted { resumed_at, .. } => *resumed_at,
-            Self::Probed { .. } | Self::Sized { .. } => None,
+            Self::Probed { .. } | Self::Sized { .. } | Self::CommandStarted { .. } => None,
             Self::StepDone { step, .. }
             | Self::Memory { step, .. }
             | Self::NumericsChanged { step, .. }
@@ -102,6 +106,8 @@ impl Event {
             | Self::Skipped { step, .. }
             | Self::Relocated { step, .. }
             | Self::Note { step, .. }
+            | Self::CommandMemory { step, .. }
+            | Self::CommandEnded { step, .. }
             | Self::StoppedEarly { step, .. }
             | Self::Stopped { step, .. } => Some(*step),
         }

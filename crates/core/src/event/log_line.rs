@@ -69,6 +69,9 @@ impl Event {
             | Self::StepDone { .. }
             | Self::Memory { .. }
             | Self::Saved { .. }
+            | Self::CommandStarted { .. }
+            | Self::CommandMemory { .. }
+            | Self::CommandEnded { .. }
             | Self::Stopped { .. } => return None,
         };
         Some(match self.step() {

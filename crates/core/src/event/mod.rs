@@ -8,4 +8,4 @@ mod sentence;
 
 pub use kind::EventKind;
 pub use numerics::{Instructions, Numerics, NumericsChange, NumericsChoice, Threads, Versions};
-pub use record::{Ending, Event, Record, Relocation, SCHEMA};
+pub use record::{CardMemory, CommandOutcome, Ending, Event, Record, Relocation, SCHEMA};

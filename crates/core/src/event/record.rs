@@ -263,6 +263,52 @@ pub enum Event {
         /// It, in words.
         message: String,
     },
+    /// A command that is kept alive was started, for the first time or again.
+    CommandStarted {
+        /// Its number, from 1.
+        start: u32,
+        /// The command, as a shell would take it.
+        command: String,
+        /// Samples computed at once, where it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        micro_batch: Option<u64>,
+        /// Micro-batches in a step, where it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        accumulation: Option<u64>,
+        /// The checkpoint it goes on from.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resumed_from: Option<String>,
+    },
+    /// Memory of a command that is kept alive, as it was at one moment. What cannot be had is left out.
+    CommandMemory {
+        /// The last step of its output.
+        step: Step,
+        /// Bytes of the host that all its processes take.
+        resident: Bytes,
+        /// Bytes of the host that are taken by all who share it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_used: Option<Bytes>,
+        /// Bytes that the host has, or that the command's control group may take.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_total: Option<Bytes>,
+        /// Bytes that are taken of each card, by all programs, in the driver's order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        cards: Vec<CardMemory>,
+    },
+    /// A start of a command that is kept alive has ended.
+    CommandEnded {
+        /// Its number, from 1.
+        start: u32,
+        /// The last step of its output.
+        step: Step,
+        /// How long it ran.
+        seconds: f64,
+        /// What its end means.
+        outcome: CommandOutcome,
+        /// What happened, where memory ran out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<String>,
+    },
     /// The run ended.
     Stopped {
         /// The last committed step.
@@ -271,6 +317,31 @@ pub enum Event {
         #[serde(flatten)]
         ending: Ending,
     },
+}
+
+/// What is taken of a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardMemory {
+    /// The card, in the driver's order.
+    pub index: u32,
+    /// Bytes in use, by everybody.
+    pub used: Bytes,
+    /// Bytes there are.
+    pub total: Bytes,
+}
+
+/// What the end of a command's start means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandOutcome {
+    /// It did what it had to.
+    Finished,
+    /// It was told to end.
+    Interrupted,
+    /// Memory ran out.
+    OutOfMemory,
+    /// It failed for a reason that less memory does not mend.
+    Failed,
 }
 
 /// What happened to the folder of a run.

@@ -1,14 +1,14 @@
 //! What the guard and the run did, in one plain sentence an event.
 
 use super::numerics::listed;
-use crate::{Bytes, Ending, Event, Line, Phase, Relocation, Rung, grouped};
+use crate::{Bytes, CommandOutcome, Ending, Event, Line, Phase, Relocation, Rung, Step, grouped};
 
 impl Event {
     /// It in one sentence; committed steps and samples of memory have none.
     #[must_use]
     pub fn sentence(&self) -> Option<String> {
         Some(match self {
-            Self::StepDone { .. } | Self::Memory { .. } => return None,
+            Self::StepDone { .. } | Self::Memory { .. } | Self::CommandMemory { .. } => return None,
             Self::RunStarted { workload, device, batch, line, parameters, resumed_at, .. } => {
                 let begun = match resumed_at {
                     None => "Training began".to_owned(),
@@ -90,6 +90,30 @@ impl Event {
                 }
             },
             Self::Note { step, message } => format!("After step {step}: {message}."),
+            Self::CommandStarted { start, command, micro_batch, accumulation, resumed_from } => {
+                let start = if *start <= 1 { "The command was started".to_owned() } else { format!("Start {start}") };
+                let from = resumed_from.as_ref().map_or(String::new(), |path| format!(" from {path}"));
+                let batch = micro_batch.map_or(String::new(), |micro| {
+                    let times = accumulation.map_or(String::new(), |accumulation| format!(" x {accumulation}"));
+                    format!(" with micro-batch {micro}{times}")
+                });
+                format!("{start}{from}{batch}: {command}")
+            }
+            Self::CommandEnded { start, step, seconds, outcome, cause } => {
+                let at = if *step == Step::ZERO { String::new() } else { format!(" at step {step}") };
+                let cause = cause.as_ref().map_or(String::new(), |cause| format!(": {cause}"));
+                let end = match outcome {
+                    CommandOutcome::Finished => "finished",
+                    CommandOutcome::Interrupted => "was told to end",
+                    CommandOutcome::OutOfMemory => "ran out of memory",
+                    CommandOutcome::Failed => "failed",
+                };
+                format!("Start {start} {end} after {seconds:.1} s{at}{cause}.")
+            }
+            Self::Stopped { step: Step::ZERO, ending: Ending::Error { message } } => {
+                format!("The run ended with an error: {message}")
+            }
+            Self::Stopped { step: Step::ZERO, ending: Ending::Finished } => "The run finished.".to_owned(),
             Self::Stopped { step, ending } => match ending {
                 Ending::Finished => format!("The run finished after step {step}."),
                 Ending::Interrupted => format!("The run was asked to end and stopped after step {step}."),

@@ -84,7 +84,7 @@ impl MemoryProbe {
         Self { sampler: Sampler::new(options), footprint: Footprint { pids: vec![process], ..Footprint::default() } }
     }
 
-    fn look(&mut self, tick: u64, now: f64) {
+    fn look(&mut self, tick: u64, now: f64) -> Sample {
         if tick.is_multiple_of(LOOK_AROUND) {
             let pids = self.sampler.slow(now).processes.into_iter().map(|detail| detail.process.pid);
             self.footprint.pids.extend(pids);
@@ -93,6 +93,7 @@ impl MemoryProbe {
         }
         let sample = self.sampler.fast(now);
         self.footprint.add(&sample);
+        sample
     }
 }
 
@@ -104,15 +105,15 @@ pub(crate) struct ProbeThread {
 }
 
 impl ProbeThread {
-    /// Looks at a process and all below it.
-    pub(crate) fn start(process: u32) -> Self {
+    /// Looks at a process and all below it; `also` takes every look.
+    pub(crate) fn start(process: u32, also: impl Fn(&Sample) + Send + 'static) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::spawn(move || {
             let begun = Instant::now();
             let mut probe = MemoryProbe::new(process);
             let mut tick_time = FIRST_TICK;
             for tick in 0_u64.. {
-                probe.look(tick, begun.elapsed().as_secs_f64());
+                also(&probe.look(tick, begun.elapsed().as_secs_f64()));
                 if stopped.recv_timeout(tick_time) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }

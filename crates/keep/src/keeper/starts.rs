@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use lowtide_log::steps;
 
 use crate::evidence::kill_counter::KillCounter;
+use crate::journal::Journal;
 use crate::keeper::folder::is_free;
 use crate::keeper::judgement::judge;
 use crate::keeper::sequel::{Bounds, Sequel, next};
@@ -46,13 +47,17 @@ pub fn keep(
 ) -> Result<Chronicle, KeepError> {
     let begun = Instant::now();
     is_free(&options.folder)?;
+    let journal = Journal::open(&options.folder);
     let mut starts: Vec<StartRecord> = Vec::new();
-    let (ending, failure) = match start_on(ladder, options, &mut starts, notify) {
+    let (ending, failure) = match start_on(ladder, options, &journal, &mut starts, notify) {
         Ok(ending) => (ending, None),
-        Err(error) if starts.is_empty() => return Err(error),
+        Err(error) if starts.is_empty() => {
+            journal.drop_in(&options.folder);
+            return Err(error);
+        }
         Err(error) => (Conclusion::Failed, Some(error)),
     };
-    Ok(Chronicle {
+    let chronicle = Chronicle {
         schema: SCHEMA,
         command: ladder.command.iter().map(shown).collect(),
         folder: shown(&options.folder),
@@ -62,13 +67,16 @@ pub fn keep(
         seconds: begun.elapsed().as_secs_f64(),
         starts,
         failure,
-    })
+    };
+    journal.over(&chronicle);
+    Ok(chronicle)
 }
 
 /// Starts a command, again and again, until there is a reason not to.
 fn start_on(
     ladder: &CommandLadder,
     options: &KeepOptions,
+    journal: &Journal,
     starts: &mut Vec<StartRecord>,
     notify: &mut dyn FnMut(&Notice),
 ) -> Result<Conclusion, KeepError> {
@@ -98,7 +106,8 @@ fn start_on(
             file => file,
         };
         let mut kills = KillCounter::look(Path::new("/"));
-        let observation = supervisor.run(&launch, file, notify).inspect_err(|_| {
+        journal.started(starts.len() + 1, &launch, batch, checkpoint.as_deref());
+        let observation = supervisor.run(&launch, file, journal, notify).inspect_err(|_| {
             // Nothing was run: there is nothing in it.
             if starts.is_empty() {
                 let _ = fs::remove_file(&log);
@@ -107,6 +116,7 @@ fn start_on(
         let evidence = kills.evidence(&observation.footprint);
         let record = record(&launch, &log, observation, evidence);
         let record = StartRecord { rung, batch, resumed_from: checkpoint.map(shown), ..record };
+        journal.ended(starts.len() + 1, &record);
         notify(&Notice::End { record: &record });
         starts.push(record);
         match next(starts, bounds) {

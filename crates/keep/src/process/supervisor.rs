@@ -3,15 +3,17 @@
 use std::fs::File;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lowtide_log::steps;
 use rustix::process::{WaitOptions, getpid};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 
 use crate::evidence::footprint::{Footprint, ProbeThread};
+use crate::journal::Journal;
 use crate::output::transcript::Transcript;
 use crate::process::attendant::{Attendant, Interruption};
 use crate::process::child::{Child, Outlet};
@@ -77,6 +79,7 @@ impl Supervisor {
         &mut self,
         launch: &Launch,
         log: io::Result<File>,
+        journal: &Journal,
         notify: &mut dyn FnMut(&Notice),
     ) -> Result<Observation, KeepError> {
         let transcript = Arc::new(Mutex::new(Transcript::new(log)));
@@ -84,7 +87,11 @@ impl Supervisor {
         let begun = Instant::now();
         let child = Child::start(launch, &outlet)?;
         self.reap();
-        let probe = ProbeThread::start(child.process.as_raw_nonzero().get().unsigned_abs());
+        let pid = child.process.as_raw_nonzero().get().unsigned_abs();
+        let probe = ProbeThread::start(pid, {
+            let (journal, transcript) = (journal.clone(), transcript.clone());
+            move |sample| journal.sampled(sample, || last_step(&transcript))
+        });
         let (end, interruption) = Attendant::attend(&child, self.grace, &self.incidents, notify)?;
         let seconds = begun.elapsed().as_secs_f64();
         drop(child);
@@ -109,6 +116,18 @@ impl Supervisor {
             }
         });
     }
+}
+
+/// The last step of what came so far.
+fn last_step(transcript: &Mutex<Transcript>) -> Option<u64> {
+    /// No line of a step is longer, and a look into all that is kept would hold up the output.
+    const LOOKED_AT: usize = 16 << 10;
+    let end = {
+        let transcript = transcript.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = &transcript.tail.bytes;
+        bytes[bytes.len().saturating_sub(LOOKED_AT)..].to_vec()
+    };
+    steps(&end).next_back()
 }
 
 impl Drop for Supervisor {

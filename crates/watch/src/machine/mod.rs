@@ -8,4 +8,4 @@ pub use history::{History, MOMENTS, Moment};
 pub use process_monitor::{ProcessMonitor, ProcessRow};
 pub use status::{CHILDREN, DEVICE_USED, Gauge, HOST_USED, Holder, MachineStatus, ON_CARDS, RESIDENT};
 
-pub(crate) use status::record;
+pub(crate) use status::{card_used, record};

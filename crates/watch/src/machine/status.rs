@@ -19,6 +19,11 @@ pub const HOST_USED: &str = "host_used";
 /// What is taken of a run's device by all programs.
 pub const DEVICE_USED: &str = "device_used";
 
+/// What is taken of a card by all programs.
+pub(crate) fn card_used(index: u32) -> String {
+    format!("gpu{index}_used")
+}
+
 /// The most processes that are listed of the watched one and those below it, and of each card.
 const LISTED: usize = 12;
 
@@ -116,7 +121,7 @@ impl MachineStatus {
 pub(crate) fn record(history: &mut History, time: f64, sample: &Sample, detail: Option<&Detail>) {
     let process = sample.process.known();
     let cards = &sample.gpus.cards;
-    let names: Vec<String> = cards.iter().map(|card| format!("gpu{}_used", card.index)).collect();
+    let names: Vec<String> = cards.iter().map(|card| card_used(card.index)).collect();
     let mut figures = vec![
         (RESIDENT, process.map(|process| process.resident_bytes)),
         (CHILDREN, process.map(|_| sample.children.resident_bytes)),

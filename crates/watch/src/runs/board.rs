@@ -8,6 +8,7 @@ use lowtide_core::Bytes;
 use lowtide_sensors::{Detail, Sample};
 use serde::Serialize;
 
+use super::command::CommandHeader;
 use super::figures::{Figures, RunHeader};
 use super::run::{CONFIG, EVENTS, Run};
 use super::state::RunState;
@@ -48,6 +49,8 @@ pub struct RunRow<'a> {
     pub name: &'a str,
     /// What it said when it began.
     pub header: Option<&'a RunHeader>,
+    /// The command, where it is one that is kept alive.
+    pub command: Option<&'a CommandHeader>,
     /// Whether it is under way.
     #[serde(flatten)]
     pub state: &'a RunState,
@@ -65,6 +68,7 @@ impl<'a> RunRow<'a> {
             id,
             name: run.name(),
             header: run.header(),
+            command: run.command(),
             state: run.state(),
             state_text: run.state().text(),
             figures: run.figures(),
@@ -251,8 +255,7 @@ fn runs_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
         if !path.join(EVENTS).is_file() {
             continue;
         }
-        let begun = fs::metadata(path.join(CONFIG)).and_then(|metadata| metadata.modified()).ok();
-        runs.push((begun, path));
+        runs.push((begun(&path), path));
     }
     runs.sort();
     Ok(runs.into_iter().rev().take(RUNS).rev().map(|(_, path)| path).collect())
@@ -263,7 +266,13 @@ fn runs_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
 pub fn newest_in(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let runs = entries.filter(|path| path.join(EVENTS).is_file() || path.join(".series").is_file());
-    runs.max_by_key(|path| fs::metadata(path.join(CONFIG)).and_then(|metadata| metadata.modified()).ok())
+    runs.max_by_key(|path| begun(path))
+}
+
+/// When a run began; of a command that is kept alive, which has no settings, when it last wrote.
+fn begun(folder: &Path) -> Option<SystemTime> {
+    let settings = fs::metadata(folder.join(CONFIG)).or_else(|_| fs::metadata(folder.join(EVENTS)));
+    settings.and_then(|metadata| metadata.modified()).ok()
 }
 
 fn name(folder: &Path) -> String {

@@ -2,13 +2,14 @@
 
 use std::mem;
 
-use lowtide_core::{Bytes, Event, Line, Record, SCHEMA, Seal, Step};
+use lowtide_core::{Bytes, CommandOutcome, Event, Line, Record, SCHEMA, Seal, Step};
 
+use super::command::CommandHeader;
 use super::figures::{Figures, RunHeader};
 use super::forecasts::Forecasts;
 use super::marks::{Mark, Marks};
 use super::timeline::{Point, Timeline};
-use crate::machine::{DEVICE_USED, HOST_USED, History, RESIDENT};
+use crate::machine::{CHILDREN, DEVICE_USED, HOST_USED, History, ON_CARDS, RESIDENT, card_used};
 
 /// The longest text that is kept of what an engine said.
 const MESSAGE: usize = 800;
@@ -17,6 +18,8 @@ const MESSAGE: usize = 800;
 #[derive(Debug, Default)]
 pub(crate) struct RunDigest {
     pub(crate) header: Option<RunHeader>,
+    /// The command, where it is one that is kept alive.
+    pub(crate) command: Option<CommandHeader>,
     pub(crate) figures: Figures,
     pub(crate) timeline: Timeline,
     pub(crate) history: History,
@@ -103,6 +106,9 @@ impl RunDigest {
             // Not recovered: the figure of this evaluation is missing.
             Event::EvaluationFailed { .. } | Event::MetricMissing { .. } => self.unanswered = 0,
             Event::Saved { .. } => figures.saved += 1,
+            Event::CommandStarted { .. } | Event::CommandMemory { .. } | Event::CommandEnded { .. } => {
+                self.command(time, event);
+            }
             Event::Stopped { ending, .. } => self.ended = Some(ending.word()),
             _ => {}
         }
@@ -143,6 +149,51 @@ impl RunDigest {
             finite,
             micro_batch,
         });
+    }
+
+    /// What happens to a command that is kept alive.
+    fn command(&mut self, time: f64, event: &Event) {
+        let figures = &mut self.figures;
+        match event {
+            Event::CommandStarted { start, command, micro_batch, accumulation, resumed_from } => {
+                figures.micro_batch = micro_batch.and_then(|it| u32::try_from(it).ok()).unwrap_or_default();
+                figures.rungs += u64::from(*start > 1);
+                self.command = Some(CommandHeader {
+                    command: shortened(command),
+                    start: *start,
+                    micro_batch: *micro_batch,
+                    accumulation: *accumulation,
+                    resumed_from: resumed_from.clone(),
+                });
+            }
+            Event::CommandMemory { step, resident, host_used, host_total, cards } => {
+                figures.step = step.get();
+                figures.host_total = host_total.or(figures.host_total);
+                figures.highest_resident = figures.highest_resident.max(Some(*resident));
+                let names: Vec<String> = cards.iter().map(|card| card_used(card.index)).collect();
+                // The process that keeps the command alive takes next to nothing for itself.
+                let mut noted = vec![
+                    (RESIDENT, Some(0)),
+                    (CHILDREN, Some(resident.get())),
+                    (ON_CARDS, None),
+                    (HOST_USED, host_used.map(Bytes::get)),
+                ];
+                noted.extend(names.iter().zip(cards).map(|(name, card)| (name.as_str(), Some(card.used.get()))));
+                self.history.push(time, &noted);
+            }
+            Event::CommandEnded { step, outcome, .. } => {
+                figures.step = step.get().max(figures.step);
+                match outcome {
+                    CommandOutcome::OutOfMemory => {
+                        figures.out_of_memory += 1;
+                        self.unanswered += 1;
+                    }
+                    CommandOutcome::Finished => figures.recovered += mem::take(&mut self.unanswered),
+                    CommandOutcome::Interrupted | CommandOutcome::Failed => {}
+                }
+            }
+            _ => {}
+        }
     }
 
     fn mark(&mut self, time: f64, event: &Event) {

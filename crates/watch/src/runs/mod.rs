@@ -1,6 +1,7 @@
 //! Runs: their folders followed as they grow, and what their events come to.
 
 mod board;
+mod command;
 mod digest;
 mod figures;
 mod forecasts;
@@ -12,6 +13,7 @@ mod state;
 mod timeline;
 
 pub use board::{Board, RUNS, RunRow, newest_in};
+pub use command::CommandHeader;
 pub use figures::{Figures, RunHeader};
 pub use forecasts::ForecastRow;
 pub use marks::{MARKS, Mark, Marks};

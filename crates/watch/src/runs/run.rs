@@ -8,6 +8,7 @@ use lowtide_sensors::{Detail, Sample};
 use lowtide_settings::RunSettings;
 use serde_json::Value;
 
+use super::command::CommandHeader;
 use super::digest::RunDigest;
 use super::figures::{Figures, RunHeader};
 use super::forecasts::ForecastRow;
@@ -39,6 +40,8 @@ pub struct Run {
     is_read: bool,
     summary: Option<Value>,
     summary_time: Option<SystemTime>,
+    /// The end of the output of a command.
+    output: Vec<String>,
 }
 
 impl Run {
@@ -62,6 +65,7 @@ impl Run {
             is_read: false,
             summary: None,
             summary_time: None,
+            output: Vec::new(),
         }
     }
 
@@ -88,6 +92,9 @@ impl Run {
         self.written = fs::metadata(self.lines.path()).and_then(|metadata| metadata.modified()).ok();
         self.state = self.tell_state(now);
         self.read_summary();
+        if let Some(command) = self.digest.command.as_ref().filter(|_| !more) {
+            self.output = command.output(&self.folder);
+        }
         Ok(more)
     }
 
@@ -116,6 +123,18 @@ impl Run {
     #[must_use]
     pub fn header(&self) -> Option<&RunHeader> {
         self.digest.header.as_ref()
+    }
+
+    /// The command, where it is one that is kept alive and no run of Lowtide's own.
+    #[must_use]
+    pub fn command(&self) -> Option<&CommandHeader> {
+        self.digest.command.as_ref()
+    }
+
+    /// The last lines that a command has printed.
+    #[must_use]
+    pub fn output(&self) -> &[String] {
+        &self.output
     }
 
     /// Whether it is under way.
@@ -189,7 +208,7 @@ impl Run {
         let patience = PATIENCE + Duration::from_secs_f64((5.0 * self.digest.step_seconds).clamp(0.0, 3600.0));
         match self.process {
             None if quiet > patience => RunState::Gone { quiet: quiet.as_secs() },
-            _ if self.digest.header.is_none() => RunState::Waiting,
+            _ if self.digest.header.is_none() && self.digest.command.is_none() => RunState::Waiting,
             _ => RunState::Running,
         }
     }

@@ -63,6 +63,7 @@ pub(crate) fn run(run: &Run, cursor: &PageCursor<'_>) -> Value {
     let mut news = news(cursor, &run.generation(), points, marks, run.history());
     news["summary"] = json!(run.summary());
     news["forecasts"] = json!(run.forecasts());
+    news["output"] = json!(run.output());
     news
 }
 
@@ -85,6 +86,7 @@ fn news(cursor: &PageCursor<'_>, generation: &str, points: &[Point], marks: &[Ma
         "marks": marks[marks_from..].iter().map(mark).collect::<Vec<Value>>(),
         "summary": null,
         "forecasts": [],
+        "output": [],
         "host_from": host_from,
         "host": host(history, host_from),
     })

@@ -1,9 +1,11 @@
 //! The chart of a run as SVG, for reports and papers.
 
 use std::fmt::Write;
+use std::iter;
 
 use lowtide_core::{Bytes, EventKind, printable};
 
+use crate::machine::CHILDREN;
 use crate::runs::{Mark, Point, Run};
 
 const WIDTH: f64 = 960.0;
@@ -22,8 +24,12 @@ pub fn chart(run: &Run) -> String {
     let end = run.figures().time.max(1e-3);
     let x = |time: f64| LEFT + (RIGHT - LEFT) * (time / end).clamp(0.0, 1.0);
     let mut svg = head(run);
-    memory(&mut svg, points, marks, &x);
-    loss(&mut svg, points, marks, &x);
+    if run.command().is_some() {
+        machine(&mut svg, run, &x);
+    } else {
+        memory(&mut svg, points, marks, &x);
+        loss(&mut svg, points, marks, &x);
+    }
     for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
         let anchor = if share == 0.0 {
             "start"
@@ -41,11 +47,11 @@ pub fn chart(run: &Run) -> String {
 fn head(run: &Run) -> String {
     let line = run.header().and_then(|header| header.line).map_or(String::new(), |line| format!(", line {line}"));
     let figures = run.figures();
+    let most = figures.highest_resident.filter(|_| run.command().is_some()).unwrap_or(figures.highest_reserved);
     let title = escaped(&format!(
-        "{}: {} steps, at most {}{line}, {} out-of-memory errors",
+        "{}: {} steps, at most {most}{line}, {} out-of-memory errors",
         run.name(),
         figures.step,
-        figures.highest_reserved,
         figures.out_of_memory
     ));
     format!(
@@ -82,7 +88,40 @@ fn memory(svg: &mut String, points: &[Point], marks: &[Mark], x: &impl Fn(f64) -
     path(svg, points.iter().map(|point| Some((x(point.time), y(point.reserved)))), "#64748b", "");
     let line = points.iter().map(|point| point.line.map(|line| (x(point.time), y(line))));
     path(svg, line, "#d6264f", " stroke-dasharray=\"7 4\"");
-    // What matters most is drawn last, on top.
+    draw_marks(svg, marks, x);
+}
+
+/// Memory of a command's processes and of the cards, which is all that is seen of it from outside.
+fn machine(svg: &mut String, run: &Run, x: &impl Fn(f64) -> f64) {
+    const COLOURS: [&str; 6] = ["#a16207", "#7c3aed", "#0e7490", "#d6264f", "#15803d", "#64748b"];
+    let history = run.history();
+    let cards = history.names().iter().filter(|name| name.starts_with("gpu"));
+    let curves: Vec<(&str, &str)> = iter::once((CHILDREN, "#2f855a"))
+        .chain(cards.zip(COLOURS.iter().cycle()).map(|(name, colour)| (name.as_str(), *colour)))
+        .collect();
+    let most = curves.iter().filter_map(|(name, _)| history.highest(name)).max();
+    let high = most.unwrap_or_default().get().max(1024);
+    let (top, bottom) = (MEMORY.0, LOSS.1);
+    let y = |bytes: Bytes| bottom - (bottom - top) * (bytes.get() as f64 / (high as f64 * 1.06));
+    for quarter in 0..=4 {
+        let value = Bytes(high / 4 * quarter);
+        grid(svg, y(value), &if quarter == 0 { "0".to_owned() } else { value.to_string() });
+    }
+    for (at, (name, colour)) in curves.iter().enumerate() {
+        path(svg, history.curve(name).map(|(time, bytes)| Some((x(time), y(bytes)))), colour, "");
+        let words = match name.strip_prefix("gpu").and_then(|name| name.strip_suffix("_used")) {
+            Some(index) => format!("GPU {index}, all programs"),
+            None => "the command, in RAM".to_owned(),
+        };
+        let place = LEFT + 170.0 * at as f64;
+        push(svg, format_args!("<path d=\"M{place} 44h18\" stroke=\"{colour}\" stroke-width=\"2\"/>"));
+        label(svg, place + 24.0, 48.0, "start", &words);
+    }
+    draw_marks(svg, run.marks().all(), x);
+}
+
+/// What matters most is drawn last, on top.
+fn draw_marks(svg: &mut String, marks: &[Mark], x: &impl Fn(f64) -> f64) {
     for (kind, colour) in
         [(EventKind::Cleaned, "#15803d"), (EventKind::Rung, "#c2710c"), (EventKind::OutOfMemory, "#dc2626")]
     {

@@ -1,6 +1,7 @@
 //! `lowtide run` with real commands.
 
 mod control_group;
+mod folder;
 mod kit;
 mod output;
 mod refusals;

@@ -108,7 +108,7 @@ fn the_logs_of_another_run_are_kept() {
     let ran = run("second");
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
     assert_snapshot!(ran.stderr, @r"
-    error: mine/start-1.log: another run wrote it
+    error: mine/events.jsonl: another run wrote it
     hint: --out names another folder for logs
     ");
     assert_eq!(place.text("mine/start-1.log"), "first\n");

@@ -40,6 +40,8 @@ fn a_run_grows_runs_out_of_memory_and_ends() {
     browser.wait_for("document.body.dataset.drawn === '3'");
     browser.wait_for("document.getElementById('state').textContent === 'running'");
     browser.wait_for(&has_colour("memory", "--line"));
+    let figures = browser.value("document.getElementById('figures').textContent");
+    assert!(["line at 64.00 MiB", "gpt on cpu"].iter().all(|it| figures.as_str().unwrap().contains(it)), "{figures}");
     assert_eq!(browser.value(&has_colour("memory", "--oom")), false);
 
     run.steps(7);
@@ -96,6 +98,29 @@ fn a_killed_run_is_told_and_several_are_compared_on_a_phone() {
         browser.value("performance.getEntriesByType('resource').every((it) => it.name.startsWith(location.origin))"),
         true
     );
+}
+
+#[test]
+fn a_command_that_was_kept_alive_is_shown() {
+    let Some(browser) = Browser::open(1300, 1000, "light") else { return };
+    let place = sandbox();
+    place.write(
+        "train.py",
+        "import sys, time\nprint('step 7 of this <b>', flush=True)\ntime.sleep(0.2)\nif '--bs=8' in sys.argv: raise MemoryError\n",
+    );
+    let words = ["run", "--quiet", "--rung", "--bs={micro} --accum={accum}", "--", "python3", "train.py", "--bs=8"];
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lowtide"));
+    assert!(command.args(words).current_dir(place.path(".")).output().unwrap().status.success());
+    let watching = Watching::start(&place, "");
+    browser.go(watching.url());
+    browser.wait_for("document.getElementById('state').textContent === 'finished'");
+    browser.wait_for(&has_colour("host", "--oom"));
+    assert_eq!(browser.value("document.getElementById('output').textContent"), "step 7 of this <b>");
+    let figures = browser.value("document.getElementById('figures').textContent");
+    assert!(["1 restart", "1 recovered", "4 x 2"].iter().all(|it| figures.as_str().unwrap().contains(it)), "{figures}");
+    assert_eq!(browser.value("document.querySelectorAll('#story li[data-kind=rung]').length"), 1);
+    let loss = browser.value("getComputedStyle(document.getElementById('loss-part')).display");
+    assert_eq!(loss, "none");
 }
 
 #[test]
