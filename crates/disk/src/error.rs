@@ -17,7 +17,8 @@ pub struct DiskError {
 }
 
 impl DiskError {
-    pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> DiskError {
+    /// What the system answered, of a file or folder.
+    pub fn at(path: &Path) -> impl Fn(io::Error) -> DiskError {
         move |source| DiskError { path: path.to_owned(), source }
     }
 }

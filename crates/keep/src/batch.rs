@@ -3,10 +3,10 @@
 use std::fmt;
 
 use lowtide_core::divisors;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A batch as training scripts have it: so many samples at once, so many times before a step of the optimizer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchSplit {
     /// Samples computed at once.
     pub micro: u64,

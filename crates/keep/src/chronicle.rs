@@ -53,7 +53,7 @@ pub enum Conclusion {
     Failed,
     /// Memory ran out, and it is not known how to make the command need less.
     NoRungs,
-    /// Memory ran out for weights or the optimizer's state, whose size is the same on every rung.
+    /// Memory ran out at a request that no smaller micro-batch makes smaller: weights, the optimizer's state.
     SameOnEveryRung,
     /// Memory ran out on the last rung, twice without getting any further.
     LastRung,
@@ -74,8 +74,10 @@ pub struct StartRecord {
     pub command: Vec<String>,
     /// Variables besides those that were there, as `NAME=value`.
     pub environment: Vec<String>,
-    /// The checkpoint it went on from.
+    /// The checkpoint it resumed from.
     pub resumed_from: Option<String>,
+    /// The step of that checkpoint, where it says so.
+    pub resumed_step: Option<u64>,
     /// Its output.
     pub log: String,
     /// Why the log is not whole, where it is not.
@@ -167,6 +169,8 @@ pub enum Evidence {
     ControlGroup {
         /// So many.
         kills: u64,
+        /// The group's own limit, in bytes, where it has one that is below the machine's memory.
+        limit_bytes: Option<u64>,
     },
     /// The kernel's log names a process of the command.
     KernelLog {
@@ -180,4 +184,36 @@ pub enum Evidence {
         /// What there is, in bytes.
         limit_bytes: u64,
     },
+}
+
+impl Evidence {
+    /// What happened, in a sentence.
+    #[must_use]
+    pub fn sentence(self) -> String {
+        match self {
+            Self::ControlGroup { limit_bytes: Some(limit), .. } => format!(
+                "the kernel killed a process of the command: its control group (container or job) reached its memory limit \
+                 of {}",
+                Bytes(limit)
+            ),
+            Self::ControlGroup { limit_bytes: None, .. } | Self::KernelLog { .. } => {
+                "memory of the machine ran out: the kernel killed a process of the command".to_owned()
+            }
+            Self::NearTheLimit { held_bytes, limit_bytes } => format!(
+                "a process of the command was killed while it held {} of {}",
+                Bytes(held_bytes),
+                Bytes(limit_bytes)
+            ),
+        }
+    }
+
+    /// What the kernel itself says of it, in the kernel's words, for whoever reads the log of the command alone.
+    pub(crate) fn kernel_line(self) -> Option<String> {
+        match self {
+            Self::ControlGroup { kills, limit_bytes: Some(_) } => Some(format!("memory.events: oom_kill {kills}")),
+            Self::ControlGroup { limit_bytes: None, .. } => Some("kernel: Out of memory: Killed process".to_owned()),
+            Self::KernelLog { pid } => Some(format!("kernel: Out of memory: Killed process {pid}")),
+            Self::NearTheLimit { .. } => None,
+        }
+    }
 }

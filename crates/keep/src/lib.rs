@@ -4,7 +4,8 @@
 //! log, signals reach it, and no process of it is left. When it ends because memory ran out, it is started again one
 //! rung lower: a smaller micro-batch, more accumulation, the same effective batch ([`BatchSplit::rungs`]). How a rung is
 //! put on a command line, into the environment or a configuration file is a [`Template`], of a known trainer or the user's
-//! own; [`CommandLadder`] joins them. A [`Chronicle`] says what happened.
+//! own; [`CommandLadder`] joins them. A [`Chronicle`] says what happened, and a
+//! [`Notebook`] remembers which batch worked.
 //!
 //! **What it leaves out.** It prints nothing, parses no arguments and chooses no exit code: what is worth saying goes to
 //! a closure as [`Notice`], and whoever called writes the chronicle down. It knows no LibTorch and nothing of what the
@@ -13,7 +14,8 @@
 //! **Where to start reading.** `keeper/starts.rs` is the loop. What it decides is pure: `keeper/judgement.rs` (was it
 //! memory?), `keeper/sequel.rs` (what next?), all of `command` (but for its look for a checkpoint), `output/epilogue.rs`,
 //! and the values of `chronicle.rs` and `notice.rs`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
-//! `command/checkpoint.rs`, `keeper/folder.rs` and `journal.rs`, which writes the events that `lowtide watch` reads.
+//! `command/checkpoint.rs`, `folder.rs`, `refuge.rs` and `trainer_state.rs` of `keeper`, `notebook.rs`, and `journal.rs`, which
+//! writes the events that `lowtide watch` reads.
 
 mod batch;
 mod chronicle;
@@ -22,6 +24,7 @@ mod error;
 mod evidence;
 mod journal;
 mod keeper;
+mod notebook;
 mod notice;
 mod output;
 mod process;
@@ -30,11 +33,16 @@ pub use batch::{BatchPart, BatchSplit};
 pub use chronicle::{
     CardPeak, Chronicle, Conclusion, End, EndKind, Evidence, Peak, SCHEMA, StartRecord, batch_changed,
 };
+pub use command::checkpoint::Checkpoint;
 pub use command::ladder::{CommandLadder, RungGap};
-pub use command::request::{CommandRequest, ConfigCopy, Launch};
+pub use command::request::{CommandRequest, ConfigCopy, Launch, ResumeRequest};
+pub use command::resume::{ResumeRule, Resumption};
 pub use command::template::Template;
 pub use error::KeepError;
 pub use keeper::folder::{SUMMARY, is_free, new_folder};
+pub use keeper::refuge::Refuge;
 pub use keeper::starts::{KeepOptions, keep};
+pub use lowtide_log::Activity;
+pub use notebook::{Note, NoteKey, Notebook, lesson};
 pub use notice::Notice;
 pub use process::signal_mask::survive_file_size_limit;

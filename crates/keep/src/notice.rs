@@ -1,9 +1,9 @@
 //! What is worth saying while a command is kept alive.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{BatchSplit, Launch, StartRecord};
+use crate::{BatchSplit, Checkpoint, KeepError, Launch, Refuge, StartRecord};
 
 /// What is worth saying while a command is kept alive; whoever prints makes words of it.
 #[derive(Debug)]
@@ -16,8 +16,17 @@ pub enum Notice<'a> {
         launch: &'a Launch,
         /// Its batch.
         batch: Option<BatchSplit>,
-        /// The checkpoint it goes on from.
-        checkpoint: Option<&'a Path>,
+        /// The checkpoint it resumes from.
+        checkpoint: Option<&'a Checkpoint>,
+        /// Newer checkpoints that were cut short.
+        damaged: &'a [PathBuf],
+    },
+    /// A checkpoint is there that the next start, from step 0, would write over.
+    Endangered {
+        /// The checkpoint.
+        checkpoint: &'a Path,
+        /// Where it is safe, or why it is not.
+        refuge: Result<&'a Refuge, &'a KeepError>,
     },
     /// A start has ended.
     End {

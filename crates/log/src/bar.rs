@@ -1,5 +1,7 @@
 //! Progress bars: tqdm's, Keras's, rich's, Lightning's, Hugging Face's, and what each of them counts.
 
+use std::sync::LazyLock;
+
 use memchr::{memchr, memmem, memrchr, memrchr_iter};
 
 use crate::number::leading_number;
@@ -17,12 +19,16 @@ pub struct ProgressBar<'a> {
 }
 
 /// What bars are named that count something else than steps of a training.
-const OTHER_LABELS: &str = "caching capturing casting collecting computing concatenating converting copying creating \
-    decompressing download encoding eval extracting fetching filter flattening generating grouping import index infer \
-    loading map merging packing predict preparing preprocess processing quantiz reading resolving sampling sanity saving \
-    scanning shard test tokeniz upload valid writing";
+const OTHER_LABELS: &str = "adding applying benchmark building caching calibrat capturing casting checking cloning collating collecting \
+    compiling computing concatenating converting copying crawling creating decoding decompressing deduplicat \
+    deleting dequantiz download dropping encoding eval exporting extracting fetching file filter flattening \
+    formatting generating grouping hashing import index infer installing loading map materializ measuring merging \
+    packing parsing predict preparing preprocess processing profiling pulling pushing quantiz reading renaming \
+    rendering resolving retriev sampling sanity saving scanning searching shard sorting standardiz syncing test \
+    tokeniz transcrib truncat unpacking unzipping upload valid verifying writing";
+static OTHER_WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| OTHER_LABELS.split(' ').collect());
 /// Units of what is moved or prepared, not trained on.
-const OTHER_UNITS: [&str; 4] = ["examples/s", "B/s", "files/s", "tables/s"];
+const OTHER_UNITS: [&str; 8] = ["examples/s", "B/s", "files/s", "file/s", "tables/s", "docs/s", "rows/s", "shards/s"];
 /// How rich and Keras draw.
 const HEAVY_LINE: &str = "━";
 
@@ -118,11 +124,13 @@ fn is_other_label(label: &[u8]) -> bool {
     // Between other words it names a figure: `train 2.1 | val 2.3`.
     let is_val = |word: Option<&[u8]>| word.is_some_and(|word| word.eq_ignore_ascii_case(b"val"));
     let begins = |word: &[u8], with: &str| {
-        word.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with.as_bytes()))
+        // Most differ in the first letter.
+        word[0].eq_ignore_ascii_case(&with.as_bytes()[0])
+            && word.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with.as_bytes()))
     };
     is_val(words().next())
         || is_val(words().next_back())
-        || words().any(|word| OTHER_LABELS.split(' ').any(|other| begins(word, other)))
+        || words().any(|word| OTHER_WORDS.iter().any(|other| begins(word, other)))
 }
 
 #[cfg(test)]
@@ -140,6 +148,7 @@ mod tests {
             ("Train:  12%|█▏ | 12/100 [00:03<00:21,  4.1batch/s, loss=2.1]", Some((12, 100))),
             ("Epoch [3/10]:  45%|████▌ | 45/100 [1:00:03<1:00:21,  2.1s/it]", Some((45, 100))),
             ("Epoch 3:  45%|████▌     | 45/100 [00:03<00:04, 12.1it/s, v_num=0, train_loss=0.5]", Some((45, 100))),
+            ("Training embeddings:  45%|████▌ | 45/100 [00:03<00:04, 12.1it/s]", Some((45, 100))),
             ("train 2.1 | val 2.3:  45%|████▌ | 45/100 [00:03<00:04, 12.1it/s]", Some((45, 100))),
             (" 3%| | 31/1000 [00:10<05:23,  3.0it/s]  3%| | 32/1000 [00:11<05:23,  3.0it/s]", Some((32, 1000))),
             ("  0%| | 1,500/90,000 [00:11<05:23,  3.0it/s]", Some((1500, 90_000))),
@@ -160,6 +169,18 @@ mod tests {
             (" 50%|█████ | 500/1000 [00:01<00:01, 900.1 examples/s]", None),
             ("model.safetensors:  50%|█████ | 500/1000 [00:01<00:01, 12.1MB/s]", None),
             ("Downloading shards:  50%|█████ | 1/2 [00:01<00:01]", None),
+            ("Writing model shards: 100%|██████████| 1/1 [00:00<00:00,  5.1it/s]", None),
+            ("Writing model shards:   0%|          | 0/1 [00:00<?, ?it/s]", None),
+            ("Loading weights: 100%|███| 148/148 [00:00<00:00, 400.1it/s, Materializing param=lm_head.weight]", None),
+            ("Fetching 4 files:  50%|█████ | 2/4 [00:01<00:01,  1.1it/s]", None),
+            ("Upload 3 LFS files:  33%|███ | 1/3 [00:01<00:01,  1.1it/s]", None),
+            ("Processing Files (1 / 3):  33%|███ | 1/3 [00:01<00:01]", None),
+            ("Running tokenizer on dataset:  50%|█████ | 1/2 [00:01<00:01,  1.1ba/s]", None),
+            ("Adding EOS to train dataset:  50%|█████ | 500/1000 [00:01<00:01]", None),
+            ("Truncating train dataset:  50%|█████ | 500/1000 [00:01<00:01]", None),
+            ("Applying chat template to train dataset:  50%|█████ | 500/1000 [00:01<00:01]", None),
+            ("Capturing CUDA graph shapes:  50%|█████ | 12/23 [00:01<00:01,  9.1it/s]", None),
+            ("Saving the dataset (1/2 shards):  50%|█████ | 500/1000 [00:01<00:01]", None),
             (" Class Images Box(P R mAP50 mAP50-95): 100%|██████| 1/1 [00:00<00:00,  5.1it/s]", None),
             ("Validation ━━━━━━━━━━━━ 45/100 0:00:12 • 0:00:15 4.1it/s", None),
             // No whole numbers, no counts, no bars.

@@ -53,6 +53,12 @@ impl HostSampler {
         self.levels.as_ref().map_err(Clone::clone)?.oom_kills(&mut self.files)
     }
 
+    /// What this process's control group allows, in bytes, where that is less than the machine has.
+    pub fn group_limit(&mut self) -> Option<u64> {
+        let machine = Machine::read(&mut self.files).ok()?;
+        self.limited(machine.total_bytes).map(|host| host.total_bytes)
+    }
+
     /// The group that leaves less than the machine has, where there is one.
     fn limited(&mut self, machine: u64) -> Option<Host> {
         let levels = self.levels.as_ref().ok()?;

@@ -11,15 +11,19 @@
 //! **Where to start reading.** `answer.rs`; then `preset.rs`, the trainers that are known, and `key.rs`, the table of names.
 
 mod answer;
+mod checkpoints;
 mod deepspeed;
 mod key;
 mod launcher;
 mod preset;
 mod sources;
+mod text;
 
 pub use answer::{Answer, Question, answer, candidates};
+pub use checkpoints::{Beginning, CheckpointPlace, Checkpoints, ResumeGap, ResumeWords, checkpoints};
 pub use deepspeed::{is_deepspeed, whole_batch};
 pub use key::{Key, key_of, key_of_path};
 pub use launcher::processes;
 pub use preset::Preset;
 pub use sources::{Access, command_line, file, script};
+pub use text::{TextAnswer, text};

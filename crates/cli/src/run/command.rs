@@ -11,7 +11,8 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lowtide_keep::{
-    Chronicle, CommandLadder, CommandRequest, EndKind, KeepError, KeepOptions, SUMMARY, is_free, keep, new_folder,
+    Chronicle, CommandLadder, CommandRequest, EndKind, KeepError, KeepOptions, ResumeRequest, SUMMARY, is_free, keep,
+    lesson, new_folder,
 };
 use lowtide_sensors::{Options as SensorOptions, Sampler};
 use lowtide_trainers::{Access, Preset};
@@ -19,6 +20,7 @@ use serde::Serialize;
 
 use crate::output::{Failure, json_text, print, print_json, printable, report};
 use crate::run::dry_run::DryRun;
+use crate::run::memory::Memory;
 use crate::run::{exit, narration};
 
 /// Where runs are unless `--out` says otherwise.
@@ -31,7 +33,7 @@ const LARGEST_FILE: u64 = 4 << 20;
 ///
 /// The command runs as if lowtide were not there: output, keys, signals and exit code pass through, and the output is
 /// kept in runs/NAME-N/. If the command ends because memory ran out, lowtide says why and starts it again one rung
-/// lower: half the micro-batch, twice the gradient accumulation, so that every step still sees the same samples. Any
+/// lower: half the micro-batch, twice the gradient accumulation, so that every step still has as many samples. Any
 /// other failure ends it, with the command's own exit code. No process of the command is left behind, unless lowtide
 /// itself is killed by SIGKILL: then the command ends when it next writes something.
 ///
@@ -84,13 +86,22 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N")]
     accum: Option<u64>,
 
-    /// What a restart adds to the command line to go on from the newest checkpoint, which is {checkpoint}.
+    /// What a restart adds to the command line to resume from the newest checkpoint, which is {checkpoint} [default:
+    /// as nanoGPT, Hugging Face's Trainer, accelerate's examples and Lightning take it, where the script shows it].
     #[arg(long, value_name = "TEMPLATE", allow_hyphen_values = true, requires = "checkpoint_glob")]
     resume_with: Option<String>,
 
     /// Where checkpoints are. Only those written since the first start are taken.
     #[arg(long, value_name = "PATTERN", requires = "resume_with")]
     checkpoint_glob: Option<String>,
+
+    /// Begin every restart at step 0, also where the trainer could resume from a checkpoint of this run.
+    #[arg(long, conflicts_with = "resume_with")]
+    no_resume: bool,
+
+    /// Forget the micro-batch that this command got through with the last time, and start as it is typed.
+    #[arg(long)]
+    forget: bool,
 
     /// How often the command is started again at most.
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -139,12 +150,19 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         rung_config: args.config.zip(args.rung_config),
         micro: args.batch,
         accum: args.accum,
-        resume: args.resume_with.zip(args.checkpoint_glob),
+        resume: match args.resume_with.zip(args.checkpoint_glob) {
+            Some((template, pattern)) => ResumeRequest::Own { template, pattern },
+            None if args.no_resume => ResumeRequest::Off,
+            None => ResumeRequest::Found,
+        },
     };
     let access = Access { variable: &|name| env::var_os(name), read: &small_file, cards: &cards };
     let ladder = CommandLadder::make(request, &access)?;
+    let runs = args.out.as_deref().map_or(Path::new(RUNS), parent);
+    let mut memory = Memory::read(&ladder, runs);
     if args.dry_run {
-        let rehearsal = DryRun::of(&ladder, Path::new(RUNS), args.max_restarts)?;
+        let first = if args.forget { None } else { memory.found(&ladder) };
+        let rehearsal = DryRun::of(&ladder, Path::new(RUNS), args.max_restarts, first)?;
         if let Some(path) = &args.json {
             write_json(path, &rehearsal.json(&ladder))?;
         }
@@ -156,6 +174,10 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     if let Some(path) = &args.json {
         can_be_written(path)?;
     }
+    if args.forget {
+        memory.forget();
+    }
+    let first = memory.found(&ladder);
     let is_new = args.out.is_none();
     let folder = match args.out {
         Some(folder) => {
@@ -168,7 +190,11 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     if !args.quiet {
         say(&narration::greeting(&ladder, &folder));
     }
-    let options = KeepOptions { folder, grace: args.grace, max_restarts: args.max_restarts };
+    if let Some(first) = first.as_ref().filter(|_| !args.quiet) {
+        say(&first.greeting());
+    }
+    let first_rung = first.map_or(0, |first| first.rung);
+    let options = KeepOptions { folder, grace: args.grace, max_restarts: args.max_restarts, first_rung };
     let kept = keep(&ladder, &options, &mut |notice| {
         if let Some(text) = narration::words(notice, &ladder) {
             say(&text);
@@ -189,6 +215,9 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     }
     if chronicle.starts.iter().any(|start| start.outcome == EndKind::OutOfMemory) {
         say(&narration::whole(&chronicle));
+        if let Some(start) = lesson(&chronicle.starts) {
+            say(&memory.keep(&ladder, start, &options.folder));
+        }
     } else if !args.quiet {
         say(&narration::over(&chronicle, exit_code));
     }
@@ -206,6 +235,11 @@ struct Summary<'a> {
     #[serde(flatten)]
     chronicle: &'a Chronicle,
     exit_code: u8,
+}
+
+/// The folder in which a folder is.
+fn parent(folder: &Path) -> &Path {
+    folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
@@ -230,7 +264,7 @@ fn not_written(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Prints lines of our own among the command's: with our name and the time in front, and in colour where a person reads.
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     // Nobody may be there to read it.
     let _ = io::stderr().lock().write_all(speech(text, Reader::of_errors(), &clock()).as_bytes());
 }

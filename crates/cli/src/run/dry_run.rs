@@ -7,7 +7,9 @@ use lowtide_keep::{CommandLadder, Launch};
 use serde_json::{Value, json};
 
 use crate::output::{Failure, printable, shown};
+use crate::run::memory::FirstRung;
 use crate::run::narration::{command_line, copy_line, gap_words, rungs_line, setting};
+use crate::run::resume;
 
 /// The starts that a command may come to.
 pub(crate) struct DryRun {
@@ -16,16 +18,22 @@ pub(crate) struct DryRun {
     /// Rungs that are lower than restarts are allowed.
     out_of_reach: usize,
     restarts: u32,
+    first: Option<FirstRung>,
 }
 
 impl DryRun {
-    pub(crate) fn of(ladder: &CommandLadder, runs: &Path, max_restarts: u32) -> Result<Self, Failure> {
+    pub(super) fn of(
+        ladder: &CommandLadder,
+        runs: &Path,
+        max_restarts: u32,
+        first: Option<FirstRung>,
+    ) -> Result<Self, Failure> {
         let folder = runs.join(format!("{}-N", ladder.name()));
         let rungs = ladder.rungs.len().max(1);
         let reached = rungs.min(1 + max_restarts as usize);
         let launches = (0..reached).map(|rung| ladder.launch(rung, &folder, None)).collect::<Result<_, _>>()?;
-        let restarts = if rungs > 1 || ladder.resume().is_some() { max_restarts } else { 0 };
-        Ok(Self { folder, launches, out_of_reach: rungs - reached, restarts })
+        let restarts = if rungs > 1 || ladder.resumption.is_known() { max_restarts } else { 0 };
+        Ok(Self { folder, launches, out_of_reach: rungs - reached, restarts, first })
     }
 
     pub(crate) fn text(&self, ladder: &CommandLadder) -> String {
@@ -40,9 +48,17 @@ impl DryRun {
                 text.push_str(&format!("    {}\n", copy_line(copy)));
             }
         }
-        if let Some((template, pattern)) = ladder.resume() {
-            let template = printable(&template);
-            text.push_str(&format!("a restart adds {template} where this run wrote a whole {}\n", printable(pattern)));
+        if self.restarts > 0 {
+            text.push_str(&format!("{}\n", resume::rehearsal(&ladder.resumption)));
+        }
+        if let Some(checkpoint) = ladder.resumption.endangered() {
+            text.push_str(&format!(
+                "{} would be copied first: the first start may write over it\n",
+                shown(&checkpoint)
+            ));
+        }
+        if let Some(first) = &self.first {
+            text.push_str(&format!("{}\n", first.greeting()));
         }
         let restarts = match (self.restarts, self.out_of_reach) {
             (0, 0) => "it is not started again".to_owned(),
@@ -75,7 +91,11 @@ impl DryRun {
             "group": ladder.group,
             "effective_batch": ladder.effective_batch(),
             "max_restarts": self.restarts,
-            "resume": ladder.resume().map(|(with, checkpoints)| json!({"with": with, "checkpoints": checkpoints})),
+            "resume": ladder.resumption.is_known().then(|| json!({
+                "with": ladder.resumption.template().map(ToString::to_string),
+                "checkpoints": ladder.resumption.patterns,
+            })),
+            "first_rung": self.first.as_ref().map_or(0, |first| first.rung),
             "starts": starts.collect::<Vec<_>>(),
         })
     }

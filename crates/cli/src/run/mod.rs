@@ -3,6 +3,8 @@
 mod command;
 mod dry_run;
 mod exit;
+mod memory;
 mod narration;
+mod resume;
 
 pub(crate) use command::{RunArgs, run};

@@ -6,12 +6,13 @@ use std::path::Path;
 use lowtide_config::command::quoted;
 use lowtide_core::{Bytes, counted};
 use lowtide_keep::{
-    BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak, RungGap,
+    Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak, RungGap,
     StartRecord, batch_changed,
 };
 
 use crate::explain;
 use crate::output::{printable, shown};
+use crate::run::resume;
 
 /// What helps where the micro-batch cannot be cut any further.
 const LESS: &str = "a smaller model, shorter sequences, recompute or narrower numbers are left";
@@ -19,6 +20,14 @@ const LESS: &str = "a smaller model, shorter sequences, recompute or narrower nu
 /// What helps where weights, gradients or the optimizer's state do not fit.
 const FIXED: &str = "weights and the optimizer's state do not fit: LoRA, an 8-bit or offloaded optimizer, narrower numbers, \
                      several cards (FSDP, ZeRO) or a smaller model make room";
+
+/// What helps where a smaller micro-batch changes nothing.
+const UNMOVED: &str = "every rung asked for just as much: look whether the command takes what a rung changes; if it does, what \
+                       does not fit does not depend on the batch";
+
+/// What helps where the checkpoint does not fit beside the model.
+const LOADING: &str = "the first start got further: resuming needs more memory than training. Load the checkpoint with \
+                       map_location='cpu' and drop it before training, or give --no-resume";
 
 /// What is said before the first start.
 pub(super) fn greeting(ladder: &CommandLadder, folder: &Path) -> String {
@@ -79,18 +88,18 @@ pub(super) fn copy_line(copy: &ConfigCopy) -> String {
 /// What is said of what happens; `None` for what is better passed over.
 pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<String> {
     match notice {
-        Notice::Restart { number, launch, batch, checkpoint } => {
-            let from = match (checkpoint, ladder.resume()) {
-                (Some(checkpoint), _) => format!(" from {}", shown(checkpoint)),
-                (None, Some((_, pattern))) => {
-                    format!(" from the beginning, for this run wrote no whole {},", printable(pattern))
-                }
-                (None, None) => " from the beginning".to_owned(),
-            };
+        Notice::Restart { number, launch, batch, checkpoint, damaged } => {
+            let resumption = &ladder.resumption;
             let batch = batch.map_or(String::new(), |batch| format!(" with micro-batch x accumulation {batch}"));
-            let copy = launch.copy.as_ref().map_or(String::new(), |copy| format!("\n  {}", copy_line(copy)));
-            Some(format!("start {number}{from}{batch}: {}{copy}", command_line(ladder, launch)))
+            let origin = resume::origin(resumption, *checkpoint);
+            let mut text = format!("start {number} {origin}{batch}: {}", command_line(ladder, launch));
+            let copy = launch.copy.as_ref().map(copy_line);
+            for line in resume::remarks(resumption, *checkpoint, damaged).into_iter().chain(copy) {
+                text.push_str(&format!("\n  {line}"));
+            }
+            Some(text)
         }
+        Notice::Endangered { checkpoint, refuge } => Some(resume::endangered(&ladder.resumption, checkpoint, *refuge)),
         Notice::End { record } => ended(record),
         Notice::Patience { grace } => Some(format!(
             "it has {} s to end before it is killed; Ctrl-C once more kills it at once",
@@ -181,11 +190,11 @@ pub(super) fn whole(chronicle: &Chronicle) -> String {
     }
     text.push_str(&format!("\n  logs and summary.json are in {}", printable(&chronicle.folder)));
     let hint = match chronicle.ending {
-        Conclusion::LastRung | Conclusion::TooManyRestarts if rungs_change_nothing(chronicle) => {
-            "every rung asked for just as much: look whether the command takes what a rung changes"
-        }
+        Conclusion::LastRung | Conclusion::TooManyRestarts if rungs_change_nothing(chronicle) => UNMOVED,
         Conclusion::NoRungs if chronicle.effective_batch.is_some() => LESS,
         Conclusion::NoRungs => "say how it needs less: --batch N --rung '--batch_size={micro} --accumulation={accum}'",
+        Conclusion::SameOnEveryRung if loads_the_checkpoint(chronicle) => LOADING,
+        Conclusion::SameOnEveryRung if rungs_change_nothing(chronicle) && !last_is_fixed(chronicle) => UNMOVED,
         Conclusion::SameOnEveryRung => FIXED,
         Conclusion::LastRung => LESS,
         Conclusion::BatchChanged => {
@@ -200,6 +209,19 @@ pub(super) fn whole(chronicle: &Chronicle) -> String {
     };
     text.push_str(&format!("\nhint: {hint}"));
     text
+}
+
+/// Whether the last start asked for weights or the optimizer's state.
+fn last_is_fixed(chronicle: &Chronicle) -> bool {
+    let phase = chronicle.starts.last().and_then(|start| start.phase);
+    matches!(phase, Some(Activity::Loading | Activity::Optimizer))
+}
+
+/// Whether memory ran out while a checkpoint was loaded, after a start without one had got further.
+fn loads_the_checkpoint(chronicle: &Chronicle) -> bool {
+    let [first, .., last] = chronicle.starts.as_slice() else { return false };
+    let is_loading = |start: &StartRecord| start.phase == Some(Activity::Loading);
+    last.resumed_from.is_some() && is_loading(last) && first.resumed_from.is_none() && !is_loading(first)
 }
 
 fn last_ran_out(chronicle: &Chronicle) -> bool {
@@ -222,7 +244,10 @@ fn line(number: usize, start: &StartRecord) -> String {
         (_, End::Code(code)) => format!("exit code {code}"),
         (_, End::Signal(signal)) => format!("signal {signal}"),
     };
-    let resumed = start.resumed_from.as_ref().map_or(String::new(), |from| format!(" (from {})", printable(from)));
+    let resumed = start.resumed_from.as_ref().map_or(String::new(), |from| {
+        let step = start.resumed_step.map_or(String::new(), |step| format!(", step {step}"));
+        format!(" (resumed from {}{step})", printable(from))
+    });
     let step = start.step.map_or(String::new(), |step| format!("step {step}, "));
     let peak = peak(&start.peak).map_or(String::new(), |peak| format!(", {peak}"));
     format!("start {number}{resumed}: {batch}{step}{:.1} s{peak}; {end}", start.seconds)

@@ -6,18 +6,90 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use lowtide_disk::read_text;
+use lowtide_tensorfile::Tree;
+
 /// How deep folders in a checkpoint are looked into: those of DeepSpeed have one level.
 const DEEPEST: usize = 3;
+/// What Hugging Face's Trainer writes of itself in each checkpoint.
+pub(crate) const TRAINER_STATE: &str = "trainer_state.json";
+/// It has a line for each report of the whole training.
+pub(crate) const LARGEST_STATE: u64 = 64 << 20;
 
-/// The newest file or folder of a pattern that was written since a moment and is whole. An older one is another run's,
-/// and memory may have run out while the newest was being written.
-pub(crate) fn newest(pattern: &str, since: SystemTime) -> Option<PathBuf> {
+/// A checkpoint that is whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The step that it was written at, where it says so.
+    pub step: Option<u64>,
+}
+
+/// What a look for a checkpoint found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct CheckpointSearch {
+    /// The newest whole one.
+    pub(crate) found: Option<Checkpoint>,
+    /// Newer ones that are not whole, the newest first.
+    pub(crate) damaged: Vec<PathBuf>,
+}
+
+/// The newest file or folder of some patterns that was written since a moment and is whole. An older one is another
+/// run's, and memory may have run out while the newest was being written.
+pub(crate) fn newest(patterns: &[String], since: SystemTime) -> CheckpointSearch {
+    let mut damaged = Vec::new();
+    for path in by_age(patterns, since) {
+        if is_whole(&path, DEEPEST) {
+            let step = step_of(&path);
+            return CheckpointSearch { found: Some(Checkpoint { path, step }), damaged };
+        }
+        damaged.push(path);
+    }
+    CheckpointSearch { found: None, damaged }
+}
+
+/// The same, without a look at its step.
+pub(crate) fn newest_whole(patterns: &[String], since: SystemTime) -> Option<PathBuf> {
+    by_age(patterns, since).into_iter().find(|path| is_whole(path, DEEPEST))
+}
+
+/// All that was written since a moment, the newest first.
+fn by_age(patterns: &[String], since: SystemTime) -> Vec<PathBuf> {
     let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
-    let found = glob::glob(pattern).ok()?.flatten();
+    let found = patterns.iter().filter_map(|pattern| glob::glob(pattern).ok()).flatten().flatten();
     let found = found.filter_map(|path| Some((written(&path)?, path))).filter(|(time, _)| *time >= since);
     let mut found: Vec<(SystemTime, PathBuf)> = found.collect();
     found.sort();
-    found.into_iter().rev().map(|(_, path)| path).find(|path| is_whole(path, DEEPEST))
+    found.into_iter().rev().map(|(_, path)| path).collect()
+}
+
+/// Where checkpoints of files have their step.
+const STEP_KEYS: [&str; 5] = ["iter_num", "global_step", "step", "iteration", "iter"];
+
+/// The step of a checkpoint: what it says itself, or its name.
+fn step_of(path: &Path) -> Option<u64> {
+    let said = match path.is_dir() {
+        true => {
+            read_text(&path.join(TRAINER_STATE), LARGEST_STATE).ok().and_then(|state| number(&state, "global_step"))
+        }
+        false => lowtide_tensorfile::open(path).ok().and_then(|contents| {
+            STEP_KEYS.iter().find_map(|key| match contents.tree.child(key)? {
+                Tree::Int(step) => u64::try_from(*step).ok(),
+                _ => None,
+            })
+        }),
+    };
+    said.or_else(|| {
+        let name = path.file_stem()?.to_str()?;
+        let at = ["step=", "step_", "checkpoint-"].iter().find_map(|word| Some(name.find(word)? + word.len()))?;
+        name[at..].split(|it: char| !it.is_ascii_digit()).next()?.parse().ok()
+    })
+}
+
+/// The number of a key of the outermost level, in JSON as Python writes it with an indent of two.
+fn number(state: &str, key: &str) -> Option<u64> {
+    let (_, rest) = state.split_once(&format!("\n  \"{key}\": "))?;
+    rest.split(|it: char| !it.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// Whether a checkpoint was written to its end, as far as its form shows: an empty one was not, nor a file of
@@ -91,6 +163,8 @@ fn safetensors_is_whole(file: &mut File, length: &[u8], size: u64) -> std::io::R
 mod tests {
     use std::time::Duration;
 
+    use lowtide_tensorfile::{PtValue, write_pt};
+
     use super::*;
 
     /// A zip archive without files in it.
@@ -147,7 +221,7 @@ mod tests {
     #[test]
     fn the_newest_that_this_run_wrote_is_taken() {
         let folder = tempfile::tempdir().unwrap();
-        let pattern = folder.path().join("*.pt").display().to_string();
+        let pattern = [folder.path().join("*.pt").display().to_string()];
         let begun = SystemTime::now();
         let written = |name: &str, bytes: &[u8], seconds: i64| {
             let path = folder.path().join(name);
@@ -156,12 +230,33 @@ mod tests {
             let file = File::options().append(true).open(path).unwrap();
             file.set_modified(if seconds < 0 { begun - offset } else { begun + offset }).unwrap();
         };
-        assert_eq!(newest(&pattern, begun), None);
+        assert_eq!(newest(&pattern, begun), CheckpointSearch::default());
         written("old.pt", ZIP, -10);
-        assert_eq!(newest(&pattern, begun), None);
+        assert_eq!(newest(&pattern, begun), CheckpointSearch::default());
         written("a.pt", ZIP, 20);
         written("b.pt", ZIP, 10);
         written("half.pt", &ZIP[..12], 30);
-        assert_eq!(newest(&pattern, begun), Some(folder.path().join("a.pt")));
+        let path = |name| folder.path().join(name);
+        let found = Some(Checkpoint { path: path("a.pt"), step: None });
+        assert_eq!(newest(&pattern, begun), CheckpointSearch { found, damaged: vec![path("half.pt")] });
+        assert_eq!(newest_whole(&pattern, SystemTime::UNIX_EPOCH), Some(path("a.pt")));
+    }
+
+    #[test]
+    fn a_checkpoint_says_its_step() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |name: &str| folder.path().join(name);
+        let dict = |key: &'static str| PtValue::Dict(vec![(PtValue::Str(key.into()), PtValue::Int(250))]);
+        write_pt(&named("ckpt.pt"), &dict("iter_num")).unwrap();
+        write_pt(&named("epoch=3-step=400.ckpt"), &dict("state")).unwrap();
+        write_pt(&named("none.pt"), &dict("state")).unwrap();
+        for name in ["checkpoint-7", "checkpoint-8", "step_9", "epoch_3"] {
+            fs::create_dir(named(name)).unwrap();
+        }
+        fs::write(named("checkpoint-7").join(TRAINER_STATE), "{\n  \"epoch\": NaN,\n  \"global_step\": 70\n}").unwrap();
+        let steps =
+            ["ckpt.pt", "epoch=3-step=400.ckpt", "none.pt", "checkpoint-7", "checkpoint-8", "step_9", "epoch_3"];
+        let steps = steps.map(|name| step_of(&named(name)));
+        assert_eq!(steps, [Some(250), Some(400), None, Some(70), Some(8), Some(9), None]);
     }
 }

@@ -1,17 +1,16 @@
 //! What is to be run: the command of each rung, its environment, and how it goes on from a checkpoint.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
 
 use lowtide_config::command::at_script;
 use lowtide_trainers::{Access, Answer, Key, Preset, processes};
 
-use crate::command::checkpoint::newest;
 use crate::command::recipe::Recipe;
+use crate::command::resume::Resumption;
 use crate::command::shell::deaf_script;
 use crate::command::template::Values;
-use crate::{BatchPart, BatchSplit, CommandRequest, KeepError, Launch, Template};
+use crate::{BatchPart, BatchSplit, CommandRequest, KeepError, Launch, ResumeRequest, Template};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -28,8 +27,9 @@ pub struct CommandLadder {
     pub rungs: Vec<BatchSplit>,
     /// Why there are no rungs, where something was found or given.
     pub gap: Option<RungGap>,
+    /// How starts resume from checkpoints.
+    pub resumption: Resumption,
     recipe: Recipe,
-    resume: Option<(Template, String)>,
 }
 
 /// Why there are no rungs.
@@ -67,7 +67,7 @@ impl CommandLadder {
             recipe.words = preset.map(Template::of);
         }
         recipe.keeps_the_batch(&request)?;
-        if (recipe.words.is_some() || request.resume.is_some())
+        if (recipe.words.is_some() || matches!(request.resume, ResumeRequest::Own { .. }))
             && let Some(error) = deaf_script(&request.command)
         {
             return Err(error);
@@ -84,8 +84,9 @@ impl CommandLadder {
         };
         let chosen = ALLOCATOR_CHOSEN.iter().any(|name| (access.variable)(name).is_some());
         let environment = if chosen { Vec::new() } else { vec![(ALLOCATOR.0.into(), ALLOCATOR.1.into())] };
-        let resume = request.resume.map(resume).transpose()?;
-        let ladder = Self { command: request.command, environment, preset, group, recipe, rungs, gap, resume };
+        let trainer = preset.or_else(|| Preset::of_command(&request.command, access));
+        let resumption = Resumption::read(&request, trainer, access)?;
+        let ladder = Self { command: request.command, environment, preset, group, rungs, gap, resumption, recipe };
         // What cannot be changed is better known before memory runs out than after.
         ladder.launch(ladder.rungs.len().saturating_sub(1), Path::new(""), None)?;
         Ok(ladder)
@@ -102,12 +103,6 @@ impl CommandLadder {
         }
     }
 
-    /// How a restart goes on, and from which checkpoints, where it is known.
-    #[must_use]
-    pub fn resume(&self) -> Option<(String, &str)> {
-        self.resume.as_ref().map(|(template, pattern)| (template.to_string(), pattern.as_str()))
-    }
-
     /// A short name for the run, after its script or program.
     #[must_use]
     pub fn name(&self) -> String {
@@ -118,13 +113,6 @@ impl CommandLadder {
             |character: char| if character.is_alphanumeric() || "-_.".contains(character) { character } else { '-' };
         let name: String = name.chars().map(plain).take(60).collect();
         if name.trim_matches(['.', '-']).is_empty() { "run".to_owned() } else { name }
-    }
-
-    /// The newest whole checkpoint that was written since a moment, where it is known how to go on from one.
-    #[must_use]
-    pub fn checkpoint(&self, since: SystemTime) -> Option<PathBuf> {
-        let (_, pattern) = self.resume.as_ref()?;
-        newest(pattern, since)
     }
 
     /// The start of a rung. The first rung is the command as it was given.
@@ -140,9 +128,8 @@ impl CommandLadder {
             let values = Values { batch: Some(*batch), checkpoint: None };
             self.recipe.change(&mut launch, values, &folder.join(format!("rung-{rung}")))?;
         }
-        if let (Some((template, _)), Some(checkpoint)) = (&self.resume, checkpoint) {
-            let values = Values { batch: None, checkpoint: Some(checkpoint.as_os_str()) };
-            launch.command = template.applied(&launch.command, values);
+        if let Some(checkpoint) = checkpoint {
+            launch.command = self.resumption.applied(&launch.command, checkpoint);
         }
         Ok(launch)
     }
@@ -199,19 +186,10 @@ fn batch(
     BatchSplit::new(micro, accum.unwrap_or(1)).ok_or_else(none)
 }
 
-fn resume((text, pattern): (String, String)) -> Result<(Template, String), KeepError> {
-    let template = Template::read(&text)?;
-    if let Some(place) = ["{micro}", "{accum}"].into_iter().find(|place| template.has(place)) {
-        return Err(KeepError::Resume { template: text, place });
-    }
-    if let Err(error) = glob::Pattern::new(&pattern) {
-        return Err(KeepError::Pattern { pattern, detail: error.to_string() });
-    }
-    Ok((template, pattern))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use lowtide_config::command::{quoted, split};
 
     use super::*;
@@ -289,7 +267,8 @@ mod tests {
 
     #[test]
     fn a_restart_goes_on_from_a_checkpoint() {
-        let resume = Some(("--init_from=resume --from {checkpoint}".to_owned(), "out/*.pt".to_owned()));
+        let own = |template: &str| ResumeRequest::Own { template: template.to_owned(), pattern: "out/*.pt".to_owned() };
+        let resume = own("--init_from=resume --from {checkpoint}");
         let ladder = made(CommandRequest { resume, ..request("t --init_from=scratch") }).unwrap();
         let launch = ladder.launch(0, Path::new("f"), Some(Path::new("a.pt"))).unwrap();
         assert_eq!(quoted(&launch.command), "t --init_from=resume --from a.pt");
@@ -365,7 +344,8 @@ mod tests {
         let keys = Some((PathBuf::from("fit.yaml"), "data.bs={micro} trainer.accumulate={accum}".to_owned()));
         let missing = CommandRequest { rung_config: keys, micro: Some(4), ..request("t fit.yaml") };
         assert_eq!(told(missing), "fit.yaml: has no data.bs");
-        let resume = CommandRequest { resume: Some(("--n={micro}".to_owned(), "*.pt".to_owned())), ..request("t") };
+        let resume = ResumeRequest::Own { template: "--n={micro}".to_owned(), pattern: "*.pt".to_owned() };
+        let resume = CommandRequest { resume, ..request("t") };
         assert_eq!(told(resume), "`--n={micro}`: {micro} has no place where a run goes on from a checkpoint");
     }
 }

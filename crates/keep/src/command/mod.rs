@@ -4,5 +4,6 @@ pub(crate) mod checkpoint;
 pub(crate) mod ladder;
 pub(crate) mod recipe;
 pub(crate) mod request;
+pub(crate) mod resume;
 pub(crate) mod shell;
 pub(crate) mod template;

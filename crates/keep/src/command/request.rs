@@ -22,8 +22,25 @@ pub struct CommandRequest {
     pub micro: Option<u64>,
     /// Accumulation, where the command line does not say it.
     pub accum: Option<u64>,
-    /// What is put on the command line to go on from a checkpoint, and where checkpoints are.
-    pub resume: Option<(String, String)>,
+    /// How a restart resumes from a checkpoint.
+    pub resume: ResumeRequest,
+}
+
+/// How a restart resumes from a checkpoint, as it was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ResumeRequest {
+    /// As the trainer does, where it is known.
+    #[default]
+    Found,
+    /// Not at all.
+    Off,
+    /// In the user's own words.
+    Own {
+        /// What is put on the command line.
+        template: String,
+        /// Where checkpoints are.
+        pattern: String,
+    },
 }
 
 /// One start of the command.
@@ -37,6 +54,31 @@ pub struct Launch {
     pub copy: Option<ConfigCopy>,
 }
 
+impl Launch {
+    /// The words that this start has and the command as it was given has not, each option with its value.
+    #[must_use]
+    pub fn words_beyond(&self, command: &[OsString]) -> Vec<OsString> {
+        let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+        let mut given = 0;
+        let mut words: Vec<OsString> = Vec::new();
+        for (at, word) in self.command.iter().enumerate() {
+            if command.get(given) == Some(word) {
+                given += 1;
+                continue;
+            }
+            // Another value in the place of one, or a word more.
+            if self.command.get(at + 1) != command.get(given) {
+                given += 1;
+            }
+            // A value stands behind the name of its option.
+            let before = at.checked_sub(1).map(|at| &self.command[at]).filter(|_| !is_option(word));
+            words.extend(before.filter(|before| is_option(before) && Some(*before) != words.last()).cloned());
+            words.push(word.clone());
+        }
+        words
+    }
+}
+
 /// A copy of a configuration file with other values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigCopy {
@@ -48,4 +90,28 @@ pub struct ConfigCopy {
     pub text: String,
     /// What is different, as `key=value`.
     pub changes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use lowtide_config::command::{quoted, split};
+
+    use super::*;
+
+    #[test]
+    fn the_words_to_type() {
+        let words = |text: &str| split(text).unwrap().into_iter().map(OsString::from).collect::<Vec<_>>();
+        for (given, started, expected) in [
+            ("t --bs 64 -q", "t --bs 4 -q --acc=16", "--bs 4 --acc=16"),
+            ("t --bs=64", "t --bs=4 --acc 16", "--bs=4 --acc 16"),
+            ("t --amp --device cuda", "t --amp 16 --device cuda", "--amp 16"),
+            ("t --bs 8 --amp", "t --bs 8 --amp 16", "--amp 16"),
+            ("python t.py", "python t.py --batch_size=6 --accum=10", "--batch_size=6 --accum=10"),
+            ("t -n 8 x", "t -n 4 x", "-n 4"),
+            ("t", "t", ""),
+        ] {
+            let launch = Launch { command: words(started), environment: Vec::new(), copy: None };
+            assert_eq!(quoted(&launch.words_beyond(&words(given))), expected, "{given}");
+        }
+    }
 }

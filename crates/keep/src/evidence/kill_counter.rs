@@ -37,10 +37,13 @@ impl KillCounter {
     pub(crate) fn evidence(&mut self, footprint: &Footprint) -> Option<Evidence> {
         let kills = self.kills.zip(self.host.oom_kills().ok()).map_or(0, |(before, now)| now.saturating_sub(before));
         if kills > 0 {
-            return Some(Evidence::ControlGroup { kills });
+            return Some(Evidence::ControlGroup { kills, limit_bytes: self.host.group_limit() });
         }
         match self.log.killed(&footprint.pids) {
-            Some(pid) => Some(Evidence::KernelLog { pid }),
+            Some((_, Source::Cgroup)) => {
+                Some(Evidence::ControlGroup { kills: 1, limit_bytes: self.host.group_limit() })
+            }
+            Some((pid, _)) => Some(Evidence::KernelLog { pid }),
             None => footprint.full(),
         }
     }
@@ -62,8 +65,8 @@ impl KernelLog {
         Self(open().ok())
     }
 
-    /// The first of these processes that the kernel ended for want of memory since.
-    fn killed(&mut self, pids: &[u32]) -> Option<u32> {
+    /// The first of these processes that the kernel ended for want of memory since, and whose memory it was.
+    fn killed(&mut self, pids: &[u32]) -> Option<(u32, Source)> {
         let file = self.0.as_mut()?;
         let mut record = vec![0; RECORD];
         for _ in 0..RECORDS {
@@ -74,17 +77,21 @@ impl KernelLog {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return None,
                 Err(_) => continue,
             };
-            if let Some(pid) = victim(&record[..size], pids) {
-                return Some(pid);
+            if let Some(victim) = victim(&record[..size], pids) {
+                return Some(victim);
             }
         }
         None
     }
 }
 
-fn victim(record: &[u8], pids: &[u32]) -> Option<u32> {
+fn victim(record: &[u8], pids: &[u32]) -> Option<(u32, Source)> {
     let told = scan(record).filter(|found| matches!(found.oom.source, Source::Kernel | Source::Cgroup));
-    told.flat_map(|found| found.oom.processes).map(|process| process.pid).find(|pid| pids.contains(pid))
+    let mut victims = told.flat_map(|found| {
+        let source = found.oom.source;
+        found.oom.processes.into_iter().map(move |process| (process.pid, source))
+    });
+    victims.find(|(pid, _)| pids.contains(pid))
 }
 
 #[cfg(test)]
@@ -130,7 +137,16 @@ mod tests {
         assert_eq!(outside.evidence(&Footprint::default()), None);
         // In a group that the command made for itself, as a container's does.
         machine.kills("/system.slice/job.scope", 3, 2);
-        assert_eq!(outside.evidence(&Footprint::default()), Some(Evidence::ControlGroup { kills: 1 }));
+        assert_eq!(
+            outside.evidence(&Footprint::default()),
+            Some(Evidence::ControlGroup { kills: 1, limit_bytes: None })
+        );
+        // A limit of its own, below the machine's memory.
+        machine.file("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n");
+        machine.file("sys/fs/cgroup/system.slice/job.scope/memory.max", "1073741824\n");
+        machine.file("sys/fs/cgroup/system.slice/job.scope/memory.current", "1073741824\n");
+        let limited = Some(Evidence::ControlGroup { kills: 1, limit_bytes: Some(1 << 30) });
+        assert_eq!(outside.evidence(&Footprint::default()), limited);
         // Those of others, above and beside, are none.
         let mut outside = KillCounter::look(machine.0.path());
         machine.kills("/system.slice", 12, 0);
@@ -157,7 +173,7 @@ mod tests {
         let mut log = KernelLog::at_end(file.path());
         assert_eq!(log.killed(&[7, 8]), None);
         file.write_all(line(8).as_bytes()).unwrap();
-        assert_eq!(log.killed(&[7, 8]), Some(8));
+        assert_eq!(log.killed(&[7, 8]), Some((8, Source::Kernel)));
         assert_eq!(KernelLog::at_end(Path::new("/none")).killed(&[7]), None);
     }
 }

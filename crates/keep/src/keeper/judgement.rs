@@ -30,7 +30,7 @@ mod tests {
     use super::*;
     use crate::output::tail::Tail;
 
-    const EVIDENCE: Option<Evidence> = Some(Evidence::ControlGroup { kills: 1 });
+    const EVIDENCE: Option<Evidence> = Some(Evidence::ControlGroup { kills: 1, limit_bytes: None });
     const FULL: Option<Evidence> = Some(Evidence::NearTheLimit { held_bytes: 9, limit_bytes: 10 });
 
     fn judged(end: End, interruption: Interruption, text: &str, evidence: Option<Evidence>) -> EndKind {

@@ -2,5 +2,7 @@
 
 pub(crate) mod folder;
 pub(crate) mod judgement;
+pub(crate) mod refuge;
 pub(crate) mod sequel;
 pub(crate) mod starts;
+pub(crate) mod trainer_state;

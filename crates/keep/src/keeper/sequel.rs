@@ -40,6 +40,10 @@ pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
     if lowest && bounds.rungs < 2 && !bounds.resumes {
         return Sequel::Stop(Conclusion::NoRungs);
     }
+    let unmoved = unmoved_rungs(starts) >= unmoved_limit(last);
+    if lowest && unmoved {
+        return Sequel::Stop(Conclusion::SameOnEveryRung);
+    }
     let got_further = |before: &StartRecord| before.step.zip(last.step).is_some_and(|(before, last)| last > before);
     let again = before.last().is_some_and(|before| before.rung == last.rung && !got_further(before));
     if lowest && again {
@@ -48,18 +52,40 @@ pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
     if starts.len() > bounds.restarts as usize {
         return Sequel::Stop(Conclusion::TooManyRestarts);
     }
-    Sequel::Again { rung: if lowest { last.rung } else { last.rung + 1 } }
+    let next = if unmoved { bounds.rungs - 1 } else { last.rung + 1 };
+    Sequel::Again { rung: if lowest { last.rung } else { next } }
 }
 
-/// Whether memory ran out on two rungs at what no micro-batch makes smaller: the same size for weights or the optimizer.
+/// How many rungs the last starts ran out on at the same request, without getting any further.
+///
+/// If that is many, the micro-batch hardly matters, and the least one shows whether it matters at all.
+fn unmoved_rungs(starts: &[StartRecord]) -> usize {
+    let same = |[before, last]: &[&StartRecord; 2]| {
+        before.rung != last.rung
+            && before.outcome == EndKind::OutOfMemory
+            && before.requested_bytes == last.requested_bytes
+            && before.phase == last.phase
+            && before.step == last.step
+    };
+    let pairs = starts.iter().rev().skip(1).zip(starts.iter().rev()).map(|(before, last)| [before, last]);
+    1 + pairs.take_while(same).count()
+}
+
+/// How many rungs are enough to see that. Where no size is told, each of them may have asked for less than the one before.
+const fn unmoved_limit(last: &StartRecord) -> usize {
+    if last.requested_bytes.is_some() { 3 } else { 4 }
+}
+
+/// Whether memory ran out on two rungs at what no micro-batch makes smaller: the same size for weights or the optimizer,
+/// or the same words where no size is told.
 ///
 /// A gradient has its size on every rung too, but the activations before it have not, so the next rung may hold it.
 fn is_same_for_any_batch(before: &StartRecord, last: &StartRecord) -> bool {
     let is_fixed = |start: &StartRecord| matches!(start.phase, Some(Activity::Loading | Activity::Optimizer));
     before.rung != last.rung
         && before.outcome == EndKind::OutOfMemory
-        && last.requested_bytes.is_some()
         && before.requested_bytes == last.requested_bytes
+        && (last.requested_bytes.is_some() || last.line.is_some() && before.line == last.line)
         && before.phase == last.phase
         && is_fixed(last)
         && before.step >= last.step
@@ -81,6 +107,7 @@ mod tests {
             command: Vec::new(),
             environment: Vec::new(),
             resumed_from: None,
+            resumed_step: None,
             log: String::new(),
             log_cut: None,
             output_bytes: 0,
@@ -144,6 +171,35 @@ mod tests {
         ] {
             assert_eq!(next(&[first.clone(), second], bounds), expected, "{first:?}");
         }
+        // Whatever it was doing: the same size on three rungs, and the last one is tried at once.
+        let deep = Bounds { rungs: 9, restarts: 8, resumes: false };
+        let unmoved = |rungs: &[usize], size| -> Vec<StartRecord> {
+            rungs
+                .iter()
+                .map(|rung| StartRecord { requested_bytes: size, ..start(*rung, EndKind::OutOfMemory, Some(3)) })
+                .collect()
+        };
+        let size = Some(Bytes(50));
+        assert_eq!(next(&unmoved(&[0, 1], size), deep), Sequel::Again { rung: 2 });
+        assert_eq!(next(&unmoved(&[0, 1, 2], size), deep), Sequel::Again { rung: 8 });
+        assert_eq!(next(&unmoved(&[0, 1, 2, 8], size), deep), same);
+        assert_eq!(next(&unmoved(&[0, 1, 2], None), deep), Sequel::Again { rung: 3 });
+        assert_eq!(next(&unmoved(&[0, 1, 2, 3], None), deep), Sequel::Again { rung: 8 });
+        assert_eq!(next(&unmoved(&[0, 1, 2, 3, 8], None), deep), same);
+        let mut shrinking = unmoved(&[0, 1, 2], size);
+        shrinking[2].requested_bytes = Some(Bytes(25));
+        assert_eq!(next(&shrinking, deep), Sequel::Again { rung: 3 });
+        let mut further = unmoved(&[0, 1, 2], size);
+        further[2].step = Some(4);
+        assert_eq!(next(&further, deep), Sequel::Again { rung: 3 });
+        // Without a size, words tell that it was the same.
+        let loading = |rung, line: &str| StartRecord {
+            phase: Some(Activity::Loading),
+            line: Some(line.to_owned()),
+            ..start(rung, EndKind::OutOfMemory, None)
+        };
+        assert_eq!(next(&[loading(0, "MemoryError"), loading(1, "MemoryError")], deep), same);
+        assert_eq!(next(&[loading(0, "MemoryError"), loading(1, "Killed")], deep), Sequel::Again { rung: 2 });
         let told = |number| StartRecord {
             batch_report: Some(BatchReport { number, unit: BatchUnit::Tokens }),
             ..ran_out(&[(0, None)])[0].clone()

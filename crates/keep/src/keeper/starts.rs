@@ -8,16 +8,19 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lowtide_log::steps;
 
+use crate::command::checkpoint::CheckpointSearch;
 use crate::evidence::kill_counter::KillCounter;
 use crate::journal::Journal;
 use crate::keeper::folder::is_free;
 use crate::keeper::judgement::judge;
+use crate::keeper::refuge::refuge;
 use crate::keeper::sequel::{Bounds, Sequel, next};
+use crate::keeper::trainer_state::without_batch;
 use crate::output::epilogue::{Epilogue, FatalOom};
 use crate::process::supervisor::{Observation, Supervisor};
 use crate::{
-    Chronicle, CommandLadder, Conclusion, EndKind, Evidence, KeepError, Launch, Notice, SCHEMA, StartRecord,
-    batch_changed,
+    Chronicle, CommandLadder, Conclusion, EndKind, Evidence, KeepError, Launch, Notice, ResumeRule, Resumption, SCHEMA,
+    StartRecord, batch_changed,
 };
 
 /// How a command is kept alive.
@@ -29,6 +32,8 @@ pub struct KeepOptions {
     pub grace: Duration,
     /// Starts besides the first.
     pub max_restarts: u32,
+    /// The rung of the first start.
+    pub first_rung: usize,
 }
 
 /// Runs a command to its end, starting it again when memory ran out.
@@ -82,24 +87,34 @@ fn start_on(
 ) -> Result<Conclusion, KeepError> {
     let begun = SystemTime::now();
     let mut supervisor = Supervisor::new(options.grace)?;
-    let bounds =
-        Bounds { rungs: ladder.rungs.len(), restarts: options.max_restarts, resumes: ladder.resume().is_some() };
-    let mut rung = 0;
+    let mut rung = options.first_rung;
+    let mut search = CheckpointSearch::default();
     loop {
         if supervisor.is_told_to_end() {
             return Ok(Conclusion::Interrupted);
         }
-        let checkpoint = if starts.is_empty() { None } else { ladder.checkpoint(begun) };
-        let launch = ladder.launch(rung, &options.folder, checkpoint.as_deref())?;
+        let number = starts.len() + 1;
+        if search.found.is_none() {
+            save(&ladder.resumption, &options.folder, number, notify);
+        }
+        let checkpoint = search.found.take();
+        let stand_in = match &checkpoint {
+            Some(checkpoint) if rung > 0 => {
+                without_batch(&checkpoint.path, &options.folder.join(format!("resume-{number}")))?
+            }
+            _ => None,
+        };
+        let path = stand_in.as_ref().or(checkpoint.as_ref().map(|checkpoint| &checkpoint.path));
+        let launch = ladder.launch(rung, &options.folder, path.map(PathBuf::as_path))?;
         let batch = ladder.rungs.get(rung).copied();
         if !starts.is_empty() {
-            let (number, checkpoint) = (starts.len() + 1, checkpoint.as_deref());
-            notify(&Notice::Restart { number, launch: &launch, batch, checkpoint });
+            let (checkpoint, damaged) = (checkpoint.as_ref(), search.damaged.as_slice());
+            notify(&Notice::Restart { number, launch: &launch, batch, checkpoint, damaged });
         }
         if let Some(copy) = &launch.copy {
             lowtide_disk::write(&copy.path, copy.text.as_bytes())?;
         }
-        let log = options.folder.join(format!("start-{}.log", starts.len() + 1));
+        let log = options.folder.join(format!("start-{number}.log"));
         let file = match File::create_new(&log) {
             // Nothing is lost yet. Later, a full disk costs the log alone.
             Err(error) if starts.is_empty() => return Err(KeepError::file(&log)(error)),
@@ -115,25 +130,43 @@ fn start_on(
         })?;
         let evidence = kills.evidence(&observation.footprint);
         let record = record(&launch, &log, observation, evidence);
-        let record = StartRecord { rung, batch, resumed_from: checkpoint.map(shown), ..record };
-        journal.ended(starts.len() + 1, &record);
+        let resumed_step = checkpoint.as_ref().and_then(|checkpoint| checkpoint.step);
+        let resumed_from = checkpoint.map(|checkpoint| shown(checkpoint.path));
+        let record = StartRecord { rung, batch, resumed_from, resumed_step, ..record };
+        journal.ended(number, &record);
         notify(&Notice::End { record: &record });
+        let ran_out = record.outcome == EndKind::OutOfMemory;
         starts.push(record);
-        match next(starts, bounds) {
+        search = if ran_out { ladder.resumption.search(begun) } else { CheckpointSearch::default() };
+        let resumes = search.found.is_some() || matches!(ladder.resumption.rule, ResumeRule::Own(_));
+        match next(starts, Bounds { rungs: ladder.rungs.len(), restarts: options.max_restarts, resumes }) {
             Sequel::Stop(ending) => return Ok(ending),
             Sequel::Again { rung: lower } => rung = lower,
         }
     }
 }
 
+/// Brings a checkpoint to safety that a start from step 0 would write over.
+fn save(resumption: &Resumption, folder: &Path, start: usize, notify: &mut dyn FnMut(&Notice)) {
+    let Some(checkpoint) = resumption.endangered() else { return };
+    let run = folder.file_name().map_or_else(|| "run".to_owned(), |name| shown(name));
+    let refuge = refuge(&checkpoint, &run, start);
+    notify(&Notice::Endangered { checkpoint: &checkpoint, refuge: refuge.as_ref() });
+}
+
 fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Option<Evidence>) -> StartRecord {
-    let transcript = observation.transcript.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut transcript = observation.transcript.lock().unwrap_or_else(PoisonError::into_inner);
     let epilogue = Epilogue::of(&transcript.tail);
     let outcome = judge(observation.end, observation.interruption, &epilogue, evidence);
     let oom = epilogue.oom.filter(|_| matches!(outcome, EndKind::OutOfMemory | EndKind::Failed));
     let evidence = evidence.filter(|_| outcome == EndKind::OutOfMemory);
-    let by_kernel = || "memory of the machine ran out: the kernel ended a process of the command".to_owned();
-    let cause = (outcome == EndKind::OutOfMemory).then(|| oom.as_ref().map_or_else(by_kernel, FatalOom::sentence));
+    // `Killed` alone does not say whose limit it was.
+    let said = oom.as_ref().filter(|oom| oom.says_so());
+    let by_kernel = || evidence.map_or_else(String::new, |evidence| evidence.sentence());
+    let cause = (outcome == EndKind::OutOfMemory).then(|| said.map_or_else(by_kernel, FatalOom::sentence));
+    if let Some(line) = evidence.and_then(Evidence::kernel_line) {
+        transcript.add(&line);
+    }
     let set = |(name, value): &(OsString, OsString)| format!("{}={}", shown(name), shown(value));
     StartRecord {
         rung: 0,
@@ -141,6 +174,7 @@ fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Optio
         command: launch.command.iter().map(shown).collect(),
         environment: launch.environment.iter().map(set).collect(),
         resumed_from: None,
+        resumed_step: None,
         log: shown(log),
         log_cut: transcript.refused.as_ref().map(ToString::to_string),
         output_bytes: transcript.bytes,

@@ -51,6 +51,16 @@ impl Transcript {
             self.batch_report = BatchReport::find(bytes);
         }
     }
+
+    /// Adds a line to the file that the command did not write: what shows from outside how it ended.
+    pub(crate) fn add(&mut self, line: &str) {
+        let start = if self.tail.bytes.last().is_none_or(|last| *last == b'\n') { "" } else { "\n" };
+        if let Some(file) = &mut self.file
+            && let Err(error) = write!(file, "{start}{line}\n")
+        {
+            self.refused = Some(error);
+        }
+    }
 }
 
 /// Holds back the beginning of a line, so that lines of two streams do not cut each other.

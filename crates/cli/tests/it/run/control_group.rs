@@ -56,6 +56,16 @@ fn a_kill_by_the_kernel_is_told_from_others() {
     let story = place.story("runs/eat-1");
     let first = &story["starts"][0];
     assert_eq!((&first["outcome"], &first["end"]), (&json!("out_of_memory"), &json!({"signal": 9})));
-    assert_eq!(first["evidence"], json!({"control_group": {"kills": 1}}));
+    assert_eq!(first["evidence"], json!({"control_group": {"kills": 1, "limit_bytes": 209_715_200}}));
+    let cause = "the kernel killed a process of the command: its control group (container or job) reached its memory limit \
+                 of 200.00 MiB";
+    assert_eq!(first["cause"], cause);
+    // The same log says the same to whoever reads it alone.
+    let explained = Command::new(env!("CARGO_BIN_EXE_lowtide"))
+        .args(["explain", "runs/eat-1/start-1.log"])
+        .current_dir(place.path(""))
+        .output();
+    let explained = Printout::of(explained.unwrap());
+    assert!(explained.stdout.contains("control group"), "{explained:?}");
     assert_eq!((&story["ending"], &story["effective_batch"]), (&json!("finished"), &json!(16)));
 }

@@ -5,6 +5,7 @@ mod folder;
 mod kit;
 mod output;
 mod refusals;
+mod resume;
 mod rungs;
 mod signals;
 mod terminal;

@@ -142,6 +142,7 @@ fn what_would_be_done() {
       torchrun --nproc_per_node=8 train.py --batch_size=6 --gradient_accumulation_steps=80   # 6 x 80
       torchrun --nproc_per_node=8 train.py --batch_size=3 --gradient_accumulation_steps=160   # 3 x 160
       torchrun --nproc_per_node=8 train.py --batch_size=1 --gradient_accumulation_steps=480   # 1 x 480
+    a restart begins at step 0: out_dir is not set; --resume-with and --checkpoint-glob say how
     at most 8 restarts; logs in runs/train-N/
     ");
     assert!(!place.path("runs").exists());
@@ -166,7 +167,7 @@ fn what_would_be_done_with_a_file_and_a_checkpoint() {
     ");
     let plan: Value = serde_json::from_str(&place.text("plan.json")).unwrap();
     assert_eq!((&plan["effective_batch"], &plan["max_restarts"]), (&json!(8), &json!(1)));
-    assert_eq!(plan["resume"], json!({"with": "--from {checkpoint}", "checkpoints": "out/*.pt"}));
+    assert_eq!(plan["resume"], json!({"with": "--from {checkpoint}", "checkpoints": ["out/*.pt"]}));
     assert_eq!(plan["starts"][1]["command"], json!(["python", "fit.py", "runs/fit-N/rung-1.yaml"]));
     assert_eq!(plan["starts"][1]["config_copy"]["changes"], json!(["bs=4", "acc=2"]));
 

@@ -99,13 +99,13 @@ fn a_restart_goes_on_from_the_newest_checkpoint() {
     assert_eq!(ran.stdout, "['--bs=4']\n['--bs=2', '--accum=2', '--from=ckpt-7.pt']\n", "{}", ran.stderr);
     assert_eq!(place.story("runs/train-1")["starts"][1]["resumed_from"], "ckpt-7.pt");
     assert!(
-        ran.stderr.contains("lowtide: start 2 from ckpt-7.pt with micro-batch x accumulation 2 x 2: "),
+        ran.stderr.contains("lowtide: start 2 resumes from ckpt-7.pt with micro-batch x accumulation 2 x 2: "),
         "{}",
         ran.stderr
     );
     let resume = ["--resume-with", "--from={checkpoint}", "--checkpoint-glob", "none-*.pt"];
     let ran = train(&place, &resume, &["--bs=4"]);
-    let beginning = "lowtide: start 2 from the beginning, for this run wrote no whole none-*.pt, with micro-batch";
+    let beginning = "lowtide: start 2 begins at step 0 (this run wrote no whole none-*.pt) with micro-batch";
     assert!(ran.stderr.contains(beginning), "{}", ran.stderr);
 }
 

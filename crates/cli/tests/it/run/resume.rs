@@ -1,0 +1,223 @@
+//! Restarts that resume from checkpoints, checkpoints that are kept safe, and what is remembered.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use lowtide_testkit::Printout;
+use serde_json::json;
+
+use super::kit::Place;
+
+const CONFIGURATOR: &str = include_str!("scripts/configurator.py");
+
+/// A folder with nanoGPT's options and loop.
+fn nanogpt() -> Place {
+    let place = Place::with("train.py", include_str!("scripts/nanogpt.py"));
+    place.write("configurator.py", CONFIGURATOR);
+    place
+}
+
+#[track_caller]
+fn says(ran: &Printout, words: &str) {
+    assert!(ran.stderr.contains(words), "{words}\n--- not in\n{}", ran.stderr);
+}
+
+fn iterations(ran: &Printout) -> Vec<&str> {
+    let number = |line: &'_ str| line.strip_prefix("iter ").is_some();
+    ran.stdout.lines().filter(|line| number(line)).map(|line| line.split([' ', ':']).nth(1).unwrap()).collect()
+}
+
+#[test]
+fn nanogpt_resumes_at_the_step_of_its_checkpoint() {
+    let place = nanogpt();
+    place.write("small.py", "out_dir = 'out-small'\nbatch_size = 16\n");
+    let ran = place.run(&["--", "python3", "train.py", "small.py", "--fits=8"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 4 5 6 7 8 9");
+    says(
+        &ran,
+        "lowtide: start 2 resumes from out-small/ckpt.pt at step 4 with micro-batch x accumulation 8 x 2: python3 train.py \
+         small.py --fits=8 --batch_size=8 --gradient_accumulation_steps=2 --init_from=resume\n",
+    );
+    says(&ran, "lowtide:   nanoGPT restores weights, optimizer and step, but not the random state: ");
+    let story = place.story("runs/train-1");
+    assert_eq!((&story["ending"], &story["effective_batch"]), (&json!("finished"), &json!(16)));
+    let second = &story["starts"][1];
+    assert_eq!((&second["resumed_from"], &second["resumed_step"]), (&json!("out-small/ckpt.pt"), &json!(4)));
+}
+
+#[test]
+fn a_file_of_settings_behind_ours_does_not_undo_it() {
+    let place = nanogpt();
+    place.write("c.py", "init_from = 'scratch'\n");
+    let ran = place.run(&["--", "python3", "train.py", "--init_from=scratch", "c.py", "--batch_size=8"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 4 5 6 7 8 9");
+}
+
+#[test]
+fn a_checkpoint_from_before_the_run_is_copied_and_not_used() {
+    let place = nanogpt();
+    fs::create_dir(place.path("out")).unwrap();
+    let old = b"PK\x03\x04 another run's PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    fs::write(place.path("out/ckpt.pt"), old).unwrap();
+    let file = fs::File::options().append(true).open(place.path("out/ckpt.pt")).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    let words = ["--", "python3", "train.py", "--batch_size=4"];
+    let ran = place.run(&words);
+    assert_eq!((ran.code, iterations(&ran)[0]), (Some(0), "0"), "{}", ran.stderr);
+    says(
+        &ran,
+        "lowtide: warning: the next start begins at step 0 and may write over out/ckpt.pt: it was copied to \
+         out/before-train-1-start-1/ckpt.pt; `--init_from=resume` resumes from it instead\n",
+    );
+    assert_eq!(fs::read(place.path("out/before-train-1-start-1/ckpt.pt")).unwrap(), old);
+    assert_ne!(fs::read(place.path("out/ckpt.pt")).unwrap(), old);
+    // What the command itself resumes from is in no danger.
+    let ran = place.run(&[&words[..], &["--init_from=resume"]].concat());
+    assert_eq!((ran.code, iterations(&ran)[0]), (Some(0), "8"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
+}
+
+#[test]
+fn without_resuming_the_checkpoint_of_the_last_start_is_copied() {
+    let place = nanogpt();
+    let ran = place.run(&["--no-resume", "--", "python3", "train.py"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 0 1 2 3 4 5 6 7 8 9");
+    says(&ran, "may write over out/ckpt.pt: it was copied to out/before-train-1-start-2/ckpt.pt\n");
+    says(&ran, "lowtide: start 2 begins at step 0 (--no-resume) with micro-batch x accumulation 4 x 2: ");
+    assert!(place.path("out/before-train-1-start-2/ckpt.pt").exists());
+}
+
+#[test]
+fn a_checkpoint_that_was_cut_short_is_not_resumed_from() {
+    let place = Place::with(
+        "train.py",
+        &include_str!("scripts/nanogpt.py").replace(
+            "'3\\n')",
+            "'3\\n')\n            if batch_size > 4: open(os.path.join(out_dir, 'ckpt.pt'), 'r+').truncate(40)",
+        ),
+    );
+    place.write("configurator.py", CONFIGURATOR);
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 0 1 2 3 4 5 6 7 8 9");
+    says(&ran, "lowtide: start 2 begins at step 0 (this run wrote no whole out/ckpt.pt) with micro-batch");
+    says(&ran, "lowtide:   out/ckpt.pt was cut short\n");
+}
+
+/// Writes checkpoints as folders, the last one cut short, and says which one it resumes from and what that remembers.
+const FOLDERS: &str = r#"
+import argparse, json, os
+parser = argparse.ArgumentParser()
+parser.add_argument("--per_device_train_batch_size", type=int, default=8)
+parser.add_argument("--gradient_accumulation_steps", type=int, default=1)
+parser.add_argument("--output_dir", default="out")
+parser.add_argument("--resume_from_checkpoint", default=None)
+args = parser.parse_args()
+step = 0
+if args.resume_from_checkpoint:
+    with open(os.path.join(args.resume_from_checkpoint, "trainer_state.json")) as file:
+        state = json.load(file)
+    step = state["global_step"]
+    # As transformers 4.36 to 5.1 have it.
+    micro = state["train_batch_size"] or args.per_device_train_batch_size
+    print("resumed", args.resume_from_checkpoint, step, "with", micro, "x", args.gradient_accumulation_steps)
+while step < 6:
+    step += 1
+    print("step", step, flush=True)
+    if step == 5 and args.per_device_train_batch_size > 4:
+        raise MemoryError
+    folder = os.path.join(args.output_dir, f"checkpoint-{step}")
+    os.makedirs(folder, exist_ok=True)
+    state = {"global_step": step, "train_batch_size": args.per_device_train_batch_size, "best_metric": float("nan")}
+    with open(os.path.join(folder, "trainer_state.json"), "w") as file:
+        json.dump(state, file, indent=2, sort_keys=True)
+    with open(os.path.join(folder, "optimizer.pt"), "wb") as file:
+        file.write(b"PK\x03\x04" + (b"" if step == 4 else b"PK\x05\x06" + bytes(18)))
+"#;
+
+#[test]
+fn the_checkpoint_before_a_damaged_one_is_taken_without_its_batch() {
+    let place = Place::with("run.py", FOLDERS);
+    let ran = place.run(&["--", "python3", "run.py", "--per_device_train_batch_size", "8"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.contains("resumed runs/run-1/resume-2/checkpoint-3 3 with 4 x 2\n"), "{}", ran.stdout);
+    says(&ran, "lowtide: start 2 resumes from out/checkpoint-3 at step 3 with micro-batch x accumulation 4 x 2: ");
+    says(&ran, "lowtide:   out/checkpoint-4 was cut short, and the one before it is taken\n");
+    says(&ran, "lowtide:   accelerate restores weights, optimizer, schedule and random state; ");
+    assert_eq!(place.story("runs/run-1")["starts"][1]["resumed_from"], "out/checkpoint-3");
+}
+
+#[test]
+fn where_it_cannot_resume_that_is_said_and_the_checkpoint_copied() {
+    let script =
+        FOLDERS.replace("--resume_from_checkpoint", "--from").replace("args.resume_from_checkpoint", "args.from_");
+    let script = script.replace("default=None", "default=None, dest=\"from_\"");
+    let place = Place::with("run.py", &script);
+    let words = ["--", "python3", "run.py", "--per_device_train_batch_size", "8", "--output_dir=made"];
+    let ran = place.run(&words);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(!ran.stdout.contains("resumed"), "{}", ran.stdout);
+    says(&ran, "lowtide:   it does not resume: run.py has no --resume_from_checkpoint; ");
+    says(&ran, "may write over made/checkpoint-3: it was copied to made/before-run-1-start-2/checkpoint-3\n");
+    assert!(place.path("made/before-run-1-start-2/checkpoint-3/trainer_state.json").exists());
+}
+
+#[test]
+fn lightnings_command_line_gets_its_newest_checkpoint() {
+    let script = "import os, sys\nprint(sys.argv[1:])\n# LightningCLI(Net, Data)\n\
+                  number = len(os.listdir('lightning_logs')) if os.path.isdir('lightning_logs') else 0\n\
+                  folder = f'lightning_logs/version_{number}/checkpoints'\nos.makedirs(folder)\n\
+                  with open(folder + '/epoch=0-step=20.ckpt', 'wb') as file:\n    \
+                  file.write(b'PK\\x03\\x04 PK\\x05\\x06' + bytes(18))\n\
+                  if '--data.batch_size=8' in sys.argv: raise MemoryError\n";
+    let place = Place::with("main.py", script);
+    let ran = place.run(&["--", "python3", "main.py", "fit", "--data.batch_size=8"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let path = "lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt";
+    assert!(ran.stdout.contains(&format!("'--ckpt_path={path}']\n")), "{}", ran.stdout);
+    says(&ran, &format!("lowtide: start 2 resumes from {path} at step 20 with micro-batch x accumulation 4 x 2: "));
+    says(
+        &ran,
+        "lowtide:   Lightning restores weights, optimizer, schedule and step, but neither the random state nor ",
+    );
+}
+
+#[test]
+fn what_worked_is_remembered_until_it_is_forgotten() {
+    let place = nanogpt();
+    let words = ["--", "python3", "train.py", "--batch_size=16", "--max_iters=7"];
+    let ran = place.run(&words);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    says(
+        &ran,
+        "lowtide: start with `--batch_size=4 --gradient_accumulation_steps=4` next time; `lowtide run` of the same command \
+         does so by itself, unless --forget is given\n",
+    );
+    let begins = "it begins with 4 x 4 and not 16 x 1, as runs/train-1 ended up there; --forget begins with 16 x 1\n";
+    let ran = place.run(&[&["--dry-run"], &words[..]].concat());
+    assert!(ran.stdout.contains(begins), "{}", ran.stdout);
+    let ran = place.run(&words);
+    assert_eq!((ran.code, &place.story("runs/train-2")["restarts"]), (Some(0), &json!(0)), "{}", ran.stderr);
+    says(&ran, &format!("lowtide: {begins}"));
+    // Another command, and the same with another batch.
+    let ran = place.run(&["--dry-run", "--", "python3", "train.py", "--batch_size=16", "--max_iters=8"]);
+    assert!(!ran.stdout.contains("it begins with"), "{}", ran.stdout);
+    let ran = place.run(&[&["--forget"], &words[..]].concat());
+    assert_eq!((ran.code, &place.story("runs/train-3")["restarts"]), (Some(0), &json!(2)), "{}", ran.stderr);
+    place.write("runs/remembered.json", "{");
+    let ran = place.run(&words);
+    assert_eq!((ran.code, &place.story("runs/train-4")["restarts"]), (Some(0), &json!(2)), "{}", ran.stderr);
+    says(&ran, "lowtide: what was remembered of earlier runs is left aside: runs/remembered.json: ");
+}
+
+#[test]
+fn what_only_failed_is_not_remembered() {
+    let place = Place::with("train.py", "raise MemoryError\n");
+    let rung = ["--rung", "--bs={micro} --accum={accum}", "--", "python3", "train.py", "--bs=2"];
+    let ran = place.run(&rung);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("next time") && !place.path("runs/remembered.json").exists(), "{}", ran.stderr);
+}

@@ -1,0 +1,129 @@
+//! How starts of a command resume from checkpoints: in the user's own words, or as a known trainer does it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use lowtide_config::command::is_python;
+use lowtide_trainers::{Access, Beginning, CheckpointPlace, Preset, ResumeGap, checkpoints};
+
+use crate::command::checkpoint::{CheckpointSearch, newest, newest_whole};
+use crate::command::template::Values;
+use crate::{CommandRequest, KeepError, ResumeRequest, Template};
+
+/// How starts of a command resume from checkpoints.
+#[derive(Debug, Clone)]
+pub struct Resumption {
+    /// How a restart does.
+    pub rule: ResumeRule,
+    /// What a start as it was typed does with the checkpoints that are there.
+    pub beginning: Beginning,
+    /// Where checkpoints are, as patterns of file names.
+    pub patterns: Vec<String>,
+}
+
+/// How a restart resumes.
+#[derive(Debug, Clone)]
+pub enum ResumeRule {
+    /// It does not, as it was asked for.
+    Off,
+    /// In the user's own words.
+    Own(Template),
+    /// As a known trainer does.
+    Trainer {
+        /// What is put on the command line; nothing where the script finds its checkpoint by itself.
+        template: Option<Template>,
+        /// What is other than it would have been without the stop.
+        caveat: &'static str,
+    },
+    /// It does not, for a reason.
+    Gap(ResumeGap),
+}
+
+impl Resumption {
+    pub(crate) fn read(
+        request: &CommandRequest,
+        preset: Option<Preset>,
+        access: &Access<'_>,
+    ) -> Result<Self, KeepError> {
+        if let ResumeRequest::Own { template, pattern } = &request.resume {
+            let template = own_template(template)?;
+            if let Err(error) = glob::Pattern::new(pattern) {
+                return Err(KeepError::Pattern { pattern: pattern.clone(), detail: error.to_string() });
+            }
+            let (rule, patterns) = (ResumeRule::Own(template), vec![pattern.clone()]);
+            return Ok(Self { rule, beginning: Beginning::Overwrites, patterns });
+        }
+        let known = checkpoints(preset, &request.command, access);
+        let rule = match known.resume {
+            _ if matches!(request.resume, ResumeRequest::Off) => ResumeRule::Off,
+            Ok(words) => {
+                let template = words.words.map(Template::read).transpose()?;
+                ResumeRule::Trainer { template, caveat: words.caveat }
+            }
+            Err(gap) => ResumeRule::Gap(gap),
+        };
+        Ok(Self { rule, beginning: known.beginning, patterns: known.places.iter().map(pattern).collect() })
+    }
+
+    /// What is put on the command line to resume.
+    #[must_use]
+    pub fn template(&self) -> Option<&Template> {
+        match &self.rule {
+            ResumeRule::Own(template) => Some(template),
+            ResumeRule::Trainer { template, .. } => template.as_ref(),
+            ResumeRule::Off | ResumeRule::Gap(_) => None,
+        }
+    }
+
+    /// Whether a restart resumes where there is a checkpoint.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        matches!(self.rule, ResumeRule::Own(_) | ResumeRule::Trainer { .. })
+    }
+
+    /// The checkpoint that a restart resumes from: the newest whole one that was written since a moment.
+    pub(crate) fn search(&self, since: SystemTime) -> CheckpointSearch {
+        if self.is_known() { newest(&self.patterns, since) } else { CheckpointSearch::default() }
+    }
+
+    /// The newest whole checkpoint that a start from step 0 would write over, whoever wrote it.
+    #[must_use]
+    pub fn endangered(&self) -> Option<PathBuf> {
+        match self.beginning {
+            Beginning::Overwrites => newest_whole(&self.patterns, SystemTime::UNIX_EPOCH),
+            Beginning::Beside | Beginning::Resumes => None,
+        }
+    }
+
+    /// A command line that resumes from a checkpoint.
+    pub(crate) fn applied(&self, command: &[OsString], checkpoint: &Path) -> Vec<OsString> {
+        let Some(template) = self.template() else { return command.to_vec() };
+        let values = Values { batch: None, checkpoint: Some(checkpoint.as_os_str()) };
+        let mut words = template.applied(command, values);
+        // nanoGPT takes words in their order, and a file of settings that stands behind ours may set it again.
+        for word in template.applied(&[], values) {
+            let at = words.iter().rposition(|other| *other == word);
+            if at.is_some_and(|at| words[at..].iter().any(|later| is_python(later))) {
+                words.push(word);
+            }
+        }
+        words
+    }
+}
+
+fn own_template(text: &str) -> Result<Template, KeepError> {
+    let template = Template::read(text)?;
+    match ["{micro}", "{accum}"].into_iter().find(|place| template.has(place)) {
+        Some(place) => Err(KeepError::Resume { template: text.to_owned(), place }),
+        None => Ok(template),
+    }
+}
+
+fn pattern(place: &CheckpointPlace) -> String {
+    let folder = glob::Pattern::escape(place.folder.trim_end_matches('/'));
+    match &*folder {
+        "." => place.names.to_owned(),
+        folder => format!("{folder}/{}", place.names),
+    }
+}

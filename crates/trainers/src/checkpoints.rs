@@ -1,0 +1,351 @@
+//! Where trainers write their checkpoints, and how a start resumes from one.
+
+use std::ffi::OsString;
+
+use lowtide_config::command::{at_script, value};
+use lowtide_config::{Config, Setting, Syntax};
+
+use crate::{Access, Preset, TextAnswer, script, text};
+
+/// What is known of the checkpoints of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// Where they are written.
+    pub places: Vec<CheckpointPlace>,
+    /// What a start as it was typed does with those that are there.
+    pub beginning: Beginning,
+    /// How a start resumes from one, or why it cannot.
+    pub resume: Result<ResumeWords, ResumeGap>,
+}
+
+/// A folder with the names of checkpoints in it, where `*` stands for anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointPlace {
+    /// The folder, as the command has it.
+    pub folder: String,
+    /// The names.
+    pub names: &'static str,
+}
+
+/// What a start does with the checkpoints that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    /// It begins at step 0 and writes over them.
+    Overwrites,
+    /// It begins at step 0 and writes beside them.
+    Beside,
+    /// It resumes from one of them.
+    Resumes,
+}
+
+/// How a start resumes from a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResumeWords {
+    /// What is put on the command line, with `{checkpoint}` for its path; nothing where the script finds it by itself.
+    pub words: Option<&'static str>,
+    /// What is other than it would have been without the stop.
+    pub caveat: &'static str,
+}
+
+/// Why a start does not resume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResumeGap {
+    /// Why.
+    pub reason: String,
+    /// What would make it resume.
+    pub remedy: String,
+}
+
+const FLAG: &str = "resume_from_checkpoint";
+const FLAG_WORDS: &str = "--resume_from_checkpoint={checkpoint}";
+const NANOGPT: &str = "nanoGPT restores weights, optimizer and step, but not the random state: it draws its batches from \
+                       the beginning of the same random sequence again";
+const TRAINER: &str = "the Trainer restores weights, optimizer, schedule, random state and its place in the data";
+const TRAINER_ANEW: &str = "the Trainer restores weights, optimizer, schedule and random state, but begins its data anew \
+                            (ignore_data_skip)";
+const TRAINER_WEIGHTS: &str =
+    "the Trainer restores weights and step, but no optimizer state: save_only_model leaves it out";
+const ACCELERATE: &str = "accelerate restores weights, optimizer, schedule and random state; where the data continues is \
+                          the script's own affair";
+const LIGHTNING: &str = "Lightning restores weights, optimizer, schedule and step, but neither the random state nor its place in \
+                         the data: it counts micro-batches, so that the epoch it was in gets another length and its first \
+                         step may have fewer samples";
+/// Options of scripts that take a checkpoint to resume from, by the names that people give them.
+const RESUME_OPTIONS: [&str; 9] = [
+    "--resume",
+    "--resume-from",
+    "--resume_from",
+    "--resume-path",
+    "--resume_path",
+    "--ckpt_path",
+    "--ckpt-path",
+    "--load-checkpoint",
+    "--load_checkpoint",
+];
+
+/// What is known of the checkpoints of a command.
+#[must_use]
+pub fn checkpoints(preset: Option<Preset>, command: &[OsString], access: &Access<'_>) -> Checkpoints {
+    let script = script(command, access);
+    let sources = || preset.unwrap_or(Preset::HuggingFace).sources(command, access);
+    match preset {
+        Some(Preset::NanoGpt) => nanogpt(script.as_ref(), &sources()),
+        Some(Preset::Lightning) => lightning(command, script.as_ref(), &sources()),
+        Some(Preset::HuggingFace) => hugging_face(command, script.as_ref(), &sources()),
+        None if script.as_ref().is_some_and(|script| has(script, &[FLAG])) => {
+            hugging_face(command, script.as_ref(), &sources())
+        }
+        None => unknown(script.as_ref()),
+    }
+}
+
+/// Whether one of these stands in a script, outside of its comments.
+fn has(script: &Config, words: &[&str]) -> bool {
+    let lines = script.text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    lines.into_iter().any(|line| words.iter().any(|word| line.contains(word)))
+}
+
+fn nanogpt(script: Option<&Config>, sources: &[Config]) -> Checkpoints {
+    let folder = text(sources, "out_dir");
+    let takes_it = script.is_some_and(|script| {
+        has(script, &["init_from"]) && has(script, &["'resume'", "\"resume\""]) && has(script, &["ckpt.pt"])
+    });
+    let resumes = text(sources, "init_from") == TextAnswer::Text("resume".to_owned());
+    let remedy = || "--resume-with and --checkpoint-glob say how".to_owned();
+    let (places, resume) = match folder {
+        TextAnswer::Text(folder) => {
+            let name = script.map_or("the script", |script| &script.name);
+            let reason = || format!("{name} does not show that it takes init_from='resume' and writes ckpt.pt");
+            let words = ResumeWords { words: Some("--init_from=resume"), caveat: NANOGPT };
+            let place = CheckpointPlace { folder, names: "ckpt.pt" };
+            (vec![place], if takes_it { Ok(words) } else { Err(ResumeGap { reason: reason(), remedy: remedy() }) })
+        }
+        TextAnswer::Unknown(reason) => (Vec::new(), Err(ResumeGap { reason, remedy: remedy() })),
+        TextAnswer::Absent => {
+            (Vec::new(), Err(ResumeGap { reason: "out_dir is not set".to_owned(), remedy: remedy() }))
+        }
+    };
+    let beginning = if resumes { Beginning::Resumes } else { Beginning::Overwrites };
+    Checkpoints { places, beginning, resume }
+}
+
+fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config]) -> Checkpoints {
+    let is_trainer = script.is_none_or(|script| has(script, &["TrainingArguments", "SFTConfig", "Trainer("]));
+    let folder = match text(sources, "output_dir") {
+        TextAnswer::Text(folder) => Ok(folder),
+        TextAnswer::Unknown(reason) => Err(reason),
+        // As new versions have it.
+        TextAnswer::Absent if is_trainer => Ok("trainer_output".to_owned()),
+        TextAnswer::Absent => Err("output_dir is not set".to_owned()),
+    };
+    let names: &[&'static str] = if is_trainer { &["checkpoint-*"] } else { &["step_*", "epoch_*", "checkpoint-*"] };
+    let place = |folder: &String| names.iter().map(|names| CheckpointPlace { folder: folder.clone(), names }).collect();
+    let places: Vec<CheckpointPlace> = folder.as_ref().map(place).unwrap_or_default();
+    let by_itself = script.is_some_and(|script| has(script, &["get_last_checkpoint(", "resume_from_checkpoint=True"]));
+    let is_told = value(at_script(command).1, &format!("--{FLAG}")).is_some_and(|it| it != "None");
+    let beginning = if by_itself || is_told { Beginning::Resumes } else { Beginning::Overwrites };
+    let is_set = |name| matches!(text(sources, name), TextAnswer::Text(value) if value.eq_ignore_ascii_case("true"));
+    let caveat = match is_trainer {
+        false => ACCELERATE,
+        true if is_set("save_only_model") => TRAINER_WEIGHTS,
+        true if is_set("ignore_data_skip") => TRAINER_ANEW,
+        true => TRAINER,
+    };
+    let declared = [format!("\"--{FLAG}\""), format!("'--{FLAG}'")];
+    let takes_it = script.is_some_and(|script| match is_trainer {
+        // The option is always there; the script must hand it on.
+        true => has(script, &[&format!(".{FLAG}")]),
+        false => has(script, &declared.each_ref().map(|it| &**it)),
+    });
+    let resume = match (folder, script) {
+        (Err(reason), _) => Err(ResumeGap { reason, remedy: "--resume-with and --checkpoint-glob say how".to_owned() }),
+        (Ok(_), _) if takes_it => Ok(ResumeWords { words: Some(FLAG_WORDS), caveat }),
+        (Ok(_), _) if by_itself => Ok(ResumeWords { words: None, caveat }),
+        (Ok(_), Some(script)) if is_trainer => Err(ResumeGap {
+            reason: format!("{} does not hand --{FLAG} on to the training", script.name),
+            remedy: format!("trainer.train({FLAG}=args.{FLAG}) in {} makes it resume", script.name),
+        }),
+        (Ok(_), Some(script)) => Err(ResumeGap {
+            reason: format!("{} has no --{FLAG}", script.name),
+            remedy: "--resume-with and --checkpoint-glob say how, if it can".to_owned(),
+        }),
+        (Ok(folder), None) => Err(ResumeGap {
+            reason: format!("the script cannot be read here, so that nobody knows whether it takes --{FLAG}"),
+            remedy: format!("--resume-with '{FLAG_WORDS}' --checkpoint-glob '{folder}/checkpoint-*' if it does"),
+        }),
+    };
+    Checkpoints { places, beginning, resume }
+}
+
+fn lightning(command: &[OsString], script: Option<&Config>, sources: &[Config]) -> Checkpoints {
+    let named = |name: &'static str| {
+        let is_it = move |setting: &&Setting| setting.path.last().is_some_and(|key| key == name);
+        let settings = sources.iter().flat_map(move |config| {
+            let plain = move |setting: &&Setting| {
+                config.syntax != Syntax::Python || config.text[setting.span.clone()].starts_with(['"', '\''])
+            };
+            config.settings.iter().filter(is_it).filter(plain)
+        });
+        settings.map(|setting| setting.value.clone()).filter(|value| value != "null").collect::<Vec<_>>()
+    };
+    let place = |names: &'static str| move |folder: String| CheckpointPlace { folder, names };
+    let mut roots = named("default_root_dir");
+    if roots.is_empty() {
+        roots.push(".".to_owned());
+    }
+    roots.extend(named("save_dir"));
+    let mut places: Vec<CheckpointPlace> = named("dirpath").into_iter().map(place("*.ckpt")).collect();
+    for names in ["lightning_logs/version_*/checkpoints/*.ckpt", "checkpoints/*.ckpt"] {
+        places.extend(roots.iter().cloned().map(place(names)));
+    }
+    places.extend(named("save_dir").into_iter().map(place("*/version_*/checkpoints/*.ckpt")));
+    let own = at_script(command).1;
+    let is_told = [value(own, "--ckpt_path"), value(own, "--fit.ckpt_path")].iter().any(Option::is_some)
+        || sources.iter().any(|config| config.syntax == Syntax::Yaml && !named_in(config, "ckpt_path").is_empty());
+    let fits = own.iter().any(|word| word == "fit");
+    let resume = match (fits, script) {
+        (true, _) => Ok(ResumeWords { words: Some("--ckpt_path={checkpoint}"), caveat: LIGHTNING }),
+        (false, script) => Err(ResumeGap {
+            reason: "only the command `fit` of Lightning's command line takes --ckpt_path".to_owned(),
+            remedy: format!(
+                "trainer.fit(..., ckpt_path=...) in {} makes it resume",
+                script.map_or("the script", |script| &script.name)
+            ),
+        }),
+    };
+    Checkpoints { places, beginning: if is_told { Beginning::Resumes } else { Beginning::Beside }, resume }
+}
+
+fn named_in<'a>(config: &'a Config, name: &str) -> Vec<&'a str> {
+    let is_it = |setting: &&Setting| setting.path.last().is_some_and(|key| key == name) && setting.value != "null";
+    config.settings.iter().filter(is_it).map(|setting| &*setting.value).collect()
+}
+
+fn unknown(script: Option<&Config>) -> Checkpoints {
+    let declares = |script: &Config| {
+        RESUME_OPTIONS.into_iter().find(|option| has(script, &[&format!("\"{option}\""), &format!("'{option}'")]))
+    };
+    let option = script.and_then(declares);
+    let example = option.unwrap_or("--resume");
+    let reason = match (option, script) {
+        (Some(option), Some(script)) => {
+            format!("{} has {option}, but where its checkpoints are is not known", script.name)
+        }
+        _ => "where its checkpoints are is not known".to_owned(),
+    };
+    let remedy = format!("say it: --resume-with '{example} {{checkpoint}}' --checkpoint-glob 'out/*.pt'");
+    Checkpoints { places: Vec::new(), beginning: Beginning::Beside, resume: Err(ResumeGap { reason, remedy }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use lowtide_config::command::split;
+
+    use super::*;
+
+    const NANO: &str = "out_dir = 'out'\ninit_from = 'scratch'\nbatch_size = 12\ngradient_accumulation_steps = 5\n\
+                        exec(open('configurator.py').read())\nif init_from == 'resume':\n    load(out_dir + '/ckpt.pt')\n";
+    const TRAINED: &str = "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n\
+                           Trainer(args=args).train(resume_from_checkpoint=args.resume_from_checkpoint)\n";
+    const UNTOLD: &str = "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n\
+                          # trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)\nTrainer(args=args).train()\n";
+    const ITSELF: &str = "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n\
+                          Trainer(args=args).train(resume_from_checkpoint=get_last_checkpoint(args.output_dir))\n";
+    const NO_TRAINER: &str = "parser.add_argument('--resume_from_checkpoint', type=str)\n\
+                              parser.add_argument('--output_dir', type=str, default='made')\n";
+
+    fn file(path: &Path) -> Option<String> {
+        let text = match path.to_str()? {
+            "train.py" => NANO,
+            "bare.py" => "out_dir = 'out'\nbatch_size = 1\ngradient_accumulation_steps = 1\n# configurator.py\n",
+            "config/shakespeare.py" => "out_dir = 'out-char'\n",
+            "hf.py" => TRAINED,
+            "untold.py" => UNTOLD,
+            "itself.py" => ITSELF,
+            "none.py" => NO_TRAINER,
+            "lit.py" => "LightningCLI(Net, Data, trainer_defaults={'default_root_dir': 'root'})\n",
+            "fit.yaml" => {
+                "trainer:\n  callbacks:\n    - class_path: ModelCheckpoint\n      init_args:\n        dirpath: mine\n"
+            }
+            "own.py" => "parser.add_argument('--resume', default='')\n",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    fn told(command: &str) -> String {
+        let command: Vec<OsString> = split(command).unwrap().into_iter().map(OsString::from).collect();
+        let access = Access { variable: &|_| None, read: &file, cards: &|| 0 };
+        let known = checkpoints(Preset::of_command(&command, &access), &command, &access);
+        let places: Vec<String> =
+            known.places.iter().map(|place| format!("{}/{}", place.folder, place.names)).collect();
+        let resume = match &known.resume {
+            Ok(words) => words.words.unwrap_or("by itself").to_owned(),
+            Err(gap) => format!("no: {}; {}", gap.reason, gap.remedy),
+        };
+        format!("{:?} {} | {resume}", known.beginning, places.join(" "))
+    }
+
+    #[test]
+    fn each_trainer_has_its_own_way() {
+        let flag = "--resume_from_checkpoint={checkpoint}";
+        for (command, expected) in [
+            ("python train.py", "Overwrites out/ckpt.pt | --init_from=resume".to_owned()),
+            ("python train.py config/shakespeare.py", "Overwrites out-char/ckpt.pt | --init_from=resume".to_owned()),
+            ("python train.py --out_dir=o2 --init_from=resume", "Resumes o2/ckpt.pt | --init_from=resume".to_owned()),
+            (
+                "python bare.py",
+                "Overwrites out/ckpt.pt | no: bare.py does not show that it takes init_from='resume' and writes \
+                 ckpt.pt; --resume-with and --checkpoint-glob say how"
+                    .to_owned(),
+            ),
+            ("python hf.py --output_dir o", format!("Overwrites o/checkpoint-* | {flag}")),
+            ("python hf.py", format!("Overwrites trainer_output/checkpoint-* | {flag}")),
+            (
+                "python hf.py --output_dir o --resume_from_checkpoint o/checkpoint-4",
+                format!("Resumes o/checkpoint-* | {flag}"),
+            ),
+            (
+                "python untold.py --output_dir o",
+                "Overwrites o/checkpoint-* | no: untold.py does not hand --resume_from_checkpoint on to the training; \
+                 trainer.train(resume_from_checkpoint=args.resume_from_checkpoint) in untold.py makes it resume"
+                    .to_owned(),
+            ),
+            ("python itself.py --output_dir o", "Resumes o/checkpoint-* | by itself".to_owned()),
+            (
+                "python none.py --per_device_train_batch_size 4",
+                format!("Overwrites made/step_* made/epoch_* made/checkpoint-* | {flag}"),
+            ),
+            ("python none.py --bs 4", format!("Overwrites made/step_* made/epoch_* made/checkpoint-* | {flag}")),
+            (
+                "python -m unseen --per_device_train_batch_size 4 --output_dir o",
+                "Overwrites o/checkpoint-* | no: the script cannot be read here, so that nobody knows whether it takes \
+                 --resume_from_checkpoint; --resume-with '--resume_from_checkpoint={checkpoint}' --checkpoint-glob \
+                 'o/checkpoint-*' if it does"
+                    .to_owned(),
+            ),
+            (
+                "python lit.py fit --config fit.yaml",
+                "Beside mine/*.ckpt root/lightning_logs/version_*/checkpoints/*.ckpt root/checkpoints/*.ckpt | \
+                 --ckpt_path={checkpoint}"
+                    .to_owned(),
+            ),
+            (
+                "python own.py",
+                "Beside  | no: own.py has --resume, but where its checkpoints are is not known; say it: --resume-with \
+                 '--resume {checkpoint}' --checkpoint-glob 'out/*.pt'"
+                    .to_owned(),
+            ),
+            (
+                "./train.sh",
+                "Beside  | no: where its checkpoints are is not known; say it: --resume-with '--resume {checkpoint}' \
+                 --checkpoint-glob 'out/*.pt'"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(told(command), expected, "{command}");
+        }
+    }
+}
