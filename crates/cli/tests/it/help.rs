@@ -138,7 +138,7 @@ fn help_on_running() {
     The command runs as if lowtide were not there: output, keys, signals and exit code pass through, and
     the output is kept in runs/NAME-N/. If the command ends because memory ran out, lowtide says why and
     starts it again one rung lower: half the micro-batch, twice the gradient accumulation, so that every
-    step still sees the same samples. Any other failure ends it, with the command's own exit code. No
+    step still has as many samples. Any other failure ends it, with the command's own exit code. No
     process of the command is left behind, unless lowtide itself is killed by SIGKILL: then the command
     ends when it next writes something.
 
@@ -179,11 +179,20 @@ fn help_on_running() {
               [default: 1]
 
           --resume-with <TEMPLATE>
-              What a restart adds to the command line to go on from the newest checkpoint, which is
-              {checkpoint}
+              What a restart adds to the command line to resume from the newest checkpoint, which is
+              {checkpoint} [default: as nanoGPT, Hugging Face's Trainer, accelerate's examples and
+              Lightning take it, where the script shows it]
 
           --checkpoint-glob <PATTERN>
               Where checkpoints are. Only those written since the first start are taken
+
+          --no-resume
+              Begin every restart at step 0, also where the trainer could resume from a checkpoint of
+              this run
+
+          --forget
+              Forget the micro-batch that this command got through with the last time, and start as it
+              is typed
 
           --max-restarts <N>
               How often the command is started again at most

@@ -121,7 +121,7 @@ fn start_on(
             file => file,
         };
         let mut kills = KillCounter::look(Path::new("/"));
-        journal.started(starts.len() + 1, &launch, batch, checkpoint.as_deref());
+        journal.started(number, &launch, batch, checkpoint.as_ref().map(|checkpoint| checkpoint.path.as_path()));
         let observation = supervisor.run(&launch, file, journal, notify).inspect_err(|_| {
             // Nothing was run: there is nothing in it.
             if starts.is_empty() {
