@@ -88,7 +88,10 @@ impl Notebook {
         let wrong = |detail: String| io::Error::new(io::ErrorKind::InvalidData, detail);
         let form = match read_text(&path, LARGEST) {
             Ok(text) => serde_json::from_str::<Form>(&text).map_err(|error| wrong(error.to_string())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Form { schema: SCHEMA, notes: Vec::new() }),
+            // What else has the name of the folder is told by whoever makes it.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(Form { schema: SCHEMA, notes: Vec::new() })
+            }
             Err(error) => Err(error),
         };
         let form = form.and_then(|form| match form.schema {

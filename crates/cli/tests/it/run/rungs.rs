@@ -103,7 +103,7 @@ fn a_restart_goes_on_from_the_newest_checkpoint() {
         "{}",
         ran.stderr
     );
-    let resume = ["--resume-with", "--from={checkpoint}", "--checkpoint-glob", "none-*.pt"];
+    let resume = ["--forget", "--resume-with", "--from={checkpoint}", "--checkpoint-glob", "none-*.pt"];
     let ran = train(&place, &resume, &["--bs=4"]);
     let beginning = "lowtide: start 2 begins at step 0 (this run wrote no whole none-*.pt) with micro-batch";
     assert!(ran.stderr.contains(beginning), "{}", ran.stderr);

@@ -29,9 +29,9 @@ fn run(place: &Place, files: &[(&str, &str)], options: &[&str], command: &str) -
     let mut command = place.command(&[options, &words].concat());
     let ran = Printout::of(command.env("OMP_NUM_THREADS", "1").output().unwrap());
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let mut runs = std::fs::read_dir(place.path("runs")).unwrap();
-    let folder = runs.next().unwrap().unwrap().file_name();
-    let story = place.story(&format!("runs/{}", folder.to_str().unwrap()));
+    let mut runs = std::fs::read_dir(place.path("runs")).unwrap().map(|entry| entry.unwrap().path());
+    let folder = runs.find(|path| path.is_dir()).unwrap();
+    let story = place.story(folder.to_str().unwrap());
     ran_out_first(&story);
     (ran, story)
 }
