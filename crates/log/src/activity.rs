@@ -167,7 +167,7 @@ const SIGNS: &[Signs] = &[
     (
         Activity::Loading,
         "from_pretrained load_state_dict _load_from_state_dict load_checkpoint _load_pretrained_model load_model \
-         build_model create_model resume restore _apply _move_model_to_device",
+         build_model create_model resume restore _apply _initialize_model _move_model_to_device",
         &["torch/serialization.py"],
         &[
             "from_pretrained(",
@@ -176,6 +176,7 @@ const SIGNS: &[Signs] = &[
             "model.to(",
             "model.cuda(",
             "pipe.to(",
+            "self._apply(",
             ".to(device)",
             "init_process_group(",
             "model = ",
@@ -194,6 +195,9 @@ fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
         let reports = RESULTS.iter().any(|word| lower.contains(word));
         if !reports && let Some(word) = EVALUATION_WORDS.split(' ').find(|word| lower.contains(word)) {
             return Some((Activity::Evaluation, format!("the log says `{word}` shortly before")));
+        }
+        if lower.trim_start().starts_with("saving ") && !reports {
+            return Some((Activity::Saving, "the log says `saving` shortly before".to_owned()));
         }
         for (activity, phrases) in LINE_SIGNS {
             if let Some(phrase) = phrases.split('|').find(|phrase| lower.contains(phrase)) {
@@ -222,7 +226,7 @@ const LINE_SIGNS: [(Activity, &str); 5] = [
     (Activity::Saving, "saving checkpoint|saving model checkpoint|summoning checkpoint|failed to clone() tensor"),
     (
         Activity::Loading,
-        "loading checkpoint|loading weights|loading model|loading pipeline|load_tensors|loading up to|offload to cuda",
+        "loading checkpoint|loading safetensors|loading weights|loading model|loading pipeline|load_tensors|loading up to|offload to cuda",
     ),
     (Activity::Training, "iter |step |epoch |it/s|s/it|loss|start training|starting training|running training"),
 ];

@@ -22,6 +22,8 @@ pub struct CardRow {
     pub used_mib: u64,
     /// In all, in MiB.
     pub total_mib: u64,
+    /// The least in use of all tables that show it, in MiB.
+    pub least_used_mib: u64,
 }
 
 /// A process on a card.
@@ -37,6 +39,12 @@ pub struct CardProcess {
     pub name: String,
     /// What it holds, in MiB.
     pub used_mib: Option<u64>,
+}
+
+impl CardRow {
+    const fn new(index: u32, used_mib: u64, total_mib: u64) -> Self {
+        Self { index, used_mib, total_mib, least_used_mib: used_mib }
+    }
 }
 
 /// More than any machine has.
@@ -69,7 +77,7 @@ impl CardTable {
         if let Some(second) = second {
             if let Some((used_mib, total_mib)) = used_of_total(second) {
                 if let Some(index) = self.open.take() {
-                    self.put(CardRow { index, used_mib, total_mib });
+                    self.put(CardRow::new(index, used_mib, total_mib));
                 }
             } else if second.contains(':') {
                 self.open = first.split_whitespace().next().and_then(|word| word.parse().ok());
@@ -84,7 +92,10 @@ impl CardTable {
 
     fn put(&mut self, row: CardRow) {
         match self.cards.iter().position(|known| known.index == row.index) {
-            Some(known) => self.cards[known] = row,
+            Some(known) => {
+                let least_used_mib = self.cards[known].least_used_mib.min(row.used_mib);
+                self.cards[known] = CardRow { least_used_mib, ..row };
+            }
             None if self.cards.len() < MOST_ROWS => self.cards.push(row),
             None => {}
         }
@@ -119,7 +130,7 @@ fn process(cell: &str) -> Option<CardProcess> {
 fn gpustat(line: &str) -> Option<CardRow> {
     let (index, rest) = line.strip_prefix('[')?.split_once(']')?;
     let (used, total) = rest.split('|').find_map(|cell| cell.split_once('/'))?;
-    Some(CardRow { index: index.parse().ok()?, used_mib: used.trim().parse().ok()?, total_mib: mib(total)? })
+    Some(CardRow::new(index.parse().ok()?, used.trim().parse().ok()?, mib(total)?))
 }
 
 /// Which columns of `--format=csv` are which; without an index, cards are counted by nobody.
@@ -131,7 +142,7 @@ fn columns(line: &str) -> Option<[usize; 3]> {
 fn listed(line: &str, [index, used, total]: [usize; 3]) -> Option<CardRow> {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let size = |at: usize| cells.get(at).and_then(|cell| mib(cell).or_else(|| cell.parse().ok()));
-    Some(CardRow { index: cells.get(index)?.parse().ok()?, used_mib: size(used)?, total_mib: size(total)? })
+    Some(CardRow::new(cells.get(index)?.parse().ok()?, size(used)?, size(total)?))
 }
 
 #[cfg(test)]

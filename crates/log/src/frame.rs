@@ -65,8 +65,12 @@ pub fn frames(text: &str) -> Vec<StackFrame> {
     frames
 }
 
-/// The code a notebook's arrow points at: `----> 5     loss.backward()`.
+/// The code a notebook's arrow points at: `----> 5     loss.backward()`, or rich's `❱ 217 │   loss.backward()   │`.
 fn pointed_at(line: &str) -> Option<&str> {
+    if let Some(rest) = line.strip_prefix('❱') {
+        let code = rest.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
+        return Some(code.trim_matches([' ', '│', '|']));
+    }
     let rest = line.strip_prefix("--")?.trim_start_matches('-').strip_prefix("> ")?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     (digits > 0).then(|| &rest[digits..])

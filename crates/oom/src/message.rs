@@ -12,6 +12,7 @@ const MOST_LINES: usize = 24;
 pub(crate) struct Message<'a> {
     /// The line itself.
     pub(crate) line: Cow<'a, str>,
+    above: &'a [u8],
     rest: &'a [u8],
     body: OnceCell<String>,
 }
@@ -19,7 +20,19 @@ pub(crate) struct Message<'a> {
 impl<'a> Message<'a> {
     /// Takes a line and the text that follows it.
     pub(crate) fn new(line: &'a [u8], rest: &'a [u8]) -> Self {
-        Self { line: clean(line), rest, body: OnceCell::new() }
+        Self { line: clean(line), above: b"", rest, body: OnceCell::new() }
+    }
+
+    /// The same below the text `above`.
+    pub(crate) fn below(self, above: &'a [u8]) -> Self {
+        Self { above, ..self }
+    }
+
+    /// The line above.
+    pub(crate) fn above(&self) -> Cow<'a, str> {
+        let above = self.above.strip_suffix(b"\n").unwrap_or(self.above);
+        let start = memchr::memrchr(b'\n', above).map_or(0, |newline| newline + 1);
+        clean(&above[start..])
     }
 
     /// The line and what goes on with it, as one line: engines and terminals break messages at any blank.

@@ -18,6 +18,9 @@ const MANUAL: usize = 2 << 10;
 /// What the parts of a manual are called.
 const MANUALS: [&str; 7] =
     ["usage:", "faq", "frequently asked", "troubleshooting", "common errors", "q:", "known errors"];
+/// What a manual says before an example.
+const FORETOLD: [&str; 6] =
+    ["you will see", "you'll see", "you may see", "you might see", "you will get", "you may get"];
 /// Figures and names that a setting or a plan does not have.
 const REPORTS: [&str; 4] = ["Tried to allocate", "Traceback", "GiB", "MiB"];
 /// Words of messages, where they begin.
@@ -37,6 +40,7 @@ pub fn is_reference(line: &[u8], before: &[u8]) -> bool {
         || is_environment(&line)
         || at.is_some_and(|at| is_comment(&line[..at]) || is_listed(&line, at) || is_plan(&line, &line[..at]))
         || is_item(&line, before)
+        || is_in_diff(&line, before)
         || is_in_manual(&line, before)
 }
 
@@ -54,10 +58,12 @@ fn is_search_hit(line: &str) -> bool {
         && (!number.is_empty() && after.starts_with(':') || number.is_empty() && !rest.starts_with(' '))
 }
 
-/// A shell that shows what it runs or what is set: `+ export NAME=...`, `NAME="..."`.
+/// A shell that shows what it runs or what is set: `+ grep ...`, `export NAME=...`, `NAME="..."`.
 fn is_environment(line: &str) -> bool {
     let line = line.trim_start();
-    let line = line.strip_prefix("+ ").unwrap_or(line);
+    if line.starts_with('+') && line.trim_start_matches('+').starts_with(' ') {
+        return true;
+    }
     let line = line.strip_prefix("export ").or_else(|| line.strip_prefix("declare -x ")).unwrap_or(line);
     let Some((name, _)) = line.split_once('=') else { return false };
     let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
@@ -79,6 +85,14 @@ fn is_listed(line: &str, at: usize) -> bool {
     // A key of an object has a colon behind it, its value has one before; a list of one may be an exception's arguments.
     let is_within = opens.ends_with(['[', ',']) && closes.starts_with([']', ',']);
     is_short && is_within && (opens.ends_with(',') || closes.starts_with(',')) && opens.rfind('[') > opens.rfind(']')
+}
+
+/// A line of a patch, below two others of it.
+fn is_in_diff(line: &str, before: &[u8]) -> bool {
+    let near = String::from_utf8_lossy(&before[before.len().saturating_sub(MANUAL)..]);
+    let is_changed = |line: &str| line.starts_with(['+', '-']) && !line.starts_with("--");
+    is_changed(line)
+        && near.lines().rev().take(2).filter(|line| is_changed(line) || line.starts_with("@@ ")).count() == 2
 }
 
 /// `  - CUDA out of memory` below a name or another item: a list in YAML.
@@ -109,10 +123,21 @@ fn is_in_manual(line: &str, before: &[u8]) -> bool {
         return true;
     }
     let is_indented = line.starts_with(' ') || line.starts_with('\t');
+    let lower = last.to_ascii_lowercase();
+    if is_indented && FORETOLD.iter().any(|words| lower.contains(words)) {
+        return true;
+    }
     near.lines().rev().take_while(|line| !line.contains("Traceback (most recent")).any(|above| {
         let is_usage = above.trim_start().starts_with("usage:");
-        is_heading_of_manual(above.trim_start()) && (!is_usage || is_indented || is_quotation)
+        (is_heading_of_manual(above.trim_start()) || shows_manual(above)) && (!is_usage || is_indented || is_quotation)
     })
+}
+
+/// `$ cat docs/FAQ.md`
+fn shows_manual(line: &str) -> bool {
+    let command = line.trim_start_matches(['$', '#', '%', ' ']);
+    let is_shown = ["cat ", "less ", "more ", "head ", "tail "].iter().any(|name| command.starts_with(name));
+    is_shown && [".md", ".rst"].iter().any(|extension| command.trim_end().ends_with(extension))
 }
 
 fn is_heading_of_manual(line: &str) -> bool {
@@ -143,11 +168,13 @@ mod tests {
             ("", "  max_model_len: 8192     # 16k does not fit (ValueError: No available memory for the cache blocks)"),
             ("", r#"{"policy":{"retry_on":["torch.OutOfMemoryError","CUDA out of memory","NCCL timeout"]}}"#),
             ("", r#"  "fatal": ["nan loss", "CUDA out of memory"],"#),
+            ("@@ -1 +1,2 @@\n+# If it fails\n", "+``RuntimeError: CUDA out of memory`` with a traceback"),
             ("restart_on:\n", "  - CUDA out of memory"),
             ("a\n  - NCCL timeout\n", "  - \"CUDA out of memory\""),
             ("", r#"{"level":"info","msg":"will retry on CUDA out of memory"}"#),
             ("", "[INFO] retrying on CUDA out of memory"),
             ("", "+ export ON_FAILURE='out of memory: restart'"),
+            ("", "++ grep -q 'CUDA out of memory' train.log"),
             ("", "RETRY_PATTERN=CUDA out of memory error"),
             (
                 "usage: t.py [-h]\n  --batch N  halve it when you see\n",

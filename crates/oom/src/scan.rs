@@ -14,6 +14,8 @@ use crate::{Oom, family};
 const BEFORE: usize = 4 << 10;
 const AFTER: usize = 4 << 10;
 const REST: usize = 8 << 10;
+/// How much is seen of the line above.
+const ABOVE: usize = 512;
 /// A line longer than the window is gone through in steps that overlap by the longest phrase looked for.
 const OVERLAP: usize = 256;
 
@@ -91,7 +93,8 @@ fn line_around(log: &[u8], at: usize, floor: usize) -> Range<usize> {
 
 fn read_line(log: &[u8], range: &Range<usize>) -> Option<Oom> {
     let rest = &log[range.end..range.end.saturating_add(REST).min(log.len())];
-    family::read(&Message::new(&log[range.clone()], without_line_end(rest)))
+    let above = &log[range.start.saturating_sub(ABOVE)..range.start];
+    family::read(&Message::new(&log[range.clone()], without_line_end(rest)).below(above))
 }
 
 fn without_line_end(rest: &[u8]) -> &[u8] {

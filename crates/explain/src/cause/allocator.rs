@@ -119,8 +119,10 @@ fn need(figures: &Figures<'_>, lacking: String) -> Judgement {
     }
     // Surer, the more of the other explanations the figures rule out.
     let within = figures.oom.free.unwrap_or_default().saturating_add(figures.idle.unwrap_or_default());
+    let outside = figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT));
     let certainty = match (figures.idle, figures.others) {
         (_, Some(others)) if figures.is_large(others) && within.saturating_add(others) >= tried => 0.6,
+        _ if figures.is_large(outside) && within.saturating_add(outside) >= tried => 0.7,
         (Some(_), Some(_)) => 0.95,
         (Some(_), None) | (None, Some(_)) => 0.9,
         (None, None) => 0.75,
@@ -202,6 +204,9 @@ fn in_pieces(figures: &Figures<'_>, idle: Bytes, stated: String) -> Judgement {
         asked if margin.get() >= asked / 10 => 0.75,
         _ => 0.55,
     };
+    // On a device that is full by itself, pieces are half of the truth.
+    let is_full = figures.oom.capacity.is_some_and(|capacity| allocated.get() > capacity.get() / 20 * 17);
+    let certainty = if is_full { f64::min(certainty, 0.7) } else { certainty };
     let judgement = Judgement::new(Cause::Fragmentation, certainty, evidence);
     // A request that leaves a quarter of the device, or less, is large by itself.
     let wanted = allocated.saturating_add(tried);

@@ -5,7 +5,7 @@ use lowtide_log::StackFrame;
 use lowtide_oom::{Engine, Oom, Place, Source};
 
 use super::allocator::allocator;
-use super::checkpoint::checkpoint_work;
+use super::checkpoint::{CheckpointWork, checkpoint_work};
 use super::figures::figures;
 use super::judgement::Judgement;
 use super::startup::startup;
@@ -22,6 +22,12 @@ pub(crate) fn judge(event: &Event, log: &Printout) -> Judgement {
     };
     judgement.certainty = round(judgement.certainty * event.oom.certainty.number() / 0.98);
     judgement.checkpoint = checkpoint_work(event, log);
+    // A state that is put together asks for one tensor after the other: what is idle would have served one of them.
+    let is_put_together = matches!(judgement.checkpoint, Some(CheckpointWork::Gather | CheckpointWork::Copy));
+    if is_put_together && judgement.cause == Cause::Fragmentation {
+        judgement.certainty = judgement.certainty.min(0.5);
+        judgement = judgement.with(Cause::Need);
+    }
     if event.oom.place == Place::Device {
         judgement.free_cards = log.cards.free_cards(event.oom.device);
     }
@@ -94,11 +100,14 @@ fn by_table(oom: &Oom, log: &Printout) -> Option<Judgement> {
     let holders = figures(oom, oom.requested.unwrap_or_default(), log).holders;
     let theirs = holders.iter().filter(|holder| holder.relation == Relation::Other);
     let held = theirs.filter_map(|holder| holder.used_bytes).fold(Bytes::ZERO, Bytes::saturating_add);
-    let total = Bytes::from_mib(card.total_mib);
-    if held.get() < total.get() / 2 {
-        return None;
-    }
-    let text = format!("the table in the log shows {held} of {total} in the hands of others");
+    let (used, total) = (Bytes::from_mib(card.used_mib), Bytes::from_mib(card.total_mib));
+    let (held, text) = match held.get() >= total.get() / 2 {
+        true => (held, format!("the table in the log shows {held} of {total} in the hands of others")),
+        false if log.cards.was_full(oom.device) => {
+            (used, format!("the table in the log shows {used} of {total} in use before it failed"))
+        }
+        false => return None,
+    };
     let judgement = Judgement { others: Some(held), holders, ..Judgement::bare(oom, Cause::OtherProcess, 0.75, &text) };
     Some(judgement.with(Cause::OutsideAllocator))
 }

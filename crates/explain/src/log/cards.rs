@@ -20,6 +20,8 @@ pub(crate) struct CardFacts {
     /// The pool of TensorFlow or XLA.
     pub(crate) pool: Option<Pool>,
     open_limit: Option<u64>,
+    /// Cards that were full in a table before the last message: of others, for the program had not failed yet.
+    full_before: Vec<u32>,
 }
 
 /// A pool with a limit of its own.
@@ -60,6 +62,17 @@ impl CardFacts {
         self.note_pool(line);
     }
 
+    /// Takes what the tables show so far for what was before the last message.
+    pub(crate) fn end_before(&mut self) {
+        let full = self.table.cards.iter().filter(|card| card.least_used_mib >= card.total_mib / 20 * 17);
+        self.full_before = full.map(|card| card.index).collect();
+    }
+
+    /// Whether a table before the last message shows a device full.
+    pub(crate) fn was_full(&self, device: Option<u32>) -> bool {
+        self.full_before.contains(&self.physical(device.unwrap_or_default()))
+    }
+
     /// `Limit: 1073741824` and, in the next line, `InUse: 1051624448`.
     fn note_pool(&mut self, line: &str) {
         let whole = |name: &str| after(line, name)?.trim().parse::<u64>().ok();
@@ -75,15 +88,12 @@ impl CardFacts {
         self.visible.as_ref().and_then(|visible| visible.get(device as usize)).copied().unwrap_or(device)
     }
 
-    /// The row of a device in a table; of a single card where the device is not named.
+    /// The row of a device in a table; the first device where none is named, for that is the one used then.
     pub(crate) fn card(&self, device: Option<u32>) -> Option<CardRow> {
-        match (device, &*self.table.cards) {
-            (None, [card]) => Some(*card),
-            (None, _) => None,
-            (Some(device), cards) => {
-                let index = self.physical(device);
-                cards.iter().find(|card| card.index == index).copied()
-            }
+        let index = self.physical(device.unwrap_or_default());
+        match &*self.table.cards {
+            [card] if device.is_none() => Some(*card),
+            cards => cards.iter().find(|card| card.index == index).copied(),
         }
     }
 
@@ -159,7 +169,16 @@ fn total(line: &str) -> Option<Bytes> {
     if line.contains("VRAM Total") {
         return named("VRAM Total").filter(|_| !line.contains("Torch VRAM"));
     }
-    named("total_gpu_memory=").or_else(|| named("total_gpu_memory (")).or_else(|| named(", VRAM: "))
+    if let Some((head, _)) = line.split_once(" bytes total.") {
+        return size(head.rsplit(' ').next()?);
+    }
+    let server =
+        ["total_gpu_memory=", "total_gpu_memory (", ", VRAM: ", "memory.available=\"["].into_iter().find_map(named);
+    let tensorflow = || named(" with ").filter(|_| line.contains(" MB memory)"));
+    let listed = || {
+        line.split_once("GPU ")?.1.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ").and_then(size)
+    };
+    server.or_else(tensorflow).or_else(|| listed().filter(|size| *size >= Bytes::from_gib(1)))
 }
 
 #[cfg(test)]
@@ -180,11 +199,16 @@ mod tests {
             ("  - **VRAM Total:** 12884443136", 12287),
             ("AutoBatch: CUDA:0 (NVIDIA GeForce RTX 4090) 23.99G total, 0.22G reserved", 24565),
             ("Memory profiling results: total_gpu_memory=23.58GiB initial_memory_usage=15.34GiB", 24145),
+            ("cuda_dnn.cc:443] Memory usage: 52690944 bytes free, 8361017344 bytes total.", 7973),
+            ("msg=\"offload to cuda\" memory.available=\"[15.4 GiB]\" memory.gpu_overhead=\"0 B\"", 15769),
+            ("Created TensorFlow device (/device:GPU:0 with 7208 MB memory) -> physical GPU (device: 0)", 7208),
+            ("[INFO] GPU 0: 24 GB, gpu_memory_utilization=0.33, model=Qwen-7B", 24576),
             ("  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes, VRAM: 24151 MiB", 24151),
         ] {
             assert_eq!(facts(line).total.map(|total| total.get() >> 20), Some(mib), "{line}");
         }
         assert_eq!(facts("  - **Torch VRAM Total:** 1174405120").total, None);
+        assert_eq!(facts("GPU 0: NVIDIA A100-SXM4-80GB").total, None);
     }
 
     #[test]

@@ -91,6 +91,7 @@ impl Printout {
     /// Looks at what follows the last event.
     pub(crate) fn note_end(&mut self, text: &str) {
         self.last_step = steps(text.as_bytes()).next_back();
+        self.cards.end_before();
         self.note_between(text);
         self.is_group |= is_of_group(text.as_bytes());
     }

@@ -41,7 +41,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if message.line.contains("NVML_SUCCESS == r INTERNAL ASSERT FAILED") && body.contains("CUDACachingAllocator") {
         return Some(unwritten());
     }
-    if message.line.contains("not enough GPU video memory") {
+    if has_any(&message.line, &["not enough GPU video memory", "DML allocator out of memory"]) {
         return Some(direct_ml(body));
     }
     let (head, tail) = split(&message.line, body)?;
@@ -99,7 +99,7 @@ fn split<'a>(line: &'a str, body: &'a str) -> Option<(&'a str, &'a str)> {
     }
     if !line.contains("out of memory") {
         let is_figures = line.contains(" total capac") && line.contains(" already allocated");
-        let start = line.find("(GPU ").filter(|_| is_figures);
+        let start = line.find("Tried to allocate").or_else(|| line.find("(GPU ")).filter(|_| is_figures);
         // Of some the end alone is left, and it begins with the limit.
         let end = || line.contains(" reserved in total by").then(|| line.find(" allowed; "))?.map(|_| 0);
         return start.or_else(end).map(|at| body.split_at(at));

@@ -8,11 +8,17 @@ use crate::{Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    kubernetes(line).or_else(|| ray(message)).or_else(|| dask(line))
+    kubernetes(message).or_else(|| ray(message)).or_else(|| dask(line))
 }
 
 /// Docker's state also says `"OOMKilled": false`.
-fn kubernetes(line: &str) -> Option<Oom> {
+fn kubernetes(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if line.contains("OOMKilled}}") {
+        // A question; the answer is the next line.
+        let answer = message.body().get(line.len()..).unwrap_or_default();
+        return answer.trim_start().starts_with("true").then(|| Oom::host(Engine::Kubernetes, Source::Cgroup));
+    }
     if let Some((_, rest)) = line.split_once("OOMKilled") {
         let is_denied = has_any_caseless(rest.get(..12).unwrap_or(rest), &["false"]);
         return (!is_denied).then(|| Oom::host(Engine::Kubernetes, Source::Cgroup));

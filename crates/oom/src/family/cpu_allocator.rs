@@ -20,6 +20,11 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if line.contains("memalign(") && message.body().contains("12 vs 0") {
         return Some(refused(message.body()));
     }
+    // `Alloc 524288000 error!`, and in the next line the call that failed.
+    if line.contains("memalign(") && line.contains("12 != 0") {
+        let requested = size_after(&message.above(), "Alloc ");
+        return Some(Oom { requested, ..Oom::host(Engine::Paddle, Source::Allocator) });
+    }
     is_shared_file(line).then(|| Oom {
         certainty: Certainty::Likely,
         requested: size_after(line, "unable to mmap ").or_else(|| size_before(line, " from file")),

@@ -10,6 +10,10 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         line,
         &["Sending ", "sending ", "Send ", "will be killed", "kill -9", "timeout", "Timeout", "timed out"],
     );
+    // A process that writes past the end of a full `/dev/shm` ends by the bus error.
+    if line.to_ascii_lowercase().contains("exitcode") && is_bus_error(line) {
+        return Some(Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::SharedMemory) });
+    }
     if is_sent_by_someone || !(is_status(line) || is_signal(line) || is_shell_killed(line)) {
         return None;
     }
@@ -37,6 +41,11 @@ fn is_status(line: &str) -> bool {
     ]
     .into_iter()
     .any(|word| lower.match_indices(word).any(|(at, _)| is_kill_status(&lower[at + word.len()..])))
+}
+
+/// `exitcode  : -7 (pid: 4567)`
+fn is_bus_error(line: &str) -> bool {
+    line.split_once(": -7").or_else(|| line.split_once(":-7")).is_some_and(|(_, rest)| ends_number(rest))
 }
 
 fn is_kill_status(rest: &str) -> bool {
@@ -92,7 +101,8 @@ const KILLED: [&str; 12] = [
 /// `Killed` alone or behind a bar of progress, as bash writes it (`run.sh: line 5: 12345 Killed   python train.py`), or as
 /// srun does (`task 0: Killed`).
 fn is_shell_killed(line: &str) -> bool {
-    let line = line.trim();
+    // Bold or as code, where somebody wrote it into a text.
+    let line = line.trim().trim_matches(['*', '`']);
     if matches!(line, "Killed." | "zsh: killed" | "Killed: 9") || line.starts_with("zsh: killed ") {
         return true;
     }
@@ -111,7 +121,7 @@ fn is_shell_killed(line: &str) -> bool {
 /// Whether a shell says in this word how a job ended: alone, behind a bar, or behind the number of the process.
 fn is_end_of_job(line: &str, word: &str) -> bool {
     let Some((before, after)) = line.split_once(word) else { return false };
-    let is_bar = before.trim_end().ends_with(']') && before.contains("%|");
+    let is_bar = before.trim_end().ends_with(']') && before.contains("%|") || before.contains("ETA: ");
     let is_apart = before.ends_with(' ') && (after.is_empty() || after.starts_with(' '));
     // `run.sh: line 5: 12345 Killed`, with the word for `line` in the shell's language.
     let names_line = before.matches(": ").count() >= 2 && before.trim_end().ends_with(|c: char| c.is_ascii_digit());

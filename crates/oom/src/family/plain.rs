@@ -1,7 +1,7 @@
 //! The bare words, when no family knows the text: a report only where nothing around makes it talk.
 
 use crate::message::Message;
-use crate::phrase::{has_any_caseless, size_after_any};
+use crate::phrase::{has_any, has_any_caseless, size_after_any};
 use crate::talk::is_only_mentioned;
 use crate::{Certainty, Engine, Oom, Place, Source};
 
@@ -38,7 +38,9 @@ fn is_name(lower: &str, at: usize, end: usize) -> bool {
 /// Whether the line sounds like something that happened.
 fn reports(lower: &str) -> bool {
     let trimmed = lower.trim();
-    PHRASES.iter().any(|phrase| trimmed.starts_with(phrase)) || has_any_caseless(lower, HAPPENED)
+    // The name of the class is no word for what happened.
+    let rest = lower.replace("outofmemoryerror", "");
+    PHRASES.iter().any(|phrase| trimmed.starts_with(phrase)) || has_any(&rest, HAPPENED)
 }
 
 const HAPPENED: &[&str] = &[

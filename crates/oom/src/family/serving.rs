@@ -19,11 +19,12 @@ fn vllm(message: &Message<'_>) -> Option<Oom> {
     if line.contains("less than desired GPU memory utilization") {
         return Some(too_little_at_the_start(line));
     }
-    let body = || message.body();
-    if line.contains("KV cache is needed, which is larger than the available KV cache memory") {
-        let needed = line.split(" KV cache is needed").next().and_then(|head| head.rsplit('(').next());
+    if line.contains("larger than the available KV cache memory (") {
+        // A terminal may have broken the line in the middle of a word.
+        let whole = format!("{}{line}", message.above());
+        let needed = whole.split(" KV cache is needed").next().and_then(|head| head.rsplit('(').next());
         let requested = needed.and_then(|needed| size_after(needed, ""));
-        let free = size_after(body(), "available KV cache memory (");
+        let free = size_after(message.body(), "available KV cache memory (");
         return Some(Oom { requested, free, ..Oom::device(Engine::Vllm, Source::Startup) });
     }
     let is_refused = has_any(

@@ -45,6 +45,7 @@ fn status(line: &str) -> Option<Oom> {
 
 const STATUSES: &[(&str, Engine, Source, Certainty)] = &[
     ("CUBLAS_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Possible),
+    ("CUBLAS_STATUS_NOT_INITIALIZED", Engine::Cuda, Source::Blas, Certainty::Possible),
     ("CUSOLVER_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Likely),
     ("CUSPARSE_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Likely),
     ("CUSPARSE_STATUS_INSUFFICIENT_RESOURCES", Engine::Cuda, Source::Blas, Certainty::Possible),
@@ -54,6 +55,9 @@ const STATUSES: &[(&str, Engine, Source, Certainty)] = &[
     ("CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", Engine::Cuda, Source::Dnn, Certainty::Likely),
     ("CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED", Engine::Cuda, Source::Dnn, Certainty::Possible),
     ("CUDNN_STATUS_NOT_INITIALIZED", Engine::Cuda, Source::Dnn, Certainty::Possible),
+    // What PyTorch says where no way of computing found enough room.
+    ("nable to find a valid cuDNN algorithm", Engine::Cuda, Source::Dnn, Certainty::Possible),
+    ("nable to find an engine to execute this computation", Engine::Cuda, Source::Dnn, Certainty::Possible),
     ("CUDNN_STATUS_NOT_SUPPORTED", Engine::Cuda, Source::Dnn, Certainty::Slight),
     ("CUDNN_STATUS_INTERNAL_ERROR", Engine::Cuda, Source::Dnn, Certainty::Slight),
     ("rocblas_status_memory_error", Engine::Rocm, Source::Blas, Certainty::Possible),

@@ -16,7 +16,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if has_any(line, &["XlaRuntimeError: RESOURCE_EXHAUSTED", "JaxRuntimeError: RESOURCE_EXHAUSTED"]) {
         return Some(exhausted(message.body()));
     }
-    if line.contains("an out of memory in memory space hbm") || line.contains("BufferAssignment OOM") {
+    let is_bare = line.contains("Out of memory while trying to allocate ") && line.contains("bytes");
+    if is_bare || line.contains("an out of memory in memory space hbm") || line.contains("BufferAssignment OOM") {
         return Some(exhausted(message.body()));
     }
     None
