@@ -5,8 +5,10 @@ use lowtide_oom::{Engine, Place, Source};
 
 use crate::advice::{Case, advise};
 use crate::cause::judge;
+use crate::code_line::code_line;
 use crate::culprit::culprit;
 use crate::facts::Facts;
+use crate::holding::holdings;
 use crate::log::{Event, Printout};
 use crate::model::Model;
 use crate::{Activity, Cause, CheckpointWork, Context, Verdict};
@@ -15,8 +17,9 @@ use crate::{Activity, Cause, CheckpointWork, Context, Verdict};
 pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdict {
     let circumstances = &event.circumstances;
     let stack_is_nanogpt = circumstances.frames.iter().any(|frame| frame.function == "estimate_loss");
-    let facts = Facts { configs: &context.configs, log, stack_is_nanogpt };
     let oom = &event.oom;
+    let computes_on_host = oom.place == Place::Host && oom.source == Source::Allocator && oom.engine == Engine::PyTorch;
+    let facts = Facts { configs: &context.configs, log, stack_is_nanogpt, computes_on_host };
     let mut judgement = judge(event, log);
     let is_refused = oom.place == Place::Host && matches!(oom.source, Source::Allocator | Source::Heap);
     if let Some(limit) = log.address_limit.filter(|_| is_refused) {
@@ -36,18 +39,21 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     evidence.extend(steps_around(event, log, activity));
     let begins = matches!(activity, Some(Activity::Evaluation | Activity::Loading));
     let before_first_step = begins && circumstances.step.is_none() && !log.has_progress;
+    let message = std::iter::once(&*event.message).chain(event.also.iter().map(|(_, text)| &**text));
+    let message: String = message.collect::<Vec<_>>().join("\n");
     let case = Case {
         oom,
+        message: &message,
         judgement: &judgement,
         activity,
         before_first_step,
+        step: circumstances.step,
         facts: &facts,
         model,
         culprit: culprit.as_ref(),
         frames: &circumstances.frames,
     };
     let (advice, patch, notes) = advise(&case);
-    evidence.extend(notes);
     Verdict {
         place: oom.place,
         engine: oom.engine,
@@ -56,6 +62,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         contributing: judgement.contributing.clone(),
         certainty: judgement.certainty,
         evidence,
+        notes,
         line: event.line,
         message: event.message.clone(),
         phase: activity,
@@ -77,6 +84,8 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         free_cards: judgement.free_cards.clone(),
         possibilities: judgement.possibilities.clone(),
         checkpoint: judgement.checkpoint,
+        holdings: holdings(oom, &judgement),
+        code: code_line(&circumstances.frames),
         culprit,
         advice,
         patch,

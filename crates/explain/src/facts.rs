@@ -38,6 +38,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) log: &'a Printout,
     /// Whether the stack goes through nanoGPT's `estimate_loss`.
     pub(crate) stack_is_nanogpt: bool,
+    /// Whether tensors were refused memory of the machine, so that it is the processor that computes.
+    pub(crate) computes_on_host: bool,
 }
 
 /// A fixed number of samples for each update, which a smaller micro-batch leaves as it is.
@@ -96,8 +98,11 @@ impl<'a> Facts<'a> {
         let (config, found) = self.find(key)?;
         let question = Question::Key(key);
         let rank = candidates(config, question).find(|(_, setting)| setting.path == found.path)?.0;
+        // `batch_size=args.batch_size` passes on what is set in one place.
         candidates(config, question)
-            .find(|(other, setting)| *other == rank && setting.path != found.path)
+            .find(|(other, setting)| {
+                *other == rank && setting.path != found.path && whole_number(&setting.value).is_some()
+            })
             .map(|(_, setting)| setting)
     }
 
@@ -196,6 +201,13 @@ impl<'a> Facts<'a> {
         self.number(Key::Sequence).or_else(|| self.number(Key::Positions)).or_else(nanogpt)
     }
 
+    /// Whether the processor computes: as the error shows, or as the settings say.
+    pub(crate) fn is_on_cpu(&self) -> bool {
+        let is_set =
+            || self.text(Key::Device).is_some_and(|device| device.trim_matches(['"', '\'']).starts_with("cpu"));
+        self.computes_on_host || is_set()
+    }
+
     /// Samples computed at once; as the log prints it where the configuration does not tell.
     pub(crate) fn batch(&self) -> Option<u64> {
         let whole = || {
@@ -217,13 +229,19 @@ impl<'a> Facts<'a> {
         if self.is_on(Key::Fp16) == Some(true) {
             return Some(FP16);
         }
+        // nanoGPT computes in fp32 on a processor, whatever its dtype says.
+        if self.is_nanogpt() && self.is_on_cpu() {
+            return Some(FP32);
+        }
         let nanogpt = || self.is_nanogpt().then_some(BF16);
         self.text(Key::Dtype).and_then(dtype_named).or_else(nanogpt)
     }
 
+    /// How many tokens the model knows: what the program found counts before what is set, and that before a default.
     pub(crate) fn vocabulary(&self) -> Option<u64> {
         let checkpoint = || checkpoint_shape(self.text(Key::InitFrom)?).map(|_| 50_257);
-        self.number(Key::Vocabulary).or_else(checkpoint).or_else(|| self.is_nanogpt().then_some(50_304))
+        let nanogpt = || self.is_nanogpt().then_some(50_304);
+        self.log.vocabulary.or_else(|| self.number(Key::Vocabulary)).or_else(checkpoint).or_else(nanogpt)
     }
 
     /// Height and width of whole frames.

@@ -24,10 +24,12 @@
 
 mod advice;
 mod cause;
+mod code_line;
 mod culprit;
 mod explain;
 mod explanation;
 mod facts;
+mod holding;
 mod investigation;
 mod log;
 mod model;
@@ -35,7 +37,9 @@ mod patch;
 mod verdict;
 
 pub use cause::{CheckpointWork, Possibility};
+pub use code_line::CodeLine;
 pub use explanation::{Context, Explanation, NotMemory};
+pub use holding::{Holding, HoldingKind};
 pub use investigation::{Investigation, explain};
 pub use log::Remark;
 pub use lowtide_config::{Config, ConfigError, Syntax};

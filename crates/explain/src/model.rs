@@ -29,7 +29,11 @@ pub struct Row {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Model {
     pub(crate) parameters: u64,
+    /// Those that are trained, and have gradients and moments.
+    pub(crate) trained: u64,
     pub(crate) layers: u64,
+    /// Heads whose scores are held as matrices, where attention makes them.
+    pub(crate) score_heads: u64,
     pub(crate) width: u64,
     pub(crate) inner: u64,
     pub(crate) vocabulary: u64,
@@ -40,6 +44,8 @@ pub(crate) struct Model {
 
 /// Bytes of AdamW's two moments in fp32 for each parameter.
 const OPTIMIZER: u64 = 8;
+/// Matrices of scores that attention without a fused kernel keeps for backward: scores, softmax, dropout and its mask.
+const SCORE: u64 = 4;
 /// Bytes for each logit at the peak: 16-bit, widened to fp32, and the gradients of both.
 const LOGIT: u64 = 12;
 
@@ -66,9 +72,12 @@ impl Model {
         let is_tied = facts.is_on(Key::Tied).unwrap_or(!is_gated);
         let positions = if is_gated { 0 } else { facts.number(Key::Positions).unwrap_or(sequence).min(1 << 24) };
         let embeddings = vocabulary * width * if is_tied { 1 } else { 2 } + positions * width;
+        let (parameters, trained) = believed(facts, layers * block + embeddings)?;
         Some(Self {
-            parameters: layers * block + embeddings,
+            parameters,
+            trained,
             layers,
+            score_heads: heads.filter(|_| holds_scores(facts)).unwrap_or_default(),
             width,
             inner,
             vocabulary,
@@ -80,7 +89,34 @@ impl Model {
 
     /// Parameters, gradients and moments: what no batch size changes.
     pub(crate) fn fixed(&self) -> u64 {
-        self.parameters.saturating_mul(4 + 4 + OPTIMIZER)
+        self.weights().saturating_add(self.trained.saturating_mul(4 + OPTIMIZER))
+    }
+
+    /// Weights that are not trained are held in the type that is computed in.
+    pub(crate) fn weights(&self) -> u64 {
+        let bytes = if self.trained < self.parameters { self.dtype.bytes } else { 4 };
+        self.parameters.saturating_mul(bytes)
+    }
+
+    /// The same model with adapters of rank 16 in place of all its weights.
+    pub(crate) fn with_adapters(self) -> Self {
+        Self { trained: (self.parameters / 200).max(1), ..self }
+    }
+
+    /// Scores of attention for one sample and one layer, with what softmax keeps.
+    fn scores(&self) -> u64 {
+        let pairs = self.sequence.saturating_mul(self.sequence).saturating_mul(self.score_heads);
+        pairs.saturating_mul(SCORE * self.dtype.bytes)
+    }
+
+    /// What a batch holds of them in all layers.
+    pub(crate) fn score_bytes(&self, batch: u64) -> Bytes {
+        Bytes(self.scores().saturating_mul(self.layers).saturating_mul(batch))
+    }
+
+    /// What logits and their gradients take for a batch.
+    pub(crate) fn logit_bytes(&self, batch: u64) -> Bytes {
+        Bytes(self.logits().saturating_mul(batch))
     }
 
     /// Activations of one sample, all layers.
@@ -91,12 +127,16 @@ impl Model {
     fn activations(&self) -> u64 {
         let held = 34 * self.width + 4 * self.inner;
         let held = if self.dtype == FP32 { held * 3 / 2 } else { held };
-        let layer = self.sequence.saturating_mul(held);
+        let layer = self.sequence.saturating_mul(held).saturating_add(self.scores());
         match self.recomputes {
             // Inputs of every layer, and one layer whole.
             true => self.sequence.saturating_mul(4 * self.width).saturating_mul(self.layers).saturating_add(layer),
             false => layer.saturating_mul(self.layers),
         }
+    }
+
+    const fn weight_type(&self) -> &'static str {
+        if self.trained < self.parameters { self.dtype.name } else { "fp32" }
     }
 
     fn logits(&self) -> u64 {
@@ -117,13 +157,12 @@ impl Model {
 
     /// The table for a batch.
     pub(crate) fn account(&self, batch: u64) -> Account {
-        let millions = self.parameters as f64 / 1e6;
         let tokens = batch.saturating_mul(self.sequence);
         let row = |name, bytes: u64, how: String| Row { name, bytes: Bytes(bytes), how };
         let rows = vec![
-            row("parameters", self.parameters.saturating_mul(4), format!("{millions:.1}M in fp32")),
-            row("gradients", self.parameters.saturating_mul(4), format!("{millions:.1}M in fp32")),
-            row("optimizer", self.parameters.saturating_mul(OPTIMIZER), "two moments of AdamW in fp32".to_owned()),
+            row("parameters", self.weights(), format!("{} in {}", millions(self.parameters), self.weight_type())),
+            row("gradients", self.trained.saturating_mul(4), format!("{} in fp32", millions(self.trained))),
+            row("optimizer", self.trained.saturating_mul(OPTIMIZER), "two moments of AdamW in fp32".to_owned()),
             row(
                 "activations",
                 self.activations().saturating_mul(batch),
@@ -146,6 +185,30 @@ impl Model {
     }
 }
 
+/// Parameters and those that are trained, by the shape and by what the log prints: where both are there and do not agree,
+/// defaults were guessed wrongly, or the configuration is another model's.
+fn believed(facts: &Facts<'_>, by_shape: u64) -> Option<(u64, u64)> {
+    let agree = |logged: u64| logged.abs_diff(by_shape) <= by_shape / 4;
+    match (facts.log.parameters, facts.log.trained) {
+        (Some(all), trained) => agree(all).then(|| (all, trained.unwrap_or(all).min(all))),
+        // What a trainer prints of the trained ones is all of them, or the adapters.
+        (None, Some(trained)) if agree(trained) => Some((trained, trained)),
+        (None, Some(trained)) => (trained < by_shape / 4).then_some((by_shape, trained)),
+        (None, None) => Some((by_shape, by_shape)),
+    }
+}
+
+/// Whether attention makes whole matrices of scores: on a processor the fused kernel takes no dropout.
+fn holds_scores(facts: &Facts<'_>) -> bool {
+    let has_dropout = facts.text(Key::Dropout).and_then(|text| text.parse::<f64>().ok()).is_some_and(|rate| rate > 0.0);
+    facts.is_on_cpu() && has_dropout
+}
+
+fn millions(count: u64) -> String {
+    let millions = count as f64 / 1e6;
+    if millions < 1.0 { format!("{millions:.2}M") } else { format!("{millions:.1}M") }
+}
+
 fn bounded(number: u64, most: u64) -> Option<u64> {
     (1..=most).contains(&number).then_some(number)
 }
@@ -159,7 +222,8 @@ mod tests {
     #[test]
     fn gpt2_is_as_measured() {
         let configs = [Config::parse("train.py", "batch_size = 4\nblock_size = 1024\n").unwrap()];
-        let facts = Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false };
+        let facts =
+            Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false, computes_on_host: false };
         let model = Model::read(&facts).unwrap();
         assert!((123_500_000..125_000_000).contains(&model.parameters), "{}", model.parameters);
         // Measured: 5.95 and 18.25 GiB.
@@ -176,7 +240,8 @@ mod tests {
             "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
             "tie_word_embeddings": false}"#;
         let configs = [Config::parse("config.json", text).unwrap()];
-        let facts = Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false };
+        let facts =
+            Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false, computes_on_host: false };
         let model = Model::read(&facts).unwrap();
         assert!((6_700_000_000..6_770_000_000).contains(&model.parameters), "{}", model.parameters);
     }

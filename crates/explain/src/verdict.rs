@@ -4,7 +4,7 @@ use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Engine, Place, ProcessUse, Source};
 use serde::Serialize;
 
-use crate::{Account, Activity, CheckpointWork, Patch, Possibility, Remark};
+use crate::{Account, Activity, CheckpointWork, CodeLine, Holding, Patch, Possibility, Remark};
 
 /// One out-of-memory event, explained. What the log does not tell is `None` or empty.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -23,6 +23,8 @@ pub struct Verdict {
     pub certainty: f64,
     /// The arithmetic and the words of the log behind the cause, as sentences.
     pub evidence: Vec<String>,
+    /// What is to be said of the configuration and of the patch: why there is none, why it may not be enough.
+    pub notes: Vec<String>,
     /// Line of the log, from 1, on which the message stands.
     pub line: u64,
     /// That line, cut to a bounded length.
@@ -65,6 +67,10 @@ pub struct Verdict {
     pub possibilities: Vec<Possibility>,
     /// What was done with a whole state of the model or the optimizer: saving, loading, resuming.
     pub checkpoint: Option<CheckpointWork>,
+    /// Who held which part of the device, as far as the figures tell.
+    pub holdings: Vec<Holding>,
+    /// The line of the program's own code that the stack ends in.
+    pub code: Option<CodeLine>,
     /// Which tensor, or which kind of memory, the request was for.
     pub culprit: Option<Culprit>,
     /// What to do, best first.
@@ -209,6 +215,41 @@ pub enum Lever {
     /// One model on several cards.
     MoreCards,
     CheckLog,
+    /// Adapters are trained in place of all weights (LoRA, QLoRA).
+    Adapters,
+    /// Moments of the optimizer in 8 bits, or in pages that move to the host.
+    SmallerOptimizer,
+    /// Weights, gradients and moments shared out among cards (FSDP, ZeRO).
+    Shard,
+    /// Attention by a fused kernel, without matrices of scores.
+    AttentionKernel,
+    /// Parts of the model on the host while they are not in use.
+    Offload,
+    /// Tiles and slices in place of whole pictures.
+    Tiles,
+    /// Smaller or fewer inputs: pictures, patches, prompts.
+    SmallerInput,
+    OtherCard,
+    /// No graph is kept where no gradient is needed.
+    NoGraph,
+    /// Outputs leave the device as soon as they are there.
+    OutputsToHost,
+    /// Plain numbers are kept instead of tensors with their graphs.
+    PlainNumbers,
+    /// The whole state is gathered in the machine's memory, by one rank.
+    StateToHost,
+    /// Every rank writes its own part of the state.
+    ShardedState,
+    /// A checkpoint that was read is let go.
+    FreeCheckpoint,
+    RestartKernel,
+    NoPinnedMemory,
+    /// Fewer requests at once.
+    FewerRequests,
+    /// No CUDA graphs.
+    EagerMode,
+    PageFile,
+    SaveLess,
 }
 
 /// One thing to do.
@@ -220,6 +261,8 @@ pub struct Advice {
     pub text: String,
     /// Peak memory of the device expected after it, where arithmetic allows one.
     pub expected_peak_bytes: Option<Bytes>,
+    /// What it saves, where the model is known.
+    pub saves_bytes: Option<Bytes>,
     /// Whether as many samples go into one update as before.
     pub same_effective_batch: bool,
     /// Whether the model stays as it is.

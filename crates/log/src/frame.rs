@@ -14,6 +14,8 @@ const LONGEST_CODE: usize = 400;
 pub struct StackFrame {
     /// Path of the source file.
     pub file: String,
+    /// Line of the source file, where it is named.
+    pub line: Option<u64>,
     /// Name of the function.
     pub function: String,
     /// The quoted line of code, empty where there is none.
@@ -82,12 +84,12 @@ fn head(line: &str) -> Option<StackFrame> {
     if let Some(rest) = line.strip_prefix("File \"") {
         let (file, rest) = rest.split_once('"')?;
         let function = rest.split_once(", in ").map_or("", |(_, name)| name);
-        return Some(frame(file, function));
+        return Some(StackFrame { line: number(rest.strip_prefix(", line ")), ..frame(file, function) });
     }
     if let Some(rest) = line.strip_prefix("File ") {
         let (file, rest) = rest.split_once(':')?;
-        let (_, function) = rest.split_once(", in ")?;
-        return Some(frame(file, function));
+        let (at, function) = rest.split_once(", in ")?;
+        return Some(StackFrame { line: number(Some(at)), ..frame(file, function) });
     }
     if line.starts_with("Cell In[") || line.starts_with("Input In [") {
         let function = line.split_once(", in ").map_or("", |(_, name)| name);
@@ -102,11 +104,20 @@ fn head(line: &str) -> Option<StackFrame> {
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let function = rest.get(digits..)?.strip_prefix(" in ")?;
     let is_path = digits > 0 && !file.is_empty() && !file.contains(' ');
-    is_path.then(|| frame(&format!("{file}.py"), function.trim_end_matches(['│', '|', ' '])))
+    is_path.then(|| {
+        let frame = frame(&format!("{file}.py"), function.trim_end_matches(['│', '|', ' ']));
+        StackFrame { line: number(Some(rest)), ..frame }
+    })
+}
+
+/// The number that a text begins with.
+fn number(text: Option<&str>) -> Option<u64> {
+    let digits = text?.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
 }
 
 fn frame(file: &str, function: &str) -> StackFrame {
-    StackFrame { file: cut(file, LONGEST_NAME), function: cut(function, LONGEST_NAME), code: String::new() }
+    StackFrame { file: cut(file, LONGEST_NAME), line: None, function: cut(function, LONGEST_NAME), code: String::new() }
 }
 
 fn cut(text: &str, most: usize) -> String {

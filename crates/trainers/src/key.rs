@@ -35,6 +35,8 @@ pub enum Key {
     HiddenChannels,
     InitFrom,
     EvalOnly,
+    Device,
+    Dropout,
 }
 
 /// The names each has, in lower case, between blanks; the first that a configuration has counts.
@@ -94,6 +96,8 @@ const NAMES: &[(Key, &str)] = &[
     (Key::HiddenChannels, "hidden_channels base_channels n_filters num_feat embed_channels"),
     (Key::InitFrom, "init_from"),
     (Key::EvalOnly, "eval_only"),
+    (Key::Device, "device"),
+    (Key::Dropout, "dropout"),
 ];
 
 /// What a name is about, and how far down the list of its names it stands.

@@ -6,15 +6,16 @@ use clap::Args;
 
 /// Say from a log why memory ran out, which tensor it was, and what to change.
 ///
-/// Finds every out-of-memory event of a log of any size and any engine, the last one first: the cause with its
-/// arithmetic, the culprit, advice in order of gain against cost, and a patch for the configuration.
+/// Finds every out-of-memory event of a log of any size and any engine. Of the last one it prints what happened, why, what
+/// to do now and a patch for the configuration; with --all everything that is known, of every event.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide explain train.log
   lowtide explain                         the newest run of `lowtide run`: the last time that memory ran out
   python train.py 2>&1 | tee train.log; lowtide explain train.log --config config/train_gpt2.py
   lowtide explain train.log --config run.yaml --config config.json --write
-  lowtide explain train.log --command 'python run.py --per_device_train_batch_size 16'
+  lowtide explain train.log --command 'python train.py config/train_gpt2.py --batch_size=16'
+  lowtide explain train.log --html why.html
   kubectl logs mine | lowtide explain - --json
 
 Exit codes:
@@ -31,7 +32,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) config: Vec<PathBuf>,
 
-    /// The command line of the run.
+    /// The command line of the run. The script and the configuration files it names are read too, where they are.
     #[arg(long, value_name = "COMMAND")]
     pub(super) command: Option<String>,
 
@@ -43,9 +44,13 @@ pub(crate) struct ExplainArgs {
     #[arg(long, requires = "write")]
     pub(super) force: bool,
 
-    /// Show every event in full, not only the last one.
+    /// Show all that is known: the arithmetic, every piece of advice, every event.
     #[arg(long)]
     pub(super) all: bool,
+
+    /// Write the last event as a page that opens from disk, with a bar of who holds what; one that is there is replaced.
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
 
     /// Print the verdicts as a JSON list, the last event first.
     #[arg(long)]

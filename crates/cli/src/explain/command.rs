@@ -10,11 +10,14 @@ use lowtide_core::Bytes;
 use lowtide_explain::{Config, ConfigError, Context, Syntax};
 
 use super::args::ExplainArgs;
+use super::html::html;
 use super::log_file::read;
+use super::named_files::configs_of;
 use super::patch_file::{COMMAND_LINE, write_patch};
 use super::run_log::RunLog;
-use super::text::{cause, named, told};
-use crate::output::{Failure, json_text, print, print_json, printable, report};
+use super::text::told;
+use super::words::{cause, named};
+use crate::output::{Failure, json_text, print, print_json, printable, report, to_stderr};
 
 /// The log has no out-of-memory error.
 const NONE_FOUND: u8 = 1;
@@ -41,6 +44,10 @@ fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
         Some(Err(failure)) => (None, Some(failure)),
         None => (None, None),
     };
+    if let (Some(path), Some(verdict)) = (&args.html, explained.verdicts.first()) {
+        let failure = |error: std::io::Error| Failure::bad_input(format!("{}: {error}", path.display()), None);
+        std::fs::write(path, html(&log.path, verdict, explained.events)).map_err(failure)?;
+    }
     match args.json {
         true => print_json(&json_text(&explained.verdicts))?,
         false => print(&told(args, &log, &explained, written.as_deref()))?,
@@ -72,6 +79,13 @@ fn context(args: &ExplainArgs, log: &RunLog) -> Result<Context, Failure> {
     }
     if let Some(command) = args.command.as_ref().or(log.command.as_ref()) {
         let wrong = |error: ConfigError| Failure::bad_input(error.to_string(), None);
+        let (named, missing) = configs_of(command);
+        for file in missing {
+            to_stderr(&format!("note: {file}, which the command names, cannot be read from here"));
+        }
+        // What is given by hand stands for a file of the same name that the command leads to.
+        let given: Vec<String> = configs.iter().map(|config| config.name.clone()).collect();
+        configs.splice(0..0, named.into_iter().filter(|config| !given.contains(&config.name)));
         configs.push(Config::parse_as(Syntax::Command, COMMAND_LINE, command).map_err(wrong)?);
     }
     Ok(Context { configs })

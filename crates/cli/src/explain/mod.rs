@@ -2,10 +2,14 @@
 
 mod args;
 mod command;
+mod html;
 mod log_file;
+mod named_files;
+mod page;
 mod patch_file;
 mod run_log;
 mod text;
+mod words;
 
 pub(crate) use args::ExplainArgs;
 pub(crate) use command::{in_short, run};

@@ -74,7 +74,7 @@ fn bears(path: &Path, mark: &str) -> bool {
 /// Why there is nothing to write.
 fn no_patch(args: &ExplainArgs, verdict: &Verdict) -> Failure {
     let has_config = !args.config.is_empty() || args.command.is_some();
-    let why = verdict.evidence.iter().rev().find(|text| text.contains("no patch"));
+    let why = verdict.notes.iter().rev().find(|text| text.contains("no patch"));
     let none = "there is no patch to write";
     let (text, hint) = match why {
         Some(why) if why.contains("another run") => (why.clone(), "give the configuration as this run had it"),

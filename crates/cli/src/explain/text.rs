@@ -5,11 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use lowtide_core::printable_lines;
-use lowtide_explain::{Account, Advice, Culprit, Explanation, NotMemory, Patch, Place, Verdict};
+use lowtide_explain::{Account, Advice, Explanation, NotMemory, Patch, Verdict};
 
 use super::args::ExplainArgs;
+use super::page::{headline, page};
 use super::patch_file::COMMAND_LINE;
 use super::run_log::RunLog;
+use super::words::{cause, effect, holdings, named, place};
 use crate::output::{Side, aligned, printable, shown};
 
 /// Columns of the text, and of its margin.
@@ -18,7 +20,7 @@ const MARGIN: usize = 10;
 /// How many of the earlier events are listed.
 const LISTED: usize = 10;
 
-/// The last event in full, and the earlier ones as a list or in full.
+/// The last event on a page or in full, and the earlier ones as a list or in full.
 pub(super) fn told(args: &ExplainArgs, log: &RunLog, explained: &Explanation, written: Option<&str>) -> String {
     let name = match log.path == Path::new("-") {
         true => "the log".to_owned(),
@@ -27,7 +29,10 @@ pub(super) fn told(args: &ExplainArgs, log: &RunLog, explained: &Explanation, wr
     let Some((last, earlier)) = explained.verdicts.split_first() else {
         return nothing(&name, explained.not_memory.as_ref());
     };
-    let mut text = event(&name, last, written);
+    let mut text = match args.all {
+        true => event(&name, last, written),
+        false => page(&name, last, written),
+    };
     if written.is_none() && last.patch.as_ref().is_some_and(|patch| is_younger(Path::new(&patch.file), &log.path)) {
         text.push_str("the file was changed after the log ended: it may have the patch already\n");
     }
@@ -78,22 +83,25 @@ fn nothing(name: &str, instead: Option<&NotMemory>) -> String {
     text
 }
 
-/// One event: the cause first, then what it rests on, then what to do.
+/// One event in full: what happened, the cause and all that it rests on, then all that can be done.
 fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
-    let mut text = format!("memory ran out at line {} of {name}{}\n\n", verdict.line, place(verdict));
+    let mut text = format!("{}\n\n", headline(name, verdict));
     let mut cause = vec![cause(verdict)];
     cause.extend(verdict.contributing.iter().map(|cause| format!("also: {}", cause.part())));
     section(&mut text, "cause", &cause);
     section(&mut text, "evidence", &verdict.evidence);
+    section(&mut text, "memory", &holdings(verdict).into_iter().collect::<Vec<_>>());
     if let Some(culprit) = &verdict.culprit {
         section(&mut text, "culprit", &[named(culprit), culprit.how.clone()]);
     }
+    section(&mut text, "code", &verdict.code.as_ref().map(place).into_iter().collect::<Vec<_>>());
     if let Some(account) = &verdict.model {
         section(&mut text, "a step", &table(account));
     }
     let advice: Vec<String> =
         verdict.advice.iter().enumerate().map(|(index, advice)| numbered(index + 1, advice)).collect();
     section(&mut text, "advice", &advice);
+    section(&mut text, "note", &verdict.notes);
     let remarks: Vec<String> = verdict.remarks.iter().map(|remark| remark.text.clone()).collect();
     section(&mut text, "besides", &remarks);
     if let Some(patch) = &verdict.patch {
@@ -103,45 +111,8 @@ fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
     text
 }
 
-/// The cause, and how sure it is.
-pub(super) fn cause(verdict: &Verdict) -> String {
-    format!("{} ({:.0} % sure)", verdict.cause.words(), (verdict.certainty * 100.0).round())
-}
-
-/// The culprit with its shape and size, as far as they are known.
-pub(super) fn named(culprit: &Culprit) -> String {
-    let size = culprit.bytes.map_or(String::new(), |bytes| format!(" = {bytes}"));
-    let shape: Vec<String> = culprit.shape.iter().map(u64::to_string).collect();
-    let shape = match (shape.is_empty(), &culprit.dtype) {
-        (true, _) => String::new(),
-        (false, Some(dtype)) => format!(", {} in {dtype}", shape.join(" x ")),
-        (false, None) => format!(", {}", shape.join(" x ")),
-    };
-    format!("{}{shape}{size}", culprit.name)
-}
-
-fn place(verdict: &Verdict) -> String {
-    let mut text = match (verdict.place, verdict.device) {
-        (Place::Device, Some(index)) => format!(": device {index}"),
-        (Place::Device, None) => ": the device".to_owned(),
-        (Place::Host, _) => ": the machine".to_owned(),
-    };
-    if let Some(phase) = verdict.phase {
-        text.push_str(&format!(", in {phase}"));
-    }
-    match verdict.step {
-        Some(step) => text.push_str(&format!(", after step {step}")),
-        None if verdict.before_first_step => text.push_str(", before the first step"),
-        None => {}
-    }
-    if let Some(time) = &verdict.time {
-        text.push_str(&format!(", at {}", printable(time)));
-    }
-    text
-}
-
 /// A heading in the margin, and paragraphs beside it.
-fn section(text: &mut String, heading: &str, paragraphs: &[String]) {
+pub(super) fn section(text: &mut String, heading: &str, paragraphs: &[String]) {
     let mut heading = heading;
     for line in paragraphs.iter().flat_map(|paragraph| paragraph.lines()) {
         for part in wrapped(&printable(line)) {
@@ -174,21 +145,16 @@ fn wrapped(line: &str) -> Vec<String> {
     lines
 }
 
+/// A piece of advice, and what it comes to.
+pub(super) fn advice_lines(advice: &Advice) -> Vec<String> {
+    let mut lines = vec![advice.text.clone()];
+    lines.extend(effect(advice).map(|effect| format!("[{effect}]")));
+    lines
+}
+
 fn numbered(number: usize, advice: &Advice) -> String {
-    let kept = [
-        (advice.same_effective_batch, "effective batch"),
-        (advice.same_model, "model"),
-        (advice.same_numbers, "numbers"),
-    ];
-    let names = |wanted: bool| -> Vec<&str> {
-        kept.iter().filter(|(same, _)| *same == wanted).map(|(_, name)| *name).collect()
-    };
-    let change = match names(false).as_slice() {
-        [] => "same effective batch, model and numbers".to_owned(),
-        changed => format!("changes {}", changed.join(", ")),
-    };
-    let peak = advice.expected_peak_bytes.map_or(String::new(), |peak| format!("expected peak {peak}; "));
-    format!("{number}. {}\n   [{peak}{change}]", advice.text)
+    let effect = effect(advice).map_or(String::new(), |effect| format!("\n   [{effect}]"));
+    format!("{number}. {}{effect}", advice.text)
 }
 
 fn table(account: &Account) -> Vec<String> {
@@ -198,7 +164,7 @@ fn table(account: &Account) -> Vec<String> {
     aligned([Side::Left, Side::Right, Side::Left], &rows).lines().map(str::to_owned).collect()
 }
 
-fn shown_patch(patch: &Patch, advice: Option<usize>, written: Option<&str>) -> String {
+pub(super) fn shown_patch(patch: &Patch, advice: Option<usize>, written: Option<&str>) -> String {
     let state = match (written, patch.file.as_str()) {
         (Some(_), _) => "written",
         (None, COMMAND_LINE) => "type it so",

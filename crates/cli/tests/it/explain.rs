@@ -71,36 +71,80 @@ fn the_whole_story() {
     let ran = place.run(&["train.log"]);
     assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
     assert_snapshot!(ran.stdout, @r"
-    memory ran out at line 15 of train.log: device 0, in evaluation, after step 1000, at 2025-10-24 19:41:00
+    train.log, line 15: GPU 0 ran out of memory, in evaluation, after step 1000, at 2025-10-24 19:41:00
 
-    cause     the step needs more memory than there is (95 % sure)
-              also: much is reserved and idle, in pieces
-    evidence  asked for 15.82 GiB; 6.17 GiB were free and 3.95 GiB reserved but not handed out, 10.12
+    what      It asked for 15.82 GiB: whole frames, 2048 x 1080 x 1920 in fp32
+              src/models/vrt.py, line 702, in forward: x = self.conv_after_body(x)
+    why       The step needs more memory than there is (95 % sure)
+              Also: much is reserved and idle, in pieces
+              Asked for 15.82 GiB; 6.17 GiB were free and 3.95 GiB reserved but not handed out, 10.12
               GiB together: 5.70 GiB too few
-              36.79 GiB in use and 15.82 GiB more are 52.61 GiB, of 47.40 GiB on the device
-              it happened in evaluation: the log says `[val]` shortly before
-    culprit   whole frames, 2048 x 1080 x 1920 in fp32 = 15.82 GiB
-              the size asked for is 2048 fp32 values (frames x channels) for each of 1920 x 1080 pixels
-    advice    1. Evaluate on crops as training does, or cut whole frames into overlapping tiles and put
-                 the outputs together: the figures of the whole frame in the memory of one tile
-                 [same effective batch, model and numbers]
-              2. Evaluate fewer samples at once, and turn outputs into plain numbers before the next
-                 batch
-                 [same effective batch, model and numbers]
-              3. Give cached memory back before an evaluation and every few batches of it: gc.collect(),
-                 then torch.cuda.empty_cache(); delete its outputs as soon as they are numbers
-                 [same effective batch, model and numbers]
-              4. Compute in bf16 (fp16 with a GradScaler where the card has no bf16) under
-                 torch.autocast: about half the memory of activations
-                 [changes numbers]
-              5. Let reserved memory grow instead of lying in pieces: export
-                 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (not enough alone)
-                 [expected peak 52.61 GiB; same effective batch, model and numbers]
-              6. Evaluate fewer batches, or more rarely; this saves time, the peak stays
-                 [same effective batch, model and numbers]
-              7. A smaller model, last of all
-                 [changes model, numbers]
+              36.79 GiB in use and 15.82 GiB more are 52.61 GiB; the device has 47.40 GiB
+    memory    of 47.40 GiB: 36.79 GiB tensors of this process, 3.95 GiB idle in its allocator, 471.04
+              MiB this process outside its allocator, 6.17 GiB free
+    do now    Evaluate on crops as training does, or cut whole pictures into overlapping tiles (slide
+              inference) and put the outputs together: the figures of the whole picture in the memory of
+              one tile
+    or        Evaluate fewer samples at once, or fewer candidates for each, and turn outputs into plain
+              numbers before the next batch
+    more      --all shows 7 more pieces of advice
     ");
+}
+
+#[test]
+fn all_that_is_known_is_shown_when_asked() {
+    let place = Place::new(&[("train.log", NANOGPT.as_bytes()), ("train_owt.py", OPENWEBTEXT.as_bytes())]);
+    let short = place.run(&["train.log", "--config", "train_owt.py"]).stdout;
+    let full = place.run(&["train.log", "--config", "train_owt.py", "--all"]).stdout;
+    for words in ["\na step    parameters", "\nbesides   ", "\nadvice    1. ", "7. A smaller model"] {
+        assert!(full.contains(words) && !short.contains(words), "{words}\n{full}");
+    }
+    // What everything keeps is not said of each.
+    assert!(!full.contains("same effective batch"), "{full}");
+}
+
+#[test]
+fn a_page_that_asks_nobody_and_escapes_all() {
+    let log = NANOGPT.replace("logits, loss = model(X, Y)", "f('</pre><script>alert(1)</script>', \"&\")\u{202e}");
+    let place = Place::new(&[("<b>.log", log.as_bytes()), ("train_owt.py", OPENWEBTEXT.as_bytes())]);
+    let ran = place.run(&["<b>.log", "--config", "train_owt.py", "--html", "why.html"]);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    let page = place.text("why.html");
+    for foreign in ["<script", "src=", "url(", "@import", "<link", "<b>.log", "\u{202e}", "href="] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    // Addresses stand in quoted messages alone.
+    assert_eq!(page.matches("http").count(), NANOGPT.lines().last().unwrap().matches("http").count());
+    for part in [
+        "GPU 0 ran out of memory</h1>",
+        "<i class=\"tensors\" style=\"width:",
+        "other processes <b>1.97 GiB</b>",
+        "asked for <b>6.14 GiB</b>",
+        "f(&#39;&lt;/pre&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;, &quot;&amp;&quot;)",
+        "<span class=\"added\">+batch_size = 4</span>",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
+    let refused = place.run(&["<b>.log", "--html", "nowhere/why.html"]);
+    assert_eq!(refused.code, Some(2));
+}
+
+#[test]
+fn the_files_that_a_command_names_are_read() {
+    let script = "batch_size = 12\ngradient_accumulation_steps = 5 * 8\nexec(open('configurator.py').read())\n";
+    let place = Place::new(&[
+        ("train.log", NANOGPT.as_bytes()),
+        ("train.py", script.as_bytes()),
+        ("owt.py", OPENWEBTEXT.as_bytes()),
+    ]);
+    let ran = place.run(&["train.log", "--command", "python -u train.py owt.py"]);
+    assert_eq!(&*ran.stderr, "");
+    let patch = ran.stdout.split_once("patch of ").unwrap().1;
+    assert!(patch.starts_with("owt.py") && patch.contains("+gradient_accumulation_steps = 16\n"), "{patch}");
+    assert_eq!(place.run(&["train.log", "--command", "python train.py owt.py", "--write"]).code, Some(0));
+    assert!(place.text("owt.py").contains("batch_size = 4\n"));
+    let missing = place.run(&["train.log", "--command", "python train.py --config=none.yaml"]);
+    assert_eq!(missing.stderr, "note: none.yaml, which the command names, cannot be read from here\n");
 }
 
 #[test]

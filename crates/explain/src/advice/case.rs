@@ -2,11 +2,12 @@
 
 use lowtide_core::{Bytes, divisors};
 use lowtide_log::StackFrame;
-use lowtide_oom::Oom;
+use lowtide_oom::{Oom, Place};
 
 use crate::cause::Judgement;
 use crate::culprit::allocation;
 use crate::facts::{Facts, Key};
+use crate::log::Sign;
 use crate::model::Model;
 use crate::{Activity, Cause, Culprit};
 
@@ -14,13 +15,36 @@ use crate::{Activity, Cause, Culprit};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case<'a> {
     pub(crate) oom: &'a Oom,
+    /// The message, and what else the log says of the event.
+    pub(crate) message: &'a str,
     pub(crate) judgement: &'a Judgement,
     pub(crate) activity: Option<Activity>,
     pub(crate) before_first_step: bool,
+    /// The last step before it.
+    pub(crate) step: Option<u64>,
     pub(crate) facts: &'a Facts<'a>,
     pub(crate) model: Option<Model>,
     pub(crate) culprit: Option<&'a Culprit>,
     pub(crate) frames: &'a [StackFrame],
+}
+
+/// Why a micro-batch has the size it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// What there is and what the step needs are known.
+    Figures,
+    /// What there is is not known: it fits into what was handed out already.
+    Sure,
+    /// Only that the whole batch did not fit is known.
+    Guess,
+}
+
+/// A micro-batch, and the peak that is expected with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Micro {
+    pub(crate) samples: u64,
+    pub(crate) peak: Option<Bytes>,
+    pub(crate) basis: Basis,
 }
 
 impl Case<'_> {
@@ -28,8 +52,38 @@ impl Case<'_> {
         self.judgement.cause == cause || self.judgement.contributing.contains(&cause)
     }
 
+    pub(super) fn shows(&self, sign: Sign) -> bool {
+        self.facts.log.signs.has(sign)
+    }
+
+    /// Whether a frame of the stack has one of the words in its file, function or code.
+    pub(super) fn passes(&self, words: &[&str]) -> bool {
+        self.frames.iter().any(|frame| {
+            words.iter().any(|word| {
+                frame.code.contains(word)
+                    || frame.function.contains(word)
+                    || frame.file.replace('\\', "/").contains(word)
+            })
+        })
+    }
+
+    /// Whether somebody trains, as far as the log tells.
+    pub(super) fn trains(&self) -> bool {
+        self.shows(Sign::Training) || self.activity == Some(Activity::Optimizer)
+    }
+
     pub(super) fn is_language_model(&self) -> bool {
         self.model.is_some() || self.culprit.is_some_and(|culprit| culprit.name.contains("logits"))
+    }
+
+    /// Whether one request alone is at least half of the device: then it is what is computed at once that is too much.
+    pub(super) fn is_one_large_request(&self) -> bool {
+        self.oom.requested.zip(self.oom.capacity).is_some_and(|(asked, capacity)| asked.get() > capacity.get() / 2)
+    }
+
+    /// Whether one request is at least an eighth of the device.
+    pub(super) fn is_large_request(&self) -> bool {
+        self.oom.requested.zip(self.oom.capacity).is_some_and(|(asked, capacity)| asked.get() > capacity.get() / 8)
     }
 
     /// What may be used: nineteen twentieths of what this process can have.
@@ -50,6 +104,12 @@ impl Case<'_> {
         let (before, after) = (model.peak(batch), change(model, batch));
         let excess = self.needed().map_or(Bytes::ZERO, |needed| needed.saturating_sub(before));
         Some(after.saturating_add(excess))
+    }
+
+    /// Parameters that are trained, by the model or by the log.
+    pub(super) fn trained(&self) -> Option<u64> {
+        let log = self.facts.log;
+        self.model.map(|model| model.trained).or(log.trained).or(log.parameters)
     }
 
     /// Why the configuration is not the one of this log, where it is not.
@@ -85,17 +145,22 @@ impl Case<'_> {
         })
     }
 
-    /// The largest micro-batch that divides the batch and is expected to fit, with its peak.
-    pub(super) fn micro_batch(&self) -> Option<(u64, Option<Bytes>)> {
+    /// The largest micro-batch that divides the batch and is expected to fit.
+    pub(super) fn micro_batch(&self) -> Option<Micro> {
         let batch = self.facts.batch().filter(|batch| *batch > 1)?;
         let fixed =
             self.model.map(|model| model.fixed()).or_else(|| Some(self.facts.log.parameters?.saturating_mul(16)));
+        let (room, basis) = match (self.target(), self.sure_room()) {
+            (Some(target), _) => (Some(target), Basis::Figures),
+            (None, Some(room)) => (Some(room), Basis::Sure),
+            (None, None) => (None, Basis::Guess),
+        };
         let mut chosen = None;
-        for micro in divisors(batch).into_iter().rev().skip(1) {
-            let by_model = self.model.map(|model| model.peak(micro));
+        for samples in divisors(batch).into_iter().rev().skip(1) {
+            let by_model = self.model.map(|model| model.peak(samples));
             let by_log = self.needed().zip(fixed).map(|(needed, fixed)| {
                 let moving = needed.get().saturating_sub(fixed);
-                Bytes(fixed.saturating_add((u128::from(moving) * u128::from(micro) / u128::from(batch)) as u64))
+                Bytes(fixed.saturating_add((u128::from(moving) * u128::from(samples) / u128::from(batch)) as u64))
             });
             let peak = match (by_model, by_log) {
                 (Some(one), Some(other)) => Some(one.max(other)),
@@ -104,14 +169,23 @@ impl Case<'_> {
             // Without the fixed part, all of what was in use is taken to go down with the batch.
             let expected = peak.or_else(|| {
                 self.needed()
-                    .map(|needed| Bytes((u128::from(needed.get()) * u128::from(micro) / u128::from(batch)) as u64))
+                    .map(|needed| Bytes((u128::from(needed.get()) * u128::from(samples) / u128::from(batch)) as u64))
             });
-            chosen = Some((micro, peak));
-            match (expected, self.target()) {
-                (Some(expected), Some(target)) if expected > target => {}
+            let basis = if expected.is_some() { basis } else { Basis::Guess };
+            chosen = Some(Micro { samples, peak, basis });
+            match (expected, room) {
+                (Some(expected), Some(room)) if expected > room => {}
                 _ => break,
             }
         }
         chosen
+    }
+
+    /// What the process surely can have where nothing says how much there is: its weights, gradients and moments, and once
+    /// more a tensor as large as the one that was refused, since a layer holds several of them.
+    fn sure_room(&self) -> Option<Bytes> {
+        let is_step = !matches!(self.activity, Some(Activity::Loading | Activity::Saving | Activity::DataWorker));
+        let model = self.model.filter(|_| self.oom.place == Place::Host && is_step)?;
+        Some(Bytes(model.fixed()).saturating_add(self.oom.requested?))
     }
 }

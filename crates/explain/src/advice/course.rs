@@ -1,14 +1,16 @@
-//! The course that advice takes: which levers, by the memory that ran out, the cause and the phase, then sorted by what
-//! fits.
+//! The course that advice takes: which levers, by who runs, the memory that ran out, the cause and the phase, then sorted
+//! by what fits.
 
-use lowtide_oom::{Place, Source};
+use lowtide_oom::Place;
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::{Fidelity, List, NOT_MODEL};
+use super::inference::Inference;
+use super::list::{Fidelity, Gain, List, NOT_MODEL};
 use super::serving::Server;
-use crate::culprit::{FOREACH, WHOLE_FRAMES};
+use crate::culprit::FOREACH;
 use crate::facts::Key;
+use crate::log::Sign;
 use crate::model::Model;
 use crate::patch::{Patch, single};
 use crate::{Activity, Advice, Cause, Lever};
@@ -16,12 +18,15 @@ use crate::{Activity, Advice, Cause, Lever};
 /// Advice, the patch for the first of it that has one, and what is to be said of the configuration.
 pub(crate) fn advise(case: &Case<'_>) -> (Vec<Advice>, Option<Patch>, Vec<String>) {
     let mut list = List::new(*case);
-    match (Server::of(case.oom.engine), case.oom.place) {
-        (Some(server), _) => list.serving(server),
-        (None, Place::Host) => list.host(),
-        (None, Place::Device) => list.device(),
+    match (Server::of(case), case.oom.place, Inference::of(case)) {
+        (Some(server), ..) => list.serving(server),
+        (None, Place::Host, _) => list.host(),
+        (None, Place::Device, Some(kind)) => list.inference(kind),
+        (None, Place::Device, None) => {
+            list.device();
+            list.what_fits_first();
+        }
     }
-    list.what_fits_first();
     let patch = list.best_patch();
     (list.advice, patch, list.notes)
 }
@@ -29,78 +34,102 @@ pub(crate) fn advise(case: &Case<'_>) -> (Vec<Advice>, Option<Patch>, Vec<String
 impl List<'_> {
     fn device(&mut self) {
         let case = self.case;
-        match case.judgement.cause {
-            Cause::Fragmentation => self.expandable(),
-            Cause::OtherProcess => self.other_process(),
-            Cause::Limit => self.limit(),
-            Cause::OutsideAllocator => self.outside(),
-            Cause::Need | Cause::HostMemory => {}
+        // The whole state gathered at once is what fills a card while it saves, whatever the pieces.
+        let saves = case.is_saving();
+        if saves && !matches!(case.judgement.cause, Cause::OtherProcess | Cause::Limit) {
+            self.saving();
         }
+        self.what_stands_in_the_way();
         match case.activity {
+            _ if saves => self.saving(),
+            _ if case.validates_pictures() => self.evaluation(),
             Some(Activity::Evaluation) => self.evaluation(),
             Some(Activity::Optimizer) => self.optimizer(),
             Some(Activity::Loading) => self.loading(),
+            None if !case.trains() => self.unknown_work(),
             _ => self.training(),
         }
         self.last_resorts();
     }
 
-    fn evaluation(&mut self) {
-        let frames = self.case.culprit.is_some_and(|culprit| culprit.name == WHOLE_FRAMES)
-            || self.case.facts.number(Key::Crop).is_some();
-        if frames {
-            self.crop();
+    /// Nothing tells whether anything is trained.
+    fn unknown_work(&mut self) {
+        if self.case.framework() == Framework::Jax {
+            self.preallocation();
+            self.add(Lever::MoreMemory, "A card with more memory, or smaller inputs (shorter sequences, crops)");
         }
-        if self.case.facts.find(Key::EvalBatch).is_some() || !self.case.facts.is_nanogpt() {
-            self.evaluation_batch();
-        }
-        if self.case.facts.is_nanogpt() {
-            self.micro_batch();
-        }
-        if self.case.is_language_model() {
-            self.chunked_loss();
-        }
-        if self.case.has(Cause::Fragmentation) {
-            self.expandable();
-            self.empty_cache();
-        }
-        self.contributors();
-        self.evaluate_less();
-        self.compile_off();
-        self.precision();
+        self.micro_batch();
+        self.preallocation();
+        self.offload();
+        self.training();
     }
 
-    fn empty_cache(&mut self) {
-        if self.case.framework() != Framework::Torch {
-            return;
+    fn preallocation(&mut self) {
+        if let Some(text) = self.case.framework().preallocation() {
+            self.add(Lever::LeaveRoom, text);
         }
-        self.add(
-            Lever::EmptyCache,
-            "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then \
-             torch.cuda.empty_cache(); delete its outputs as soon as they are numbers",
-        );
     }
 
     fn training(&mut self) {
+        let case = self.case;
+        if case.holds_a_checkpoint() {
+            self.free_checkpoint();
+        }
+        if case.keeps_graphs() {
+            self.plain_numbers();
+        }
+        if case.fixed_part_is_too_much() {
+            self.lighter_parameters();
+        }
         self.micro_batch();
-        if self.case.is_language_model() {
+        self.preallocation();
+        if case.makes_scores() {
+            self.attention_kernel();
+        }
+        if case.is_language_model() || case.passes(LOSSES) {
             self.chunked_loss();
         }
-        self.recompute();
+        // One switch turns recomputing on in the libraries of transformers; elsewhere half precision is the smaller change.
+        match case.is_transformer() {
+            true => {
+                self.recompute();
+                self.precision();
+            }
+            false => {
+                // One tensor that is large beside the card is a matter of what goes in.
+                if case.is_large_request() {
+                    self.smaller_input();
+                }
+                self.precision();
+                self.smaller_input();
+                self.recompute();
+            }
+        }
         self.contributors();
+        if case.is_transformer() {
+            self.lighter_parameters();
+        }
+        if case.step.is_some_and(|step| step > 1) {
+            self.plain_numbers();
+        }
         self.compile_off();
-        self.precision();
         self.spill();
+        if case.shows(Sign::Notebook) {
+            self.restart_kernel();
+        }
     }
 
     fn optimizer(&mut self) {
-        self.contributors();
         if self.case.culprit.is_some_and(|culprit| culprit.name == FOREACH) {
             self.no_temporaries();
         }
+        self.smaller_optimizer();
         self.spill();
+        self.contributors();
+        self.shard();
         self.no_temporaries();
         self.micro_batch();
+        self.adapters();
         self.recompute();
         self.precision();
     }
@@ -115,22 +144,8 @@ impl List<'_> {
         );
     }
 
-    fn loading(&mut self) {
-        self.contributors();
-        self.add(
-            Lever::LoadInPieces,
-            format!(
-                "Load weights to the host first{}, move them once, and delete the checkpoint before the optimizer is \
-                 made",
-                self.case.framework().to_host()
-            ),
-        );
-        self.precision();
-        self.spill();
-    }
-
-    /// What contributed is worth mending where it is large.
-    fn contributors(&mut self) {
+    /// What contributed is worth a change where it is large.
+    pub(super) fn contributors(&mut self) {
         if self.case.has(Cause::Fragmentation) {
             self.expandable();
         }
@@ -151,105 +166,23 @@ impl List<'_> {
             self.push(
                 Lever::ShorterSequence,
                 format!("Shorter sequences: {half} instead of {sequence}; the model sees less context"),
-                peak,
+                Gain::peak(peak),
                 Fidelity { batch: false, model: false, numbers: false },
             );
+        } else if case.is_transformer() && !case.shows(Sign::Diffusion) {
+            let keeps = Fidelity { batch: false, model: false, numbers: false };
+            let text = "Shorter sequences (max_length, max_seq_length, block_size); the model sees less context";
+            self.push(Lever::ShorterSequence, text, Gain::default(), keeps);
         }
         let text = match case.facts.number(Key::HiddenChannels) {
             Some(channels) => {
                 format!("A smaller model, last of all: {} hidden channels instead of {channels}", (channels / 2).max(1))
             }
-            None => "A smaller model, last of all".to_owned(),
+            None => "A smaller model or a card with more memory, last of all".to_owned(),
         };
-        self.push(Lever::SmallerModel, text, None, NOT_MODEL);
-    }
-
-    fn host(&mut self) {
-        let case = self.case;
-        match case.oom.source {
-            Source::SharedMemory => {
-                self.add(
-                    Lever::SharedMemory,
-                    "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in \
-                     Kubernetes), or share \
-                     tensors by file_system",
-                );
-                self.workers();
-            }
-            Source::ExitStatus => {
-                self.add(
-                    Lever::CheckLog,
-                    "Look whether the kernel ended it: dmesg -T | grep -i 'killed process', or sacct -j JOB \
-                     --format=State,MaxRSS",
-                );
-                self.workers();
-            }
-            Source::Cgroup | Source::Scheduler => {
-                self.limit();
-                self.workers();
-            }
-            Source::Allocator | Source::Heap if case.activity != Some(Activity::DataWorker) => {
-                let is_loading = case.activity == Some(Activity::Loading);
-                if case.facts.log.address_limit.is_some() {
-                    self.process_limit();
-                }
-                self.add(
-                    Lever::LoadInPieces,
-                    "Read data and weights in pieces or memory-mapped instead of whole (mmap=True, np.memmap, \
-                     streaming)",
-                );
-                if !is_loading {
-                    self.micro_batch();
-                }
-                self.process_limit();
-                self.workers();
-            }
-            _ => self.workers(),
-        }
-        self.data_cache();
-        self.add(
-            Lever::MoreMemory,
-            "Run where there is more memory, or add swap so that the end comes as slowness instead",
-        );
-    }
-
-    /// A limit that the process was started under refuses memory that the machine still has.
-    fn process_limit(&mut self) {
-        let text = "Look at the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d), \
-                    and raise one that is below what the machine has";
-        self.add(Lever::RaiseLimit, text);
-    }
-
-    fn data_cache(&mut self) {
-        let facts = self.case.facts;
-        let text = match facts.find(Key::Cache).zip(facts.number(Key::Cache)) {
-            Some(((config, setting), size)) if size > 1 => {
-                let smaller = size / 2;
-                self.offer(single(config, setting, smaller));
-                format!("Keep less data in memory: {} {smaller} instead of {size}", setting.path.join("."))
-            }
-            _ => "Keep less data in memory: a smaller cache, fewer prefetched batches (prefetch_factor), no pinned \
-                copies"
-                .to_owned(),
-        };
-        self.add(Lever::SmallerDataCache, text);
-    }
-
-    fn workers(&mut self) {
-        let facts = self.case.facts;
-        match facts.find(Key::Workers).zip(facts.number(Key::Workers)) {
-            Some(((config, setting), workers)) if workers > 0 => {
-                let fewer = workers / 2;
-                let text = format!(
-                    "Fewer data workers: {} {fewer} instead of {workers}; each holds its own copy of what it reads",
-                    setting.path.join(".")
-                );
-                self.offer(single(config, setting, fewer));
-                self.add(Lever::FewerWorkers, text);
-            }
-            Some(_) => {}
-            None => self
-                .add(Lever::FewerWorkers, "Fewer data workers (num_workers): each holds its own copy of what it reads"),
-        }
+        self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
     }
 }
+
+/// Where a loss over a vocabulary is computed.
+const LOSSES: &[&str] = &["log_softmax", "cross_entropy", "lm_logits", "logits.float("];

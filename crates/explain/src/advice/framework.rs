@@ -3,6 +3,7 @@
 use lowtide_oom::Engine;
 
 use super::case::Case;
+use crate::log::Sign;
 
 /// Whose words advice is given in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,17 @@ pub(super) enum Framework {
 impl Case<'_> {
     pub(super) fn framework(&self) -> Framework {
         let is_torch = || self.frames.iter().any(|frame| frame.file.contains("torch"));
+        // A driver or a system says nothing of who called it.
+        let is_open =
+            matches!(self.oom.engine, Engine::Cuda | Engine::Rocm | Engine::Unknown | Engine::Linux | Engine::Python);
+        if is_open && !self.shows(Sign::Torch) && !is_torch() {
+            if self.shows(Sign::Tensorflow) {
+                return Framework::Tensorflow;
+            }
+            if self.shows(Sign::Jax) {
+                return Framework::Jax;
+            }
+        }
         match self.oom.engine {
             Engine::Tensorflow => Framework::Tensorflow,
             // PyTorch has a way to XLA too.
@@ -78,9 +90,30 @@ impl Framework {
     pub(super) const fn leave_room(self) -> &'static str {
         match self {
             Self::Torch => "call set_per_process_memory_fraction(0.9) early",
-            Self::Tensorflow => "set memory growth, or a memory limit by set_logical_device_configuration",
-            Self::Jax => "set XLA_PYTHON_CLIENT_MEM_FRACTION below 0.75",
+            Self::Tensorflow => {
+                "let it grow instead of taking the whole card: tf.config.experimental.set_memory_growth(gpu, True) \
+                 (TF_FORCE_GPU_ALLOW_GROWTH=true), or a memory_limit"
+            }
+            Self::Jax => {
+                "take less from the start: XLA_PYTHON_CLIENT_PREALLOCATE=false, or XLA_PYTHON_CLIENT_MEM_FRACTION below 0.75"
+            }
             Self::Other => "give the engine's allocator less than the whole device",
+        }
+    }
+
+    /// How a framework that takes nearly the whole device at its start is told to take less, or to use the host's memory.
+    pub(super) const fn preallocation(self) -> Option<&'static str> {
+        match self {
+            Self::Tensorflow => Some(
+                "Let it grow instead of taking the whole card at the start: tf.config.experimental.set_memory_growth(gpu, \
+                 True), or TF_FORCE_GPU_ALLOW_GROWTH=true; then nvidia-smi shows what it needs",
+            ),
+            Self::Jax => Some(
+                "Take less from the start: a lower XLA_PYTHON_CLIENT_MEM_FRACTION (libraries need room beside it), or \
+                 XLA_PYTHON_CLIENT_PREALLOCATE=false; TF_FORCE_UNIFIED_MEMORY=1 with a fraction above 1 uses the host's \
+                 memory too, slowly",
+            ),
+            Self::Torch | Self::Other => None,
         }
     }
 

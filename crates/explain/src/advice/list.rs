@@ -17,6 +17,21 @@ pub(super) const ALL: Fidelity = Fidelity { batch: true, model: true, numbers: t
 pub(super) const NOT_NUMBERS: Fidelity = Fidelity { numbers: false, ..ALL };
 pub(super) const NOT_MODEL: Fidelity = Fidelity { batch: true, model: false, numbers: false };
 
+/// What a piece of advice comes to, by arithmetic.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Gain {
+    /// The peak expected after it.
+    pub(super) peak: Option<Bytes>,
+    /// What it saves.
+    pub(super) saves: Option<Bytes>,
+}
+
+impl Gain {
+    pub(super) const fn peak(peak: Option<Bytes>) -> Self {
+        Self { peak, saves: None }
+    }
+}
+
 /// Advice as it is gathered.
 pub(super) struct List<'a> {
     pub(super) case: Case<'a>,
@@ -38,10 +53,15 @@ impl<'a> List<'a> {
 
     /// Adds advice that keeps everything, of which no peak is known.
     pub(super) fn add(&mut self, lever: Lever, text: impl Into<String>) {
-        self.push(lever, text, None, ALL);
+        self.push(lever, text, Gain::default(), ALL);
     }
 
-    pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, peak: Option<Bytes>, keeps: Fidelity) {
+    /// Adds advice that changes the numbers, of which no peak is known.
+    pub(super) fn change(&mut self, lever: Lever, text: impl Into<String>) {
+        self.push(lever, text, Gain::default(), NOT_NUMBERS);
+    }
+
+    pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, gain: Gain, keeps: Fidelity) {
         let patch = self.next.take();
         if self.advice.iter().any(|advice| advice.lever == lever) {
             return;
@@ -49,7 +69,8 @@ impl<'a> List<'a> {
         self.advice.push(Advice {
             lever,
             text: text.into(),
-            expected_peak_bytes: peak,
+            expected_peak_bytes: gain.peak,
+            saves_bytes: gain.saves.filter(|bytes| *bytes > Bytes::ZERO),
             same_effective_batch: keeps.batch,
             same_model: keeps.model,
             same_numbers: keeps.numbers,
@@ -83,7 +104,7 @@ impl<'a> List<'a> {
         let is_fragmented = self.case.judgement.cause == Cause::Fragmentation;
         // These make more room, or mend what stood in the way: what there is now says nothing about them.
         let is_enough = match advice.lever {
-            Lever::EndOtherProcess | Lever::RaiseLimit => true,
+            Lever::EndOtherProcess | Lever::OtherCard | Lever::RaiseLimit => true,
             Lever::ExpandableSegments => is_fragmented,
             _ => false,
         };

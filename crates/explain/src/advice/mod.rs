@@ -1,10 +1,17 @@
-//! What to do, in the order of what it gains against what it costs.
+//! What to do, best first: levers with the peak expected after them and their patches.
 
+mod activations;
+mod batch;
 mod case;
 mod course;
+mod device;
+mod evaluation;
 mod framework;
-mod levers;
+mod host;
+mod inference;
 mod list;
+mod parameters;
+mod saving;
 mod serving;
 
 pub(crate) use case::Case;

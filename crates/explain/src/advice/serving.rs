@@ -3,7 +3,9 @@
 use lowtide_core::Bytes;
 use lowtide_oom::{Engine, Place};
 
-use super::list::{Fidelity, List, NOT_MODEL};
+use super::case::Case;
+use super::list::{Fidelity, Gain, List, NOT_MODEL};
+use crate::log::Sign;
 use crate::{Cause, Lever};
 
 /// A server, by the words of its own flags.
@@ -11,6 +13,9 @@ use crate::{Cause, Lever};
 pub(super) enum Server {
     Vllm,
     Sglang,
+    /// Hugging Face's text-generation-inference.
+    TextGenerationInference,
+    TensorRtLlm,
     Ollama,
     /// llama.cpp and what is built on ggml.
     Ggml,
@@ -19,21 +24,47 @@ pub(super) enum Server {
 /// The model answers as before, from less text.
 const NOT_CONTEXT: Fidelity = Fidelity { batch: true, model: true, numbers: false };
 
+/// What a server wanted the memory for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Cache,
+    /// The buffer that a batch of tokens is computed in.
+    Compute,
+    Graphs,
+    Unknown,
+}
+
 impl Server {
-    pub(super) const fn of(engine: Engine) -> Option<Self> {
-        match engine {
-            Engine::Vllm => Some(Self::Vllm),
-            Engine::Sglang => Some(Self::Sglang),
-            Engine::Ollama => Some(Self::Ollama),
-            Engine::Ggml => Some(Self::Ggml),
-            _ => None,
+    pub(super) fn of(case: &Case<'_>) -> Option<Self> {
+        // CTranslate2's words; whisper.cpp's are others.
+        if case.message.contains("CUDA failed with error") {
+            return None;
         }
+        match case.oom.engine {
+            Engine::Vllm => return Some(Self::Vllm),
+            Engine::Sglang => return Some(Self::Sglang),
+            Engine::Ollama => return Some(Self::Ollama),
+            Engine::Ggml => return Some(if is_ollama(case) { Self::Ollama } else { Self::Ggml }),
+            _ => {}
+        }
+        if case.trains() {
+            return None;
+        }
+        let signs = [
+            (Sign::Vllm, Self::Vllm),
+            (Sign::Sglang, Self::Sglang),
+            (Sign::TextGenerationInference, Self::TextGenerationInference),
+            (Sign::TensorRtLlm, Self::TensorRtLlm),
+        ];
+        signs.into_iter().find_map(|(sign, server)| case.shows(sign).then_some(server))
     }
 
     const fn context(self) -> &'static str {
         match self {
-            Self::Vllm => "--max-model-len (the message names the longest that fits, where it could work it out)",
+            Self::Vllm => "--max-model-len",
             Self::Sglang => "--context-length",
+            Self::TextGenerationInference => "--max-total-tokens and --max-input-tokens",
+            Self::TensorRtLlm => "max_seq_len, max_num_tokens",
             Self::Ollama => "num_ctx, or OLLAMA_CONTEXT_LENGTH",
             Self::Ggml => "-c (--ctx-size), and fewer slots at once (-np)",
         }
@@ -43,6 +74,8 @@ impl Server {
         match self {
             Self::Vllm => "--kv-cache-dtype fp8",
             Self::Sglang => "--kv-cache-dtype fp8_e5m2",
+            Self::TextGenerationInference => "--kv-cache-dtype fp8_e4m3fn",
+            Self::TensorRtLlm => "an fp8 or int8 KV cache",
             Self::Ollama => "OLLAMA_FLASH_ATTENTION=1 with OLLAMA_KV_CACHE_TYPE=q8_0",
             Self::Ggml => "-fa with --cache-type-k q8_0 --cache-type-v q8_0",
         }
@@ -52,16 +85,65 @@ impl Server {
         match self {
             Self::Vllm => Some("--gpu-memory-utilization"),
             Self::Sglang => Some("--mem-fraction-static"),
+            Self::TextGenerationInference => Some("--cuda-memory-fraction"),
+            Self::TensorRtLlm => Some("kv_cache_free_gpu_mem_fraction"),
             Self::Ollama | Self::Ggml => None,
         }
     }
 
     const fn layers(self) -> Option<&'static str> {
         match self {
-            Self::Vllm | Self::Sglang => None,
             Self::Ollama => Some("num_gpu"),
             Self::Ggml => Some("-ngl (--n-gpu-layers)"),
+            _ => None,
         }
+    }
+
+    /// How fewer requests, or fewer tokens of them, are computed at once.
+    const fn fewer_requests(self) -> &'static str {
+        match self {
+            Self::Vllm => "--max-num-seqs 64, --max-num-batched-tokens 2048",
+            Self::Sglang => "--max-running-requests, --chunked-prefill-size 2048",
+            Self::TextGenerationInference => "--max-batch-prefill-tokens (half of it), --max-batch-total-tokens",
+            Self::TensorRtLlm => "an engine built with a smaller max_batch_size and max_num_tokens",
+            Self::Ollama => "OLLAMA_NUM_PARALLEL=1, num_batch 128",
+            Self::Ggml => "-ub 128 (the physical batch), which shrinks the buffer for computing",
+        }
+    }
+}
+
+fn is_ollama(case: &Case<'_>) -> bool {
+    case.message.contains("ollama") || case.shows(Sign::Ollama)
+}
+
+impl Case<'_> {
+    fn wanted(&self) -> Wanted {
+        let in_message = |words: &[&str]| words.iter().any(|word| self.message.contains(word));
+        if self.shows(Sign::GraphCapture) {
+            return Wanted::Graphs;
+        }
+        if in_message(&["compute buffer", "gallocr"]) || self.shows(Sign::ComputeBuffer) && !self.shows(Sign::Weights) {
+            return Wanted::Compute;
+        }
+        if in_message(&["kv cache", "KV cache", "kv_cache"]) {
+            return Wanted::Cache;
+        }
+        if self.shows(Sign::ComputeBuffer) {
+            return Wanted::Compute;
+        }
+        match self.shows(Sign::KeyValueCache) {
+            true => Wanted::Cache,
+            false => Wanted::Unknown,
+        }
+    }
+
+    /// The longest text that fits, where the server worked it out.
+    fn longest_text(&self) -> Option<u64> {
+        let words = ["stored in KV cache (", "maximum model length is ", "estimated maximum model length is "];
+        let (_, rest) = words.iter().find_map(|words| self.message.split_once(words))?;
+        let digits: String =
+            rest.chars().take_while(|c| c.is_ascii_digit() || *c == ',').filter(|c| *c != ',').collect();
+        digits.parse().ok().filter(|length| *length > 0)
     }
 }
 
@@ -69,38 +151,117 @@ impl List<'_> {
     /// What a server can be told.
     pub(super) fn serving(&mut self, server: Server) {
         let case = self.case;
+        let is_device = case.oom.place == Place::Device || !matches!(server, Server::Ollama | Server::Ggml);
         if case.judgement.cause == Cause::OtherProcess {
             self.other_process();
             if let Some(share) = server.share() {
                 self.add(Lever::LeaveRoom, smaller_share(share, case.oom.free, case.oom.capacity));
             }
+            self.other_card();
         }
-        if let Some(layers) = server.layers().filter(|_| case.oom.place == Place::Device) {
+        let wanted = case.wanted();
+        if !is_device {
+            return self.serving_from_host(server, wanted);
+        }
+        if case.judgement.cause == Cause::Limit {
+            self.raise_share(server);
+        }
+        if let Some(layers) = server.layers() {
             let text = format!("Fewer layers on the GPU, the others on the host: {layers}; answers come more slowly");
             self.add(Lever::FewerLayers, text);
         }
-        let text = format!("A shorter context: {}; the cache of keys and values grows with it", server.context());
-        self.push(Lever::ShorterSequence, text, None, NOT_CONTEXT);
-        if let Some(share) = server.share().filter(|_| case.judgement.cause != Cause::OtherProcess) {
-            let text = format!("A larger share of the card, where nothing else is on it: {share} up to 0.95");
-            self.add(Lever::RaiseLimit, text);
+        match wanted {
+            Wanted::Graphs => {
+                self.eager_mode(server);
+                self.fewer_requests(server);
+            }
+            Wanted::Compute => self.fewer_requests(server),
+            Wanted::Cache | Wanted::Unknown => {}
+        }
+        // An engine's error while it runs, in PyTorch's words: the share is taken, and leaves too little to compute in.
+        let is_running = !matches!(case.oom.engine, Engine::Vllm | Engine::Sglang | Engine::Ollama | Engine::Ggml);
+        if is_running {
+            match server {
+                Server::TextGenerationInference | Server::TensorRtLlm => self.fewer_requests(server),
+                _ => {}
+            }
+            if let Some(share) = server.share() {
+                let text = format!(
+                    "Leave more room beside the cache: {share} lower by 0.05 to 0.1; fewer requests fit at once"
+                );
+                self.add(Lever::LeaveRoom, text);
+            }
+            self.fewer_requests(server);
+        }
+        self.context(server);
+        if !is_running {
+            if case.message.contains("prefill tokens") {
+                self.fewer_requests(server);
+            }
+            self.raise_share(server);
         }
         let text = format!("Half of the cache's bytes: {}", server.cache_type());
-        self.push(Lever::CacheType, text, None, NOT_CONTEXT);
-        if server == Server::Ggml && case.oom.place == Place::Device {
-            self.add(Lever::MicroBatch, "A smaller physical batch: -ub 128 shrinks the buffer for computing");
-        }
-        if matches!(server, Server::Vllm | Server::Sglang) {
+        self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
+        self.fewer_requests(server);
+        if matches!(server, Server::Vllm | Server::Sglang | Server::TensorRtLlm) {
             self.add(Lever::MoreCards, "More cards for one model: --tensor-parallel-size 2");
         }
-        let text = "Weights in fewer bits (a 4-bit file of the same model), or a smaller model";
-        self.push(Lever::Quantize, text, None, NOT_MODEL);
-        if case.oom.place == Place::Host {
-            self.add(
-                Lever::MoreMemory,
-                "Run where there is more memory, or add swap so that the end comes as slowness instead",
-            );
+        if matches!(server, Server::Vllm | Server::Sglang) {
+            self.eager_mode(server);
         }
+        let text = "Weights in fewer bits (a 4-bit file of the same model), or a smaller model";
+        self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+    }
+
+    /// A server that computes in the machine's memory, or checks it before it begins.
+    fn serving_from_host(&mut self, server: Server, wanted: Wanted) {
+        match wanted {
+            Wanted::Compute => {
+                self.fewer_requests(server);
+                self.context(server);
+            }
+            Wanted::Cache => {
+                self.context(server);
+                let text = format!("Half of the cache's bytes: {}", server.cache_type());
+                self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
+            }
+            Wanted::Graphs | Wanted::Unknown => {}
+        }
+        let text = "A smaller model, or its weights in fewer bits (a 4-bit file of the same model)";
+        self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+        self.more_memory();
+        self.context(server);
+        let text = format!("Half of the cache's bytes: {}", server.cache_type());
+        self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
+    }
+
+    fn context(&mut self, server: Server) {
+        let longest = match self.case.longest_text() {
+            Some(length) => format!(" {length}, the longest that fits as it is"),
+            None => String::new(),
+        };
+        let text =
+            format!("A shorter context: {}{longest}; the cache of keys and values grows with it", server.context());
+        self.push(Lever::ShorterSequence, text, Gain::default(), NOT_CONTEXT);
+    }
+
+    fn fewer_requests(&mut self, server: Server) {
+        let text = format!("Less computed at once: {}; the same answers, fewer at a time", server.fewer_requests());
+        self.add(Lever::FewerRequests, text);
+    }
+
+    fn eager_mode(&mut self, server: Server) {
+        let flag = match server {
+            Server::Sglang => "--disable-cuda-graph, or a smaller --cuda-graph-max-bs",
+            _ => "--enforce-eager",
+        };
+        self.add(Lever::EagerMode, format!("No CUDA graphs: {flag}; answers come a little more slowly"));
+    }
+
+    fn raise_share(&mut self, server: Server) {
+        let Some(share) = server.share().filter(|_| self.case.judgement.cause != Cause::OtherProcess) else { return };
+        let text = format!("A larger share of the card, where nothing else is on it: {share} up to 0.95");
+        self.add(Lever::RaiseLimit, text);
     }
 }
 

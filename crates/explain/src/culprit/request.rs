@@ -15,7 +15,10 @@ const MESSAGE: &str = "the message gives its shape";
 /// Names what the request was for.
 pub(crate) fn culprit(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> Option<Culprit> {
     if event.oom.place == Place::Host {
-        return from_message(event).or_else(|| host(event, activity));
+        // The processor's tensors are the same as a device's.
+        let tensors = || from_code(event, facts).or_else(|| from_settings(event, facts, activity));
+        let tensors = || facts.computes_on_host.then(tensors).flatten();
+        return from_message(event).or_else(tensors).or_else(|| host(event, activity));
     }
     if event.oom.source != Source::Allocator {
         return from_library(event);

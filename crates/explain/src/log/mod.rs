@@ -4,8 +4,11 @@ mod cards;
 mod event;
 mod printout;
 mod remark;
+mod sign;
+mod size;
 
 pub(crate) use cards::CardFacts;
 pub(crate) use event::{Circumstances, Event};
 pub(crate) use printout::Printout;
 pub use remark::Remark;
+pub(crate) use sign::Sign;

@@ -7,6 +7,8 @@ use lowtide_trainers::{Key, key_of};
 
 use super::cards::CardFacts;
 use super::remark::{Remark, remark};
+use super::sign::Signs;
+use super::size::{parameters, vocabulary};
 
 /// What a run prints of itself.
 #[derive(Debug, Default, Clone)]
@@ -14,7 +16,12 @@ pub(crate) struct Printout {
     /// Settings as the log prints them, the last of each.
     settings: Vec<(Key, String)>,
     pub(crate) tokens_per_iteration: Option<u64>,
+    /// All parameters of the model, and those that are trained.
     pub(crate) parameters: Option<u64>,
+    pub(crate) trained: Option<u64>,
+    /// How many tokens the model knows, as the program found it.
+    pub(crate) vocabulary: Option<u64>,
+    pub(crate) signs: Signs,
     pub(crate) remarks: Vec<Remark>,
     /// Whether a loss or an epoch is printed, as after the first step.
     pub(crate) has_progress: bool,
@@ -65,6 +72,7 @@ impl Printout {
         let report = BatchReport::find(text.as_bytes()).filter(|report| report.unit == BatchUnit::Tokens);
         self.tokens_per_iteration = report.map(|report| report.number).or(self.tokens_per_iteration);
         self.is_group |= is_of_group(text.as_bytes());
+        self.signs.note(text);
         self.first_step = self.first_step.or_else(|| steps(text.as_bytes()).next());
         for line in text.lines().filter(|line| line.len() < LONGEST_LINE) {
             if let Some(remark) = remark(line)
@@ -74,7 +82,11 @@ impl Printout {
                 self.remarks.push(remark);
             }
             self.note_setting(line);
-            self.parameters = parameters(line).or(self.parameters);
+            if let Some(found) = parameters(line) {
+                self.parameters = found.all.or(self.parameters);
+                self.trained = found.trained.or(self.trained);
+            }
+            self.vocabulary = vocabulary(line).or(self.vocabulary);
             self.address_limit = address_limit(line).or(self.address_limit);
             self.frame = frame(line).or(self.frame);
             self.has_progress |= shows_progress(line.as_bytes());
@@ -93,6 +105,7 @@ impl Printout {
         self.last_step = steps(text.as_bytes()).next_back();
         self.cards.end_before();
         self.note_between(text);
+        self.signs.note(text);
         self.is_group |= is_of_group(text.as_bytes());
     }
 
@@ -105,7 +118,8 @@ impl Printout {
         else {
             return;
         };
-        let Some((key, _)) = key_of(name.trim().trim_matches(['"', '\''])) else { return };
+        let name = name.trim().trim_matches(['"', '\'']);
+        let Some(key) = key_of(name).map(|(key, _)| key).or_else(|| key_of_words(name)) else { return };
         let value = value.split('#').next().unwrap_or_default().trim().trim_end_matches(',');
         if value.is_empty() || value.len() > 64 {
             return;
@@ -126,31 +140,20 @@ impl Printout {
     }
 }
 
+/// What Hugging Face's Trainer calls them where it prints them: `Instantaneous batch size per device = 8`.
+fn key_of_words(name: &str) -> Option<Key> {
+    if name.ends_with("Gradient Accumulation steps") {
+        return Some(Key::Accumulation);
+    }
+    ["batch size per device", "batch size per GPU"].iter().any(|words| name.ends_with(words)).then_some(Key::Batch)
+}
+
 /// `ulimit -v 4000000`, in KiB.
 fn address_limit(line: &str) -> Option<Bytes> {
     let (_, rest) = line.split_once("ulimit ")?;
     let (_, rest) = rest.split_once("-v ").or_else(|| rest.split_once("-Sv "))?;
     let digits = rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse::<u64>().ok()?.checked_mul(1024).map(Bytes)
-}
-
-/// `number of parameters: 123.59M`, `27.8M params`, `with 124,354,560 parameters`.
-fn parameters(line: &str) -> Option<u64> {
-    let lower = line.to_ascii_lowercase();
-    let says = ["parameters:", "params:", "m params", "b params", " parameters"];
-    if !lower.contains("param") || lower.contains("tensors") || !says.iter().any(|words| lower.contains(words)) {
-        return None;
-    }
-    lower.split(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | '=' | ':')).find_map(|word| {
-        let (digits, scale) = match word.char_indices().next_back()? {
-            (at, 'm') => (&word[..at], 1e6),
-            (at, 'b') => (&word[..at], 1e9),
-            _ => (word, 1.0),
-        };
-        let number: f64 = digits.replace(',', "").parse().ok()?;
-        let count = number * scale;
-        (count.is_finite() && (1e5..1e13).contains(&count)).then_some(count as u64)
-    })
 }
 
 /// `1920x1080` in a line about frames, as height and width.

@@ -91,8 +91,8 @@ fn tokens_that_the_log_tells_must_agree() {
     let log = NANOGPT.replace("gradient_accumulation_steps = 1\n", "").replace("will be: 65,536", "will be: 131,072");
     let verdict = one(&log, &[("train.py", OPENWEBTEXT)]);
     assert_eq!(verdict.advice[place(&verdict, Lever::MicroBatch)].patch, None);
-    let says = |words: &str| verdict.evidence.iter().any(|text| text.contains(words));
-    assert!(says("no patch for the batch: the log tells of 131072 tokens"), "{:?}", verdict.evidence);
+    let says = |words: &str| verdict.notes.iter().any(|text| text.contains(words));
+    assert!(says("no patch for the batch: the log tells of 131072 tokens"), "{:?}", verdict.notes);
     let advice = &verdict.advice[place(&verdict, Lever::MicroBatch)];
     assert!(advice.text.ends_with("twice whatever gradient accumulation is now"), "{}", advice.text);
 }
@@ -103,7 +103,7 @@ fn a_fixed_update_in_numbers() {
     let verdict = one(log, &[("run.yaml", "train:\n  global_batch_size: 64\n  micro_batch_size: 16\n")]);
     let advice = &verdict.advice[place(&verdict, Lever::MicroBatch)];
     let micro: u64 = verdict.patch.unwrap().edits[0].value.parse().unwrap();
-    let pieces = format!("global_batch_size stays 64: {} such pieces", 64 / micro);
+    let pieces = format!("global_batch_size stays 64: {} such micro-batches", 64 / micro);
     assert!(advice.text.contains(&pieces), "{}", advice.text);
 }
 
@@ -137,8 +137,9 @@ fn a_limit_of_the_process_is_one_of_the_reasons() {
 
 #[test]
 fn pieces_are_mended_in_the_script_first() {
-    let log = "step 7 loss 2.1\nCUDA out of memory. Tried to allocate 3.00 GiB (GPU 0; 23.70 GiB total capacity; 14.90 \
-        GiB already allocated; 1.10 GiB free; 21.80 GiB reserved in total by PyTorch)\n";
+    let log = "step 7 loss 2.1\nCUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 23.70 GiB of \
+        which 1.10 GiB is free. Of the allocated memory 14.90 GiB is allocated by PyTorch, and 6.90 GiB is reserved by \
+        PyTorch but unallocated.\n";
     let script = "python run.py --batch_size 32 \\\n  --gradient_accumulation_steps 2\n";
     let patch = one(log, &[("run.sh", script)]).patch.unwrap();
     let line = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n";
@@ -150,7 +151,7 @@ fn no_patch_for_the_configuration_of_another_run() {
     let config = OPENWEBTEXT.replace("batch_size = 64", "batch_size = 4");
     let verdict = one(NANOGPT, &[("train.py", &config)]);
     assert_eq!(verdict.patch, None);
-    assert!(verdict.evidence.iter().any(|text| text.contains("another run")), "{:?}", verdict.evidence);
+    assert!(verdict.notes.iter().any(|text| text.contains("another run")), "{:?}", verdict.notes);
 }
 
 #[test]
@@ -233,6 +234,54 @@ fn a_model_of_hugging_face_in_a_table() {
     let patched = verdict.patch.unwrap().apply(script).unwrap();
     let expected = script.replace("batch_size 16", "batch_size 8").replace("steps 2", "steps 4");
     assert_eq!(patched, expected);
+}
+
+const CHAR: &str = include_str!("../golden/char_cpu.log");
+const TRAIN_CHAR: &str = include_str!("../golden/train_char.py");
+
+#[test]
+fn a_character_model_on_a_processor_is_believed_in_the_log() {
+    for configs in [&[("config/train_char.py", TRAIN_CHAR)][..], &[]] {
+        let verdict = one(CHAR, configs);
+        assert_eq!((verdict.cause, verdict.phase), (Cause::HostMemory, Some(Activity::Training)));
+        let rows = &verdict.model.as_ref().unwrap().rows;
+        assert_eq!((rows[0].name, &*rows[0].how), ("parameters", "0.80M in fp32"));
+        assert!(rows[4].how.contains("x 96 x"), "{}", rows[4].how);
+        // A step of the whole batch, as the arithmetic of 0.8 million parameters has it; not the 154 GiB of a vocabulary of
+        // 50,304.
+        let total = verdict.model.as_ref().unwrap().total_bytes.as_gib();
+        assert!((30.0..45.0).contains(&total), "{total}");
+        let culprit = verdict.culprit.as_ref().unwrap();
+        assert_eq!(
+            (&*culprit.name, culprit.dtype.as_deref()),
+            ("activations inside the feed-forward part", Some("fp32"))
+        );
+        assert_eq!(culprit.shape, [16384, 64, 512]);
+        // `gelu` computes: reading data in pieces is no matter of it.
+        let levers: Vec<Lever> = verdict.advice.iter().map(|advice| advice.lever).collect();
+        assert_eq!(levers[0], Lever::MicroBatch);
+        assert!(!levers.contains(&Lever::LoadInPieces), "{levers:?}");
+    }
+    let verdict = one(CHAR, &[("config/train_char.py", TRAIN_CHAR)]);
+    // It fits into what was given before the error: the fixed part, and another tensor like the one refused.
+    let patched = verdict.patch.as_ref().unwrap().apply(TRAIN_CHAR).unwrap();
+    assert!(
+        patched.contains("batch_size = 512\n") && patched.contains("gradient_accumulation_steps = 32\n"),
+        "{patched}"
+    );
+    assert!(verdict.advice[0].expected_peak_bytes.unwrap() < Bytes::from_gib(2));
+    assert!(verdict.notes.iter().any(|note| note.contains("does not say how much memory")), "{:?}", verdict.notes);
+}
+
+#[test]
+fn defaults_that_the_log_refutes_are_none() {
+    // Without the settings: 0.8 million parameters are no model of 12 layers and a width of 768.
+    let log: String = CHAR
+        .lines()
+        .filter(|line| !line.contains(" = ") || line.contains("vocab") || line.starts_with(' '))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_eq!(one(&log, &[]).model, None);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Logs and configurations: what is said of them, word by word, and what no bytes can do.
 
+mod advice;
 mod any_bytes;
 mod golden;
 mod stories;

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use lowtide_explain::{Cause, Context, Investigation, Lever, Verdict};
+use lowtide_explain::{Cause, Context, Investigation, Lever, Source, Verdict};
 
 struct Story {
     name: String,
@@ -101,7 +101,13 @@ fn what_mends_the_cause_comes_first() {
         let expected = match verdict.cause {
             Cause::OtherProcess => Lever::EndOtherProcess,
             Cause::Limit => Lever::RaiseLimit,
+            // A nearly full card fails for need next, and an allocator before 2.1 has no such switch.
+            Cause::Fragmentation if verdict.certainty < 0.6 || verdict.message.contains("already allocated") => {
+                continue;
+            }
             Cause::Fragmentation => Lever::ExpandableSegments,
+            // The driver's bare word says less than the phase.
+            Cause::OutsideAllocator if verdict.source == Source::Runtime => continue,
             Cause::OutsideAllocator => Lever::LeaveRoom,
             Cause::Need | Cause::HostMemory => continue,
         };

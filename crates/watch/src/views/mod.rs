@@ -5,6 +5,6 @@ pub(crate) mod page_data;
 mod png;
 mod svg;
 
-pub use page::report;
+pub use page::{COLOURS, report};
 pub use png::png;
 pub use svg::chart;

@@ -6,8 +6,11 @@ use super::page_data;
 use crate::runs::Board;
 
 const HTML: &str = include_str!("../../page/page.html");
-const STYLE: &str = include_str!("../../page/page.css");
+const STYLE: &str = concat!(include_str!("../../page/colours.css"), include_str!("../../page/page.css"));
 const CODE: &str = include_str!("../../page/page.js");
+
+/// The colours and the type of every page of Lowtide, light and dark, as a style.
+pub const COLOURS: &str = include_str!("../../page/colours.css");
 
 /// The page that asks for its data while a run grows.
 pub(crate) fn live() -> String {

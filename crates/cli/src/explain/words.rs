@@ -1,0 +1,120 @@
+//! What the parts of a verdict are called, in the short page, in full and as HTML.
+
+use lowtide_explain::{Activity, Cause, CodeLine, Culprit, DeviceKind, Holding, Place, Source, Verdict};
+
+use crate::output::printable;
+
+/// The cause, and how sure it is.
+pub(super) fn cause(verdict: &Verdict) -> String {
+    format!("{} ({:.0} % sure)", cause_words(verdict), (verdict.certainty * 100.0).round())
+}
+
+/// The cause in plain words; a control group's limit is called that.
+fn cause_words(verdict: &Verdict) -> &'static str {
+    match (verdict.cause, verdict.source) {
+        (Cause::HostMemory, Source::Cgroup) => "the memory limit of the container or job (control group) was reached",
+        (Cause::HostMemory, Source::Scheduler) => "the scheduler's memory limit for the job was reached",
+        (Cause::HostMemory, Source::SharedMemory) => "shared memory (/dev/shm) is full",
+        (Cause::HostMemory, Source::Allocator) => "the machine's own memory ran out",
+        (cause, _) => cause.words(),
+    }
+}
+
+/// The culprit with its shape and size, as far as they are known.
+pub(super) fn named(culprit: &Culprit) -> String {
+    let size = culprit.bytes.map_or(String::new(), |bytes| format!(" = {bytes}"));
+    format!("{}{size}", without_size(culprit))
+}
+
+/// The culprit with its shape, as far as that is known.
+pub(super) fn without_size(culprit: &Culprit) -> String {
+    let shape: Vec<String> = culprit.shape.iter().map(u64::to_string).collect();
+    let shape = match (shape.is_empty(), &culprit.dtype) {
+        (true, _) => String::new(),
+        (false, Some(dtype)) => format!(", {} in {dtype}", shape.join(" x ")),
+        (false, None) => format!(", {}", shape.join(" x ")),
+    };
+    format!("{}{shape}", culprit.name)
+}
+
+/// Which memory it was: `GPU 0`, `the machine`.
+pub(super) fn memory(verdict: &Verdict) -> String {
+    let kind = match verdict.device_kind {
+        Some(DeviceKind::Tpu) => "TPU",
+        Some(DeviceKind::Npu) => "NPU",
+        _ => "GPU",
+    };
+    match (verdict.place, verdict.device) {
+        (Place::Device, Some(index)) => format!("{kind} {index}"),
+        (Place::Device, None) => format!("the {kind}"),
+        (Place::Host, _) => "the machine".to_owned(),
+    }
+}
+
+/// When it was: the phase, the step, the time.
+pub(super) fn moment(verdict: &Verdict) -> Vec<String> {
+    let phase = verdict.phase.map(|phase| match phase {
+        Activity::Loading => "while loading".to_owned(),
+        Activity::Saving => "while saving".to_owned(),
+        other => format!("in {other}"),
+    });
+    let step = match verdict.step {
+        Some(step) => Some(format!("after step {step}")),
+        None => verdict.before_first_step.then(|| "before the first step".to_owned()),
+    };
+    let time = verdict.time.as_ref().map(|time| format!("at {}", printable(time)));
+    [phase, step, time].into_iter().flatten().collect()
+}
+
+/// A line of code with its place: `model.py, line 77, in forward: x = f(x)`.
+pub(super) fn place(code: &CodeLine) -> String {
+    let line = code.line.map_or(String::new(), |line| format!(", line {line}"));
+    let function = match &*code.function {
+        "" | "<module>" => String::new(),
+        name => format!(", in {name}"),
+    };
+    let text = if code.code.is_empty() { String::new() } else { format!(": {}", code.code) };
+    format!("{}{line}{function}{text}", code.file)
+}
+
+/// What a piece of advice changes, where it changes anything.
+pub(super) fn changes(advice: &lowtide_explain::Advice) -> Option<String> {
+    let kept = [
+        (advice.same_effective_batch, "the effective batch"),
+        (advice.same_model, "the model"),
+        (advice.same_numbers, "the numbers"),
+    ];
+    let changed: Vec<&str> = kept.iter().filter(|(same, _)| !same).map(|(_, name)| *name).collect();
+    (!changed.is_empty()).then(|| format!("changes {}", changed.join(" and ")))
+}
+
+/// What a piece of advice comes to, by arithmetic, and what it changes.
+pub(super) fn effect(advice: &lowtide_explain::Advice) -> Option<String> {
+    let peak = advice.expected_peak_bytes.map(|peak| format!("expected peak {peak}"));
+    let saves = advice.saves_bytes.map(|bytes| format!("saves {bytes}"));
+    let parts: Vec<String> = [peak, saves, changes(advice)].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// The same text with a capital at its beginning.
+pub(super) fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Who holds what, in one line; nothing where the log does not say.
+pub(super) fn holdings(verdict: &Verdict) -> Option<String> {
+    let capacity = verdict.capacity_bytes?;
+    if verdict.holdings.is_empty() {
+        return None;
+    }
+    // What is hardly there says nothing in a line.
+    let is_seen = |holding: &&Holding| holding.bytes.get() > capacity.get() / 200;
+    let parts: Vec<String> = verdict
+        .holdings
+        .iter()
+        .filter(is_seen)
+        .map(|holding| format!("{} {}", holding.bytes, holding.by.words()))
+        .collect();
+    Some(format!("of {capacity}: {}", parts.join(", ")))
+}

@@ -1,0 +1,205 @@
+//! Levers for what a step computes and keeps: activations, logits, attention, and graphs that outlive it.
+
+use lowtide_config::Syntax;
+use lowtide_core::Bytes;
+use lowtide_log::{StackFrame, recomputes};
+
+use super::case::Case;
+use super::framework::Framework;
+use super::list::{ALL, Fidelity, Gain, List, NOT_NUMBERS};
+use crate::facts::{FP32, Facts, Key};
+use crate::log::Sign;
+use crate::model::Model;
+use crate::patch::{Patch, add_after, single, switch};
+use crate::{Activity, Lever};
+
+/// The model sees other inputs.
+const NOT_INPUTS: Fidelity = Fidelity { batch: true, model: true, numbers: false };
+
+impl Case<'_> {
+    /// Whether this is a transformer, whose libraries recompute by a switch.
+    pub(super) fn is_transformer(&self) -> bool {
+        self.is_language_model() || self.shows(Sign::Transformer) || self.shows(Sign::Diffusion)
+    }
+
+    /// Whether the stack goes where attention makes matrices of scores.
+    pub(super) fn makes_scores(&self) -> bool {
+        let is_attention = self.culprit.is_some_and(|culprit| culprit.name.contains("attention scores"));
+        is_attention || self.message_or_frames(&["attn_weights", "attention_scores", "attention_probs", "attn_scores"])
+    }
+
+    /// Whether a step or the lines around it show a sum of losses that keeps every graph.
+    pub(super) fn keeps_graphs(&self) -> bool {
+        let keeps = |frame: &StackFrame| {
+            let code = &frame.code;
+            let is_sum = code.contains("loss +=") || code.contains("losses.append(") || code.contains("loss = total");
+            code.contains("retain_graph=True") || is_sum && !code.contains(".item()") && !code.contains(".detach()")
+        };
+        self.frames.iter().any(keeps)
+    }
+
+    fn message_or_frames(&self, words: &[&str]) -> bool {
+        self.passes(words) || words.iter().any(|word| self.message.contains(word))
+    }
+}
+
+impl List<'_> {
+    pub(super) fn chunked_loss(&mut self) {
+        let case = self.case;
+        let peak = case.after(|model, batch| model.peak_with_chunked_loss(batch));
+        let logits = case.model.zip(case.facts.batch()).map(|(model, batch)| model.logit_bytes(batch));
+        // One piece of eight is held at a time.
+        let saves = logits.map(|bytes| Bytes(bytes.get() / 8 * 7));
+        let size = logits.map_or(String::new(), |bytes| format!(" ({bytes} with their gradients)"));
+        let way = match case.framework() {
+            Framework::Torch if case.shows(Sign::HuggingFaceTrainer) || case.facts.is_hugging_face() => {
+                "use_liger_kernel=True (Liger), or cut-cross-entropy"
+            }
+            Framework::Torch => {
+                "a fused linear cross-entropy (Liger, cut-cross-entropy), or a loop over slices under checkpoint"
+            }
+            _ => "a loop over slices of the tokens that recomputes each",
+        };
+        let text = format!("Compute the loss in pieces, so that the logits{size} are never held whole: {way}");
+        self.push(Lever::ChunkedLoss, text, Gain { peak, saves }, ALL);
+    }
+
+    pub(super) fn recompute(&mut self) {
+        let case = self.case;
+        // What a log prints may be of another run, or prose; a configuration is meant.
+        let is_on = case.facts.find(Key::Recompute).is_some() && case.facts.is_on(Key::Recompute) == Some(true);
+        if is_on || case.frames.iter().any(recomputes) {
+            return;
+        }
+        let peak = case.after(|model, batch| Model { recomputes: true, ..model }.peak(batch));
+        let saves = case
+            .model
+            .zip(case.facts.batch())
+            .map(|(model, batch)| model.peak(batch).saturating_sub(Model { recomputes: true, ..model }.peak(batch)));
+        let patch = match case.facts.find(Key::Recompute) {
+            Some((config, setting)) => switch(config, setting, true),
+            // Hugging Face's Trainer has it for every model of theirs.
+            None => {
+                case.facts.find(Key::Batch).filter(|_| case.facts.is_hugging_face()).and_then(|(config, setting)| {
+                    let value = if config.syntax == Syntax::Python { "True" } else { "true" };
+                    Patch::new(config, vec![add_after(config, setting, "gradient_checkpointing", value)?])
+                })
+            }
+        };
+        self.offer(patch);
+        let way = match case.shows(Sign::Diffusion) && case.framework() == Framework::Torch {
+            true => " (--gradient_checkpointing; also cache latents and the text encoder's outputs)",
+            false => case.framework().recompute(),
+        };
+        let text = format!("Recompute activations in backward instead of keeping them{way}; about a third more time");
+        self.push(Lever::Recompute, text, Gain { peak, saves }, ALL);
+    }
+
+    pub(super) fn attention_kernel(&mut self) {
+        let case = self.case;
+        let scores = case.model.zip(case.facts.batch()).and_then(|(model, batch)| {
+            let heads = case.facts.number(Key::Heads)?;
+            Some(Model { score_heads: heads, ..model }.score_bytes(batch))
+        });
+        let way = match (case.framework(), case.shows(Sign::Diffusion)) {
+            (Framework::Torch, true) => {
+                "--enable_xformers_memory_efficient_attention, or PyTorch's own F.scaled_dot_product_attention"
+            }
+            (Framework::Torch, false) => {
+                "F.scaled_dot_product_attention, attn_implementation=\"sdpa\" or \"flash_attention_2\", or xformers"
+            }
+            (Framework::Jax, _) => "jax.nn.dot_product_attention with implementation='cudnn'",
+            _ => "a fused attention of the framework",
+        };
+        let size = scores.filter(|bytes| *bytes > Bytes::ZERO).map_or(String::new(), |bytes| format!(", {bytes} here"));
+        let text = format!(
+            "Attention by a fused kernel, which never holds the matrix of scores (batch x heads x tokens x tokens{size}): {way}"
+        );
+        self.push(Lever::AttentionKernel, text, Gain { peak: None, saves: scores }, ALL);
+    }
+
+    pub(super) fn precision(&mut self) {
+        let facts = self.case.facts;
+        let no_bf16 = facts.log.remarks.iter().any(|remark| remark.kind == "no_bf16");
+        let is_set =
+            facts.is_nanogpt() || [Key::Bf16, Key::Fp16, Key::Dtype].into_iter().any(|key| facts.find(key).is_some());
+        if is_set && facts.dtype().is_some_and(|dtype| dtype != FP32) && !no_bf16 {
+            return;
+        }
+        let kind = self.case.framework().precision(no_bf16);
+        self.offer(precision_patch(facts, no_bf16));
+        let text = format!("Compute in {kind}: about half the memory of activations");
+        self.push(Lever::Precision, text, Gain::default(), NOT_NUMBERS);
+    }
+
+    pub(super) fn smaller_input(&mut self) {
+        let case = self.case;
+        if case.is_language_model() {
+            return;
+        }
+        let text = match case.facts.number(Key::Crop) {
+            Some(crop) => format!("Smaller inputs: crops of {} instead of {crop} pixels", (crop / 2).max(1)),
+            None => {
+                "Smaller inputs: crops, tiles or patches instead of whole pictures, fewer frames; where sizes differ, \
+                     limit the largest"
+                    .to_owned()
+            }
+        };
+        self.push(Lever::SmallerInput, text, Gain::default(), NOT_INPUTS);
+    }
+
+    pub(super) fn compile_off(&mut self) {
+        let uses = self.case.facts.is_on(Key::Compile) == Some(true) || goes_through_compiled(self.case.frames);
+        if uses {
+            self.offer(self.case.facts.find(Key::Compile).and_then(|(config, setting)| switch(config, setting, false)));
+            self.add(
+                Lever::CompileOff,
+                "Turn torch.compile off for a try, or leave max-autotune and reduce-overhead for its default mode: \
+                 compiled graphs may \
+                 hold more at once",
+            );
+        }
+    }
+
+    /// Something that is kept from step to step.
+    pub(super) fn plain_numbers(&mut self) {
+        if self.case.framework() != Framework::Torch || self.case.activity == Some(Activity::Evaluation) {
+            return;
+        }
+        self.add(
+            Lever::PlainNumbers,
+            "Keep numbers, not tensors, from step to step: total += loss.item(), outputs by .detach().cpu(); a kept loss \
+             holds the graph of its whole step",
+        );
+    }
+}
+
+/// Half precision in the words of whoever reads the setting; the type of a stored model is left alone.
+fn precision_patch(facts: &Facts<'_>, no_bf16: bool) -> Option<Patch> {
+    let flag = if no_bf16 { Key::Fp16 } else { Key::Bf16 };
+    if let Some((config, setting)) = facts.find(flag) {
+        return switch(config, setting, true);
+    }
+    let (config, setting) = facts.find(Key::Dtype)?;
+    let name = setting.path.last().map(|name| name.to_ascii_lowercase())?;
+    let value = match (&*name, no_bf16) {
+        ("dtype", false) => "bfloat16",
+        ("dtype", true) => "float16",
+        ("precision", false) => "bf16-mixed",
+        ("precision", true) => "16-mixed",
+        ("mixed_precision", false) => "bf16",
+        ("mixed_precision", true) => "fp16",
+        _ => return None,
+    };
+    single(config, setting, value)
+}
+
+/// Whether a stack goes through compiled code. PyTorch's own functions that are kept out of it go through its compiler
+/// too, by way of `_compile.py`.
+fn goes_through_compiled(frames: &[StackFrame]) -> bool {
+    let is_kept_out = |at: usize| at > 0 && frames[at - 1].file_name() == "_compile.py";
+    frames.iter().enumerate().any(|(at, frame)| {
+        let has = |part: &str| frame.file.contains(part);
+        has("_inductor") || has("torchinductor") || (has("_dynamo") && !is_kept_out(at))
+    })
+}

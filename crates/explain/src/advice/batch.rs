@@ -1,0 +1,150 @@
+//! The lever that keeps training as it is: a smaller micro-batch, with accumulation that keeps the product.
+
+use lowtide_config::Syntax;
+use lowtide_oom::Place;
+use lowtide_trainers::Answer;
+
+use super::case::{Basis, Case, Micro};
+use super::framework::Framework;
+use super::list::{ALL, Gain, List};
+use crate::facts::{FixedUpdate, Key};
+use crate::log::Sign;
+use crate::patch::micro_batch;
+use crate::verdict::Lever;
+
+impl List<'_> {
+    pub(super) fn micro_batch(&mut self) {
+        let case = self.case;
+        let facts = case.facts;
+        let batch = facts.batch();
+        let Some((micro, batch)) = case.micro_batch().zip(batch) else {
+            match (facts.answer(Key::Batch), batch) {
+                (Answer::Number { config, setting, .. }, Some(1)) => {
+                    let name = setting.path.join(".");
+                    self.no_patch(format!("{}: {name} is 1 already", config.name));
+                }
+                (Answer::Unknown(why), _) => self.no_patch(why),
+                _ => {}
+            }
+            if batch != Some(1) {
+                self.add(Lever::MicroBatch, case.half_the_batch());
+            }
+            return;
+        };
+        let Micro { samples: micro, peak, basis } = micro;
+        let name = facts.find(Key::Batch).and_then(|(_, setting)| setting.name()).unwrap_or("batch size");
+        let samples = if micro == 1 { "1 sample".to_owned() } else { format!("{micro} samples") };
+        let is_evaluation_only = facts.is_on(Key::EvalOnly) == Some(true);
+        let fixed = facts.fixed_update();
+        let gathers = !is_evaluation_only && fixed.is_none();
+        let accumulation = match facts.accumulation() {
+            Ok(steps) => steps.saturating_mul(batch / micro),
+            Err(_) if !gathers => 1,
+            Err(why) => {
+                self.no_patch(why);
+                self.add(Lever::MicroBatch, case.half_the_batch());
+                return;
+            }
+        };
+        let mut text = match (is_evaluation_only, fixed, facts.whole_batch()) {
+            (true, ..) => format!("Evaluate {samples} at once instead of {batch} ({name} {micro})"),
+            (false, Some(fixed), _) => {
+                fixed_text(&format!("{samples} at once instead of {batch}"), name, micro, &fixed)
+            }
+            (false, None, Some((_, whole))) => format!(
+                "Compute {samples} at once instead of {batch}, on one device: gradient_accumulation_steps \
+                 {accumulation}, and train_batch_size stays {}",
+                whole.value
+            ),
+            (false, None, None) => format!(
+                "Compute {samples} at once instead of {batch} and accumulate gradients over {accumulation} such \
+                 micro-batches for each update ({name} {micro}, accumulation {accumulation})"
+            ),
+        };
+        let is_set = facts.answer(Key::Accumulation) != Answer::Absent
+            || facts.log.number(Key::Accumulation).is_some()
+            || facts.log.tokens_per_iteration.is_some();
+        if !is_set && gathers && facts.answer(Key::Batch) != Answer::Absent {
+            let usual = if facts.is_nanogpt() { " (nanoGPT's is 40)" } else { "" };
+            self.notes.push(format!(
+                "accumulation is set nowhere and was taken to be 1; if the script's own default is \
+                 another{usual}, multiply the new one by it"
+            ));
+        }
+        match micro_batch(facts, micro, accumulation) {
+            Ok(patch) => {
+                let is_command = patch.syntax == Syntax::Command;
+                if !is_command && facts.is_nanogpt() && gathers {
+                    text.push_str(&format!(
+                        "; on the command line: --batch_size={micro} --gradient_accumulation_steps={accumulation}"
+                    ));
+                }
+                self.offer(Some(patch));
+                self.notes.extend(doubt(&case, basis));
+            }
+            Err(why) if facts.answer(Key::Batch) != Answer::Absent => self.no_patch(why),
+            Err(_) => {}
+        }
+        self.push(Lever::MicroBatch, text, Gain::peak(peak), ALL);
+    }
+
+    /// Says once why the batch has no patch.
+    fn no_patch(&mut self, why: impl std::fmt::Display) {
+        let note = format!("no patch for the batch: {why}");
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+}
+
+impl Case<'_> {
+    /// The same without the numbers, where they are not known, in the words of the trainer.
+    fn half_the_batch(&self) -> &'static str {
+        match self.framework() {
+            _ if self.shows(Sign::Fairseq) => {
+                "Compute the batch in smaller pieces: half of --max-tokens (or --batch-size), and twice --update-freq"
+            }
+            Framework::Tensorflow => {
+                "A smaller batch: half of batch_size; tf.keras optimizers take gradient_accumulation_steps=2 to keep the \
+                 effective batch"
+            }
+            Framework::Jax => {
+                "A smaller batch: half as many samples at once, and optax.MultiSteps to keep the effective batch"
+            }
+            _ => "Compute the batch in smaller pieces: half the batch, and twice whatever gradient accumulation is now",
+        }
+    }
+}
+
+/// Why the first patch may not be enough, or is smaller than it need be.
+fn doubt(case: &Case<'_>, basis: Basis) -> Option<String> {
+    let memory = if case.oom.place == Place::Host { "the machine" } else { "the device" };
+    match basis {
+        Basis::Sure => Some(format!(
+            "the log does not say how much memory {memory} has: the micro-batch was chosen so that it fits into what was \
+             given before the error; a larger one may fit too"
+        )),
+        Basis::Guess => Some(format!(
+            "the log does not say how much memory {memory} has: half the batch is a guess, so halve again if it fails again"
+        )),
+        // A step that failed in forward had not come to its peak, which only a model's arithmetic knows.
+        Basis::Figures if case.model.is_none() && case.passes(&["forward"]) && !case.passes(&["backward"]) => Some(
+            "it failed in the forward pass, before the step's peak, and the model is not known: if it fails again, halve \
+             again"
+                .to_owned(),
+        ),
+        Basis::Figures => None,
+    }
+}
+
+/// A smaller micro-batch where the update is set as a whole.
+fn fixed_text(pieces: &str, name: &str, micro: u64, fixed: &FixedUpdate<'_>) -> String {
+    let stays = match fixed.samples {
+        Some(samples) if samples.is_multiple_of(micro) => {
+            format!("{samples}: {} such micro-batches for each update, over all devices", samples / micro)
+        }
+        Some(samples) => samples.to_string(),
+        None => "as it is".to_owned(),
+    };
+    format!("Compute {pieces} ({name} {micro}); {} stays {stays}", fixed.name)
+}

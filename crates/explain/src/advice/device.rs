@@ -1,0 +1,253 @@
+//! Levers for the device as a whole: its allocator, who else is on it, limits, and what lies outside the allocator.
+
+use lowtide_oom::{DeviceKind, Place, Source};
+
+use super::case::Case;
+use super::framework::Framework;
+use super::list::{ALL, Gain, List};
+use crate::Activity;
+use crate::log::Sign;
+use crate::patch::export;
+use crate::verdict::{Cause, Lever, Relation};
+
+/// What the caching allocator of the PyTorch that wrote a message can be told about pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AllocatorSwitch {
+    /// From 2.1 on.
+    Expandable,
+    /// From 1.10 on, whose messages name it.
+    MaxSplit,
+    /// Before.
+    None,
+}
+
+impl Case<'_> {
+    /// By the words of the message, which changed with the versions.
+    fn allocator_switch(&self) -> AllocatorSwitch {
+        let has = |words: &str| self.message.contains(words);
+        match has("already allocated") || has(" cached)") {
+            true if has("max_split_size_mb") => AllocatorSwitch::MaxSplit,
+            true => AllocatorSwitch::None,
+            false => AllocatorSwitch::Expandable,
+        }
+    }
+
+    /// Whether pieces are the matter beyond doubt, and the allocator can be told.
+    fn is_clearly_in_pieces(&self) -> bool {
+        let is_clear = self.judgement.cause == Cause::Fragmentation && self.judgement.certainty >= 0.6;
+        is_clear && self.allocator_switch() != AllocatorSwitch::None
+    }
+
+    /// Whether far more was free than was asked for, and no limit is printed: who held it may be gone.
+    fn had_plenty(&self) -> bool {
+        let free = self.oom.free.unwrap_or_default();
+        self.oom.place == Place::Device
+            && self.oom.limit.is_none()
+            && self.oom.requested.is_some_and(|asked| free.get() / 4 > asked.get())
+            && free.get() > 1 << 30
+    }
+
+    /// Whether the driver refused before a step ended: nothing of this run can have filled the device.
+    fn is_first_use(&self) -> bool {
+        let has_run = self.step.is_some() || self.facts.log.has_progress || self.activity == Some(Activity::Evaluation);
+        self.oom.source == Source::Runtime && !has_run
+    }
+
+    /// Whether processes of this very run share the card.
+    pub(super) fn is_shared_among_ranks(&self) -> bool {
+        let holders = &self.judgement.holders;
+        let is_rank = holders.iter().any(|holder| holder.relation == Relation::SameJob);
+        is_rank || self.facts.log.is_group && holders.iter().all(|holder| holder.relation != Relation::Other)
+    }
+}
+
+impl List<'_> {
+    /// What stands in the way besides the need itself comes first.
+    pub(super) fn what_stands_in_the_way(&mut self) {
+        let case = self.case;
+        match case.judgement.cause {
+            Cause::Fragmentation if case.is_clearly_in_pieces() => self.expandable(),
+            Cause::OtherProcess => {
+                self.other_process();
+                self.other_card();
+            }
+            Cause::Limit => self.limit(),
+            // Where only the driver's word is there, the phase tells more; unless nothing ran yet.
+            Cause::OutsideAllocator if case.oom.source != Source::Runtime || case.is_first_use() => self.outside(),
+            Cause::OutsideAllocator if case.activity.is_none() && !case.trains() => self.outside(),
+            _ if case.oom.device_kind == Some(DeviceKind::Mps) && case.has(Cause::Limit) => self.limit(),
+            _ => {}
+        }
+        if case.had_plenty() {
+            self.look_at_the_card();
+        }
+    }
+
+    pub(super) fn expandable(&mut self) {
+        let needed = self.case.needed();
+        let switch = self.case.allocator_switch();
+        let (name, value) = match (self.case.framework(), self.case.oom.device_kind, switch) {
+            (Framework::Tensorflow | Framework::Jax, ..) => ("TF_GPU_ALLOCATOR", "cuda_malloc_async"),
+            (_, Some(DeviceKind::Npu), _) => ("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True"),
+            (_, Some(DeviceKind::Hip), AllocatorSwitch::Expandable) => {
+                ("PYTORCH_HIP_ALLOC_CONF", "expandable_segments:True")
+            }
+            (_, Some(DeviceKind::Hip), _) => ("PYTORCH_HIP_ALLOC_CONF", "max_split_size_mb:512"),
+            (_, _, AllocatorSwitch::Expandable) => ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+            _ => ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512"),
+        };
+        self.offer(self.case.facts.configs.iter().rev().find_map(|config| export(config, name, value)));
+        let text = match switch {
+            AllocatorSwitch::Expandable => {
+                format!("Let reserved memory grow instead of lying in pieces: export {name}={value}")
+            }
+            AllocatorSwitch::MaxSplit => format!(
+                "Keep large blocks whole: export {name}={value}; from PyTorch 2.1 on, expandable_segments:True does more"
+            ),
+            AllocatorSwitch::None => format!(
+                "Keep large blocks whole: export {name}={value} (PyTorch 1.10 and later; this one may be older), or \
+                 update PyTorch"
+            ),
+        };
+        self.push(Lever::ExpandableSegments, text, Gain::peak(needed), ALL);
+    }
+
+    pub(super) fn other_process(&mut self) {
+        let judgement = self.case.judgement;
+        // Ranks of the same job are not to be ended.
+        let who: Vec<String> = judgement
+            .holders
+            .iter()
+            .filter(|holder| holder.relation != Relation::SameJob || self.case.is_shared_among_ranks())
+            .filter_map(|holder| {
+                let name = holder.name.as_ref().map_or(String::new(), |name| format!(" {name}"));
+                Some(format!("process {}{name} ({})", holder.pid, holder.used_bytes?))
+            })
+            .collect();
+        let held = judgement.others.map_or("memory ".to_owned(), |others| format!("{others} "));
+        let text = match who.is_empty() {
+            _ if self.case.is_shared_among_ranks() => {
+                let whose = if who.is_empty() { String::new() } else { format!(" ({})", who.join(", ")) };
+                format!(
+                    "Give every rank a card of its own: torch.cuda.set_device(local_rank) before the first CUDA call, \
+                     map_location for what is loaded, no more processes than cards. Others hold {held}on the device{whose}, \
+                     and this is a run of several processes"
+                )
+            }
+            true => format!(
+                "Find out who else holds {held}on the device (nvidia-smi) and end it, if it is yours and not needed"
+            ),
+            false => format!("End {}, if it is yours and not needed: others hold {held}on the device", who.join(", ")),
+        };
+        let is_enough = self.case.judgement.cause == Cause::OtherProcess;
+        self.push(Lever::EndOtherProcess, text, Gain::peak(self.case.needed().filter(|_| is_enough)), ALL);
+    }
+
+    pub(super) fn other_card(&mut self) {
+        let case = self.case;
+        let free = &case.judgement.free_cards;
+        let list: Vec<String> = free.iter().map(u32::to_string).collect();
+        let (which, unset) = match (free.is_empty(), case.oom.device) {
+            (false, _) => (list.join(","), ", which the table in the log shows free".to_owned()),
+            (true, Some(device)) => ("N".to_owned(), format!(" with its number by nvidia-smi, not {device} as here")),
+            (true, None) => ("N".to_owned(), " with its number by nvidia-smi".to_owned()),
+        };
+        let variable = match case.oom.device_kind {
+            Some(DeviceKind::Hip) => "HIP_VISIBLE_DEVICES",
+            Some(DeviceKind::Xpu) => "ZE_AFFINITY_MASK",
+            Some(DeviceKind::Npu) => "ASCEND_RT_VISIBLE_DEVICES",
+            _ => "CUDA_VISIBLE_DEVICES",
+        };
+        let group = match case.facts.log.is_group {
+            true => {
+                ", set before the launcher, and as many processes as cards; each rank calls \
+                     torch.cuda.set_device(local_rank) before its first CUDA call"
+            }
+            false => "",
+        };
+        let text = format!("Use a card that is free: {variable}={which}{unset}{group}");
+        self.add(Lever::OtherCard, text);
+    }
+
+    /// Plenty was free afterwards: whoever held it may be gone.
+    fn look_at_the_card(&mut self) {
+        self.add(
+            Lever::EndOtherProcess,
+            "Watch who holds the card while the program starts (nvidia-smi -l 1) and end it, if it is yours and not needed: \
+             what was free when the message was written may not have been free when memory was refused",
+        );
+    }
+
+    pub(super) fn limit(&mut self) {
+        let case = self.case;
+        let limit = case.oom.limit.map_or(String::new(), |limit| format!(" (it is {limit})"));
+        let text = match (case.oom.place, case.oom.device_kind, case.framework()) {
+            (Place::Device, ..) if case.message.contains("larger than 4GB") => {
+                "Allow blocks above 4 GB: UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1 where the driver has it; else nothing \
+                 may be larger in one piece"
+                    .to_owned()
+            }
+            (Place::Device, Some(DeviceKind::Mps), _) => format!(
+                "Raise the limit{limit}: PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 takes Metal's limit away; close other \
+                 programs, because beyond the machine's memory it swaps"
+            ),
+            (Place::Device, _, Framework::Torch) => {
+                format!("Raise the limit{limit}: set_per_process_memory_fraction, or the engine's own memory fraction")
+            }
+            (Place::Device, _, Framework::Tensorflow) => {
+                format!("Raise the limit{limit}: memory_limit of tf.config.set_logical_device_configuration")
+            }
+            (Place::Device, _, Framework::Jax) => {
+                format!("Raise the limit{limit}: XLA_PYTHON_CLIENT_MEM_FRACTION up to 0.95")
+            }
+            (Place::Device, ..) => format!("Raise the limit{limit}: the engine's own memory fraction"),
+            (Place::Host, ..) => format!(
+                "Ask for more memory{limit}: --mem or --mem-per-cpu for Slurm, resources.limits.memory for Kubernetes, \
+                 --memory for Docker, ulimit -v"
+            ),
+        };
+        self.push(Lever::RaiseLimit, text, Gain::peak(case.needed()), ALL);
+    }
+
+    pub(super) fn outside(&mut self) {
+        let case = self.case;
+        let framework = case.framework();
+        let leave = framework.leave_room();
+        let less = match case.trains() || case.activity == Some(Activity::Training) {
+            true => "a smaller batch (half, with twice the accumulation)",
+            false => "a smaller batch or model",
+        };
+        let text = match case.oom.source {
+            Source::Collectives => format!(
+                "Leave room for NCCL: {less}, or {leave}; and make its buffers smaller (NCCL_BUFFSIZE, fewer channels)"
+            ),
+            Source::Blas => format!(
+                "Leave room for cuBLAS: {less}, or {leave}; where memory is free, an index out of range shows itself this \
+                 way too: run once with CUDA_LAUNCH_BLOCKING=1"
+            ),
+            Source::Dnn if framework == Framework::Torch => {
+                format!("Leave room for cuDNN: {less}, or {leave}, and turn torch.backends.cudnn.benchmark off")
+            }
+            Source::Dnn => format!("Leave room for cuDNN: {leave}, or {less}"),
+            _ => format!("Leave room for what the allocator does not count (contexts, libraries): {less}, or {leave}"),
+        };
+        if case.is_first_use() {
+            self.other_card();
+        }
+        self.add(Lever::LeaveRoom, text);
+        self.other_card();
+        if case.oom.source == Source::Runtime {
+            self.other_process();
+        }
+    }
+
+    /// A notebook's kernel holds what a failed cell left.
+    pub(super) fn restart_kernel(&mut self) {
+        if self.case.shows(Sign::Notebook) {
+            self.add(
+                Lever::RestartKernel,
+                "Restart the notebook's kernel: after an error it holds what the failed cell left on the device",
+            );
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Levers for evaluations: no graph, outputs that leave the device, fewer or smaller samples.
+
+use lowtide_core::Bytes;
+
+use super::case::Case;
+use super::framework::Framework;
+use super::list::{ALL, Gain, List};
+use crate::culprit::WHOLE_FRAMES;
+use crate::facts::Key;
+use crate::log::Sign;
+use crate::patch::single;
+use crate::verdict::{Cause, Lever};
+
+/// What a stack goes through where outputs of a whole evaluation are kept and worked on.
+const KEPT_OUTPUTS: &[&str] = &[
+    "nested_concat",
+    "pad_and_concat",
+    "compute_metrics",
+    "evaluator",
+    "evaluate_predictions",
+    "predictions",
+    "all_scores",
+    "scores[",
+    "torch.cat(",
+    "torch.stack(",
+    "metric",
+    ".append(",
+];
+/// What a stack goes through where a picture is worked on as a whole.
+const WHOLE_PICTURES: &[&str] =
+    &["whole_inference", "slide_inference", "resize(", "interpolate(", "seg_logit", "masks", "upsample"];
+
+impl Case<'_> {
+    /// Whether pictures are made for validation beside the state of training, as diffusers' scripts do.
+    pub(super) fn validates_pictures(&self) -> bool {
+        self.shows(Sign::Diffusion) && self.trains() && self.passes(&["log_validation", "run_validation"])
+    }
+
+    /// Whether the program keeps no graph in its evaluation, by what it says or by who runs it.
+    fn evaluates_without_graph(&self) -> bool {
+        self.facts.is_nanogpt()
+            || self.shows(Sign::WithoutGraph)
+            || self.passes(&["no_grad", "inference_mode", "evaluation_loop", "mmcv/runner", "mmengine"])
+    }
+}
+
+impl List<'_> {
+    pub(super) fn evaluation(&mut self) {
+        let case = self.case;
+        if case.shows(Sign::Diffusion) && case.trains() {
+            self.validation_pipeline();
+        }
+        let frames =
+            case.culprit.is_some_and(|culprit| culprit.name == WHOLE_FRAMES) || case.facts.number(Key::Crop).is_some();
+        if frames || case.passes(WHOLE_PICTURES) {
+            self.crop();
+        }
+        let keeps_outputs = case.passes(KEPT_OUTPUTS) && !case.is_one_large_request();
+        if keeps_outputs {
+            self.outputs_to_host();
+        }
+        // One tensor that is large beside the card is a matter of what goes in, not of what is kept.
+        if !case.evaluates_without_graph() && !case.is_large_request() {
+            self.no_graph();
+        }
+        if case.facts.find(Key::EvalBatch).is_some() || !case.facts.is_nanogpt() {
+            self.evaluation_batch();
+        }
+        if case.facts.is_nanogpt() {
+            self.micro_batch();
+        }
+        if case.is_language_model() {
+            self.chunked_loss();
+        }
+        self.outputs_to_host();
+        self.no_graph();
+        if case.has(Cause::Fragmentation) {
+            self.expandable();
+            self.empty_cache();
+        }
+        self.contributors();
+        self.evaluate_less();
+        self.compile_off();
+        self.precision();
+    }
+
+    /// A pipeline for pictures that is built beside the state of training.
+    fn validation_pipeline(&mut self) {
+        self.change(
+            Lever::Precision,
+            "Build the pipeline for validation in bf16 (torch_dtype=torch.bfloat16), from parts that are there already, and \
+             delete it afterwards",
+        );
+        self.add(
+            Lever::Offload,
+            "Keep the parts that validation does not use at the moment on the host: pipeline.enable_model_cpu_offload(); \
+             fewer and smaller pictures",
+        );
+    }
+
+    fn no_graph(&mut self) {
+        if self.case.framework() != Framework::Torch || self.case.evaluates_without_graph() {
+            return;
+        }
+        self.add(
+            Lever::NoGraph,
+            "Keep no graph in evaluation: `with torch.no_grad():` (or torch.inference_mode()) around the loop; \
+             model.eval() alone does not do that",
+        );
+    }
+
+    fn outputs_to_host(&mut self) {
+        let case = self.case;
+        if case.framework() != Framework::Torch || case.facts.is_nanogpt() {
+            return;
+        }
+        let is_trainer = case.shows(Sign::HuggingFaceTrainer)
+            || case.passes(&["nested_concat", "pad_and_concat", "transformers/trainer"]);
+        let text = match is_trainer {
+            true => {
+                "Do not gather the outputs of a whole evaluation on the device: eval_accumulation_steps=1, \
+                 preprocess_logits_for_metrics that keeps the argmax instead of the logits, or prediction_loss_only"
+            }
+            false => {
+                "Move outputs and scores off the device batch by batch (.detach().cpu()), and compute the results from them \
+                 on the host"
+            }
+        };
+        self.add(Lever::OutputsToHost, text);
+    }
+
+    pub(super) fn crop(&mut self) {
+        let case = self.case;
+        let crop = case.facts.number(Key::Crop);
+        let peak = crop.zip(case.culprit).and_then(|(crop, culprit)| {
+            let [_, height, width] = *culprit.shape.as_slice() else { return None };
+            let tried = u128::from(case.oom.requested?.get());
+            let part = tried * u128::from(crop) * u128::from(crop) / u128::from(height.checked_mul(width)?.max(1));
+            Some(case.oom.allocated?.saturating_add(Bytes(u64::try_from(part).ok()?)))
+        });
+        let size = crop.map_or("as training does".to_owned(), |crop| format!("of {crop} x {crop}, as training does"));
+        let text = format!(
+            "Evaluate on crops {size}, or cut whole pictures into overlapping tiles (slide inference) and put the \
+             outputs together: the figures of the whole picture in the memory of one tile"
+        );
+        if let (Some(crop), Some((config, setting))) = (crop, case.facts.find(Key::EvalCrop)) {
+            self.offer(single(config, setting, crop));
+        }
+        self.push(Lever::EvaluationCrop, text, Gain::peak(peak), ALL);
+    }
+
+    pub(super) fn evaluation_batch(&mut self) {
+        let facts = self.case.facts;
+        match facts.find(Key::EvalBatch).zip(facts.number(Key::EvalBatch)) {
+            Some(((config, setting), batch)) if batch > 1 => {
+                let smaller = smaller_evaluation_batch(&self.case, batch);
+                let text = format!(
+                    "Evaluate {smaller} samples at once instead of {batch} ({} {smaller})",
+                    setting.path.join(".")
+                );
+                self.offer(single(config, setting, smaller));
+                self.add(Lever::EvaluationBatch, text);
+            }
+            Some(_) => {}
+            None => {
+                let name = match self.case.shows(Sign::HuggingFaceTrainer) {
+                    true => " (per_device_eval_batch_size)",
+                    false => "",
+                };
+                let text = format!(
+                    "Evaluate fewer samples at once{name}, or fewer candidates for each, and turn outputs into plain \
+                     numbers before the next batch"
+                );
+                self.add(Lever::EvaluationBatch, text);
+            }
+        }
+    }
+
+    fn empty_cache(&mut self) {
+        if self.case.framework() != Framework::Torch {
+            return;
+        }
+        self.add(
+            Lever::EmptyCache,
+            "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then \
+             torch.cuda.empty_cache(); delete its outputs as soon as they are numbers",
+        );
+    }
+
+    pub(super) fn evaluate_less(&mut self) {
+        let facts = self.case.facts;
+        let iters = facts.number(Key::EvalIters).or_else(|| facts.is_nanogpt().then_some(200));
+        let interval = facts.number(Key::EvalInterval);
+        let text = match (iters, interval, self.case.before_first_step) {
+            (Some(iters), _, _) if facts.is_nanogpt() => format!(
+                "Evaluate less: eval_iters {} instead of {iters}, and a larger eval_interval; this saves time, the \
+                 peak stays",
+                (iters / 4).max(1)
+            ),
+            (_, Some(interval), _) => {
+                format!(
+                    "Evaluate more rarely: every {} steps instead of {interval}; this saves time, the peak stays",
+                    interval.saturating_mul(2)
+                )
+            }
+            _ => "Evaluate fewer batches, or more rarely; this saves time, the peak stays".to_owned(),
+        };
+        let patch = match (facts.find(Key::EvalIters), facts.find(Key::EvalInterval).zip(interval)) {
+            (Some((config, setting)), _) if facts.is_nanogpt() => {
+                iters.and_then(|iters| single(config, setting, (iters / 4).max(1)))
+            }
+            (_, Some(((config, setting), interval))) => single(config, setting, interval.saturating_mul(2)),
+            _ => None,
+        };
+        self.offer(patch);
+        self.add(Lever::EvaluationLess, text);
+    }
+}
+
+/// Half, or less where the figures ask for it.
+fn smaller_evaluation_batch(case: &Case<'_>, batch: u64) -> u64 {
+    let mut smaller = batch / 2;
+    if let (Some(needed), Some(target)) = (case.needed(), case.target()) {
+        while smaller > 1
+            && u128::from(needed.get()) * u128::from(smaller) / u128::from(batch) > u128::from(target.get())
+        {
+            smaller /= 2;
+        }
+    }
+    smaller.max(1)
+}

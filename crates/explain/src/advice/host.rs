@@ -1,0 +1,270 @@
+//! Levers for the machine's memory. Which ones follows from where the stack ends: what computes is a matter of the batch,
+//! what reads data one of the reader.
+
+use lowtide_oom::{Engine, Source};
+
+use super::case::Case;
+use super::framework::Framework;
+use super::list::List;
+use crate::Activity;
+use crate::Lever;
+use crate::facts::Key;
+use crate::log::Sign;
+use crate::patch::single;
+
+/// What a stack goes through where data is read as a whole.
+const READERS: &[&str] = &[
+    "np.load",
+    "numpy.load",
+    "read_csv",
+    "read_parquet",
+    "read_json",
+    "pd.read",
+    "pickle.load",
+    "json.load",
+    ".read()",
+    "readlines",
+    "load_dataset",
+    "torch/utils/data",
+    "DataLoader",
+    "__getitem__",
+    "dataset",
+    "Dataset",
+    "imread",
+    "h5py",
+];
+/// What a stack goes through where tensors are computed.
+const COMPUTES: &[&str] = &[
+    "forward",
+    "backward",
+    "nn/functional",
+    "torch/nn/",
+    "gelu",
+    "relu",
+    "matmul",
+    "model(",
+    "conv",
+    "attention",
+    "attn",
+    "torch.cat(",
+];
+
+/// What the machine's memory was taken by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taker {
+    /// A step: its batch.
+    Step,
+    /// Weights on their way in.
+    Weights,
+    /// A checkpoint on its way out.
+    State,
+    /// Data, which grows from step to step or is read as a whole.
+    Data,
+    /// The log does not tell.
+    Unknown,
+}
+
+impl Case<'_> {
+    fn taker(&self) -> Taker {
+        let is_allocator = matches!(self.oom.source, Source::Allocator | Source::Heap);
+        let last_reads = self.frames.iter().rev().take(3).any(|frame| {
+            READERS
+                .iter()
+                .any(|word| frame.code.contains(word) || frame.function.contains(word) || frame.file.contains(word))
+        });
+        match self.activity {
+            Some(Activity::Saving) => Taker::State,
+            Some(Activity::Loading) => Taker::Weights,
+            _ if last_reads => Taker::Data,
+            Some(Activity::Training | Activity::Evaluation | Activity::Optimizer) if is_allocator => Taker::Step,
+            _ if self.passes(COMPUTES) => Taker::Step,
+            // PyTorch's allocator serves tensors: without a stack, those of a step.
+            _ if is_allocator && self.oom.engine == Engine::PyTorch => Taker::Step,
+            _ if self.step.is_some() && self.trains() => Taker::Data,
+            _ if self.shows(Sign::Weights) => Taker::Weights,
+            _ => Taker::Unknown,
+        }
+    }
+}
+
+impl List<'_> {
+    pub(super) fn host(&mut self) {
+        let case = self.case;
+        let is_worker = case.activity == Some(Activity::DataWorker) || case.oom.source == Source::DataWorker;
+        if case.oom.engine == Engine::Windows || case.message.contains("1455") {
+            self.page_file();
+            self.workers();
+            self.micro_batch();
+            self.data_cache();
+            return;
+        }
+        if case.facts.log.address_limit.is_some() {
+            self.process_limit();
+        }
+        match case.oom.source {
+            Source::SharedMemory => {
+                self.add(
+                    Lever::SharedMemory,
+                    "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in \
+                     Kubernetes), or share \
+                     tensors by file_system",
+                );
+                self.workers();
+            }
+            Source::Runtime => {
+                self.no_pinned_memory();
+                self.workers();
+                self.micro_batch();
+            }
+            Source::Cgroup | Source::Scheduler => {
+                self.limit();
+                if is_worker {
+                    self.workers();
+                }
+                self.by_taker();
+            }
+            Source::ExitStatus if case.shows(Sign::Container) => {
+                self.limit();
+                self.more_memory();
+                self.by_taker();
+            }
+            _ if is_worker => {
+                self.workers();
+                self.more_memory();
+                self.data_cache();
+            }
+            _ => self.by_taker(),
+        }
+        self.more_memory();
+        self.workers();
+        self.data_cache();
+        if matches!(case.oom.source, Source::Allocator | Source::Heap) {
+            self.process_limit();
+        }
+        if case.oom.source == Source::ExitStatus {
+            self.add(
+                Lever::CheckLog,
+                "Look whether the kernel ended it: dmesg -T | grep -i 'killed process', or sacct -j JOB \
+                 --format=State,MaxRSS",
+            );
+        }
+    }
+
+    fn by_taker(&mut self) {
+        match self.case.taker() {
+            Taker::Step => {
+                self.micro_batch();
+                self.more_memory();
+                self.recompute();
+            }
+            Taker::Weights => {
+                self.more_memory();
+                self.add(Lever::LoadInPieces, self.case.weights_in_pieces());
+                self.change(Lever::Quantize, "A smaller model, or its weights in fewer bits (a 4-bit file)");
+            }
+            Taker::State => {
+                self.more_memory();
+                self.save_less();
+            }
+            Taker::Data => {
+                self.data_cache();
+                self.more_memory();
+            }
+            Taker::Unknown => {
+                self.more_memory();
+                self.add(
+                    Lever::LoadInPieces,
+                    "Read data and weights in pieces, lazily or memory-mapped instead of whole (mmap=True, np.memmap, \
+                     streaming)",
+                );
+            }
+        }
+    }
+
+    pub(super) fn more_memory(&mut self) {
+        let case = self.case;
+        let text = if case.shows(Sign::Wsl) {
+            "Give it more memory: memory= and swap= in .wslconfig (WSL takes half of the machine's by default), or swap"
+        } else if case.shows(Sign::Windows) {
+            "Give it more memory: more RAM, or a larger page file (System, Advanced, Performance, Virtual memory); slower"
+        } else if case.shows(Sign::Notebook) {
+            "Run where there is more memory: a runtime with more RAM"
+        } else {
+            "Run where there is more memory, or add swap, so that the end comes as slowness instead"
+        };
+        self.add(Lever::MoreMemory, text);
+    }
+
+    fn page_file(&mut self) {
+        self.add(
+            Lever::PageFile,
+            "A larger page file (Windows: System, Advanced, Performance, Virtual memory; on a disk with room): every process \
+             that loads the CUDA libraries commits gigabytes of it",
+        );
+    }
+
+    fn no_pinned_memory(&mut self) {
+        if self.case.framework() != Framework::Torch {
+            return;
+        }
+        self.add(
+            Lever::NoPinnedMemory,
+            "Pin less memory: pin_memory=False in the DataLoader (in DeepSpeed's offload sections too); copies to the \
+             device are a little slower",
+        );
+    }
+
+    /// A limit that the process was started under refuses memory that the machine still has.
+    fn process_limit(&mut self) {
+        let text = "Look at the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d), \
+                    and raise one that is below what the machine has";
+        self.add(Lever::RaiseLimit, text);
+    }
+
+    fn data_cache(&mut self) {
+        let facts = self.case.facts;
+        let text = match facts.find(Key::Cache).zip(facts.number(Key::Cache)) {
+            Some(((config, setting), size)) if size > 1 => {
+                let smaller = size / 2;
+                self.offer(single(config, setting, smaller));
+                format!("Keep less data in memory: {} {smaller} instead of {size}", setting.path.join("."))
+            }
+            _ => "Keep less data in memory: read it lazily or in pieces (memory-mapped, streaming) instead of whole; a smaller \
+                  cache or shuffle buffer, fewer prefetched batches (prefetch_factor), no pinned copies"
+                .to_owned(),
+        };
+        self.add(Lever::SmallerDataCache, text);
+    }
+
+    fn workers(&mut self) {
+        let facts = self.case.facts;
+        match facts.find(Key::Workers).zip(facts.number(Key::Workers)) {
+            Some(((config, setting), workers)) if workers > 0 => {
+                let fewer = workers / 2;
+                let text = format!(
+                    "Fewer data workers: {} {fewer} instead of {workers}; each holds its own copy of what it reads",
+                    setting.path.join(".")
+                );
+                self.offer(single(config, setting, fewer));
+                self.add(Lever::FewerWorkers, text);
+            }
+            Some(_) => {}
+            None => self.add(
+                Lever::FewerWorkers,
+                "Fewer data workers (num_workers 2, or 0): each holds its own copy of what it reads",
+            ),
+        }
+    }
+}
+
+impl Case<'_> {
+    fn weights_in_pieces(&self) -> &'static str {
+        match self.framework() {
+            Framework::Torch => {
+                "Read weights in pieces: low_cpu_mem_usage=True, safetensors, torch.load(..., mmap=True), and only one copy \
+                 of them; let one rank read at a time"
+            }
+            _ => "Read weights in pieces or memory-mapped instead of whole",
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Programs that use a model and do not train it: pictures, texts, speech. No gradient, no recompute is spoken of.
+
+use lowtide_oom::{DeviceKind, Engine, Source};
+
+use super::case::Case;
+use super::framework::Framework;
+use super::list::{Gain, List, NOT_MODEL};
+use crate::log::Sign;
+use crate::{Activity, Cause, Lever};
+
+/// What is made from a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inference {
+    /// Pictures and films by diffusion.
+    Pictures,
+    /// Texts by Transformers' generate and its kin.
+    Texts,
+    /// Speech turned into text.
+    Speech,
+    /// Something else, whose weights are just being loaded.
+    Weights,
+    /// Something else, by ONNX Runtime.
+    Session,
+}
+
+impl Inference {
+    pub(super) fn of(case: &Case<'_>) -> Option<Self> {
+        if case.oom.engine == Engine::OnnxRuntime {
+            return Some(Self::Session);
+        }
+        if case.trains() || matches!(case.activity, Some(Activity::Saving | Activity::Optimizer)) {
+            return None;
+        }
+        let makes_pictures =
+            [Sign::Comfy, Sign::Webui, Sign::Diffusers, Sign::Diffusion].into_iter().any(|it| case.shows(it));
+        if makes_pictures || case.message.contains("llocation on device") {
+            return Some(Self::Pictures);
+        }
+        if case.shows(Sign::Speech) || case.message.contains("CUDA failed with error out of memory") {
+            return Some(Self::Speech);
+        }
+        if case.shows(Sign::Generation) {
+            return Some(Self::Texts);
+        }
+        let moves_weights = case.passes(&["convert", "_apply", "model.to(", ".cuda("]) && case.step.is_none();
+        let is_torch = case.framework() == Framework::Torch;
+        (is_torch && !case.facts.log.is_group && (case.activity == Some(Activity::Loading) || moves_weights))
+            .then_some(Self::Weights)
+    }
+}
+
+impl List<'_> {
+    pub(super) fn inference(&mut self, kind: Inference) {
+        let case = self.case;
+        if case.oom.device_kind == Some(DeviceKind::Mps) {
+            self.limit();
+        }
+        // The driver's bare word is how these programs say that the card is full.
+        let is_bare = case.judgement.cause == Cause::OutsideAllocator && case.oom.source == Source::Runtime;
+        if !is_bare {
+            self.what_stands_in_the_way();
+        }
+        match kind {
+            Inference::Pictures => self.pictures(),
+            Inference::Texts => self.texts(),
+            Inference::Speech => self.speech(),
+            Inference::Weights => self.weights(),
+            Inference::Session => self.session(),
+        }
+        if case.has(Cause::Fragmentation) {
+            self.expandable();
+        }
+        if case.has(Cause::OtherProcess) {
+            self.other_process();
+        }
+        self.restart_kernel();
+    }
+
+    fn pictures(&mut self) {
+        let case = self.case;
+        let is_block = case.message.contains("larger than 4GB");
+        let is_tile = is_block || case.passes(&["vae", "VAE", "decode(", "tile"]) || case.is_one_large_request();
+        let has_tiles = case.facts.log.signs.has(Sign::Diffusion) && case.message.contains("tile");
+        let offload = if case.shows(Sign::Comfy) {
+            "Keep on the host what is not in use: start with --lowvram (or --novram), and close other programs that use the \
+             card; slower"
+        } else if case.shows(Sign::Webui) {
+            "Keep on the host what is not in use: start with --medvram, or --lowvram for the least memory; slower"
+        } else {
+            "Keep on the host what is not in use: pipe.enable_model_cpu_offload(), or \
+             pipe.enable_sequential_cpu_offload() for the least memory, without pipe.to('cuda'); lowvram mode in programs \
+             built on it; slower"
+        };
+        let tiles = match case.shows(Sign::Comfy) {
+            true => {
+                "Decode in tiles (VAE Decode (Tiled), smaller tiles), and attention in slices (--use-split-cross-attention)"
+            }
+            false => {
+                "Decode in tiles and slices: pipe.vae.enable_tiling(), pipe.vae.enable_slicing(), smaller tiles where it \
+                 tiles already; pipe.enable_attention_slicing()"
+            }
+        };
+        if is_tile || has_tiles {
+            self.add(Lever::Tiles, tiles);
+        }
+        self.add(Lever::Offload, offload);
+        self.change(
+            Lever::SmallerInput,
+            "A lower resolution, or fewer pictures or frames at once: memory of attention grows with the square of the pixels",
+        );
+        self.add(Lever::Tiles, tiles);
+        self.quantized_weights("a quantised model (fp8, nf4, GGUF), or half precision (torch_dtype=torch.float16)");
+    }
+
+    fn texts(&mut self) {
+        let case = self.case;
+        self.add(
+            Lever::FewerRequests,
+            "Fewer prompts at once: a smaller batch for generate, one after the other if need be; the same answers",
+        );
+        self.change(
+            Lever::ShorterSequence,
+            "Shorter prompts and answers (truncation, max_new_tokens), fewer beams: the cache of keys and values grows with \
+             each token",
+        );
+        self.add(
+            Lever::CacheType,
+            "A smaller cache: cache_implementation=\"offloaded\" or a quantised one; use_cache=False holds none and is much \
+             slower",
+        );
+        if !case.shows(Sign::Quantized) {
+            self.quantized_weights("weights in 4 or 8 bits (BitsAndBytesConfig), or torch_dtype=torch.bfloat16");
+        }
+        self.offload();
+        self.add(
+            Lever::NoGraph,
+            "Keep no graph: torch.inference_mode() around a forward of your own; generate does so itself",
+        );
+    }
+
+    fn speech(&mut self) {
+        self.quantized_weights("a smaller model (medium or small instead of large), or compute_type=\"int8\"");
+        self.add(Lever::Offload, "Run on the CPU (device=\"cpu\"), or end what else holds the card; slower");
+        self.add(Lever::FewerRequests, "Fewer at once: a smaller batch_size, shorter pieces of sound, beam_size 1");
+    }
+
+    fn weights(&mut self) {
+        self.quantized_weights(
+            "weights in fewer bytes: half precision (torch_dtype=torch.bfloat16, model.half()), 8 or 4 bits (bitsandbytes), \
+             or a smaller model",
+        );
+        self.offload();
+        self.other_card();
+        self.add(Lever::MoreCards, "Several cards for one model: device_map=\"auto\" with all of them visible");
+    }
+
+    fn session(&mut self) {
+        self.add(Lever::FewerRequests, "A smaller batch or smaller inputs for each run of the session");
+        self.add(
+            Lever::LeaveRoom,
+            "Let the arena grow by what is asked only: arena_extend_strategy=kSameAsRequested, gpu_mem_limit of the CUDA \
+             provider, one session on the card",
+        );
+        self.quantized_weights("a model in fp16 or int8");
+    }
+
+    fn quantized_weights(&mut self, what: &str) {
+        let mut letters = what.chars();
+        let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+        let text = format!("{first}{}; answers differ a little", letters.as_str());
+        self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+    }
+}

@@ -1,0 +1,115 @@
+//! Levers for what a model holds whatever the batch: weights, gradients and the optimizer's moments.
+
+use lowtide_core::Bytes;
+
+use super::case::Case;
+use super::framework::Framework;
+use super::list::{ALL, Gain, List, NOT_NUMBERS};
+use crate::Lever;
+use crate::log::Sign;
+use crate::model::Model;
+
+/// Bytes for each trained parameter: a gradient and two moments in fp32.
+const GRADIENT_AND_MOMENTS: u64 = 4 + 8;
+/// What 8-bit moments save of the eight bytes that two moments in fp32 take.
+const MOMENTS_SAVED: u64 = 6;
+
+impl Case<'_> {
+    /// Whether weights, gradients and moments alone are more than there is: then no batch is small enough.
+    pub(super) fn fixed_part_is_too_much(&self) -> bool {
+        let fixed = self.model.map(|model| model.fixed()).or_else(|| {
+            let log = self.facts.log;
+            let trained = self.trained()?;
+            Some(
+                log.parameters
+                    .unwrap_or(trained)
+                    .saturating_mul(4)
+                    .saturating_add(trained.saturating_mul(GRADIENT_AND_MOMENTS)),
+            )
+        });
+        fixed.zip(self.target()).is_some_and(|(fixed, target)| fixed > target.get())
+    }
+}
+
+impl List<'_> {
+    /// The levers that make the fixed part smaller, those that keep the training first where it is shared out already.
+    pub(super) fn lighter_parameters(&mut self) {
+        if self.case.facts.log.is_group {
+            self.shard();
+        }
+        self.adapters();
+        self.smaller_optimizer();
+        self.shard();
+        self.spill();
+    }
+
+    pub(super) fn adapters(&mut self) {
+        let case = self.case;
+        if case.framework() != Framework::Torch || case.shows(Sign::Adapters) && case.shows(Sign::Quantized) {
+            return;
+        }
+        if case.shows(Sign::Adapters) {
+            let weights = case.model.map(|model| Bytes(model.weights().saturating_sub(model.parameters / 2)));
+            let size = weights.map_or(String::new(), |bytes| format!(" and save {bytes}"));
+            let text = format!(
+                "QLoRA: hold the weights that are not trained in 4 bits (load_in_4bit), which take half a byte each{size}; \
+                 slower, and a little less exact"
+            );
+            self.push(Lever::Adapters, text, Gain { peak: None, saves: weights }, NOT_NUMBERS);
+            return;
+        }
+        let saves = case.trained().map(|trained| Bytes(trained.saturating_mul(GRADIENT_AND_MOMENTS)));
+        let peak = case.after(|model, batch| model.with_adapters().peak(batch));
+        let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
+        let text = format!(
+            "Train adapters instead of all weights (LoRA with peft): saves 12 bytes of gradient and moments for each \
+             weight{size}; with the weights in 4 bits (QLoRA) 3.5 bytes more. Only the adapters learn"
+        );
+        self.push(Lever::Adapters, text, Gain { peak, saves }, NOT_NUMBERS);
+    }
+
+    pub(super) fn smaller_optimizer(&mut self) {
+        let case = self.case;
+        if case.framework() != Framework::Torch {
+            return;
+        }
+        let saves = case.trained().map(|trained| Bytes(trained.saturating_mul(MOMENTS_SAVED)));
+        let peak = saves.and_then(|saves| case.after(|model, batch| model.peak(batch).saturating_sub(saves)));
+        let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
+        let text = format!(
+            "Moments in 8 bits: bitsandbytes' AdamW8bit (optim=\"paged_adamw_8bit\" in Hugging Face's Trainer) saves 6 of 8 \
+             bytes for each weight{size}; paged, they move to the host when the card is full. Training comes out nearly \
+             the same"
+        );
+        self.push(Lever::SmallerOptimizer, text, Gain { peak, saves }, NOT_NUMBERS);
+    }
+
+    pub(super) fn shard(&mut self) {
+        let case = self.case;
+        if case.framework() != Framework::Torch {
+            return;
+        }
+        let fixed = case.model.map(|model| model.fixed()).or_else(|| {
+            case.facts.log.parameters.map(|parameters| parameters.saturating_mul(4 + GRADIENT_AND_MOMENTS))
+        });
+        let saves = fixed.map(|fixed| Bytes(fixed / 2));
+        let peak = saves.and_then(|saves| case.after(|model: Model, batch| model.peak(batch).saturating_sub(saves)));
+        let size = saves.map_or(String::new(), |bytes| format!(": {bytes} less on each of two"));
+        let offload = if case.shows(Sign::DeepSpeed) { "; offload_optimizer puts moments on the host" } else { "" };
+        let text = format!(
+            "Share weights, gradients and moments out among the cards (FSDP2's fully_shard, DeepSpeed ZeRO-3) from the \
+             start, so that none ever holds the whole model{size}{offload}; the same training, more traffic between cards"
+        );
+        self.push(Lever::Shard, text, Gain { peak, saves }, ALL);
+    }
+
+    pub(super) fn spill(&mut self) {
+        let case = self.case;
+        let moments = case.trained().map(|count| Bytes(count.saturating_mul(8)));
+        let peak = moments.and_then(|moments| case.after(|model, batch| model.peak(batch).saturating_sub(moments)));
+        let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
+        let way = case.framework().spill();
+        let text = format!("Keep the optimizer's moments{size} in the machine's memory{way}; slower");
+        self.push(Lever::Spill, text, Gain { peak, saves: moments }, ALL);
+    }
+}

@@ -1,0 +1,150 @@
+//! Levers for state on its way to disk or back: gathered on the host, in shards, let go as soon as it is loaded.
+
+use super::case::Case;
+use super::framework::Framework;
+use super::list::{Gain, List, NOT_NUMBERS};
+use crate::log::Sign;
+use crate::{Activity, CheckpointWork, Lever};
+
+impl Case<'_> {
+    /// Whether a run that goes on from a checkpoint failed before its first step: the checkpoint may still be held.
+    pub(super) fn holds_a_checkpoint(&self) -> bool {
+        self.judgement.checkpoint == Some(CheckpointWork::Resumed)
+    }
+
+    /// Whether the state of a model was on its way to disk.
+    pub(super) fn is_saving(&self) -> bool {
+        let of_state = matches!(self.judgement.checkpoint, Some(CheckpointWork::Gather | CheckpointWork::Copy));
+        of_state || self.activity == Some(Activity::Saving)
+    }
+
+    fn gathers(&self) -> bool {
+        let gathers = self.judgement.checkpoint == Some(CheckpointWork::Gather);
+        gathers || self.shows(Sign::Fsdp) && self.framework() == Framework::Torch
+    }
+}
+
+impl List<'_> {
+    pub(super) fn saving(&mut self) {
+        let case = self.case;
+        if case.framework() != Framework::Torch {
+            self.save_less();
+            self.contributors();
+            return;
+        }
+        if case.passes(&["bitsandbytes"]) {
+            self.add(
+                Lever::StateToHost,
+                "Another bitsandbytes (0.37.2, or a current one): versions in between lay 8-bit weights out a second time on \
+                 the device to save them; and save the adapter alone (model.save_pretrained of peft)",
+            );
+        } else if case.gathers() {
+            self.add(
+                Lever::StateToHost,
+                "Gather the state in the machine's memory, on one rank: FullStateDictConfig(offload_to_cpu=True, \
+                 rank0_only=True), or get_model_state_dict with StateDictOptions(full_state_dict=True, cpu_offload=True)",
+            );
+            self.add(
+                Lever::ShardedState,
+                "Let every rank save its own part: StateDictType.SHARDED_STATE_DICT, torch.distributed.checkpoint \
+                 (fsdp_state_dict_type: SHARDED_STATE_DICT in accelerate), and put the parts together afterwards",
+            );
+        } else {
+            self.add(
+                Lever::StateToHost,
+                "Copy the state to the host before it is saved: {name: tensor.cpu() for name, tensor in \
+                 model.state_dict().items()}; no clone, no second copy of the weights (EMA) on the device",
+            );
+        }
+        self.save_less();
+        self.contributors();
+        self.micro_batch();
+    }
+
+    pub(super) fn save_less(&mut self) {
+        let what = match self.case.shows(Sign::Adapters) {
+            true => "the adapters alone, not the whole model",
+            false => {
+                "weights alone where the optimizer's state is not needed (save_only_model=True), in half precision"
+            }
+        };
+        self.add(Lever::SaveLess, format!("Save less, or more rarely: {what}"));
+    }
+
+    pub(super) fn free_checkpoint(&mut self) {
+        let load = match self.case.framework() {
+            Framework::Torch => {
+                "torch.load(..., map_location='cpu'), load_state_dict, then `del checkpoint` (checkpoint = None)"
+            }
+            _ => "read it into the machine's memory, copy it to the device, and delete it",
+        };
+        self.add(
+            Lever::FreeCheckpoint,
+            format!(
+                "Do not keep the loaded checkpoint on the device: {load} before the first step; else weights and moments \
+                 are there twice"
+            ),
+        );
+    }
+
+    /// Weights do not fit where they are moved to, or a checkpoint is read to the device.
+    pub(super) fn loading(&mut self) {
+        let case = self.case;
+        let loads = matches!(
+            case.judgement.checkpoint,
+            Some(CheckpointWork::LoadOntoDevice | CheckpointWork::OptimizerState | CheckpointWork::Resumed)
+        );
+        if loads || case.passes(&["torch.load(", "load_checkpoint", "torch/serialization"]) {
+            self.free_checkpoint();
+        }
+        if case.judgement.checkpoint == Some(CheckpointWork::OptimizerState) {
+            self.smaller_optimizer();
+            self.spill();
+        }
+        if case.is_shared_among_ranks() && case.framework() == Framework::Torch {
+            self.shard();
+        }
+        self.half_weights();
+        self.adapters();
+        self.contributors();
+        self.offload();
+        self.add(
+            Lever::LoadInPieces,
+            format!(
+                "Load weights to the host first{}, move them once, and delete the checkpoint before the optimizer is \
+                 made",
+                case.framework().to_host()
+            ),
+        );
+        self.shard();
+        self.spill();
+    }
+
+    fn half_weights(&mut self) {
+        if self.case.framework() != Framework::Torch {
+            self.precision();
+            return;
+        }
+        let text = "Weights in fewer bytes: torch_dtype=torch.bfloat16 instead of fp32 halves them, 8 or 4 bits \
+                    (bitsandbytes) make a quarter or an eighth of them; or a smaller model";
+        self.push(Lever::Quantize, text, Gain::default(), NOT_NUMBERS);
+    }
+
+    pub(super) fn offload(&mut self) {
+        let case = self.case;
+        if case.framework() != Framework::Torch || case.activity == Some(Activity::Training) {
+            return;
+        }
+        let text = match case.shows(Sign::Diffusers) || case.shows(Sign::Diffusion) {
+            true => {
+                "Keep on the host what is not in use: pipe.enable_model_cpu_offload(), or \
+                 pipe.enable_sequential_cpu_offload() for the least memory (do not call pipe.to('cuda') then); slower"
+            }
+            false => {
+                "Keep a part of the weights on the host: device_map=\"auto\" (Transformers), or sequential CPU offload \
+                 (diffusers: pipe.enable_sequential_cpu_offload()), or run on the CPU; slower"
+            }
+        };
+        self.add(Lever::Offload, text);
+    }
+}

@@ -1,0 +1,273 @@
+//! Which programs and libraries a log shows by their own words: advice names their switches and not others'.
+
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
+
+/// Something that a log shows of the program it is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// Somebody trains: epochs, losses, a trainer.
+    Training,
+    Comfy,
+    Webui,
+    Diffusers,
+    /// Pictures are made by diffusion, by whatever program.
+    Diffusion,
+    /// Speech is turned into text.
+    Speech,
+    Generation,
+    Vllm,
+    Sglang,
+    TextGenerationInference,
+    TensorRtLlm,
+    Ollama,
+    /// A server records CUDA graphs.
+    GraphCapture,
+    /// The model is being warmed up with as many requests as it may get at once.
+    WarmUp,
+    /// The cache of keys and values.
+    KeyValueCache,
+    /// The buffer that a server computes in.
+    ComputeBuffer,
+    /// Weights on their way to memory.
+    Weights,
+    Adapters,
+    /// Weights in 8 or 4 bits.
+    Quantized,
+    Fsdp,
+    DeepSpeed,
+    /// A notebook, whose kernel lives on after an error.
+    Notebook,
+    Fairseq,
+    HuggingFaceTrainer,
+    Transformer,
+    Torch,
+    Tensorflow,
+    Jax,
+    Windows,
+    Wsl,
+    /// A container or a pod, with limits of its own.
+    Container,
+    /// The text of an evaluation by Lightning, Hugging Face or nanoGPT, which keep no graph.
+    WithoutGraph,
+}
+
+/// Words of each, as programs write them.
+const WORDS: &[(Sign, &[&str])] = &[
+    (
+        Sign::Training,
+        &[
+            "unning training",
+            "epoch",
+            "Epoch",
+            "train.py",
+            "train_",
+            "_train",
+            "finetune",
+            "training_step",
+            "loss",
+            ".backward(",
+            "optimizer.step(",
+            "iter ",
+            "Iter ",
+        ],
+    ),
+    (
+        Sign::Comfy,
+        &["ComfyUI", "comfyui", "/comfy/", "\\comfy\\", "Prompt executed in", "!!! Exception during processing"],
+    ),
+    (Sign::Webui, &["stable-diffusion-webui", "webui", "txt2img", "img2img", "process_images(", "Fooocus"]),
+    (
+        Sign::Diffusers,
+        &["/diffusers/", "diffusers/pipelines", "Loading pipeline components", "= pipe(", "pipe.to(", "from diffusers"],
+    ),
+    (
+        Sign::Diffusion,
+        &[
+            "diffusers",
+            "AutoencoderKL",
+            "LatentDiffusion",
+            "table-diffusion",
+            "table Diffusion",
+            "dreambooth",
+            "controlnet",
+            "ControlNet",
+            "num batches per epoch",
+            "latents",
+            "VAE",
+            "KSampler",
+            "kohya",
+            "sd-scripts",
+        ],
+    ),
+    (Sign::Speech, &["whisper", "ctranslate2", "CUDA failed with error out of memory"]),
+    (
+        Sign::Generation,
+        &[
+            ".generate(",
+            "in generate",
+            "transformers/generation",
+            "text_generation",
+            "text2text_generation",
+            "max_new_tokens",
+        ],
+    ),
+    (
+        Sign::Vllm,
+        &["/vllm/", "VllmWorker", "vllm serve", "vllm.entrypoints", "EngineCore", "gpu_model_runner.py", "vllm_config"],
+    ),
+    (
+        Sign::Sglang,
+        &[
+            "sglang",
+            "sgl-workspace",
+            "mem-fraction-static",
+            "mem_fraction_static",
+            "Received sigquit from a child process",
+        ],
+    ),
+    (
+        Sign::TextGenerationInference,
+        &["text_generation_server", "text-generation-server", "text_generation_launcher", "text_generation_router"],
+    ),
+    (Sign::TensorRtLlm, &["TensorRT-LLM", "tensorrt_llm"]),
+    (Sign::Ollama, &["ollama", "source=server.go", "source=memory.go", "source=sched.go"]),
+    (
+        Sign::GraphCapture,
+        &[
+            "raph capturing",
+            "apturing CUDA graph",
+            "apture cuda graph",
+            "apturing cuda graph",
+            "capture_model",
+            "cuda_graph_runner",
+        ],
+    ),
+    (Sign::WarmUp, &["warming up sampler", "warmup", "profile_run", "dummy_sampler_run", "dummy requests"]),
+    (Sign::KeyValueCache, &["kv cache", "kv_cache", "KV cache", "KV self size", "KV buffer"]),
+    (Sign::ComputeBuffer, &["compute buffer", "gallocr_reserve", "graph_reserve"]),
+    (
+        Sign::Weights,
+        &[
+            "load_tensors",
+            "error loading model",
+            "oading checkpoint shards",
+            "oading model",
+            "oad weight",
+            "loading weights",
+        ],
+    ),
+    (
+        Sign::Adapters,
+        &[
+            "trainable params:",
+            "/peft/",
+            "LoraConfig",
+            "lora_r",
+            "LoRA",
+            "qlora",
+            "QLoRA",
+            "lora_target",
+            "lora_weights",
+        ],
+    ),
+    (Sign::Quantized, &["bitsandbytes", "load_in_4bit", "load_in_8bit", "GPTQ", "gptq", "AWQ", "awq", "4bit", "nf4"]),
+    (Sign::Fsdp, &["fsdp", "FSDP", "fully_sharded"]),
+    (Sign::DeepSpeed, &["deepspeed", "DeepSpeed", "zero_stage"]),
+    (Sign::Notebook, &["ipython-input", "Cell In[", "Input In [", "/content/", "upyter", "%%bash", "olab"]),
+    (Sign::Fairseq, &["fairseq", "max tokens per GPU", "max-tokens"]),
+    (
+        Sign::HuggingFaceTrainer,
+        &["transformers/trainer.py", "***** Running training *****", "TrainingArguments", "train_runtime"],
+    ),
+    (
+        Sign::Transformer,
+        &[
+            "transformers",
+            "attention",
+            "attn",
+            "Attention",
+            "gpt",
+            "GPT",
+            "llama",
+            "Llama",
+            "bert",
+            "token",
+            "diffusers",
+        ],
+    ),
+    (
+        Sign::Windows,
+        &["WinError", ":\\Users\\", "\\site-packages\\", "\\lib\\", "..\\aten\\", "..\\c10\\", "..\\caffe2\\"],
+    ),
+    (Sign::Torch, &["torch"]),
+    (Sign::Tensorflow, &["tensorflow", "keras"]),
+    (Sign::Jax, &["jaxlib", "/jax/", "jax."]),
+    (Sign::Wsl, &["WSL", "wsl"]),
+    (Sign::Container, &["limits:", "CrashLoopBackOff", "OOMKilled", "exitCode:", "kubectl", "docker run"]),
+    (
+        Sign::WithoutGraph,
+        &["evaluation_loop", "estimate_loss", "validation_step", "no_grad", "inference_mode", "decorate_context"],
+    ),
+];
+
+/// The signs that a log shows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Signs(Vec<Sign>);
+
+impl Signs {
+    /// Looks through some text.
+    pub(crate) fn note(&mut self, text: &str) {
+        if self.0.len() == WORDS.len() {
+            return;
+        }
+        let (search, signs) = search();
+        for found in search.find_overlapping_iter(text) {
+            let sign = signs[found.pattern().as_usize()];
+            if !self.has(sign) {
+                self.0.push(sign);
+            }
+        }
+    }
+
+    pub(crate) fn has(&self, sign: Sign) -> bool {
+        self.0.contains(&sign)
+    }
+}
+
+/// The search for all words at once, and the sign of each.
+fn search() -> &'static (AhoCorasick, Vec<Sign>) {
+    static SEARCH: OnceLock<(AhoCorasick, Vec<Sign>)> = OnceLock::new();
+    SEARCH.get_or_init(|| {
+        let pairs = || WORDS.iter().flat_map(|(sign, words)| words.iter().map(move |word| (*sign, *word)));
+        let search = AhoCorasick::new(pairs().map(|(_, word)| word)).expect("a short list of literals always builds");
+        (search, pairs().map(|(sign, _)| sign).collect())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_known_by_their_words() {
+        for (text, sign) in [
+            ("Prompt executed in 188.48 seconds", Sign::Comfy),
+            (
+                "  File \"/env/lib/python3.12/site-packages/diffusers/pipelines/pipeline_utils.py\", line 5, in to",
+                Sign::Diffusers,
+            ),
+            ("(EngineCore_DP0 pid=8842) ERROR", Sign::Vllm),
+            ("INFO 03-27 14:22:08 [gpu_model_runner.py:1425] Graph capturing: 61%", Sign::GraphCapture),
+            ("trainable params: 4,194,304 || all params: 6,742,609,920", Sign::Adapters),
+        ] {
+            let mut signs = Signs::default();
+            signs.note(text);
+            assert!(signs.has(sign), "{text}: {signs:?}");
+        }
+        let mut signs = Signs::default();
+        signs.note("2026-01-02 all is well\n");
+        assert!(signs.0.is_empty(), "{signs:?}");
+    }
+}

@@ -1,0 +1,103 @@
+//! The size of a model as a run prints it: parameters, those that are trained, the vocabulary.
+
+/// How many parameters a line tells of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Parameters {
+    pub(super) all: Option<u64>,
+    pub(super) trained: Option<u64>,
+}
+
+/// `number of parameters: 123.59M`, `27.8M params`, `with 124,354,560 parameters`, `27.8 M    Total params`, and peft's
+/// `trainable params: 4,194,304 || all params: 6,742,609,920`.
+pub(super) fn parameters(line: &str) -> Option<Parameters> {
+    if !line.contains("aram") && !line.contains("ARAM") {
+        return None;
+    }
+    let lower = line.to_ascii_lowercase();
+    let says = ["parameters:", "params:", " params", "m params", "b params", " parameters"];
+    let is_other = ["tensors", "non-trainable", "hyperparam"].iter().any(|words| lower.contains(words));
+    if is_other || !says.iter().any(|words| lower.contains(words)) {
+        return None;
+    }
+    if let Some((trained, all)) = lower.split_once("all params:") {
+        return Some(Parameters { all: count(all), trained: count(trained) });
+    }
+    let number = Some(count(&lower)?);
+    match lower.contains("trainable") {
+        true => Some(Parameters { all: None, trained: number }),
+        false => Some(Parameters { all: number, trained: None }),
+    }
+}
+
+/// The first number that may count the parameters of a model: `124,354,560`, `123.59m`, `27.8 m`.
+fn count(text: &str) -> Option<u64> {
+    let is_gap = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | '=' | ':');
+    let mut words = text.split(is_gap).filter(|word| !word.is_empty()).peekable();
+    while let Some(word) = words.next() {
+        let scale = |unit: &str| match unit {
+            "k" => Some(1e3),
+            "m" | "million" => Some(1e6),
+            "b" | "billion" => Some(1e9),
+            _ => None,
+        };
+        let unit = word.char_indices().next_back().map_or(word.len(), |(at, _)| at);
+        let (digits, scale) = match scale(&word[unit..]) {
+            Some(scale) => (&word[..unit], scale),
+            None => (word, words.peek().and_then(|next| scale(next)).unwrap_or(1.0)),
+        };
+        let Ok(number) = digits.replace(',', "").parse::<f64>() else { continue };
+        let count = number * scale;
+        if count.is_finite() && (1e4..1e13).contains(&count) {
+            return Some(count as u64);
+        }
+    }
+    None
+}
+
+/// `found vocab_size = 65 (inside data/shakespeare_char/meta.pkl)`, `defaulting to vocab_size of GPT-2 to 50304`,
+/// `Vocab size: 32,000`.
+pub(super) fn vocabulary(line: &str) -> Option<u64> {
+    let (_, rest) = ["vocab_size", "ocab size", "ocabulary size"].iter().find_map(|words| line.split_once(words))?;
+    let near: String = rest.chars().take(40).filter(|c| *c != ',').collect();
+    let numbers = near.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<u64>().ok());
+    // GPT-2 has a number in its name; no vocabulary is as small.
+    numbers.into_iter().find(|number| (16..1 << 24).contains(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_as_programs_print_them() {
+        let read = |line: &str| parameters(line).map(|found| (found.all, found.trained));
+        for (line, expected) in [
+            ("number of parameters: 123.59M", Some((Some(123_590_000), None))),
+            ("number of parameters: 0.80M", Some((Some(800_000), None))),
+            ("UNet with 27.8M params, grid 64", Some((Some(27_800_000), None))),
+            ("27.8 M    Total params", Some((Some(27_800_000), None))),
+            ("0         Non-trainable params", None),
+            ("Number of trainable parameters = 124,439,808", Some((None, Some(124_439_808)))),
+            (
+                "trainable params: 4,194,304 || all params: 6,742,609,920 || trainable%: 0.0622",
+                Some((Some(6_742_609_920), Some(4_194_304))),
+            ),
+            ("num decayed parameter tensors: 50, with 124,354,560 parameters", None),
+            ("loading parameters", None),
+        ] {
+            assert_eq!(read(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn vocabularies_as_programs_print_them() {
+        for (line, expected) in [
+            ("found vocab_size = 65 (inside data/shakespeare_char/meta.pkl)", Some(65)),
+            ("defaulting to vocab_size of GPT-2 to 50304 (50257 rounded up for efficiency)", Some(50_304)),
+            ("Vocab size: 32,000", Some(32_000)),
+            ("vocab_size", None),
+        ] {
+            assert_eq!(vocabulary(line), expected, "{line}");
+        }
+    }
+}

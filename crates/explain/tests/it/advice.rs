@@ -1,0 +1,174 @@
+//! What really helps in a case stands among the first two pieces of advice, in the words of whoever runs there.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use lowtide_explain::{Config, Context, Lever, Verdict, explain};
+
+fn verdict(log: &str, configs: &[(&str, &str)]) -> Verdict {
+    let configs = configs.iter().map(|(name, text)| Config::parse(name, text).unwrap()).collect();
+    let mut verdicts = explain(log.as_bytes(), &Context { configs });
+    assert!(!verdicts.is_empty(), "{log}");
+    verdicts.remove(0)
+}
+
+/// A card of 24 GiB that is this process's own and full.
+const FULL: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of \
+    23.65 GiB of which 120.00 MiB is free. Including non-PyTorch memory, this process has 23.50 GiB memory in use. Of the \
+    allocated memory 22.90 GiB is allocated by PyTorch, and 60.00 MiB is reserved by PyTorch but unallocated.\n";
+
+#[track_caller]
+fn first_two(log: &str, expected: &[Lever]) -> String {
+    let verdict = verdict(log, &[]);
+    let levers: Vec<Lever> = verdict.advice.iter().map(|advice| advice.lever).collect();
+    for lever in expected {
+        assert!(levers[..2].contains(lever), "{lever:?} in {levers:?}\n{log}");
+    }
+    verdict.advice.iter().map(|advice| format!("{}\n", advice.text)).collect()
+}
+
+fn stack(frames: &[(&str, &str, &str)]) -> String {
+    let frames: String = frames
+        .iter()
+        .map(|(file, function, code)| format!("  File \"{file}\", line 7, in {function}\n    {code}\n"))
+        .collect();
+    format!("Traceback (most recent call last):\n{frames}")
+}
+
+#[test]
+fn training_by_where_the_stack_ends() {
+    let head = "Epoch 1: loss 2.31\n";
+    let attention = stack(&[("train.py", "main", "loss = model(x)"), ("vit.py", "forward", "attn_weights = q @ k.mT")]);
+    let told = first_two(&format!("{head}{attention}{FULL}"), &[Lever::MicroBatch, Lever::AttentionKernel]);
+    assert!(told.contains("scaled_dot_product_attention"), "{told}");
+    let loss = stack(&[("train.py", "main", "loss = f(x)"), ("lm.py", "loss", "return F.cross_entropy(logits, y)")]);
+    let told = first_two(&format!("{head}{loss}{FULL}"), &[Lever::MicroBatch, Lever::ChunkedLoss]);
+    assert!(told.contains("Liger") && told.contains("cut-cross-entropy"), "{told}");
+    let convolution = stack(&[("train.py", "main", "loss.backward()")]);
+    first_two(&format!("{head}{convolution}{FULL}"), &[Lever::MicroBatch, Lever::Precision]);
+    let sum = stack(&[("train.py", "main", "total_loss += criterion(model(x), y)")]);
+    let told = first_two(&format!("{head}{sum}{FULL}"), &[Lever::PlainNumbers]);
+    assert!(told.contains("loss.item()"), "{told}");
+    let one = "***** Running training *****\n  Instantaneous batch size per device = 1\nloss 2.3\n";
+    let told = first_two(&format!("{one}{attention}{FULL}"), &[Lever::AttentionKernel, Lever::Recompute]);
+    assert!(!told.contains("half the batch"), "{told}");
+}
+
+#[test]
+fn evaluation_by_what_is_kept() {
+    let head = "Epoch 1: loss 2.31\nvalidating\n";
+    let plain = stack(&[("train.py", "validate", "scores = model(x)")]);
+    let told = first_two(&format!("{head}{plain}{FULL}"), &[Lever::NoGraph, Lever::EvaluationBatch]);
+    assert!(told.contains("torch.no_grad()"), "{told}");
+    let kept = stack(&[("train.py", "validate", "stats = evaluator.evaluate_predictions(results)")]);
+    first_two(&format!("{head}{kept}{FULL}"), &[Lever::OutputsToHost]);
+    let trainer = stack(&[(
+        "site-packages/transformers/trainer.py",
+        "evaluation_loop",
+        "all_preds = nested_concat(all_preds, logits)",
+    )]);
+    let told = first_two(&format!("{head}{trainer}{FULL}"), &[Lever::OutputsToHost, Lever::EvaluationBatch]);
+    assert!(told.contains("eval_accumulation_steps") && told.contains("preprocess_logits_for_metrics"), "{told}");
+    assert!(!told.contains("no_grad"), "{told}");
+    let pictures = stack(&[("seg.py", "evaluate", "x"), ("seg.py", "whole_inference", "y = resize(logit, size)")]);
+    first_two(&format!("{head}{pictures}{FULL}"), &[Lever::EvaluationCrop]);
+}
+
+#[test]
+fn saving_and_resuming() {
+    let clone = "{'train_runtime': 601.9}\nsite-packages/torch/distributed/fsdp/_state_dict_utils.py:312: UserWarning: Failed to \
+        clone() tensor with name lm_head.weight on rank 1. This may mean that this state_dict entry could point to invalid memory \
+        regions after returning from state_dict() call if this parameter is managed by FSDP. Error: CUDA out of memory. Tried to \
+        allocate 270.00 MiB (GPU 1; 79.35 GiB total capacity; 77.16 GiB already allocated; 72.19 MiB free; 77.16 GiB reserved in \
+        total by PyTorch)\n";
+    let told = first_two(clone, &[Lever::StateToHost, Lever::ShardedState]);
+    assert!(told.contains("rank0_only") && told.contains("SHARDED_STATE_DICT"), "{told}");
+    let resume = "Resuming training from out\ncompiling the model... (takes a ~minute)\n";
+    let forward =
+        stack(&[("train.py", "<module>", "logits, loss = model(X, Y)"), ("model.py", "forward", "x = block(x)")]);
+    let told = first_two(&format!("{resume}{forward}{FULL}"), &[Lever::FreeCheckpoint, Lever::MicroBatch]);
+    assert!(told.contains("map_location='cpu'"), "{told}");
+    // Many steps later the checkpoint is gone.
+    let later = verdict(&format!("{resume}iter 3: loss 2.1\niter 300: loss 2.1\n{forward}{FULL}"), &[]);
+    assert!(later.advice[0].lever != Lever::FreeCheckpoint);
+}
+
+#[test]
+fn who_does_not_train_gets_no_gradients() {
+    let pictures = stack(&[("app.py", "<module>", "image = pipe(prompt)")]);
+    let comfy = "got prompt\n!!! Exception during processing !!!\n";
+    let generate = stack(&[("chat.py", "main", "out = model.generate(**inputs)")]);
+    let weights = stack(&[
+        ("app.py", "main", "model.to(device)"),
+        ("torch/nn/modules/module.py", "convert", "return t.to(device)"),
+    ]);
+    for (log, lever, words) in [
+        (format!("{pictures}{FULL}"), Lever::Offload, "enable_sequential_cpu_offload"),
+        (format!("{comfy}{FULL}Prompt executed in 3.1 seconds\n"), Lever::Offload, "--lowvram"),
+        (format!("{generate}{FULL}"), Lever::FewerRequests, "max_new_tokens"),
+        (format!("{weights}{FULL}"), Lever::Quantize, "device_map"),
+        (format!("(EngineCore_DP0 pid=7) Graph capturing: 61%\n{FULL}"), Lever::EagerMode, "--enforce-eager"),
+        (
+            format!("text_generation_launcher: Method Prefill encountered an error.\n{FULL}"),
+            Lever::FewerRequests,
+            "--max-batch-prefill-tokens",
+        ),
+        (format!("[TensorRT-LLM][INFO] Loaded engine\n{FULL}"), Lever::FewerRequests, "max_batch_size"),
+    ] {
+        let told = first_two(&log, &[lever]);
+        assert!(told.contains(words), "{words} in {told}");
+        for training in ["accumulat", "backward", "optimizer", "gradient_checkpointing", "LoRA"] {
+            assert!(!told.contains(training), "{training} in {told}");
+        }
+    }
+}
+
+#[test]
+fn memory_of_the_machine_by_who_took_it() {
+    let refused = "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you \
+        tried to allocate 2147483648 bytes. Error code 12 (Cannot allocate memory)\n";
+    let gelu = stack(&[("train.py", "train", "loss = model(x)"), ("model.py", "forward", "x = self.gelu(x)")]);
+    let told = first_two(&format!("epoch 1\n{gelu}{refused}"), &[Lever::MicroBatch, Lever::MoreMemory]);
+    assert!(!told.contains("Read data"), "{told}");
+    let reads = stack(&[("train.py", "main", "data = load()"), ("data.py", "load", "return np.load('all.npy')")]);
+    let array = "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 54.5 GiB for an array with shape (1000000, 7320) and \
+        data type float64\n";
+    let told = first_two(&format!("{reads}{array}"), &[Lever::SmallerDataCache, Lever::MoreMemory]);
+    assert!(told.contains("memory-mapped"), "{told}");
+    first_two(
+        "Epoch 3 loss 2.1\nstep 900 loss 2.0\n./train.sh: line 3:  4127 Killed                  python train.py\n",
+        &[Lever::SmallerDataCache, Lever::MoreMemory],
+    );
+    let page = "OSError: [WinError 1455] The paging file is too small for this operation to complete. Error loading \
+        \"D:\\env\\lib\\site-packages\\torch\\lib\\shm.dll\" or one of its dependencies.\n";
+    first_two(page, &[Lever::PageFile, Lever::FewerWorkers]);
+}
+
+#[test]
+fn levers_come_with_their_arithmetic() {
+    let model = r#"{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
+        "tie_word_embeddings": false}"#;
+    let script =
+        "python run.py --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_seq_length 2048 --bf16\n";
+    let log = format!("***** Running training *****\nstep 1 loss 2.1\n{FULL}");
+    let verdict = verdict(&log, &[("config.json", model), ("run.sh", script)]);
+    let saves = |lever: Lever| {
+        let advice = verdict.advice.iter().find(|advice| advice.lever == lever);
+        advice.unwrap_or_else(|| panic!("{lever:?}")).saves_bytes.map(|bytes| bytes.to_string())
+    };
+    // 6.74 billion weights: 12, 6, half of 16, and 8 bytes for each.
+    assert_eq!(saves(Lever::Adapters).as_deref(), Some("75.30 GiB"));
+    assert_eq!(saves(Lever::SmallerOptimizer).as_deref(), Some("37.65 GiB"));
+    assert_eq!(saves(Lever::Shard).as_deref(), Some("50.20 GiB"));
+    assert_eq!(saves(Lever::Spill).as_deref(), Some("50.20 GiB"));
+    // 4 x 2048 x 32000 logits of 12 bytes, of which an eighth is held at a time.
+    assert_eq!(saves(Lever::ChunkedLoss).as_deref(), Some("2.56 GiB"));
+    // No batch is small enough: what makes the fixed part smaller comes before it.
+    let place = |lever: Lever| verdict.advice.iter().position(|advice| advice.lever == lever).unwrap();
+    assert!(place(Lever::Adapters) < place(Lever::MicroBatch));
+    assert!(verdict.advice[place(Lever::MicroBatch)].text.ends_with("(not enough alone)"));
+    let adapters = "trainable params: 4,194,304 || all params: 6,738,415,616 || trainable%: 0.06\n";
+    let again = self::verdict(&format!("{adapters}{log}"), &[("config.json", model), ("run.sh", script)]);
+    let told: String = again.advice.iter().map(|advice| format!("{}\n", advice.text)).collect();
+    assert!(told.contains("QLoRA: hold") && !told.contains("LoRA with peft"), "{told}");
+}
