@@ -101,7 +101,10 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(output::report_panic));
     // Where it cannot be had, a file that grows too large ends the program, as it does others.
     let _ = survive_file_size_limit();
-    let typed = parse_printable(std::env::args_os(), Lowtide::try_parse_from).unwrap_or_else(|refusal| refusal.exit());
+    let typed = match parse_printable(std::env::args_os(), Lowtide::try_parse_from) {
+        Ok(typed) => typed,
+        Err(refusal) => return refused(&refusal),
+    };
     match typed.command {
         Command::Train { args } => train::run(&args),
         Command::Eval { args } => engine::become_engine("eval", &args),
@@ -116,6 +119,16 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Help { command } => describe(command),
     }
+}
+
+/// Says what is wrong with what was typed, or prints the help that was asked for.
+fn refused(refusal: &clap::Error) -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let meant = words.split_first().filter(|(first, _)| refusal.use_stderr() && *first == "run");
+    if let Some(failure) = meant.and_then(|(_, words)| run::without_dashes(words)) {
+        return output::report(Err(failure));
+    }
+    refusal.exit()
 }
 
 /// Prints the help of a command, or of the whole program. The engine knows its own.

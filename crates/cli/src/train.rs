@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
+use lowtide_config::command::{is_python, quoted};
 use serde_json::Value;
 
 use crate::engine::become_engine;
@@ -21,11 +22,27 @@ type Port = Option<u16>;
 
 /// Trains: starts a page beside the run where one is asked for, then replaces this process by the engine.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    if let Some(failure) = script(args) {
+        return report(Err(failure));
+    }
     let started = page_port(args).and_then(|(port, args)| port.map_or(Ok(()), start).map(|()| args));
     match started {
         Ok(args) => become_engine("train", &args),
         Err(failure) => report(Err(failure)),
     }
+}
+
+/// A Python script in the place of a configuration, which is for `lowtide run`.
+fn script(args: &[OsString]) -> Option<Failure> {
+    let first = args.iter().position(|word| !word.as_encoded_bytes().starts_with(b"-"))?;
+    let is_interpreter = args[first].to_str().is_some_and(|word| word.starts_with("python"));
+    if !is_interpreter && !is_python(&args[first]) {
+        return None;
+    }
+    let text = format!("{}: lowtide train takes a configuration of its own, in YAML", args[first].display());
+    let python = if is_interpreter { "" } else { "python " };
+    let hint = format!("for a training script of yours: lowtide run -- {python}{}", quoted(&args[first..]));
+    Some(Failure::bad_input(text, Some(hint)))
 }
 
 /// Whether a page is asked for, and the words without that.

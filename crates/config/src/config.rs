@@ -51,6 +51,11 @@ pub struct Setting {
     pub value: String,
     /// What it belongs to.
     pub scope: Scope,
+    /// The name of the class, the function or the call that it belongs to, in Python.
+    pub owner: Option<String>,
+    /// For an argument of a call in Python, names that tell what the call is for: what its value is given to, the
+    /// function it stands in, its first argument.
+    pub around: Vec<String>,
 }
 
 /// What a setting belongs to.
@@ -79,7 +84,7 @@ pub enum Scope {
 
 impl Setting {
     pub(crate) fn new(path: Vec<String>, span: Range<usize>, value: impl Into<String>) -> Self {
-        Self { path, span, value: value.into(), scope: Scope::File }
+        Self { path, span, value: value.into(), scope: Scope::File, owner: None, around: Vec::new() }
     }
 
     /// What it is called: its last key, or the one before where that only says that a value follows.
@@ -154,10 +159,10 @@ impl Config {
         let body = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mark = text.len() - body.len();
         let (mut settings, mut gaps) = match syntax {
-            Syntax::Python => python::settings(body).map_err(wrong("a Python configuration"))?,
+            Syntax::Python => python::reader::settings(body).map_err(wrong("a Python configuration"))?,
             Syntax::Yaml => yaml::settings(body).map_err(wrong("YAML"))?,
             Syntax::Json => json::settings(body).map_err(wrong("JSON"))?,
-            Syntax::Command => (command::settings(body), Vec::new()),
+            Syntax::Command => (command::options::settings(body), Vec::new()),
         };
         for setting in &mut settings {
             setting.span = setting.span.start + mark..setting.span.end + mark;

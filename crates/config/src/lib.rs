@@ -14,7 +14,7 @@ mod config;
 mod gap;
 mod json;
 mod number;
-mod python;
+pub mod python;
 mod yaml;
 
 pub use config::{Config, ConfigError, Scope, Setting, Syntax, unquoted};

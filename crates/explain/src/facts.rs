@@ -2,7 +2,7 @@
 
 use lowtide_config::{Config, Setting, Syntax, whole_number};
 pub(crate) use lowtide_trainers::Key;
-use lowtide_trainers::{Answer, Preset, Question, answer, candidates, is_deepspeed, whole_batch};
+use lowtide_trainers::{Answer, Preset, Question, answer, candidates, flag, is_deepspeed, whole_batch};
 
 use crate::log::Printout;
 
@@ -88,6 +88,15 @@ impl<'a> Facts<'a> {
             let same = candidates(config, Question::Key(key)).map(|(_, setting)| setting);
             Some((config, same.filter(|it| it.path == best.path && it.scope == best.scope).last()?))
         })
+    }
+
+    /// How another batch is typed on the command line, where the script's flags for it are known.
+    pub(crate) fn flags(&self, micro: u64, accumulation: u64) -> Option<String> {
+        if self.is_nanogpt() {
+            return Some(format!("--batch_size={micro} --gradient_accumulation_steps={accumulation}"));
+        }
+        let [batch, steps] = [Key::Batch, Key::Accumulation].map(|key| flag(self.configs, key).ok().flatten());
+        Some(format!("{} {}", batch?.with(micro), steps?.with(accumulation)))
     }
 
     /// Another setting with as good a claim to be this one: a list of stages, several models.

@@ -33,6 +33,16 @@ impl BatchPart {
     }
 }
 
+/// What may become of the samples of a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EffectiveBatch {
+    /// They stay as many, by more accumulation.
+    #[default]
+    Kept,
+    /// They may get fewer, where nothing accumulates gradients: inference, evaluation, or who does not mind.
+    MayShrink,
+}
+
 /// More than any batch has, in samples or tokens.
 const LARGEST: u64 = 1 << 32;
 
@@ -42,6 +52,15 @@ impl BatchSplit {
     pub fn new(micro: u64, accum: u64) -> Option<Self> {
         let effective = micro.checked_mul(accum)?;
         (1..=LARGEST).contains(&effective).then_some(Self { micro, accum })
+    }
+
+    /// One of its numbers.
+    #[must_use]
+    pub const fn part(self, part: BatchPart) -> u64 {
+        match part {
+            BatchPart::Micro => self.micro,
+            BatchPart::Accum => self.accum,
+        }
     }
 
     /// The samples of a step, which every rung keeps.
@@ -68,6 +87,13 @@ impl BatchSplit {
             }
         }
         rungs
+    }
+
+    /// The batch itself, then each smaller one, half of the one before, with as much accumulation as before.
+    #[must_use]
+    pub fn smaller(self) -> Vec<Self> {
+        let halves = std::iter::successors(Some(self.micro), |micro| Some(micro / 2).filter(|half| *half > 0));
+        halves.map(|micro| Self { micro, ..self }).collect()
     }
 }
 
@@ -106,6 +132,13 @@ mod tests {
         for (micro, accum, group, expected) in cases {
             assert_eq!(told(micro, accum, group), expected);
         }
+    }
+
+    #[test]
+    fn a_batch_that_may_shrink() {
+        let told = |batch: BatchSplit| batch.smaller().iter().map(|it| it.micro).collect::<Vec<_>>();
+        assert_eq!(told(BatchSplit { micro: 100, accum: 1 }), [100, 50, 25, 12, 6, 3, 1]);
+        assert_eq!(BatchSplit { micro: 2, accum: 3 }.smaller()[1], BatchSplit { micro: 1, accum: 3 });
     }
 
     #[test]

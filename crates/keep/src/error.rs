@@ -49,7 +49,7 @@ pub enum KeepError {
         /// What is wrong with it.
         detail: String,
     },
-    /// The batch of the command is needed for its rungs, and is not known.
+    /// The batch of the command is needed for a smaller one, and is not known.
     #[error("the batch of this command is not known: {detail}")]
     Batch {
         /// What was looked for.
@@ -75,7 +75,7 @@ pub enum KeepError {
         /// The script.
         script: String,
     },
-    /// A configuration file that cannot be changed as a rung wants it.
+    /// A configuration file that cannot be changed.
     #[error("{}: {detail}", path.display())]
     Config {
         /// The file.
@@ -96,6 +96,22 @@ pub enum KeepError {
         path: PathBuf,
         /// The key, with dots in its path.
         key: String,
+    },
+    /// A name in a configuration file that several places have.
+    #[error("{}: {key} is set in lines {lines}", path.display())]
+    Ambiguous {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// The lines, in words.
+        lines: String,
+    },
+    /// The script is no longer what its changed copy was made of.
+    #[error("{}: the script was changed while the run was under way", path.display())]
+    ScriptChanged {
+        /// The script.
+        path: PathBuf,
     },
     /// A file or folder of the run's own.
     #[error("{}: {error}", path.display())]

@@ -14,8 +14,8 @@
 //! **Where to start reading.** `keeper/starts.rs` is the loop. What it decides is pure: `keeper/judgement.rs` (was it
 //! memory?), `keeper/sequel.rs` (what next?), all of `command` (but for its look for a checkpoint), `output/epilogue.rs`,
 //! and the values of `chronicle.rs` and `notice.rs`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
-//! `command/checkpoint.rs`, `folder.rs`, `refuge.rs` and `trainer_state.rs` of `keeper`, `notebook.rs`, and `journal.rs`, which
-//! writes the events that `lowtide watch` reads.
+//! `command/checkpoint.rs`, `command/script_copy.rs`, `folder.rs`, `refuge.rs` and `trainer_state.rs` of `keeper`,
+//! `notebook.rs`, and `journal.rs`, which writes the events that `lowtide watch` reads.
 
 mod batch;
 mod chronicle;
@@ -29,14 +29,16 @@ mod notice;
 mod output;
 mod process;
 
-pub use batch::{BatchPart, BatchSplit};
+pub use batch::{BatchPart, BatchSplit, EffectiveBatch};
 pub use chronicle::{
     CardPeak, Chronicle, Conclusion, End, EndKind, Evidence, Peak, SCHEMA, StartRecord, batch_changed,
 };
 pub use command::checkpoint::Checkpoint;
-pub use command::ladder::{CommandLadder, RungGap};
+pub use command::discovery::{NoAccumulation, RungGap};
+pub use command::ladder::CommandLadder;
 pub use command::request::{CommandRequest, ConfigCopy, Launch, ResumeRequest};
 pub use command::resume::{ResumeRule, Resumption};
+pub use command::script_copy::StandIn;
 pub use command::template::Template;
 pub use error::KeepError;
 pub use keeper::folder::{SUMMARY, is_free, new_folder};
@@ -45,4 +47,5 @@ pub use keeper::starts::{KeepOptions, keep};
 pub use lowtide_log::Activity;
 pub use notebook::{Note, NoteKey, Notebook, lesson};
 pub use notice::Notice;
+pub use lowtide_log::Activity;
 pub use process::signal_mask::survive_file_size_limit;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{BatchSplit, Checkpoint, KeepError, Launch, Refuge, StartRecord};
+use crate::{BatchSplit, Checkpoint, ConfigCopy, KeepError, Launch, Refuge, StartRecord};
 
 /// What is worth saying while a command is kept alive; whoever prints makes words of it.
 #[derive(Debug)]
@@ -32,6 +32,11 @@ pub enum Notice<'a> {
     End {
         /// How.
         record: &'a StartRecord,
+    },
+    /// The start did not run the changed copy of its script: it was the script as it is.
+    CopyUnused {
+        /// The copy.
+        copy: &'a ConfigCopy,
     },
     /// A second Ctrl-C: the command is killed if it takes longer than this.
     Patience {

@@ -1,5 +1,7 @@
 //! What settings are about, whoever named them.
 
+use lowtide_config::Setting;
+
 /// What a setting is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the table below says it by their names")]
@@ -55,7 +57,7 @@ const NAMES: &[(Key, &str)] = &[
     (
         Key::Accumulation,
         "gradient_accumulation_steps accumulate_grad_batches grad_accum_steps \
-         gradient_accumulation accumulation_steps accum_steps grad_accum accum_iter",
+         gradient_accumulation accumulation_steps accum_steps grad_accum accum_iter update_freq",
     ),
     (
         Key::Sequence,
@@ -100,11 +102,79 @@ const NAMES: &[(Key, &str)] = &[
     (Key::Dropout, "dropout"),
 ];
 
+/// How far down a name stands that only its words tell: below all that are listed.
+const BY_WORDS: usize = 20;
+
+/// Words of a batch that is computed at once, and those that may stand beside them.
+const BATCH: &[&str] = &["batch", "minibatch", "microbatch"];
+const BATCH_SIZE: &[&str] = &["size", "sz", "bs", "bsz", "batchsize"];
+const BESIDE_BATCH: &[&str] =
+    &["train", "training", "per", "gpu", "device", "card", "rank", "process", "micro", "mini", "local", "num", "n"];
+/// Words of a batch that is another than that of training.
+const EVALUATION: &[&str] =
+    &["val", "valid", "validation", "eval", "evaluation", "test", "testing", "dev", "predict", "inference", "infer"];
+/// Words of a batch that one update takes.
+const WHOLE: &[&str] = &["global", "total", "effective", "whole", "update", "target"];
+/// Words of accumulation, and those that may stand beside them.
+const ACCUMULATION: &[&str] = &["accum", "accumulate", "accumulation", "accumulations"];
+const GRADIENT: &[&str] = &["grad", "grads", "gradient", "gradients"];
+const STEPS: &[&str] = &["steps", "iters", "batches", "iterations"];
+const BESIDE_ACCUMULATION: &[&str] = &["step", "iter", "every", "factor", "freq", "count", "num", "n", "batch"];
+
+/// Whether an argument is of a call that is about evaluation, by the names around it: `val_loader = DataLoader(...)`.
+pub(crate) fn is_for_evaluation(setting: &Setting) -> bool {
+    let names = setting.around.iter().map(|name| name.to_ascii_lowercase());
+    let has = |some: &[&str]| names.clone().any(|name| name.split('_').any(|word| some.contains(&word)));
+    (has(EVALUATION) || has(&["evaluate"])) && !has(&["train", "training"])
+}
+
 /// What a name is about, and how far down the list of its names it stands.
 #[must_use]
 pub fn key_of(name: &str) -> Option<(Key, usize)> {
     let name = name.to_ascii_lowercase().replace('-', "_");
-    NAMES.iter().find_map(|(key, names)| Some((*key, names.split(' ').position(|known| known == name)?)))
+    let listed = NAMES.iter().find_map(|(key, names)| Some((*key, names.split(' ').position(|known| known == name)?)));
+    listed.or_else(|| {
+        let words: Vec<&str> = name.split('_').collect();
+        let has = |some: &[&str]| words.iter().any(|word| some.contains(word));
+        // A variable of a script may well be called `batch` or `accum`, and is something else.
+        let is_told = match key_of_words(&words)? {
+            Key::Accumulation => has(GRADIENT) || has(STEPS),
+            Key::UpdateBatch => false,
+            _ => has(BATCH_SIZE),
+        };
+        is_told.then(|| key_of_words(&words)).flatten().map(|key| (key, BY_WORDS))
+    })
+}
+
+/// What an option of a command line is about, whose name may be shorter than that of a setting: `--batch`, `--accum`.
+#[must_use]
+pub fn key_of_option(name: &str) -> Option<Key> {
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    let name = name.trim_start_matches('_');
+    key_of(name).map(|(key, _)| key).or_else(|| match name {
+        "b" => Some(Key::Batch),
+        _ => key_of_words(&name.split('_').collect::<Vec<_>>()),
+    })
+}
+
+/// What a name is about by its words, which are in lower case: `per_gpu_train_batch_size`, `grad_acc_steps`.
+fn key_of_words(words: &[&str]) -> Option<Key> {
+    let has = |some: &[&str]| words.iter().any(|word| some.contains(word));
+    let only = |lists: &[&[&str]]| words.iter().all(|word| lists.iter().any(|list| list.contains(word)));
+    // `acc` alone is accuracy.
+    let is_short = has(&["acc", "ga"]) && (has(GRADIENT) || has(STEPS));
+    if (has(ACCUMULATION) || is_short) && only(&[ACCUMULATION, &["acc", "ga"], GRADIENT, STEPS, BESIDE_ACCUMULATION]) {
+        return Some(Key::Accumulation);
+    }
+    let is_batch = has(BATCH) || has(&["bs", "bsz", "batchsize"]);
+    if !is_batch || !only(&[BATCH, BATCH_SIZE, BESIDE_BATCH, EVALUATION, WHOLE]) {
+        return None;
+    }
+    Some(match (has(EVALUATION), has(WHOLE)) {
+        (true, _) => Key::EvalBatch,
+        (false, true) => Key::UpdateBatch,
+        (false, false) => Key::Batch,
+    })
 }
 
 /// What a setting is about by the keys that lead to it, and how far down the list of names it stands.
@@ -132,5 +202,38 @@ pub fn key_of_path(path: &[String]) -> Option<(Key, usize)> {
         (key, true) => Some((key, 3 * (rank + NAMES.len()))),
         (key, false) if groups.is_empty() || in_group(&["train", "training", "trainer"]) => Some((key, 3 * rank)),
         (key, false) => Some((key, 3 * rank + 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_by_their_words() {
+        let told = |name: &str| (key_of(name).map(|(key, _)| key), key_of_option(name));
+        for name in ["per_device_batch_size", "train-batch-size", "BATCH_SIZE", "per_gpu_train_batch_size", "train_bs"] {
+            assert_eq!(told(name), (Some(Key::Batch), Some(Key::Batch)), "{name}");
+        }
+        for name in ["grad_acc_steps", "accumulate_grad_batches", "gradient_accumulation", "accum_steps", "update_freq"] {
+            assert_eq!(told(name), (Some(Key::Accumulation), Some(Key::Accumulation)), "{name}");
+        }
+        for name in ["eval_bs", "val_batch_size", "test-batch-size", "per_device_eval_batch_size", "batch_size_val"] {
+            assert_eq!(told(name), (Some(Key::EvalBatch), Some(Key::EvalBatch)), "{name}");
+        }
+        // As a variable these are something else more often than not.
+        for (name, key) in [
+            ("batch", Key::Batch),
+            ("-b", Key::Batch),
+            ("accum", Key::Accumulation),
+            ("accumulate", Key::Accumulation),
+            ("accum_step", Key::Accumulation),
+            ("total_batch_size", Key::UpdateBatch),
+        ] {
+            assert_eq!(told(name), (None, Some(key)), "{name}");
+        }
+        for name in ["batch_norm", "batches", "num_batches", "acc", "val_acc", "eval_accumulation_steps", "step", "n"] {
+            assert_eq!(told(name), (None, None), "{name}");
+        }
     }
 }

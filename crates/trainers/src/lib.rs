@@ -12,18 +12,28 @@
 
 mod answer;
 mod checkpoints;
+mod declaration;
 mod deepspeed;
+mod flag;
+mod hard_coded;
 mod key;
 mod launcher;
 mod preset;
+mod script;
 mod sources;
 mod text;
+mod training_loop;
 
 pub use answer::{Answer, Question, answer, candidates};
 pub use checkpoints::{Beginning, CheckpointPlace, Checkpoints, ResumeGap, ResumeWords, checkpoints};
+pub use declaration::{Declaration, declarations};
 pub use deepspeed::{is_deepspeed, whole_batch};
-pub use key::{Key, key_of, key_of_path};
+pub use flag::{Flag, UnknownFlag, flag};
+pub use hard_coded::{HardCoded, Slot, SourceBatch, hard_coded, hard_coded_steps};
+pub use key::{Key, key_of, key_of_option, key_of_path};
 pub use launcher::processes;
 pub use preset::Preset;
-pub use sources::{Access, command_line, file, script};
+pub use script::{script, script_path, siblings};
+pub use sources::{Access, command_line, file};
 pub use text::{TextAnswer, text};
+pub use training_loop::{TrainingLoop, training_loop};

@@ -7,7 +7,7 @@ use std::path::Path;
 use lowtide_config::command::{at_script, is_python, quoted, value, values};
 use lowtide_config::{Config, Syntax};
 
-use crate::Preset;
+use crate::{Preset, script};
 
 /// Ways to variables, files and cards.
 pub struct Access<'a> {
@@ -30,14 +30,6 @@ pub fn command_line(command: &[OsString]) -> Config {
     Config::parse_as(Syntax::Command, COMMAND_LINE, &text).unwrap_or_else(unread)
 }
 
-/// The script that a command line runs, where it can be read.
-#[must_use]
-pub fn script(command: &[OsString], access: &Access<'_>) -> Option<Config> {
-    let path = Path::new(at_script(command).0.last()?);
-    (access.read)(path)?;
-    Some(read(path, access))
-}
-
 /// A configuration file, by its ending; `Err` says why it cannot be read.
 ///
 /// # Errors
@@ -55,7 +47,7 @@ pub fn file(path: &Path, access: &Access<'_>) -> Result<Config, String> {
 }
 
 /// A file as a configuration; one that cannot be read may set anything.
-fn read(path: &Path, access: &Access<'_>) -> Config {
+pub(crate) fn read(path: &Path, access: &Access<'_>) -> Config {
     file(path, access).unwrap_or_else(|problem| Config::unread(&path.to_string_lossy(), None, &problem))
 }
 

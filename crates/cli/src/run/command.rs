@@ -11,8 +11,8 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lowtide_keep::{
-    Chronicle, CommandLadder, CommandRequest, EndKind, KeepError, KeepOptions, ResumeRequest, SUMMARY, is_free, keep,
-    lesson, new_folder,
+    Chronicle, CommandLadder, CommandRequest, EffectiveBatch, EndKind, KeepError, KeepOptions, ResumeRequest, SUMMARY,
+    is_free, keep, lesson, new_folder,
 };
 use lowtide_sensors::{Options as SensorOptions, Sampler};
 use lowtide_trainers::{Access, Preset};
@@ -32,49 +32,58 @@ const LARGEST_FILE: u64 = 4 << 20;
 /// Run any training command; when memory runs out, start it again with a smaller micro-batch.
 ///
 /// The command runs as if lowtide were not there: output, keys, signals and exit code pass through, and the output is
-/// kept in runs/NAME-N/. If the command ends because memory ran out, lowtide says why and starts it again one rung
-/// lower: half the micro-batch, twice the gradient accumulation, so that every step still has as many samples. Any
-/// other failure ends it, with the command's own exit code. No process of the command is left behind, unless lowtide
-/// itself is killed by SIGKILL: then the command ends when it next writes something.
+/// kept in runs/NAME-N/. If the command ends because memory ran out, lowtide says why and starts it again with half
+/// the micro-batch and twice the gradient accumulation, so that every step still sees as many samples. Any other
+/// failure ends it, with the command's own exit code. No process of the command is left behind, unless lowtide itself
+/// is killed by SIGKILL: then the command ends when it next writes something.
 ///
-/// How a rung is put on the command line is known for nanoGPT, Hugging Face's Trainer and Lightning, also under
-/// torchrun; for other scripts say it with --rung.
+/// Where the batch is set is known for nanoGPT, Hugging Face's Trainer and Lightning, and found in other scripts: flags
+/// that the script declares (--batch-size, --grad-accum, ...), arguments of calls and constants in its source, which a
+/// retry changes in a copy. For all else say it with --retry-with.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide run -- python train.py config/train_gpt2.py          nanoGPT: batch and flags are found
   lowtide run -- torchrun --nproc_per_node=4 train.py          the whole group is started again
   lowtide run -- python run_clm.py --per_device_train_batch_size 16 ...
-  lowtide run --rung '--bs={micro} --accum={accum}' -- python mine.py --bs 32
-  lowtide run --rung-env 'BATCH={micro} ACCUM={accum}' --batch 32 -- ./train.sh
-  lowtide run --config my.yaml --rung-config 'train.batch={micro} train.accum={accum}' -- python mine.py my.yaml
+  lowtide run -- python mine.py --bs 32                        its flags are found
+  lowtide run --retry-with '--bs={micro} --accum={accum}' -- ./mine --bs 32
+  lowtide run --retry-env 'BATCH={micro} ACCUM={accum}' --batch 32 -- ./train.sh
+  lowtide run --config my.yaml --retry-config 'train.batch={micro} train.accum={accum}' -- python mine.py my.yaml
+  lowtide run --shrink-batch -- python evaluate.py --batch-size 64
   lowtide run --resume-with '--init_from=resume' --checkpoint-glob 'out/ckpt.pt' -- python train.py
   lowtide run --dry-run -- python train.py                     what would be done
 
 Exit codes:
-  3    memory ran out, and no rung helped (or none is known)
+  3    memory ran out, and no smaller micro-batch helped (or it is not known how to set one)
   126  the command cannot be run
   127  the command is not there
   2    bad input to lowtide itself
   any other is the command's own; 128 + N where signal N ended it")]
 pub(crate) struct RunArgs {
-    /// What a rung changes on the command line: {micro} is the micro-batch, {accum} gradient accumulation. A flag
+    /// What a retry changes on the command line: {micro} is the micro-batch, {accum} gradient accumulation. A flag
     /// that is there gets the new value, another one is added at the end.
-    #[arg(long, value_name = "TEMPLATE", allow_hyphen_values = true)]
-    rung: Option<String>,
+    #[arg(long, alias = "rung", value_name = "TEMPLATE", allow_hyphen_values = true)]
+    retry_with: Option<String>,
 
-    /// What a rung changes in the environment, as NAME={micro}.
-    #[arg(long, value_name = "TEMPLATE", allow_hyphen_values = true)]
-    rung_env: Option<String>,
+    /// What a retry changes in the environment, as NAME={micro}.
+    #[arg(long, alias = "rung-env", value_name = "TEMPLATE", allow_hyphen_values = true)]
+    retry_env: Option<String>,
 
-    /// A configuration file on the command line (.py, .yaml, .json) that a rung changes, in a copy.
-    #[arg(long, value_name = "FILE", requires = "rung_config")]
+    /// A configuration file on the command line (.py, .yaml, .json), or the script, that a retry changes, in a copy.
+    #[arg(long, value_name = "FILE", requires = "retry_config")]
     config: Option<PathBuf>,
 
-    /// What a rung changes in that file: KEY={micro}, with dots in the path of a nested key.
-    #[arg(long, value_name = "TEMPLATE", requires = "config")]
-    rung_config: Option<String>,
+    /// What a retry changes in that file: KEY={micro}, with dots in the path of a nested key. In Python, KEY may be an
+    /// argument of a call.
+    #[arg(long, alias = "rung-config", value_name = "TEMPLATE", requires = "config")]
+    retry_config: Option<String>,
 
-    /// The trainer whose flags a rung changes [default: found in the command line].
+    /// The batch may get smaller without more gradient accumulation: for inference, evaluation, or where another
+    /// effective batch does no harm. Without it, a script that does not accumulate gradients is not retried.
+    #[arg(long, alias = "shrink")]
+    shrink_batch: bool,
+
+    /// The trainer whose flags a retry changes [default: found in the command line].
     #[arg(long, value_name = "NAME", value_parser = presets())]
     preset: Option<Preset>,
 
@@ -145,11 +154,12 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let request = CommandRequest {
         command: args.command,
         preset: args.preset,
-        rung: args.rung,
-        rung_environment: args.rung_env,
-        rung_config: args.config.zip(args.rung_config),
+        rung: args.retry_with,
+        rung_environment: args.retry_env,
+        rung_config: args.config.zip(args.retry_config),
         micro: args.batch,
         accum: args.accum,
+        effective: if args.shrink_batch { EffectiveBatch::MayShrink } else { EffectiveBatch::Kept },
         resume: match args.resume_with.zip(args.checkpoint_glob) {
             Some((template, pattern)) => ResumeRequest::Own { template, pattern },
             None if args.no_resume => ResumeRequest::Off,
@@ -207,14 +217,14 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         let _ = fs::remove_dir(&options.folder);
     }
     let chronicle = kept?;
-    let exit_code = exit::code(&chronicle);
+    let exit_code = exit::code(&chronicle, &ladder);
     let summary = Summary { chronicle: &chronicle, exit_code };
     // The command's exit code is worth more than its story.
     if let Err(error) = lowtide_disk::write(&options.folder.join(SUMMARY), json_text(&summary).as_bytes()) {
         say(&format!("the story of this run is not kept: {error}"));
     }
     if chronicle.starts.iter().any(|start| start.outcome == EndKind::OutOfMemory) {
-        say(&narration::whole(&chronicle));
+        say(&narration::whole(&chronicle, &ladder));
         if let Some(start) = lesson(&chronicle.starts) {
             say(&memory.keep(&ladder, start, &options.folder));
         }

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::output::{Failure, printable, shown};
 use crate::run::memory::FirstRung;
-use crate::run::narration::{command_line, copy_line, gap_words, rungs_line, setting};
+use crate::run::narration::{command_line, copy_line, gap_words, retries_line, setting};
 use crate::run::resume;
 
 /// The starts that a command may come to.
 pub(crate) struct DryRun {
     folder: PathBuf,
     launches: Vec<Launch>,
-    /// Rungs that are lower than restarts are allowed.
+    /// Micro-batches that are smaller than restarts are allowed.
     out_of_reach: usize,
     restarts: u32,
     first: Option<FirstRung>,
@@ -37,7 +37,7 @@ impl DryRun {
     }
 
     pub(crate) fn text(&self, ladder: &CommandLadder) -> String {
-        let mut text = format!("{}\n", rungs_line(ladder));
+        let mut text = format!("{}\n", retries_line(ladder));
         for (name, value) in &ladder.environment {
             text.push_str(&format!("with {}\n", printable(&setting(name, value))));
         }
@@ -64,8 +64,8 @@ impl DryRun {
             (0, 0) => "it is not started again".to_owned(),
             (restarts, 0) => format!("at most {}", counted(restarts.into(), "restart")),
             (restarts, rungs) => {
-                let (restarts, rungs) = (counted(restarts.into(), "restart"), counted(rungs as u64, "rung"));
-                format!("at most {restarts}, which leaves out the last {rungs} (--max-restarts)")
+                let restarts = counted(restarts.into(), "restart");
+                format!("at most {restarts}, which leaves out the {rungs} smallest (--max-restarts)")
             }
         };
         text.push_str(&format!("{restarts}; logs in {}/\n", shown(&self.folder)));

@@ -1,11 +1,11 @@
 //! Exit codes of `lowtide run`, and what is said where a command is not run.
 
-use lowtide_keep::{Chronicle, Conclusion, End, EndKind, KeepError};
+use lowtide_keep::{Chronicle, CommandLadder, Conclusion, End, EndKind, KeepError, RungGap};
 
 use crate::output::{BAD_INPUT, Failure, INTERRUPTED};
 use crate::run::narration::flag;
 
-/// Memory ran out, and no rung helped; or it is not free, for processes do not end.
+/// Memory ran out, and no smaller micro-batch helped; or it is not free, for processes do not end.
 const OUT_OF_MEMORY: u8 = 3;
 /// As shells have them.
 const NOT_EXECUTABLE: u8 = 126;
@@ -13,11 +13,16 @@ const NOT_FOUND: u8 = 127;
 const BY_SIGNAL: i32 = 128;
 
 /// The exit code for what happened: the command's own, unless memory ran out or a start could not be made.
-pub(super) fn code(chronicle: &Chronicle) -> u8 {
+///
+/// Where a script does not accumulate gradients nothing was tried, and its own code says what it always did.
+pub(super) fn code(chronicle: &Chronicle, ladder: &CommandLadder) -> u8 {
     if let Some(error) = &chronicle.failure {
         return code_of(error);
     }
     match chronicle.ending {
+        Conclusion::NoRungs if let (Some(RungGap::NoAccumulation(_)), [only]) = (&ladder.gap, &*chronicle.starts) => {
+            as_shell(only.end)
+        }
         Conclusion::NoRungs
         | Conclusion::LastRung
         | Conclusion::SameOnEveryRung
@@ -73,24 +78,26 @@ fn hint(error: &KeepError) -> Option<&'static str> {
         KeepError::NotFound { .. } => "the command stands after `--`, as it would be typed without lowtide",
         KeepError::NotExecutable { .. } => "`chmod +x` it, or name the program that runs it: `-- python3 train.py`",
         KeepError::Template { .. } => {
-            "for example: --rung '--batch_size={micro} --gradient_accumulation_steps={accum}'"
+            "for example: --retry-with '--batch_size={micro} --gradient_accumulation_steps={accum}'"
         }
         KeepError::Batch { .. } => "say it with --batch N, and --accum M where gradients are accumulated",
         KeepError::Contradiction { .. } => "leave our option out: what the command has is found by the template",
         KeepError::DeafScript { .. } => {
             "put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take \"$@\"; \
-             or use --rung-env"
+             or use --retry-env"
         }
         KeepError::Resume { .. } => "for example: --resume-with '--resume {checkpoint}' --checkpoint-glob 'out/*.pt'",
         KeepError::Pattern { .. } => "for example: --checkpoint-glob 'out/*.pt'; * and ? stand for letters",
         KeepError::Config { .. } => {
-            "--config takes a file that can be read here, .py, .yaml or .json; for others, --rung changes flags \
-             and --rung-env variables"
+            "--config takes a file that can be read here, .py, .yaml or .json; for others, --retry-with changes flags \
+             and --retry-env variables"
         }
         KeepError::NotNamed { .. } => {
             "the command gets a copy in its place: name the file after `--` too, as the command takes it"
         }
-        KeepError::NoKey { .. } => "name keys as they stand in the file: --rung-config 'batch_size={micro}'",
+        KeepError::NoKey { .. } => "name keys as they stand in the file: --retry-config 'batch_size={micro}'",
+        KeepError::Ambiguous { .. } => "set it in one place, or give it by a flag and say that with --retry-with",
+        KeepError::ScriptChanged { .. } => "start it again: the next run reads the script as it is now",
         KeepError::Stuck { .. } => "they wait inside the kernel, often for a driver; `ps` shows them in state D",
         KeepError::File { .. } => "--out names another folder for logs",
         KeepError::System { .. } => return None,

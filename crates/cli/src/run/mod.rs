@@ -1,6 +1,7 @@
 //! `lowtide run`: keeps a training command of any kind alive.
 
 mod command;
+mod dashes;
 mod dry_run;
 mod exit;
 mod memory;
@@ -8,3 +9,4 @@ mod narration;
 mod resume;
 
 pub(crate) use command::{RunArgs, run};
+pub(crate) use dashes::without_dashes;

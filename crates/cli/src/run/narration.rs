@@ -6,9 +6,10 @@ use std::path::Path;
 use lowtide_config::command::quoted;
 use lowtide_core::{Bytes, counted};
 use lowtide_keep::{
-    Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak, RungGap,
-    StartRecord, batch_changed,
+    Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, NoAccumulation, Notice, Peak,
+    RungGap, StartRecord, batch_changed,
 };
+use lowtide_trainers::TrainingLoop;
 
 use crate::explain;
 use crate::output::{printable, shown};
@@ -22,47 +23,72 @@ const FIXED: &str = "weights and the optimizer's state do not fit: LoRA, an 8-bi
                      several cards (FSDP, ZeRO) or a smaller model make room";
 
 /// What helps where a smaller micro-batch changes nothing.
-const UNMOVED: &str = "every rung asked for just as much: look whether the command takes what a rung changes; if it does, what \
-                       does not fit does not depend on the batch";
+const UNMOVED: &str = "every start asked for just as much: look whether the command takes what a retry changes; if it does, \
+                       what does not fit does not depend on the batch";
 
 /// What helps where the checkpoint does not fit beside the model.
 const LOADING: &str = "the first start got further: resuming needs more memory than training. Load the checkpoint with \
                        map_location='cpu' and drop it before training, or give --no-resume";
 
+/// What helps where nothing is trained.
+const SHRINK: &str = "where the batch may get smaller (inference, evaluation): lowtide run --shrink-batch -- ...";
+
 /// What is said before the first start.
 pub(super) fn greeting(ladder: &CommandLadder, folder: &Path) -> String {
-    format!("{}\nthe output is kept in {}", rungs_line(ladder), shown(&folder.join("start-1.log")))
+    format!("{}\nthe output is kept in {}", retries_line(ladder), shown(&folder.join("start-1.log")))
 }
 
 pub(super) fn setting(name: &OsStr, value: &OsStr) -> String {
     format!("{}={}", name.display(), value.display())
 }
 
-pub(super) fn rungs_line(ladder: &CommandLadder) -> String {
+/// What a retry would change.
+pub(super) fn retries_line(ladder: &CommandLadder) -> String {
     let by = ladder.preset.map_or(String::new(), |preset| format!(" ({})", preset.name()));
     let group = if ladder.group > 1 { format!(", in a group of {}", ladder.group) } else { String::new() };
     match ladder.rungs.as_slice() {
-        [] if let Some(gap) = &ladder.gap => format!("no rungs{by}: {}", gap_words(gap)),
-        [] => "no rungs: if memory runs out the command is not started again; --rung says how it would need less"
+        [] if let Some(gap) = &ladder.gap => format!("no retry with a smaller micro-batch{by}: {}", gap_words(gap)),
+        [] => "no retry with a smaller micro-batch: it is not known where the batch is set; --retry-with says it"
             .to_owned(),
-        [only] => format!("micro-batch {only}{by}{group}: no lower rung, for a micro-batch of 1 cannot be cut"),
+        [only] => format!("micro-batch {only}{by}{group}: no retry, for a micro-batch of 1 cannot be cut"),
         [first, .., last] => {
-            let lower = counted(ladder.rungs.len() as u64 - 1, "lower rung");
-            format!("micro-batch x accumulation {first}{by}{group}, {lower} down to {last}")
+            let retries = ladder.rungs.len() as u64 - 1;
+            let smaller = if retries == 1 { "1 retry".to_owned() } else { format!("{retries} retries") };
+            let by = match ladder.changes() {
+                changes if by.is_empty() && !changes.is_empty() => format!(" ({})", printable(&changes.join(", "))),
+                _ => by,
+            };
+            match ladder.effective_batch() {
+                Some(_) => format!("micro-batch x accumulation {first}{by}{group}, {smaller} down to {last}"),
+                None => format!("batch {}{by}{group}, {smaller} down to {} (--shrink-batch)", first.micro, last.micro),
+            }
         }
     }
 }
 
-/// Why there are no rungs, and what would make some.
+/// Why there is no retry, and what would make one.
 pub(super) fn gap_words(gap: &RungGap) -> String {
     match gap {
         RungGap::Batch { detail } => {
-            format!("{detail}: --batch and --accum say it, --rung-config changes it in a file")
+            format!("{detail}: --batch and --accum say it, --retry-with or --retry-config change it")
+        }
+        RungGap::Flags { detail, templates } => {
+            let said: Vec<String> = templates.iter().map(|template| format!("--retry-with '{template}'")).collect();
+            format!("{detail}: say it with --batch N {}", printable(&said.join(" or ")))
         }
         RungGap::Template { part } => format!(
-            "{} is given, and nothing says how the command takes another: --rung, --rung-env or --rung-config",
+            "{} is given, and nothing says how the command takes another: --retry-with, --retry-env or --retry-config",
             flag(*part)
         ),
+        RungGap::NoAccumulation(missing) => {
+            let script = missing.script.as_deref().map_or("the command".to_owned(), printable);
+            let batch = printable(&missing.batch.replace("{}", &missing.samples.to_string()));
+            let line = missing.line.map_or(String::new(), |line| format!(" in line {line}"));
+            format!(
+                "{script} has {batch}{line}, and nothing that accumulates gradients, so that a smaller batch would be \
+                 another training; --shrink-batch allows it"
+            )
+        }
     }
 }
 
@@ -76,13 +102,19 @@ pub(super) const fn flag(part: BatchPart) -> &'static str {
 
 /// What a command line adds to the command's own environment, and the command.
 pub(super) fn command_line(ladder: &CommandLadder, launch: &Launch) -> String {
-    let own = launch.environment.iter().filter(|set| !ladder.environment.contains(set));
+    // Where a copy of the script is run, the variable is for that alone.
+    let is_path = |name: &OsStr| name == "PYTHONPATH" && launch.copy.as_ref().is_some_and(|copy| copy.stand_in.is_some());
+    let own = launch.environment.iter().filter(|set| !ladder.environment.contains(set) && !is_path(&set.0));
     let set = own.map(|(name, value)| format!("{} ", quoted(&[setting(name, value)])));
     printable(&format!("{}{}", set.collect::<String>(), quoted(&launch.command)))
 }
 
 pub(super) fn copy_line(copy: &ConfigCopy) -> String {
-    printable(&format!("{} is {} with {}", copy.path.display(), copy.original.display(), copy.changes.join(" ")))
+    let (path, original, changes) = (copy.path.display(), copy.original.display(), copy.changes.join(" "));
+    printable(&match copy.stand_in {
+        Some(_) => format!("{original} is run with {changes}, from {path}; the file itself is not changed"),
+        None => format!("{path} is {original} with {changes}"),
+    })
 }
 
 /// What is said of what happens; `None` for what is better passed over.
@@ -100,7 +132,12 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
             Some(text)
         }
         Notice::Endangered { checkpoint, refuge } => Some(resume::endangered(&ladder.resumption, checkpoint, *refuge)),
-        Notice::End { record } => ended(record),
+        Notice::End { record } => ended(record, ladder),
+        Notice::CopyUnused { copy } => Some(format!(
+            "the changed copy of {} was not taken: a Python that reads no PYTHONPATH at its start, or another machine or \
+             container; start it with --retry-with instead",
+            shown(&copy.original)
+        )),
         Notice::Patience { grace } => Some(format!(
             "it has {} s to end before it is killed; Ctrl-C once more kills it at once",
             grace.as_secs_f64()
@@ -113,10 +150,19 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
     }
 }
 
-fn ended(start: &StartRecord) -> Option<String> {
+fn ended(start: &StartRecord, ladder: &CommandLadder) -> Option<String> {
     let cut = start.log_cut.as_ref().map(|error| format!("{} is not whole: {error}", printable(&start.log)));
-    let lines: Vec<String> = [cut, meaning(start)].into_iter().flatten().collect();
+    let lines: Vec<String> = [cut, meaning(start), evaluation(start, ladder)].into_iter().flatten().collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// What a smaller batch of training does nothing about.
+fn evaluation(start: &StartRecord, ladder: &CommandLadder) -> Option<String> {
+    let flag = ladder.evaluation.as_ref()?;
+    (start.outcome == EndKind::OutOfMemory && start.phase == Some(Activity::Evaluation)).then(|| {
+        let flag = printable(&flag.with(flag.number));
+        format!("it was evaluating, which has a batch of its own: a smaller one than {flag} changes no training")
+    })
 }
 
 fn meaning(start: &StartRecord) -> Option<String> {
@@ -154,20 +200,20 @@ pub(super) fn over(chronicle: &Chronicle, exit_code: u8) -> String {
 }
 
 /// The whole story, a line for each start.
-pub(super) fn whole(chronicle: &Chronicle) -> String {
+pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
     let mut text = match chronicle.ending {
         Conclusion::Finished => format!("finished after {}", counted(chronicle.restarts as u64, "restart")),
         Conclusion::Interrupted => "ended because it was told to".to_owned(),
         Conclusion::Failed if last_ran_out(chronicle) => "memory ran out, and no further start can be made".to_owned(),
         Conclusion::Failed => "ended by a failure that is not about memory".to_owned(),
-        Conclusion::NoRungs => "memory ran out, and there is no lower rung to go to".to_owned(),
-        Conclusion::LastRung => "memory ran out twice on the last rung, and nothing more can be done".to_owned(),
+        Conclusion::NoRungs => "memory ran out, and there is no retry with a smaller micro-batch".to_owned(),
+        Conclusion::LastRung => "memory ran out twice with the smallest micro-batch, and nothing more can be done".to_owned(),
         Conclusion::SameOnEveryRung => {
             "memory ran out at the same request with a smaller micro-batch: what is asked for there \
                                         does not depend on the batch"
                 .to_owned()
         }
-        Conclusion::BatchChanged => "memory ran out again, and a rung changed more than the micro-batch".to_owned(),
+        Conclusion::BatchChanged => "memory ran out again, and the retry changed more than the micro-batch".to_owned(),
         Conclusion::TooManyRestarts if chronicle.restarts == 0 => {
             "memory ran out, and no restart is allowed".to_owned()
         }
@@ -191,19 +237,25 @@ pub(super) fn whole(chronicle: &Chronicle) -> String {
     text.push_str(&format!("\n  logs and summary.json are in {}", printable(&chronicle.folder)));
     let hint = match chronicle.ending {
         Conclusion::LastRung | Conclusion::TooManyRestarts if rungs_change_nothing(chronicle) => UNMOVED,
+        Conclusion::NoRungs if let Some(RungGap::NoAccumulation(missing)) = &ladder.gap => {
+            text.push_str(&format!("\nhint: {}", remedy(missing)));
+            return text;
+        }
         Conclusion::NoRungs if chronicle.effective_batch.is_some() => LESS,
-        Conclusion::NoRungs => "say how it needs less: --batch N --rung '--batch_size={micro} --accumulation={accum}'",
+        Conclusion::NoRungs => {
+            "say where the batch is set: --batch N --retry-with '--batch_size={micro} --accumulation={accum}'"
+        }
         Conclusion::SameOnEveryRung if loads_the_checkpoint(chronicle) => LOADING,
         Conclusion::SameOnEveryRung if rungs_change_nothing(chronicle) && !last_is_fixed(chronicle) => UNMOVED,
         Conclusion::SameOnEveryRung => FIXED,
         Conclusion::LastRung => LESS,
         Conclusion::BatchChanged => {
-            "say the command's own batch with --batch and --accum, and what a rung changes with --rung"
+            "say the command's own batch with --batch and --accum, and what a retry changes with --retry-with"
         }
         Conclusion::TooManyRestarts => "--max-restarts allows more",
         // What stood in its way may be what the start before left there.
         Conclusion::Failed if chronicle.restarts > 0 && !last_ran_out(chronicle) => {
-            "look whether something that the start before left behind is in the way, or a word that a rung adds"
+            "look whether something that the start before left behind is in the way, or a word that a retry adds"
         }
         Conclusion::Finished | Conclusion::Interrupted | Conclusion::Failed => return text,
     };
@@ -224,11 +276,39 @@ fn loads_the_checkpoint(chronicle: &Chronicle) -> bool {
     last.resumed_from.is_some() && is_loading(last) && first.resumed_from.is_none() && !is_loading(first)
 }
 
+/// How a script would get by with a smaller micro-batch and the same training.
+fn remedy(missing: &NoAccumulation) -> String {
+    let NoAccumulation { script, batch, line, smaller, trains, training_loop, .. } = missing;
+    if !trains {
+        return SHRINK.to_owned();
+    }
+    let script = script.as_deref().map_or("the script".to_owned(), printable);
+    let batch = printable(&batch.replace("{}", &smaller.micro.to_string()));
+    let at = line.map_or(String::new(), |line| format!(" in line {line}"));
+    let (micro, accum, samples) = (smaller.micro, smaller.accum, smaller.effective());
+    let mut text = format!(
+        "accumulate gradients over {accum} micro-batches of {micro}, which is the same training with {samples} samples \
+         for each step: {batch}{at}"
+    );
+    match training_loop {
+        Some(TrainingLoop { lines: (first, last), text: lines }) => {
+            text.push_str(&format!(", and this in the place of lines {first} to {last} of {script}:"));
+            lines.lines().for_each(|line| text.push_str(&format!("\n    {}", printable(line))));
+        }
+        None => text.push_str(&format!(
+            ", (loss / {accum}).backward() for each micro-batch, and optimizer.step() and optimizer.zero_grad() after \
+             every {accum}"
+        )),
+    }
+    text.push_str(&format!("\n{SHRINK}"));
+    text
+}
+
 fn last_ran_out(chronicle: &Chronicle) -> bool {
     chronicle.starts.last().is_some_and(|start| start.outcome == EndKind::OutOfMemory)
 }
 
-/// Whether memory ran out on several rungs with the same figures.
+/// Whether memory ran out with several micro-batches and the same figures.
 fn rungs_change_nothing(chronicle: &Chronicle) -> bool {
     let [first, .., last] = chronicle.starts.as_slice() else { return false };
     let figures = |start: &StartRecord| start.line.clone().filter(|line| line.contains(|it: char| it.is_ascii_digit()));

@@ -137,13 +137,14 @@ fn help_on_running() {
 
     The command runs as if lowtide were not there: output, keys, signals and exit code pass through, and
     the output is kept in runs/NAME-N/. If the command ends because memory ran out, lowtide says why and
-    starts it again one rung lower: half the micro-batch, twice the gradient accumulation, so that every
-    step still has as many samples. Any other failure ends it, with the command's own exit code. No
-    process of the command is left behind, unless lowtide itself is killed by SIGKILL: then the command
-    ends when it next writes something.
+    starts it again with half the micro-batch and twice the gradient accumulation, so that every step
+    still sees as many samples. Any other failure ends it, with the command's own exit code. No process
+    of the command is left behind, unless lowtide itself is killed by SIGKILL: then the command ends
+    when it next writes something.
 
-    How a rung is put on the command line is known for nanoGPT, Hugging Face's Trainer and Lightning,
-    also under torchrun; for other scripts say it with --rung.
+    Where the batch is set is known for nanoGPT, Hugging Face's Trainer and Lightning, and found in
+    other scripts: flags that the script declares (--batch-size, --grad-accum, ...), arguments of calls
+    and constants in its source, which a retry changes in a copy. For all else say it with --retry-with.
 
     Usage: lowtide run [OPTIONS] -- <COMMAND>...
 
@@ -152,22 +153,28 @@ fn help_on_running() {
               The command, after `--`, as it would be typed without lowtide
 
     Options:
-          --rung <TEMPLATE>
-              What a rung changes on the command line: {micro} is the micro-batch, {accum} gradient
+          --retry-with <TEMPLATE>
+              What a retry changes on the command line: {micro} is the micro-batch, {accum} gradient
               accumulation. A flag that is there gets the new value, another one is added at the end
 
-          --rung-env <TEMPLATE>
-              What a rung changes in the environment, as NAME={micro}
+          --retry-env <TEMPLATE>
+              What a retry changes in the environment, as NAME={micro}
 
           --config <FILE>
-              A configuration file on the command line (.py, .yaml, .json) that a rung changes, in a
-              copy
+              A configuration file on the command line (.py, .yaml, .json), or the script, that a retry
+              changes, in a copy
 
-          --rung-config <TEMPLATE>
-              What a rung changes in that file: KEY={micro}, with dots in the path of a nested key
+          --retry-config <TEMPLATE>
+              What a retry changes in that file: KEY={micro}, with dots in the path of a nested key. In
+              Python, KEY may be an argument of a call
+
+          --shrink-batch
+              The batch may get smaller without more gradient accumulation: for inference, evaluation,
+              or where another effective batch does no harm. Without it, a script that does not
+              accumulate gradients is not retried
 
           --preset <NAME>
-              The trainer whose flags a rung changes [default: found in the command line]
+              The trainer whose flags a retry changes [default: found in the command line]
 
               [possible values: nanogpt, hf, lightning]
 
@@ -226,15 +233,17 @@ fn help_on_running() {
       lowtide run -- python train.py config/train_gpt2.py          nanoGPT: batch and flags are found
       lowtide run -- torchrun --nproc_per_node=4 train.py          the whole group is started again
       lowtide run -- python run_clm.py --per_device_train_batch_size 16 ...
-      lowtide run --rung '--bs={micro} --accum={accum}' -- python mine.py --bs 32
-      lowtide run --rung-env 'BATCH={micro} ACCUM={accum}' --batch 32 -- ./train.sh
-      lowtide run --config my.yaml --rung-config 'train.batch={micro} train.accum={accum}' -- python
+      lowtide run -- python mine.py --bs 32                        its flags are found
+      lowtide run --retry-with '--bs={micro} --accum={accum}' -- ./mine --bs 32
+      lowtide run --retry-env 'BATCH={micro} ACCUM={accum}' --batch 32 -- ./train.sh
+      lowtide run --config my.yaml --retry-config 'train.batch={micro} train.accum={accum}' -- python
       mine.py my.yaml
+      lowtide run --shrink-batch -- python evaluate.py --batch-size 64
       lowtide run --resume-with '--init_from=resume' --checkpoint-glob 'out/ckpt.pt' -- python train.py
       lowtide run --dry-run -- python train.py                     what would be done
 
     Exit codes:
-      3    memory ran out, and no rung helped (or none is known)
+      3    memory ran out, and no smaller micro-batch helped (or it is not known how to set one)
       126  the command cannot be run
       127  the command is not there
       2    bad input to lowtide itself

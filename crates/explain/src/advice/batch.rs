@@ -74,10 +74,8 @@ impl List<'_> {
         match micro_batch(facts, micro, accumulation) {
             Ok(patch) => {
                 let is_command = patch.syntax == Syntax::Command;
-                if !is_command && facts.is_nanogpt() && gathers {
-                    text.push_str(&format!(
-                        "; on the command line: --batch_size={micro} --gradient_accumulation_steps={accumulation}"
-                    ));
+                if let Some(flags) = facts.flags(micro, accumulation).filter(|_| !is_command && gathers) {
+                    text.push_str(&format!("; on the command line: {flags}"));
                 }
                 self.offer(Some(patch));
                 self.notes.extend(doubt(&case, basis));

@@ -3,14 +3,16 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use lowtide_config::command::at_script;
-use lowtide_trainers::{Access, Answer, Key, Preset, processes};
+use lowtide_config::command::{at_script, is_module};
+use lowtide_trainers::{Access, Flag, Preset, processes};
 
+use crate::command::discovery::{Discovery, RungGap};
 use crate::command::recipe::Recipe;
 use crate::command::resume::Resumption;
+use crate::command::script_copy::PATHS;
 use crate::command::shell::deaf_script;
 use crate::command::template::Values;
-use crate::{BatchPart, BatchSplit, CommandRequest, KeepError, Launch, ResumeRequest, Template};
+use crate::{BatchSplit, CommandRequest, KeepError, Launch, ResumeRequest};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -29,22 +31,9 @@ pub struct CommandLadder {
     pub gap: Option<RungGap>,
     /// How starts resume from checkpoints.
     pub resumption: Resumption,
+    /// The flag for the batch of evaluation, where the script has one.
+    pub evaluation: Option<Flag>,
     recipe: Recipe,
-}
-
-/// Why there are no rungs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RungGap {
-    /// The trainer is known, and its batch is not.
-    Batch {
-        /// Why, in words that begin with the name of what was looked for.
-        detail: String,
-    },
-    /// The batch is given, and not how the command takes another.
-    Template {
-        /// The number that was given.
-        part: BatchPart,
-    },
 }
 
 /// The variable by which PyTorch's allocator is told to grow its segments instead of leaving gaps between them.
@@ -59,56 +48,60 @@ impl CommandLadder {
     ///
     /// A template or a file cannot be used, or rungs are asked for and the batch is not known.
     pub fn make(request: CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
-        let mut recipe = Recipe::read(&request, access)?;
-        let given = recipe.is_own;
-        let found = || (!given).then(|| Preset::of_command(&request.command, access))?;
-        let preset = request.preset.or_else(found);
-        if !given {
-            recipe.words = preset.map(Template::of);
-        }
-        recipe.keeps_the_batch(&request)?;
+        let Discovery { mut recipe, preset, batch, gap, evaluation } = Discovery::of(&request, access)?;
+        recipe.paths = (access.variable)(PATHS);
         if (recipe.words.is_some() || matches!(request.resume, ResumeRequest::Own { .. }))
             && let Some(error) = deaf_script(&request.command)
         {
             return Err(error);
         }
         let group = processes(&request.command, access);
-        let batch = batch(&request, &recipe, preset, access);
-        let (rungs, gap) = match batch {
-            Ok(batch) => (batch.rungs(if preset.is_none_or(Preset::shares_accumulation) { group } else { 1 }), None),
-            // A trainer that was only found, not named: it is run as it is.
-            Err(KeepError::Batch { detail }) if request.preset.is_none() && !given => {
-                (Vec::new(), gap(&request, preset, detail))
+        let rungs = match batch {
+            Some(batch) if recipe.accumulates() => {
+                batch.rungs(if preset.is_none_or(Preset::shares_accumulation) { group } else { 1 })
             }
-            Err(error) => return Err(error),
+            Some(batch) => batch.smaller(),
+            None => Vec::new(),
         };
         let chosen = ALLOCATOR_CHOSEN.iter().any(|name| (access.variable)(name).is_some());
         let environment = if chosen { Vec::new() } else { vec![(ALLOCATOR.0.into(), ALLOCATOR.1.into())] };
         let trainer = preset.or_else(|| Preset::of_command(&request.command, access));
         let resumption = Resumption::read(&request, trainer, access)?;
-        let ladder = Self { command: request.command, environment, preset, group, rungs, gap, resumption, recipe };
+        let command = request.command;
+        let ladder = Self { command, environment, preset, group, rungs, gap, resumption, evaluation, recipe };
         // What cannot be changed is better known before memory runs out than after.
         ladder.launch(ladder.rungs.len().saturating_sub(1), Path::new(""), None)?;
         Ok(ladder)
     }
 
-    /// The samples of a step, of all processes together. Where a template of the user's own runs in a group, it is not
+    /// The samples of a step, of all processes together; none where they may get fewer. Where a template of the user's own runs in a group, it is not
     /// known who shares what, and the product stands for it.
     #[must_use]
     pub fn effective_batch(&self) -> Option<u64> {
         let each = self.rungs.first()?.effective();
+        if !self.recipe.accumulates() {
+            return None;
+        }
         match self.preset {
             Some(preset) if !preset.shares_accumulation() => each.checked_mul(self.group),
             _ => Some(each),
         }
     }
 
+    /// What a retry changes, by the names that the command has for it.
+    #[must_use]
+    pub fn changes(&self) -> Vec<String> {
+        self.recipe.names()
+    }
+
     /// A short name for the run, after its script or program.
     #[must_use]
     pub fn name(&self) -> String {
-        let script = at_script(&self.command).0.last().or(self.command.first());
-        let path = script.map_or(Path::new("run"), Path::new);
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let (launcher, _) = at_script(&self.command);
+        let path = launcher.last().or(self.command.first()).map_or(Path::new("run"), Path::new);
+        // The name of a module has dots in it.
+        let is_module = !launcher.is_empty() && is_module(launcher, launcher.len() - 1);
+        let name = if is_module { path.file_name() } else { path.file_stem() }.unwrap_or_default().to_string_lossy();
         let plain =
             |character: char| if character.is_alphanumeric() || "-_.".contains(character) { character } else { '-' };
         let name: String = name.chars().map(plain).take(60).collect();
@@ -126,7 +119,7 @@ impl CommandLadder {
             && let Some(batch) = self.rungs.get(rung)
         {
             let values = Values { batch: Some(*batch), checkpoint: None };
-            self.recipe.change(&mut launch, values, &folder.join(format!("rung-{rung}")))?;
+            self.recipe.change(&mut launch, values, &folder.join(format!("retry-{rung}")))?;
         }
         if let Some(checkpoint) = checkpoint {
             launch.command = self.resumption.applied(&launch.command, checkpoint);
@@ -135,55 +128,6 @@ impl CommandLadder {
     }
 }
 
-/// Why there are no rungs, where there is more to say than that nothing is known of the command.
-fn gap(request: &CommandRequest, preset: Option<Preset>, detail: String) -> Option<RungGap> {
-    if preset.is_some() {
-        return Some(RungGap::Batch { detail });
-    }
-    let part = request.micro.map(|_| BatchPart::Micro).or(request.accum.map(|_| BatchPart::Accum))?;
-    Some(RungGap::Template { part })
-}
-
-/// The batch of the command as it was given.
-fn batch(
-    request: &CommandRequest,
-    recipe: &Recipe,
-    preset: Option<Preset>,
-    access: &Access<'_>,
-) -> Result<BatchSplit, KeepError> {
-    if recipe.templates().next().is_none() {
-        return Err(KeepError::Batch { detail: "it says nothing of a batch".to_owned() });
-    }
-    let sources = preset.map_or(Vec::new(), |preset| preset.sources(&request.command, access));
-    let sought = |part: BatchPart, given: Option<u64>, key: Key, index: usize| {
-        match (given, recipe.number(part.place(), &request.command, access)) {
-            (Some(given), Ok(Some((key, number)))) if given != number => {
-                Err(KeepError::Contradiction { part, given, key, number })
-            }
-            (Some(given), _) => Ok(Some(given)),
-            // A trainer knows what overrides its own flags, and nothing of a template of the user's own.
-            (None, there) if recipe.is_own && !matches!(there, Ok(None)) => Ok(there?.map(|(_, number)| number)),
-            (None, _) => {
-                let Some(preset) = preset else { return Ok(None) };
-                match preset.answer(&sources, key) {
-                    Answer::Number { number, config, setting } => match preset.refusal(config, setting) {
-                        Some(detail) if !recipe.is_own => Err(KeepError::Batch { detail }),
-                        _ => Ok(Some(number)),
-                    },
-                    Answer::Unknown(detail) => Err(KeepError::Batch { detail }),
-                    Answer::Absent => Ok(preset.defaults()[index]),
-                }
-            }
-        }
-    };
-    let micro = sought(BatchPart::Micro, request.micro, Key::Batch, 0)?;
-    let accum = sought(BatchPart::Accum, request.accum, Key::Accumulation, 1)?;
-    let keys: Vec<&str> = recipe.templates().filter_map(|template| template.key_of("{micro}")).collect();
-    let Some(micro) = micro else {
-        return Err(KeepError::Batch { detail: format!("{} is not set", keys.join(" ")) });
-    };
-    let none = || KeepError::Batch { detail: format!("{micro} x {} is no batch", accum.unwrap_or(1)) };
-    BatchSplit::new(micro, accum.unwrap_or(1)).ok_or_else(none)
 }
 
 #[cfg(test)]
@@ -258,10 +202,10 @@ mod tests {
         let config = Some((PathBuf::from("fit.yaml"), template));
         let ladder = made(CommandRequest { rung_config: config, ..request("t fit --config=./fit.yaml") }).unwrap();
         let launch = ladder.launch(2, Path::new("runs/t-1"), None).unwrap();
-        assert_eq!(quoted(&launch.command), "t fit --config=runs/t-1/rung-2.yaml");
+        assert_eq!(quoted(&launch.command), "t fit --config=runs/t-1/retry-2.yaml");
         let text = "data:\n  batch_size: 2\ntrainer:\n  accumulate: 8\n".to_owned();
         let copy = launch.copy.unwrap();
-        assert_eq!((copy.path, copy.text), (PathBuf::from("runs/t-1/rung-2.yaml"), text));
+        assert_eq!((copy.path, copy.text), (PathBuf::from("runs/t-1/retry-2.yaml"), text));
         assert_eq!(copy.changes, ["data.batch_size=2", "trainer.accumulate=8"]);
     }
 

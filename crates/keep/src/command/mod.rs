@@ -1,9 +1,11 @@
 //! What is run: the command of each rung, and what its words and files say of the batch.
 
 pub(crate) mod checkpoint;
+pub(crate) mod discovery;
 pub(crate) mod ladder;
 pub(crate) mod recipe;
 pub(crate) mod request;
 pub(crate) mod resume;
+pub(crate) mod script_copy;
 pub(crate) mod shell;
 pub(crate) mod template;

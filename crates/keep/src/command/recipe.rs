@@ -1,32 +1,52 @@
-//! What a rung changes: words of the command line, the environment, a copy of a configuration file.
+//! What a retry changes: words of the command line, the environment, a copy of a configuration file or of the script.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use lowtide_config::command::{at_script, value};
-use lowtide_config::whole_number;
-use lowtide_trainers::{Access, file};
+use lowtide_config::{Setting, Syntax, whole_number};
+use lowtide_trainers::{Access, Slot, file};
 
+use crate::command::script_copy::PATHS;
 use crate::command::template::Values;
-use crate::{CommandRequest, ConfigCopy, KeepError, Launch, Template};
+use crate::{BatchPart, CommandRequest, ConfigCopy, EffectiveBatch, KeepError, Launch, StandIn, Template};
 
-/// What a rung changes.
+/// What a retry changes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recipe {
     pub(crate) words: Option<Template>,
     pub(crate) environment: Option<Template>,
     pub(crate) config: Option<Config>,
+    pub(crate) script: Option<Script>,
+    /// Where the command's Python looks for modules besides.
+    pub(crate) paths: Option<OsString>,
     /// Whether the user said it, and not a trainer's preset.
     pub(crate) is_own: bool,
 }
 
-/// A configuration file that a rung changes: a copy is changed, and the command gets the copy.
+/// A configuration file that a retry changes: a copy is changed, and the command gets the copy.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     path: PathBuf,
     config: lowtide_config::Config,
     template: Template,
+    /// Whether it is the script itself, which the command runs by its name.
+    is_script: bool,
+}
+
+/// The script, in which numbers stand that a retry changes: a copy is changed, and run as if it were the script.
+#[derive(Debug, Clone)]
+pub(crate) struct Script {
+    pub(crate) path: PathBuf,
+    pub(crate) config: lowtide_config::Config,
+    pub(crate) slots: Vec<(BatchPart, Slot)>,
+}
+
+impl Script {
+    pub(crate) fn new((config, path): &(lowtide_config::Config, PathBuf), slots: Vec<(BatchPart, Slot)>) -> Self {
+        Self { path: path.clone(), config: config.clone(), slots }
+    }
 }
 
 impl Recipe {
@@ -40,12 +60,13 @@ impl Recipe {
                 if !request.command.iter().any(|word| mentions(word, path)) {
                     return Err(KeepError::NotNamed { path: path.clone() });
                 }
-                Some(Config { path: path.clone(), config, template: Template::read_named(template)? })
+                let is_script = at_script(&request.command).0.last().is_some_and(|script| mentions(script, path));
+                Some(Config { path: path.clone(), config, template: Template::read_named(template)?, is_script })
             }
             None => None,
         };
         let is_own = words.is_some() || environment.is_some() || config.is_some();
-        Ok(Self { words, environment, config, is_own })
+        Ok(Self { words, environment, config, script: None, paths: (access.variable)(PATHS), is_own })
     }
 
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
@@ -58,7 +79,11 @@ impl Recipe {
     /// A smaller micro-batch without more accumulation would be another training.
     pub(crate) fn keeps_the_batch(&self, request: &CommandRequest) -> Result<(), KeepError> {
         let has = |place: &str| self.templates().any(|template| template.has(place));
-        let missing = ["{micro}", "{accum}"].into_iter().find(|place| !has(place));
+        let needed: &[&str] = match request.effective {
+            EffectiveBatch::Kept => &["{micro}", "{accum}"],
+            EffectiveBatch::MayShrink => &["{micro}"],
+        };
+        let missing = needed.iter().find(|place| !has(place));
         match missing {
             Some(place) if self.templates().next().is_some() => {
                 let given = [&request.rung, &request.rung_environment].into_iter().flatten().cloned();
@@ -70,7 +95,26 @@ impl Recipe {
         }
     }
 
-    /// The number that stands where a rung will put another, and its name.
+    /// What is changed, by the names that the command has for it.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let places = [BatchPart::Micro, BatchPart::Accum];
+        let typed = places.iter().flat_map(|part| self.templates().filter_map(|template| template.key_of(part.place())));
+        let in_script = self.script.iter().flat_map(|script| {
+            let name = |slot: &Slot| format!("{} in line {}", slot.name(), script.config.line_of(slot.setting.span.start));
+            let mut names: Vec<String> = script.slots.iter().map(|(_, slot)| name(slot)).collect();
+            names.last_mut().into_iter().for_each(|last| last.push_str(&format!(" of {}", script.path.display())));
+            names
+        });
+        typed.map(str::to_owned).chain(in_script).collect()
+    }
+
+    /// Whether more accumulation goes with a smaller micro-batch.
+    pub(crate) fn accumulates(&self) -> bool {
+        let in_script = self.script.iter().flat_map(|script| &script.slots).any(|(part, _)| *part == BatchPart::Accum);
+        in_script || self.templates().any(|template| template.has(BatchPart::Accum.place()))
+    }
+
+    /// The number that stands where a retry will put another, and its name.
     pub(crate) fn number(
         &self,
         place: &str,
@@ -89,9 +133,10 @@ impl Recipe {
         let filed = || {
             let config = self.config.as_ref()?;
             let key = config.template.key_of(place)?;
-            Some((key, config.config.at(key)?.value.clone()))
+            Some(config.setting(key).map(|setting| (key, setting.value.clone())))
         };
-        let Some((key, text)) = typed().or_else(set).or_else(filed) else { return Ok(None) };
+        let found = typed().or_else(set).map(Some).map(Ok).or_else(|| Some(filed()?.map(Some)));
+        let Some((key, text)) = found.unwrap_or(Ok(None))? else { return Ok(None) };
         let wrong = || KeepError::Batch { detail: format!("{key} is `{text}`, which is no number") };
         whole_number(&text).map(|number| Some((key.to_owned(), number))).ok_or_else(wrong)
     }
@@ -106,21 +151,71 @@ impl Recipe {
         if let Some(config) = &self.config {
             let mut edits = Vec::new();
             for (key, value) in config.template.named(values) {
-                let missing = || KeepError::NoKey { path: config.path.clone(), key: key.clone() };
-                edits.push((config.config.at(&key).ok_or_else(missing)?, key, value.to_string_lossy().into_owned()));
+                edits.push((config.setting(&key)?, value.to_string_lossy().into_owned()));
             }
-            let text = config.config.with(edits.iter().map(|(setting, _, value)| (*setting, &**value)));
-            let changes = edits.iter().map(|(_, key, value)| format!("{key}={value}")).collect();
-            let copy = copy.with_extension(config.path.extension().unwrap_or_default());
-            for word in &mut launch.command {
-                if let Some(changed) = instead(word, &config.path, &copy) {
-                    *word = changed;
-                }
+            let edits = edits.iter().map(|(setting, value)| (*setting, value.clone()));
+            launch.copy = Some(copy_of(&config.config, &config.path, copy, edits));
+        }
+        if let (Some(script), Some(batch)) = (&self.script, values.batch) {
+            let edits = script.slots.iter().map(|(part, slot)| (&slot.setting, slot.text(batch.part(*part))));
+            let made = copy_of(&script.config, &script.path, copy, edits);
+            let changes = script.slots.iter().map(|(part, slot)| format!("{}={}", slot.name(), batch.part(*part)));
+            launch.copy = Some(ConfigCopy { changes: changes.collect(), ..made });
+        }
+        let is_script = self.script.is_some() || self.config.as_ref().is_some_and(|config| config.is_script);
+        let Some(made) = &mut launch.copy else { return Ok(()) };
+        if is_script {
+            let script = self.script.as_ref().map(|script| &script.config).or(self.config.as_ref().map(|it| &it.config));
+            let script = script.map(|script| script.text.clone()).unwrap_or_default();
+            let stand_in = StandIn { folder: copy.with_extension("start"), script };
+            made.stand_in = Some(stand_in.clone());
+            stand_in.enter(launch, self.paths.clone());
+            return Ok(());
+        }
+        let (original, made) = (made.original.clone(), made.path.clone());
+        for word in &mut launch.command {
+            if let Some(changed) = instead(word, &original, &made) {
+                *word = changed;
             }
-            launch.copy = Some(ConfigCopy { path: copy, original: config.path.clone(), text, changes });
         }
         Ok(())
     }
+}
+
+impl Config {
+    /// The setting of a key: the file's own, or the one argument, field or entry of that name that a script has.
+    fn setting(&self, key: &str) -> Result<&Setting, KeepError> {
+        if let Some(setting) = self.config.at(key) {
+            return Ok(setting);
+        }
+        let is_python = self.config.syntax == Syntax::Python;
+        let is_it = |setting: &&Setting| is_python && setting.path.join(".") == key;
+        let found: Vec<&Setting> = self.config.settings.iter().filter(is_it).collect();
+        let path = || self.path.clone();
+        match found.as_slice() {
+            [] => Err(KeepError::NoKey { path: path(), key: key.to_owned() }),
+            [only] => Ok(only),
+            several => {
+                let lines = several.iter().map(|it| self.config.line_of(it.span.start).to_string());
+                let lines = lines.collect::<Vec<_>>().join(" and ");
+                Err(KeepError::Ambiguous { path: path(), key: key.to_owned(), lines })
+            }
+        }
+    }
+}
+
+/// A copy of a file with other values.
+fn copy_of<'a>(
+    config: &lowtide_config::Config,
+    original: &Path,
+    copy: &Path,
+    edits: impl Iterator<Item = (&'a Setting, String)>,
+) -> ConfigCopy {
+    let edits: Vec<(&Setting, String)> = edits.collect();
+    let text = config.with(edits.iter().map(|(setting, value)| (*setting, &**value)));
+    let changes = edits.iter().map(|(setting, value)| format!("{}={value}", setting.path.join("."))).collect();
+    let path = copy.with_extension(original.extension().unwrap_or_default());
+    ConfigCopy { path, original: original.to_owned(), text, changes, stand_in: None }
 }
 
 /// Whether a word names a file, alone or as the value of a setting.

@@ -5,23 +5,27 @@ use std::path::PathBuf;
 
 use lowtide_trainers::Preset;
 
+use crate::{EffectiveBatch, StandIn};
+
 /// What was asked for.
 #[derive(Debug, Clone, Default)]
 pub struct CommandRequest {
     /// The command, its program first.
     pub command: Vec<OsString>,
-    /// The trainer whose flags a rung changes; looked for where it is not given.
+    /// The trainer whose flags a retry changes; looked for where it is not given.
     pub preset: Option<Preset>,
-    /// What a rung changes on the command line.
+    /// What a retry changes on the command line.
     pub rung: Option<String>,
-    /// What a rung changes in the environment.
+    /// What a retry changes in the environment.
     pub rung_environment: Option<String>,
-    /// The configuration file, as the command line names it, that a rung changes, and how.
+    /// The configuration file, as the command line names it, that a retry changes, and how.
     pub rung_config: Option<(PathBuf, String)>,
     /// The micro-batch, where the command line does not say it.
     pub micro: Option<u64>,
     /// Accumulation, where the command line does not say it.
     pub accum: Option<u64>,
+    /// What may become of the samples of a step.
+    pub effective: EffectiveBatch,
     /// How a restart resumes from a checkpoint.
     pub resume: ResumeRequest,
 }
@@ -50,7 +54,7 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// Variables besides those that are there.
     pub environment: Vec<(OsString, OsString)>,
-    /// The copy of a configuration file to be written first.
+    /// The copy of a configuration file or of the script, to be written first.
     pub copy: Option<ConfigCopy>,
 }
 
@@ -79,7 +83,7 @@ impl Launch {
     }
 }
 
-/// A copy of a configuration file with other values.
+/// A copy of a configuration file or of the script, with other values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigCopy {
     /// Where it is written.
@@ -90,6 +94,8 @@ pub struct ConfigCopy {
     pub text: String,
     /// What is different, as `key=value`.
     pub changes: Vec<String>,
+    /// What makes the command take it, where it is a copy of the script and the command line stays as it is.
+    pub stand_in: Option<StandIn>,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a rung changes: settings on a command line or in the environment, with places for numbers.
+//! What a retry changes: settings on a command line or in the environment, with places for numbers.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -32,7 +32,7 @@ pub(crate) struct Values<'a> {
 const PLACES: [&str; 3] = ["{micro}", "{accum}", "{checkpoint}"];
 
 impl Template {
-    /// What a rung changes for a trainer whose flags are known.
+    /// What a retry changes for a trainer whose flags are known.
     pub(crate) fn of(preset: Preset) -> Self {
         let word = |(key, place): (&str, &str)| TemplateWord {
             name: format!("--{key}"),

@@ -112,7 +112,7 @@ fn start_on(
             notify(&Notice::Restart { number, launch: &launch, batch, checkpoint, damaged });
         }
         if let Some(copy) = &launch.copy {
-            lowtide_disk::write(&copy.path, copy.text.as_bytes())?;
+            copy.write()?;
         }
         let log = options.folder.join(format!("start-{number}.log"));
         let file = match File::create_new(&log) {
@@ -137,6 +137,12 @@ fn start_on(
         notify(&Notice::End { record: &record });
         let ran_out = record.outcome == EndKind::OutOfMemory;
         starts.push(record);
+        if let Some(copy) = launch.copy.as_ref().filter(|copy| !copy.was_used()) {
+            notify(&Notice::CopyUnused { copy });
+            if ran_out {
+                return Ok(Conclusion::NoRungs);
+            }
+        }
         search = if ran_out { ladder.resumption.search(begun) } else { CheckpointSearch::default() };
         let resumes = search.found.is_some() || matches!(ladder.resumption.rule, ResumeRule::Own(_));
         match next(starts, Bounds { rungs: ladder.rungs.len(), restarts: options.max_restarts, resumes }) {

@@ -89,7 +89,9 @@ impl Case {
         let truth = micro.number().zip(accum.number()).map(|(micro, accum)| [micro, accum]);
         let product = |[micro, accum]: [u64; 2]| micro * accum;
         let is_reached = !self.truth.iter().any(|truth| matches!(truth, Truth::Fixed(_)));
-        assert_eq!(self.rungs(), truth.filter(|_| is_reached), "rungs of {self:#?}");
+        // What a script sets where no flag reaches it is changed in a copy, or not at all.
+        let rungs = self.rungs();
+        assert!(rungs == truth || (!is_reached && rungs.is_none()), "rungs {rungs:?} of {self:#?}");
 
         let (advised, patched) = self.advice();
         let is_said = matches!(micro, Truth::Set(2..) | Truth::Fixed(2..)) && truth.is_some();

@@ -46,7 +46,7 @@ fn a_kill_by_the_kernel_is_told_from_others() {
         return;
     };
     let place = Place::with("eat.py", EAT);
-    let run = "echo $$ > $GROUP/cgroup.procs && exec $LOWTIDE run --rung '--bs={micro} --accum={accum}' -- \
+    let run = "echo $$ > $GROUP/cgroup.procs && exec $LOWTIDE run --retry-with '--bs={micro} --accum={accum}' -- \
                python3 eat.py --bs=16";
     let mut command = Command::new("sh");
     command.args(["-c", run]).current_dir(place.path(""));

@@ -37,38 +37,38 @@ fn words_that_make_no_sense() {
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{}", ran.stderr);
         ran.stderr
     };
-    assert_snapshot!(told(&["--rung", "--bs={micro}", "--", "true"]), @r"
+    assert_snapshot!(told(&["--retry-with", "--bs={micro}", "--", "true"]), @r"
     error: template `--bs={micro}`: {accum} is missing, without which the effective batch would change
-    hint: for example: --rung '--batch_size={micro} --gradient_accumulation_steps={accum}'
+    hint: for example: --retry-with '--batch_size={micro} --gradient_accumulation_steps={accum}'
     ");
-    assert_snapshot!(told(&["--rung", "--bs={micro} --a={accum}", "--", "true"]), @r"
+    assert_snapshot!(told(&["--retry-with", "--bs={micro} --a={accum}", "--", "true"]), @r"
     error: the batch of this command is not known: --bs is not set
     hint: say it with --batch N, and --accum M where gradients are accumulated
     ");
-    assert_snapshot!(told(&["--rung", "--bs={micro} --a={accum}", "--", "train", "--bs=auto"]), @r"
+    assert_snapshot!(told(&["--retry-with", "--bs={micro} --a={accum}", "--", "train", "--bs=auto"]), @r"
     error: the batch of this command is not known: --bs is `auto`, which is no number
     hint: say it with --batch N, and --accum M where gradients are accumulated
     ");
-    assert_snapshot!(told(&["--rung", "--bs={micro} --a={accum}", "--batch", "32", "--", "train", "--bs", "16"]), @r"
+    assert_snapshot!(told(&["--retry-with", "--bs={micro} --a={accum}", "--batch", "32", "--", "train", "--bs", "16"]), @r"
     error: --batch says 32, and --bs is 16
     hint: leave our option out: what the command has is found by the template
     ");
     std::fs::write(place.path("c.yaml"), "bs: 4\n").unwrap();
     let config =
-        |file: &str| told(&["--config", file, "--rung-config", "bs={micro} a={accum}", "--", "train", "c.yaml"]);
+        |file: &str| told(&["--config", file, "--retry-config", "bs={micro} a={accum}", "--", "train", "c.yaml"]);
     assert_snapshot!(config("c.toml"), @r"
     error: c.toml: neither .py nor .yaml nor .json
-    hint: --config takes a file that can be read here, .py, .yaml or .json; for others, --rung changes flags and --rung-env variables
+    hint: --config takes a file that can be read here, .py, .yaml or .json; for others, --retry-with changes flags and --retry-env variables
     ");
     assert_snapshot!(config("none.yaml"), @r"
     error: none.yaml: cannot be read
-    hint: --config takes a file that can be read here, .py, .yaml or .json; for others, --rung changes flags and --rung-env variables
+    hint: --config takes a file that can be read here, .py, .yaml or .json; for others, --retry-with changes flags and --retry-env variables
     ");
     assert_snapshot!(config("c.yaml"), @r"
     error: c.yaml: has no a
-    hint: name keys as they stand in the file: --rung-config 'batch_size={micro}'
+    hint: name keys as they stand in the file: --retry-config 'batch_size={micro}'
     ");
-    let other = ["--config", "c.yaml", "--rung-config", "bs={micro} a={accum}", "--", "train"];
+    let other = ["--config", "c.yaml", "--retry-config", "bs={micro} a={accum}", "--", "train"];
     assert_snapshot!(told(&other), @r"
     error: c.yaml: the command line does not name this file
     hint: the command gets a copy in its place: name the file after `--` too, as the command takes it
@@ -82,9 +82,9 @@ fn words_that_make_no_sense() {
     hint: --json names a file that can be written, or `-` for standard output
     ");
     let script = ["--", "bash", "-c", "python train.py"];
-    assert_snapshot!(told(&[&["--batch", "4", "--rung", "--bs={micro} --a={accum}"], &script[..]].concat()), @r#"
+    assert_snapshot!(told(&[&["--batch", "4", "--retry-with", "--bs={micro} --a={accum}"], &script[..]].concat()), @r#"
     error: `bash -c` does not give its script what stands after it: python train.py
-    hint: put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take "$@"; or use --rung-env
+    hint: put lowtide inside: bash -c 'lowtide run -- python train.py'; or let the script take "$@"; or use --retry-env
     "#);
     assert!(!place.path("runs").exists());
 }
@@ -115,18 +115,18 @@ fn the_logs_of_another_run_are_kept() {
 }
 
 #[test]
-fn what_gives_no_rungs_is_told() {
+fn what_gives_no_retry_is_told() {
     let place = Place::with("train.py", "batch_size = 12\ngradient_accumulation_steps = 5\n# configurator.py\n");
     std::fs::write(place.path("shared.py"), "batch_size = 40 // world\n").unwrap();
     let told = |words: &[&str]| place.run(words).stderr.lines().next().unwrap_or_default().to_owned();
     assert_snapshot!(told(&["--", "python3", "train.py", "shared.py"]), @r"
-    lowtide: no rungs (nanogpt): shared.py, line 1: batch_size is `40 // world`, no plain whole number: --batch and --accum say it, --rung-config changes it in a file
+    lowtide: no retry with a smaller micro-batch (nanogpt): shared.py, line 1: batch_size is `40 // world`, no plain whole number: --batch and --accum say it, --retry-with or --retry-config change it
     ");
     assert_snapshot!(told(&["--preset", "nanogpt", "--", "python3", "train.py", "shared.py"]), @r"
     error: the batch of this command is not known: shared.py, line 1: batch_size is `40 // world`, no plain whole number
     ");
     assert_snapshot!(told(&["--batch", "4", "--", "true"]), @r"
-    lowtide: no rungs: --batch is given, and nothing says how the command takes another: --rung, --rung-env or --rung-config
+    lowtide: no retry with a smaller micro-batch: --batch is given, and nothing says how the command takes another: --retry-with, --retry-env or --retry-config
     ");
 }
 
@@ -136,7 +136,7 @@ fn what_would_be_done() {
     let ran = place.run(&["--dry-run", "--", "torchrun", "--nproc_per_node=8", "train.py"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     assert_snapshot!(ran.stdout, @r"
-    micro-batch x accumulation 12 x 40 (nanogpt), in a group of 8, 3 lower rungs down to 1 x 480
+    micro-batch x accumulation 12 x 40 (nanogpt), in a group of 8, 3 retries down to 1 x 480
     with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
       torchrun --nproc_per_node=8 train.py   # 12 x 40
       torchrun --nproc_per_node=8 train.py --batch_size=6 --gradient_accumulation_steps=80   # 6 x 80
@@ -152,28 +152,28 @@ fn what_would_be_done() {
 fn what_would_be_done_with_a_file_and_a_checkpoint() {
     let place = Place::with("fit.yaml", "bs: 8\nacc: 1\n");
     let resume = ["--resume-with", "--from {checkpoint}", "--checkpoint-glob", "out/*.pt"];
-    let rung = ["--config", "fit.yaml", "--rung-config", "bs={micro} acc={accum}", "--max-restarts", "1"];
+    let retry = ["--config", "fit.yaml", "--retry-config", "bs={micro} acc={accum}", "--max-restarts", "1"];
     let words = ["--dry-run", "--json", "plan.json", "--", "python", "fit.py", "fit.yaml"];
-    let ran = place.run(&[&resume[..], &rung, &words].concat());
+    let ran = place.run(&[&resume[..], &retry, &words].concat());
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     assert_snapshot!(ran.stdout, @r"
-    micro-batch x accumulation 8 x 1, 3 lower rungs down to 1 x 8
+    micro-batch x accumulation 8 x 1 (bs, acc), 3 retries down to 1 x 8
     with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
       python fit.py fit.yaml   # 8 x 1
-      python fit.py runs/fit-N/rung-1.yaml   # 4 x 2
-        runs/fit-N/rung-1.yaml is fit.yaml with bs=4 acc=2
+      python fit.py runs/fit-N/retry-1.yaml   # 4 x 2
+        runs/fit-N/retry-1.yaml is fit.yaml with bs=4 acc=2
     a restart adds --from {checkpoint} where this run wrote a whole out/*.pt
-    at most 1 restart, which leaves out the last 2 rungs (--max-restarts); logs in runs/fit-N/
+    at most 1 restart, which leaves out the 2 smallest (--max-restarts); logs in runs/fit-N/
     ");
     let plan: Value = serde_json::from_str(&place.text("plan.json")).unwrap();
     assert_eq!((&plan["effective_batch"], &plan["max_restarts"]), (&json!(8), &json!(1)));
     assert_eq!(plan["resume"], json!({"with": "--from {checkpoint}", "checkpoints": ["out/*.pt"]}));
-    assert_eq!(plan["starts"][1]["command"], json!(["python", "fit.py", "runs/fit-N/rung-1.yaml"]));
+    assert_eq!(plan["starts"][1]["command"], json!(["python", "fit.py", "runs/fit-N/retry-1.yaml"]));
     assert_eq!(plan["starts"][1]["config_copy"]["changes"], json!(["bs=4", "acc=2"]));
 
     let ran = place.run(&["--dry-run", "--", "true"]);
     assert_snapshot!(ran.stdout, @r"
-    no rungs: if memory runs out the command is not started again; --rung says how it would need less
+    no retry with a smaller micro-batch: it is not known where the batch is set; --retry-with says it
     with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
       true
     it is not started again; logs in runs/true-N/
@@ -195,8 +195,8 @@ fn the_log_of_a_start_outlives_a_restart_that_cannot_be() {
     let place = Place::with("train.sh", "#!/bin/sh\nmv train.sh gone.sh\necho 'MemoryError' >&2\nexit 1\n");
     let made = std::process::Command::new("chmod").arg("+x").arg(place.path("train.sh")).status().unwrap();
     assert!(made.success());
-    let rung = ["--rung", "--bs={micro} --accum={accum}"];
-    let ran = place.run(&[&rung[..], &["--", "./train.sh", "--bs=4"]].concat());
+    let retry = ["--retry-with", "--bs={micro} --accum={accum}"];
+    let ran = place.run(&[&retry[..], &["--", "./train.sh", "--bs=4"]].concat());
     assert_eq!(ran.code, Some(127), "{}", ran.stderr);
     assert_eq!(place.text("runs/train-1/start-1.log"), "MemoryError\n");
     assert_eq!(place.story("runs/train-1")["starts"].as_array().unwrap().len(), 1);

@@ -51,8 +51,8 @@ fn ran_out_first(story: &Value) {
 #[ignore = "needs LOWTIDE_TORCH_PYTHON"]
 fn a_loop_on_pytorch_finishes_with_the_same_effective_batch() {
     let files = [LIMIT, ("plain.py", include_str!("scripts/plain.py"))];
-    let rung = ["--rung", "--batch_size={micro} --gradient_accumulation_steps={accum}"];
-    let (ran, story) = run(&Place::new(), &files, &rung, "python plain.py --batch_size=512");
+    let retry = ["--retry-with", "--batch_size={micro} --gradient_accumulation_steps={accum}"];
+    let (ran, story) = run(&Place::new(), &files, &retry, "python plain.py --batch_size=512");
     assert!(ran.stdout.ends_with("seen 1024\n"), "{ran:?}");
     assert_eq!(story["effective_batch"], json!(512));
 }
@@ -122,4 +122,27 @@ fn lightning_resumes_at_the_epoch_of_its_checkpoint() {
     assert!(ran.stdout.contains("begins at step 2\n"), "{ran:?}");
     // Two epochs of 128 samples are left, whatever the micro-batch.
     assert!(ran.stdout.ends_with("seen 256 until step 4\n"), "{ran:?}");
+}
+
+#[test]
+#[ignore = "needs LOWTIDE_TORCH_PYTHON"]
+fn the_trainer_of_hugging_face_with_its_batch_in_the_source() {
+    let files = [LIMIT, ("hf_source.py", include_str!("scripts/hf_source.py"))];
+    let place = Place::new();
+    let (ran, story) = run(&place, &files, &[], "python hf_source.py");
+    assert!(ran.stdout.ends_with("seen 128 in 2 steps\n"), "{ran:?}");
+    assert_eq!(story["effective_batch"], json!(64));
+    assert_eq!(place.text("hf_source.py"), include_str!("scripts/hf_source.py"));
+}
+
+/// In the source, in a worker that is spawned, under launchers.
+#[test]
+#[ignore = "needs LOWTIDE_TORCH_PYTHON"]
+fn constants_of_a_loop_are_changed_in_a_copy() {
+    let files = [LIMIT, ("constants.py", include_str!("scripts/constants.py"))];
+    for command in ["python constants.py", "torchrun --standalone --nproc_per_node=2 constants.py", "accelerate launch --cpu constants.py"] {
+        let (ran, story) = run(&Place::new(), &files, &[], command);
+        assert!(ran.stdout.ends_with("seen 1024 in 2 steps by constants.py\n"), "{command}: {ran:?}");
+        assert_eq!(story["effective_batch"], json!(512), "{command}");
+    }
 }

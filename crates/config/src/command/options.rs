@@ -1,38 +1,22 @@
-//! Command lines: words as a shell cuts and quotes them, and the options among them: `--key value`, `--key=value`,
-//! `-n 4`, Lightning's `--trainer.key=value` and Hydra's `trainer.key=value`.
+//! The options of a command line: `--key value`, `--key=value`, `-n 4`, Lightning's `--trainer.key=value` and Hydra's
+//! `trainer.key=value`.
 //!
-//! A text and the words of a process go through the same reading of options.
+//! A text and the words of a process go through the same reading.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 
+use super::script::at_script;
+use super::words::{Word, words};
 use crate::{Scope, Setting};
-
-/// A word of a command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
-    /// The word, without quotes.
-    pub text: String,
-    /// Where it stands in the text, in bytes, with its quotes.
-    pub span: Range<usize>,
-    /// Which command of the text it belongs to, from 0.
-    command: usize,
-}
-
-impl AsRef<OsStr> for Word {
-    fn as_ref(&self) -> &OsStr {
-        OsStr::new(&self.text)
-    }
-}
 
 /// Every option with a value, in order; a flag without one has the value `true` and no place.
 pub(crate) fn settings(text: &str) -> Vec<Setting> {
     let words = words(text);
     let mut settings = Vec::new();
     for command in words.chunk_by(|one, other| one.command == other.command) {
-        let script = command.iter().position(|word| is_python(word.as_ref())).unwrap_or(0);
+        let script = at_script(command).0.len().saturating_sub(1);
         for flag in flags(command) {
             let word = &command[flag.word];
             let Some(path) = path(&word.text[..flag.name]) else { continue };
@@ -48,8 +32,12 @@ pub(crate) fn settings(text: &str) -> Vec<Setting> {
     settings
 }
 
-/// The keys in the name of an option, or of Hydra's override; in capitals that is a variable of the shell's.
+/// The keys in the name of an option, or of Hydra's override; in capitals that is a variable of the shell's. A short
+/// option keeps its dash, by which it is told from others.
 fn path(name: &str) -> Option<Vec<String>> {
+    if let [b'-', letter] = name.as_bytes() {
+        return letter.is_ascii_alphabetic().then(|| vec![name.to_owned()]);
+    }
     let key = match name.strip_prefix("--") {
         Some(key) => key,
         None => Some(name.trim_start_matches('+')).filter(|key| key.starts_with(|c: char| c.is_ascii_lowercase()))?,
@@ -159,108 +147,10 @@ fn is_same(name: &[u8], key: &str) -> bool {
     name.len() == key.len() && dashes(name) == dashes(key) && name.iter().zip(key).all(alike)
 }
 
-/// A command line as what launches a script, the script included, and the script's own words; all are its own where no
-/// script is named.
-#[must_use]
-pub fn at_script<W: AsRef<OsStr>>(command: &[W]) -> (&[W], &[W]) {
-    command.split_at(command.iter().position(|word| is_python(word.as_ref())).map_or(0, |at| at + 1))
-}
-
-/// Whether a word names a Python file.
-#[must_use]
-pub fn is_python(word: &OsStr) -> bool {
-    let path = Path::new(word);
-    path.extension().is_some_and(|extension| extension == "py") && !word.as_bytes().starts_with(b"-")
-}
-
-/// The words of a text, as a shell cuts them; comments and continued lines are read over. A quote that is not closed
-/// goes to the end.
-#[must_use]
-pub fn words(text: &str) -> Vec<Word> {
-    cut(text).0
-}
-
-/// The words of one line as a shell cuts them; nothing is expanded.
-///
-/// # Errors
-///
-/// The quote that is not closed.
-pub fn split(text: &str) -> Result<Vec<String>, char> {
-    let (words, open) = cut(text);
-    open.map_or(Ok(words.into_iter().map(|word| word.text).collect()), Err)
-}
-
-/// The words of a text, and the quote that is open at its end.
-fn cut(text: &str) -> (Vec<Word>, Option<char>) {
-    let mut words: Vec<Word> = Vec::new();
-    let (mut word, mut command, mut open): (Option<Word>, usize, Option<char>) = (None, 0, None);
-    let mut characters = text.char_indices().peekable();
-    while let Some((at, character)) = characters.next() {
-        let new = || Word { text: String::new(), span: at..at, command };
-        match character {
-            '\\' if text[at + 1..].starts_with(['\n', '\r']) => {
-                characters.next_if(|(_, next)| *next == '\r');
-                characters.next_if(|(_, next)| *next == '\n');
-            }
-            '\\' => {
-                word.get_or_insert_with(new).text.extend(characters.next().map(|(_, escaped)| escaped));
-            }
-            '\'' | '"' => {
-                let here = word.get_or_insert_with(new);
-                loop {
-                    match characters.next() {
-                        None => {
-                            open = Some(character);
-                            break;
-                        }
-                        Some((_, end)) if end == character => break,
-                        Some((_, '\\')) if character == '"' => {
-                            here.text.extend(characters.next().map(|(_, escaped)| escaped));
-                        }
-                        Some((_, inside)) => here.text.push(inside),
-                    }
-                }
-            }
-            '#' if word.is_none() => while characters.next_if(|(_, next)| *next != '\n').is_some() {},
-            blank if blank.is_whitespace() => {
-                if let Some(word) = word.take().map(|word| Word { span: word.span.start..at, ..word }) {
-                    let is_between = is_operator(&word);
-                    command += usize::from(is_between);
-                    words.push(Word { command, ..word });
-                    command += usize::from(is_between);
-                }
-                command += usize::from(blank == '\n');
-            }
-            other => word.get_or_insert_with(new).text.push(other),
-        }
-    }
-    words.extend(word.map(|word| Word { span: word.span.start..text.len(), ..word }));
-    (words, open)
-}
-
-/// `&&`, `|` and their like, between two commands.
-fn is_operator(word: &Word) -> bool {
-    !word.text.is_empty() && word.text.len() == word.span.len() && word.text.bytes().all(|byte| b"&|;".contains(&byte))
-}
-
-/// Words as one line that a shell would cut into the same.
-#[must_use]
-pub fn quoted(words: &[impl AsRef<OsStr>]) -> String {
-    words.iter().map(|word| quoted_word(&word.as_ref().to_string_lossy())).collect::<Vec<_>>().join(" ")
-}
-
-fn quoted_word(word: &str) -> String {
-    let plain = |character: char| character.is_alphanumeric() || "-_=./,:+@%".contains(character);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::{quoted, split};
     use crate::config::shown;
 
     #[track_caller]
@@ -284,7 +174,7 @@ mod tests {
             ],
         );
         check("python train.py train.batch_size=64 +x=y", &[("train.batch_size", "64", "64"), ("x", "y", "y")]);
-        check("t --a='b c' \"--n=4\" --m \"5\" A=1\n", &[("a", "b c", "'b c'"), ("n", "4", "4"), ("m", "5", "\"5\"")]);
+        check("t --a='b c' \"--n=4\" --m \"5\" A=1 -b 6\n", &[("a", "b c", "'b c'"), ("n", "4", "4"), ("m", "5", "\"5\""), ("-b", "6", "6")]);
         check("t \"--a=", &[("a", "", "")]);
         // What the next command begins with is no value of an option before it.
         check("t --a\nb --c && d --e 1\n", &[("a", "true", ""), ("c", "true", ""), ("e", "1", "1")]);
@@ -324,28 +214,5 @@ mod tests {
             assert_eq!(quoted(&words), expected);
             assert!(!replace(&mut words, "--none", OsStr::new("4")));
         }
-    }
-
-    #[test]
-    fn as_a_shell_cuts() {
-        let cases: [(&str, &[&str]); 7] = [
-            ("", &[]),
-            ("  a  b\t c ", &["a", "b", "c"]),
-            (r#"--x='a b' --y="c \"d\"" e\ f"#, &["--x=a b", r#"--y=c "d""#, "e f"]),
-            ("''", &[""]),
-            (r"'a\b'", &[r"a\b"]),
-            ("a\\\nb \\\r\n c", &["ab", "c"]),
-            ("ünï", &["ünï"]),
-        ];
-        for (text, words) in cases {
-            assert_eq!(split(text).unwrap(), words, "{text}");
-        }
-        assert_eq!(split("a 'b"), Err('\''));
-    }
-
-    #[test]
-    fn quoted_words_are_cut_into_the_same() {
-        let words = ["python", "it's", "", "a b", "$HOME", "--x=1", "#", "&&"];
-        assert_eq!(split(&quoted(&words)).unwrap(), words);
     }
 }

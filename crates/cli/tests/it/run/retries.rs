@@ -24,14 +24,14 @@ for step in range(3):
         samples += micro
 print("samples", samples, flush=True)
 "#;
-const RUNG: [&str; 2] = ["--rung", "--bs={micro} --accum={accum}"];
+const RETRY: [&str; 2] = ["--retry-with", "--bs={micro} --accum={accum}"];
 
 fn train(place: &Place, options: &[&str], words: &[&str]) -> Printout {
-    place.run(&[&RUNG, options, &["--", "python3", "train.py"], words].concat())
+    place.run(&[&RETRY, options, &["--", "python3", "train.py"], words].concat())
 }
 
 #[test]
-fn it_finishes_on_a_lower_rung_with_the_same_effective_batch() {
+fn it_finishes_with_a_smaller_micro_batch_and_the_same_effective_batch() {
     let place = Place::with("train.py", TRAIN);
     let ran = train(&place, &[], &["--bs=32"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -66,11 +66,11 @@ fn it_says_why_memory_ran_out_and_where_more_is_said() {
 }
 
 #[test]
-fn the_environment_and_a_configuration_can_be_rungs_too() {
+fn the_environment_and_a_configuration_can_be_changed_too() {
     let script = "import os, sys\nmicro = int(os.environ.get('BS', 4))\nprint(micro, os.environ.get('ACC', 1))\n\
                   if micro > 2: raise MemoryError\n";
     let place = Place::with("env.py", script);
-    let ran = place.run(&["--rung-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "python3", "env.py"]);
+    let ran = place.run(&["--retry-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "python3", "env.py"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "4 1\n2 2\n"));
     assert!(ran.stderr.contains("accumulation 2 x 2: BS=2 ACC=2 python3 env.py\n"), "{}", ran.stderr);
 
@@ -78,11 +78,11 @@ fn the_environment_and_a_configuration_can_be_rungs_too() {
         "import sys\ntext = open(sys.argv[1]).read()\nprint(text, end='')\nif 'bs: 8' in text: raise MemoryError\n";
     let place = Place::with("conf.py", script);
     std::fs::write(place.path("c.yaml"), "train:\n  bs: 8 # samples\n  acc: 1\n").unwrap();
-    let rung = "train.bs={micro} train.acc={accum}";
-    let ran = place.run(&["--config", "c.yaml", "--rung-config", rung, "--", "python3", "conf.py", "c.yaml"]);
+    let retry = "train.bs={micro} train.acc={accum}";
+    let ran = place.run(&["--config", "c.yaml", "--retry-config", retry, "--", "python3", "conf.py", "c.yaml"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stdout.ends_with("train:\n  bs: 4 # samples\n  acc: 2\n"), "{}", ran.stdout);
-    let copy = "lowtide:   runs/conf-1/rung-1.yaml is c.yaml with train.bs=4 train.acc=2\n";
+    let copy = "lowtide:   runs/conf-1/retry-1.yaml is c.yaml with train.bs=4 train.acc=2\n";
     assert!(ran.stderr.contains(copy), "{}", ran.stderr);
     assert_eq!(place.text("c.yaml"), "train:\n  bs: 8 # samples\n  acc: 1\n");
 }
@@ -110,7 +110,7 @@ fn a_restart_goes_on_from_the_newest_checkpoint() {
 }
 
 #[test]
-fn the_last_rung_is_tried_twice_and_the_story_told() {
+fn the_smallest_micro_batch_is_tried_twice_and_the_story_told() {
     let place = Place::with("train.py", TRAIN);
     let ran = train(&place, &[], &["--bs=2", "--limit=40"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
@@ -213,7 +213,7 @@ fn steps_that_waited_for_a_slow_reader_were_before_the_error() {
     let script = "import sys\nif '--bs=4' not in sys.argv: sys.exit()\n\
                   for step in range(40_000): print('step', step, 'loss 2.0', flush=True)\nraise MemoryError\n";
     let place = Place::with("train.py", script);
-    let words = [&RUNG[..], &["--", "python3", "train.py", "--bs=4"]].concat();
+    let words = [&RETRY[..], &["--", "python3", "train.py", "--bs=4"]].concat();
     let errors = std::fs::File::create(place.path("errors")).unwrap();
     let mut child = place.command(&words).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
     for _ in 0..3000 {
@@ -240,20 +240,20 @@ fn steps_on_another_stream_long_after_the_error_got_over_it() {
 }
 
 #[test]
-fn a_rung_that_changes_nothing_is_told() {
+fn a_retry_that_changes_nothing_is_told() {
     let place = Place::with("train.py", ON_A_CARD);
     let ran = train(&place, &[], &["--bs=2"]);
     assert_eq!(ran.code, Some(3));
     assert!(
-        ran.stderr.contains("hint: every rung asked for just as much: look whether the command takes"),
+        ran.stderr.contains("hint: every start asked for just as much: look whether the command takes"),
         "{}",
         ran.stderr
     );
 }
 
 #[test]
-fn a_rung_that_changes_the_batch_is_told() {
-    // It takes one half of what a rung changes.
+fn a_retry_that_changes_the_batch_is_told() {
+    // It takes one half of what a retry changes.
     let script = "import sys\nmicro = int(sys.argv[1].split('=')[1])\n\
                   print(f'tokens per iteration will be: {micro * 1024:,}')\n";
     let place = Place::with("train.py", &format!("{script}if micro > 4: raise MemoryError\n"));
@@ -278,7 +278,7 @@ fn a_rung_that_changes_the_batch_is_told() {
 #[test]
 fn a_kill_that_nothing_explains_is_not_tried_again() {
     let place = Place::new();
-    let ran = place.run(&["--rung-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "sh", "-c", "kill -KILL $$"]);
+    let ran = place.run(&["--retry-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "sh", "-c", "kill -KILL $$"]);
     assert_eq!(ran.code, Some(137));
     assert!(ran.stderr.contains("nothing shows that memory was the reason"), "{}", ran.stderr);
     assert_eq!(place.story("runs/sh-1")["starts"][0]["end"], json!({"signal": 9}));
@@ -290,10 +290,10 @@ fn what_happened_is_told_also_where_no_further_start_can_be_made() {
     let script = "import shutil\nshutil.rmtree('mine')\nraise MemoryError\n";
     let place = Place::with("train.py", script);
     std::fs::write(place.path("c.yaml"), "bs: 8\nacc: 1\n").unwrap();
-    let config = ["--config", "c.yaml", "--rung-config", "bs={micro} acc={accum}", "--out", "mine"];
+    let config = ["--config", "c.yaml", "--retry-config", "bs={micro} acc={accum}", "--out", "mine"];
     let ran = place.run(&[&config[..], &["--", "python3", "train.py", "c.yaml"]].concat());
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     assert!(ran.stderr.contains("start 1: 8 x 1, "), "{}", ran.stderr);
-    let gone = "error: mine/rung-1.yaml: No such file or directory (os error 2)\n";
+    let gone = "error: mine/retry-1.yaml: No such file or directory (os error 2)\n";
     assert!(ran.stderr.contains(gone), "{}", ran.stderr);
 }

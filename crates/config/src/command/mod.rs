@@ -1,0 +1,9 @@
+//! Command lines.
+
+pub(crate) mod options;
+mod script;
+mod words;
+
+pub use options::{replace, value, values};
+pub use script::{at_script, is_module, is_python};
+pub use words::{Word, quoted, split, words};

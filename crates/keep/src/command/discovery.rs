@@ -1,0 +1,310 @@
+//! How a command takes a smaller micro-batch, where the user does not say it: by the flags of a known trainer, by the flags
+//! that the script declares, or by numbers that stand in the script.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use lowtide_config::command::at_script;
+use lowtide_config::{Config, Syntax};
+use lowtide_trainers::{
+    Access, Answer, Flag, HardCoded, Key, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag, command_line,
+    declarations, file, flag, hard_coded, hard_coded_steps, script, script_path, siblings, training_loop,
+};
+
+use crate::command::recipe::{Recipe, Script};
+use crate::command::script_copy::deaf_option;
+use crate::{BatchPart, BatchSplit, CommandRequest, EffectiveBatch, KeepError, Template};
+
+/// Why there is no retry with a smaller micro-batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RungGap {
+    /// Something of the batch is known, and not all.
+    Batch {
+        /// Why, in words that begin with the name of what was looked for.
+        detail: String,
+    },
+    /// There are flags for the batch, and it is not known which of them or what number counts.
+    Flags {
+        /// Why.
+        detail: String,
+        /// What a retry would change, for each that may be meant.
+        templates: Vec<String>,
+    },
+    /// The batch is given, and not how the command takes another.
+    Template {
+        /// The number that was given.
+        part: BatchPart,
+    },
+    /// The batch is known, and nothing accumulates gradients: a smaller one would be another training.
+    NoAccumulation(Box<NoAccumulation>),
+}
+
+/// A batch without accumulation, and what would give the script some.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoAccumulation {
+    /// The script, as the command line has it.
+    pub script: Option<String>,
+    /// The flag or the setting that the batch has, as it is written for another number.
+    pub batch: String,
+    /// Its line in the script, where it stands there.
+    pub line: Option<usize>,
+    /// The batch as it is.
+    pub samples: u64,
+    /// A smaller one that keeps the effective batch.
+    pub smaller: BatchSplit,
+    /// Whether it trains at all, as far as it shows.
+    pub trains: bool,
+    /// The loop with accumulation, in the script's own names.
+    pub training_loop: Option<TrainingLoop>,
+}
+
+/// What is known of a command's batch.
+#[derive(Debug, Default)]
+pub(crate) struct Discovery {
+    pub(crate) recipe: Recipe,
+    pub(crate) preset: Option<Preset>,
+    pub(crate) batch: Option<BatchSplit>,
+    pub(crate) gap: Option<RungGap>,
+    /// The flag for the batch of evaluation.
+    pub(crate) evaluation: Option<Flag>,
+}
+
+impl Discovery {
+    /// Looks at the command, its script and its files.
+    ///
+    /// # Errors
+    ///
+    /// The user said how, and that cannot be used.
+    pub(crate) fn of(request: &CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
+        let mut recipe = Recipe::read(request, access)?;
+        recipe.keeps_the_batch(request)?;
+        if recipe.is_own {
+            let batch = Some(batch(request, &recipe, request.preset, access)?);
+            return Ok(Self { recipe, preset: request.preset, batch, ..Self::default() });
+        }
+        let Some(preset) = request.preset.or_else(|| Preset::of_command(&request.command, access)) else {
+            return Self::of_script(request, access);
+        };
+        recipe.words = Some(Template::of(preset));
+        match batch(request, &recipe, Some(preset), access) {
+            Ok(batch) => Ok(Self { recipe, preset: Some(preset), batch: Some(batch), ..Self::default() }),
+            // A trainer that was only found, not named.
+            Err(KeepError::Batch { detail }) if request.preset.is_none() => {
+                if is_fixed(request, preset, access) {
+                    let found = Self::of_script(request, access)?;
+                    if found.batch.is_some() {
+                        return Ok(found);
+                    }
+                }
+                let gap = Some(RungGap::Batch { detail });
+                Ok(Self { preset: Some(preset), gap, ..Self::default() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the script says of itself.
+    fn of_script(request: &CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
+        let own = script(&request.command, access);
+        let mut configs: Vec<Config> = own.iter().flat_map(|own| siblings(own, access)).collect();
+        configs.extend(own.clone());
+        configs.extend(named_files(&request.command, access));
+        configs.push(command_line(&request.command));
+        let evaluation = flag(&configs, Key::EvalBatch).ok().flatten();
+        let place = own.zip(script_path(&request.command, access));
+        let found = match [Key::Batch, Key::Accumulation].map(|key| flag(&configs, key)) {
+            [Ok(Some(micro)), Ok(Some(accum))] => {
+                agrees(BatchPart::Micro, request.micro, &micro)?;
+                agrees(BatchPart::Accum, request.accum, &accum)?;
+                Ok(by_flags(&micro, Some(&accum), None))
+            }
+            [Ok(Some(micro)), Ok(None)] => {
+                agrees(BatchPart::Micro, request.micro, &micro)?;
+                by_batch_flag(&micro, place.as_ref(), &configs, request.effective)
+            }
+            [Ok(None), Ok(accum)] => match &place {
+                Some(place) => by_source(place, accum.as_ref(), request.effective),
+                None => Err(None),
+            },
+            unknown => Err(Some(unknown_flags(&unknown))),
+        };
+        let missing = || {
+            let part = request.micro.map(|_| BatchPart::Micro).or(request.accum.map(|_| BatchPart::Accum));
+            part.map(|part| RungGap::Template { part })
+        };
+        let deaf = |recipe: &Recipe| {
+            let option = deaf_option(&request.command).filter(|_| recipe.script.is_some())?;
+            let detail = format!("python {option} reads nothing at its start, so that it would not take a changed copy of its script");
+            Some(RungGap::Batch { detail })
+        };
+        let gap = match found {
+            Ok((recipe, Some(batch))) => match deaf(&recipe) {
+                None => return Ok(Self { recipe, batch: Some(batch), evaluation, ..Self::default() }),
+                gap => gap,
+            },
+            Ok((_, None)) => missing(),
+            Err(gap) => gap.or_else(missing),
+        };
+        Ok(Self { gap, evaluation, ..Self::default() })
+    }
+}
+
+/// A number that was given and one that the command has must be the same.
+fn agrees(part: BatchPart, given: Option<u64>, flag: &Flag) -> Result<(), KeepError> {
+    match given.filter(|given| *given != flag.number) {
+        Some(given) => {
+            Err(KeepError::Contradiction { part, given, key: flag.spelling.clone(), number: flag.number })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Why flags are not used that are there, and how the user would name them.
+fn unknown_flags([micro, accum]: &[Result<Option<Flag>, UnknownFlag>; 2]) -> RungGap {
+    let names = |it: &Result<Option<Flag>, UnknownFlag>| match it {
+        Ok(flag) => flag.iter().map(|flag| flag.spelling.clone()).collect(),
+        Err(unknown) => unknown.flags.clone(),
+    };
+    let why = |it: &Result<Option<Flag>, UnknownFlag>| it.as_ref().err().map(|unknown| unknown.why.clone());
+    let detail = why(micro).or_else(|| why(accum)).unwrap_or_default();
+    let with = |spelling: String, place: BatchPart| Flag { spelling, number: 0 }.with(place.place());
+    let accums: Vec<String> = names(accum);
+    let both = |micro: String| {
+        let micro = with(micro, BatchPart::Micro);
+        accums.iter().map(move |accum| format!("{micro} {}", with(accum.clone(), BatchPart::Accum)))
+    };
+    let templates: Vec<String> = names(micro).into_iter().flat_map(both).collect();
+    if templates.is_empty() { RungGap::Batch { detail } } else { RungGap::Flags { detail, templates } }
+}
+
+/// Whether the script itself sets what a trainer would take from the command line, and nothing else is in the way.
+fn is_fixed(request: &CommandRequest, preset: Preset, access: &Access<'_>) -> bool {
+    let sources = preset.sources(&request.command, access);
+    let answers = [Key::Batch, Key::Accumulation].map(|key| preset.answer(&sources, key));
+    let is_known = answers.iter().all(|answer| !matches!(answer, Answer::Unknown(_)));
+    let is_refused = |answer: &Answer<'_>| match answer {
+        Answer::Number { config, setting, .. } => preset.refusal(config, setting).is_some(),
+        _ => false,
+    };
+    is_known && answers.iter().any(is_refused)
+}
+
+type Found = Result<(Recipe, Option<BatchSplit>), Option<RungGap>>;
+/// A script as it was read, and where.
+type Place = (Config, PathBuf);
+
+/// Files of settings that a command line names.
+fn named_files(command: &[OsString], access: &Access<'_>) -> Vec<Config> {
+    let words = at_script(command).1.iter().filter_map(|word| word.to_str());
+    let names = words.map(|word| word.rsplit('=').next().unwrap_or(word));
+    let is_file = |name: &&str| matches!(Syntax::of_name(name), Some(Syntax::Yaml | Syntax::Json));
+    names.filter(is_file).filter_map(|name| file(Path::new(name), access).ok()).collect()
+}
+
+fn by_flags(micro: &Flag, accum: Option<&Flag>, source: Option<(&Place, Slot, u64)>) -> (Recipe, Option<BatchSplit>) {
+    let words = [Some(micro.with("{micro}")), accum.map(|accum| accum.with("{accum}"))];
+    let words = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let steps = accum.map(|accum| accum.number).or(source.as_ref().map(|(.., steps)| *steps)).unwrap_or(1);
+    let script = source.map(|(place, slot, _)| Script::new(place, vec![(BatchPart::Accum, slot)]));
+    let recipe = Recipe { words: Template::read(&words).ok(), script, ..Recipe::default() };
+    (recipe, BatchSplit::new(micro.number, steps))
+}
+
+/// A flag for the batch and none for accumulation, which may stand in the script.
+fn by_batch_flag(micro: &Flag, place: Option<&Place>, configs: &[Config], effective: EffectiveBatch) -> Found {
+    let steps = place.map_or(Ok(None), |(script, _)| hard_coded_steps(script));
+    match (steps, place) {
+        (Ok(Some((steps, slot))), Some(place)) => Ok(by_flags(micro, None, Some((place, slot, steps)))),
+        (Err(detail), _) => Err(Some(RungGap::Batch { detail })),
+        _ if effective == EffectiveBatch::MayShrink => Ok(by_flags(micro, None, None)),
+        // Where neither options nor a loop are to be seen, accumulation may be anywhere.
+        _ if configs.iter().all(|config| !trains(config) && declarations(config).is_empty()) => {
+            let detail = format!("no flag for gradient accumulation is known beside {}", micro.with(micro.number));
+            let templates = vec![format!("{} --FLAG={{accum}}", micro.with("{micro}"))];
+            Err(Some(RungGap::Flags { detail, templates }))
+        }
+        _ => Err(no_accumulation(place, micro.with("{}"), None, micro.number)),
+    }
+}
+
+/// Whether a script trains, as far as it shows.
+fn trains(script: &Config) -> bool {
+    let signs = ["backward(", ".fit(", "Trainer", ".train("];
+    script.syntax == Syntax::Python && signs.iter().any(|sign| script.text.contains(sign))
+}
+
+/// A batch that stands in the script; accumulation there too, or by a flag.
+fn by_source(place: &Place, accum: Option<&Flag>, effective: EffectiveBatch) -> Found {
+    let with_script = |slots, words: Option<String>, micro, steps| {
+        let words = words.and_then(|words| Template::read(&words).ok());
+        let recipe = Recipe { words, script: Some(Script::new(place, slots)), ..Recipe::default() };
+        Ok((recipe, BatchSplit::new(micro, steps)))
+    };
+    match (hard_coded(&place.0), accum) {
+        (SourceBatch::Absent, _) => Err(None),
+        (SourceBatch::Unknown(detail), _) => Err(Some(RungGap::Batch { detail })),
+        (SourceBatch::Both(HardCoded { micro, accum, slots: [one, other] }), None) => {
+            with_script(vec![(BatchPart::Micro, one), (BatchPart::Accum, other)], None, micro, accum)
+        }
+        (SourceBatch::Both(HardCoded { micro, slots: [slot, _], .. }) | SourceBatch::Alone { micro, slot }, Some(accum)) => {
+            with_script(vec![(BatchPart::Micro, slot)], Some(accum.with("{accum}")), micro, accum.number)
+        }
+        (SourceBatch::Alone { micro, slot }, None) if effective == EffectiveBatch::MayShrink => {
+            with_script(vec![(BatchPart::Micro, slot)], None, micro, 1)
+        }
+        (SourceBatch::Alone { micro, slot }, None) => {
+            let sign = if slot.setting.scope == lowtide_config::Scope::Call { "=" } else { " = " };
+            let line = place.0.line_of(slot.setting.span.start);
+            Err(no_accumulation(Some(place), format!("{}{sign}{{}}", slot.name()), Some(line), micro))
+        }
+    }
+}
+
+fn no_accumulation(place: Option<&Place>, batch: String, line: Option<usize>, samples: u64) -> Option<RungGap> {
+    let rungs = BatchSplit::new(samples, 1)?.rungs(1);
+    let smaller = *rungs.get(2).or(rungs.last())?;
+    let script = place.map(|(_, path)| path.to_string_lossy().into_owned());
+    let training_loop = place.and_then(|(script, _)| training_loop(script, smaller.accum));
+    let trains = place.is_some_and(|(script, _)| trains(script));
+    let missing = NoAccumulation { script, batch, line, samples, smaller, trains, training_loop };
+    Some(RungGap::NoAccumulation(Box::new(missing)))
+}
+
+/// The batch of the command as it was given, by a template or a trainer's own flags.
+fn batch(
+    request: &CommandRequest,
+    recipe: &Recipe,
+    preset: Option<Preset>,
+    access: &Access<'_>,
+) -> Result<BatchSplit, KeepError> {
+    let sources = preset.map_or(Vec::new(), |preset| preset.sources(&request.command, access));
+    let sought = |part: BatchPart, given: Option<u64>, key: Key, index: usize| {
+        match (given, recipe.number(part.place(), &request.command, access)) {
+            (Some(given), Ok(Some((key, number)))) if given != number => {
+                Err(KeepError::Contradiction { part, given, key, number })
+            }
+            (Some(given), _) => Ok(Some(given)),
+            // A trainer knows what overrides its own flags, and nothing of a template of the user's own.
+            (None, there) if recipe.is_own && !matches!(there, Ok(None)) => Ok(there?.map(|(_, number)| number)),
+            (None, _) => {
+                let Some(preset) = preset else { return Ok(None) };
+                match preset.answer(&sources, key) {
+                    Answer::Number { number, config, setting } => match preset.refusal(config, setting) {
+                        Some(detail) if !recipe.is_own => Err(KeepError::Batch { detail }),
+                        _ => Ok(Some(number)),
+                    },
+                    Answer::Unknown(detail) => Err(KeepError::Batch { detail }),
+                    Answer::Absent => Ok(preset.defaults()[index]),
+                }
+            }
+        }
+    };
+    let micro = sought(BatchPart::Micro, request.micro, Key::Batch, 0)?;
+    let accum = sought(BatchPart::Accum, request.accum, Key::Accumulation, 1)?;
+    let keys: Vec<&str> = recipe.templates().filter_map(|template| template.key_of("{micro}")).collect();
+    let Some(micro) = micro else {
+        return Err(KeepError::Batch { detail: format!("{} is not set", keys.join(" ")) });
+    };
+    let none = || KeepError::Batch { detail: format!("{micro} x {} is no batch", accum.unwrap_or(1)) };
+    BatchSplit::new(micro, accum.unwrap_or(1)).ok_or_else(none)
+}

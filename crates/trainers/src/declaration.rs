@@ -1,0 +1,315 @@
+//! The options that a Python script declares for its own command line: by argparse, click, typer, absl or fire, or as
+//! fields of a class that a parser is made of.
+
+use lowtide_config::python::{is_name, last_name, tree};
+use lowtide_config::{Config, Scope, Setting, Syntax, unquoted};
+use tree_sitter::{Node, TreeCursor};
+
+/// An option of a script's own command line that takes one value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Declaration {
+    /// As it is typed, with its dashes; at least one, what people would type first.
+    pub flags: Vec<String>,
+    /// What the script calls its value.
+    pub name: String,
+    /// Its default, where that is written down plainly.
+    pub default: Option<Setting>,
+    /// Where it is declared, in bytes.
+    pub at: usize,
+}
+
+/// How a library makes flags of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spelling {
+    /// `--batch_size`
+    AsItIs,
+    /// `--batch-size`
+    Dashes,
+}
+
+impl Spelling {
+    fn flag(self, name: &str) -> String {
+        match self {
+            Self::AsItIs => format!("--{name}"),
+            Self::Dashes => format!("--{}", name.replace('_', "-")),
+        }
+    }
+}
+
+/// Calls that make options of the fields or parameters of what they are given.
+const PARSERS: [(&str, Spelling); 13] = [
+    ("HfArgumentParser", Spelling::AsItIs),
+    ("TrlParser", Spelling::AsItIs),
+    ("tyro.cli", Spelling::Dashes),
+    ("simple_parsing.parse", Spelling::AsItIs),
+    ("add_arguments", Spelling::AsItIs),
+    ("pyrallis.parse", Spelling::AsItIs),
+    ("draccus.parse", Spelling::AsItIs),
+    ("jsonargparse.CLI", Spelling::AsItIs),
+    ("auto_cli", Spelling::AsItIs),
+    ("CLI", Spelling::AsItIs),
+    ("Fire", Spelling::AsItIs),
+    ("typer.run", Spelling::Dashes),
+    ("chz.entrypoint", Spelling::AsItIs),
+];
+
+/// The options that a script declares, in the order of its text; none of other configurations.
+#[must_use]
+pub fn declarations(script: &Config) -> Vec<Declaration> {
+    if script.syntax != Syntax::Python {
+        return Vec::new();
+    }
+    let text = script.text.strip_prefix('\u{feff}').unwrap_or(&script.text);
+    let mark = script.text.len() - text.len();
+    let Some(tree) = tree(text) else { return Vec::new() };
+    let mut finder = Finder { text, cursor: tree.walk(), parsed: Vec::new(), found: Vec::new() };
+    let mut definitions = Vec::new();
+    let mut stack = vec![tree.root_node()];
+    while let Some(node) = stack.pop() {
+        match node.kind() {
+            "call" => finder.call(node),
+            "class_definition" | "function_definition" => definitions.push(node),
+            _ => {}
+        }
+        let first = stack.len();
+        stack.extend(node.named_children(&mut finder.cursor));
+        stack[first..].reverse();
+    }
+    definitions.into_iter().for_each(|definition| finder.definition(definition));
+    for declaration in &mut finder.found {
+        declaration.at += mark;
+        if let Some(default) = &mut declaration.default {
+            default.span = default.span.start + mark..default.span.end + mark;
+        }
+    }
+    finder.found
+}
+
+struct Finder<'a> {
+    text: &'a str,
+    cursor: TreeCursor<'a>,
+    /// Classes and functions whose fields or parameters are options.
+    parsed: Vec<(&'a str, Spelling)>,
+    found: Vec<Declaration>,
+}
+
+impl<'a> Finder<'a> {
+    fn call(&mut self, call: Node<'a>) {
+        let function = call.child_by_field_name("function").map_or("", |function| self.slice(function));
+        let parser = PARSERS.iter().find(|(name, _)| match name.contains('.') {
+            true => function == *name,
+            false => last_name(function) == *name,
+        });
+        if let Some((_, spelling)) = parser {
+            let names = self.names_within(call);
+            return self.parsed.extend(names.into_iter().map(|name| (name, *spelling)));
+        }
+        match last_name(function) {
+            "add_argument" | "add_option" | "option" | "argument" => self.option(call),
+            "DEFINE_integer" | "DEFINE_int" => self.absl(call),
+            _ => {}
+        }
+    }
+
+    /// `add_argument("-b", "--batch-size", dest="batch", default=64)`, `@click.option(...)`.
+    fn option(&mut self, call: Node<'a>) {
+        let words = self.strings(call);
+        let mut flags: Vec<String> = words.iter().filter(|word| word.starts_with('-')).cloned().collect();
+        // Long ones say what they are.
+        flags.sort_by_key(|flag| !flag.starts_with("--"));
+        let Some(first) = flags.first() else { return };
+        let takes_a_value = match self.keyword(call, "action").map(|action| unquoted(self.slice(action))) {
+            Some(action) => action == "store",
+            None => ["is_flag", "nargs", "choices", "multiple"].iter().all(|name| self.keyword(call, name).is_none()),
+        };
+        if !takes_a_value {
+            return;
+        }
+        let dest = self.keyword(call, "dest").map(|dest| unquoted(self.slice(dest)).to_owned());
+        let own = words.iter().find(|word| is_name(word)).cloned();
+        let name = dest.or(own).unwrap_or_else(|| first.trim_start_matches('-').replace('-', "_"));
+        let default = self.keyword(call, "default");
+        self.push(flags, name, default, call);
+    }
+
+    /// `flags.DEFINE_integer("batch_size", 64, "...")`
+    fn absl(&mut self, call: Node<'a>) {
+        let Some(name) = self.strings(call).into_iter().next() else { return };
+        let default = self.keyword(call, "default").or_else(|| self.positional(call, 1));
+        self.push(vec![format!("--{name}")], name, default, call);
+    }
+
+    /// A class or a function that a parser is made of, or that says so itself.
+    fn definition(&mut self, node: Node<'a>) {
+        let Some(name) = node.child_by_field_name("name").map(|name| self.slice(name)) else { return };
+        let given = self.parsed.iter().find(|(known, _)| *known == name).map(|(_, spelling)| *spelling);
+        if node.kind() == "class_definition" {
+            let bases = node.child_by_field_name("superclasses").map_or("", |bases| self.slice(bases));
+            let is_parser = bases.trim_matches(['(', ')']).split(',').any(|base| last_name(base) == "Tap");
+            if let Some(spelling) = given.or(is_parser.then_some(Spelling::AsItIs)) {
+                self.fields(node, spelling);
+            }
+            return;
+        }
+        let decorators = node.parent().filter(|parent| parent.kind() == "decorated_definition");
+        let is_command = decorators.is_some_and(|decorated| {
+            let mut children = decorated.named_children(&mut self.cursor);
+            children.any(|child| child.kind() == "decorator" && self.text[child.byte_range()].contains(".command"))
+        });
+        let is_typer = is_command && self.text.contains("typer");
+        if let Some(spelling) = given.or(is_typer.then_some(Spelling::Dashes)) {
+            self.parameters(node, spelling);
+        }
+    }
+
+    fn fields(&mut self, class: Node<'a>, spelling: Spelling) {
+        let Some(body) = class.child_by_field_name("body") else { return };
+        let statements: Vec<Node<'a>> = body.named_children(&mut self.cursor).collect();
+        for statement in statements {
+            let Some(field) = statement.named_child(0).filter(|field| field.kind() == "assignment") else { continue };
+            let (Some(left), true) = (field.child_by_field_name("left"), field.child_by_field_name("type").is_some())
+            else {
+                continue;
+            };
+            let right = field.child_by_field_name("right");
+            let is_made = right.is_some_and(|right| right.kind() == "call");
+            let default = if is_made { self.keyword(right.expect("a call"), "default") } else { right };
+            let name = self.slice(left).to_owned();
+            self.push(vec![spelling.flag(&name)], name, default, field);
+        }
+    }
+
+    fn parameters(&mut self, function: Node<'a>, spelling: Spelling) {
+        let Some(list) = function.child_by_field_name("parameters") else { return };
+        let parameters: Vec<Node<'a>> = list.named_children(&mut self.cursor).collect();
+        for parameter in parameters {
+            let Some(name) = parameter.child_by_field_name("name") else { continue };
+            let name = self.slice(name).to_owned();
+            let value = parameter.child_by_field_name("value");
+            // `typer.Option(32, "--bs")`, as a default or in `Annotated[int, typer.Option("--bs")]`.
+            let made = value.filter(|value| value.kind() == "call");
+            let annotation = parameter.child_by_field_name("type").map_or("", |annotation| self.slice(annotation));
+            let mut flags: Vec<String> = match made {
+                Some(call) => self.strings(call),
+                None => annotation.split(['"', '\'']).skip(1).step_by(2).map(str::to_owned).collect(),
+            };
+            flags.retain(|flag| flag.starts_with('-'));
+            if flags.is_empty() {
+                flags.push(spelling.flag(&name));
+            }
+            let default = match made {
+                Some(call) => self.keyword(call, "default").or_else(|| self.positional(call, 0)),
+                None => value,
+            };
+            self.push(flags, name, default, parameter);
+        }
+    }
+
+    fn push(&mut self, flags: Vec<String>, name: String, default: Option<Node<'a>>, whole: Node<'a>) {
+        let plain = default.filter(|default| !self.slice(*default).contains('\n') && !whole.has_error());
+        let default = plain.map(|default| Setting {
+            path: vec![name.clone()],
+            span: default.byte_range(),
+            value: self.slice(default).to_owned(),
+            scope: Scope::Option,
+            owner: None,
+            around: Vec::new(),
+        });
+        self.found.push(Declaration { flags, name, default, at: whole.start_byte() });
+    }
+
+    /// The names among the arguments of a call, also in a tuple or a list.
+    fn names_within(&mut self, call: Node<'a>) -> Vec<&'a str> {
+        let mut names = Vec::new();
+        let mut stack: Vec<Node<'a>> = call.child_by_field_name("arguments").into_iter().collect();
+        while let Some(node) = stack.pop() {
+            match node.kind() {
+                "identifier" => names.push(self.slice(node)),
+                "keyword_argument" => stack.extend(node.child_by_field_name("value")),
+                "argument_list" | "tuple" | "list" => stack.extend(node.named_children(&mut self.cursor)),
+                _ => {}
+            }
+        }
+        names
+    }
+
+    fn arguments(&mut self, call: Node<'a>) -> Vec<Node<'a>> {
+        let list = call.child_by_field_name("arguments").filter(|list| list.kind() == "argument_list");
+        list.map(|list| list.named_children(&mut self.cursor).collect()).unwrap_or_default()
+    }
+
+    fn keyword(&mut self, call: Node<'a>, name: &str) -> Option<Node<'a>> {
+        let text = self.text;
+        let is_it = |argument: &Node<'a>| {
+            let named = argument.child_by_field_name("name").filter(|_| argument.kind() == "keyword_argument");
+            named.is_some_and(|named| &text[named.byte_range()] == name)
+        };
+        self.arguments(call).into_iter().find(is_it)?.child_by_field_name("value")
+    }
+
+    fn positional(&mut self, call: Node<'a>, index: usize) -> Option<Node<'a>> {
+        self.arguments(call).into_iter().filter(|node| node.kind() != "keyword_argument").nth(index)
+    }
+
+    fn strings(&mut self, call: Node<'a>) -> Vec<String> {
+        let strings = self.arguments(call).into_iter().filter(|node| node.kind() == "string");
+        strings.map(|node| unquoted(&self.text[node.byte_range()]).to_owned()).collect()
+    }
+
+    fn slice(&self, node: Node<'a>) -> &'a str {
+        &self.text[node.byte_range()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &[(&str, &str, Option<&str>)]) {
+        let config = Config::parse_as(Syntax::Python, "t.py", text).unwrap();
+        let found = declarations(&config);
+        for default in found.iter().filter_map(|declaration| declaration.default.as_ref()) {
+            assert_eq!(config.text[default.span.clone()], default.value);
+        }
+        let default = |it: &Declaration| it.default.as_ref().map(|default| default.value.clone());
+        let found: Vec<_> = found.iter().map(|it| (it.flags.join(" "), it.name.clone(), default(it))).collect();
+        let found: Vec<_> = found.iter().map(|(flags, name, it)| (&**flags, &**name, it.as_deref())).collect();
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn options_of_every_library() {
+        check(
+            "\u{feff}p.add_argument('-b', \"--bs\", type=int, default=32, help='n')\np.add_argument('--x', action='store_true')\n\
+             p.add_argument('--gpus', nargs='+', default=1)\np.add_argument('-a', dest='accum', type=int)\n\
+             p.add_argument('data')\n",
+            &[("--bs -b", "bs", Some("32")), ("-a", "accum", None)],
+        );
+        check(
+            "@click.command()\n@click.option('--batch-size', '-b', default=8)\n@click.option('--n', 'm', default=1)\n\
+             @click.option('--amp', is_flag=True)\ndef main(batch_size, m, amp): pass\n",
+            &[("--batch-size -b", "batch_size", Some("8")), ("--n", "m", Some("1"))],
+        );
+        check(
+            "import typer\napp = typer.Typer()\n@app.command()\ndef main(batch_size: int = 8, n: int = typer.Option(2, '--m')):\n  \
+             pass\n",
+            &[("--batch-size", "batch_size", Some("8")), ("--m", "n", Some("2"))],
+        );
+        check("flags.DEFINE_integer('batch_size', 128, 'size')\n", &[("--batch_size", "batch_size", Some("128"))]);
+        check("def main(bs=4, *, n: int = 2): pass\nfire.Fire(main)\n", &[("--bs", "bs", Some("4")), ("--n", "n", Some("2"))]);
+    }
+
+    #[test]
+    fn fields_of_what_a_parser_is_made_of() {
+        let class = "@dataclass\nclass Args:\n    \"\"\"a\"\"\"\n    batch_size: int = 8  # n\n    steps: int = field(default=2)\n    \
+                     data: str\n    names = 3\n    def f(self, n: int = 3): pass\n@dataclass\nclass Model:\n    width: int = 4\n";
+        let fields = |spelled: &'static str| {
+            [(spelled, "batch_size", Some("8")), ("--steps", "steps", Some("2")), ("--data", "data", None)]
+        };
+        check(&format!("{class}HfArgumentParser((Args, Other))\n"), &fields("--batch_size"));
+        check(&format!("{class}args = tyro.cli(Args)\n"), &fields("--batch-size"));
+        check(&class.replace("Args:", "Args(Tap):"), &fields("--batch_size"));
+        check(class, &[]);
+    }
+}

@@ -1,0 +1,231 @@
+//! The flag by which a number is given to a script: one that it declares, or one that is on its command line.
+
+use lowtide_config::{Config, Gap, Scope, Setting, Syntax, whole_number};
+
+use crate::answer::place;
+use crate::{Answer, Declaration, Key, Question, answer, declarations, key_of_option};
+
+/// A flag of a script, and the number that it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flag {
+    /// As it is typed, with its dashes.
+    pub spelling: String,
+    /// On the command line, or by default.
+    pub number: u64,
+}
+
+impl Flag {
+    /// The flag with another value, as it is typed.
+    #[must_use]
+    pub fn with(&self, value: impl std::fmt::Display) -> String {
+        let sign = if self.spelling.starts_with("--") { '=' } else { ' ' };
+        format!("{}{sign}{value}", self.spelling)
+    }
+}
+
+/// Why the flag for a number is not known, or its number is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownFlag {
+    /// Why, with the place in words.
+    pub why: String,
+    /// The flags that may be meant, as they are typed.
+    pub flags: Vec<String>,
+}
+
+/// The flag for a number, where there is one: by what the scripts among these configurations declare and by what the
+/// command lines among them have.
+///
+/// # Errors
+///
+/// Why it is not known: two may be meant, the number is none, or something else than the flag sets it.
+pub fn flag(configs: &[Config], key: Key) -> Result<Option<Flag>, UnknownFlag> {
+    let declared: Vec<(&Config, Declaration)> = configs
+        .iter()
+        .flat_map(|config| declarations(config).into_iter().map(move |declaration| (config, declaration)))
+        .filter(|(_, declaration)| is_about(declaration, key))
+        .collect();
+    let mut flags: Vec<String> = declared.iter().map(|(_, it)| it.flags[0].clone()).collect();
+    flags.dedup();
+    let unknown = |why: String| Err(UnknownFlag { why, flags: flags.clone() });
+    let lines = || configs.iter().filter(|config| config.syntax == Syntax::Command);
+    let Some((script, first)) = declared.first() else { return typed_alone(lines(), key) };
+    // A script with subcommands may declare the same one several times.
+    if let Some((other_script, other)) = declared.iter().find(|(_, other)| other.flags[0] != first.flags[0]) {
+        let at = |config: &Config, it: &Declaration| format!("{} ({})", it.flags[0], place(config, it.at));
+        return unknown(format!("both {} and {} may be meant", at(script, first), at(other_script, other)));
+    }
+    if let Some((gap_script, gap)) = declared.iter().find_map(|(script, it)| Some((script, changed(script, it)?))) {
+        return unknown(format!("{}: {} is changed by the script: `{}`", place(gap_script, gap.at), first.name, gap.text));
+    }
+    let every = || declared.iter().flat_map(|(_, it)| &it.flags);
+    let typed = lines().rev().find_map(|line| {
+        let own = line.settings.iter().rev().filter(|setting| setting.scope == Scope::File);
+        own.filter_map(|setting| Some((setting, every().find(|flag| is_typed(setting, flag))?))).next()
+    });
+    if let Some((typed, flag)) = typed {
+        let is_whole = flag.len() == spelled(typed).len();
+        return number_of(typed, if is_whole { flag.clone() } else { spelled(typed) }).map(Some);
+    }
+    let files = configs.iter().filter(|config| !matches!(config.syntax, Syntax::Command | Syntax::Python));
+    if let Some(file) = files.rev().find(|file| answer(std::slice::from_ref(*file), Question::Key(key)) != Answer::Absent) {
+        return unknown(format!("{} may be set in {}", first.flags[0], file.name));
+    }
+    let defaults: Vec<(&Config, &Setting)> = declared
+        .iter()
+        .flat_map(|(script, it)| {
+            let renewed = script.settings.iter().filter(|setting| {
+                let is_set = setting.scope == Scope::Option && setting.owner.as_deref() == Some("set_defaults");
+                is_set && setting.path == [it.name.clone()]
+            });
+            it.default.iter().chain(renewed).map(move |setting| (*script, setting))
+        })
+        .collect();
+    let (spelling, at) = (first.flags[0].clone(), place(script, first.at));
+    let Some((_, default)) = defaults.first() else {
+        return unknown(format!("{at}: {spelling} has no default, and is not on the command line"));
+    };
+    if let Some((other_script, other)) = defaults.iter().find(|(_, other)| other.value != default.value) {
+        let (other_at, other) = (place(other_script, other.span.start), &other.value);
+        return unknown(format!("{at}: {spelling} is `{}`, and `{other}` in {other_at}", default.value));
+    }
+    match whole_number(&default.value) {
+        Some(number) => Ok(Some(Flag { spelling, number })),
+        None => unknown(format!("{at}: {spelling} is `{}`, no plain whole number", default.value)),
+    }
+}
+
+/// Whether an option is about something; a short one says it only where there is no long one.
+fn is_about(declaration: &Declaration, key: Key) -> bool {
+    let has_long = declaration.flags.iter().any(|flag| flag.starts_with("--"));
+    let flags = declaration.flags.iter().filter(|flag| !has_long || flag.starts_with("--"));
+    let names = flags.map(|flag| flag.trim_start_matches('-')).chain([&*declaration.name]);
+    names.filter_map(key_of_option).any(|it| it == key)
+}
+
+/// Whether a word of the command line is a flag; argparse takes the beginning of a long one for it.
+fn is_typed(setting: &Setting, flag: &str) -> bool {
+    let [name] = setting.path.as_slice() else { return false };
+    match flag.strip_prefix("--") {
+        Some(long) => long.replace('-', "_").starts_with(&**name) && (name.len() > 2 || name.len() == long.len()),
+        None => name == flag,
+    }
+}
+
+/// A flag that no script here declares, and that is on the command line all the same.
+fn typed_alone<'a>(lines: impl Iterator<Item = &'a Config>, key: Key) -> Result<Option<Flag>, UnknownFlag> {
+    let mut found: Vec<&Setting> = Vec::new();
+    for line in lines {
+        let is_it = |setting: &&Setting| match setting.path.as_slice() {
+            [name] => setting.scope == Scope::File && key_of_option(name) == Some(key),
+            _ => false,
+        };
+        let is_flag = |setting: &&Setting| {
+            let word = line.text[..setting.span.start].trim_end_matches(['=', ' ', '\'', '"']);
+            word.rsplit([' ', '\'', '"']).next().is_some_and(|word| word.starts_with('-'))
+        };
+        found.extend(line.settings.iter().filter(is_it).filter(is_flag));
+    }
+    let Some(last) = found.last() else { return Ok(None) };
+    match found.iter().find(|other| other.path != last.path) {
+        Some(other) => {
+            let (other, last) = (spelled(other), spelled(last));
+            Err(UnknownFlag { why: format!("both {other} and {last} may be meant"), flags: vec![other, last] })
+        }
+        None => number_of(last, spelled(last)).map(Some),
+    }
+}
+
+/// A flag of the command line, as it may be typed.
+fn spelled(setting: &Setting) -> String {
+    let name = setting.path.concat();
+    if name.starts_with('-') { name } else { format!("--{name}") }
+}
+
+fn number_of(typed: &Setting, spelling: String) -> Result<Flag, UnknownFlag> {
+    match whole_number(&typed.value) {
+        Some(number) => Ok(Flag { spelling, number }),
+        None => {
+            let why = format!("{spelling} is `{}`, no plain whole number", typed.value);
+            Err(UnknownFlag { why, flags: vec![spelling] })
+        }
+    }
+}
+
+/// Where the script itself gives the value of an option to something else: `args.batch_size = 4`.
+fn changed<'a>(script: &'a Config, declaration: &Declaration) -> Option<&'a Gap> {
+    script.gaps.iter().find(|gap| {
+        let is_it = gap.scope == Scope::Member && gap.path == [declaration.name.clone()];
+        // A member of a class has a name of its own, and what stands in quotes is an argument for somebody.
+        is_it && !gap.text.starts_with("self.") && !gap.text.starts_with(['"', '\''])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARSER: &str = "p.add_argument('-b', '--batch-size', type=int, default=32)\n\
+                          p.add_argument('--eval-batch-size', type=int, default=64)\n\
+                          p.add_argument('--grad-accum', default=1)\np.add_argument('--beta', '-B', default=2)\n";
+
+    #[track_caller]
+    fn check(script: &str, command: &str, expected: [Result<Option<(&str, u64)>, &str>; 2]) {
+        let configs = [
+            Config::parse_as(Syntax::Python, "t.py", script).unwrap(),
+            Config::parse_as(Syntax::Yaml, "c.yaml", if command.contains("c.yaml") { "batch_size: 4\n" } else { "" })
+                .unwrap(),
+            Config::parse_as(Syntax::Command, "command line", command).unwrap(),
+        ];
+        let found = [Key::Batch, Key::Accumulation].map(|key| flag(&configs, key));
+        let found = found.each_ref().map(|it| match it {
+            Ok(flag) => Ok(flag.as_ref().map(|flag| (&*flag.spelling, flag.number))),
+            Err(unknown) => Err(&*unknown.why),
+        });
+        assert_eq!(found, expected, "{script}{command}");
+    }
+
+    #[test]
+    fn what_a_script_declares() {
+        let one = Ok(Some(("--grad-accum", 1)));
+        check(PARSER, "python t.py", [Ok(Some(("--batch-size", 32))), one]);
+        check(PARSER, "python t.py --batch_size 8", [Ok(Some(("--batch-size", 8))), one]);
+        check(PARSER, "python t.py -b 16 --grad-accum=4", [Ok(Some(("-b", 16))), Ok(Some(("--grad-accum", 4)))]);
+        check(PARSER, "python t.py --batch 16", [Ok(Some(("--batch", 16))), one]);
+        check(PARSER, "python t.py -b16 -b 8", [Ok(Some(("-b", 8))), one]);
+        check(PARSER, "python t.py --batch-size auto", [Err("--batch-size is `auto`, no plain whole number"), one]);
+        check(PARSER, "python t.py --config c.yaml", [Err("--batch-size may be set in c.yaml"), one]);
+        check(PARSER, "python t.py --config c.yaml -b 2", [Ok(Some(("-b", 2))), one]);
+        let changed = format!("{PARSER}args.batch_size = args.batch_size // world\nself.grad_accum = f(x)\n");
+        let why = "t.py, line 5: batch_size is changed by the script: `args.batch_size = args.batch_size // world`";
+        check(&changed, "python t.py", [Err(why), one]);
+        let two = format!("{PARSER}p.add_argument('--micro-batch-size', default=2)\n");
+        let why = "both --batch-size (t.py, line 1) and --micro-batch-size (t.py, line 5) may be meant";
+        check(&two, "python t.py -b 4", [Err(why), one]);
+        let none = "p.add_argument('--bs', type=int, required=True)\np.add_argument('--accum', default=N)\n";
+        check(
+            none,
+            "python t.py",
+            [
+                Err("t.py, line 1: --bs has no default, and is not on the command line"),
+                Err("t.py, line 2: --accum is `N`, no plain whole number"),
+            ],
+        );
+        check(none, "python t.py --bs=3 --accum 5", [Ok(Some(("--bs", 3))), Ok(Some(("--accum", 5)))]);
+        let again = format!("{PARSER}p.set_defaults(batch_size=16)\n");
+        check(&again, "python t.py", [Err("t.py, line 1: --batch-size is `32`, and `16` in t.py, line 5"), one]);
+    }
+
+    #[test]
+    fn what_only_the_command_line_has() {
+        check("x = 1\n", "t --bs 8 --accum=2", [Ok(Some(("--bs", 8))), Ok(Some(("--accum", 2)))]);
+        check("x = 1\n", "t --bs 8 --eval-bs 4", [Ok(Some(("--bs", 8))), Ok(None)]);
+        check("x = 1\n", "t --bs 8 --batch-size 4", [Err("both --bs and --batch_size may be meant"), Ok(None)]);
+        check("x = 1\n", "t data.batch_size=8 batch_size=4", [Ok(None), Ok(None)]);
+    }
+
+    #[test]
+    fn a_flag_as_it_is_typed() {
+        let typed = |spelling: &str| Flag { spelling: spelling.to_owned(), number: 1 }.with(4);
+        assert_eq!((typed("--bs"), typed("-b")), ("--bs=4".to_owned(), "-b 4".to_owned()));
+    }
+}

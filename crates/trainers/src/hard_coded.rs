@@ -1,0 +1,350 @@
+//! A batch that stands in the script itself, where no flag reaches it.
+
+use lowtide_config::python::is_name;
+use lowtide_config::{Config, Gap, Scope, Setting, whole_number};
+
+use crate::answer::place;
+use crate::training_loop::is_divided_by;
+use crate::{Answer, Key, Preset, Question, answer, candidates, key_of};
+
+/// What a script says of its own batch.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SourceBatch {
+    /// Nothing.
+    Absent,
+    /// Micro-batch and accumulation, with their places.
+    Both(HardCoded),
+    /// A batch, and nothing that accumulates gradients.
+    Alone {
+        /// Samples computed at once.
+        micro: u64,
+        /// Where the batch stands.
+        slot: Slot,
+    },
+    /// Something that is no plain number, or more than one; with the place in words.
+    Unknown(String),
+}
+
+/// A batch that stands in a script.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HardCoded {
+    /// Samples computed at once.
+    pub micro: u64,
+    /// Micro-batches before a step of the optimizer.
+    pub accum: u64,
+    /// Where each of them stands.
+    pub slots: [Slot; 2],
+}
+
+/// The place of a number in a script.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slot {
+    /// The setting whose value is replaced; an empty place where it is added.
+    pub setting: Setting,
+    /// What is written before the number: the name of an argument that is added.
+    prefix: String,
+}
+
+impl Slot {
+    fn of(setting: &Setting) -> Self {
+        Self { setting: setting.clone(), prefix: String::new() }
+    }
+
+    /// An argument that is added to a call, on the line of one that is there.
+    fn beside(setting: &Setting, name: &str) -> Self {
+        let (path, at) = (vec![name.to_owned()], setting.span.end);
+        let setting = Setting { path, span: at..at, value: String::new(), ..setting.clone() };
+        Self { setting, prefix: format!(", {name}=") }
+    }
+
+    /// What is written there for another number.
+    #[must_use]
+    pub fn text(&self, number: u64) -> String {
+        format!("{}{number}", self.prefix)
+    }
+
+    /// What the script calls it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.setting.name().unwrap_or_default()
+    }
+}
+
+/// Classes of arguments of Hugging Face's trainers.
+fn is_arguments(owner: &str) -> bool {
+    owner.ends_with("TrainingArguments") || TRL.contains(&owner)
+}
+
+const TRL: [&str; 12] = [
+    "SFTConfig",
+    "DPOConfig",
+    "GRPOConfig",
+    "PPOConfig",
+    "RLOOConfig",
+    "KTOConfig",
+    "ORPOConfig",
+    "CPOConfig",
+    "RewardConfig",
+    "BCOConfig",
+    "GKDConfig",
+    "OnlineDPOConfig",
+];
+
+/// What a script says of its own batch, by constants and arguments of calls.
+#[must_use]
+pub fn hard_coded(script: &Config) -> SourceBatch {
+    if let Some(call) = only_call(script, is_arguments) {
+        let sought = |index: usize, key: Key| {
+            let (name, default) = (Preset::HuggingFace.keys()[index], Preset::HuggingFace.defaults()[index]);
+            let is_named = script.settings.iter().any(|setting| setting.name() == Some(name));
+            // By its own name, for other loaders have batches of their own, and through the constant it is set to.
+            let question = if is_named { Question::Key(key) } else { Question::Name(name) };
+            slot(script, question, Some((call, name, default)))
+        };
+        return both(script, sought(0, Key::Batch), |_| sought(1, Key::Accumulation));
+    }
+    both(script, slot(script, Question::Key(Key::Batch), None), |_| hard_coded_steps(script))
+}
+
+/// A number with its place, where there is one; why it is not known.
+type Found = Result<Option<(u64, Slot)>, String>;
+
+/// What a script says of accumulation by itself, where its batch is given by a flag.
+///
+/// # Errors
+///
+/// Why it is not known, or why another number would mean something else.
+pub fn hard_coded_steps(script: &Config) -> Result<Option<(u64, Slot)>, String> {
+    let call = trainer_call(script).map(|(call, name)| (call, name, Some(1)));
+    let found = slot(script, Question::Key(Key::Accumulation), call)?;
+    let Some((accum, slot)) = found.as_ref().filter(|(_, slot)| !is_used(script, slot)) else { return Ok(found) };
+    let (at, name) = (place(script, slot.setting.span.start), slot.name());
+    Err(format!("{at}: the loss is not divided by {name} ({accum}), so that another would change the gradients"))
+}
+
+fn both(script: &Config, micro: Found, accum: impl FnOnce(&Slot) -> Found) -> SourceBatch {
+    let (micro, slot) = match micro {
+        Ok(Some(found)) => found,
+        Ok(None) => return SourceBatch::Absent,
+        Err(why) => return SourceBatch::Unknown(why),
+    };
+    match accum(&slot) {
+        Ok(Some((accum, other))) => SourceBatch::Both(HardCoded { micro, accum, slots: [slot, other] }),
+        Ok(None) if is_in_use(script, &slot.setting) => SourceBatch::Alone { micro, slot },
+        Ok(None) => SourceBatch::Absent,
+        Err(why) => SourceBatch::Unknown(why),
+    }
+}
+
+/// The place of a number, in the script or to be added to a call with the default that it has.
+fn slot(script: &Config, question: Question, added: Option<(&Setting, &str, Option<u64>)>) -> Found {
+    match answer(std::slice::from_ref(script), question) {
+        Answer::Unknown(why) => local(script, question).or_else(|| constant(script, question)).map(Some).ok_or(why),
+        Answer::Absent => Ok(added.and_then(|(call, name, default)| Some((default?, Slot::beside(call, name))))),
+        Answer::Number { setting, .. } if setting.scope == Scope::Option => Ok(None),
+        Answer::Number { number, setting, .. } => {
+            let is_rival = |it: &&Setting| it.span != setting.span && it.name() == setting.name() && !script.replaces(setting, it);
+            let others = candidates(script, question).map(|(_, it)| it).filter(is_rival);
+            match others.filter(|it| whole_number(&it.value).is_some()).last() {
+                Some(other) => Err(format!(
+                    "{}: {} is set in line {} too",
+                    place(script, setting.span.start),
+                    setting.path.join("."),
+                    script.line_of(other.span.start)
+                )),
+                None => Ok(Some((number, Slot::of(setting)))),
+            }
+        }
+    }
+}
+
+/// The place of a number that one function of the script keeps in a variable, set once and to a plain number.
+fn local(script: &Config, question: Question) -> Option<(u64, Slot)> {
+    let is_number = |(_, setting): &(usize, &Setting)| whole_number(&setting.value).is_some();
+    let is_it = |gap: &&Gap| question.rank(script.syntax, &gap.path).is_some();
+    let mut gaps = script.gaps.iter().filter(is_it);
+    let (Some(gap), None) = (gaps.next(), gaps.next()) else { return None };
+    if gap.scope != Scope::Local || candidates(script, question).any(|it| is_number(&it)) {
+        return None;
+    }
+    let line = script.text[gap.at..].lines().next()?;
+    let value = line.strip_prefix(&*gap.path.concat())?.trim_start().strip_prefix('=')?;
+    let start = gap.at + line.len() - value.trim_start().len();
+    let value = value.split('#').next()?.trim();
+    let (path, span) = (gap.path.clone(), start..start + value.len());
+    let setting = Setting { path, span, value: value.to_owned(), scope: Scope::Local, owner: None, around: Vec::new() };
+    Some((whole_number(value)?, Slot::of(&setting)))
+}
+
+/// The place of a number that is the value of a constant with a name of its own: `N = 16`, `batch_size=N`.
+fn constant(script: &Config, question: Question) -> Option<(u64, Slot)> {
+    let (_, best) = candidates(script, question).min_by_key(|(rank, _)| *rank)?;
+    let name = best.value.as_str();
+    let mut set = script.settings.iter().filter(|setting| setting.path == [name]);
+    let (Some(setting), None) = (set.next(), set.next()) else { return None };
+    let is_changed = script.gaps.iter().any(|gap| gap.path == [name]);
+    let words = script.text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    // Used for something else too, another value would change that.
+    let is_only_use = words.filter(|word| *word == name).count() == 2;
+    let number = whole_number(&setting.value).filter(|_| is_name(name) && !is_changed && is_only_use)?;
+    (setting.scope == Scope::File).then(|| (number, Slot::of(setting)))
+}
+
+/// An argument of the one call of its kind that a script has.
+fn only_call(script: &Config, is_it: impl Fn(&str) -> bool) -> Option<&Setting> {
+    let of_it = |setting: &&Setting| {
+        setting.scope == Scope::Call && setting.owner.as_deref().is_some_and(&is_it)
+    };
+    let first = script.settings.iter().find(of_it)?;
+    let name = first.owner.as_deref()?;
+    let is_one = script.text.matches(&format!("{name}(")).count() == 1;
+    is_one.then_some(first)
+}
+
+/// An argument of the call that makes the trainer of a library, and the name that it has for accumulation.
+fn trainer_call(script: &Config) -> Option<(&Setting, &'static str)> {
+    if script.text.contains("lightning") {
+        return Some((only_call(script, |owner| owner == "Trainer")?, "accumulate_grad_batches"));
+    }
+    let accumulates = script.text.contains(".accumulate(");
+    let call = only_call(script, |owner| owner == "Accelerator").filter(|_| accumulates)?;
+    Some((call, "gradient_accumulation_steps"))
+}
+
+/// Whether more accumulation means as much: a library's own argument, or a number that the loss is divided by.
+fn is_used(script: &Config, slot: &Slot) -> bool {
+    let is_librarys = |setting: &Setting| {
+        let owner = setting.owner.as_deref().filter(|_| setting.scope == Scope::Call).unwrap_or_default();
+        is_arguments(owner) || ["Trainer", "Accelerator", "GradientAccumulationPlugin"].contains(&owner)
+    };
+    let name = slot.name();
+    let is_passed = |setting: &Setting| {
+        let about = setting.name().and_then(key_of).is_some_and(|(key, _)| key == Key::Accumulation);
+        about && is_librarys(setting) && setting.value.rsplit('.').next() == Some(name)
+    };
+    is_librarys(&slot.setting) || script.settings.iter().any(is_passed) || is_divided_by(script, name)
+}
+
+/// Whether a constant is more than written down: its name stands somewhere else too.
+fn is_in_use(script: &Config, setting: &Setting) -> bool {
+    setting.scope != Scope::File || setting.name().is_some_and(|name| script.text.matches(name).count() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use lowtide_config::Syntax;
+
+    use super::*;
+
+    /// The numbers, and the script with half the micro-batch.
+    #[track_caller]
+    fn check(text: &str, expected: Result<(u64, u64, &str), &str>) {
+        let config = Config::parse_as(Syntax::Python, "t.py", text).unwrap();
+        let found = match hard_coded(&config) {
+            SourceBatch::Both(found) => {
+                let HardCoded { micro, accum, slots: [one, other] } = &found;
+                let texts = [one.text(micro / 2), other.text(accum * 2)];
+                let changed = config.with([(&one.setting, &*texts[0]), (&other.setting, &*texts[1])]);
+                Ok((*micro, *accum, changed))
+            }
+            SourceBatch::Alone { micro, slot } => Err(format!("{} {micro} alone", slot.name())),
+            SourceBatch::Unknown(why) => Err(why),
+            SourceBatch::Absent => Err("absent".to_owned()),
+        };
+        let found = found.as_ref().map(|(micro, accum, text)| (*micro, *accum, &**text)).map_err(|why| &**why);
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn arguments_of_hugging_face() {
+        check(
+            "a = TrainingArguments(\n    output_dir='o',\n    per_device_train_batch_size=16,  # n\n    gradient_accumulation_steps=2,\n)\n",
+            Ok((
+                16,
+                2,
+                "a = TrainingArguments(\n    output_dir='o',\n    per_device_train_batch_size=8,  # n\n    gradient_accumulation_steps=4,\n)\n",
+            )),
+        );
+        check(
+            "BS = 16\na = SFTConfig(output_dir='o', per_device_train_batch_size=BS, lr=1)\n",
+            Ok((
+                16,
+                1,
+                "BS = 8\na = SFTConfig(output_dir='o', gradient_accumulation_steps=2, per_device_train_batch_size=BS, lr=1)\n",
+            )),
+        );
+        check(
+            "a = Seq2SeqTrainingArguments('o', lr=1)\n",
+            Ok((
+                8,
+                1,
+                "a = Seq2SeqTrainingArguments('o', lr=1, gradient_accumulation_steps=2, per_device_train_batch_size=4)\n",
+            )),
+        );
+        check(
+            "N = 4\na = TrainingArguments('o', per_device_train_batch_size=N, gradient_accumulation_steps=1)\n",
+            Ok((4, 1, "N = 2\na = TrainingArguments('o', per_device_train_batch_size=N, gradient_accumulation_steps=2)\n")),
+        );
+        check(
+            "N = 4\nlayers = N\na = TrainingArguments('o', per_device_train_batch_size=N)\n",
+            Err("t.py, line 3: per_device_train_batch_size is `N`, no plain whole number"),
+        );
+        check(
+            "a = TrainingArguments('o', per_device_train_batch_size=n // 2)\n",
+            Err("t.py, line 1: per_device_train_batch_size is `n // 2`, no plain whole number"),
+        );
+    }
+
+    #[test]
+    fn trainers_of_other_libraries() {
+        check(
+            "import lightning as L\nd = DataLoader(x, batch_size=32)\nt = L.Trainer(max_epochs=1)\n",
+            Ok((32, 1, "import lightning as L\nd = DataLoader(x, batch_size=16)\nt = L.Trainer(max_epochs=1, accumulate_grad_batches=2)\n")),
+        );
+        check(
+            "a = Accelerator(gradient_accumulation_steps=4)\nd = DataLoader(x, batch_size=32)\n",
+            Ok((32, 4, "a = Accelerator(gradient_accumulation_steps=8)\nd = DataLoader(x, batch_size=16)\n")),
+        );
+    }
+
+    #[test]
+    fn constants_that_are_used_as_such() {
+        let text = "BATCH_SIZE = 32  # n\nACCUM_STEPS = 4\nd = DataLoader(x, batch_size=BATCH_SIZE)\n";
+        check(
+            &format!("{text}loss = loss / ACCUM_STEPS\n"),
+            Ok((
+                32,
+                4,
+                "BATCH_SIZE = 16  # n\nACCUM_STEPS = 8\nd = DataLoader(x, batch_size=BATCH_SIZE)\nloss = loss / ACCUM_STEPS\n",
+            )),
+        );
+        check(
+            text,
+            Err("t.py, line 2: the loss is not divided by ACCUM_STEPS (4), so that another would change the gradients"),
+        );
+        check(
+            "def main():\n    batch_size = 8\n    accum_steps = 2\n    d = DataLoader(x, batch_size=batch_size)\n    loss /= accum_steps\n",
+            Ok((
+                8,
+                2,
+                "def main():\n    batch_size = 4\n    accum_steps = 4\n    d = DataLoader(x, batch_size=batch_size)\n    loss /= accum_steps\n",
+            )),
+        );
+    }
+
+    #[test]
+    fn a_batch_without_accumulation() {
+        check("bs = 32\nd = DataLoader(x, batch_size=bs)\nloss.backward()\n", Err("bs 32 alone"));
+        check("d = DataLoader(x, batch_size=32)\n", Err("batch_size 32 alone"));
+        check("batch_size = 32\n", Err("absent"));
+        check(
+            "d = DataLoader(x, batch_size=32)\ne = DataLoader(y, batch_size=32)\n",
+            Err("t.py, line 2: batch_size is set in line 1 too"),
+        );
+        check(
+            "train_loader = DataLoader(x, 32)\ntest_loader = DataLoader(y, batch_size=1000)\nloss.backward()\n",
+            Err("batch_size 32 alone"),
+        );
+        check("p.add_argument('--batch_size', default=3)\n", Err("absent"));
+    }
+}
