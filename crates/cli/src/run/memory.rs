@@ -7,7 +7,7 @@ use lowtide_keep::{BatchSplit, CommandLadder, Note, NoteKey, Notebook, StartReco
 
 use crate::output::{printable, shown};
 use crate::run::command::say;
-use crate::run::narration::setting;
+use crate::run::narration::{own_environment, setting};
 
 /// What is remembered of this command.
 pub(super) struct Memory {
@@ -70,15 +70,16 @@ impl FirstRung {
 /// What to type to begin on a rung.
 fn words(ladder: &CommandLadder, rung: usize) -> String {
     let Ok(launch) = ladder.launch(rung, Path::new(""), None) else { return String::new() };
-    let own = launch.environment.iter().filter(|set| !ladder.environment.contains(set));
-    let set: Vec<String> = own.map(|(name, value)| setting(name, value)).collect();
+    let set: Vec<String> = own_environment(ladder, &launch).map(|(name, value)| setting(name, value)).collect();
     let mut places = Vec::new();
     if !set.is_empty() {
         places.push(format!("start with `{}` before the command", printable(&quoted(&set))));
     }
     if let Some(copy) = &launch.copy {
         places.push(format!("set {} in {}", printable(&copy.changes.join(" ")), shown(&copy.original)));
-    } else {
+    }
+    // The copy of a configuration file is one of the words.
+    if launch.copy.as_ref().is_none_or(|copy| copy.stand_in.is_some()) {
         let typed = launch.words_beyond(&ladder.command);
         places.extend((!typed.is_empty()).then(|| format!("start with `{}`", printable(&quoted(&typed)))));
     }

@@ -1,6 +1,6 @@
 //! What `lowtide run` says of a command: before it runs, meanwhile, and at its end.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use lowtide_config::command::quoted;
@@ -100,11 +100,21 @@ pub(super) const fn flag(part: BatchPart) -> &'static str {
     }
 }
 
+/// The variables that a start changes. The one by which a copy of the script is run is for that alone.
+pub(super) fn own_environment<'a>(
+    ladder: &CommandLadder,
+    launch: &'a Launch,
+) -> impl Iterator<Item = &'a (OsString, OsString)> {
+    let is_script = launch.copy.as_ref().is_some_and(|copy| copy.stand_in.is_some());
+    let is_own = move |set: &&(OsString, OsString)| {
+        !ladder.environment.contains(set) && !(is_script && set.0 == "PYTHONPATH")
+    };
+    launch.environment.iter().filter(is_own)
+}
+
 /// What a command line adds to the command's own environment, and the command.
 pub(super) fn command_line(ladder: &CommandLadder, launch: &Launch) -> String {
-    // Where a copy of the script is run, the variable is for that alone.
-    let is_path = |name: &OsStr| name == "PYTHONPATH" && launch.copy.as_ref().is_some_and(|copy| copy.stand_in.is_some());
-    let own = launch.environment.iter().filter(|set| !ladder.environment.contains(set) && !is_path(&set.0));
+    let own = own_environment(ladder, launch);
     let set = own.map(|(name, value)| format!("{} ", quoted(&[setting(name, value)])));
     printable(&format!("{}{}", set.collect::<String>(), quoted(&launch.command)))
 }

@@ -128,8 +128,6 @@ impl CommandLadder {
     }
 }
 
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
