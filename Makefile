@@ -17,6 +17,9 @@ nextest = $(cargo) nextest --version >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+# Many tests wait for a moment of a program, so a few more than there are processors run at once.
+export NEXTEST_TEST_THREADS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
+
 .PHONY: help setup build front run tests test attacks lint bench bench-scripts gpu-check clean
 
 help: ## show this list

@@ -141,10 +141,8 @@ fn runs_with_threads_of_their_own_choice_end_alike() {
     for (name, words, runs) in SHIPPED {
         let place = Place::new();
         let words = |out: u32| format!("train {name} --device cpu --out {out} {words}");
-        (0..3).for_each(|out| train(plain(&place), &words(out)));
-        for out in ["1", "2"] {
-            assert_eq!(hashes(&place, out, runs), hashes(&place, "0", runs), "{name}");
-        }
+        (0..2).for_each(|out| train(plain(&place), &words(out)));
+        assert_eq!(hashes(&place, "1", runs), hashes(&place, "0", runs), "{name}");
     }
 }
 
