@@ -60,19 +60,21 @@ impl CardTable {
                 None => self.columns = None,
             }
         }
-        if line.starts_with('|') {
-            self.note_row(line);
-        } else if line.starts_with('[') {
-            if let Some(row) = gpustat(line) {
-                self.put(row);
-            }
+        // Whoever collects lines puts something before each.
+        let row = line.find('|').filter(|_| line.ends_with('|'));
+        if let Some(card) =
+            line.contains(" MB |").then(|| line.match_indices('[').find_map(|(at, _)| gpustat(&line[at..]))).flatten()
+        {
+            self.put(card);
+        } else if let Some(at) = row {
+            self.note_row(&line[at..]);
         } else if line.contains("memory.used") && line.contains("memory.total") {
             self.columns = columns(line);
         }
     }
 
     fn note_row(&mut self, line: &str) {
-        let mut cells = line.trim_matches('|').split('|');
+        let mut cells = line.trim_matches(['|', ' ']).split('|');
         let (Some(first), second) = (cells.next(), cells.next()) else { return };
         if let Some(second) = second {
             if let Some((used_mib, total_mib)) = used_of_total(second) {

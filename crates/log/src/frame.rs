@@ -44,6 +44,8 @@ pub fn frames(text: &str) -> Vec<StackFrame> {
         if mark != rank && !rank.is_empty() {
             continue;
         }
+        // A box has something before it where somebody collected the lines.
+        let line = line.find('│').filter(|_| line.ends_with('│')).map_or(line, |at| &line[at..]);
         let line = without_margin(line, margin).unwrap_or(line).trim_start_matches(['│', '|', ' ', '\t']);
         let (prefix, framed) = line.find("File \"").filter(|at| *at > 0).map_or(("", line), |at| line.split_at(at));
         if let Some(frame) = head(framed) {

@@ -63,6 +63,26 @@ impl<'a> Message<'a> {
         is_broken.then_some(body)
     }
 
+    /// The text around this line in which a phrase stands that terminals may have broken, at a blank or in a word; the phrase
+    /// must lie in this line at least in part.
+    pub(crate) fn around(&self, phrase: &str) -> Option<String> {
+        if self.line.contains(phrase) {
+            return Some(self.body().to_owned());
+        }
+        let above = self.above();
+        let line = self.line[margin(&above, &self.line)..].trim();
+        [" ", ""].into_iter().find_map(|joint| {
+            let mut whole = format!("{}{joint}{line}", above.trim());
+            let (start, end) = (whole.len() - line.len(), whole.len());
+            self.each_further(|next| {
+                whole.push_str(joint);
+                whole.push_str(next);
+            });
+            let at = whole.find(phrase)?;
+            (at < end && at + phrase.len() > start).then_some(whole)
+        })
+    }
+
     /// Hands over the lines that go on with the first, without the margin they share with it.
     fn each_further(&self, mut take: impl FnMut(&str)) {
         for next in self.rest.split(|&byte| byte == b'\n').take(MOST_LINES) {
@@ -92,16 +112,82 @@ fn margin(line: &str, next: &str) -> usize {
         }
         first.next();
         second.next();
+        let is_mark = one == ':' && next[..at].ends_with(']');
         let follows = second.peek().map_or(' ', |(_, c)| *c);
         has_clock |= one == ':' && follows.is_ascii_digit();
         if one == ' ' {
             word = at + 1;
         }
-        if one == '>' || matches!(one, '|' | ']' | ':' | ')') && follows == ' ' {
+        if one == '>' || is_mark || matches!(one, '|' | ']' | ':' | ')') && follows == ' ' {
             shared = at + one.len_utf8();
         }
     }
     if has_clock { shared.max(word) } else { shared }
+}
+
+/// A line without what whoever collected it put before it: quotation marks, ranks, names of containers, clocks.
+pub(crate) fn without_prefix(line: &str) -> &str {
+    let mut rest = line;
+    loop {
+        let shorter = without_mark(rest).or_else(|| without_container(rest)).or_else(|| without_clock(rest));
+        let Some(shorter) = shorter else { return rest };
+        rest = shorter;
+    }
+}
+
+/// `> `, `[rank3]: `, `[default1]:`, `[1,3]<stderr>:`, `3: `.
+fn without_mark(line: &str) -> Option<&str> {
+    if let Some(rest) = line.strip_prefix('>') {
+        return Some(rest.strip_prefix(' ').unwrap_or(rest));
+    }
+    let is_number = |text: &str| !text.is_empty() && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (mark, rest) = line.split_once(':')?;
+    let bracketed = mark.strip_prefix('[').and_then(|mark| mark.split_once(']')).is_some_and(|(name, stream)| {
+        name.len() <= 16
+            && name.ends_with(|last: char| last.is_ascii_digit())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b',')
+            && (stream.is_empty() || stream.starts_with('<'))
+    });
+    let is_label = is_number(mark) && (rest.is_empty() || rest.starts_with(' '));
+    (bracketed || is_label).then(|| rest.strip_prefix(' ').unwrap_or(rest))
+}
+
+/// `trainer-1  | `
+fn without_container(line: &str) -> Option<&str> {
+    let (name, rest) = line.split_once(" | ").or_else(|| Some((line.strip_suffix(" |")?, "")))?;
+    let name = name.trim_end();
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let is_container = !name.is_empty() && name.len() <= 40 && name.bytes().all(is_name);
+    is_container.then_some(rest)
+}
+
+/// `2026-01-02T03:04:05.1Z `, `2026-01-02 03:04:05,1 `, with Kubernetes' `stderr F `, or `Jan 17 16:39:29 host run[4173]: `.
+fn without_clock(line: &str) -> Option<&str> {
+    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    if line.get(..3).is_some_and(|month| MONTHS.contains(month)) && line.as_bytes().get(3) == Some(&b' ') {
+        let (head, rest) = line.split_once("]: ")?;
+        return (head.len() <= 80 && head.contains(':')).then_some(rest);
+    }
+    let word = |text: &str| text.find(' ').unwrap_or(text.len());
+    let date = &line[..word(line)];
+    let is_date = |text: &str| {
+        text.len() >= 10 && text.as_bytes()[4] == b'-' && text.bytes().take(4).all(|byte| byte.is_ascii_digit())
+    };
+    let is_clock = |text: &str| {
+        text.matches(':').count() == 2
+            && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b':' | b'.' | b','))
+    };
+    if !is_date(date) {
+        return None;
+    }
+    let rest = line[date.len()..].strip_prefix(' ').unwrap_or_default();
+    let rest = match date.contains(':') {
+        true => rest,
+        false => Some(rest).filter(|rest| is_clock(&rest[..word(rest)])).map(|rest| rest[word(rest)..].trim_start())?,
+    };
+    let stream =
+        ["stdout F ", "stderr F ", "stdout P ", "stderr P "].iter().find_map(|stream| rest.strip_prefix(stream));
+    Some(stream.unwrap_or(rest))
 }
 
 /// Whether a line is the start of something else, so that its figures belong there.
@@ -139,6 +225,36 @@ mod tests {
         assert_eq!((&*message.line, message.body()), ("one", "one two"));
         let message = Message::new(b"one", b"two\nCUDA out of memory\nthree");
         assert_eq!(message.body(), "one two");
+    }
+
+    #[test]
+    fn prefixes_of_those_who_collect_lines() {
+        for (line, rest) in [
+            ("> > Killed", "Killed"),
+            ("[rank3]: Killed", "Killed"),
+            ("[1,3]<stderr>:Killed", "Killed"),
+            ("3: Killed", "Killed"),
+            ("trainer-1  | Killed", "Killed"),
+            ("2026-01-02T03:04:05.123456Z Killed", "Killed"),
+            ("2026-01-02 03:04:05,123 Killed", "Killed"),
+            ("2026-03-02T10:11:12.123456789Z stderr F   File", "  File"),
+            ("Jan 17 16:39:29 host run[4173]: Killed", "Killed"),
+            ("RuntimeError: x", "RuntimeError: x"),
+            ("| 0 | 1 |", "| 0 | 1 |"),
+            ("2026-01-02", "2026-01-02"),
+            ("", ""),
+        ] {
+            assert_eq!(without_prefix(line), rest, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_phrase_is_found_where_a_terminal_broke_it() {
+        let above = b"(pid=3) ValueError: less than desi\n";
+        let message = Message::new(b"(pid=3) red GPU memory (0.9,", b"(pid=3) 3.6 GiB)").below(above);
+        let whole = message.around("less than desired GPU").unwrap();
+        assert_eq!(whole, "(pid=3) ValueError: less than desired GPU memory (0.9,3.6 GiB)");
+        assert_eq!(message.around("ValueError: less"), None);
     }
 
     #[test]

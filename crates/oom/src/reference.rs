@@ -3,7 +3,7 @@
 //! A post that quotes its own error is about that error and is none of these; whether a program ended by what it wrote is asked
 //! in `shown.rs`.
 
-use crate::message::clean;
+use crate::message::{clean, without_prefix};
 use crate::phrase::has_any;
 use crate::talk::is_hypothetical;
 
@@ -34,14 +34,15 @@ const ANCHORS: [&str; 6] =
 #[must_use]
 pub fn is_reference(line: &[u8], before: &[u8]) -> bool {
     let line = clean(line);
+    let line = without_prefix(&line);
     let lower = line.to_ascii_lowercase();
     let at = ANCHORS.iter().filter_map(|anchor| lower.find(anchor)).min();
     is_search_hit(line.trim_start())
-        || is_environment(&line)
-        || at.is_some_and(|at| is_comment(&line[..at]) || is_listed(&line, at) || is_plan(&line, &line[..at]))
-        || is_item(&line, before)
-        || is_in_diff(&line, before)
-        || is_in_manual(&line, before)
+        || is_environment(line)
+        || at.is_some_and(|at| is_comment(&line[..at]) || is_listed(line, at) || is_plan(line, &line[..at]))
+        || is_item(line, before)
+        || is_in_diff(line, before)
+        || is_in_manual(line, before)
 }
 
 /// `train.log:12:`, `notes.md:` right before the text: what a search puts before its hits.
@@ -118,7 +119,7 @@ fn is_in_manual(line: &str, before: &[u8]) -> bool {
     }
     let is_quotation = trimmed.starts_with(['"', '`', '\'', '\u{201c}']);
     // A sentence to the reader that goes on in this line: `halve it when you see`.
-    let last = near.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let last = near.lines().rev().map(without_prefix).find(|line| !line.trim().is_empty()).unwrap_or_default();
     if is_quotation && has_any_word(last, "you") && !last.trim_end().ends_with([':', '.']) && is_hypothetical(last) {
         return true;
     }
@@ -127,7 +128,7 @@ fn is_in_manual(line: &str, before: &[u8]) -> bool {
     if is_indented && FORETOLD.iter().any(|words| lower.contains(words)) {
         return true;
     }
-    near.lines().rev().take_while(|line| !line.contains("Traceback (most recent")).any(|above| {
+    near.lines().rev().map(without_prefix).take_while(|line| !line.contains("Traceback (most recent")).any(|above| {
         let is_usage = above.trim_start().starts_with("usage:");
         (is_heading_of_manual(above.trim_start()) || shows_manual(above)) && (!is_usage || is_indented || is_quotation)
     })

@@ -19,6 +19,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
             "preemptively rejected",
             "OutOfMemoryError",
             "total capac",
+            "Tried to allocate",
             " allowed; ",
             "NVML_SUCCESS",
             "larger than 4GB",
@@ -44,12 +45,12 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if has_any(&message.line, &["not enough GPU video memory", "DML allocator out of memory"]) {
         return Some(direct_ml(body));
     }
-    let (head, tail) = split(&message.line, body)?;
+    let broken = message.body_broken_in_words();
+    let (head, tail) = split(&message.line, body).or_else(|| split(&message.line, broken.as_deref()?))?;
     if is_quoted(&message.line, head.len()) {
         return None;
     }
     let mut oom = figures(head, tail);
-    let broken = message.body_broken_in_words();
     if let Some((_, tail)) = broken.as_deref().and_then(|broken| split(&message.line, broken)) {
         oom.add(figures(head, tail));
     }
@@ -98,7 +99,8 @@ fn split<'a>(line: &'a str, body: &'a str) -> Option<(&'a str, &'a str)> {
         return Some(body.split_at(at + "larger than 4GB! ".len()));
     }
     if !line.contains("out of memory") {
-        let is_figures = line.contains(" total capac") && line.contains(" already allocated");
+        let is_figures = line.contains(" total capac") && line.contains(" already allocated")
+            || line.contains("Tried to allocate") && body.contains(" total capac");
         let start = line.find("Tried to allocate").or_else(|| line.find("(GPU ")).filter(|_| is_figures);
         // Of some the end alone is left, and it begins with the limit.
         let end = || line.contains(" reserved in total by").then(|| line.find(" allowed; "))?.map(|_| 0);

@@ -1,6 +1,6 @@
 //! The CUDA runtime and driver, outside any caching allocator, and short echoes of PyTorch's error.
 
-use crate::message::Message;
+use crate::message::{Message, without_prefix};
 use crate::phrase::{has_any, number_after, size_after};
 use crate::talk::is_only_mentioned;
 use crate::{Certainty, DeviceKind, Engine, Oom, Source};
@@ -10,7 +10,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if let Some(oom) = class_named(message) {
         return Some(oom);
     }
-    let certainty = anchor(line)?;
+    let Some(certainty) = status(line) else { return words_of_the_allocator(line) };
     if has_any(line, PINNED) {
         return Some(Oom { certainty, ..Oom::host(Engine::Cuda, Source::Runtime) });
     }
@@ -47,18 +47,43 @@ const PINNED: &[&str] = &[
 fn class_named(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     let torch = ["torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "torch.xpu.OutOfMemoryError"];
-    let is_short = line.trim_start().starts_with("OutOfMemoryError");
+    let is_short = without_prefix(line).trim_start_matches(['`', ' ']).starts_with("OutOfMemoryError");
     let class = torch.into_iter().find(|class| line.contains(class)).or(is_short.then_some("OutOfMemoryError"))?;
     let (_, rest) = line.split_once(class)?;
     let is_raised = rest.trim().is_empty() || rest.starts_with(':') || rest.starts_with("('");
     is_raised.then(|| Oom {
-        certainty: if is_short { Certainty::Possible } else { Certainty::Sure },
+        certainty: if is_short && !rest.starts_with(": CUDA out of memory") {
+            Certainty::Possible
+        } else {
+            Certainty::Sure
+        },
         requested: size_after(message.body(), "Tried to allocate "),
         ..Oom::device(Engine::PyTorch, Source::Allocator)
     })
 }
 
-fn anchor(line: &str) -> Option<Certainty> {
+/// PyTorch's allocator, cut before it says what it was asked for: the driver's own words are others.
+fn words_of_the_allocator(line: &str) -> Option<Oom> {
+    let kinds = [
+        ("CUDA out of memory", DeviceKind::Cuda),
+        ("cuda out of memory", DeviceKind::Cuda),
+        ("GPU out of memory", DeviceKind::Cuda),
+        ("HIP out of memory", DeviceKind::Hip),
+        ("CUDA ran out of memory", DeviceKind::Cuda),
+        ("out of GPU memory", DeviceKind::Cuda),
+    ];
+    let (at, phrase, kind) = kinds.into_iter().find_map(|(phrase, kind)| Some((line.find(phrase)?, phrase, kind)))?;
+    let requested = size_after(line, "ried to allocate ").or_else(|| size_after(line, "trying to allocate "));
+    (!is_only_mentioned(line, at, at + phrase.len())).then(|| Oom {
+        certainty: Certainty::Likely,
+        device_kind: Some(kind),
+        device: number_after(line, "on device ").or_else(|| number_after(line, "cuda:")),
+        requested,
+        ..Oom::device(Engine::PyTorch, Source::Allocator)
+    })
+}
+
+fn status(line: &str) -> Option<Certainty> {
     if has_any(line, STATUSES) {
         return Some(Certainty::Sure);
     }
@@ -66,16 +91,7 @@ fn anchor(line: &str) -> Option<Certainty> {
     if line.trim() == "Allocation on device" || line.trim_start().starts_with("Allocation on device 0 ") {
         return Some(Certainty::Possible);
     }
-    let phrase = [
-        "CUDA out of memory",
-        "HIP out of memory",
-        "GPU out of memory",
-        "cuda out of memory",
-        "CUDA ran out of memory",
-        "out of GPU memory",
-    ];
-    let (at, phrase) = phrase.into_iter().find_map(|phrase| Some((line.find(phrase)?, phrase)))?;
-    (!is_only_mentioned(line, at, at + phrase.len())).then_some(Certainty::Likely)
+    None
 }
 
 const STATUSES: &[&str] = &[

@@ -1,6 +1,6 @@
 //! Only the end of a process: status 137, signal 9, a shell's `Killed`. Many causes; the kernel's killer is one.
 
-use crate::message::Message;
+use crate::message::{Message, without_prefix};
 use crate::phrase::{has_any, has_word, number_after};
 use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
@@ -102,7 +102,7 @@ const KILLED: [&str; 12] = [
 /// srun does (`task 0: Killed`).
 fn is_shell_killed(line: &str) -> bool {
     // Bold or as code, where somebody wrote it into a text.
-    let line = line.trim().trim_matches(['*', '`']);
+    let line = without_prefix(line).trim().trim_matches(['*', '`']);
     if matches!(line, "Killed." | "zsh: killed" | "Killed: 9") || line.starts_with("zsh: killed ") {
         return true;
     }

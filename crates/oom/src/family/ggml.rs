@@ -30,6 +30,7 @@ const REFUSALS: &[&str] = &[
     "failed to allocate",
     "unable to allocate",
     "out of memory",
+    "cudaMalloc failed",
     "insufficient memory",
     "Device memory allocation of size",
     "ErrorOutOfDeviceMemory",

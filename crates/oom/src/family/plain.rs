@@ -7,6 +7,10 @@ use crate::{Certainty, Engine, Oom, Place, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
+    // A notebook names the error above its stack, and again, with its message, below.
+    if line.contains("Traceback (most recent call last)") {
+        return None;
+    }
     let lower = line.to_ascii_lowercase();
     let (at, phrase) = PHRASES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))?;
     if is_only_mentioned(line, at, at + phrase.len()) || is_name(&lower, at, at + phrase.len()) || !reports(&lower) {

@@ -15,25 +15,23 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
 }
 
 fn vllm(message: &Message<'_>) -> Option<Oom> {
-    let line = &*message.line;
-    if line.contains("less than desired GPU memory utilization") {
-        return Some(too_little_at_the_start(line));
+    if !has_any(&message.line, &["KV cache", "KV cach", "desired GPU", "cache blocks"]) {
+        return None;
     }
-    if line.contains("larger than the available KV cache memory (") {
-        // A terminal may have broken the line in the middle of a word.
-        let whole = format!("{}{line}", message.above());
-        let needed = whole.split(" KV cache is needed").next().and_then(|head| head.rsplit('(').next());
+    if let Some(text) = message.around("less than desired GPU memory utilization") {
+        return Some(too_little_at_the_start(&text));
+    }
+    if let Some(text) = message.around("larger than the available KV cache memory (") {
+        let needed = text.split(" KV cache is needed").next().and_then(|head| head.rsplit('(').next());
         let requested = needed.and_then(|needed| size_after(needed, ""));
-        let free = size_after(message.body(), "available KV cache memory (");
+        let free = size_after(&text, "available KV cache memory (");
         return Some(Oom { requested, free, ..Oom::device(Engine::Vllm, Source::Startup) });
     }
-    let is_refused = has_any(
-        line,
-        &[
-            "is larger than the maximum number of tokens that can be stored in KV cache",
-            "No available memory for the cache blocks",
-        ],
-    );
+    let refusals = [
+        "is larger than the maximum number of tokens that can be stored in KV cache",
+        "No available memory for the cache blocks",
+    ];
+    let is_refused = refusals.iter().any(|refusal| message.around(refusal).is_some());
     is_refused.then(|| Oom::device(Engine::Vllm, Source::Startup))
 }
 

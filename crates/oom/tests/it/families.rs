@@ -98,7 +98,13 @@ fn short_reports() {
         Possible,
         Some(MIB),
     );
-    check("2026-05-01 ERROR: CUDA out of memory caught, reducing batch size to 8", Engine::Cuda, Device, Likely, None);
+    check(
+        "2026-05-01 ERROR: CUDA out of memory caught, reducing batch size to 8",
+        Engine::PyTorch,
+        Device,
+        Likely,
+        None,
+    );
     check("jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: TPU backend error", Engine::Xla, Device, Likely, None);
     check(
         "MemoryError: Unable to allocate array with shape (1024, 1024) and data type float64",
@@ -323,7 +329,7 @@ fn other_engines_on_the_device() {
         None,
     );
     check("out of device memory allocating 2048 bytes", Engine::Burn, Device, Sure, Some(2048));
-    check("| WARNING: ran out of memory with exception: CUDA out of memory", Engine::Cuda, Device, Likely, None);
+    check("| WARNING: ran out of memory with exception: CUDA out of memory", Engine::PyTorch, Device, Likely, None);
 }
 
 #[test]
