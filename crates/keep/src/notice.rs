@@ -21,6 +21,8 @@ pub enum Notice<'a> {
         /// Newer checkpoints that were cut short.
         damaged: &'a [PathBuf],
     },
+    /// A start that was to resume failed before it got any further, for another reason than memory.
+    Unresumable,
     /// A checkpoint is there that the next start, from step 0, would write over.
     Endangered {
         /// The checkpoint.

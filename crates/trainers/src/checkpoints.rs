@@ -56,6 +56,8 @@ pub struct ResumeGap {
     pub remedy: String,
 }
 
+/// What scripts with Hugging Face's Trainer have in them.
+const TRAINER_MARKS: [&str; 3] = ["TrainingArguments", "SFTConfig(", "GRPOConfig("];
 const FLAG: &str = "resume_from_checkpoint";
 const FLAG_WORDS: &str = "--resume_from_checkpoint={checkpoint}";
 const NANOGPT: &str = "nanoGPT restores weights, optimizer and step, but not the random state: it draws its batches from \
@@ -92,8 +94,11 @@ pub fn checkpoints(preset: Option<Preset>, command: &[OsString], access: &Access
         Some(Preset::NanoGpt) => nanogpt(script.as_ref(), &sources()),
         Some(Preset::Lightning) => lightning(command, script.as_ref(), &sources()),
         Some(Preset::HuggingFace) => hugging_face(command, script.as_ref(), &sources()),
-        None if script.as_ref().is_some_and(|script| has(script, &[FLAG])) => {
+        None if script.as_ref().is_some_and(|script| has(script, &[FLAG]) || has(script, &TRAINER_MARKS)) => {
             hugging_face(command, script.as_ref(), &sources())
+        }
+        None if script.as_ref().is_some_and(|script| has(script, &["lightning"]) && has(script, &[".fit("])) => {
+            lightning(command, script.as_ref(), &sources())
         }
         None => unknown(script.as_ref()),
     }
@@ -130,8 +135,10 @@ fn nanogpt(script: Option<&Config>, sources: &[Config]) -> Checkpoints {
 }
 
 fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config]) -> Checkpoints {
-    let is_trainer = script.is_none_or(|script| has(script, &["TrainingArguments", "SFTConfig", "Trainer("]));
+    let is_trainer = script.is_none_or(|script| has(script, &TRAINER_MARKS));
+    let first = script.and_then(|script| first_argument(&script.text));
     let folder = match text(sources, "output_dir") {
+        TextAnswer::Absent if let Some(folder) = first => Ok(folder.to_owned()),
         TextAnswer::Text(folder) => Ok(folder),
         TextAnswer::Unknown(reason) => Err(reason),
         // As new versions have it.
@@ -141,7 +148,9 @@ fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config
     let names: &[&'static str] = if is_trainer { &["checkpoint-*"] } else { &["step_*", "epoch_*", "checkpoint-*"] };
     let place = |folder: &String| names.iter().map(|names| CheckpointPlace { folder: folder.clone(), names }).collect();
     let places: Vec<CheckpointPlace> = folder.as_ref().map(place).unwrap_or_default();
-    let by_itself = script.is_some_and(|script| has(script, &["get_last_checkpoint(", "resume_from_checkpoint=True"]));
+    let by_itself = script.is_some_and(|script| {
+        has(script, &["get_last_checkpoint(", "resume_from_checkpoint=True", "resume_from_checkpoint=bool("])
+    });
     let is_told = value(at_script(command).1, &format!("--{FLAG}")).is_some_and(|it| it != "None");
     let beginning = if by_itself || is_told { Beginning::Resumes } else { Beginning::Overwrites };
     let is_set = |name| matches!(text(sources, name), TextAnswer::Text(value) if value.eq_ignore_ascii_case("true"));
@@ -161,9 +170,16 @@ fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config
         (Err(reason), _) => Err(ResumeGap { reason, remedy: "--resume-with and --checkpoint-glob say how".to_owned() }),
         (Ok(_), _) if takes_it => Ok(ResumeWords { words: Some(FLAG_WORDS), caveat }),
         (Ok(_), _) if by_itself => Ok(ResumeWords { words: None, caveat }),
-        (Ok(_), Some(script)) if is_trainer => Err(ResumeGap {
+        (Ok(_), Some(script)) if is_trainer && has(script, &["HfArgumentParser", "TrlParser"]) => Err(ResumeGap {
             reason: format!("{} does not hand --{FLAG} on to the training", script.name),
             remedy: format!("trainer.train({FLAG}=args.{FLAG}) in {} makes it resume", script.name),
+        }),
+        (Ok(folder), Some(script)) if is_trainer => Err(ResumeGap {
+            reason: format!("{} takes no checkpoint from the command line", script.name),
+            remedy: format!(
+                "trainer.train({FLAG}=bool(glob.glob('{folder}/checkpoint-*'))) in {} makes it resume by itself",
+                script.name
+            ),
         }),
         (Ok(_), Some(script)) => Err(ResumeGap {
             reason: format!("{} has no --{FLAG}", script.name),
@@ -175,6 +191,14 @@ fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config
         }),
     };
     Checkpoints { places, beginning, resume }
+}
+
+/// The folder in `TrainingArguments("out", ...)`.
+fn first_argument(script: &str) -> Option<&str> {
+    let (_, rest) = script.split_once("TrainingArguments(")?;
+    let rest = rest.trim_start();
+    let quote = rest.chars().next().filter(|first| matches!(first, '"' | '\''))?;
+    rest[1..].split(quote).next()
 }
 
 fn lightning(command: &[OsString], script: Option<&Config>, sources: &[Config]) -> Checkpoints {
@@ -234,7 +258,7 @@ fn unknown(script: Option<&Config>) -> Checkpoints {
         _ => "where its checkpoints are is not known".to_owned(),
     };
     let remedy = format!("say it: --resume-with '{example} {{checkpoint}}' --checkpoint-glob 'out/*.pt'");
-    Checkpoints { places: Vec::new(), beginning: Beginning::Beside, resume: Err(ResumeGap { reason, remedy }) }
+    Checkpoints { places: Vec::new(), beginning: Beginning::Overwrites, resume: Err(ResumeGap { reason, remedy }) }
 }
 
 #[cfg(test)]
@@ -269,6 +293,10 @@ mod tests {
             "fit.yaml" => {
                 "trainer:\n  callbacks:\n    - class_path: ModelCheckpoint\n      init_args:\n        dirpath: mine\n"
             }
+            "hard.py" => {
+                "args = TrainingArguments(\n    'made', per_device_train_batch_size=8)\nTrainer(args=args).train()\n"
+            }
+            "plain_lit.py" => "import lightning as L\nL.Trainer(max_epochs=3, default_root_dir='r').fit(model)\n",
             "own.py" => "parser.add_argument('--resume', default='')\n",
             _ => return None,
         };
@@ -333,14 +361,26 @@ mod tests {
                     .to_owned(),
             ),
             (
+                "python hard.py",
+                "Overwrites made/checkpoint-* | no: hard.py takes no checkpoint from the command line; \
+                 trainer.train(resume_from_checkpoint=bool(glob.glob('made/checkpoint-*'))) in hard.py makes it resume by itself"
+                    .to_owned(),
+            ),
+            (
+                "python plain_lit.py",
+                "Beside r/lightning_logs/version_*/checkpoints/*.ckpt r/checkpoints/*.ckpt | no: only the command `fit` of \
+                 Lightning's command line takes --ckpt_path; trainer.fit(..., ckpt_path=...) in plain_lit.py makes it resume"
+                    .to_owned(),
+            ),
+            (
                 "python own.py",
-                "Beside  | no: own.py has --resume, but where its checkpoints are is not known; say it: --resume-with \
+                "Overwrites  | no: own.py has --resume, but where its checkpoints are is not known; say it: --resume-with \
                  '--resume {checkpoint}' --checkpoint-glob 'out/*.pt'"
                     .to_owned(),
             ),
             (
                 "./train.sh",
-                "Beside  | no: where its checkpoints are is not known; say it: --resume-with '--resume {checkpoint}' \
+                "Overwrites  | no: where its checkpoints are is not known; say it: --resume-with '--resume {checkpoint}' \
                  --checkpoint-glob 'out/*.pt'"
                     .to_owned(),
             ),

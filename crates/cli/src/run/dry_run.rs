@@ -1,6 +1,7 @@
 //! What `lowtide run` would do: the starts of a command, as text and as JSON.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use lowtide_core::counted;
 use lowtide_keep::{CommandLadder, Launch};
@@ -51,7 +52,7 @@ impl DryRun {
         if self.restarts > 0 {
             text.push_str(&format!("{}\n", resume::rehearsal(&ladder.resumption)));
         }
-        if let Some(checkpoint) = ladder.resumption.endangered() {
+        if let Some(checkpoint) = ladder.resumption.endangered(SystemTime::now()) {
             text.push_str(&format!(
                 "{} would be copied first: the first start may write over it\n",
                 shown(&checkpoint)

@@ -141,6 +141,7 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
             }
             Some(text)
         }
+        Notice::Unresumable => Some(resume::UNRESUMABLE.to_owned()),
         Notice::Endangered { checkpoint, refuge } => Some(resume::endangered(&ladder.resumption, checkpoint, *refuge)),
         Notice::End { record } => ended(record, ladder),
         Notice::CopyUnused { copy } => Some(format!(

@@ -7,6 +7,10 @@ use lowtide_trainers::Beginning;
 
 use crate::output::{printable, shown};
 
+/// What is said where a start could not resume.
+pub(super) const UNRESUMABLE: &str = "the start that was to resume failed before its first step, for another reason than memory: \
+                                      the next one begins at step 0";
+
 /// Where a restart begins.
 pub(super) fn origin(resumption: &Resumption, checkpoint: Option<&Checkpoint>) -> String {
     if let Some(checkpoint) = checkpoint {
@@ -17,6 +21,9 @@ pub(super) fn origin(resumption: &Resumption, checkpoint: Option<&Checkpoint>) -
         _ if resumption.beginning == Beginning::Resumes => "resumes as the command itself does".to_owned(),
         ResumeRule::Off => "begins at step 0 (--no-resume)".to_owned(),
         ResumeRule::Gap(_) => "begins at step 0".to_owned(),
+        ResumeRule::Own(_) | ResumeRule::Trainer { .. } if resumption.patterns.is_empty() => {
+            "begins at step 0".to_owned()
+        }
         ResumeRule::Own(_) | ResumeRule::Trainer { .. } => {
             format!("begins at step 0 (this run wrote no whole {})", printable(&resumption.patterns.join(" or ")))
         }

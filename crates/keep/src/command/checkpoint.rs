@@ -96,7 +96,7 @@ fn number(state: &str, key: &str) -> Option<u64> {
 /// `torch.save` or of safetensors that is too short. Of a folder, this is asked of the files in it.
 fn is_whole(path: &Path, depth: usize) -> bool {
     if !path.is_dir() {
-        return file_is_whole(path).unwrap_or(false);
+        return is_whole_file(path);
     }
     let Ok(entries) = fs::read_dir(path) else { return false };
     let mut files = entries.flatten().map(|entry| entry.path()).peekable();
@@ -107,6 +107,11 @@ fn is_whole(path: &Path, depth: usize) -> bool {
         Err(_) => false,
     };
     files.peek().is_some() && files.all(whole)
+}
+
+/// The same of a single file.
+pub(crate) fn is_whole_file(path: &Path) -> bool {
+    file_is_whole(path).unwrap_or(false)
 }
 
 fn file_is_whole(path: &Path) -> std::io::Result<bool> {

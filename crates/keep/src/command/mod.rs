@@ -8,4 +8,5 @@ pub(crate) mod request;
 pub(crate) mod resume;
 pub(crate) mod script_copy;
 pub(crate) mod shell;
+pub(crate) mod strays;
 pub(crate) mod template;

@@ -8,6 +8,7 @@ use lowtide_config::command::is_python;
 use lowtide_trainers::{Access, Beginning, CheckpointPlace, Preset, ResumeGap, checkpoints};
 
 use crate::command::checkpoint::{CheckpointSearch, newest, newest_whole};
+use crate::command::strays::newest_stray;
 use crate::command::template::Values;
 use crate::{CommandRequest, KeepError, ResumeRequest, Template};
 
@@ -87,10 +88,15 @@ impl Resumption {
         if self.is_known() { newest(&self.patterns, since) } else { CheckpointSearch::default() }
     }
 
-    /// The newest whole checkpoint that a start from step 0 would write over, whoever wrote it.
+    /// The newest whole checkpoint that a start from step 0 may write over, whoever wrote it. Where nothing says where
+    /// checkpoints are, the newest file since a moment that looks like one.
     #[must_use]
-    pub fn endangered(&self) -> Option<PathBuf> {
+    pub fn endangered(&self, since: SystemTime) -> Option<PathBuf> {
         match self.beginning {
+            Beginning::Overwrites if self.patterns.is_empty() => {
+                let stray = newest_stray(Path::new("."), since)?;
+                Some(stray.strip_prefix(".").map(Path::to_owned).unwrap_or(stray))
+            }
             Beginning::Overwrites => newest_whole(&self.patterns, SystemTime::UNIX_EPOCH),
             Beginning::Beside | Beginning::Resumes => None,
         }

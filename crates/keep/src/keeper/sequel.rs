@@ -8,7 +8,13 @@ use crate::{Conclusion, EndKind, StartRecord, batch_changed};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sequel {
     Stop(Conclusion),
-    Again { rung: usize },
+    Again {
+        rung: usize,
+    },
+    /// From step 0: what was to be resumed from could not be used.
+    Anew {
+        rung: usize,
+    },
 }
 
 /// How far the starts may go.
@@ -19,6 +25,8 @@ pub(crate) struct Bounds {
     pub(crate) restarts: u32,
     /// Whether a start can go on from where the last one was.
     pub(crate) resumes: bool,
+    /// Whether a start that fails to resume is followed by one from step 0: where resuming was our idea.
+    pub(crate) anew: bool,
 }
 
 /// Decides from all starts so far, of which there is at least one.
@@ -27,6 +35,9 @@ pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
     match last.outcome {
         EndKind::Finished => return Sequel::Stop(Conclusion::Finished),
         EndKind::Interrupted => return Sequel::Stop(Conclusion::Interrupted),
+        EndKind::Failed if bounds.anew && could_not_resume(last) && starts.len() <= bounds.restarts as usize => {
+            return Sequel::Anew { rung: last.rung };
+        }
         EndKind::Failed => return Sequel::Stop(Conclusion::Failed),
         EndKind::OutOfMemory => {}
     }
@@ -54,6 +65,12 @@ pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
     }
     let next = if unmoved { bounds.rungs - 1 } else { last.rung + 1 };
     Sequel::Again { rung: if lowest { last.rung } else { next } }
+}
+
+/// Whether a start that was to resume failed before it got any further: a version that refuses its own checkpoint, or a flag
+/// that is not taken after all.
+fn could_not_resume(start: &StartRecord) -> bool {
+    start.resumed_from.is_some() && start.step <= start.resumed_step.or(Some(0))
 }
 
 /// How many rungs the last starts ran out on at the same request, without getting any further.
@@ -131,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_follows_an_end() {
-        let bounds = Bounds { rungs: 3, restarts: 8, resumes: false };
+        let bounds = Bounds { rungs: 3, restarts: 8, resumes: false, anew: false };
         let cases = [
             (vec![start(0, EndKind::Finished, None)], Sequel::Stop(Conclusion::Finished)),
             (vec![start(1, EndKind::Failed, None)], Sequel::Stop(Conclusion::Failed)),
@@ -172,7 +189,7 @@ mod tests {
             assert_eq!(next(&[first.clone(), second], bounds), expected, "{first:?}");
         }
         // Whatever it was doing: the same size on three rungs, and the last one is tried at once.
-        let deep = Bounds { rungs: 9, restarts: 8, resumes: false };
+        let deep = Bounds { rungs: 9, restarts: 8, resumes: false, anew: false };
         let unmoved = |rungs: &[usize], size| -> Vec<StartRecord> {
             rungs
                 .iter()
@@ -212,8 +229,26 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_resumed_begins_anew() {
+        let bounds = Bounds { rungs: 3, restarts: 2, resumes: true, anew: true };
+        let failed = |step| StartRecord {
+            resumed_from: Some("out/ckpt.pt".to_owned()),
+            resumed_step: Some(5),
+            ..start(1, EndKind::Failed, step)
+        };
+        let after = |start: StartRecord, bounds| next(&[ran_out(&[(0, Some(7))])[0].clone(), start], bounds);
+        assert_eq!(after(failed(None), bounds), Sequel::Anew { rung: 1 });
+        assert_eq!(after(failed(Some(5)), bounds), Sequel::Anew { rung: 1 });
+        let stop = Sequel::Stop(Conclusion::Failed);
+        assert_eq!(after(failed(Some(6)), bounds), stop);
+        assert_eq!(after(failed(None), Bounds { anew: false, ..bounds }), stop);
+        assert_eq!(after(failed(None), Bounds { restarts: 1, ..bounds }), stop);
+        assert_eq!(after(start(1, EndKind::Failed, None), bounds), stop);
+    }
+
+    #[test]
     fn without_rungs_only_a_checkpoint_helps() {
-        let none = Bounds { rungs: 0, restarts: 8, resumes: false };
+        let none = Bounds { rungs: 0, restarts: 8, resumes: false, anew: false };
         assert_eq!(next(&ran_out(&[(0, None)]), none), Sequel::Stop(Conclusion::NoRungs));
         let resumes = Bounds { resumes: true, ..none };
         assert_eq!(next(&ran_out(&[(0, Some(3))]), resumes), Sequel::Again { rung: 0 });
@@ -233,9 +268,9 @@ mod tests {
             let mut rung = 0;
             for step in steps {
                 starts.push(start(rung, EndKind::OutOfMemory, Some(step)));
-                match next(&starts, Bounds { rungs, restarts, resumes }) {
+                match next(&starts, Bounds { rungs, restarts, resumes, anew: false }) {
                     Sequel::Stop(_) => break,
-                    Sequel::Again { rung: lower } => {
+                    Sequel::Again { rung: lower } | Sequel::Anew { rung: lower } => {
                         prop_assert!(lower >= rung && lower < rungs.max(1));
                         rung = lower;
                     }

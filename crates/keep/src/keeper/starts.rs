@@ -89,13 +89,15 @@ fn start_on(
     let mut supervisor = Supervisor::new(options.grace)?;
     let mut rung = options.first_rung;
     let mut search = CheckpointSearch::default();
+    // Whether a start could not resume, so that none is to try it again.
+    let mut is_anew = false;
     loop {
         if supervisor.is_told_to_end() {
             return Ok(Conclusion::Interrupted);
         }
         let number = starts.len() + 1;
         if search.found.is_none() {
-            save(&ladder.resumption, &options.folder, number, notify);
+            save(&ladder.resumption, begun, &options.folder, number, notify);
         }
         let checkpoint = search.found.take();
         let stand_in = match &checkpoint {
@@ -143,18 +145,28 @@ fn start_on(
                 return Ok(Conclusion::NoRungs);
             }
         }
-        search = if ran_out { ladder.resumption.search(begun) } else { CheckpointSearch::default() };
-        let resumes = search.found.is_some() || matches!(ladder.resumption.rule, ResumeRule::Own(_));
-        match next(starts, Bounds { rungs: ladder.rungs.len(), restarts: options.max_restarts, resumes }) {
+        search = if ran_out && !is_anew { ladder.resumption.search(begun) } else { CheckpointSearch::default() };
+        let rule = &ladder.resumption.rule;
+        let bounds = Bounds {
+            rungs: ladder.rungs.len(),
+            restarts: options.max_restarts,
+            resumes: search.found.is_some() || matches!(rule, ResumeRule::Own(_)),
+            anew: matches!(rule, ResumeRule::Trainer { .. }),
+        };
+        match next(starts, bounds) {
             Sequel::Stop(ending) => return Ok(ending),
             Sequel::Again { rung: lower } => rung = lower,
+            Sequel::Anew { rung: same } => {
+                (rung, is_anew) = (same, true);
+                notify(&Notice::Unresumable);
+            }
         }
     }
 }
 
 /// Brings a checkpoint to safety that a start from step 0 would write over.
-fn save(resumption: &Resumption, folder: &Path, start: usize, notify: &mut dyn FnMut(&Notice)) {
-    let Some(checkpoint) = resumption.endangered() else { return };
+fn save(resumption: &Resumption, begun: SystemTime, folder: &Path, start: usize, notify: &mut dyn FnMut(&Notice)) {
+    let Some(checkpoint) = resumption.endangered(begun) else { return };
     let run = folder.file_name().map_or_else(|| "run".to_owned(), |name| shown(name));
     let refuge = refuge(&checkpoint, &run, start);
     notify(&Notice::Endangered { checkpoint: &checkpoint, refuge: refuge.as_ref() });

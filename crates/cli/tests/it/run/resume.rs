@@ -166,6 +166,34 @@ fn where_it_cannot_resume_that_is_said_and_the_checkpoint_copied() {
 }
 
 #[test]
+fn a_start_that_cannot_resume_is_followed_by_one_from_step_0() {
+    let refusing = include_str!("scripts/nanogpt.py")
+        .replace("    print(f\"Resuming", "    raise ValueError('refused')\n    print(f\"Resuming");
+    let place = Place::with("train.py", &refusing);
+    place.write("configurator.py", CONFIGURATOR);
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 0 1 2 3 4 5 6 7 8 9");
+    says(&ran, "lowtide: the start that was to resume failed before its first step, for another reason than memory: ");
+    says(&ran, "may write over out/ckpt.pt: it was copied to out/before-train-1-start-3/ckpt.pt; ");
+    assert_eq!(place.story("runs/train-1")["starts"][2]["resumed_from"], json!(null));
+}
+
+#[test]
+fn what_an_unknown_script_wrote_is_copied_too() {
+    let script = "import os, sys\nprint(sys.argv[1:])\nos.makedirs('models', exist_ok=True)\n\
+                  with open('models/last.pth', 'w') as file: file.write(' '.join(sys.argv))\n\
+                  if '--bs=4' in sys.argv: raise MemoryError\n";
+    let place = Place::with("train.py", script);
+    place.write("models/other.pth", "older");
+    let ran = place.run(&["--rung", "--bs={micro} --accum={accum}", "--", "python3", "train.py", "--bs=4"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    says(&ran, "may write over models/last.pth: it was copied to models/before-train-1-start-2/last.pth\n");
+    assert_eq!(place.text("models/before-train-1-start-2/last.pth"), "train.py --bs=4");
+    says(&ran, "lowtide:   it does not resume: where its checkpoints are is not known; say it: --resume-with ");
+}
+
+#[test]
 fn lightnings_command_line_gets_its_newest_checkpoint() {
     let script = "import os, sys\nprint(sys.argv[1:])\n# LightningCLI(Net, Data)\n\
                   number = len(os.listdir('lightning_logs')) if os.path.isdir('lightning_logs') else 0\n\
