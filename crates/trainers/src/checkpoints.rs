@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use lowtide_config::command::{at_script, value};
 use lowtide_config::{Config, Setting, Syntax};
 
-use crate::{Access, Preset, TextAnswer, script, text};
+use crate::{Access, Preset, ResumeCall, TextAnswer, script, text};
 
 /// What is known of the checkpoints of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Checkpoints {
     pub beginning: Beginning,
     /// How a start resumes from one, or why it cannot.
     pub resume: Result<ResumeWords, ResumeGap>,
+    /// The call of the script that would take one, where a copy of the script is run anyway.
+    pub call: Option<ResumeCall>,
 }
 
 /// A folder with the names of checkpoints in it, where `*` stands for anything.
@@ -131,7 +133,7 @@ fn nanogpt(script: Option<&Config>, sources: &[Config]) -> Checkpoints {
         }
     };
     let beginning = if resumes { Beginning::Resumes } else { Beginning::Overwrites };
-    Checkpoints { places, beginning, resume }
+    Checkpoints { places, beginning, resume, call: None }
 }
 
 fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config]) -> Checkpoints {
@@ -190,7 +192,9 @@ fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config
             remedy: format!("--resume-with '{FLAG_WORDS}' --checkpoint-glob '{folder}/checkpoint-*' if it does"),
         }),
     };
-    Checkpoints { places, beginning, resume }
+    let call = script.filter(|_| is_trainer && resume.is_err());
+    let call = call.and_then(|script| ResumeCall::find(&script.text, ".train(", FLAG, caveat));
+    Checkpoints { places, beginning, resume, call }
 }
 
 /// The folder in `TrainingArguments("out", ...)`.
@@ -237,7 +241,9 @@ fn lightning(command: &[OsString], script: Option<&Config>, sources: &[Config]) 
             ),
         }),
     };
-    Checkpoints { places, beginning: if is_told { Beginning::Resumes } else { Beginning::Beside }, resume }
+    let call = script.filter(|_| resume.is_err());
+    let call = call.and_then(|script| ResumeCall::find(&script.text, ".fit(", "ckpt_path", LIGHTNING));
+    Checkpoints { places, beginning: if is_told { Beginning::Resumes } else { Beginning::Beside }, resume, call }
 }
 
 fn named_in<'a>(config: &'a Config, name: &str) -> Vec<&'a str> {
@@ -258,7 +264,8 @@ fn unknown(script: Option<&Config>) -> Checkpoints {
         _ => "where its checkpoints are is not known".to_owned(),
     };
     let remedy = format!("say it: --resume-with '{example} {{checkpoint}}' --checkpoint-glob 'out/*.pt'");
-    Checkpoints { places: Vec::new(), beginning: Beginning::Overwrites, resume: Err(ResumeGap { reason, remedy }) }
+    let resume = Err(ResumeGap { reason, remedy });
+    Checkpoints { places: Vec::new(), beginning: Beginning::Overwrites, resume, call: None }
 }
 
 #[cfg(test)]

@@ -297,7 +297,10 @@ mod tests {
             &[("--batch-size", "batch_size", Some("8")), ("--m", "n", Some("2"))],
         );
         check("flags.DEFINE_integer('batch_size', 128, 'size')\n", &[("--batch_size", "batch_size", Some("128"))]);
-        check("def main(bs=4, *, n: int = 2): pass\nfire.Fire(main)\n", &[("--bs", "bs", Some("4")), ("--n", "n", Some("2"))]);
+        check(
+            "def main(bs=4, *, n: int = 2): pass\nfire.Fire(main)\n",
+            &[("--bs", "bs", Some("4")), ("--n", "n", Some("2"))],
+        );
     }
 
     #[test]

@@ -55,7 +55,12 @@ pub fn flag(configs: &[Config], key: Key) -> Result<Option<Flag>, UnknownFlag> {
         return unknown(format!("both {} and {} may be meant", at(script, first), at(other_script, other)));
     }
     if let Some((gap_script, gap)) = declared.iter().find_map(|(script, it)| Some((script, changed(script, it)?))) {
-        return unknown(format!("{}: {} is changed by the script: `{}`", place(gap_script, gap.at), first.name, gap.text));
+        return unknown(format!(
+            "{}: {} is changed by the script: `{}`",
+            place(gap_script, gap.at),
+            first.name,
+            gap.text
+        ));
     }
     let every = || declared.iter().flat_map(|(_, it)| &it.flags);
     let typed = lines().rev().find_map(|line| {
@@ -67,7 +72,9 @@ pub fn flag(configs: &[Config], key: Key) -> Result<Option<Flag>, UnknownFlag> {
         return number_of(typed, if is_whole { flag.clone() } else { spelled(typed) }).map(Some);
     }
     let files = configs.iter().filter(|config| !matches!(config.syntax, Syntax::Command | Syntax::Python));
-    if let Some(file) = files.rev().find(|file| answer(std::slice::from_ref(*file), Question::Key(key)) != Answer::Absent) {
+    if let Some(file) =
+        files.rev().find(|file| answer(std::slice::from_ref(*file), Question::Key(key)) != Answer::Absent)
+    {
         return unknown(format!("{} may be set in {}", first.flags[0], file.name));
     }
     let defaults: Vec<(&Config, &Setting)> = declared

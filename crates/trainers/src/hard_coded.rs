@@ -143,7 +143,8 @@ fn slot(script: &Config, question: Question, added: Option<(&Setting, &str, Opti
         Answer::Absent => Ok(added.and_then(|(call, name, default)| Some((default?, Slot::beside(call, name))))),
         Answer::Number { setting, .. } if setting.scope == Scope::Option => Ok(None),
         Answer::Number { number, setting, .. } => {
-            let is_rival = |it: &&Setting| it.span != setting.span && it.name() == setting.name() && !script.replaces(setting, it);
+            let is_rival =
+                |it: &&Setting| it.span != setting.span && it.name() == setting.name() && !script.replaces(setting, it);
             let others = candidates(script, question).map(|(_, it)| it).filter(is_rival);
             match others.filter(|it| whole_number(&it.value).is_some()).last() {
                 Some(other) => Err(format!(
@@ -192,9 +193,7 @@ fn constant(script: &Config, question: Question) -> Option<(u64, Slot)> {
 
 /// An argument of the one call of its kind that a script has.
 fn only_call(script: &Config, is_it: impl Fn(&str) -> bool) -> Option<&Setting> {
-    let of_it = |setting: &&Setting| {
-        setting.scope == Scope::Call && setting.owner.as_deref().is_some_and(&is_it)
-    };
+    let of_it = |setting: &&Setting| setting.scope == Scope::Call && setting.owner.as_deref().is_some_and(&is_it);
     let first = script.settings.iter().find(of_it)?;
     let name = first.owner.as_deref()?;
     let is_one = script.text.matches(&format!("{name}(")).count() == 1;
@@ -283,7 +282,11 @@ mod tests {
         );
         check(
             "N = 4\na = TrainingArguments('o', per_device_train_batch_size=N, gradient_accumulation_steps=1)\n",
-            Ok((4, 1, "N = 2\na = TrainingArguments('o', per_device_train_batch_size=N, gradient_accumulation_steps=2)\n")),
+            Ok((
+                4,
+                1,
+                "N = 2\na = TrainingArguments('o', per_device_train_batch_size=N, gradient_accumulation_steps=2)\n",
+            )),
         );
         check(
             "N = 4\nlayers = N\na = TrainingArguments('o', per_device_train_batch_size=N)\n",
@@ -299,7 +302,11 @@ mod tests {
     fn trainers_of_other_libraries() {
         check(
             "import lightning as L\nd = DataLoader(x, batch_size=32)\nt = L.Trainer(max_epochs=1)\n",
-            Ok((32, 1, "import lightning as L\nd = DataLoader(x, batch_size=16)\nt = L.Trainer(max_epochs=1, accumulate_grad_batches=2)\n")),
+            Ok((
+                32,
+                1,
+                "import lightning as L\nd = DataLoader(x, batch_size=16)\nt = L.Trainer(max_epochs=1, accumulate_grad_batches=2)\n",
+            )),
         );
         check(
             "a = Accelerator(gradient_accumulation_steps=4)\nd = DataLoader(x, batch_size=32)\n",

@@ -212,10 +212,12 @@ mod tests {
     #[test]
     fn names_by_their_words() {
         let told = |name: &str| (key_of(name).map(|(key, _)| key), key_of_option(name));
-        for name in ["per_device_batch_size", "train-batch-size", "BATCH_SIZE", "per_gpu_train_batch_size", "train_bs"] {
+        for name in ["per_device_batch_size", "train-batch-size", "BATCH_SIZE", "per_gpu_train_batch_size", "train_bs"]
+        {
             assert_eq!(told(name), (Some(Key::Batch), Some(Key::Batch)), "{name}");
         }
-        for name in ["grad_acc_steps", "accumulate_grad_batches", "gradient_accumulation", "accum_steps", "update_freq"] {
+        for name in ["grad_acc_steps", "accumulate_grad_batches", "gradient_accumulation", "accum_steps", "update_freq"]
+        {
             assert_eq!(told(name), (Some(Key::Accumulation), Some(Key::Accumulation)), "{name}");
         }
         for name in ["eval_bs", "val_batch_size", "test-batch-size", "per_device_eval_batch_size", "batch_size_val"] {

@@ -19,6 +19,7 @@ mod hard_coded;
 mod key;
 mod launcher;
 mod preset;
+mod resume_call;
 mod script;
 mod sources;
 mod text;
@@ -33,6 +34,7 @@ pub use hard_coded::{HardCoded, Slot, SourceBatch, hard_coded, hard_coded_steps}
 pub use key::{Key, key_of, key_of_option, key_of_path};
 pub use launcher::processes;
 pub use preset::Preset;
+pub use resume_call::ResumeCall;
 pub use script::{script, script_path, siblings};
 pub use sources::{Access, command_line, file};
 pub use text::{TextAnswer, text};

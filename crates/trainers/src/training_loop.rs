@@ -117,7 +117,8 @@ impl<'a> Body<'a> {
             Some(_) => return None,
             None => {
                 let piece = ["piece", "micro_step"].into_iter().find(|name| !self.text.contains(name))?;
-                let left = if left.contains(',') && !left.starts_with('(') { format!("({left})") } else { left.to_owned() };
+                let left =
+                    if left.contains(',') && !left.starts_with('(') { format!("({left})") } else { left.to_owned() };
                 out.push_str(&format!("{outer}for {piece}, {left} in enumerate({right}, 1):\n"));
                 piece.to_owned()
             }

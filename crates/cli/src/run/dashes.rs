@@ -35,7 +35,9 @@ fn length(known: &Command, word: &OsStr) -> Option<usize> {
     let word = word.to_str()?;
     let name = word.split('=').next()?;
     let is_it = |arg: &&Arg| match name.strip_prefix("--") {
-        Some(long) => arg.get_long() == Some(long) || arg.get_all_aliases().is_some_and(|others| others.contains(&long)),
+        Some(long) => {
+            arg.get_long() == Some(long) || arg.get_all_aliases().is_some_and(|others| others.contains(&long))
+        }
         None => arg.get_short().is_some_and(|short| name == format!("-{short}")),
     };
     let takes_values = known.get_arguments().find(is_it)?.get_action().takes_values();

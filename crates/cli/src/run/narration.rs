@@ -6,8 +6,8 @@ use std::path::Path;
 use lowtide_config::command::quoted;
 use lowtide_core::{Bytes, counted};
 use lowtide_keep::{
-    Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, NoAccumulation, Notice, Peak,
-    RungGap, StartRecord, batch_changed,
+    Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, NoAccumulation,
+    Notice, Peak, RungGap, StartRecord, batch_changed,
 };
 use lowtide_trainers::TrainingLoop;
 
@@ -25,6 +25,10 @@ const FIXED: &str = "weights and the optimizer's state do not fit: LoRA, an 8-bi
 /// What helps where a smaller micro-batch changes nothing.
 const UNMOVED: &str = "every start asked for just as much: look whether the command takes what a retry changes; if it does, \
                        what does not fit does not depend on the batch";
+
+/// What helps where nothing shows that a smaller micro-batch changes anything, and no size is told.
+const UNTOLD: &str = "no start got any further: look whether the command takes what a retry changes; if it does, data in memory, \
+                      weights or the optimizer's state do not fit";
 
 /// What helps where the checkpoint does not fit beside the model.
 const LOADING: &str = "the first start got further: resuming needs more memory than training. Load the checkpoint with \
@@ -106,9 +110,8 @@ pub(super) fn own_environment<'a>(
     launch: &'a Launch,
 ) -> impl Iterator<Item = &'a (OsString, OsString)> {
     let is_script = launch.copy.as_ref().is_some_and(|copy| copy.stand_in.is_some());
-    let is_own = move |set: &&(OsString, OsString)| {
-        !ladder.environment.contains(set) && !(is_script && set.0 == "PYTHONPATH")
-    };
+    let is_own =
+        move |set: &&(OsString, OsString)| !ladder.environment.contains(set) && !(is_script && set.0 == "PYTHONPATH");
     launch.environment.iter().filter(is_own)
 }
 
@@ -218,7 +221,9 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         Conclusion::Failed if last_ran_out(chronicle) => "memory ran out, and no further start can be made".to_owned(),
         Conclusion::Failed => "ended by a failure that is not about memory".to_owned(),
         Conclusion::NoRungs => "memory ran out, and there is no retry with a smaller micro-batch".to_owned(),
-        Conclusion::LastRung => "memory ran out twice with the smallest micro-batch, and nothing more can be done".to_owned(),
+        Conclusion::LastRung => {
+            "memory ran out twice with the smallest micro-batch, and nothing more can be done".to_owned()
+        }
         Conclusion::SameOnEveryRung => {
             "memory ran out at the same request with a smaller micro-batch: what is asked for there \
                                         does not depend on the batch"
@@ -257,8 +262,9 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
             "say where the batch is set: --batch N --retry-with '--batch_size={micro} --accumulation={accum}'"
         }
         Conclusion::SameOnEveryRung if loads_the_checkpoint(chronicle) => LOADING,
-        Conclusion::SameOnEveryRung if rungs_change_nothing(chronicle) && !last_is_fixed(chronicle) => UNMOVED,
-        Conclusion::SameOnEveryRung => FIXED,
+        Conclusion::SameOnEveryRung if last_is_fixed(chronicle) => FIXED,
+        Conclusion::SameOnEveryRung if rungs_change_nothing(chronicle) => UNMOVED,
+        Conclusion::SameOnEveryRung => UNTOLD,
         Conclusion::LastRung => LESS,
         Conclusion::BatchChanged => {
             "say the command's own batch with --batch and --accum, and what a retry changes with --retry-with"

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use lowtide_keep::{Checkpoint, KeepError, Refuge, ResumeRule, Resumption};
-use lowtide_trainers::Beginning;
+use lowtide_trainers::{Beginning, ResumeCall};
 
 use crate::output::{printable, shown};
 
@@ -21,10 +21,8 @@ pub(super) fn origin(resumption: &Resumption, checkpoint: Option<&Checkpoint>) -
         _ if resumption.beginning == Beginning::Resumes => "resumes as the command itself does".to_owned(),
         ResumeRule::Off => "begins at step 0 (--no-resume)".to_owned(),
         ResumeRule::Gap(_) => "begins at step 0".to_owned(),
-        ResumeRule::Own(_) | ResumeRule::Trainer { .. } if resumption.patterns.is_empty() => {
-            "begins at step 0".to_owned()
-        }
-        ResumeRule::Own(_) | ResumeRule::Trainer { .. } => {
+        _ if resumption.patterns.is_empty() => "begins at step 0".to_owned(),
+        ResumeRule::Own(_) | ResumeRule::Trainer { .. } | ResumeRule::Call(_) => {
             format!("begins at step 0 (this run wrote no whole {})", printable(&resumption.patterns.join(" or ")))
         }
     }
@@ -38,7 +36,9 @@ pub(super) fn remarks(resumption: &Resumption, checkpoint: Option<&Checkpoint>, 
         lines.push(format!("{} was cut short{instead}", shown(newest)));
     }
     match (&resumption.rule, checkpoint) {
-        (ResumeRule::Trainer { caveat, .. }, Some(_)) => lines.push((*caveat).to_owned()),
+        (ResumeRule::Trainer { caveat, .. } | ResumeRule::Call(ResumeCall { caveat, .. }), Some(_)) => {
+            lines.push((*caveat).to_owned());
+        }
         (ResumeRule::Gap(gap), _) if resumption.beginning != Beginning::Resumes => {
             lines.push(printable(&format!("it does not resume: {}; {}", gap.reason, gap.remedy)));
         }
@@ -67,6 +67,10 @@ pub(super) fn rehearsal(resumption: &Resumption) -> String {
     match (&resumption.rule, resumption.template()) {
         (ResumeRule::Off, _) => "a restart begins at step 0 (--no-resume)".to_owned(),
         (ResumeRule::Gap(gap), _) => printable(&format!("a restart begins at step 0: {}; {}", gap.reason, gap.remedy)),
+        (ResumeRule::Call(call), _) => {
+            let call_text = printable(call.call.lines().next().unwrap_or_default());
+            format!("a restart changes {call_text} to resume where this run wrote a whole {}", patterns())
+        }
         (ResumeRule::Trainer { .. } | ResumeRule::Own(_), Some(template)) => {
             let template = printable(&template.to_string());
             format!("a restart adds {template} where this run wrote a whole {}", patterns())

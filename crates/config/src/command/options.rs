@@ -174,7 +174,10 @@ mod tests {
             ],
         );
         check("python train.py train.batch_size=64 +x=y", &[("train.batch_size", "64", "64"), ("x", "y", "y")]);
-        check("t --a='b c' \"--n=4\" --m \"5\" A=1 -b 6\n", &[("a", "b c", "'b c'"), ("n", "4", "4"), ("m", "5", "\"5\""), ("-b", "6", "6")]);
+        check(
+            "t --a='b c' \"--n=4\" --m \"5\" A=1 -b 6\n",
+            &[("a", "b c", "'b c'"), ("n", "4", "4"), ("m", "5", "\"5\""), ("-b", "6", "6")],
+        );
         check("t \"--a=", &[("a", "", "")]);
         // What the next command begins with is no value of an option before it.
         check("t --a\nb --c && d --e 1\n", &[("a", "true", ""), ("c", "true", ""), ("e", "1", "1")]);

@@ -46,9 +46,9 @@ pub fn is_module<W: AsRef<OsStr>>(command: &[W], at: usize) -> bool {
         let name = Path::new(word).file_name().map(OsStr::as_bytes).unwrap_or_default();
         INTERPRETERS.iter().any(|interpreter| name.starts_with(interpreter.as_bytes()))
     };
-    let is_runner = RUNNERS.iter().any(|runner| {
-        name.strip_prefix(runner).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    });
+    let is_runner = RUNNERS
+        .iter()
+        .any(|runner| name.strip_prefix(runner).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
     !is_runner && (0..at).any(|before| is_interpreter(word(before)))
 }
 

@@ -40,17 +40,16 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    pub(super) const FILE: Self =
-        Self {
-            region: Region::File,
-            owner: None,
-            target: None,
-            around: None,
-            arguments: Arguments::Plain,
-            group: None,
-            is_obscure: false,
-            is_chained: false,
-        };
+    pub(super) const FILE: Self = Self {
+        region: Region::File,
+        owner: None,
+        target: None,
+        around: None,
+        arguments: Arguments::Plain,
+        group: None,
+        is_obscure: false,
+        is_chained: false,
+    };
 
     /// Within something else, in the same region.
     pub(super) fn inside(self) -> Self {

@@ -142,7 +142,9 @@ impl<'a> Reader<'a> {
         let name = (left.kind() == "identifier" && !is_one_of_several).then(|| self.slice(left));
         let mut inner = Context { is_chained: true, ..inside };
         match (name, context.region) {
-            (Some(name), Region::File) => self.setting(vec![name.to_owned()], right, node, (Scope::File, Context::FILE)),
+            (Some(name), Region::File) => {
+                self.setting(vec![name.to_owned()], right, node, (Scope::File, Context::FILE))
+            }
             (Some(name), Region::Class) => self.field(name, right, node, context),
             (Some(name), Region::Branch) if self.passes_on(right, name) => {
                 self.gap(vec![name.to_owned()], node, GapKind::Alias, Scope::File);
@@ -319,13 +321,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A setting whose value is written on one line, or a gap; `whole` is what sets it.
-    fn setting(
-        &mut self,
-        path: Vec<String>,
-        value: Node<'a>,
-        whole: Node<'a>,
-        (scope, context): (Scope, Context<'a>),
-    ) {
+    fn setting(&mut self, path: Vec<String>, value: Node<'a>, whole: Node<'a>, (scope, context): (Scope, Context<'a>)) {
         let text = self.slice(value);
         if text.contains('\n') || whole.has_error() {
             return self.gap(path, whole, GapKind::Computed, scope);

@@ -87,10 +87,7 @@ fn names_without_a_plain_value() {
     gaps("args.steps = 4\ncfg['size'] = 3\n", &[member("steps"), member("size")]);
     gaps("setattr(a, 'n', 4)\nf(['--n-m', '3'])\n", &[member("n"), member("n_m")]);
     gaps("p.add_argument('--grad-steps', required=True)\n", &[("grad_steps", GapKind::Computed, Scope::Option)]);
-    gaps(
-        "def f(x):\n    n, m = x.shape\n    for k in x: pass\n",
-        &[computed("f"), local("m"), local("n"), local("k")],
-    );
+    gaps("def f(x):\n    n, m = x.shape\n    for k in x: pass\n", &[computed("f"), local("m"), local("n"), local("k")]);
     gaps("def f(x):\n    global n\n    n = 3\n", &[computed("f"), member("n")]);
     gaps(
         "for n in range(3): pass\nwith a as m: pass\nif (k := 3): pass\ndel x\n",
@@ -116,9 +113,7 @@ fn what_is_no_python_is_not_passed_over() {
 
 #[test]
 fn no_nesting_is_too_deep() {
-    for piece in
-        ["(", "[", "{", "{'a':", "f(n=", "not ", "-", "a.", "lambda: ", "x = ", "if x:", "'", "a if b else "]
-    {
+    for piece in ["(", "[", "{", "{'a':", "f(n=", "not ", "-", "a.", "lambda: ", "x = ", "if x:", "'", "a if b else "] {
         let _ = settings(&piece.repeat(if piece.len() == 1 { 100_000 } else { 10_000 }));
     }
     let blocks: String = (0..500).map(|depth| format!("{}if x:\n", " ".repeat(depth))).collect();

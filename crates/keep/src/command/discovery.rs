@@ -134,7 +134,9 @@ impl Discovery {
         };
         let deaf = |recipe: &Recipe| {
             let option = deaf_option(&request.command).filter(|_| recipe.script.is_some())?;
-            let detail = format!("python {option} reads nothing at its start, so that it would not take a changed copy of its script");
+            let detail = format!(
+                "python {option} reads nothing at its start, so that it would not take a changed copy of its script"
+            );
             Some(RungGap::Batch { detail })
         };
         let gap = match found {
@@ -152,9 +154,7 @@ impl Discovery {
 /// A number that was given and one that the command has must be the same.
 fn agrees(part: BatchPart, given: Option<u64>, flag: &Flag) -> Result<(), KeepError> {
     match given.filter(|given| *given != flag.number) {
-        Some(given) => {
-            Err(KeepError::Contradiction { part, given, key: flag.spelling.clone(), number: flag.number })
-        }
+        Some(given) => Err(KeepError::Contradiction { part, given, key: flag.spelling.clone(), number: flag.number }),
         None => Ok(()),
     }
 }
@@ -246,9 +246,10 @@ fn by_source(place: &Place, accum: Option<&Flag>, effective: EffectiveBatch) -> 
         (SourceBatch::Both(HardCoded { micro, accum, slots: [one, other] }), None) => {
             with_script(vec![(BatchPart::Micro, one), (BatchPart::Accum, other)], None, micro, accum)
         }
-        (SourceBatch::Both(HardCoded { micro, slots: [slot, _], .. }) | SourceBatch::Alone { micro, slot }, Some(accum)) => {
-            with_script(vec![(BatchPart::Micro, slot)], Some(accum.with("{accum}")), micro, accum.number)
-        }
+        (
+            SourceBatch::Both(HardCoded { micro, slots: [slot, _], .. }) | SourceBatch::Alone { micro, slot },
+            Some(accum),
+        ) => with_script(vec![(BatchPart::Micro, slot)], Some(accum.with("{accum}")), micro, accum.number),
         (SourceBatch::Alone { micro, slot }, None) if effective == EffectiveBatch::MayShrink => {
             with_script(vec![(BatchPart::Micro, slot)], None, micro, 1)
         }

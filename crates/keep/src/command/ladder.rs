@@ -68,9 +68,12 @@ impl CommandLadder {
         let trainer = preset.or_else(|| Preset::of_command(&request.command, access));
         let resumption = Resumption::read(&request, trainer, access)?;
         let command = request.command;
-        let ladder = Self { command, environment, preset, group, rungs, gap, resumption, evaluation, recipe };
+        let mut ladder = Self { command, environment, preset, group, rungs, gap, resumption, evaluation, recipe };
         // What cannot be changed is better known before memory runs out than after.
-        ladder.launch(ladder.rungs.len().saturating_sub(1), Path::new(""), None)?;
+        let last = ladder.launch(ladder.rungs.len().saturating_sub(1), Path::new(""), None)?;
+        if last.copy.is_some_and(|copy| copy.stand_in.is_some()) {
+            ladder.resumption.use_copy();
+        }
         Ok(ladder)
     }
 
@@ -122,7 +125,7 @@ impl CommandLadder {
             self.recipe.change(&mut launch, values, &folder.join(format!("retry-{rung}")))?;
         }
         if let Some(checkpoint) = checkpoint {
-            launch.command = self.resumption.applied(&launch.command, checkpoint);
+            self.resumption.apply(&mut launch, checkpoint);
         }
         Ok(launch)
     }

@@ -98,9 +98,11 @@ impl Recipe {
     /// What is changed, by the names that the command has for it.
     pub(crate) fn names(&self) -> Vec<String> {
         let places = [BatchPart::Micro, BatchPart::Accum];
-        let typed = places.iter().flat_map(|part| self.templates().filter_map(|template| template.key_of(part.place())));
+        let typed =
+            places.iter().flat_map(|part| self.templates().filter_map(|template| template.key_of(part.place())));
         let in_script = self.script.iter().flat_map(|script| {
-            let name = |slot: &Slot| format!("{} in line {}", slot.name(), script.config.line_of(slot.setting.span.start));
+            let name =
+                |slot: &Slot| format!("{} in line {}", slot.name(), script.config.line_of(slot.setting.span.start));
             let mut names: Vec<String> = script.slots.iter().map(|(_, slot)| name(slot)).collect();
             names.last_mut().into_iter().for_each(|last| last.push_str(&format!(" of {}", script.path.display())));
             names
@@ -165,7 +167,8 @@ impl Recipe {
         let is_script = self.script.is_some() || self.config.as_ref().is_some_and(|config| config.is_script);
         let Some(made) = &mut launch.copy else { return Ok(()) };
         if is_script {
-            let script = self.script.as_ref().map(|script| &script.config).or(self.config.as_ref().map(|it| &it.config));
+            let script =
+                self.script.as_ref().map(|script| &script.config).or(self.config.as_ref().map(|it| &it.config));
             let script = script.map(|script| script.text.clone()).unwrap_or_default();
             let stand_in = StandIn { folder: copy.with_extension("start"), script };
             made.stand_in = Some(stand_in.clone());

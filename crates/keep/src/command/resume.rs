@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use lowtide_config::command::is_python;
-use lowtide_trainers::{Access, Beginning, CheckpointPlace, Preset, ResumeGap, checkpoints};
+use lowtide_trainers::{Access, Beginning, CheckpointPlace, Preset, ResumeCall, ResumeGap, checkpoints};
 
 use crate::command::checkpoint::{CheckpointSearch, newest, newest_whole};
 use crate::command::strays::newest_stray;
 use crate::command::template::Values;
-use crate::{CommandRequest, KeepError, ResumeRequest, Template};
+use crate::{CommandRequest, KeepError, Launch, ResumeRequest, Template};
 
 /// How starts of a command resume from checkpoints.
 #[derive(Debug, Clone)]
@@ -21,6 +21,8 @@ pub struct Resumption {
     pub beginning: Beginning,
     /// Where checkpoints are, as patterns of file names.
     pub patterns: Vec<String>,
+    /// What makes a copy of the script resume, where there is one.
+    call: Option<ResumeCall>,
 }
 
 /// How a restart resumes.
@@ -37,6 +39,8 @@ pub enum ResumeRule {
         /// What is other than it would have been without the stop.
         caveat: &'static str,
     },
+    /// By a call in the copy of the script that is run in its place.
+    Call(ResumeCall),
     /// It does not, for a reason.
     Gap(ResumeGap),
 }
@@ -53,7 +57,7 @@ impl Resumption {
                 return Err(KeepError::Pattern { pattern: pattern.clone(), detail: error.to_string() });
             }
             let (rule, patterns) = (ResumeRule::Own(template), vec![pattern.clone()]);
-            return Ok(Self { rule, beginning: Beginning::Overwrites, patterns });
+            return Ok(Self { rule, beginning: Beginning::Overwrites, patterns, call: None });
         }
         let known = checkpoints(preset, &request.command, access);
         let rule = match known.resume {
@@ -64,7 +68,8 @@ impl Resumption {
             }
             Err(gap) => ResumeRule::Gap(gap),
         };
-        Ok(Self { rule, beginning: known.beginning, patterns: known.places.iter().map(pattern).collect() })
+        let patterns = known.places.iter().map(pattern).collect();
+        Ok(Self { rule, beginning: known.beginning, patterns, call: known.call })
     }
 
     /// What is put on the command line to resume.
@@ -73,14 +78,23 @@ impl Resumption {
         match &self.rule {
             ResumeRule::Own(template) => Some(template),
             ResumeRule::Trainer { template, .. } => template.as_ref(),
-            ResumeRule::Off | ResumeRule::Gap(_) => None,
+            ResumeRule::Off | ResumeRule::Call(_) | ResumeRule::Gap(_) => None,
+        }
+    }
+
+    /// Retries run a copy of the script, in which the call that trains can be changed too.
+    pub(crate) fn use_copy(&mut self) {
+        if matches!(self.rule, ResumeRule::Gap(_))
+            && let Some(call) = self.call.take()
+        {
+            self.rule = ResumeRule::Call(call);
         }
     }
 
     /// Whether a restart resumes where there is a checkpoint.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        matches!(self.rule, ResumeRule::Own(_) | ResumeRule::Trainer { .. })
+        !matches!(self.rule, ResumeRule::Off | ResumeRule::Gap(_))
     }
 
     /// The checkpoint that a restart resumes from: the newest whole one that was written since a moment.
@@ -102,8 +116,20 @@ impl Resumption {
         }
     }
 
+    /// Makes a start resume from a checkpoint.
+    pub(crate) fn apply(&self, launch: &mut Launch, checkpoint: &Path) {
+        launch.command = self.applied(&launch.command, checkpoint);
+        if let (ResumeRule::Call(call), Some(copy)) = (&self.rule, &mut launch.copy) {
+            let path = std::path::absolute(checkpoint).unwrap_or_else(|_| checkpoint.to_owned());
+            if let Some(text) = path.to_str().and_then(|path| call.applied(&copy.text, path)) {
+                copy.text = text;
+                copy.changes.push(format!("{}={}", call.keyword, checkpoint.display()));
+            }
+        }
+    }
+
     /// A command line that resumes from a checkpoint.
-    pub(crate) fn applied(&self, command: &[OsString], checkpoint: &Path) -> Vec<OsString> {
+    fn applied(&self, command: &[OsString], checkpoint: &Path) -> Vec<OsString> {
         let Some(template) = self.template() else { return command.to_vec() };
         let values = Values { batch: None, checkpoint: Some(checkpoint.as_os_str()) };
         let mut words = template.applied(command, values);

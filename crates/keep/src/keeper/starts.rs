@@ -151,7 +151,7 @@ fn start_on(
             rungs: ladder.rungs.len(),
             restarts: options.max_restarts,
             resumes: search.found.is_some() || matches!(rule, ResumeRule::Own(_)),
-            anew: matches!(rule, ResumeRule::Trainer { .. }),
+            anew: matches!(rule, ResumeRule::Trainer { .. } | ResumeRule::Call(_)),
         };
         match next(starts, bounds) {
             Sequel::Stop(ending) => return Ok(ending),

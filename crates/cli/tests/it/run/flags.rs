@@ -31,7 +31,8 @@ fn flags_of_every_name() {
         "'--grad_acc_steps', dest='accum', type=int, default=1",
     ];
     for (batch, steps) in batches.iter().zip(steps) {
-        let place = Place::with("train.py", &parser(&format!("p.add_argument({batch})\n{eval}p.add_argument({steps})\n")));
+        let place =
+            Place::with("train.py", &parser(&format!("p.add_argument({batch})\n{eval}p.add_argument({steps})\n")));
         let ran = place.run(&["--", "python3", "train.py"]);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "8 1\n4 2\n2 4\n"), "{batch}: {}", ran.stderr);
         assert!(ran.stderr.contains("finished after 2 restarts, effective batch 8 throughout"), "{}", ran.stderr);
@@ -40,7 +41,8 @@ fn flags_of_every_name() {
 
 #[test]
 fn what_is_typed_counts_before_the_default() {
-    let options = "p.add_argument('-b', '--batch-size', type=int, default=2)\np.add_argument('--accum', type=int, default=1)\n";
+    let options =
+        "p.add_argument('-b', '--batch-size', type=int, default=2)\np.add_argument('--accum', type=int, default=1)\n";
     let place = Place::with("train.py", &parser(options));
     for typed in [&["-b", "4", "--accum=3"][..], &["--batch-size=4", "--accum", "3"], &["--batch", "4", "--acc=3"]] {
         let ran = place.run(&[&["--", "python3", "train.py"], typed].concat());

@@ -193,6 +193,44 @@ fn what_an_unknown_script_wrote_is_copied_too() {
     says(&ran, "lowtide:   it does not resume: where its checkpoints are is not known; say it: --resume-with ");
 }
 
+/// Stands beside the script as the library of that name does, as far as it is used.
+const TRANSFORMERS: &str = r#"
+import os
+class TrainingArguments:
+    def __init__(self, output_dir, per_device_train_batch_size=8, gradient_accumulation_steps=1):
+        self.output_dir, self.micro, self.accum = output_dir, per_device_train_batch_size, gradient_accumulation_steps
+class Trainer:
+    def __init__(self, args): self.args = args
+    def train(self, resume_from_checkpoint=None):
+        step = int(resume_from_checkpoint.split("-")[-1]) if resume_from_checkpoint else 0
+        while step < 5:
+            step += 1
+            print("step", step, self.args.micro, "x", self.args.accum, flush=True)
+            if step == 4 and self.args.micro > 4: raise MemoryError
+            os.makedirs(f"{self.args.output_dir}/checkpoint-{step}")
+            with open(f"{self.args.output_dir}/checkpoint-{step}/model.bin", "w") as file: file.write("weights")
+"#;
+
+#[test]
+fn a_script_with_its_batch_in_the_source_resumes_by_its_copy() {
+    let script = "from transformers import Trainer, TrainingArguments\n\
+                  args = TrainingArguments('made', per_device_train_batch_size=8)\n\
+                  trainer = Trainer(args)\ntrainer.train()\n";
+    let place = Place::with("train.py", script);
+    place.write("transformers.py", TRANSFORMERS);
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let steps: Vec<&str> = ran.stdout.lines().collect();
+    let expected = ["step 1 8 x 1", "step 2 8 x 1", "step 3 8 x 1", "step 4 8 x 1", "step 4 4 x 2", "step 5 4 x 2"];
+    assert_eq!(steps, expected, "{}", ran.stderr);
+    says(&ran, "lowtide: start 2 resumes from made/checkpoint-3 at step 3 with ");
+    says(
+        &ran,
+        "lowtide:   the Trainer restores weights, optimizer, schedule, random state and its place in the data\n",
+    );
+    assert_eq!(place.text("train.py"), script);
+}
+
 #[test]
 fn lightnings_command_line_gets_its_newest_checkpoint() {
     let script = "import os, sys\nprint(sys.argv[1:])\n# LightningCLI(Net, Data)\n\

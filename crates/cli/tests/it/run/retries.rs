@@ -180,6 +180,37 @@ fn weights_that_do_not_fit_are_not_tried_with_every_micro_batch() {
 }
 
 #[test]
+fn weights_that_do_not_fit_without_a_size_are_tried_twice_too() {
+    let script = "class Model:\n    @staticmethod\n    def from_pretrained(name):\n        raise MemoryError\n\
+                  model = Model.from_pretrained('large')\n";
+    let place = Place::with("train.py", script);
+    let ran = train(&place, &[], &["--bs=32"]);
+    let story = place.story("runs/train-1");
+    assert_eq!((&story["ending"], &story["restarts"]), (&json!("same_on_every_rung"), &json!(1)), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: weights and the optimizer's state do not fit: LoRA"), "{}", ran.stderr);
+}
+
+/// The same size whatever the micro-batch: after three of them the smallest shows whether any would help.
+#[test]
+fn a_request_that_does_not_shrink_is_not_tried_with_every_micro_batch() {
+    let place = Place::with("train.py", &format!("print('step 3', flush=True)\n{ON_A_CARD}"));
+    let ran = train(&place, &[], &["--bs=256"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let story = place.story("runs/train-1");
+    assert_eq!(story["ending"], "same_on_every_rung", "{}", ran.stderr);
+    let micro: Vec<_> =
+        story["starts"].as_array().unwrap().iter().map(|start| start["batch"]["micro"].clone()).collect();
+    assert_eq!(micro, [256, 128, 64, 1]);
+    assert!(ran.stderr.contains("hint: every start asked for just as much: look whether"), "{}", ran.stderr);
+    // Nothing but the place tells.
+    let place = Place::with("train.py", "print('step 3', flush=True)\nraise MemoryError\n");
+    let ran = train(&place, &[], &["--bs=256"]);
+    let story = place.story("runs/train-1");
+    assert_eq!((&story["ending"], &story["restarts"]), (&json!("same_on_every_rung"), &json!(4)), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: no start got any further: look whether"), "{}", ran.stderr);
+}
+
+#[test]
 fn what_the_script_got_over_is_not_tried_again() {
     // Without a traceback at the end: only the steps tell.
     let script = "import sys\nprint('MemoryError: caught', file=sys.stderr)\n\

@@ -26,14 +26,18 @@ fn with(files: &[(&str, &str)]) -> Place {
 #[test]
 fn arguments_of_a_call() {
     let cases = [
-        ("'out',\n    per_device_train_batch_size=16,  # big\n    gradient_accumulation_steps=2,\n", "16 2\n8 4\n4 8\n"),
+        (
+            "'out',\n    per_device_train_batch_size=16,  # big\n    gradient_accumulation_steps=2,\n",
+            "16 2\n8 4\n4 8\n",
+        ),
         ("'out', per_device_train_batch_size=8", "8 1\n4 2\n"),
         ("'out', per_device_train_batch_size=BATCH, lr=1", "8 1\n4 2\n"),
         ("'out', lr=1", "8 1\n4 2\n"),
     ];
     for (arguments, expected) in cases {
-        let script =
-            format!("from transformers import Trainer, TrainingArguments\nBATCH = 8\nargs = TrainingArguments({arguments})\nTrainer(args).train()\n");
+        let script = format!(
+            "from transformers import Trainer, TrainingArguments\nBATCH = 8\nargs = TrainingArguments({arguments})\nTrainer(args).train()\n"
+        );
         let place = with(&[("transformers.py", TRANSFORMERS), ("train.py", &script)]);
         let ran = place.run(&["--", "python3", "train.py"]);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "{}", ran.stderr);
@@ -45,7 +49,10 @@ fn arguments_of_a_call() {
 fn constants_that_the_loop_uses() {
     let script = "def main():\n    BATCH_SIZE = 8\n    accum_steps = 1\n    print(BATCH_SIZE, accum_steps)\n    \
                   loss = 1.0 / accum_steps\n    if BATCH_SIZE > 2: raise MemoryError\nmain()\n";
-    for script in [script.to_owned(), script.replace("def main():", "if True:").replace("main()\n", "").replace("    ", "").replace("if True:\n", "")] {
+    for script in [
+        script.to_owned(),
+        script.replace("def main():", "if True:").replace("main()\n", "").replace("    ", "").replace("if True:\n", ""),
+    ] {
         let place = with(&[("train.py", &script)]);
         let ran = place.run(&["--", "python3", "train.py"]);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "8 1\n4 2\n2 4\n"), "{script}{}", ran.stderr);
@@ -149,7 +156,8 @@ fn its_ends_are_the_scripts_own() {
 fn what_is_said_of_it() {
     let place = mirrors();
     let ran = run(&place, &["python3", "code/train.py"]);
-    let said: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("train.py") && line.starts_with("lowtide: ")).collect();
+    let said: Vec<&str> =
+        ran.stderr.lines().filter(|line| line.contains("train.py") && line.starts_with("lowtide: ")).collect();
     assert_snapshot!(said[0], @"lowtide: micro-batch x accumulation 8 x 1 (batch_size in line 6, accum_steps in line 7 of code/train.py), 3 retries down to 1 x 8");
     let copy = "lowtide:   code/train.py is run with batch_size=4 accum_steps=2, from runs/train-1/retry-1.py; the file itself is not changed";
     assert!(said.contains(&copy), "{}", ran.stderr);
@@ -162,7 +170,10 @@ fn a_python_that_reads_nothing_at_its_start() {
     let first = ran.stderr.lines().next().unwrap();
     assert!(first.contains("python -I reads nothing at its start"), "{first}");
     // One that only the script knows of: said when it has ended.
-    let place = with(&[("train.sh", "exec python3 -E \"$1\"\n"), ("train.py", "batch_size = 8\naccum_steps = 1\nloss = 1 / accum_steps\nprint(batch_size)\nraise MemoryError\n")]);
+    let place = with(&[
+        ("train.sh", "exec python3 -E \"$1\"\n"),
+        ("train.py", "batch_size = 8\naccum_steps = 1\nloss = 1 / accum_steps\nprint(batch_size)\nraise MemoryError\n"),
+    ]);
     let ran = run(&place, &["sh", "train.sh", "train.py"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), "8\n8\n"), "{}", ran.stderr);
     assert!(ran.stderr.contains("lowtide: the changed copy of train.py was not taken: "), "{}", ran.stderr);
@@ -175,7 +186,11 @@ fn a_script_that_was_changed_meanwhile_is_not_run_from_a_copy_of_the_old_one() {
     let place = with(&[("train.py", script)]);
     let ran = place.run(&["--", "python3", "train.py"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-    assert!(ran.stderr.contains("error: train.py: the script was changed while the run was under way\n"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("error: train.py: the script was changed while the run was under way\n"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
@@ -190,7 +205,8 @@ fn what_cannot_be_changed_is_told() {
 
 #[test]
 fn a_template_finds_arguments_of_calls() {
-    let script = "import helper\ndef make(n, m): return n, m\nn, m = make(n=8, m=1)\nprint(n, m)\nif n > 4: raise MemoryError\n";
+    let script =
+        "import helper\ndef make(n, m): return n, m\nn, m = make(n=8, m=1)\nprint(n, m)\nif n > 4: raise MemoryError\n";
     let place = with(&[("train.py", script), ("helper.py", "")]);
     let retry = ["--config", "train.py", "--retry-config", "n={micro} m={accum}", "--", "python3", "train.py"];
     let ran = place.run(&retry);
