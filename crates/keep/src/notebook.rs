@@ -10,7 +10,7 @@ use lowtide_disk::read_text;
 use lowtide_sensors::{HostSampler, Options, Sampler};
 use serde::{Deserialize, Serialize};
 
-use crate::{BatchSplit, CommandLadder, EndKind, KeepError, StartRecord};
+use crate::{BatchSplit, CommandLadder, EndKind, KeepError, StartRecord, batch_changed};
 
 /// Its name.
 const NOTEBOOK: &str = "remembered.json";
@@ -113,6 +113,12 @@ impl Notebook {
         &self.path
     }
 
+    /// Whether nothing is remembered at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.notes.is_empty()
+    }
+
     /// What is remembered of a command, and the rung that it is; nothing where the command has another batch now.
     #[must_use]
     pub fn find(&self, key: &NoteKey, ladder: &CommandLadder) -> Option<(&Note, usize)> {
@@ -161,7 +167,7 @@ impl Notebook {
 }
 
 /// The start whose batch is worth remembering: another batch than the command's own, with which it finished or at least got
-/// further than with the larger one before.
+/// further than with the larger one before. One that changed more than the micro-batch is not.
 #[must_use]
 pub fn lesson(starts: &[StartRecord]) -> Option<&StartRecord> {
     let [before @ .., last] = starts else { return None };
@@ -172,7 +178,7 @@ pub fn lesson(starts: &[StartRecord]) -> Option<&StartRecord> {
         EndKind::Interrupted | EndKind::Failed => got_further(),
         EndKind::OutOfMemory => false,
     };
-    (last.rung > 0 && is_shown).then_some(last)
+    (last.rung > 0 && is_shown && !batch_changed(starts)).then_some(last)
 }
 
 #[cfg(test)]

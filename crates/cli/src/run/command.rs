@@ -169,7 +169,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let access = Access { variable: &|name| env::var_os(name), read: &small_file, cards: &cards };
     let ladder = CommandLadder::make(request, &access)?;
     let runs = args.out.as_deref().map_or(Path::new(RUNS), parent);
-    let mut memory = Memory::read(&ladder, runs);
+    let mut memory = Memory::read(runs);
     if args.dry_run {
         let first = if args.forget { None } else { memory.found(&ladder) };
         let rehearsal = DryRun::of(&ladder, Path::new(RUNS), args.max_restarts, first)?;
@@ -185,7 +185,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         can_be_written(path)?;
     }
     if args.forget {
-        memory.forget();
+        memory.forget(&ladder);
     }
     let first = memory.found(&ladder);
     let is_new = args.out.is_none();

@@ -11,7 +11,6 @@ use crate::run::narration::{own_environment, setting};
 
 /// What is remembered of this command.
 pub(super) struct Memory {
-    key: NoteKey,
     notebook: Notebook,
 }
 
@@ -26,21 +25,25 @@ pub(super) struct FirstRung {
 
 impl Memory {
     /// Reads what is remembered beside the folders of runs.
-    pub(super) fn read(ladder: &CommandLadder, runs: &Path) -> Self {
+    pub(super) fn read(runs: &Path) -> Self {
         let (notebook, problem) = Notebook::read(runs);
         if let Some(problem) = problem {
             say(&format!("what was remembered of earlier runs is left aside: {problem}"));
         }
-        Self { key: NoteKey::here(&ladder.command), notebook }
+        Self { notebook }
     }
 
     pub(super) fn found(&self, ladder: &CommandLadder) -> Option<FirstRung> {
-        let (note, rung) = self.notebook.find(&self.key, ladder)?;
+        // A look at the cards takes a while, and is needed only where there is something to be found.
+        if self.notebook.is_empty() {
+            return None;
+        }
+        let (note, rung) = self.notebook.find(&NoteKey::here(&ladder.command), ladder)?;
         Some(FirstRung { rung, typed: note.typed, batch: note.batch, run: note.run.clone() })
     }
 
-    pub(super) fn forget(&mut self) {
-        if let Err(error) = self.notebook.forget(&self.key) {
+    pub(super) fn forget(&mut self, ladder: &CommandLadder) {
+        if let Err(error) = self.notebook.forget(&NoteKey::here(&ladder.command)) {
             say(&format!("what was remembered of this command is still there: {error}"));
         }
     }
@@ -50,7 +53,7 @@ impl Memory {
         let Some((batch, typed)) = start.batch.zip(ladder.rungs.first().copied()) else { return String::new() };
         let words = words(ladder, start.rung);
         let run = folder.to_string_lossy().into_owned();
-        match self.notebook.remember(Note { key: self.key.clone(), typed, batch, run }) {
+        match self.notebook.remember(Note { key: NoteKey::here(&ladder.command), typed, batch, run }) {
             Ok(()) => format!("{words}; `lowtide run` of the same command does so by itself, unless --forget is given"),
             Err(error) => format!("{words} (it is not remembered: {error})"),
         }

@@ -55,6 +55,7 @@ fn what_is_typed_counts_before_the_default() {
       python3 -u train.py -b 4   # 4 x 1
       python3 -u train.py -b 2 --accum=2   # 2 x 2
       python3 -u train.py -b 1 --accum=4   # 1 x 4
+    a restart begins at step 0: where its checkpoints are is not known; say it: --resume-with '--resume {checkpoint}' --checkpoint-glob 'out/*.pt'
     at most 8 restarts; logs in runs/train-N/
     ");
 }
