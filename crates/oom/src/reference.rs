@@ -93,7 +93,14 @@ fn is_in_diff(line: &str, before: &[u8]) -> bool {
     let near = String::from_utf8_lossy(&before[before.len().saturating_sub(MANUAL)..]);
     let is_changed = |line: &str| line.starts_with(['+', '-']) && !line.starts_with("--");
     is_changed(line)
-        && near.lines().rev().take(2).filter(|line| is_changed(line) || line.starts_with("@@ ")).count() == 2
+        && near
+            .lines()
+            .rev()
+            .take(2)
+            .map(without_prefix)
+            .filter(|line| is_changed(line) || line.starts_with("@@ "))
+            .count()
+            == 2
 }
 
 /// `  - CUDA out of memory` below a name or another item: a list in YAML.
@@ -101,7 +108,7 @@ fn is_item(line: &str, before: &[u8]) -> bool {
     let Some(item) = line.trim().strip_prefix("- ") else { return false };
     let start = memchr::memrchr(b'\n', before.strip_suffix(b"\n").unwrap_or(before)).map_or(0, |newline| newline + 1);
     let above = String::from_utf8_lossy(&before[start..]);
-    let above = above.trim();
+    let above = without_prefix(above.trim_end()).trim();
     let is_name = !item.contains(|c: char| c.is_ascii_digit()) && item.len() < 40;
     is_name && (above.starts_with("- ") || above.ends_with(':') && !above.contains(' '))
 }

@@ -4,3 +4,4 @@ mod advice;
 mod any_bytes;
 mod golden;
 mod stories;
+mod threads;
