@@ -34,7 +34,7 @@ pub use chronicle::{
     CardPeak, Chronicle, Conclusion, End, EndKind, Evidence, Peak, SCHEMA, StartRecord, batch_changed,
 };
 pub use command::checkpoint::Checkpoint;
-pub use command::discovery::{NoAccumulation, RungGap};
+pub use command::discovery::{Library, NoAccumulation, RungGap};
 pub use command::ladder::CommandLadder;
 pub use command::request::{CommandRequest, ConfigCopy, Launch, ResumeRequest};
 pub use command::resume::{ResumeRule, Resumption};

@@ -195,9 +195,26 @@ fn constant(script: &Config, question: Question) -> Option<(u64, Slot)> {
 fn only_call(script: &Config, is_it: impl Fn(&str) -> bool) -> Option<&Setting> {
     let of_it = |setting: &&Setting| setting.scope == Scope::Call && setting.owner.as_deref().is_some_and(&is_it);
     let first = script.settings.iter().find(of_it)?;
-    let name = first.owner.as_deref()?;
-    let is_one = script.text.matches(&format!("{name}(")).count() == 1;
-    is_one.then_some(first)
+    let begin = format!("{}(", first.owner.as_deref()?);
+    let code = script.text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let is_one = code.map(|line| line.matches(&*begin).count()).sum::<usize>() == 1;
+    // `**settings` may have the argument already that would be added.
+    let is_plain = || !arguments(&script.text[script.text.find(&*begin).unwrap_or(0)..]).contains("**");
+    (is_one && is_plain()).then_some(first)
+}
+
+/// The text of a call up to its last parenthesis.
+fn arguments(text: &str) -> &str {
+    let mut depth = 0_usize;
+    let end = text.find(|c: char| {
+        depth = match c {
+            '(' => depth + 1,
+            ')' => depth.saturating_sub(1),
+            _ => depth,
+        };
+        c == ')' && depth == 0
+    });
+    &text[..end.unwrap_or(text.len())]
 }
 
 /// An argument of the call that makes the trainer of a library, and the name that it has for accumulation.
@@ -291,6 +308,10 @@ mod tests {
         check(
             "N = 4\nlayers = N\na = TrainingArguments('o', per_device_train_batch_size=N)\n",
             Err("t.py, line 3: per_device_train_batch_size is `N`, no plain whole number"),
+        );
+        check(
+            "# TrainingArguments(x)\na = TrainingArguments('o', per_device_train_batch_size=4, **more)\n",
+            Err("per_device_train_batch_size 4 alone"),
         );
         check(
             "a = TrainingArguments('o', per_device_train_batch_size=n // 2)\n",

@@ -49,7 +49,10 @@ pub(crate) fn is_divided_by(script: &Config, name: &str) -> bool {
     while let Some(node) = stack.pop() {
         let operator = node.child_by_field_name("operator").map_or("", |it| &script.text[it.byte_range()]);
         let right = node.child_by_field_name("right").map_or("", |it| &script.text[it.byte_range()]);
-        if matches!(operator, "/" | "/=") && last_name(right.trim_matches(['(', ')'])) == name {
+        // Also as a member or an item: `args.steps`, `config["steps"]`.
+        let last =
+            right.trim_end_matches([')', ']', '"', '\'']).rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
+        if matches!(operator, "/" | "/=") && last == Some(name) {
             return true;
         }
         stack.extend(node.named_children(&mut cursor));
@@ -295,7 +298,12 @@ mod tests {
     #[test]
     fn a_loss_is_divided() {
         let divided = |text: &str| is_divided_by(&Config::parse_as(Syntax::Python, "t.py", text).unwrap(), "N");
-        assert!(divided("loss = loss / N\n") && divided("loss /= args.N\n") && divided("(loss / N).backward()\n"));
+        assert!(
+            divided("loss = loss / cfg['N']\n")
+                && divided("loss = loss / N\n")
+                && divided("loss /= args.N\n")
+                && divided("(loss / N).backward()\n")
+        );
         assert!(!divided("x = N / 2\ny = step % N\nz = a // N\n"));
     }
 }

@@ -8,8 +8,9 @@ use lowtide_keep::{CommandLadder, Launch};
 use serde_json::{Value, json};
 
 use crate::output::{Failure, printable, shown};
+use crate::run::gap::gap_words;
 use crate::run::memory::FirstRung;
-use crate::run::narration::{command_line, copy_line, gap_words, retries_line, setting};
+use crate::run::narration::{command_line, copy_line, retries_line, setting};
 use crate::run::resume;
 
 /// The starts that a command may come to.

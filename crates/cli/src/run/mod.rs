@@ -4,6 +4,7 @@ mod command;
 mod dashes;
 mod dry_run;
 mod exit;
+mod gap;
 mod memory;
 mod narration;
 mod resume;

@@ -6,13 +6,13 @@ use std::path::Path;
 use lowtide_config::command::quoted;
 use lowtide_core::{Bytes, counted};
 use lowtide_keep::{
-    Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, NoAccumulation,
-    Notice, Peak, RungGap, StartRecord, batch_changed,
+    Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak, RungGap,
+    StartRecord, batch_changed,
 };
-use lowtide_trainers::TrainingLoop;
 
 use crate::explain;
 use crate::output::{printable, shown};
+use crate::run::gap::{gap_words, remedy};
 use crate::run::resume;
 
 /// What helps where the micro-batch cannot be cut any further.
@@ -33,9 +33,6 @@ const UNTOLD: &str = "no start got any further: look whether the command takes w
 /// What helps where the checkpoint does not fit beside the model.
 const LOADING: &str = "the first start got further: resuming needs more memory than training. Load the checkpoint with \
                        map_location='cpu' and drop it before training, or give --no-resume";
-
-/// What helps where nothing is trained.
-const SHRINK: &str = "where the batch may get smaller (inference, evaluation): lowtide run --shrink-batch -- ...";
 
 /// What is said before the first start.
 pub(super) fn greeting(ladder: &CommandLadder, folder: &Path) -> String {
@@ -63,35 +60,13 @@ pub(super) fn retries_line(ladder: &CommandLadder) -> String {
                 _ => by,
             };
             match ladder.effective_batch() {
+                Some(_) if let Some(whole) = ladder.whole() => {
+                    let whole = printable(&whole.with(whole.number));
+                    format!("micro-batch {}{by}{group}, {smaller} down to {}; {whole} stays", first.micro, last.micro)
+                }
                 Some(_) => format!("micro-batch x accumulation {first}{by}{group}, {smaller} down to {last}"),
                 None => format!("batch {}{by}{group}, {smaller} down to {} (--shrink-batch)", first.micro, last.micro),
             }
-        }
-    }
-}
-
-/// Why there is no retry, and what would make one.
-pub(super) fn gap_words(gap: &RungGap) -> String {
-    match gap {
-        RungGap::Batch { detail } => {
-            format!("{detail}: --batch and --accum say it, --retry-with or --retry-config change it")
-        }
-        RungGap::Flags { detail, templates } => {
-            let said: Vec<String> = templates.iter().map(|template| format!("--retry-with '{template}'")).collect();
-            format!("{detail}: say it with --batch N {}", printable(&said.join(" or ")))
-        }
-        RungGap::Template { part } => format!(
-            "{} is given, and nothing says how the command takes another: --retry-with, --retry-env or --retry-config",
-            flag(*part)
-        ),
-        RungGap::NoAccumulation(missing) => {
-            let script = missing.script.as_deref().map_or("the command".to_owned(), printable);
-            let batch = printable(&missing.batch.replace("{}", &missing.samples.to_string()));
-            let line = missing.line.map_or(String::new(), |line| format!(" in line {line}"));
-            format!(
-                "{script} has {batch}{line}, and nothing that accumulates gradients, so that a smaller batch would be \
-                 another training; --shrink-batch allows it"
-            )
         }
     }
 }
@@ -291,34 +266,6 @@ fn loads_the_checkpoint(chronicle: &Chronicle) -> bool {
     let [first, .., last] = chronicle.starts.as_slice() else { return false };
     let is_loading = |start: &StartRecord| start.phase == Some(Activity::Loading);
     last.resumed_from.is_some() && is_loading(last) && first.resumed_from.is_none() && !is_loading(first)
-}
-
-/// How a script would get by with a smaller micro-batch and the same training.
-fn remedy(missing: &NoAccumulation) -> String {
-    let NoAccumulation { script, batch, line, smaller, trains, training_loop, .. } = missing;
-    if !trains {
-        return SHRINK.to_owned();
-    }
-    let script = script.as_deref().map_or("the script".to_owned(), printable);
-    let batch = printable(&batch.replace("{}", &smaller.micro.to_string()));
-    let at = line.map_or(String::new(), |line| format!(" in line {line}"));
-    let (micro, accum, samples) = (smaller.micro, smaller.accum, smaller.effective());
-    let mut text = format!(
-        "accumulate gradients over {accum} micro-batches of {micro}, which is the same training with {samples} samples \
-         for each step: {batch}{at}"
-    );
-    match training_loop {
-        Some(TrainingLoop { lines: (first, last), text: lines }) => {
-            text.push_str(&format!(", and this in the place of lines {first} to {last} of {script}:"));
-            lines.lines().for_each(|line| text.push_str(&format!("\n    {}", printable(line))));
-        }
-        None => text.push_str(&format!(
-            ", (loss / {accum}).backward() for each micro-batch, and optimizer.step() and optimizer.zero_grad() after \
-             every {accum}"
-        )),
-    }
-    text.push_str(&format!("\n{SHRINK}"));
-    text
 }
 
 fn last_ran_out(chronicle: &Chronicle) -> bool {

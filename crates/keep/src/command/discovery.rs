@@ -52,10 +52,27 @@ pub struct NoAccumulation {
     pub samples: u64,
     /// A smaller one that keeps the effective batch.
     pub smaller: BatchSplit,
-    /// Whether it trains at all, as far as it shows.
-    pub trains: bool,
+    /// What it trains with, as far as it shows.
+    pub library: Library,
     /// The loop with accumulation, in the script's own names.
     pub training_loop: Option<TrainingLoop>,
+}
+
+/// What a script trains with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Library {
+    /// PyTorch, in a loop of its own.
+    PyTorch,
+    /// Hugging Face's Trainer.
+    HuggingFace,
+    /// Lightning's Trainer.
+    Lightning,
+    /// Keras, whose optimizers accumulate gradients where they are told.
+    Keras,
+    /// JAX, with optimizers of Optax.
+    Jax,
+    /// Nothing that shows: it may be inference.
+    Unknown,
 }
 
 /// What is known of a command's batch.
@@ -118,6 +135,11 @@ impl Discovery {
                 agrees(BatchPart::Accum, request.accum, &accum)?;
                 Ok(by_flags(&micro, Some(&accum), None))
             }
+            [Ok(Some(micro)), Ok(None)] if let Some(whole) = whole_batch(&configs, &micro) => {
+                agrees(BatchPart::Micro, request.micro, &micro)?;
+                let (recipe, batch) = by_flags(&micro, None, None);
+                Ok((Recipe { whole: Some(whole), ..recipe }, batch))
+            }
             [Ok(Some(micro)), Ok(None)] => {
                 agrees(BatchPart::Micro, request.micro, &micro)?;
                 by_batch_flag(&micro, place.as_ref(), &configs, request.effective)
@@ -149,6 +171,15 @@ impl Discovery {
         };
         Ok(Self { gap, evaluation, ..Self::default() })
     }
+}
+
+/// The flag for the batch of a whole step, beside one for what is computed at once: then the script itself accumulates
+/// what is missing, as Megatron's, litgpt's and nanochat's do.
+fn whole_batch(configs: &[Config], micro: &Flag) -> Option<Flag> {
+    let is_part = ["micro", "device", "gpu", "rank"].iter().any(|word| micro.spelling.contains(word));
+    let whole = flag(configs, Key::UpdateBatch).ok().flatten().filter(|_| is_part)?;
+    // Samples, or tokens, of which a sample has many: in both a multiple.
+    whole.number.is_multiple_of(micro.number.max(1)).then_some(whole)
 }
 
 /// A number that was given and one that the command has must be the same.
@@ -218,7 +249,7 @@ fn by_batch_flag(micro: &Flag, place: Option<&Place>, configs: &[Config], effect
         (Err(detail), _) => Err(Some(RungGap::Batch { detail })),
         _ if effective == EffectiveBatch::MayShrink => Ok(by_flags(micro, None, None)),
         // Where neither options nor a loop are to be seen, accumulation may be anywhere.
-        _ if configs.iter().all(|config| !trains(config) && declarations(config).is_empty()) => {
+        _ if configs.iter().all(|it| library(it) == Library::Unknown && declarations(it).is_empty()) => {
             let detail = format!("no flag for gradient accumulation is known beside {}", micro.with(micro.number));
             let templates = vec![format!("{} --FLAG={{accum}}", micro.with("{micro}"))];
             Err(Some(RungGap::Flags { detail, templates }))
@@ -227,10 +258,18 @@ fn by_batch_flag(micro: &Flag, place: Option<&Place>, configs: &[Config], effect
     }
 }
 
-/// Whether a script trains, as far as it shows.
-fn trains(script: &Config) -> bool {
-    let signs = ["backward(", ".fit(", "Trainer", ".train("];
-    script.syntax == Syntax::Python && signs.iter().any(|sign| script.text.contains(sign))
+/// What a script trains with, as far as it shows.
+fn library(script: &Config) -> Library {
+    let has = |signs: &[&str]| script.syntax == Syntax::Python && signs.iter().any(|sign| script.text.contains(sign));
+    match () {
+        () if has(&["TrainingArguments(", "gradient_accumulation_steps="]) => Library::HuggingFace,
+        () if has(&["backward("]) => Library::PyTorch,
+        () if has(&["lightning"]) && has(&["Trainer("]) => Library::Lightning,
+        () if has(&["keras", "tensorflow"]) && has(&[".fit("]) => Library::Keras,
+        () if has(&["optax", "import jax"]) => Library::Jax,
+        () if has(&[".fit(", "Trainer", ".train("]) => Library::PyTorch,
+        () => Library::Unknown,
+    }
 }
 
 /// A batch that stands in the script; accumulation there too, or by a flag.
@@ -266,8 +305,8 @@ fn no_accumulation(place: Option<&Place>, batch: String, line: Option<usize>, sa
     let smaller = *rungs.get(2).or(rungs.last())?;
     let script = place.map(|(_, path)| path.to_string_lossy().into_owned());
     let training_loop = place.and_then(|(script, _)| training_loop(script, smaller.accum));
-    let trains = place.is_some_and(|(script, _)| trains(script));
-    let missing = NoAccumulation { script, batch, line, samples, smaller, trains, training_loop };
+    let library = place.map_or(Library::Unknown, |(script, _)| library(script));
+    let missing = NoAccumulation { script, batch, line, samples, smaller, library, training_loop };
     Some(RungGap::NoAccumulation(Box::new(missing)))
 }
 

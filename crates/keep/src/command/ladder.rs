@@ -77,18 +77,28 @@ impl CommandLadder {
         Ok(ladder)
     }
 
-    /// The samples of a step, of all processes together; none where they may get fewer. Where a template of the user's own runs in a group, it is not
-    /// known who shares what, and the product stands for it.
+    /// The samples of a step, of all processes together; none where they may get fewer. Where a template of the user's
+    /// own runs in a group, it is not known who shares what, and the product stands for it. Where a flag gives it, it
+    /// may be tokens.
     #[must_use]
     pub fn effective_batch(&self) -> Option<u64> {
         let each = self.rungs.first()?.effective();
         if !self.recipe.accumulates() {
             return None;
         }
+        if let Some(whole) = &self.recipe.whole {
+            return Some(whole.number);
+        }
         match self.preset {
             Some(preset) if !preset.shares_accumulation() => each.checked_mul(self.group),
             _ => Some(each),
         }
+    }
+
+    /// The flag for the batch of a whole step, for which the script accumulates by itself what is missing.
+    #[must_use]
+    pub fn whole(&self) -> Option<&Flag> {
+        self.recipe.whole.as_ref()
     }
 
     /// What a retry changes, by the names that the command has for it.
@@ -143,6 +153,11 @@ mod tests {
         match path.to_str()? {
             "train.py" => Some("batch_size = 12\ngradient_accumulation_steps = 5\n# configurator.py\n".to_owned()),
             "fit.yaml" => Some("data:\n  batch_size: 8\ntrainer:\n  accumulate: 2\n".to_owned()),
+            "flags.py" => Some("p.add_argument('--bs', default=4)\np.add_argument('--accum', default=1)\n".to_owned()),
+            "pkg/mine.py" => Some("a = TrainingArguments('o', per_device_train_batch_size=4)\n".to_owned()),
+            "half.py" => {
+                Some("p.add_argument('--bs', default=4)\nn_accum_steps = 2\nloss /= n_accum_steps\n".to_owned())
+            }
             _ => None,
         }
     }
@@ -183,6 +198,41 @@ mod tests {
                 "python train.py --device=cpu --batch_size=1 --gradient_accumulation_steps=60",
             ]
         );
+    }
+
+    #[test]
+    fn flags_that_the_script_declares() {
+        let ladder = made(request("python flags.py")).unwrap();
+        assert_eq!(
+            rungs(&ladder),
+            ["python flags.py", "python flags.py --bs=2 --accum=2", "python flags.py --bs=1 --accum=4"]
+        );
+        assert_eq!(
+            (ladder.changes(), ladder.effective_batch()),
+            (vec!["--bs".to_owned(), "--accum".to_owned()], Some(4))
+        );
+    }
+
+    #[test]
+    fn numbers_in_the_script_are_changed_in_a_copy() {
+        let ladder = made(request("python -m pkg.mine")).unwrap();
+        assert_eq!(ladder.name(), "pkg.mine");
+        let launch = ladder.launch(1, Path::new("/runs/a"), None).unwrap();
+        assert_eq!(quoted(&launch.command), "python -m pkg.mine");
+        let (name, value) = launch.environment.last().unwrap();
+        assert_eq!((name.to_str(), value.to_str()), (Some("PYTHONPATH"), Some("/runs/a/retry-1.start")));
+        let copy = launch.copy.unwrap();
+        assert_eq!(copy.original, Path::new("pkg/mine.py"));
+        let changed = "a = TrainingArguments('o', per_device_train_batch_size=2, gradient_accumulation_steps=2)\n";
+        assert_eq!((&*copy.text, copy.path.to_str()), (changed, Some("/runs/a/retry-1.py")));
+        assert_eq!(copy.changes, ["per_device_train_batch_size=2", "gradient_accumulation_steps=2"]);
+    }
+
+    #[test]
+    fn one_number_by_a_flag_and_one_in_the_script() {
+        let launch = made(request("python half.py")).unwrap().launch(1, Path::new("/f"), None).unwrap();
+        assert_eq!(quoted(&launch.command), "python half.py --bs=2");
+        assert_eq!(launch.copy.unwrap().changes, ["n_accum_steps=4"]);
     }
 
     #[test]

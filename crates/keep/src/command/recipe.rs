@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use lowtide_config::command::{at_script, value};
 use lowtide_config::{Setting, Syntax, whole_number};
-use lowtide_trainers::{Access, Slot, file};
+use lowtide_trainers::{Access, Flag, Slot, file};
 
 use crate::command::script_copy::PATHS;
 use crate::command::template::Values;
@@ -19,6 +19,8 @@ pub(crate) struct Recipe {
     pub(crate) environment: Option<Template>,
     pub(crate) config: Option<Config>,
     pub(crate) script: Option<Script>,
+    /// The flag for the batch of a whole step, for which the script accumulates what is missing by itself.
+    pub(crate) whole: Option<Flag>,
     /// Where the command's Python looks for modules besides.
     pub(crate) paths: Option<OsString>,
     /// Whether the user said it, and not a trainer's preset.
@@ -66,7 +68,7 @@ impl Recipe {
             None => None,
         };
         let is_own = words.is_some() || environment.is_some() || config.is_some();
-        Ok(Self { words, environment, config, script: None, paths: (access.variable)(PATHS), is_own })
+        Ok(Self { words, environment, config, script: None, whole: None, paths: (access.variable)(PATHS), is_own })
     }
 
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
@@ -113,7 +115,7 @@ impl Recipe {
     /// Whether more accumulation goes with a smaller micro-batch.
     pub(crate) fn accumulates(&self) -> bool {
         let in_script = self.script.iter().flat_map(|script| &script.slots).any(|(part, _)| *part == BatchPart::Accum);
-        in_script || self.templates().any(|template| template.has(BatchPart::Accum.place()))
+        self.whole.is_some() || in_script || self.templates().any(|template| template.has(BatchPart::Accum.place()))
     }
 
     /// The number that stands where a retry will put another, and its name.

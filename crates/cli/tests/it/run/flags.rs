@@ -92,6 +92,20 @@ fn what_a_script_leaves_to_others_is_not_claimed() {
     assert_snapshot!(first, @"lowtide: no retry with a smaller micro-batch: no flag for gradient accumulation is known beside --bs=8: say it with --batch N --retry-with '--bs={micro} --FLAG={accum}'");
 }
 
+#[test]
+fn a_script_that_accumulates_for_a_whole_batch_by_itself() {
+    let options = "p.add_argument('--device-batch-size', dest='batch_size', type=int, default=8)\n\
+                   p.add_argument('--total-batch-size', type=int, default=524288)\n";
+    let place = Place::with("train.py", &parser(options));
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "8 None\n4 None\n2 None\n"), "{}", ran.stderr);
+    let first = ran.stderr.lines().next().unwrap();
+    assert_eq!(
+        first,
+        "lowtide: micro-batch 8 (--device-batch-size), 3 retries down to 1; --total-batch-size=524288 stays"
+    );
+}
+
 fn first_line(place: &Place, words: &[&str]) -> String {
     place.run(words).stderr.lines().next().unwrap_or_default().to_owned()
 }
