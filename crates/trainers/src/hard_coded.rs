@@ -199,7 +199,10 @@ fn only_call(script: &Config, is_it: impl Fn(&str) -> bool) -> Option<&Setting> 
     let code = script.text.lines().filter(|line| !line.trim_start().starts_with('#'));
     let is_one = code.map(|line| line.matches(&*begin).count()).sum::<usize>() == 1;
     // `**settings` may have the argument already that would be added.
-    let is_plain = || !arguments(&script.text[script.text.find(&*begin).unwrap_or(0)..]).contains("**");
+    let is_plain = || {
+        let at = script.text[..first.span.start].rfind(&*begin).unwrap_or(0);
+        !arguments(&script.text[at..]).contains("**")
+    };
     (is_one && is_plain()).then_some(first)
 }
 
