@@ -40,12 +40,15 @@ pub(crate) struct Model {
     pub(crate) sequence: u64,
     pub(crate) dtype: Dtype,
     pub(crate) recomputes: bool,
+    /// Whether memory is the machine's, by way of its C library.
+    pub(crate) is_on_cpu: bool,
 }
 
 /// Bytes of AdamW's two moments in fp32 for each parameter.
 const OPTIMIZER: u64 = 8;
-/// Matrices of scores that attention without a fused kernel keeps for backward: scores, softmax, dropout and its mask.
-const SCORE: u64 = 4;
+/// Matrices of scores that attention without a fused kernel has in forward and backward: scores, mask, softmax, dropout,
+/// its mask, and gradients.
+const SCORE: u64 = 7;
 /// Bytes for each logit at the peak: 16-bit, widened to fp32, and the gradients of both.
 const LOGIT: u64 = 12;
 
@@ -84,6 +87,7 @@ impl Model {
             sequence,
             dtype: facts.dtype().unwrap_or(FP32),
             recomputes: facts.is_on(Key::Recompute) == Some(true),
+            is_on_cpu: facts.is_on_cpu(),
         })
     }
 
@@ -127,7 +131,11 @@ impl Model {
     fn activations(&self) -> u64 {
         let held = 34 * self.width + 4 * self.inner;
         let held = if self.dtype == FP32 { held * 3 / 2 } else { held };
+        // Dropout keeps a mask and a copy of each of a layer's two outputs.
+        let held = if self.score_heads > 0 { held + 16 * self.width } else { held };
         let layer = self.sequence.saturating_mul(held).saturating_add(self.scores());
+        // A C library keeps what is given back in pieces: a character model took 1.35 times the sum of its tensors.
+        let layer = if self.is_on_cpu { layer.saturating_mul(3) / 2 } else { layer };
         match self.recomputes {
             // Inputs of every layer, and one layer whole.
             true => self.sequence.saturating_mul(4 * self.width).saturating_mul(self.layers).saturating_add(layer),

@@ -5,6 +5,7 @@
 mod data;
 mod doctor;
 mod explain;
+mod explained_runs;
 mod help;
 mod hostile_names;
 mod kit;
