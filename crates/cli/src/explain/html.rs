@@ -132,7 +132,7 @@ fn advice(page: &mut String, verdict: &Verdict) {
     }
     page.push_str("</ol>\n");
     for note in &verdict.notes {
-        put(page, format_args!("<p class=\"soft\">{}</p>", escaped(&sentence(note))));
+        put(page, format_args!("<p class=\"note\">{}</p>", escaped_lines(note)));
     }
     page.push_str("</section>\n");
 }

@@ -30,7 +30,7 @@ pub(super) fn page(name: &str, verdict: &Verdict, written: Option<&str>) -> Stri
     let advice = &verdict.advice;
     section(&mut text, "do now", &advice.first().map(advice_lines).unwrap_or_default());
     section(&mut text, "or", &advice.get(1).map(advice_lines).unwrap_or_default());
-    section(&mut text, "note", &verdict.notes.iter().map(|note| sentence(note)).collect::<Vec<_>>());
+    section(&mut text, "note", &verdict.notes);
     section(&mut text, "more", &rest(verdict).into_iter().collect::<Vec<_>>());
     if let Some(patch) = &verdict.patch {
         let number = advice.iter().position(|advice| advice.patch.as_ref() == Some(patch));

@@ -2,7 +2,7 @@
 
 use lowtide_config::Syntax;
 use lowtide_oom::Place;
-use lowtide_trainers::Answer;
+use lowtide_trainers::{Answer, TrainingLoop, training_loop};
 
 use super::case::{Basis, Case, Micro};
 use super::framework::Framework;
@@ -80,7 +80,10 @@ impl List<'_> {
                 self.offer(Some(patch));
                 self.notes.extend(doubt(&case, basis));
             }
-            Err(why) if facts.answer(Key::Batch) != Answer::Absent => self.no_patch(why),
+            Err(why) if facts.answer(Key::Batch) != Answer::Absent => {
+                self.no_patch(why);
+                self.notes.extend(loop_to_paste(&case, micro, accumulation).filter(|_| gathers));
+            }
             Err(_) => {}
         }
         self.push(Lever::MicroBatch, text, Gain::peak(peak), ALL);
@@ -112,6 +115,17 @@ impl Case<'_> {
             _ => "Compute the batch in smaller pieces: half the batch, and twice whatever gradient accumulation is now",
         }
     }
+}
+
+/// The loop of a script on plain PyTorch with accumulation, in its own names, where the batch stands in that script.
+fn loop_to_paste(case: &Case<'_>, micro: u64, accumulation: u64) -> Option<String> {
+    let Answer::Number { config, setting, .. } = case.facts.answer(Key::Batch) else { return None };
+    let TrainingLoop { lines: (first, last), text } = training_loop(config, accumulation)?;
+    let (file, name) = (&config.name, setting.name()?);
+    Some(format!(
+        "{file}, lines {first} to {last}, with gradient accumulation, for {name} {micro}:\n{}",
+        text.trim_end_matches('\n')
+    ))
 }
 
 /// Why the first patch may not be enough, or is smaller than it need be.

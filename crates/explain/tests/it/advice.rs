@@ -172,3 +172,13 @@ fn levers_come_with_their_arithmetic() {
     let told: String = again.advice.iter().map(|advice| format!("{}\n", advice.text)).collect();
     assert!(told.contains("QLoRA: hold") && !told.contains("LoRA with peft"), "{told}");
 }
+
+#[test]
+fn a_loop_without_accumulation_is_shown_with_it() {
+    let script = "loader = DataLoader(data, batch_size=32)\nfor x, y in loader:\n    optimizer.zero_grad()\n    loss = \
+        criterion(net(x), y)\n    loss.backward()\n    optimizer.step()\n";
+    let verdict = verdict(&format!("epoch 1 loss 2.1\n{FULL}"), &[("train.py", script)]);
+    assert_eq!(verdict.patch, None);
+    let note = verdict.notes.iter().find(|note| note.contains("with gradient accumulation")).unwrap();
+    assert!(note.starts_with("train.py, lines 2 to 6") && note.contains("accumulation_steps = 2"), "{note}");
+}
