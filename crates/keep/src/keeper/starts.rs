@@ -167,7 +167,7 @@ fn start_on(
 /// Brings a checkpoint to safety that a start from step 0 would write over.
 fn save(resumption: &Resumption, begun: SystemTime, folder: &Path, start: usize, notify: &mut dyn FnMut(&Notice)) {
     let Some(checkpoint) = resumption.endangered(begun) else { return };
-    let run = folder.file_name().map_or_else(|| "run".to_owned(), |name| shown(name));
+    let run = folder.file_name().map_or_else(|| "run".to_owned(), shown);
     let refuge = refuge(&checkpoint, &run, start);
     notify(&Notice::Endangered { checkpoint: &checkpoint, refuge: refuge.as_ref() });
 }

@@ -56,7 +56,7 @@ impl Transcript {
     pub(crate) fn add(&mut self, line: &str) {
         let start = if self.tail.bytes.last().is_none_or(|last| *last == b'\n') { "" } else { "\n" };
         if let Some(file) = &mut self.file
-            && let Err(error) = write!(file, "{start}{line}\n")
+            && let Err(error) = writeln!(file, "{start}{line}")
         {
             self.refused = Some(error);
         }
