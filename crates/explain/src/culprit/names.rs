@@ -8,6 +8,8 @@ use crate::verdict::Culprit;
 /// What the optimizer makes for all tensors at once where it updates them together.
 pub(crate) const FOREACH: &str = "temporaries of the optimizer's foreach update";
 const WEIGHTS: &str = "the model's weights";
+const LINEAR: &str = "activations of a linear layer";
+const FUNCTION_OF_PRODUCT: &str = "F.linear";
 
 /// A culprit of which only the kind is known.
 pub(super) fn kind(event: &Event, name: &str, how: &str, certainty: f64) -> Culprit {
@@ -26,7 +28,13 @@ pub(super) fn from_names(event: &Event, activity: Option<Activity>) -> Option<Cu
     if event.circumstances.frames.last().is_some_and(makes_a_layer) {
         return Some(kind(event, WEIGHTS, "the stack ends where a layer is made", 0.8));
     }
+    // A product says little by itself: the line that asked for it may say more.
+    let mut product = None;
     for frame in event.circumstances.frames.iter().rev() {
+        let is_of_torch = frame.file.replace('\\', "/").contains("torch/nn/modules/");
+        if product.is_some() && is_of_torch {
+            continue;
+        }
         for (words, name) in STACK_NAMES {
             // A step that runs inside the optimizer's, as a closure, is none of the optimizer's.
             if name.contains("optimizer") && !matches!(activity, None | Some(Activity::Optimizer)) {
@@ -35,12 +43,18 @@ pub(super) fn from_names(event: &Event, activity: Option<Activity>) -> Option<Cu
             let word = words.iter().find(|word| {
                 frame.function.contains(**word) || frame.code.contains(**word) || frame.file.contains(**word)
             });
-            if let Some(word) = word {
-                return Some(kind(event, name, &format!("the stack goes through `{word}`"), 0.7));
+            let found = word.map(|word| kind(event, name, &format!("the stack goes through `{word}`"), 0.7));
+            match found {
+                Some(found) if *name == LINEAR => product = product.or(Some(found)),
+                Some(found) => return Some(found),
+                None => {}
             }
         }
+        if product.is_some() && !is_of_torch && !frame.code.contains(FUNCTION_OF_PRODUCT) {
+            break;
+        }
     }
-    None
+    product
 }
 
 const STACK_NAMES: &[(&[&str], &str)] = &[
@@ -56,11 +70,16 @@ const STACK_NAMES: &[(&[&str], &str)] = &[
     (&["all_gather", "_unshard", "all_gather_into_tensor"], "gathered parameters"),
     (&["load_state_dict", "torch.load(", "from_pretrained"], WEIGHTS),
     (&["_apply", ".cuda(", ".to(device"], WEIGHTS),
-    (&["gelu", "relu", "silu", "mlp", "feed_forward"], "activations inside the feed-forward part"),
+    (
+        &["gelu", "relu", "silu", "mlp", "feed_forward", "c_fc(", ".fc1(", "up_proj(", "gate_proj(", "dense_h_to_4h("],
+        "activations inside the feed-forward part",
+    ),
+    (&["c_attn(", "qkv(", "q_proj(", "k_proj(", "v_proj(", "query_key_value("], "queries, keys and values"),
+    (&["c_proj(", "o_proj(", "out_proj(", "down_proj(", ".fc2(", "dense_4h_to_h("], "hidden states"),
     (&["layer_norm", "batch_norm", "group_norm"], "activations of a normalisation"),
     (&["torch.cat", "torch.stack"], "tensors joined into one"),
     (&[".backward(", "run_backward"], "gradients of activations"),
-    (&["F.linear", "linear.py"], "activations of a linear layer"),
+    (&[FUNCTION_OF_PRODUCT, "linear.py"], LINEAR),
 ];
 
 /// Whether the stack is that of a language model, in which no frames are.

@@ -47,7 +47,10 @@ pub(super) fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<A
     }
     let by_stack = from_names(event, activity).map(|culprit| culprit.name);
     let agrees = |name: &str| by_stack.as_ref().is_some_and(|stack| is_same_kind(name, stack));
-    let chosen = fitting.iter().position(|(name, ..)| agrees(name)).unwrap_or(0);
+    // Another type than the one that is computed in is seldom asked for.
+    let rank = |(name, _, dtype, _): &(&str, Vec<u64>, Dtype, u64)| (agrees(name), dtype.bytes == own.bytes);
+    let best = fitting.iter().map(rank).max();
+    let chosen = fitting.iter().position(|it| Some(rank(it)) == best).unwrap_or(0);
     let (name, shape, dtype, bytes) = fitting.get(chosen)?.clone();
     let is_in_stack = agrees(name);
     let (certainty, how) = match (is_guessed, is_in_stack, fitting.len()) {
@@ -64,7 +67,7 @@ pub(super) fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<A
 
 /// Whether two names are of the same kind of tensor.
 fn is_same_kind(one: &str, other: &str) -> bool {
-    ["logits", "attention", "feed-forward", "moment", "weights"]
+    ["logits", "attention", "feed-forward", "moment", "weights", "queries", "hidden states"]
         .iter()
         .any(|kind| one.contains(kind) && other.contains(kind))
 }

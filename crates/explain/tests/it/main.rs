@@ -2,6 +2,7 @@
 
 mod advice;
 mod any_bytes;
+mod culprit;
 mod golden;
 mod stories;
 mod threads;

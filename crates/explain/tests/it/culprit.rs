@@ -1,0 +1,47 @@
+//! Of several tensors that are as large as what was asked for, the one is named that the stack and the type of numbers
+//! point to.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use lowtide_explain::{Config, Context, explain};
+
+/// A transformer in the words of many repositories: 6 heads and a width of 384 make scores as large as the inner part.
+const MODEL: &str = "block_size = 256\nn_head = 6\nn_embd = 384\nn_layer = 6\nbatch_size = 2048\n";
+const LINEAR: &str = "  File \"/lib/python3.12/site-packages/torch/nn/modules/module.py\", line 1779, in _wrapped_call_impl\n    \
+    return self._call_impl(*args, **kwargs)\n  File \"/lib/python3.12/site-packages/torch/nn/modules/linear.py\", line 134, \
+    in forward\n    return F.linear(input, self.weight, self.bias)\n";
+
+fn culprit(config: &str, line: &str, error: &str) -> String {
+    let log = format!(
+        "Traceback (most recent call last):\n  File \"train.py\", line 300, in <module>\n    logits, loss = model(X, Y)\n  \
+         File \"model.py\", line 88, in forward\n    {line}\n{LINEAR}{error}\n"
+    );
+    let configs = vec![Config::parse("mine.py", config).unwrap()];
+    let verdict = explain(log.as_bytes(), &Context { configs }).remove(0);
+    let culprit = verdict.culprit.unwrap();
+    format!("{} {:?} {}", culprit.name, culprit.shape, culprit.dtype.unwrap_or_default())
+}
+
+#[test]
+fn the_line_that_asked_for_a_product_tells_what_it_is() {
+    let error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of \
+                 7.79 GiB of which 700.00 MiB is free. Including non-PyTorch memory, this process has 7.10 GiB memory in \
+                 use. Of the allocated memory 6.50 GiB is allocated by PyTorch, and 46.00 MiB is reserved by PyTorch but \
+                 unallocated.";
+    let config = format!("{MODEL}dtype = 'bfloat16'\n");
+    let inner = culprit(&config, "x = self.c_fc(x)", error);
+    assert_eq!(inner, "activations inside the feed-forward part [2048, 256, 1536] bf16");
+    let scores = culprit(&config, "att = F.softmax(att, dim=-1)", error);
+    assert_eq!(scores, "attention scores [2048, 6, 256, 256] bf16");
+}
+
+#[test]
+fn the_type_that_is_computed_in_comes_first() {
+    // Scores of half the width would be as large.
+    let config = "device = 'cpu'\ndtype = 'float32'\nblock_size = 64\nn_head = 4\nn_embd = 128\nn_layer = 4\n\
+                  batch_size = 8192\n";
+    let error = "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: \
+                 you tried to allocate 268435456 bytes. Error code 12 (Cannot allocate memory)";
+    let hidden = culprit(config, "y = self.resid_dropout(self.c_proj(y))", error);
+    assert_eq!(hidden, "hidden states [8192, 64, 128] fp32");
+}
