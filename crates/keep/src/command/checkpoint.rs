@@ -35,11 +35,12 @@ pub(crate) struct CheckpointSearch {
 }
 
 /// The newest file or folder of some patterns that was written since a moment and is whole. An older one is another
-/// run's, and memory may have run out while the newest was being written.
-pub(crate) fn newest(patterns: &[String], since: SystemTime) -> CheckpointSearch {
+/// run's, and memory may have run out while the newest was being written. A folder has the file that is written last, where
+/// that is known.
+pub(crate) fn newest(patterns: &[String], last_file: Option<&str>, since: SystemTime) -> CheckpointSearch {
     let mut damaged = Vec::new();
     for path in by_age(patterns, since) {
-        if is_whole(&path, DEEPEST) {
+        if is_finished(&path, last_file) {
             let step = step_of(&path);
             return CheckpointSearch { found: Some(Checkpoint { path, step }), damaged };
         }
@@ -49,8 +50,12 @@ pub(crate) fn newest(patterns: &[String], since: SystemTime) -> CheckpointSearch
 }
 
 /// The same, without a look at its step.
-pub(crate) fn newest_whole(patterns: &[String], since: SystemTime) -> Option<PathBuf> {
-    by_age(patterns, since).into_iter().find(|path| is_whole(path, DEEPEST))
+pub(crate) fn newest_whole(patterns: &[String], last_file: Option<&str>, since: SystemTime) -> Option<PathBuf> {
+    by_age(patterns, since).into_iter().find(|path| is_finished(path, last_file))
+}
+
+fn is_finished(path: &Path, last_file: Option<&str>) -> bool {
+    is_whole(path, DEEPEST) && last_file.is_none_or(|file| !path.is_dir() || path.join(file).exists())
 }
 
 /// All that was written since a moment, the newest first.
@@ -235,16 +240,16 @@ mod tests {
             let file = File::options().append(true).open(path).unwrap();
             file.set_modified(if seconds < 0 { begun - offset } else { begun + offset }).unwrap();
         };
-        assert_eq!(newest(&pattern, begun), CheckpointSearch::default());
+        assert_eq!(newest(&pattern, None, begun), CheckpointSearch::default());
         written("old.pt", ZIP, -10);
-        assert_eq!(newest(&pattern, begun), CheckpointSearch::default());
+        assert_eq!(newest(&pattern, None, begun), CheckpointSearch::default());
         written("a.pt", ZIP, 20);
         written("b.pt", ZIP, 10);
         written("half.pt", &ZIP[..12], 30);
         let path = |name| folder.path().join(name);
         let found = Some(Checkpoint { path: path("a.pt"), step: None });
-        assert_eq!(newest(&pattern, begun), CheckpointSearch { found, damaged: vec![path("half.pt")] });
-        assert_eq!(newest_whole(&pattern, SystemTime::UNIX_EPOCH), Some(path("a.pt")));
+        assert_eq!(newest(&pattern, None, begun), CheckpointSearch { found, damaged: vec![path("half.pt")] });
+        assert_eq!(newest_whole(&pattern, None, SystemTime::UNIX_EPOCH), Some(path("a.pt")));
     }
 
     #[test]
@@ -263,5 +268,11 @@ mod tests {
             ["ckpt.pt", "epoch=3-step=400.ckpt", "none.pt", "checkpoint-7", "checkpoint-8", "step_9", "epoch_3"];
         let steps = steps.map(|name| step_of(&named(name)));
         assert_eq!(steps, [Some(250), Some(400), None, Some(70), Some(8), Some(9), None]);
+        // The Trainer writes its state last.
+        let folders = [named("checkpoint-*").display().to_string()];
+        fs::write(named("checkpoint-8").join("optimizer.pt"), ZIP).unwrap();
+        let found = |last_file| newest_whole(&folders, last_file, SystemTime::UNIX_EPOCH);
+        assert_eq!(found(None), Some(named("checkpoint-8")));
+        assert_eq!(found(Some(TRAINER_STATE)), Some(named("checkpoint-7")));
     }
 }

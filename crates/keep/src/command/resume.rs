@@ -21,6 +21,8 @@ pub struct Resumption {
     pub beginning: Beginning,
     /// Where checkpoints are, as patterns of file names.
     pub patterns: Vec<String>,
+    /// The file that is written last, where checkpoints are folders.
+    last_file: Option<&'static str>,
     /// What makes a copy of the script resume, where there is one.
     call: Option<ResumeCall>,
 }
@@ -57,7 +59,7 @@ impl Resumption {
                 return Err(KeepError::Pattern { pattern: pattern.clone(), detail: error.to_string() });
             }
             let (rule, patterns) = (ResumeRule::Own(template), vec![pattern.clone()]);
-            return Ok(Self { rule, beginning: Beginning::Overwrites, patterns, call: None });
+            return Ok(Self { rule, beginning: Beginning::Overwrites, patterns, last_file: None, call: None });
         }
         let known = checkpoints(preset, &request.command, access);
         let rule = match known.resume {
@@ -69,7 +71,7 @@ impl Resumption {
             Err(gap) => ResumeRule::Gap(gap),
         };
         let patterns = known.places.iter().map(pattern).collect();
-        Ok(Self { rule, beginning: known.beginning, patterns, call: known.call })
+        Ok(Self { rule, beginning: known.beginning, patterns, last_file: known.last_file, call: known.call })
     }
 
     /// What is put on the command line to resume.
@@ -99,7 +101,7 @@ impl Resumption {
 
     /// The checkpoint that a restart resumes from: the newest whole one that was written since a moment.
     pub(crate) fn search(&self, since: SystemTime) -> CheckpointSearch {
-        if self.is_known() { newest(&self.patterns, since) } else { CheckpointSearch::default() }
+        if self.is_known() { newest(&self.patterns, self.last_file, since) } else { CheckpointSearch::default() }
     }
 
     /// The newest whole checkpoint that a start from step 0 may write over, whoever wrote it. Where nothing says where
@@ -111,7 +113,7 @@ impl Resumption {
                 let stray = newest_stray(Path::new("."), since)?;
                 Some(stray.strip_prefix(".").map(Path::to_owned).unwrap_or(stray))
             }
-            Beginning::Overwrites => newest_whole(&self.patterns, SystemTime::UNIX_EPOCH),
+            Beginning::Overwrites => newest_whole(&self.patterns, self.last_file, SystemTime::UNIX_EPOCH),
             Beginning::Beside | Beginning::Resumes => None,
         }
     }

@@ -208,7 +208,8 @@ class Trainer:
             print("step", step, self.args.micro, "x", self.args.accum, flush=True)
             if step == 4 and self.args.micro > 4: raise MemoryError
             os.makedirs(f"{self.args.output_dir}/checkpoint-{step}")
-            with open(f"{self.args.output_dir}/checkpoint-{step}/model.bin", "w") as file: file.write("weights")
+            for name in ["model.bin", "trainer_state.json"]:
+                with open(f"{self.args.output_dir}/checkpoint-{step}/{name}", "w") as file: file.write("{}")
 "#;
 
 #[test]

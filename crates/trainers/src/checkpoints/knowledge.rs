@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 
+use lowtide_config::Config;
 use lowtide_config::command::{at_script, value};
-use lowtide_config::{Config, Setting, Syntax};
 
+use super::lightning::lightning;
 use crate::{Access, Preset, ResumeCall, TextAnswer, script, text};
 
 /// What is known of the checkpoints of a command.
@@ -12,6 +13,8 @@ use crate::{Access, Preset, ResumeCall, TextAnswer, script, text};
 pub struct Checkpoints {
     /// Where they are written.
     pub places: Vec<CheckpointPlace>,
+    /// The file that is written last, where they are folders: without it one was cut short.
+    pub last_file: Option<&'static str>,
     /// What a start as it was typed does with those that are there.
     pub beginning: Beginning,
     /// How a start resumes from one, or why it cannot.
@@ -71,9 +74,6 @@ const TRAINER_WEIGHTS: &str =
     "the Trainer restores weights and step, but no optimizer state: save_only_model leaves it out";
 const ACCELERATE: &str = "accelerate restores weights, optimizer, schedule and random state; where the data continues is \
                           the script's own affair";
-const LIGHTNING: &str = "Lightning restores weights, optimizer, schedule and step, but neither the random state nor its place in \
-                         the data: it counts micro-batches, so that the epoch it was in gets another length and its first \
-                         step may have fewer samples";
 /// Options of scripts that take a checkpoint to resume from, by the names that people give them.
 const RESUME_OPTIONS: [&str; 9] = [
     "--resume",
@@ -133,7 +133,7 @@ fn nanogpt(script: Option<&Config>, sources: &[Config]) -> Checkpoints {
         }
     };
     let beginning = if resumes { Beginning::Resumes } else { Beginning::Overwrites };
-    Checkpoints { places, beginning, resume, call: None }
+    Checkpoints { places, last_file: None, beginning, resume, call: None }
 }
 
 fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config]) -> Checkpoints {
@@ -194,7 +194,12 @@ fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config
     };
     let call = script.filter(|_| is_trainer && resume.is_err());
     let call = call.and_then(|script| ResumeCall::find(&script.text, ".train(", FLAG, caveat));
-    Checkpoints { places, beginning, resume, call }
+    let by_accelerate = script.is_some_and(|script| has(script, &[".save_state("]));
+    let last_file = match is_trainer {
+        true => Some("trainer_state.json"),
+        false => by_accelerate.then_some("random_states_0.pkl"),
+    };
+    Checkpoints { places, last_file, beginning, resume, call }
 }
 
 /// The folder in `TrainingArguments("out", ...)`.
@@ -203,52 +208,6 @@ fn first_argument(script: &str) -> Option<&str> {
     let rest = rest.trim_start();
     let quote = rest.chars().next().filter(|first| matches!(first, '"' | '\''))?;
     rest[1..].split(quote).next()
-}
-
-fn lightning(command: &[OsString], script: Option<&Config>, sources: &[Config]) -> Checkpoints {
-    let named = |name: &'static str| {
-        let is_it = move |setting: &&Setting| setting.path.last().is_some_and(|key| key == name);
-        let settings = sources.iter().flat_map(move |config| {
-            let plain = move |setting: &&Setting| {
-                config.syntax != Syntax::Python || config.text[setting.span.clone()].starts_with(['"', '\''])
-            };
-            config.settings.iter().filter(is_it).filter(plain)
-        });
-        settings.map(|setting| setting.value.clone()).filter(|value| value != "null").collect::<Vec<_>>()
-    };
-    let place = |names: &'static str| move |folder: String| CheckpointPlace { folder, names };
-    let mut roots = named("default_root_dir");
-    if roots.is_empty() {
-        roots.push(".".to_owned());
-    }
-    roots.extend(named("save_dir"));
-    let mut places: Vec<CheckpointPlace> = named("dirpath").into_iter().map(place("*.ckpt")).collect();
-    for names in ["lightning_logs/version_*/checkpoints/*.ckpt", "checkpoints/*.ckpt"] {
-        places.extend(roots.iter().cloned().map(place(names)));
-    }
-    places.extend(named("save_dir").into_iter().map(place("*/version_*/checkpoints/*.ckpt")));
-    let own = at_script(command).1;
-    let is_told = [value(own, "--ckpt_path"), value(own, "--fit.ckpt_path")].iter().any(Option::is_some)
-        || sources.iter().any(|config| config.syntax == Syntax::Yaml && !named_in(config, "ckpt_path").is_empty());
-    let fits = own.iter().any(|word| word == "fit");
-    let resume = match (fits, script) {
-        (true, _) => Ok(ResumeWords { words: Some("--ckpt_path={checkpoint}"), caveat: LIGHTNING }),
-        (false, script) => Err(ResumeGap {
-            reason: "only the command `fit` of Lightning's command line takes --ckpt_path".to_owned(),
-            remedy: format!(
-                "trainer.fit(..., ckpt_path=...) in {} makes it resume",
-                script.map_or("the script", |script| &script.name)
-            ),
-        }),
-    };
-    let call = script.filter(|_| resume.is_err());
-    let call = call.and_then(|script| ResumeCall::find(&script.text, ".fit(", "ckpt_path", LIGHTNING));
-    Checkpoints { places, beginning: if is_told { Beginning::Resumes } else { Beginning::Beside }, resume, call }
-}
-
-fn named_in<'a>(config: &'a Config, name: &str) -> Vec<&'a str> {
-    let is_it = |setting: &&Setting| setting.path.last().is_some_and(|key| key == name) && setting.value != "null";
-    config.settings.iter().filter(is_it).map(|setting| &*setting.value).collect()
 }
 
 fn unknown(script: Option<&Config>) -> Checkpoints {
@@ -265,7 +224,7 @@ fn unknown(script: Option<&Config>) -> Checkpoints {
     };
     let remedy = format!("say it: --resume-with '{example} {{checkpoint}}' --checkpoint-glob 'out/*.pt'");
     let resume = Err(ResumeGap { reason, remedy });
-    Checkpoints { places: Vec::new(), beginning: Beginning::Overwrites, resume, call: None }
+    Checkpoints { places: Vec::new(), last_file: None, beginning: Beginning::Overwrites, resume, call: None }
 }
 
 #[cfg(test)]
