@@ -15,7 +15,7 @@ use crate::keeper::folder::is_free;
 use crate::keeper::judgement::judge;
 use crate::keeper::refuge::refuge;
 use crate::keeper::sequel::{Bounds, Sequel, next};
-use crate::keeper::trainer_state::without_batch;
+use crate::keeper::trainer_state::with_batch;
 use crate::output::epilogue::{Epilogue, FatalOom};
 use crate::process::supervisor::{Observation, Supervisor};
 use crate::{
@@ -89,6 +89,7 @@ fn start_on(
     let mut supervisor = Supervisor::new(options.grace)?;
     let mut rung = options.first_rung;
     let mut search = CheckpointSearch::default();
+    let mut begins = Vec::new();
     // Whether a start could not resume, so that none is to try it again.
     let mut is_anew = false;
     loop {
@@ -100,15 +101,18 @@ fn start_on(
             save(&ladder.resumption, begun, &options.folder, number, notify);
         }
         let checkpoint = search.found.take();
+        let batch = ladder.rungs.get(rung).copied();
         let stand_in = match &checkpoint {
-            Some(checkpoint) if rung > 0 => {
-                without_batch(&checkpoint.path, &options.folder.join(format!("resume-{number}")))?
+            Some(checkpoint) => {
+                let writer = writer(&checkpoint.path, &begins).and_then(|index| starts.get(index)?.batch);
+                let micro = writer.zip(batch).map(|(writer, batch)| [writer.micro, batch.micro]);
+                let folder = options.folder.join(format!("resume-{number}"));
+                micro.map_or(Ok(None), |micro| with_batch(&checkpoint.path, &folder, micro))?
             }
-            _ => None,
+            None => None,
         };
         let path = stand_in.as_ref().or(checkpoint.as_ref().map(|checkpoint| &checkpoint.path));
         let launch = ladder.launch(rung, &options.folder, path.map(PathBuf::as_path))?;
-        let batch = ladder.rungs.get(rung).copied();
         if !starts.is_empty() {
             let (checkpoint, damaged) = (checkpoint.as_ref(), search.damaged.as_slice());
             notify(&Notice::Restart { number, launch: &launch, batch, checkpoint, damaged });
@@ -123,6 +127,7 @@ fn start_on(
             file => file,
         };
         let mut kills = KillCounter::look(Path::new("/"));
+        begins.push(SystemTime::now());
         journal.started(number, &launch, batch, checkpoint.as_ref().map(|checkpoint| checkpoint.path.as_path()));
         let observation = supervisor.run(&launch, file, journal, notify).inspect_err(|_| {
             // Nothing was run: there is nothing in it.
@@ -162,6 +167,12 @@ fn start_on(
             }
         }
     }
+}
+
+/// The start that wrote a checkpoint, by when each of them began.
+fn writer(checkpoint: &Path, begins: &[SystemTime]) -> Option<usize> {
+    let written = fs::metadata(checkpoint).and_then(|metadata| metadata.modified()).ok()?;
+    begins.iter().rposition(|begun| *begun <= written)
 }
 
 /// Brings a checkpoint to safety that a start from step 0 would write over.

@@ -139,7 +139,7 @@ while step < 6:
 "#;
 
 #[test]
-fn the_checkpoint_before_a_damaged_one_is_taken_without_its_batch() {
+fn the_checkpoint_before_a_damaged_one_is_taken_with_the_new_batch() {
     let place = Place::with("run.py", FOLDERS);
     let ran = place.run(&["--", "python3", "run.py", "--per_device_train_batch_size", "8"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);

@@ -114,10 +114,10 @@ fn lightning_accumulates_more() {
 fn lightning_resumes_at_the_epoch_of_its_checkpoint() {
     let files = [LIMIT, ("lit.py", include_str!("scripts/lit_epochs.py"))];
     let command = "python lit.py fit --trainer.max_epochs=4 --data.batch_size=128 --trainer.accelerator=cpu \
-                   --trainer.enable_progress_bar=false --trainer.logger=false --trainer.default_root_dir=root";
+                   --trainer.enable_progress_bar=false --trainer.default_root_dir=root";
     let (ran, story) = run(&Place::new(), &files, &[], command);
     let second = &story["starts"][1];
-    assert_eq!(second["resumed_from"], "root/checkpoints/epoch=1-step=2.ckpt", "{story:#}");
+    assert_eq!(second["resumed_from"], "root/lightning_logs/version_0/checkpoints/epoch=1-step=2.ckpt", "{story:#}");
     assert_eq!(second["resumed_step"], json!(2), "{story:#}");
     assert!(ran.stdout.contains("begins at step 2\n"), "{ran:?}");
     // Two epochs of 128 samples are left, whatever the micro-batch.
