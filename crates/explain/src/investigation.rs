@@ -8,7 +8,7 @@ use lowtide_oom::{LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is
 use memchr::{memchr_iter, memrchr};
 
 use crate::explain::verdict;
-use crate::log::{Circumstances, Event, Printout};
+use crate::log::{Circumstances, Event, Printout, Unwrapped};
 use crate::{Context, Explanation, NotMemory, Verdict};
 
 /// How much is gathered before it is searched.
@@ -89,6 +89,20 @@ impl Investigation {
     #[must_use]
     pub fn finish(mut self, context: &Context) -> Explanation {
         self.buffer.extend(self.decoder.finish());
+        let is_whole = self.base == 0 && self.from == 0;
+        let post = is_whole.then(|| Unwrapped::of(&String::from_utf8_lossy(&self.buffer))).flatten();
+        let explained = self.conclude(context);
+        let Some(post) = post else { return explained };
+        let mut joined = Self { buffer: post.text.as_bytes().to_vec(), ..Self::default() }.conclude(context);
+        // Lines of one length may be so by chance: what was joined counts where it says more.
+        if figures(&joined) <= figures(&explained) {
+            return explained;
+        }
+        joined.verdicts.iter_mut().for_each(|verdict| verdict.line = post.line(verdict.line));
+        joined
+    }
+
+    fn conclude(mut self, context: &Context) -> Explanation {
         self.search(self.buffer.len() - self.from);
         let end = self.buffer.len().saturating_sub(BEFORE).max(self.last_end.saturating_sub(self.base) as usize);
         let sequel = String::from_utf8_lossy(&self.buffer[end.min(self.buffer.len())..]).into_owned();
@@ -262,6 +276,20 @@ impl Investigation {
         }
         mentioned
     }
+}
+
+/// How many figures the last event has.
+fn figures(explained: &Explanation) -> usize {
+    let Some(verdict) = explained.verdicts.first() else { return 0 };
+    let figures = [
+        verdict.tried_bytes,
+        verdict.capacity_bytes,
+        verdict.free_bytes,
+        verdict.in_use_bytes,
+        verdict.allocated_bytes,
+        verdict.limit_bytes,
+    ];
+    figures.iter().flatten().count()
 }
 
 /// What a line says besides its error: the traceback that a logger put into a JSON string with it, or the progress bar

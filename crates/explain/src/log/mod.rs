@@ -6,9 +6,11 @@ mod printout;
 mod remark;
 mod sign;
 mod size;
+mod unwrapped;
 
 pub(crate) use cards::CardFacts;
 pub(crate) use event::{Circumstances, Event};
 pub(crate) use printout::Printout;
 pub use remark::Remark;
 pub(crate) use sign::Sign;
+pub(crate) use unwrapped::Unwrapped;

@@ -163,6 +163,32 @@ fn a_prefix_before_every_line_changes_no_cause() {
     }
 }
 
+/// A text as a terminal of some width breaks it.
+fn broken_at(log: &str, width: usize) -> String {
+    let lines = log.lines().flat_map(|line| {
+        let characters: Vec<char> = line.chars().collect();
+        let pieces = characters.chunks(width).map(|piece| piece.iter().collect::<String>());
+        if characters.is_empty() { vec![String::new()] } else { pieces.collect() }
+    });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn lines_that_a_terminal_broke_are_mostly_read_all_the_same() {
+    let threads = threads();
+    for width in [80, 100, 132] {
+        let changed: Vec<&str> = threads
+            .iter()
+            .filter(|thread| {
+                let cause = |verdicts: &[Verdict]| verdicts.first().map(|verdict| verdict.cause);
+                cause(&thread.verdicts) != cause(&explained(&broken_at(&thread.log, width)))
+            })
+            .map(|thread| &*thread.name)
+            .collect();
+        assert!(changed.len() * 15 <= threads.len(), "{width}: {changed:#?}");
+    }
+}
+
 #[test]
 fn others_on_a_card_are_told_apart() {
     let shared = verdict_of("table_after_error");
