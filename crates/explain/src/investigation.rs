@@ -278,9 +278,9 @@ impl Investigation {
     }
 }
 
-/// How many figures the last event has.
-fn figures(explained: &Explanation) -> usize {
-    let Some(verdict) = explained.verdicts.first() else { return 0 };
+/// How many figures the last event has; `None` where there is no event.
+fn figures(explained: &Explanation) -> Option<usize> {
+    let verdict = explained.verdicts.first()?;
     let figures = [
         verdict.tried_bytes,
         verdict.capacity_bytes,
@@ -289,7 +289,7 @@ fn figures(explained: &Explanation) -> usize {
         verdict.allocated_bytes,
         verdict.limit_bytes,
     ];
-    figures.iter().flatten().count()
+    Some(figures.iter().flatten().count())
 }
 
 /// What a line says besides its error: the traceback that a logger put into a JSON string with it, or the progress bar
