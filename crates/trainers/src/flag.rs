@@ -3,7 +3,7 @@
 use lowtide_config::{Config, Gap, Scope, Setting, Syntax, whole_number};
 
 use crate::answer::place;
-use crate::{Answer, Declaration, Key, Question, answer, declarations, key_of_option};
+use crate::{Answer, Declaration, Key, Question, answer, declarations, key_of_option, key_of_path};
 
 /// A flag of a script, and the number that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,8 @@ impl Flag {
     /// The flag with another value, as it is typed.
     #[must_use]
     pub fn with(&self, value: impl std::fmt::Display) -> String {
-        let sign = if self.spelling.starts_with("--") { '=' } else { ' ' };
+        let is_short = self.spelling.starts_with('-') && !self.spelling.starts_with("--");
+        let sign = if is_short { ' ' } else { '=' };
         format!("{}{sign}{value}", self.spelling)
     }
 }
@@ -39,11 +40,7 @@ pub struct UnknownFlag {
 ///
 /// Why it is not known: two may be meant, the number is none, or something else than the flag sets it.
 pub fn flag(configs: &[Config], key: Key) -> Result<Option<Flag>, UnknownFlag> {
-    let declared: Vec<(&Config, Declaration)> = configs
-        .iter()
-        .flat_map(|config| declarations(config).into_iter().map(move |declaration| (config, declaration)))
-        .filter(|(_, declaration)| is_about(declaration, key))
-        .collect();
+    let declared = declared(configs, key);
     let mut flags: Vec<String> = declared.iter().map(|(_, it)| it.flags[0].clone()).collect();
     flags.dedup();
     let unknown = |why: String| Err(UnknownFlag { why, flags: flags.clone() });
@@ -101,6 +98,27 @@ pub fn flag(configs: &[Config], key: Key) -> Result<Option<Flag>, UnknownFlag> {
     }
 }
 
+/// The options that scripts declare for something.
+fn declared(configs: &[Config], key: Key) -> Vec<(&Config, Declaration)> {
+    let all = || configs.iter().flat_map(|config| declarations(config).into_iter().map(move |it| (config, it)));
+    let about = |key: Key| all().filter(|(_, it)| is_about(it, key)).collect::<Vec<_>>();
+    if !matches!(key, Key::Batch | Key::UpdateBatch) {
+        return about(key);
+    }
+    // Of two batches of which the script divides one by the other, one is computed at once and the other is that of a
+    // whole step: `steps = batch_size // micro_batch_size`.
+    let batches = about(Key::Batch);
+    let divides = |script: &Config, whole: &str, part: &str| {
+        let text: String = script.text.chars().filter(|c| !c.is_whitespace()).collect();
+        text.replace("args.", "").contains(&format!("{whole}//{part}"))
+    };
+    let is_whole = |(script, whole): &(&Config, Declaration)| {
+        batches.iter().any(|(_, part)| part.name != whole.name && divides(script, &whole.name, &part.name))
+    };
+    let (wholes, parts): (Vec<_>, Vec<_>) = batches.iter().cloned().partition(is_whole);
+    if key == Key::Batch { parts } else { [wholes, about(key)].concat() }
+}
+
 /// Whether an option is about something; a short one says it only where there is no long one.
 fn is_about(declaration: &Declaration, key: Key) -> bool {
     let has_long = declaration.flags.iter().any(|flag| flag.starts_with("--"));
@@ -118,28 +136,38 @@ fn is_typed(setting: &Setting, flag: &str) -> bool {
     }
 }
 
-/// A flag that no script here declares, and that is on the command line all the same.
+/// A flag that no script here declares, and that is on the command line all the same; also as Hydra has it,
+/// `train.batch_size=8`.
 fn typed_alone<'a>(lines: impl Iterator<Item = &'a Config>, key: Key) -> Result<Option<Flag>, UnknownFlag> {
-    let mut found: Vec<&Setting> = Vec::new();
-    for line in lines {
-        let is_it = |setting: &&Setting| match setting.path.as_slice() {
-            [name] => setting.scope == Scope::File && key_of_option(name) == Some(key),
-            _ => false,
+    let is_it = |setting: &&Setting| {
+        let about = match setting.path.as_slice() {
+            [name] => key_of_option(name),
+            path => key_of_path(path).map(|(key, _)| key),
         };
-        let is_flag = |setting: &&Setting| {
-            let word = line.text[..setting.span.start].trim_end_matches(['=', ' ', '\'', '"']);
-            word.rsplit([' ', '\'', '"']).next().is_some_and(|word| word.starts_with('-'))
-        };
-        found.extend(line.settings.iter().filter(is_it).filter(is_flag));
-    }
-    let Some(last) = found.last() else { return Ok(None) };
-    match found.iter().find(|other| other.path != last.path) {
-        Some(other) => {
-            let (other, last) = (spelled(other), spelled(last));
-            Err(UnknownFlag { why: format!("both {other} and {last} may be meant"), flags: vec![other, last] })
+        // One without a value is a switch.
+        setting.scope == Scope::File && !setting.span.is_empty() && about == Some(key)
+    };
+    let typed =
+        |line: &'a Config| line.settings.iter().filter(is_it).map(move |setting| (setting, word(line, setting)));
+    let found: Vec<(&Setting, String)> = lines.flat_map(typed).collect();
+    let Some((last, spelling)) = found.last() else { return Ok(None) };
+    match found.iter().find(|(other, _)| other.path != last.path) {
+        Some((_, other)) => {
+            let why = format!("both {other} and {spelling} may be meant");
+            Err(UnknownFlag { why, flags: vec![other.clone(), spelling.clone()] })
         }
-        None => number_of(last, spelled(last)).map(Some),
+        None => number_of(last, spelling.clone()).map(Some),
     }
+}
+
+/// The word that names an option on a command line, as it stands there.
+fn word(line: &Config, setting: &Setting) -> String {
+    let name = setting.path.concat();
+    if name.starts_with('-') {
+        return name;
+    }
+    let before = line.text[..setting.span.start].trim_end_matches(['=', ' ', '\'', '"']);
+    before.rsplit([' ', '\'', '"', '\n']).next().unwrap_or_default().to_owned()
 }
 
 /// A flag of the command line, as it may be typed.
@@ -223,16 +251,30 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_that_is_divided_into_another() {
+        let script = "def train(batch_size: int = 128, micro_batch_size: int = 4):\n    steps = batch_size // micro_batch_size\n\
+                      fire.Fire(train)\n";
+        check(script, "python t.py", [Ok(Some(("--micro_batch_size", 4))), Ok(None)]);
+        let whole = flag(&[Config::parse_as(Syntax::Python, "t.py", script).unwrap()], Key::UpdateBatch);
+        assert_eq!(whole, Ok(Some(Flag { spelling: "--batch_size".to_owned(), number: 128 })));
+    }
+
+    #[test]
     fn what_only_the_command_line_has() {
         check("x = 1\n", "t --bs 8 --accum=2", [Ok(Some(("--bs", 8))), Ok(Some(("--accum", 2)))]);
         check("x = 1\n", "t --bs 8 --eval-bs 4", [Ok(Some(("--bs", 8))), Ok(None)]);
-        check("x = 1\n", "t --bs 8 --batch-size 4", [Err("both --bs and --batch_size may be meant"), Ok(None)]);
-        check("x = 1\n", "t data.batch_size=8 batch_size=4", [Ok(None), Ok(None)]);
+        check("x = 1\n", "t --bs 8 --batch-size 4", [Err("both --bs and --batch-size may be meant"), Ok(None)]);
+        check(
+            "x = 1\n",
+            "t data.batch_size=8 +train.accum_steps=2 val.batch_size=4",
+            [Ok(Some(("data.batch_size", 8))), Ok(Some(("+train.accum_steps", 2)))],
+        );
+        check("x = 1\n", "t --train.batch-size 8 --accumulate", [Ok(Some(("--train.batch-size", 8))), Ok(None)]);
     }
 
     #[test]
     fn a_flag_as_it_is_typed() {
         let typed = |spelling: &str| Flag { spelling: spelling.to_owned(), number: 1 }.with(4);
-        assert_eq!((typed("--bs"), typed("-b")), ("--bs=4".to_owned(), "-b 4".to_owned()));
+        assert_eq!([typed("--bs"), typed("-b"), typed("a.bs")], ["--bs=4", "-b 4", "a.bs=4"]);
     }
 }

@@ -257,9 +257,16 @@ fn is_own_name(setting: &Setting) -> bool {
     last_name(&setting.value).is_some_and(|name| setting.name() == Some(name))
 }
 
-/// The last part of a dotted name, where a value is nothing else.
+/// The last part of a dotted name or of an item, where a value is nothing else: `args.steps`, `config["steps"]`.
 fn last_name(value: &str) -> Option<&str> {
-    let is_name = value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && value.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
-    is_name.then(|| value.rsplit('.').next()).flatten()
+    let is_start = |text: &str| text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let is_name =
+        |text: &str| is_start(text) && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
+    let item = ['"', '\''].into_iter().find_map(|quote| {
+        let (before, name) = value.strip_suffix(']')?.strip_suffix(quote)?.rsplit_once(quote)?;
+        let of = before.strip_suffix('[')?;
+        let is_plain = of.chars().all(|c| c.is_ascii_alphanumeric() || "_.[]'\"".contains(c));
+        (is_start(of) && is_plain && is_name(name)).then_some(name)
+    });
+    item.or_else(|| is_name(value).then(|| value.rsplit('.').next()).flatten())
 }

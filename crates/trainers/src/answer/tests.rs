@@ -71,6 +71,8 @@ fn batches_in_several_places() {
         "batch_size = 12\na = DataLoader(ds, batch_size=256)\n",
         Err("a.py: batch_size is `12` in line 1 and `256` in line 2"),
     );
+    batch("a.py", "c = {'batch_size': 12}\na = DataLoader(ds, batch_size=c['batch_size'])\n", Ok(Some(12)));
+    batch("a.py", "c = {'bs': 12}\na = DataLoader(ds, batch_size=c['x'][\"bs\"])\n", Ok(Some(12)));
     batch("a.py", "batch_size = 12\nbatch_size = 24\n", Ok(Some(24)));
     batch("a.py", "batch_size = 12\ndef f(x):\n    batch_size, n = x.shape\n", Ok(Some(12)));
     batch("a.py", "p.add_argument('--batch_size', default=8)\nn = args.batch_size\n", Ok(Some(8)));
