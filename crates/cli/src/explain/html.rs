@@ -8,7 +8,7 @@ use lowtide_explain::{HoldingKind, Verdict};
 use lowtide_watch::COLOURS;
 
 use super::page::headline;
-use super::words::{cause, effect, memory, moment, named, place, sentence};
+use super::words::{cause, effect, memory, moment, named, place, possibilities, sentence};
 use crate::output::{printable, shown};
 
 const STYLE: &str = include_str!("page.css");
@@ -113,7 +113,8 @@ fn happened(page: &mut String, verdict: &Verdict) {
     let also = verdict.contributing.iter().map(|cause| format!("Also: {}", cause.part()));
     let culprit = verdict.culprit.iter().map(|culprit| format!("It was for {}: {}", named(culprit), culprit.how));
     page.push_str("<ul>\n");
-    for text in also.chain(verdict.evidence.iter().cloned()).chain(culprit) {
+    let evidence = verdict.evidence.iter().cloned();
+    for text in also.chain(evidence).chain(possibilities(verdict)).chain(culprit) {
         put(page, format_args!("<li>{}</li>", escaped(&sentence(&text))));
     }
     page.push_str("</ul>\n");

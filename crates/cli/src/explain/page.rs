@@ -3,7 +3,7 @@
 use lowtide_explain::Verdict;
 
 use super::text::{advice_lines, section, shown_patch};
-use super::words::{cause, holdings, memory, moment, named, place, sentence, without_size};
+use super::words::{cause, holdings, memory, moment, named, place, possibilities, sentence, without_size};
 
 /// How many sentences of evidence the page has.
 const EVIDENCE: usize = 2;
@@ -25,6 +25,7 @@ pub(super) fn page(name: &str, verdict: &Verdict, written: Option<&str>) -> Stri
     // What was asked for stands above.
     let evidence = verdict.evidence.iter().filter(|text| !text.starts_with("asked for") || text.contains(';'));
     why.extend(evidence.take(EVIDENCE).map(|text| sentence(text)));
+    why.extend(possibilities(verdict));
     section(&mut text, "why", &why);
     section(&mut text, "memory", &holdings(verdict).into_iter().collect::<Vec<_>>());
     let advice = &verdict.advice;

@@ -11,7 +11,7 @@ use super::args::ExplainArgs;
 use super::page::{headline, page};
 use super::patch_file::COMMAND_LINE;
 use super::run_log::RunLog;
-use super::words::{cause, effect, holdings, named, place};
+use super::words::{cause, effect, holdings, named, place, possibilities};
 use crate::output::{Side, aligned, printable, shown};
 
 /// Columns of the text, and of its margin.
@@ -88,6 +88,7 @@ fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
     let mut text = format!("{}\n\n", headline(name, verdict));
     let mut cause = vec![cause(verdict)];
     cause.extend(verdict.contributing.iter().map(|cause| format!("also: {}", cause.part())));
+    cause.extend(possibilities(verdict));
     section(&mut text, "cause", &cause);
     section(&mut text, "evidence", &verdict.evidence);
     section(&mut text, "memory", &holdings(verdict).into_iter().collect::<Vec<_>>());

@@ -66,6 +66,11 @@ pub(super) fn moment(verdict: &Verdict) -> Vec<String> {
     [phase, step, time].into_iter().flatten().collect()
 }
 
+/// What it may be where the text does not decide, each with what shows whether it is.
+pub(super) fn possibilities(verdict: &Verdict) -> Vec<String> {
+    verdict.possibilities.iter().map(|it| format!("May be: {}; {}", it.text, it.test)).collect()
+}
+
 /// A line of code with its place: `model.py, line 77, in forward: x = f(x)`.
 pub(super) fn place(code: &CodeLine) -> String {
     let line = code.line.map_or(String::new(), |line| format!(", line {line}"));

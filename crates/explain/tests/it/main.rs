@@ -4,5 +4,6 @@ mod advice;
 mod any_bytes;
 mod culprit;
 mod golden;
+mod remedies;
 mod stories;
 mod threads;
