@@ -86,7 +86,7 @@ pub(super) fn own_environment<'a>(
 ) -> impl Iterator<Item = &'a (OsString, OsString)> {
     let is_script = launch.copy.as_ref().is_some_and(|copy| copy.stand_in.is_some());
     let is_own =
-        move |set: &&(OsString, OsString)| !ladder.environment.contains(set) && !(is_script && set.0 == "PYTHONPATH");
+        move |set: &&(OsString, OsString)| !(ladder.environment.contains(set) || is_script && set.0 == "PYTHONPATH");
     launch.environment.iter().filter(is_own)
 }
 

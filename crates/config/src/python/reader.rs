@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
         let mut inner = Context { is_chained: true, ..inside };
         match (name, context.region) {
             (Some(name), Region::File) => {
-                self.setting(vec![name.to_owned()], right, node, (Scope::File, Context::FILE))
+                self.setting(vec![name.to_owned()], right, node, (Scope::File, Context::FILE));
             }
             (Some(name), Region::Class) => self.field(name, right, node, context),
             (Some(name), Region::Branch) if self.passes_on(right, name) => {

@@ -211,7 +211,7 @@ fn a_template_finds_arguments_of_calls() {
     let retry = ["--config", "train.py", "--retry-config", "n={micro} m={accum}", "--", "python3", "train.py"];
     let ran = place.run(&retry);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "8 1\n4 2\n"), "{}", ran.stderr);
-    place.write("train.py", &format!("{script}make(n=3, m=1)\n"));
+    place.write("train.py", format!("{script}make(n=3, m=1)\n"));
     let ran = place.run(&retry);
     assert_eq!(ran.code, Some(2));
     assert_snapshot!(ran.stderr, @r"
