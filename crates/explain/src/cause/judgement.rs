@@ -61,7 +61,10 @@ impl Judgement {
     /// The likeliest of several explanations, with a certainty that says that it is no more.
     pub(super) fn open(certainty: f64, evidence: Vec<String>, possibilities: Vec<Possibility>) -> Self {
         let cause = possibilities.first().map(|first| first.cause).unwrap_or_default();
-        let others: Vec<Cause> = possibilities.iter().skip(1).map(|possibility| possibility.cause).collect();
+        // That a device is full, or memory idle, the figures show; a limit or somebody else would be asserted.
+        let is_shown = |cause: &Cause| matches!(cause, Cause::Need | Cause::Fragmentation);
+        let others: Vec<Cause> =
+            possibilities.iter().skip(1).map(|possibility| possibility.cause).filter(is_shown).collect();
         let judgement = Self { possibilities, ..Self::new(cause, certainty, evidence) };
         others.into_iter().fold(judgement, Self::with)
     }

@@ -210,6 +210,7 @@ fn what_is_open_has_possibilities_and_what_tells_them_apart() {
         let verdict = verdict_of(story);
         assert!(verdict.possibilities.len() >= 2 && verdict.certainty <= 0.5, "{story}: {}", verdict.certainty);
         assert_eq!(verdict.possibilities[0].cause, verdict.cause, "{story}");
+        assert!(!verdict.contributing.contains(&Cause::Limit), "{story}: no limit is asserted");
         assert!(verdict.possibilities.iter().all(|possibility| !possibility.test.is_empty()), "{story}");
     }
 }
