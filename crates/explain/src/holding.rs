@@ -45,7 +45,7 @@ impl HoldingKind {
             Self::OutsideAllocator => "this process outside its allocator",
             Self::Process => "this process",
             Self::Others => "other processes",
-            Self::Unknown => "not told",
+            Self::Unknown => "not accounted for",
             Self::Free => "free",
         }
     }

@@ -1,6 +1,6 @@
 //! What the parts of a verdict are called, in the short page, in full and as HTML.
 
-use lowtide_explain::{Activity, Cause, CodeLine, Culprit, DeviceKind, Holding, Place, Source, Verdict};
+use lowtide_explain::{Activity, Cause, CodeLine, Culprit, DeviceKind, Holding, Lever, Place, Source, Verdict};
 
 use crate::output::printable;
 
@@ -95,7 +95,9 @@ pub(super) fn changes(advice: &lowtide_explain::Advice) -> Option<String> {
 
 /// What a piece of advice comes to, by arithmetic, and what it changes.
 pub(super) fn effect(advice: &lowtide_explain::Advice) -> Option<String> {
-    let peak = advice.expected_peak_bytes.map(|peak| format!("expected peak {peak}"));
+    // What makes room leaves the peak as it was.
+    let makes_room = matches!(advice.lever, Lever::EndOtherProcess | Lever::OtherCard | Lever::RaiseLimit);
+    let peak = advice.expected_peak_bytes.filter(|_| !makes_room).map(|peak| format!("expected peak {peak}"));
     let saves = advice.saves_bytes.map(|bytes| format!("saves {bytes}"));
     let parts: Vec<String> = [peak, saves, changes(advice)].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join("; "))

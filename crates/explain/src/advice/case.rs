@@ -109,7 +109,8 @@ impl Case<'_> {
     /// Parameters that are trained, by the model or by the log.
     pub(super) fn trained(&self) -> Option<u64> {
         let log = self.facts.log;
-        self.model.map(|model| model.trained).or(log.trained).or(log.parameters)
+        let named = || log.named_parameters.filter(|_| !self.shows(Sign::Adapters));
+        self.model.map(|model| model.trained).or(log.trained).or(log.parameters).or_else(named)
     }
 
     /// Why the configuration is not the one of this log, where it is not.

@@ -8,7 +8,7 @@ use lowtide_trainers::{Key, key_of};
 use super::cards::CardFacts;
 use super::remark::{Remark, remark};
 use super::sign::Signs;
-use super::size::{parameters, vocabulary};
+use super::size::{named_parameters, parameters, vocabulary};
 
 /// What a run prints of itself.
 #[derive(Debug, Default, Clone)]
@@ -19,6 +19,8 @@ pub(crate) struct Printout {
     /// All parameters of the model, and those that are trained.
     pub(crate) parameters: Option<u64>,
     pub(crate) trained: Option<u64>,
+    /// Parameters of the largest model that the log names.
+    pub(crate) named_parameters: Option<u64>,
     /// How many tokens the model knows, as the program found it.
     pub(crate) vocabulary: Option<u64>,
     pub(crate) signs: Signs,
@@ -87,6 +89,7 @@ impl Printout {
                 self.trained = found.trained.or(self.trained);
             }
             self.vocabulary = vocabulary(line).or(self.vocabulary);
+            self.named_parameters = self.named_parameters.max(named_parameters(line));
             self.address_limit = address_limit(line).or(self.address_limit);
             self.frame = frame(line).or(self.frame);
             self.has_progress |= shows_progress(line.as_bytes());

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 /// Something that a log shows of the program it is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,7 +241,11 @@ fn search() -> &'static (AhoCorasick, Vec<Sign>) {
     static SEARCH: OnceLock<(AhoCorasick, Vec<Sign>)> = OnceLock::new();
     SEARCH.get_or_init(|| {
         let pairs = || WORDS.iter().flat_map(|(sign, words)| words.iter().map(move |word| (*sign, *word)));
-        let search = AhoCorasick::new(pairs().map(|(_, word)| word)).expect("a short list of literals always builds");
+        // What is searched is short: building would take longer than searching with the faster kinds.
+        let search = AhoCorasick::builder()
+            .kind(Some(AhoCorasickKind::NoncontiguousNFA))
+            .build(pairs().map(|(_, word)| word))
+            .expect("a short list of literals always builds");
         (search, pairs().map(|(sign, _)| sign).collect())
     })
 }

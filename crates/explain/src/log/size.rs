@@ -64,6 +64,21 @@ pub(super) fn vocabulary(line: &str) -> Option<u64> {
     numbers.into_iter().find(|number| (16..1 << 24).contains(number))
 }
 
+/// Parameters by the name of a model: `Llama-2-7b-hf`, `opt-13b`, `Qwen1.5-0.5B-Chat`.
+pub(super) fn named_parameters(line: &str) -> Option<u64> {
+    let bytes = line.as_bytes();
+    memchr::memchr2_iter(b'b', b'B', bytes).find_map(|at| {
+        let is_end = bytes.get(at + 1).is_none_or(|next| !next.is_ascii_alphanumeric());
+        let digits = bytes[..at].iter().rev().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
+        let before = bytes[..at - digits].last()?;
+        if !is_end || digits == 0 || digits > 5 || !matches!(before, b'-' | b'_' | b'/') {
+            return None;
+        }
+        let billions: f64 = line[at - digits..at].parse().ok()?;
+        (0.05..2000.0).contains(&billions).then_some((billions * 1e9) as u64)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +101,19 @@ mod tests {
             ("loading parameters", None),
         ] {
             assert_eq!(read(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn models_are_named_by_their_size() {
+        for (line, expected) in [
+            ("Loading meta-llama/Llama-2-7b-hf", Some(7_000_000_000)),
+            ("--model Qwen/Qwen1.5-0.5B-Chat", Some(500_000_000)),
+            ("facebook/opt-13b", Some(13_000_000_000)),
+            ("tensor of 7b values, 12-bit, x-4bit, v1.2b3, a-b", None),
+            ("b", None),
+        ] {
+            assert_eq!(named_parameters(line), expected, "{line}");
         }
     }
 
