@@ -177,6 +177,10 @@ fn writer(checkpoint: &Path, begins: &[SystemTime]) -> Option<usize> {
 
 /// Brings a checkpoint to safety that a start from step 0 would write over.
 fn save(resumption: &Resumption, begun: SystemTime, folder: &Path, start: usize, notify: &mut dyn FnMut(&Notice)) {
+    // Before the first start this run has written nothing, and a look through all folders is in vain.
+    if start == 1 && resumption.patterns.is_empty() {
+        return;
+    }
     let Some(checkpoint) = resumption.endangered(begun) else { return };
     let run = folder.file_name().map_or_else(|| "run".to_owned(), shown);
     let refuge = refuge(&checkpoint, &run, start);
