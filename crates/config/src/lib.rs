@@ -7,7 +7,8 @@
 //! **What it leaves out.** What a setting means, files, and anything that a configuration computes: a value that is not
 //! written down plainly is no setting, only listed as a [`Gap`]. Lowtide's own settings are the crate `settings`.
 //!
-//! **Where to start reading.** `config.rs`; then one file for each way of writing.
+//! **Where to start reading.** `config.rs`; then one file or folder for each way of writing. [`python::tree`] is for those
+//! who look for more in a script than its settings.
 
 pub mod command;
 mod config;

@@ -3,12 +3,14 @@
 //! **What it does.** [`answer`] says what configurations set a number to: one [`Answer`] with its place, or why it is not
 //! known. A [`Key`] is what a setting is about, whoever named it; a [`Preset`] is a trainer whose own keys, flags and
 //! defaults are known, how it is recognised, and which files of a command line it has its settings from.
-//! [`processes`] counts what a launcher starts.
+//! [`processes`] counts what a launcher starts. Of scripts that nobody knows, [`flag`] finds the option that they declare
+//! for a number, [`hard_coded`] the numbers that stand in them, and [`training_loop`] their loop as it would be with
+//! gradient accumulation.
 //!
 //! **What it leaves out.** How configurations are written, which is crate `config`; files, the environment and the
 //! machine, which come in through [`Access`]; logs.
 //!
-//! **Where to start reading.** `answer.rs`; then `preset.rs`, the trainers that are known, and `key.rs`, the table of names.
+//! **Where to start reading.** `answer/reading.rs`; then `preset.rs`, the trainers that are known, and `key.rs`, the table of names.
 
 mod answer;
 mod checkpoints;
