@@ -10,6 +10,11 @@ pub(crate) const FOREACH: &str = "temporaries of the optimizer's foreach update"
 const WEIGHTS: &str = "the model's weights";
 const LINEAR: &str = "activations of a linear layer";
 const FUNCTION_OF_PRODUCT: &str = "F.linear";
+const FEED_FORWARD: &str = "activations inside the feed-forward part";
+const PROJECTIONS: &str = "queries, keys and values";
+const HIDDEN: &str = "hidden states";
+/// What a line that asks for a product may be about.
+const PRODUCTS: [&str; 3] = [FEED_FORWARD, PROJECTIONS, HIDDEN];
 
 /// A culprit of which only the kind is known.
 pub(super) fn kind(event: &Event, name: &str, how: &str, certainty: f64) -> Culprit {
@@ -36,6 +41,9 @@ pub(super) fn from_names(event: &Event, activity: Option<Activity>) -> Option<Cu
             continue;
         }
         for (words, name) in STACK_NAMES {
+            if product.is_some() && !PRODUCTS.contains(name) {
+                continue;
+            }
             // A step that runs inside the optimizer's, as a closure, is none of the optimizer's.
             if name.contains("optimizer") && !matches!(activity, None | Some(Activity::Optimizer)) {
                 continue;
@@ -72,10 +80,10 @@ const STACK_NAMES: &[(&[&str], &str)] = &[
     (&["_apply", ".cuda(", ".to(device"], WEIGHTS),
     (
         &["gelu", "relu", "silu", "mlp", "feed_forward", "c_fc(", ".fc1(", "up_proj(", "gate_proj(", "dense_h_to_4h("],
-        "activations inside the feed-forward part",
+        FEED_FORWARD,
     ),
-    (&["c_attn(", "qkv(", "q_proj(", "k_proj(", "v_proj(", "query_key_value("], "queries, keys and values"),
-    (&["c_proj(", "o_proj(", "out_proj(", "down_proj(", ".fc2(", "dense_4h_to_h("], "hidden states"),
+    (&["c_attn(", "qkv(", "q_proj(", "k_proj(", "v_proj(", "query_key_value("], PROJECTIONS),
+    (&["c_proj(", "o_proj(", "out_proj(", "down_proj(", ".fc2(", "dense_4h_to_h("], HIDDEN),
     (&["layer_norm", "batch_norm", "group_norm"], "activations of a normalisation"),
     (&["torch.cat", "torch.stack"], "tensors joined into one"),
     (&[".backward(", "run_backward"], "gradients of activations"),
