@@ -15,8 +15,8 @@ use crate::{BatchSplit, Chronicle, Conclusion, EndKind, Launch, StartRecord};
 /// The name of the file of events, as folders of all runs have it.
 pub(crate) const EVENTS: &str = "events.jsonl";
 
-/// Samples are written this many seconds apart in the first minute, in the first hour, and later.
-const PAUSES: [(f64, f64); 3] = [(60.0, 1.0), (3600.0, 5.0), (f64::INFINITY, 15.0)];
+/// Samples are written this many seconds apart in the first seconds, in the first minute, in the first hour, and later.
+const PAUSES: [(f64, f64); 4] = [(5.0, 0.1), (60.0, 1.0), (3600.0, 5.0), (f64::INFINITY, 15.0)];
 
 /// The events of a run, in its folder. Those who write share it.
 ///

@@ -32,7 +32,7 @@ fn the_line_that_asked_for_a_product_tells_what_it_is() {
     let inner = culprit(&config, "x = self.c_fc(x)", error);
     assert_eq!(inner, "activations inside the feed-forward part [2048, 256, 1536] bf16");
     // Who calls the whole model says nothing of the layer in it.
-    let whole = culprit("", "loss = torch.cat([model(x) for x in pieces]).square().mean()", error);
+    let whole = culprit("seed = 1\n", "loss = torch.cat([model(x) for x in pieces]).square().mean()", error);
     assert_eq!(whole, "activations of a linear layer [] ");
     let scores = culprit(&config, "att = F.softmax(att, dim=-1)", error);
     assert_eq!(scores, "attention scores [2048, 6, 256, 256] bf16");

@@ -16,7 +16,7 @@ import sys, time
 settings = dict(word.lstrip("-").split("=") for word in sys.argv[1:])
 for step in range(1, 4):
     print(f"step {step}: loss {1 / step:.4f}", flush=True)
-    time.sleep(float(settings.get("pause", 0.05)))
+    time.sleep(float(settings.get("pause", 0.2)))
     if step == 2 and int(settings["bs"]) > 4:
         sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.14 GiB. GPU 0 has a total capacity of "
                  "11.69 GiB of which 2.68 GiB is free. Including non-PyTorch memory, this process has 9.01 GiB memory in "
