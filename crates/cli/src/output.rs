@@ -13,6 +13,9 @@ use lowtide_tensorfile::TensorFileError;
 use lowtide_watch::WatchError;
 use serde::Serialize;
 
+/// Where runs are unless `--out` says otherwise.
+pub(crate) const RUNS: &str = "runs";
+
 /// Bad input, or output that nobody can take.
 pub(crate) const BAD_INPUT: u8 = 2;
 /// A signal asked to end.

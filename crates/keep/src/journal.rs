@@ -95,7 +95,7 @@ impl Journal {
         let last = chronicle.starts.last();
         let message = match chronicle.ending {
             Conclusion::Failed => "the command failed for a reason that less memory does not mend",
-            _ => "memory ran out, and no smaller micro-batch is left to retry with",
+            _ => "memory ran out, and nothing more can be tried",
         };
         self.write(Event::Stopped {
             step: Step(last.and_then(|start| start.step).unwrap_or(0)),

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::{CommandOutcome, Event, Record};
 
-use crate::output::Failure;
+use crate::output::{Failure, RUNS};
 
-/// Where runs are unless `--out` says otherwise.
-const RUNS: &str = "runs";
 const EVENTS: &str = "events.jsonl";
 
 /// A log, and the command that wrote it where that is known.

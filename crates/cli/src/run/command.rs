@@ -18,13 +18,11 @@ use lowtide_sensors::{Options as SensorOptions, Sampler};
 use lowtide_trainers::{Access, Preset};
 use serde::Serialize;
 
-use crate::output::{Failure, json_text, print, print_json, printable, report};
+use crate::output::{Failure, RUNS, json_text, print, print_json, printable, report};
 use crate::run::dry_run::DryRun;
 use crate::run::memory::Memory;
 use crate::run::{exit, narration};
 
-/// Where runs are unless `--out` says otherwise.
-const RUNS: &str = "runs";
 const STANDARD_OUTPUT: &str = "-";
 /// Files of settings are not larger; a script that is, is not looked into.
 const LARGEST_FILE: u64 = 4 << 20;

@@ -11,10 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::process_run::run_folder;
 use super::sampling::look_at;
-use crate::output::{Failure, INTERRUPTED};
-
-/// Where runs are unless `--out` says otherwise.
-const RUNS: &str = "runs";
+use crate::output::{Failure, INTERRUPTED, RUNS};
 
 /// What is to be watched: a process, the folders that were named, or the newest of the usual place; and those folders.
 pub(crate) fn open_board(pid: Option<u32>, folders: &[PathBuf]) -> Result<(Board, Vec<PathBuf>), Failure> {

@@ -158,6 +158,8 @@ impl RunDigest {
             Event::CommandStarted { start, command, micro_batch, accumulation, resumed_from } => {
                 figures.micro_batch = micro_batch.and_then(|it| u32::try_from(it).ok()).unwrap_or_default();
                 figures.rungs += u64::from(*start > 1);
+                // A start that does not resume counts its steps anew.
+                figures.step = 0;
                 self.command = Some(CommandHeader {
                     command: shortened(command),
                     start: *start,
@@ -167,7 +169,8 @@ impl RunDigest {
                 });
             }
             Event::CommandMemory { step, resident, host_used, host_total, cards } => {
-                figures.step = step.get();
+                // The end of the output may be something else than steps for a while.
+                figures.step = step.get().max(figures.step);
                 figures.host_total = host_total.or(figures.host_total);
                 figures.highest_resident = figures.highest_resident.max(Some(*resident));
                 let names: Vec<String> = cards.iter().map(|card| card_used(card.index)).collect();
