@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::Args;
-use lowtide_watch::{Board, chart, png, report as page};
+use lowtide_watch::{Board, chart, report as page};
 
 use crate::output::{Failure, print, report as end, shown};
 
@@ -51,10 +51,10 @@ fn write(args: &ReportArgs) -> Result<(), Failure> {
     let Some(run) = board.runs().last().filter(|_| args.svg.is_some() || args.png.is_some()) else { return Ok(()) };
     let drawing = chart(run);
     if let Some(path) = &args.svg {
-        write_file(path, drawing.as_bytes())?;
+        write_file(path, drawing.svg().as_bytes())?;
     }
     if let Some(path) = &args.png {
-        write_file(path, &png(&drawing))?;
+        write_file(path, &drawing.png())?;
     }
     Ok(())
 }

@@ -23,4 +23,4 @@ pub use runs::{
     Board, CommandHeader, Figures, ForecastRow, MARKS, Mark, Marks, POINTS, Point, RUNS, Run, RunHeader, RunRow,
     RunState, Timeline, newest_in,
 };
-pub use views::{COLOURS, chart, png, report};
+pub use views::{COLOURS, Drawing, chart, report};

@@ -1,10 +1,12 @@
 //! Runs as a page and as charts.
 
+mod chart;
+mod drawing;
 pub(crate) mod page;
 pub(crate) mod page_data;
 mod png;
 mod svg;
 
+pub use chart::chart;
+pub use drawing::Drawing;
 pub use page::{COLOURS, report};
-pub use png::png;
-pub use svg::chart;
