@@ -1,0 +1,10 @@
+// The whole shim as one piece for the compiler.
+
+#include "allocator.cpp"
+#include "cuda.cpp"
+#include "kernel.cpp"
+#include "libraries.cpp"
+#include "loss.cpp"
+#include "numerics.cpp"
+#include "recompute.cpp"
+#include "settings.cpp"
