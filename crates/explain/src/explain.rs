@@ -3,7 +3,7 @@
 use lowtide_core::Bytes;
 use lowtide_oom::{Engine, Place, Source};
 
-use crate::advice::{Case, advise};
+use crate::advice::{Case, Counsel, advise};
 use crate::cause::judge;
 use crate::code_line::code_line;
 use crate::culprit::culprit;
@@ -53,11 +53,12 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         culprit: culprit.as_ref(),
         frames: &circumstances.frames,
     };
-    let (advice, patch, notes) = advise(&case);
+    let Counsel { work, advice, patch, notes } = advise(&case);
     Verdict {
         place: oom.place,
         engine: oom.engine,
         source: oom.source,
+        work,
         cause: judgement.cause,
         contributing: judgement.contributing.clone(),
         certainty: judgement.certainty,

@@ -47,4 +47,4 @@ pub use lowtide_log::Activity;
 pub use lowtide_oom::{DeviceKind, Engine, LookAlike, Place, Source};
 pub use model::{Account, Row};
 pub use patch::{Edit, Patch, PatchError};
-pub use verdict::{Advice, Cause, Culprit, Holder, Lever, Relation, Verdict};
+pub use verdict::{Advice, Cause, Culprit, Holder, Lever, Relation, Verdict, Work};

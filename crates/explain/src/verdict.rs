@@ -15,6 +15,8 @@ pub struct Verdict {
     pub engine: Engine,
     /// The part that refused, or that saw the end.
     pub source: Source,
+    /// What was running.
+    pub work: Work,
     /// Why memory ran out.
     pub cause: Cause,
     /// What made it worse besides.
@@ -82,6 +84,31 @@ pub struct Verdict {
     pub remarks: Vec<Remark>,
     /// Where memory goes in a training step, where the model is known.
     pub model: Option<Account>,
+}
+
+impl Verdict {
+    /// The cause in plain words: a server has no step.
+    #[must_use]
+    pub const fn cause_words(&self) -> &'static str {
+        match (self.cause, self.work) {
+            (Cause::Need, Work::Serving) => "the server needs more memory than there is",
+            (Cause::Need, Work::Inference) => "the model and its inputs need more memory than there is",
+            (cause, _) => cause.words(),
+        }
+    }
+}
+
+/// What was running, as far as the log tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// A training, or whatever shows no sign of the others.
+    #[default]
+    Training,
+    /// A server of language models.
+    Serving,
+    /// A model is used and not trained.
+    Inference,
 }
 
 /// Why memory ran out.
@@ -250,6 +277,16 @@ pub enum Lever {
     EagerMode,
     PageFile,
     SaveLess,
+    /// Boxes are matched with anchors on the host.
+    AssignOnHost,
+    /// Fewer jobs of a build at once.
+    FewerJobs,
+    /// A package is installed past the installer's cache.
+    NoInstallCache,
+    /// Numbers of a narrower type in an array.
+    SmallerType,
+    /// Fewer rows are held before they are written.
+    SmallerWriter,
 }
 
 /// One thing to do.

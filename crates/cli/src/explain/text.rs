@@ -48,7 +48,7 @@ pub(super) fn told(args: &ExplainArgs, log: &RunLog, explained: &Explanation, wr
         return text;
     }
     for verdict in earlier.iter().take(LISTED) {
-        text.push_str(&format!("  line {}: {}\n", verdict.line, verdict.cause.words()));
+        text.push_str(&format!("  line {}: {}\n", verdict.line, verdict.cause_words()));
     }
     if earlier.len() > LISTED {
         text.push_str("  ...\n");

@@ -16,7 +16,7 @@ fn cause_words(verdict: &Verdict) -> &'static str {
         (Cause::HostMemory, Source::Scheduler) => "the scheduler's memory limit for the job was reached",
         (Cause::HostMemory, Source::SharedMemory) => "shared memory (/dev/shm) is full",
         (Cause::HostMemory, Source::Allocator) => "the machine's own memory ran out",
-        (cause, _) => cause.words(),
+        _ => verdict.cause_words(),
     }
 }
 

@@ -13,13 +13,22 @@ use crate::model::Model;
 use crate::patch::{Patch, add_after, single, switch};
 use crate::{Activity, Lever};
 
+/// Steps after which a failure is no matter of the usual step.
+const WHILE: u64 = 2;
+
 /// The model sees other inputs.
 const NOT_INPUTS: Fidelity = Fidelity { batch: true, model: true, numbers: false };
 
 impl Case<'_> {
     /// Whether this is a transformer, whose libraries recompute by a switch.
     pub(super) fn is_transformer(&self) -> bool {
-        self.is_language_model() || self.shows(Sign::Transformer) || self.shows(Sign::Diffusion)
+        let is_shown = self.is_language_model() || self.shows(Sign::Transformer) || self.shows(Sign::Diffusion);
+        is_shown || self.is_of_large_cards() && !self.passes(&["conv", "Conv"])
+    }
+
+    /// Whether several processes train on cards of data centres, as is usual for language models.
+    fn is_of_large_cards(&self) -> bool {
+        self.facts.log.is_group && self.oom.capacity.is_some_and(|capacity| capacity >= Bytes::from_gib(30))
     }
 
     /// Whether the stack goes where attention makes matrices of scores.
@@ -36,6 +45,17 @@ impl Case<'_> {
             code.contains("retain_graph=True") || is_sum && !code.contains(".item()") && !code.contains(".detach()")
         };
         self.frames.iter().any(keeps)
+    }
+
+    /// Whether boxes of a picture are matched with all anchors at once.
+    pub(super) fn assigns_boxes(&self) -> bool {
+        self.passes(&["assigners/", "bbox_overlaps", "iou_calculator", "pairwise_iou"])
+    }
+
+    /// Whether many steps went well before: later ones are larger, or something is kept.
+    pub(super) fn has_run_a_while(&self) -> bool {
+        let first = self.facts.log.first_step.unwrap_or(0);
+        self.step.is_some_and(|step| step >= first.saturating_add(WHILE))
     }
 
     fn message_or_frames(&self, words: &[&str]) -> bool {
@@ -159,6 +179,23 @@ impl List<'_> {
                  hold more at once",
             );
         }
+    }
+
+    pub(super) fn assign_on_host(&mut self) {
+        self.add(
+            Lever::AssignOnHost,
+            "Match boxes on the host where a picture has very many: gpu_assign_thr=200 of mmdetection's assigner, or fewer boxes \
+             in a picture (crops); the same matches, more slowly",
+        );
+    }
+
+    /// Samples of one batch are as long as its longest.
+    pub(super) fn longest_sample(&mut self) {
+        self.change(
+            Lever::ShorterSequence,
+            "Limit the longest sample (max_length, truncation, max_tokens of a batch, or batches of like lengths): many steps \
+             went well, so it may be one long sample",
+        );
     }
 
     /// Something that is kept from step to step.

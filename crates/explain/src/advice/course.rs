@@ -13,22 +13,42 @@ use crate::facts::Key;
 use crate::log::Sign;
 use crate::model::Model;
 use crate::patch::{Patch, single};
-use crate::{Activity, Advice, Cause, Lever};
+use crate::{Activity, Advice, Cause, Lever, Work};
 
-/// Advice, the patch for the first of it that has one, and what is to be said of the configuration.
-pub(crate) fn advise(case: &Case<'_>) -> (Vec<Advice>, Option<Patch>, Vec<String>) {
+/// What is advised, and for whom.
+pub(crate) struct Counsel {
+    pub(crate) work: Work,
+    /// What to do, best first.
+    pub(crate) advice: Vec<Advice>,
+    /// The patch that is shown.
+    pub(crate) patch: Option<Patch>,
+    /// What is to be said of the configuration.
+    pub(crate) notes: Vec<String>,
+}
+
+pub(crate) fn advise(case: &Case<'_>) -> Counsel {
     let mut list = List::new(*case);
-    match (Server::of(case), case.oom.place, Inference::of(case)) {
-        (Some(server), ..) => list.serving(server),
-        (None, Place::Host, _) => list.host(),
-        (None, Place::Device, Some(kind)) => list.inference(kind),
+    let work = match (Server::of(case), case.oom.place, Inference::of(case)) {
+        (Some(server), ..) => {
+            list.serving(server);
+            Work::Serving
+        }
+        (None, Place::Host, kind) => {
+            list.host();
+            if kind.is_some() { Work::Inference } else { Work::Training }
+        }
+        (None, Place::Device, Some(kind)) => {
+            list.inference(kind);
+            Work::Inference
+        }
         (None, Place::Device, None) => {
             list.device();
             list.what_fits_first();
+            Work::Training
         }
-    }
+    };
     let patch = list.best_patch();
-    (list.advice, patch, list.notes)
+    Counsel { work, advice: list.advice, patch, notes: list.notes }
 }
 
 impl List<'_> {
@@ -42,12 +62,15 @@ impl List<'_> {
         self.what_stands_in_the_way();
         match case.activity {
             _ if saves => self.saving(),
+            _ if case.updates() => self.optimizer(),
             _ if case.validates_pictures() => self.evaluation(),
             Some(Activity::Evaluation) => self.evaluation(),
-            Some(Activity::Optimizer) => self.optimizer(),
             Some(Activity::Loading) => self.loading(),
             None if !case.trains() => self.unknown_work(),
             _ => self.training(),
+        }
+        if case.judgement.cause == Cause::OtherProcess {
+            self.other_card();
         }
         self.last_resorts();
     }
@@ -57,6 +80,11 @@ impl List<'_> {
         if self.case.framework() == Framework::Jax {
             self.preallocation();
             self.add(Lever::MoreMemory, "A card with more memory, or smaller inputs (shorter sequences, crops)");
+        }
+        // One tensor that the card hardly holds alone is a matter of what goes in.
+        if self.case.is_one_large_request() {
+            self.smaller_input();
+            self.offload();
         }
         self.micro_batch();
         self.preallocation();
@@ -81,8 +109,17 @@ impl List<'_> {
         if case.fixed_part_is_too_much() {
             self.lighter_parameters();
         }
+        if case.assigns_boxes() {
+            self.assign_on_host();
+        }
         self.micro_batch();
         self.preallocation();
+        if case.has_run_a_while() {
+            match case.is_transformer() {
+                true => self.longest_sample(),
+                false => self.plain_numbers(),
+            }
+        }
         if case.makes_scores() {
             self.attention_kernel();
         }

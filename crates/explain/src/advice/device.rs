@@ -38,6 +38,13 @@ impl Case<'_> {
         is_clear && self.allocator_switch() != AllocatorSwitch::None
     }
 
+    /// Whether others fill the card beyond doubt, or the log shows a card that is free.
+    fn is_clearly_others(&self) -> bool {
+        let judgement = self.judgement;
+        let is_shown = !judgement.free_cards.is_empty() || self.is_shared_among_ranks();
+        judgement.certainty >= 0.7 || is_shown || self.is_first_use()
+    }
+
     /// Whether far more was free than was asked for, and no limit is printed: who held it may be gone.
     fn had_plenty(&self) -> bool {
         let free = self.oom.free.unwrap_or_default();
@@ -69,7 +76,10 @@ impl List<'_> {
             Cause::Fragmentation if case.is_clearly_in_pieces() => self.expandable(),
             Cause::OtherProcess => {
                 self.other_process();
-                self.other_card();
+                // Where it may as well be the need, what makes that smaller is the second thing to try.
+                if case.is_clearly_others() {
+                    self.other_card();
+                }
             }
             Cause::Limit => self.limit(),
             // Where only the driver's word is there, the phase tells more; unless nothing ran yet.
@@ -135,9 +145,13 @@ impl List<'_> {
                 )
             }
             true => format!(
-                "Find out who else holds {held}on the device (nvidia-smi) and end it, if it is yours and not needed"
+                "Find out who else holds {held}on the device (nvidia-smi) and end it, if it is yours and not needed; or use \
+                 another card"
             ),
-            false => format!("End {}, if it is yours and not needed: others hold {held}on the device", who.join(", ")),
+            false => format!(
+                "End {}, if it is yours and not needed: others hold {held}on the device; or use another card",
+                who.join(", ")
+            ),
         };
         let is_enough = self.case.judgement.cause == Cause::OtherProcess;
         self.push(Lever::EndOtherProcess, text, Gain::peak(self.case.needed().filter(|_| is_enough)), ALL);

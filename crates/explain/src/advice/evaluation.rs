@@ -28,7 +28,7 @@ const KEPT_OUTPUTS: &[&str] = &[
 ];
 /// What a stack goes through where a picture is worked on as a whole.
 const WHOLE_PICTURES: &[&str] =
-    &["whole_inference", "slide_inference", "resize(", "interpolate(", "seg_logit", "masks", "upsample"];
+    &["whole_inference", "slide_inference", "resize(", "interpolate", "seg_logit", "sem_seg", "masks", "upsample"];
 
 impl Case<'_> {
     /// Whether pictures are made for validation beside the state of training, as diffusers' scripts do.
@@ -37,10 +37,17 @@ impl Case<'_> {
     }
 
     /// Whether the program keeps no graph in its evaluation, by what it says or by who runs it.
-    fn evaluates_without_graph(&self) -> bool {
+    pub(super) fn evaluates_without_graph(&self) -> bool {
         self.facts.is_nanogpt()
             || self.shows(Sign::WithoutGraph)
             || self.passes(&["no_grad", "inference_mode", "evaluation_loop", "mmcv/runner", "mmengine"])
+    }
+}
+
+impl Case<'_> {
+    /// Whether the stack shows outputs that are kept, beside which no single tensor is large.
+    pub(super) fn keeps_outputs(&self) -> bool {
+        self.passes(KEPT_OUTPUTS) && !self.is_one_large_request()
     }
 }
 
@@ -55,8 +62,7 @@ impl List<'_> {
         if frames || case.passes(WHOLE_PICTURES) {
             self.crop();
         }
-        let keeps_outputs = case.passes(KEPT_OUTPUTS) && !case.is_one_large_request();
-        if keeps_outputs {
+        if case.keeps_outputs() {
             self.outputs_to_host();
         }
         // One tensor that is large beside the card is a matter of what goes in, not of what is kept.
@@ -98,18 +104,18 @@ impl List<'_> {
         );
     }
 
-    fn no_graph(&mut self) {
+    pub(super) fn no_graph(&mut self) {
         if self.case.framework() != Framework::Torch || self.case.evaluates_without_graph() {
             return;
         }
         self.add(
             Lever::NoGraph,
-            "Keep no graph in evaluation: `with torch.no_grad():` (or torch.inference_mode()) around the loop; \
+            "Keep no graph where nothing is trained: `with torch.no_grad():` (or torch.inference_mode()) around the loop; \
              model.eval() alone does not do that",
         );
     }
 
-    fn outputs_to_host(&mut self) {
+    pub(super) fn outputs_to_host(&mut self) {
         let case = self.case;
         if case.framework() != Framework::Torch || case.facts.is_nanogpt() {
             return;

@@ -1,6 +1,7 @@
 //! Levers for the machine's memory. Which ones follows from where the stack ends: what computes is a matter of the batch,
 //! what reads data one of the reader.
 
+use lowtide_core::Bytes;
 use lowtide_oom::{Engine, Source};
 
 use super::case::Case;
@@ -65,6 +66,11 @@ enum Taker {
 }
 
 impl Case<'_> {
+    /// Whether rows were being made or mapped; training begins afterwards.
+    fn maps_a_dataset(&self) -> bool {
+        self.shows(Sign::DatasetMap) && self.step.is_none() && !self.facts.log.has_progress
+    }
+
     fn taker(&self) -> Taker {
         let is_allocator = matches!(self.oom.source, Source::Allocator | Source::Heap);
         let last_reads = self.frames.iter().rev().take(3).any(|frame| {
@@ -79,7 +85,7 @@ impl Case<'_> {
             Some(Activity::Training | Activity::Evaluation | Activity::Optimizer) if is_allocator => Taker::Step,
             _ if self.passes(COMPUTES) => Taker::Step,
             // PyTorch's allocator serves tensors: without a stack, those of a step.
-            _ if is_allocator && self.oom.engine == Engine::PyTorch => Taker::Step,
+            _ if is_allocator && matches!(self.oom.engine, Engine::PyTorch | Engine::Paddle) => Taker::Step,
             _ if self.step.is_some() && self.trains() => Taker::Data,
             _ if self.shows(Sign::Weights) => Taker::Weights,
             _ => Taker::Unknown,
@@ -90,6 +96,9 @@ impl Case<'_> {
 impl List<'_> {
     pub(super) fn host(&mut self) {
         let case = self.case;
+        if self.installation() {
+            return;
+        }
         let is_worker = case.activity == Some(Activity::DataWorker) || case.oom.source == Source::DataWorker;
         if case.oom.engine == Engine::Windows || case.message.contains("1455") {
             self.page_file();
@@ -151,7 +160,14 @@ impl List<'_> {
     }
 
     fn by_taker(&mut self) {
-        match self.case.taker() {
+        let taker = self.case.taker();
+        if self.case.maps_a_dataset() && !matches!(taker, Taker::Step | Taker::Weights | Taker::State) {
+            self.smaller_writer();
+        }
+        if taker != Taker::Data {
+            self.smaller_type();
+        }
+        match taker {
             Taker::Step => {
                 self.micro_batch();
                 self.more_memory();
@@ -179,6 +195,27 @@ impl List<'_> {
                 );
             }
         }
+    }
+
+    /// Rows that Hugging Face's datasets hold before they write them.
+    fn smaller_writer(&mut self) {
+        self.add(
+            Lever::SmallerWriter,
+            "Write rows sooner: writer_batch_size=100 (10 for pictures or sound) and a smaller batch_size for map, fewer \
+             processes (num_proc, preprocessing_num_workers); each holds that many rows",
+        );
+    }
+
+    /// An array of numbers that are wider than they need be.
+    fn smaller_type(&mut self) {
+        let Some((wide, narrow, part)) = self.case.wide_numbers() else { return };
+        let size =
+            self.case.oom.requested.map_or(String::new(), |bytes| format!(", {} here", Bytes(bytes.get() / part)));
+        let text = format!(
+            "A narrower type (dtype={narrow}{size}) in place of {wide}, or the array in pieces; look also whether its shape is \
+             what was meant"
+        );
+        self.change(Lever::SmallerType, text);
     }
 
     pub(super) fn more_memory(&mut self) {
@@ -258,6 +295,17 @@ impl List<'_> {
 }
 
 impl Case<'_> {
+    /// The type of an array that was refused, a narrower one, and by how much it is narrower.
+    fn wide_numbers(&self) -> Option<(&'static str, &'static str, u64)> {
+        let types = [
+            ("float64", "float32", 2),
+            ("int64", "int32", 2),
+            ("complex128", "complex64", 2),
+            ("object", "float32", 2),
+        ];
+        types.into_iter().find(|(wide, ..)| self.message.contains(&format!("data type {wide}")))
+    }
+
     fn weights_in_pieces(&self) -> &'static str {
         match self.framework() {
             Framework::Torch => {

@@ -21,6 +21,8 @@ pub(super) enum Inference {
     Weights,
     /// Something else, by ONNX Runtime.
     Session,
+    /// Something else, by a script that uses a model.
+    Forward,
 }
 
 impl Inference {
@@ -28,7 +30,9 @@ impl Inference {
         if case.oom.engine == Engine::OnnxRuntime {
             return Some(Self::Session);
         }
-        if case.trains() || matches!(case.activity, Some(Activity::Saving | Activity::Optimizer)) {
+        let only_uses = case.only_uses_a_model();
+        let trains = case.trains() || matches!(case.activity, Some(Activity::Saving | Activity::Optimizer));
+        if trains && !only_uses {
             return None;
         }
         let makes_pictures =
@@ -39,8 +43,12 @@ impl Inference {
         if case.shows(Sign::Speech) || case.message.contains("CUDA failed with error out of memory") {
             return Some(Self::Speech);
         }
-        if case.shows(Sign::Generation) {
+        let is_metal = case.oom.engine == Engine::Mlx && case.passes(&["prompt", "generat", "cache"]);
+        if case.shows(Sign::Generation) || is_metal {
             return Some(Self::Texts);
+        }
+        if only_uses {
+            return Some(Self::Forward);
         }
         let moves_weights = case.passes(&["convert", "_apply", "model.to(", ".cuda("]) && case.step.is_none();
         let is_torch = case.framework() == Framework::Torch;
@@ -56,7 +64,10 @@ impl List<'_> {
             self.limit();
         }
         // The driver's bare word is how these programs say that the card is full.
-        let is_bare = case.judgement.cause == Cause::OutsideAllocator && case.oom.source == Source::Runtime;
+        // Metal's largest buffer cannot be raised.
+        let is_buffer = case.message.contains("maximum allowed buffer size");
+        let is_bare =
+            is_buffer || case.judgement.cause == Cause::OutsideAllocator && case.oom.source == Source::Runtime;
         if !is_bare {
             self.what_stands_in_the_way();
         }
@@ -66,6 +77,7 @@ impl List<'_> {
             Inference::Speech => self.speech(),
             Inference::Weights => self.weights(),
             Inference::Session => self.session(),
+            Inference::Forward => self.forward(),
         }
         if case.has(Cause::Fragmentation) {
             self.expandable();
@@ -100,8 +112,18 @@ impl List<'_> {
                  tiles already; pipe.enable_attention_slicing()"
             }
         };
+        if case.shows(Sign::FullPrecision) {
+            self.change(
+                Lever::Precision,
+                "Half precision: leave --no-half and --precision full out (torch_dtype=torch.float16), which take twice the \
+                 memory",
+            );
+        }
         if is_tile || has_tiles {
             self.add(Lever::Tiles, tiles);
+        }
+        if case.makes_scores() || case.passes(&["attention", "attn"]) {
+            self.picture_attention();
         }
         self.add(Lever::Offload, offload);
         self.change(
@@ -112,8 +134,28 @@ impl List<'_> {
         self.quantized_weights("a quantised model (fp8, nf4, GGUF), or half precision (torch_dtype=torch.float16)");
     }
 
+    /// Attention over the pixels of a picture.
+    fn picture_attention(&mut self) {
+        let way = if self.case.shows(Sign::Webui) {
+            "start with --xformers (or --opt-sdp-attention)"
+        } else if self.case.shows(Sign::Comfy) {
+            "--use-pytorch-cross-attention, or xformers installed"
+        } else {
+            "pipe.enable_xformers_memory_efficient_attention(), or a PyTorch with scaled_dot_product_attention"
+        };
+        let text =
+            format!("Attention by a fused kernel, which never holds the matrix of all pixels by all pixels: {way}");
+        self.add(Lever::AttentionKernel, text);
+    }
+
     fn texts(&mut self) {
         let case = self.case;
+        if case.oom.engine == Engine::Mlx {
+            self.change(
+                Lever::ShorterSequence,
+                "A shorter context or prompt: the cache of keys and values grows with each token",
+            );
+        }
         self.add(
             Lever::FewerRequests,
             "Fewer prompts at once: a smaller batch for generate, one after the other if need be; the same answers",

@@ -6,13 +6,15 @@ mod case;
 mod course;
 mod device;
 mod evaluation;
+mod forward;
 mod framework;
 mod host;
 mod inference;
+mod install;
 mod list;
 mod parameters;
 mod saving;
 mod serving;
 
 pub(crate) use case::Case;
-pub(crate) use course::advise;
+pub(crate) use course::{Counsel, advise};

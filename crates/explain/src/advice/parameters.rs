@@ -5,9 +5,9 @@ use lowtide_core::Bytes;
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, Gain, List, NOT_NUMBERS};
-use crate::Lever;
 use crate::log::Sign;
 use crate::model::Model;
+use crate::{Activity, Lever};
 
 /// Bytes for each trained parameter: a gradient and two moments in fp32.
 const GRADIENT_AND_MOMENTS: u64 = 4 + 8;
@@ -15,6 +15,11 @@ const GRADIENT_AND_MOMENTS: u64 = 4 + 8;
 const MOMENTS_SAVED: u64 = 6;
 
 impl Case<'_> {
+    /// Whether parameters were being updated; DeepSpeed has functions of its own for that.
+    pub(super) fn updates(&self) -> bool {
+        self.activity == Some(Activity::Optimizer) || self.passes(&["_optimizer_step(", "deepspeed/runtime/zero/stage"])
+    }
+
     /// Whether weights, gradients and moments alone are more than there is: then no batch is small enough.
     pub(super) fn fixed_part_is_too_much(&self) -> bool {
         let fixed = self.model.map(|model| model.fixed()).or_else(|| {

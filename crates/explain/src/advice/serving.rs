@@ -1,10 +1,11 @@
 //! Servers of language models: nobody trains there, so no gradient, no optimizer and no recompute is spoken of.
 
 use lowtide_core::Bytes;
-use lowtide_oom::{Engine, Place};
+use lowtide_oom::{Engine, Place, Source};
 
 use super::case::Case;
 use super::list::{Fidelity, Gain, List, NOT_MODEL};
+use crate::cause::cache_need;
 use crate::log::Sign;
 use crate::{Cause, Lever};
 
@@ -23,6 +24,11 @@ pub(super) enum Server {
 
 /// The model answers as before, from less text.
 const NOT_CONTEXT: Fidelity = Fidelity { batch: true, model: true, numbers: false };
+
+/// llama.cpp's own physical batch.
+const USUAL_PHYSICAL_BATCH: u64 = 512;
+/// A context above this takes more than the weights of small models.
+const LARGE_CONTEXT: u64 = 32_768;
 
 /// What a server wanted the memory for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +61,7 @@ impl Server {
             (Sign::Sglang, Self::Sglang),
             (Sign::TextGenerationInference, Self::TextGenerationInference),
             (Sign::TensorRtLlm, Self::TensorRtLlm),
+            (Sign::Ggml, Self::Ggml),
         ];
         signs.into_iter().find_map(|(sign, server)| case.shows(sign).then_some(server))
     }
@@ -137,6 +144,11 @@ impl Case<'_> {
         }
     }
 
+    /// Whether weights were on their way to the card, before any cache was made.
+    fn loads_weights(&self) -> bool {
+        self.passes(&["load_weights", "model_loader", "_initialize_model", "create_weights", "load_model("])
+    }
+
     /// The longest text that fits, where the server worked it out.
     fn longest_text(&self) -> Option<u64> {
         let words = ["stored in KV cache (", "maximum model length is ", "estimated maximum model length is "];
@@ -154,10 +166,10 @@ impl List<'_> {
         let is_device = case.oom.place == Place::Device || !matches!(server, Server::Ollama | Server::Ggml);
         if case.judgement.cause == Cause::OtherProcess {
             self.other_process();
-            if let Some(share) = server.share() {
+            if let Some(share) = server.share().filter(|_| !case.loads_weights()) {
                 self.add(Lever::LeaveRoom, smaller_share(share, case.oom.free, case.oom.capacity));
+                self.other_card();
             }
-            self.other_card();
         }
         let wanted = case.wanted();
         if !is_device {
@@ -166,6 +178,18 @@ impl List<'_> {
         if case.judgement.cause == Cause::Limit {
             self.raise_share(server);
         }
+        if case.makes_scores() {
+            self.attention_kernel();
+        }
+        if case.loads_weights() && server.layers().is_none() {
+            self.lighter_weights(server);
+        }
+        if case.facts.log.physical_batch.is_some_and(|tokens| tokens > USUAL_PHYSICAL_BATCH) {
+            self.fewer_requests(server);
+        }
+        if case.facts.log.context.is_some_and(|tokens| tokens > LARGE_CONTEXT) {
+            self.context(server);
+        }
         if let Some(layers) = server.layers() {
             let text = format!("Fewer layers on the GPU, the others on the host: {layers}; answers come more slowly");
             self.add(Lever::FewerLayers, text);
@@ -173,6 +197,7 @@ impl List<'_> {
         match wanted {
             Wanted::Graphs => {
                 self.eager_mode(server);
+                self.leave_room(server);
                 self.fewer_requests(server);
             }
             Wanted::Compute => self.fewer_requests(server),
@@ -185,12 +210,7 @@ impl List<'_> {
                 Server::TextGenerationInference | Server::TensorRtLlm => self.fewer_requests(server),
                 _ => {}
             }
-            if let Some(share) = server.share() {
-                let text = format!(
-                    "Leave more room beside the cache: {share} lower by 0.05 to 0.1; fewer requests fit at once"
-                );
-                self.add(Lever::LeaveRoom, text);
-            }
+            self.leave_room(server);
             self.fewer_requests(server);
         }
         self.context(server);
@@ -203,14 +223,25 @@ impl List<'_> {
         let text = format!("Half of the cache's bytes: {}", server.cache_type());
         self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
         self.fewer_requests(server);
-        if matches!(server, Server::Vllm | Server::Sglang | Server::TensorRtLlm) {
-            self.add(Lever::MoreCards, "More cards for one model: --tensor-parallel-size 2");
-        }
+        self.more_cards(server);
         if matches!(server, Server::Vllm | Server::Sglang) {
             self.eager_mode(server);
         }
-        let text = "Weights in fewer bits (a 4-bit file of the same model), or a smaller model";
+        self.lighter_weights(server);
+    }
+
+    /// What weights that do not fit ask for: no share of the card is large enough.
+    fn lighter_weights(&mut self, server: Server) {
+        let way = if server == Server::Vllm { " (--quantization awq, gptq or fp8)" } else { "" };
+        let text = format!("Weights in fewer bits{way}: a 4-bit file of the same model, or a smaller model");
         self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+        self.more_cards(server);
+    }
+
+    fn more_cards(&mut self, server: Server) {
+        if matches!(server, Server::Vllm | Server::Sglang | Server::TensorRtLlm) {
+            self.add(Lever::MoreCards, "More cards for one model: --tensor-parallel-size 2");
+        }
     }
 
     /// A server that computes in the machine's memory, or checks it before it begins.
@@ -250,6 +281,14 @@ impl List<'_> {
         self.add(Lever::FewerRequests, text);
     }
 
+    fn leave_room(&mut self, server: Server) {
+        if let Some(share) = server.share() {
+            let text =
+                format!("Leave more room beside the cache: {share} lower by 0.05 to 0.1; fewer requests fit at once");
+            self.add(Lever::LeaveRoom, text);
+        }
+    }
+
     fn eager_mode(&mut self, server: Server) {
         let flag = match server {
             Server::Sglang => "--disable-cuda-graph, or a smaller --cuda-graph-max-bs",
@@ -260,16 +299,46 @@ impl List<'_> {
 
     fn raise_share(&mut self, server: Server) {
         let Some(share) = server.share().filter(|_| self.case.judgement.cause != Cause::OtherProcess) else { return };
-        let text = format!("A larger share of the card, where nothing else is on it: {share} up to 0.95");
+        let text = match exact_share(&self.case) {
+            Some((percent, lacking)) if percent <= LARGEST_PERCENT => format!(
+                "A larger share of the card, where nothing else is on it: {share} {}; the cache lacks {lacking}",
+                hundredths(percent)
+            ),
+            Some((percent, lacking)) => format!(
+                "A larger share of the card alone is not enough: the cache lacks {lacking}, for which {share} would have to be {}",
+                hundredths(percent)
+            ),
+            None => format!("A larger share of the card, where nothing else is on it: {share} up to 0.95"),
+        };
         self.add(Lever::RaiseLimit, text);
     }
+}
+
+/// The largest share that leaves room for contexts and graphs, in hundredths.
+const LARGEST_PERCENT: u64 = 95;
+
+/// The share of the card, in hundredths, that the cache of one full request asks for, and what it lacks now.
+fn exact_share(case: &Case<'_>) -> Option<(u64, Bytes)> {
+    let cards = &case.facts.log.cards;
+    if case.oom.source != Source::Startup {
+        return None;
+    }
+    let (wanted, room) = cache_need(case.oom, case.message, cards)?;
+    let (total, share) = (cards.total.filter(|total| !total.is_zero())?, cards.share?);
+    let lacking = wanted.saturating_sub(room);
+    let percent = (share * 100.0 + lacking.get() as f64 * 100.0 / total.get() as f64).ceil();
+    (!lacking.is_zero()).then_some((percent as u64, lacking))
+}
+
+fn hundredths(percent: u64) -> String {
+    format!("{}.{:02}", percent / 100, percent % 100)
 }
 
 /// The share that what is free allows, with a little room left.
 fn smaller_share(flag: &str, free: Option<Bytes>, capacity: Option<Bytes>) -> String {
     let share = free.zip(capacity).filter(|(_, capacity)| !capacity.is_zero()).map(|(free, capacity)| {
         let percent = (u128::from(free.get()) * 100 / u128::from(capacity.get())).saturating_sub(1);
-        format!(" {}.{:02}", percent / 100, percent % 100)
+        format!(" {}", hundredths(percent as u64))
     });
     let share = share.unwrap_or_default();
     format!("Ask for no more than is free: {flag}{share}; what weights and cache need has to fit into that")

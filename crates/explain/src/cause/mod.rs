@@ -25,3 +25,4 @@ pub use checkpoint::CheckpointWork;
 pub(crate) use judgement::Judgement;
 pub use judgement::Possibility;
 pub(crate) use source::judge;
+pub(crate) use startup::cache_need;

@@ -31,13 +31,8 @@ pub(super) fn startup(event: &Event, cards: &CardFacts) -> Judgement {
         return before_loading(oom, capacity, free);
     }
     let tokens = tokens(&event.message);
-    let (wanted, room) = match (oom.requested, oom.free, tokens, cards.cache) {
-        (Some(wanted), Some(free), ..) => (Some(wanted), Some(free)),
-        (_, _, Some((wanted, room)), Some(cache)) => {
-            (Some(Bytes((cache.get() as f64 * wanted as f64 / room.max(1) as f64) as u64)), Some(cache))
-        }
-        _ => (None, cards.cache),
-    };
+    let need = cache_need(oom, &event.message, cards);
+    let (wanted, room) = need.map_or((None, cards.cache), |(wanted, room)| (Some(wanted), Some(room)));
     let mut evidence = Vec::new();
     if let Some((wanted, room)) = tokens {
         evidence.push(format!("the settings allow {wanted} tokens in one request, and the cache has room for {room}"));
@@ -67,6 +62,17 @@ pub(super) fn startup(event: &Event, cards: &CardFacts) -> Judgement {
     }
     let other = if cause == Cause::Limit { Cause::Need } else { Cause::Limit };
     Judgement { available: room, ..Judgement::new(cause, certainty, evidence) }.with(other)
+}
+
+/// What the cache of one request of full length needs, and what is left for it.
+pub(crate) fn cache_need(oom: &Oom, message: &str, cards: &CardFacts) -> Option<(Bytes, Bytes)> {
+    match (oom.requested, oom.free, tokens(message), cards.cache) {
+        (Some(wanted), Some(free), ..) => Some((wanted, free)),
+        (_, _, Some((wanted, room)), Some(cache)) => {
+            Some((Bytes((cache.get() as f64 * wanted as f64 / room.max(1) as f64) as u64), cache))
+        }
+        _ => None,
+    }
 }
 
 /// `Free memory on device (31.44/47.38 GiB) on startup is less than desired`

@@ -38,13 +38,18 @@ pub(crate) struct Printout {
     pub(crate) frame: Option<(u64, u64)>,
     /// What the log says of the cards.
     pub(crate) cards: CardFacts,
+    /// Tokens of llama.cpp's context and of its physical batch.
+    pub(crate) context: Option<u64>,
+    pub(crate) physical_batch: Option<u64>,
     /// Whether the run was resumed from a checkpoint.
     pub(crate) resumes: bool,
 }
 
 /// Words of runs that go on from a checkpoint.
-const RESUMES: [&str; 11] = [
+const RESUMES: [&str; 13] = [
     "Resuming training",
+    "Restoring model state from",
+    "Restoring optimizer state from",
     "Resuming from",
     "resuming from",
     "Resumed from",
@@ -95,6 +100,8 @@ impl Printout {
             self.has_progress |= shows_progress(line.as_bytes());
             self.cards.note(line);
             self.resumes |= resumes(line);
+            self.context = number_of(line, "n_ctx ").or(self.context);
+            self.physical_batch = number_of(line, "n_ubatch ").or(self.physical_batch);
         }
     }
 
@@ -149,6 +156,12 @@ fn key_of_words(name: &str) -> Option<Key> {
         return Some(Key::Accumulation);
     }
     ["batch size per device", "batch size per GPU"].iter().any(|words| name.ends_with(words)).then_some(Key::Batch)
+}
+
+/// `llama_context: n_ctx         = 8192`
+fn number_of(line: &str, name: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(name)?;
+    rest.trim_start().strip_prefix('=').and_then(|rest| whole_number(rest.trim()))
 }
 
 /// `ulimit -v 4000000`, in KiB.

@@ -49,6 +49,16 @@ pub(crate) enum Sign {
     Wsl,
     /// A container or a pod, with limits of its own.
     Container,
+    /// llama.cpp and what is built on ggml.
+    Ggml,
+    /// A package is being installed.
+    Install,
+    /// A compiler or a build of several jobs.
+    Build,
+    /// Hugging Face's datasets are being made or mapped.
+    DatasetMap,
+    /// Somebody asked for fp32 where half precision is usual.
+    FullPrecision,
     /// The text of an evaluation by Lightning, Hugging Face or nanoGPT, which keep no graph.
     WithoutGraph,
 }
@@ -206,6 +216,11 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Jax, &["jaxlib", "/jax/", "jax."]),
     (Sign::Wsl, &["WSL", "wsl"]),
     (Sign::Container, &["limits:", "CrashLoopBackOff", "OOMKilled", "exitCode:", "kubectl", "docker run"]),
+    (Sign::Ggml, &["llama.cpp", "ggml", "GGML"]),
+    (Sign::Install, &["\nCollecting ", ".whl (", "pip/_internal", "pip/_vendor", "pip\\_internal", "pip\\_vendor"]),
+    (Sign::Build, &["ninja: build stopped", "uilding wheel", "cc1plus", "'cicc' died", "make: ***", "CMakeFiles/"]),
+    (Sign::DatasetMap, &["examples/s", "examples [", "dataset.map", "map operation", "datasets/arrow_"]),
+    (Sign::FullPrecision, &["--no-half", "--precision full", "dtype=torch.float32"]),
     (
         Sign::WithoutGraph,
         &["evaluation_loop", "estimate_loss", "validation_step", "no_grad", "inference_mode", "decorate_context"],

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use lowtide_explain::{Config, Context, Lever, Verdict, explain};
+use lowtide_explain::{Cause, Config, Context, Lever, Verdict, Work, explain};
 
 fn verdict(log: &str, configs: &[(&str, &str)]) -> Verdict {
     let configs = configs.iter().map(|(name, text)| Config::parse(name, text).unwrap()).collect();
@@ -181,4 +181,47 @@ fn a_loop_without_accumulation_is_shown_with_it() {
     assert_eq!(verdict.patch, None);
     let note = verdict.notes.iter().find(|note| note.contains("with gradient accumulation")).unwrap();
     assert!(note.starts_with("train.py, lines 2 to 6") && note.contains("accumulation_steps = 2"), "{note}");
+}
+
+#[test]
+fn a_server_is_told_the_share_that_is_enough() {
+    let startup = |share: &str, needed: &str| {
+        format!(
+            "vllm serve m --gpu-memory-utilization {share}\nINFO GPU 0 total_gpu_memory=24.00GiB\nValueError: To serve at least one request \
+             with the models's max seq len (32768), ({needed} GiB KV cache is needed, which is larger than the available KV cache memory \
+             (2.00 GiB). Based on the available memory, the estimated maximum model length is 16384. Try increasing \
+             `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.\n"
+        )
+    };
+    let raise = |log: &str| {
+        let verdict = verdict(log, &[]);
+        assert_eq!(verdict.work, Work::Serving);
+        let advice = verdict.advice.into_iter().find(|advice| advice.lever == Lever::RaiseLimit).unwrap();
+        advice.text
+    };
+    // 2.3 GiB more are 9.6 % of 24 GiB.
+    let text = raise(&startup("0.80", "4.30"));
+    assert!(text.contains("--gpu-memory-utilization 0.90; the cache lacks 2.30 GiB"), "{text}");
+    let text = raise(&startup("0.90", "8.00"));
+    assert!(text.contains("alone is not enough") && text.contains("would have to be 1.15"), "{text}");
+}
+
+#[test]
+fn only_a_training_has_a_step() {
+    let said = |log: &str| {
+        let verdict = verdict(log, &[]);
+        (verdict.cause, verdict.work, verdict.cause_words())
+    };
+    let train = stack(&[("train.py", "main", "loss.backward()")]);
+    assert_eq!(
+        said(&format!("epoch 1 loss 2.1\n{train}{FULL}")),
+        (Cause::Need, Work::Training, "the step needs more memory than there is")
+    );
+    let served = format!("(EngineCore_DP0 pid=7) Graph capturing: 61%\n{FULL}");
+    assert_eq!(said(&served), (Cause::Need, Work::Serving, "the server needs more memory than there is"));
+    let pictures = stack(&[("app.py", "<module>", "image = pipe(prompt)")]);
+    assert_eq!(
+        said(&format!("{pictures}{FULL}")),
+        (Cause::Need, Work::Inference, "the model and its inputs need more memory than there is")
+    );
 }

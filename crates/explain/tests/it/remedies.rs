@@ -53,6 +53,13 @@ const REMEDIES: &[(&str, &str, &str)] = &[
     ("max_split", "expandable_segments", ""),
 ];
 
+/// Stories whose remedy does not come among the first two, each with the reason.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("map_subprocess_died", "its message says nothing of memory, and it is not taken for a case of it"),
+    ("tagger_free_2_gib", "2.35 GiB were free for 20 MiB: nothing points to pieces"),
+    ("try_on_spills_windows", "more is allocated than the card has: nothing points to pieces"),
+];
+
 /// Whether one of the words, set apart by bars, is in a text; none are always.
 fn has_one(words: &str, text: &str) -> bool {
     words.is_empty() || words.split('|').any(|word| text.contains(word))
@@ -89,4 +96,38 @@ fn what_mended_it_is_among_the_first_two() {
         }
     }
     assert!(all > 80 && missed.len() * 10 <= all, "{} of {all}: {missed:#?}", missed.len());
+}
+
+/// Whether advice is one of the remedies of a story: `no_graph / outputs_to_host~eval_accumulation|argmax`, where `*` is any lever
+/// and what follows a tilde are words of which the text must have one.
+fn is_remedy(remedies: &str, advice: &Advice) -> bool {
+    let lever = serde_json::to_value(advice.lever).unwrap();
+    remedies.split(" / ").any(|remedy| {
+        let (name, words) = remedy.split_once('~').unwrap_or((remedy, ""));
+        (name == "*" || lever == name) && has_one(words, &advice.text)
+    })
+}
+
+#[test]
+fn what_mended_a_story_is_among_the_first_two() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/remedies");
+    let mut table = csv::Reader::from_path(folder.join("labels.csv")).unwrap();
+    let (mut all, mut missed) = (0, Vec::new());
+    for row in table.records().map(|row| row.unwrap()) {
+        let (name, remedy) = (row[0].to_owned(), &row[1]);
+        if &row[4] != "tuned" {
+            continue;
+        }
+        let log = fs::read(folder.join(format!("{name}.log"))).unwrap();
+        let verdicts = explain(&log, &Context::default());
+        let advice = verdicts.first().map_or(&[][..], |verdict| &verdict.advice);
+        all += 1;
+        if !advice.iter().take(2).any(|advice| is_remedy(remedy, advice)) {
+            let levers: Vec<_> = advice.iter().take(6).map(|advice| advice.lever).collect();
+            missed.push((name, format!("{remedy}, not {levers:?}")));
+        }
+    }
+    let names: Vec<&str> = missed.iter().map(|(name, _)| &**name).collect();
+    let expected: Vec<&str> = EXCEPTIONS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, expected, "of {all}: {missed:#?}");
 }

@@ -121,7 +121,10 @@ fn is_shell_killed(line: &str) -> bool {
 /// Whether a shell says in this word how a job ended: alone, behind a bar, or behind the number of the process.
 fn is_end_of_job(line: &str, word: &str) -> bool {
     let Some((before, after)) = line.split_once(word) else { return false };
-    let is_bar = before.trim_end().ends_with(']') && before.contains("%|") || before.contains("ETA: ");
+    // Of tqdm, of Keras, and of pip while it downloads.
+    let is_bar = before.trim_end().ends_with(']') && before.contains("%|")
+        || before.contains("ETA: ")
+        || before.contains("B/s eta ");
     let is_apart = before.ends_with(' ') && (after.is_empty() || after.starts_with(' '));
     // `run.sh: line 5: 12345 Killed`, with the word for `line` in the shell's language.
     let names_line = before.matches(": ").count() >= 2 && before.trim_end().ends_with(|c: char| c.is_ascii_digit());

@@ -482,6 +482,7 @@ fn killers_and_schedulers() {
 fn ends_of_processes_are_slight() {
     for text in [
         "Killed",
+        "     ━━━━━━━━━╸ 749.6/750.6 MB 41.3 MB/s eta 0:00:01Killed",
         "run.sh: line 5: 12345 Killed                  python train.py",
         "Process finished with exit code 137 (interrupted by signal 9: SIGKILL)",
         "container exited with code 137",

@@ -190,3 +190,28 @@ fn a_command_without_dashes_is_pointed_to() {
     hint: lowtide run -q -- python3 train.py --bs 3
     ");
 }
+
+#[test]
+fn an_evaluation_that_runs_out_is_told_its_own_flag() {
+    let options = "p.add_argument('--batch-size', type=int, default=2)\np.add_argument('--accum', type=int, default=1)\n\
+        p.add_argument('--eval-batch-size', type=int, default=64)\n";
+    let evaluates = r#"
+import sys
+sys.exit("""Traceback (most recent call last):
+  File "train.py", line 31, in evaluate
+    scores = model(batch)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.14 GiB. GPU 0 has a total capacity of 11.69 GiB of which 2.68 \
+GiB is free. Including non-PyTorch memory, this process has 9.01 GiB memory in use. Of the allocated memory 8.56 GiB is allocated \
+by PyTorch, and 224.90 MiB is reserved by PyTorch but unallocated.""")
+"#;
+    let place = Place::with("train.py", &format!("{}{evaluates}", parser(options)));
+    let ran = place.run(&["--", "python3", "train.py"]);
+    let words =
+        "it was evaluating, which has a batch of its own: a smaller one than --eval-batch-size=64 changes no training";
+    assert!(ran.stderr.contains(words), "{}", ran.stderr);
+    // In a step of training nothing is said of it.
+    let place =
+        Place::with("train.py", &format!("{}{}", parser(options), evaluates.replace("in evaluate", "in train_step")));
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert!(!ran.stderr.contains("it was evaluating"), "{}", ran.stderr);
+}

@@ -288,3 +288,35 @@ fn what_only_failed_is_not_remembered() {
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(!ran.stderr.contains("next time") && !place.path("runs/remembered.json").exists(), "{}", ran.stderr);
 }
+
+/// Trains up to a checkpoint and fails in a step; resumed, it fails where it reads the checkpoint.
+const READS_ONTO_THE_CARD: &str = r#"
+import sys
+def ends(code, size):
+    sys.exit(f"""Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    {code}
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {size}.00 MiB. GPU 0 has a total capacity of 7.79 GiB of which \
+20.06 MiB is free. Including non-PyTorch memory, this process has 7.76 GiB memory in use. Of the allocated memory 7.50 GiB is \
+allocated by PyTorch, and 11.00 MiB is reserved by PyTorch but unallocated.""")
+if any(word.startswith("--from") for word in sys.argv):
+    ends("state = torch.load(path)", 512)
+print("step 3 loss 2.1", flush=True)
+open("ckpt-3.pt", "w").write("whole")
+ends("loss.backward()", 700)
+"#;
+
+#[test]
+fn a_checkpoint_that_does_not_fit_beside_the_model_is_called_that() {
+    let place = Place::with("train.py", READS_ONTO_THE_CARD);
+    let retry = ["--retry-with", "--bs={micro} --accum={accum}"];
+    let resume = ["--resume-with", "--from={checkpoint}", "--checkpoint-glob", "ckpt-*.pt"];
+    let ran = place.run(&[&retry[..], &resume, &["--", "python3", "train.py", "--bs=8"]].concat());
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    says(&ran, "start 2 (resumed from ckpt-3.pt)");
+    says(
+        &ran,
+        "hint: the first start got further: resuming needs more memory than training. Load the checkpoint with \
+         map_location='cpu' and drop it before training, or give --no-resume\n",
+    );
+}

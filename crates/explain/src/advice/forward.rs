@@ -1,0 +1,96 @@
+//! A model that is used and not trained, by a script of its own: tests, demos, predictions.
+
+use lowtide_log::StackFrame;
+
+use super::case::Case;
+use super::framework::Framework;
+use super::list::List;
+use crate::{Activity, Cause, Lever};
+
+/// Words in the name of a script or a function that uses a model.
+const USES: &[&str] =
+    &["test", "testing", "demo", "infer", "inference", "predict", "prediction", "predictions", "preds", "detect"];
+/// Words in the name of a script or a function that trains.
+const TRAINS: &[&str] = &["train", "trainer", "training", "fit", "finetune", "epoch", "optimize"];
+/// Words in the name of a function that evaluates beside a training.
+const EVALUATES: &[&str] = &["evaluate", "evaluation", "eval", "validate", "validation", "val"];
+/// What a stack goes through where weights are moved or read.
+const WEIGHTS: &[&str] =
+    &["_apply", "convert", "model.to(", "net.to(", ".cuda(", "torch.load(", "load_state_dict(", "from_pretrained("];
+
+/// Whether a frame is none of a library's.
+fn is_own(frame: &StackFrame) -> bool {
+    let file = frame.file.replace('\\', "/");
+    !["site-packages", "dist-packages", "lib/python", "torch/"].iter().any(|part| file.contains(part))
+}
+
+/// Whether one of the words is a part of a name, which dashes and underscores take apart.
+fn names(name: &str, words: &[&str]) -> bool {
+    name.to_ascii_lowercase().split(|c: char| !c.is_ascii_alphanumeric()).any(|part| words.contains(&part))
+}
+
+impl Case<'_> {
+    /// Whether the stack is that of a script which uses a model and trains none.
+    pub(super) fn only_uses_a_model(&self) -> bool {
+        let has = |words: &[&str]| {
+            self.frames.iter().filter(|frame| is_own(frame)).any(|frame| {
+                let stem = frame.file_name();
+                let called = frame.code.split('(').next().unwrap_or_default();
+                names(stem.strip_suffix(".py").unwrap_or(stem), words)
+                    || names(&frame.function, words)
+                    || frame.file.starts_with("<ipython") && names(called, words)
+            })
+        };
+        let computes_gradients = self.passes(&[".backward(", "torch/autograd/", "optimizer.step("]);
+        let is_moving = self.passes(WEIGHTS) || matches!(self.activity, Some(Activity::Saving | Activity::Optimizer));
+        let is_beside_training = self.trains() && has(EVALUATES);
+        has(USES) && !has(TRAINS) && !computes_gradients && !is_moving && !is_beside_training
+    }
+}
+
+impl List<'_> {
+    pub(super) fn forward(&mut self) {
+        let case = self.case;
+        // One tensor that is large beside the card is a matter of what goes in.
+        if case.is_large_request() {
+            self.inputs();
+        }
+        let keeps_no_graph = case.evaluates_without_graph() || case.framework() != Framework::Torch;
+        if !keeps_no_graph {
+            self.no_graph();
+        }
+        if case.keeps_outputs() {
+            self.outputs_to_host();
+        }
+        self.inputs();
+        self.add(
+            Lever::FewerRequests,
+            "Fewer inputs at once: a smaller batch, one after the other if need be; the same results",
+        );
+        self.outputs_to_host();
+        self.precision();
+        self.offload();
+        if case.has(Cause::Fragmentation) {
+            self.expandable();
+        }
+    }
+
+    /// Smaller inputs, in the words of what goes in.
+    fn inputs(&mut self) {
+        match self.case.is_transformer() {
+            true => self.change(
+                Lever::ShorterSequence,
+                "Shorter inputs (truncation, max_length), or long ones in pieces: memory grows with each token",
+            ),
+            false => self.crop_or_resize(),
+        }
+    }
+
+    fn crop_or_resize(&mut self) {
+        self.change(
+            Lever::SmallerInput,
+            "Smaller inputs: resize large pictures before they go in, or cut them into overlapping tiles and put the outputs \
+             together; training mostly sees crops, a test whole pictures",
+        );
+    }
+}

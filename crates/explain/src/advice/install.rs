@@ -1,0 +1,33 @@
+//! Packages being installed or compiled: the machine's memory is taken by the installer or by many compilers at once.
+
+use super::list::List;
+use crate::Lever;
+use crate::log::Sign;
+
+impl List<'_> {
+    /// What helps an installation; whether this is one.
+    pub(super) fn installation(&mut self) -> bool {
+        // A notebook installs what it needs before it trains.
+        if self.case.trains() || self.case.step.is_some() {
+            return false;
+        }
+        let (builds, installs) = (self.case.shows(Sign::Build), self.case.shows(Sign::Install));
+        if builds {
+            self.add(
+                Lever::FewerJobs,
+                "Compile fewer files at once: MAX_JOBS=2 (PyTorch extensions, ninja), CMAKE_BUILD_PARALLEL_LEVEL=2, make -j2; \
+                 one compiler of CUDA code takes several GB",
+            );
+        }
+        if installs && !builds {
+            self.add(
+                Lever::NoInstallCache,
+                "Install past the cache: pip install --no-cache-dir; pip else holds the whole package in memory to store it",
+            );
+        }
+        if builds || installs {
+            self.more_memory();
+        }
+        builds || installs
+    }
+}
