@@ -6,6 +6,7 @@ PYTHON ?= python3
 SUITE ?= engine
 BENCH ?= *
 FLIPS ?= 8
+PREFIX ?= $(HOME)/.local
 export CARGO
 
 # Cargo brings its own parallel build; make's job slots would only be passed on half-way.
@@ -20,7 +21,7 @@ nextest = $(cargo) nextest --version >/dev/null 2>&1
 # Many tests wait for a moment of a program, so a few more than there are processors run at once.
 export NEXTEST_TEST_THREADS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 
-.PHONY: help setup build front run tests test attacks lint bench bench-scripts gpu-check clean
+.PHONY: help setup build front run tests test reference install install-built uninstall attacks lint bench bench-scripts gpu-check clean
 
 help: ## show this list
 	@echo 'Lowtide trains neural networks inside a memory line.'
@@ -50,6 +51,7 @@ test: setup ## run all tests
 	@$(PYTHON) -B scripts/test_dependencies.py
 	@if $(nextest); then $(cargo) nextest run $(all); else $(cargo) test $(all) --lib --bins --tests; fi
 	@$(cargo) test $(all) --doc
+	@$(PYTHON) -B scripts/test_install.py
 	@if [ -z "$$LOWTIDE_TORCH_PYTHON" ]; then \
 		echo 'not tested: `lowtide run` with PyTorch itself (LOWTIDE_TORCH_PYTHON names no Python)'; \
 	elif $(nextest); then \
@@ -57,7 +59,40 @@ test: setup ## run all tests
 	else \
 		$(cargo) test $(all) --test it -- --ignored --test-threads 2 run::torch::; \
 	fi
+	@for program in man zsh; do \
+		if ! command -v $$program >/dev/null; then \
+			echo "not tested: what needs $$program, which is not installed"; \
+		elif $(nextest); then \
+			$(cargo) nextest run $(all) --run-ignored only -E "package(lowtide-cli) and test(/^with_$$program::/)" || exit 1; \
+		else \
+			$(cargo) test $(all) --test it -- --ignored with_$$program:: || exit 1; \
+		fi; \
+	done
 	@$(MAKE) --no-print-directory attacks
+
+# The engine finds LibTorch where `make setup` has put it, so this folder has to stay.
+install: $(if $(filter engine,$(WITH)),build,front) install-built ## install lowtide to PREFIX (~/.local), with completions and manual; WITH=engine: to train, too
+
+completions = bash:bash-completion/completions/lowtide zsh:zsh/site-functions/_lowtide fish:fish/vendor_completions.d/lowtide.fish
+installed = $(DESTDIR)$(PREFIX)
+
+install-built:
+	@install -d '$(installed)/bin'
+	@install -s -m 755 '$(programs)/lowtide' $(if $(filter engine,$(WITH)),'$(programs)/lowtide-engine') '$(installed)/bin'
+	@for each in $(completions); do \
+		file='$(installed)/share/'"$${each#*:}"; \
+		install -d "$${file%/*}" && '$(programs)/lowtide' completions "$${each%%:*}" >"$$file" || exit 1; \
+	done
+	@'$(programs)/lowtide' man '$(installed)/share/man/man1'
+	@echo 'installed to $(installed); make uninstall takes it away again'
+	@case ":$$PATH:" in *:'$(PREFIX)/bin':*) ;; *) echo 'add $(PREFIX)/bin to PATH to type lowtide from anywhere' ;; esac
+
+uninstall: ## take away what make install has put into PREFIX
+	@rm -f '$(installed)/bin/lowtide' '$(installed)/bin/lowtide-engine' '$(installed)'/share/man/man1/lowtide.1 '$(installed)'/share/man/man1/lowtide-*.1
+	@for each in $(completions); do rm -f '$(installed)/share/'"$${each#*:}"; done
+
+reference: ## write docs/reference/cli.md anew, from the arguments that the program declares
+	@LOWTIDE_WRITE_REFERENCE=1 $(cargo) test --release --locked -p lowtide-args --test it reference
 
 # Not after `build`, for the same reason as `tests`: what is there is what `make test` has built.
 attacks: ## attack the built programs with hostile files, names, limits and connections (FLIPS=100: more flipped bits)

@@ -37,7 +37,7 @@ pub(crate) fn become_engine(command: &str, args: &[OsString]) -> ExitCode {
     }
     let error = engine_command(&engine).arg(command).args(args).exec();
     match error.kind() {
-        io::ErrorKind::NotFound => failed(&format!("the engine is not there: {}", engine.display()), Some(mend())),
+        io::ErrorKind::NotFound => failed(&format!("the engine is not there: {}", engine.display()), Some(remedy())),
         _ => failed(&format!("{}: {error}", engine.display()), None),
     }
 }
@@ -65,10 +65,13 @@ pub(crate) fn find() -> io::Result<PathBuf> {
     Ok(here.parent().unwrap_or(Path::new(".")).join(ENGINE))
 }
 
-fn mend() -> &'static str {
+fn remedy() -> &'static str {
     match env::var_os(ENGINE_VARIABLE) {
         Some(_) => "LOWTIDE_ENGINE names it; without that variable the one beside lowtide is taken",
-        None => "`make build` builds both programs side by side",
+        None => {
+            "train and eval need it: `make build` in lowtide's sources builds it and fetches LibTorch, and \
+             LOWTIDE_ENGINE names one elsewhere; all other commands work without"
+        }
     }
 }
 

@@ -6,9 +6,11 @@ use std::panic::PanicHookInfo;
 use std::path::Path;
 use std::process::ExitCode;
 
+use lowtide_args::with_label;
 pub(crate) use lowtide_core::printable;
 use lowtide_core::{printable_json, printable_lines};
 use lowtide_data::DataError;
+use lowtide_settings::SettingsError;
 use lowtide_tensorfile::TensorFileError;
 use lowtide_watch::WatchError;
 use serde::Serialize;
@@ -35,11 +37,22 @@ impl Failure {
     pub(crate) fn bad_input(text: String, hint: Option<String>) -> Self {
         Self { text, hint, code: BAD_INPUT }
     }
+
+    /// What the system said of a file.
+    pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |error| Self::bad_input(format!("{}: {error}", path.display()), None)
+    }
 }
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
         Self::bad_input(error.to_string(), error.hint().map(str::to_owned))
+    }
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Self::bad_input(error.to_string(), error.hint())
     }
 }
 
@@ -67,7 +80,8 @@ pub(crate) fn report(result: Result<(), Failure>) -> ExitCode {
 
 /// Writes one line to standard error. Unlike `eprintln!`, does not panic where nobody reads any more.
 pub(crate) fn to_stderr(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", printable(line));
+    // Colours are left out where no person reads, or one who wants none.
+    let _ = writeln!(anstream::stderr().lock(), "{}", with_label(&printable(line)));
 }
 
 /// Writes to standard output, whatever a text from outside may have left in it. A text that must stay on its line goes

@@ -2,99 +2,21 @@
 
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lowtide_core::{Bytes, counted, grouped};
+use lowtide_args::PackArgs;
+use lowtide_core::{counted, grouped};
 use lowtide_data::feed::OnDamage;
 use lowtide_data::pack::{Error, Job, OnMissing, Options, Progress, ScoreGaps, Stage, Start, Summary};
 use lowtide_data::shard::Compression;
 use lowtide_tensorfile::DecodeLimit;
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use crate::output::{Failure, INTERRUPTED, json_text, print, print_json, printable, report};
-
-/// Pack data files into shards, which are read faster and under any memory line.
-///
-/// Reads what `lowtide data` reads, and writes shards (00000.shard, ...) with a checksum for every sample.
-/// Interrupted in whatever way, the same command goes on behind the last whole shard and ends with the same bytes. A
-/// folder that is not finished cannot be taken for a data set.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  lowtide pack data/train --out packed                all data files of a folder
-  lowtide pack traces/*.pkl.gz --scores scores.csv --out packed
-  lowtide pack data/train --out packed --compress=9   smaller, and slower to read
-  lowtide pack data/train --out packed --verify       compare with the sources, now or later
-
-Exit codes:
-  0    packed
-  2    bad input or a full disk; what is whole stays
-  130  interrupted; what is whole stays")]
-pub(crate) struct PackArgs {
-    /// Data files, and folders of them, in the order in which their samples shall stand.
-    #[arg(value_name = "SRC", required = true)]
-    sources: Vec<PathBuf>,
-
-    /// The folder for the shards: a new one, an empty one, or one that was begun by the same command.
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
-
-    /// A table with the columns `id` and `score`; each sample gets its score as the field `scores`.
-    #[arg(long, value_name = "FILE.csv")]
-    scores: Option<PathBuf>,
-
-    /// Pack samples that have no score, and pass over scores that have no sample.
-    #[arg(long, requires = "scores")]
-    allow_missing: bool,
-
-    /// A shard ends with the sample that brings it to this size.
-    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = shard_size)]
-    shard_size: Bytes,
-
-    /// Compress every sample with zstd, at level 3 or at this one.
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "3",
-        value_parser = clap::value_parser!(i32).range(1..=22)
-    )]
-    compress: Option<i32>,
-
-    /// Read all shards and sources again in the end and compare every sample.
-    #[arg(long)]
-    verify: bool,
-
-    /// Leave out files that are damaged or cannot be read.
-    #[arg(long)]
-    skip_damaged: bool,
-
-    /// What a source may decode to: 256 MiB by default, or 64 times its size on the disk where that is more.
-    #[arg(long, value_name = "SIZE")]
-    decode_limit: Option<Bytes>,
-
-    /// Delete the shards that an earlier command packed into the folder, and begin anew.
-    #[arg(long)]
-    restart: bool,
-
-    /// Print what was packed as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-fn shard_size(text: &str) -> Result<Bytes, String> {
-    match text.parse::<Bytes>() {
-        Ok(size) if size.is_zero() => Err("a shard has at least one byte".to_owned()),
-        parsed => parsed.map_err(|error| error.to_string()),
-    }
-}
+use crate::stop_flag::stop_flag;
 
 pub(crate) fn run(args: &PackArgs) -> ExitCode {
     report(pack(args))
@@ -103,7 +25,7 @@ pub(crate) fn run(args: &PackArgs) -> ExitCode {
 fn pack(args: &PackArgs) -> Result<(), Failure> {
     let stop = stop_flag()?;
     let start = if args.restart { Start::Over } else { Start::GoOn };
-    let mut job = Job::begin(&args.sources, &args.out, args.options(), start)?;
+    let mut job = Job::begin(&args.sources, &args.out, options(args), start)?;
     let was_finished = job.is_finished();
     let mut bar = Bar::new();
     let mut watch = |progress: Progress| {
@@ -120,27 +42,14 @@ fn pack(args: &PackArgs) -> Result<(), Failure> {
     print(&packed.text(&args.out))
 }
 
-/// SIGINT and SIGTERM end it after the sample under way, a second one at once.
-fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let registered = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
-            .and_then(|_| flag::register(signal, Arc::clone(&stop)));
-        registered.map_err(|error| Failure::bad_input(format!("cannot listen to signals: {error}"), None))?;
-    }
-    Ok(stop)
-}
-
-impl PackArgs {
-    fn options(&self) -> Options {
-        Options {
-            shard_bytes: self.shard_size,
-            compression: self.compress.map_or(Compression::None, |level| Compression::Zstd { level }),
-            scores: self.scores.clone(),
-            missing: if self.allow_missing { OnMissing::Allow } else { OnMissing::Refuse },
-            on_damage: if self.skip_damaged { OnDamage::Skip } else { OnDamage::Stop },
-            decode_limit: DecodeLimit::asked(self.decode_limit),
-        }
+fn options(args: &PackArgs) -> Options {
+    Options {
+        shard_bytes: args.shard_size,
+        compression: args.compress.map_or(Compression::None, |level| Compression::Zstd { level }),
+        scores: args.scores.clone(),
+        missing: if args.allow_missing { OnMissing::Allow } else { OnMissing::Refuse },
+        on_damage: if args.skip_damaged { OnDamage::Skip } else { OnDamage::Stop },
+        decode_limit: DecodeLimit::asked(args.decode_limit),
     }
 }
 

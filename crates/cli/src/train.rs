@@ -9,11 +9,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
-use lowtide_config::command::{is_python, quoted};
+use lowtide_args::TrainArgs;
+use lowtide_settings::{SettingsError, read};
 use serde_json::Value;
 
 use crate::engine::become_engine;
 use crate::output::{Failure, report, to_stderr};
+use crate::suggestion::script;
 
 const FLAG: &str = "--watch";
 
@@ -21,49 +23,36 @@ const FLAG: &str = "--watch";
 type Port = Option<u16>;
 
 /// Trains: starts a page beside the run where one is asked for, then replaces this process by the engine.
-pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    if let Some(failure) = script(args) {
-        return report(Err(failure));
-    }
-    let started = page_port(args).and_then(|(port, args)| port.map_or(Ok(()), start).map(|()| args));
-    match started {
-        Ok(args) => become_engine("train", &args),
+pub(crate) fn run(args: &TrainArgs, words: &[OsString]) -> ExitCode {
+    match prepare(args, words) {
+        Ok(()) => become_engine("train", &without_watch(words)),
         Err(failure) => report(Err(failure)),
     }
 }
 
-/// A Python script in the place of a configuration, which is for `lowtide run`.
-fn script(args: &[OsString]) -> Option<Failure> {
-    let first = args.iter().position(|word| !word.as_encoded_bytes().starts_with(b"-"))?;
-    let is_interpreter = args[first].to_str().is_some_and(|word| word.starts_with("python"));
-    if !is_interpreter && !is_python(&args[first]) {
-        return None;
+fn prepare(args: &TrainArgs, words: &[OsString]) -> Result<(), Failure> {
+    if let Some(failure) = script(words) {
+        return Err(failure);
     }
-    let text = format!("{}: lowtide train takes a configuration of its own, in YAML", args[first].display());
-    let python = if is_interpreter { "" } else { "python " };
-    let hint = format!("for a training script of yours: lowtide run -- {python}{}", quoted(&args[first..]));
-    Some(Failure::bad_input(text, Some(hint)))
+    check(args)?;
+    args.watch.map_or(Ok(()), start)
 }
 
-/// Whether a page is asked for, and the words without that.
-fn page_port(args: &[OsString]) -> Result<(Option<Port>, Vec<OsString>), Failure> {
-    let mut port = None;
-    let mut rest = Vec::new();
-    for arg in args {
-        match arg.to_str().and_then(|text| text.strip_prefix(FLAG)) {
-            Some("") => port = Some(None),
-            Some(value) if value.starts_with('=') => port = Some(Some(number(&value[1..])?)),
-            _ => rest.push(arg.clone()),
-        }
+/// Says at once what is wrong with settings, for which the engine would take a moment longer. What is in the place of a
+/// configuration may be a pipe, to be read once, or the name of a model, which only an engine knows.
+fn check(args: &TrainArgs) -> Result<(), SettingsError> {
+    match args.config.as_deref().filter(|path| path.is_file()) {
+        Some(path) => args.settings(path, &read(path)?).map(drop),
+        None => args.overrides().map(drop),
     }
-    Ok((port, rest))
 }
 
-fn number(text: &str) -> Result<u16, Failure> {
-    text.parse().map_err(|_| {
-        let hint = "--watch alone takes the first free port from 7823 on";
-        Failure::bad_input(format!("{FLAG}={text}: this is no port"), Some(hint.to_owned()))
-    })
+/// The words for the engine, of which the page is no concern.
+fn without_watch(words: &[OsString]) -> Vec<OsString> {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let is_watch = |word: &OsString| word == FLAG || word.as_encoded_bytes().starts_with(b"--watch=");
+    let (options, rest) = words.split_at(end);
+    options.iter().filter(|word| !is_watch(word)).chain(rest).cloned().collect()
 }
 
 /// Starts the page beside this process, and says where it is.
@@ -97,20 +86,17 @@ fn start(port: Port) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn words(text: &str) -> Vec<OsString> {
-        text.split_whitespace().map(OsString::from).collect()
-    }
-
     #[test]
     fn the_flag_is_taken_out() {
-        let check = |text: &str, port: Option<Port>, rest: &str| {
-            assert_eq!(page_port(&words(text)).unwrap(), (port, words(rest)), "{text}");
+        let check = |text: &str, expect: &str| {
+            let words: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+            let rest: Vec<OsString> = expect.split_whitespace().map(OsString::from).collect();
+            assert_eq!(without_watch(&words), rest, "{text}");
         };
-        check("a.yaml --line 3GiB", None, "a.yaml --line 3GiB");
-        check("a.yaml --watch --json", Some(None), "a.yaml --json");
-        check("--watch=8000 a.yaml", Some(Some(8000)), "a.yaml");
-        check("a.yaml --watcher --set watch.seconds=1", None, "a.yaml --watcher --set watch.seconds=1");
-        assert_eq!(page_port(&words("a.yaml --watch=x")).unwrap_err().text, "--watch=x: this is no port");
-        assert!(page_port(&words("--watch=")).is_err());
+        check("a.yaml --line 3GiB", "a.yaml --line 3GiB");
+        check("a.yaml --watch --json", "a.yaml --json");
+        check("--watch=8000 a.yaml", "a.yaml");
+        check("a.yaml --set watch.seconds=1", "a.yaml --set watch.seconds=1");
+        check("--watch -- --watch", "-- --watch");
     }
 }

@@ -12,10 +12,13 @@
 mod action;
 mod batch;
 mod bytes;
+mod checkpoint_choice;
+mod device_choice;
 mod error;
 mod event;
 mod failures;
 mod guard;
+mod injection;
 mod ladder;
 mod line;
 mod measures;
@@ -34,12 +37,15 @@ mod stop;
 pub use action::{Action, Reason};
 pub use batch::{MicroBatch, divisors, pieces};
 pub use bytes::Bytes;
+pub use checkpoint_choice::CheckpointChoice;
+pub use device_choice::DeviceChoice;
 pub use error::Error;
 pub use event::{
     CardMemory, CommandOutcome, Ending, Event, EventKind, Instructions, Numerics, NumericsChange, NumericsChoice,
     Record, Relocation, SCHEMA, Threads, Versions,
 };
 pub use guard::Guard;
+pub use injection::{Injection, InjectionError};
 pub use ladder::{Ladder, Limits, Offer};
 pub use line::{Line, LineSpec};
 pub use measures::Measures;

@@ -2,12 +2,11 @@
 
 use std::num::NonZeroU32;
 
+use lowtide_args::EngineArgs;
 use lowtide_core::{Numerics, NumericsChoice};
 use lowtide_torch::DeviceChoice;
 use lowtide_torch::cuda::Deterministic;
 use lowtide_torch::numerics::FIXED_THREADS;
-
-use crate::args::EngineArgs;
 
 /// Where to compute, with how many threads, and whether all that decides the bits is fixed.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use lowtide_args::EvalArgs;
 use lowtide_core::{Bytes, counted};
-use lowtide_settings::{LoadedSettings, Override, RunSettings, TileChoice};
+use lowtide_settings::{LoadedSettings, RunSettings, TileChoice};
 use lowtide_train::{
     EvalEnding, EvalMode, EvalSummary, Evaluation, FolderProblem, RunCheckpoint, SeriesFolder, TrainError,
 };
 use lowtide_workloads::Bundle;
 
-use crate::args::EvalArgs;
 use crate::engine_choice::EngineChoice;
 use crate::exit::Exit;
 use crate::output::{print_json, to_stderr, to_stdout};
@@ -72,18 +72,8 @@ fn folders(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
 
 /// The run's own settings, then what was typed.
 fn settings(args: &EvalArgs, run: &RunCheckpoint) -> Result<LoadedSettings, TrainError> {
-    let mut overrides = Vec::new();
-    for text in &args.set {
-        overrides.push(Override::set(text)?);
-    }
-    let lines = [("--line", "memory.line", args.line), ("--host-line", "memory.host_line", args.host_line)];
-    for (flag, key, line) in lines {
-        if let Some(line) = line {
-            overrides.push(Override::flag(flag, key, &line.to_string())?);
-        }
-    }
     let (path, text) = run.settings_text()?;
-    Ok(RunSettings::load(Some((&path, &text)), &overrides)?)
+    Ok(RunSettings::load(Some((&path, &text)), &args.overrides()?)?)
 }
 
 /// What can still be done where one sample at a time does not fit.

@@ -2,7 +2,6 @@
 //!
 //! `args.rs` is what was typed, `train.rs` and `eval.rs` carry it out, `session.rs` is the started engine with one run on it,
 //! `engine_choice.rs` is how it is to run, `series.rs` is several of them, `output/console.rs` is what a person sees meanwhile, `curves.rs` is what TensorBoard sees.
-//! `generate/` writes made-up data.
 
 #![expect(clippy::disallowed_methods, reason = "a program is what prints")]
 
@@ -11,8 +10,6 @@ mod curves;
 mod engine_choice;
 mod eval;
 mod exit;
-mod flags;
-mod generate;
 mod output;
 mod series;
 mod session;
@@ -31,6 +28,5 @@ fn main() -> std::process::ExitCode {
     match command {
         Command::Train(args) => exit::report(train::train(&args)),
         Command::Eval(args) => exit::report(eval::eval(&args)),
-        Command::Generate(args) => generate::run(&args),
     }
 }

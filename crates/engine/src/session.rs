@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use lowtide_args::EngineArgs;
 use lowtide_core::{Event, Line, LineSpec, NumericsChoice, Record};
 use lowtide_settings::{LoadedSettings, RunSettings};
 use lowtide_torch::cuda::{self, AllocatorSettings};
@@ -15,7 +16,6 @@ use lowtide_train::{
 };
 use lowtide_workloads::Bundle;
 
-use crate::args::EngineArgs;
 use crate::curves::Curves;
 use crate::engine_choice::EngineChoice;
 use crate::output::{Console, RunHeader, to_stderr};

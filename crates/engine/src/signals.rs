@@ -21,7 +21,7 @@ pub(crate) fn requests() -> io::Result<Requests> {
 ///
 /// SIGHUP stays ignored where it was so before, as `nohup` does. A file that grows beyond what the system allows
 /// (`ulimit -f`) is an error like any other from now on: SIGXFSZ would end the process.
-pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let (stop, was_asked): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
     for signal in [SIGINT, SIGTERM] {
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&was_asked))?;

@@ -2,17 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use lowtide_args::TrainArgs;
 use lowtide_core::Numerics;
-use lowtide_settings::{LoadedSettings, Override, RunSettings, read};
+use lowtide_settings::{LoadedSettings, read};
 use lowtide_train::{
     CheckpointChoice, FolderChoice, FolderProblem, Requests, Schedule, SeriesFolder, Start, TrainError,
 };
 use lowtide_workloads::{Series, SeriesRun};
 
-use crate::args::TrainArgs;
 use crate::engine_choice::EngineChoice;
 use crate::exit::Exit;
-use crate::flags;
 use crate::series;
 use crate::session::{RunExtras, Session};
 use crate::signals;
@@ -22,7 +21,7 @@ const RUNS: &str = "runs";
 
 pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Exit> {
     let requests = signals::requests()?;
-    // Known here for the help alone.
+    // The front takes it out.
     anyhow::ensure!(args.watch.is_none(), "--watch is for `lowtide train`, which starts the page before the engine");
     let begin = if args.resume { Start::Resume } else { Start::New };
     let folder = FolderChoice::look(&run_folder(args)?, begin)?.from_checkpoint(args.checkpoint);
@@ -70,22 +69,11 @@ fn numerics_of(folder: &FolderChoice) -> Option<Numerics> {
 
 /// The settings: the file, or on resume the run's own, then what was typed.
 fn settings(args: &TrainArgs, folder: &FolderChoice) -> Result<LoadedSettings, TrainError> {
-    let typed = args.set.iter().map(|text| Override::set(text));
-    let mut overrides = typed.collect::<Result<Vec<_>, _>>()?;
-    overrides.extend(flags::overrides(args)?);
     let (path, text) = match &args.config {
         Some(path) => (path.clone(), configuration(path)?),
         None => folder.settings_text()?,
     };
-    let load = |overrides: &[Override]| RunSettings::load(Some((&path, &text)), overrides);
-    let loaded = load(&overrides)?;
-    match flags::models(&args.scoring, &loaded)? {
-        None => Ok(loaded),
-        Some(models) => {
-            overrides.push(models);
-            Ok(load(&overrides)?)
-        }
-    }
+    Ok(args.settings(&path, &text)?)
 }
 
 /// The text of the file, or of the configuration that comes with the workload of that name.

@@ -1,55 +1,14 @@
 //! Opening the engine: which device a run asked for, which there is, and what it has.
 
-use std::fmt;
 use std::fs;
-use std::str::FromStr;
 use std::sync::OnceLock;
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, DeviceChoice};
 use tch::{Device, Kind, Tensor};
 
 use crate::attempt::raise;
 use crate::error::{Result, TorchError};
 use crate::{AdamW, AdamWRule, attempt, cuda, ffi, gradients, host, loss_kernel_problem, numerics};
-
-/// The device as typed: `auto`, `cpu`, `cuda` or `cuda:N`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// The first CUDA device where there is one, else the CPU.
-    #[default]
-    Auto,
-    /// The CPU.
-    Cpu,
-    /// The CUDA device with this number.
-    Cuda(usize),
-}
-
-impl fmt::Display for DeviceChoice {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceChoice::Auto => formatter.write_str("auto"),
-            DeviceChoice::Cpu => formatter.write_str("cpu"),
-            DeviceChoice::Cuda(index) => write!(formatter, "cuda:{index}"),
-        }
-    }
-}
-
-impl FromStr for DeviceChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<DeviceChoice, String> {
-        let unknown = || format!("`{text}` is not a device: use auto, cpu, cuda or cuda:N");
-        match text {
-            "auto" => Ok(DeviceChoice::Auto),
-            "cpu" => Ok(DeviceChoice::Cpu),
-            "cuda" => Ok(DeviceChoice::Cuda(0)),
-            _ => {
-                let number = text.strip_prefix("cuda:").ok_or_else(unknown)?;
-                number.parse().map(DeviceChoice::Cuda).map_err(|_| unknown())
-            }
-        }
-    }
-}
 
 /// The device a run gets, and what it has.
 #[derive(Clone, Debug)]

@@ -30,11 +30,12 @@ mod settings;
 pub use adamw::{AdamW, AdamWRule};
 pub use attempt::{attempt, refuse_input};
 pub use autocast::Autocast;
-pub use device::{DeviceChoice, DeviceFacts, start};
+pub use device::{DeviceFacts, start};
 pub use error::{Result, TorchError};
 pub use loss::{linear_cross_entropy, loss_kernel_problem};
 pub use recompute::{Keep, Segment, Shared, recompute};
 pub use scaler::{GradScaler, GradientRange, ScalerRule};
 pub use settings::{MatmulPrecision, set_deterministic, set_matmul_precision};
 
+pub use lowtide_core::DeviceChoice;
 pub use tch;

@@ -26,10 +26,10 @@ mod workload;
 
 pub use error::{Fallback, FolderProblem, Holder, Purpose, Result, ScheduleProblem, TrainError};
 pub use evaluation::{EvalMode, EvalSummary};
-pub use folder::{
-    CheckpointChoice, FolderChoice, RunCheckpoint, RunEnding, RunResult, Schedule, SeriesFolder, Start, Summary,
-};
-pub use memory::{Injection, InjectionError, Profile};
+pub use folder::{FolderChoice, RunCheckpoint, RunEnding, RunResult, Schedule, SeriesFolder, Start, Summary};
+pub use memory::Profile;
+// What a run is told is typed where no LibTorch is.
+pub use lowtide_core::{CheckpointChoice, Injection, InjectionError};
 pub use requests::Requests;
 pub use run::{EvalEnding, EvalJob, Evaluation, Outcome, TrainJob, Trainer, evaluate_checkpoint};
 pub use workload::{

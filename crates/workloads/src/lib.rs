@@ -8,7 +8,6 @@ pub mod deblur;
 pub mod gpt;
 mod layers;
 pub mod qca;
-mod random;
 pub mod scoring;
 mod text_source;
 

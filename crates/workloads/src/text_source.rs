@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::random::Random;
+use lowtide_generators::Random;
 
 /// Letters and the blank.
 pub(crate) const VOCABULARY: i64 = 27;

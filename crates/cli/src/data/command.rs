@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use lowtide_args::DataArgs;
 use lowtide_data::{Folder, pack};
+use lowtide_tensorfile::DecodeLimit;
 
-use super::{DataArgs, listing, shards, survey};
+use super::{listing, shards, survey};
 use crate::output::{Failure, report};
 
 pub(crate) fn run(args: &DataArgs) -> ExitCode {
@@ -20,4 +22,9 @@ fn look(args: &DataArgs) -> Result<(), Failure> {
         return survey::survey(args, &folder);
     }
     shards::survey(args, &folder)
+}
+
+/// What a file may decode to; never more than the line of a run that is asked about.
+pub(super) fn decode_limit(args: &DataArgs) -> DecodeLimit {
+    DecodeLimit::asked(args.decode_limit).under(args.cost.host_line)
 }

@@ -1,5 +1,6 @@
 //! What a run under a host line would read: the same cache that a run asks, without reading anything.
 
+use lowtide_args::CostArgs;
 use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::DataSet;
 use lowtide_data::feed::{Store, transient_bytes};
@@ -8,7 +9,6 @@ use lowtide_data::policy::Policy;
 use lowtide_data::simulation::curve;
 use serde_json::{Value, json};
 
-use super::args::CostArgs;
 use crate::output::{Failure, Side, aligned};
 
 /// Sizes of caches in the table, in percent of the data set.

@@ -1,18 +1,19 @@
 //! The tensors of one file.
 
+use lowtide_args::DataArgs;
 use lowtide_core::{Bytes, counted};
 use lowtide_data::{Shapes, shard_rows};
 use lowtide_tensorfile::{Row, Sums, open_within, rows};
 
-use crate::data::DataArgs;
+use super::command::decode_limit;
 use crate::output::{Failure, Side, aligned, print, print_json, printable};
 
 pub(crate) fn list(args: &DataArgs) -> Result<(), Failure> {
     let sums = if args.sums || args.json { Sums::Compute } else { Sums::Skip };
     let (rows, format) = if args.path.extension().is_some_and(|ending| ending == "shard") {
-        (shard_rows(&args.path, sums, args.limit())?, "shard".to_owned())
+        (shard_rows(&args.path, sums, decode_limit(args))?, "shard".to_owned())
     } else {
-        let contents = open_within(&args.path, args.limit())?;
+        let contents = open_within(&args.path, decode_limit(args))?;
         (rows(&contents.tree, sums)?, contents.format.to_string())
     };
     if args.json {

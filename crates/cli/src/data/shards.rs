@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use lowtide_args::DataArgs;
 use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::feed::OnDamage;
 use lowtide_data::pack::PACKED;
@@ -10,7 +11,7 @@ use lowtide_data::shard::Reader;
 use lowtide_data::{DataError, DataSet, FieldSummaries, Folder, OpenOptions, OpenedSet, see_records};
 use serde_json::{Value, json};
 
-use crate::data::DataArgs;
+use super::command::decode_limit;
 use crate::data::cost::{Cost, Sizes};
 use crate::data::survey::{disk_fact, field_json, field_table, name_of, print_survey};
 use crate::output::{Failure, printable};
@@ -23,7 +24,7 @@ const MOST_TWICE: usize = 5;
 const MOST_NAMED: usize = 1000;
 
 pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
-    let options = OpenOptions { on_damage: OnDamage::Skip, decode_limit: args.limit(), ..OpenOptions::default() };
+    let options = OpenOptions { on_damage: OnDamage::Skip, decode_limit: decode_limit(args), ..OpenOptions::default() };
     let opened = DataSet::open(&args.path, options)?;
     let mut survey = Shards::of(&opened.set);
     survey.leave_out(folder, &opened);

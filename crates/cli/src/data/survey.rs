@@ -7,6 +7,7 @@ use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lowtide_args::DataArgs;
 use lowtide_core::{Bytes, counted, grouped};
 use lowtide_data::feed::OnDamage;
 use lowtide_data::{
@@ -15,7 +16,7 @@ use lowtide_data::{
 use lowtide_tensorfile::{DecodeLimit, Format, Sums, rows};
 use serde_json::{Value, json};
 
-use crate::data::DataArgs;
+use super::command::decode_limit;
 use crate::data::cost::{Cost, Sizes};
 use crate::output::{Failure, Side, aligned, json_text, print, print_json, printable};
 
@@ -35,7 +36,7 @@ pub(crate) fn survey(args: &DataArgs, folder: &Folder) -> Result<(), Failure> {
         return Err(Failure::bad_input(text, Some(hint)));
     }
     let sums = if args.sums { Sums::Compute } else { Sums::Skip };
-    let survey = Survey::of(&folder.files, sums, args.limit());
+    let survey = Survey::of(&folder.files, sums, decode_limit(args));
     let text = || survey.text(&args.path, folder.others);
     print_survey(args, "file", || survey.json(), text, cost_of(args, folder))?;
     if survey.unreadable_count == 0 {
@@ -69,7 +70,7 @@ fn cost_of(args: &DataArgs, folder: &Folder) -> Result<Option<Cost>, Failure> {
     if args.cost.host_line.is_none() && args.cost.max_cache_batches.is_none() {
         return Ok(None);
     }
-    let options = OpenOptions { on_damage: OnDamage::Skip, decode_limit: args.limit(), ..OpenOptions::default() };
+    let options = OpenOptions { on_damage: OnDamage::Skip, decode_limit: decode_limit(args), ..OpenOptions::default() };
     Cost::of(&Sizes::of(&DataSet::of_files(&folder.files, options)?.set), &args.cost)
 }
 

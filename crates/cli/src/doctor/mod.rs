@@ -7,4 +7,4 @@ mod findings;
 mod text;
 mod variables;
 
-pub(crate) use command::{DoctorArgs, run};
+pub(crate) use command::run;

@@ -5,11 +5,11 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
+use lowtide_args::ExplainArgs;
 use lowtide_config::command::quoted;
 use lowtide_core::Bytes;
 use lowtide_explain::{Config, ConfigError, Context, Syntax};
 
-use super::args::ExplainArgs;
 use super::html::html;
 use super::log_file::read;
 use super::named_files::configs_of;

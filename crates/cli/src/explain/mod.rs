@@ -1,6 +1,5 @@
 //! `lowtide explain`.
 
-mod args;
 mod command;
 mod html;
 mod log_file;
@@ -11,5 +10,4 @@ mod run_log;
 mod text;
 mod words;
 
-pub(crate) use args::ExplainArgs;
 pub(crate) use command::{in_short, run};

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
+use lowtide_args::ExplainArgs;
 use lowtide_disk::{DiskError, PartialFile, rewrite};
 use lowtide_explain::{Syntax, Verdict};
 
-use super::args::ExplainArgs;
 use crate::output::Failure;
 
 /// What a command line is called in diffs.

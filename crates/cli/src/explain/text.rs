@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use lowtide_args::ExplainArgs;
 use lowtide_core::printable_lines;
 use lowtide_explain::{Account, Advice, Explanation, NotMemory, Patch, Verdict};
 
-use super::args::ExplainArgs;
 use super::page::{headline, page};
 use super::patch_file::COMMAND_LINE;
 use super::run_log::RunLog;

@@ -3,10 +3,10 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, Args, Command};
+use lowtide_args::RunArgs;
 use lowtide_config::command::quoted;
 
 use crate::output::Failure;
-use crate::run::RunArgs;
 
 /// What was meant by words after `lowtide run` that have no `--` among them; `None` where something else is wrong.
 pub(crate) fn without_dashes(words: &[OsString]) -> Option<Failure> {

@@ -9,5 +9,5 @@ mod memory;
 mod narration;
 mod resume;
 
-pub(crate) use command::{RunArgs, run};
+pub(crate) use command::run;
 pub(crate) use dashes::without_dashes;

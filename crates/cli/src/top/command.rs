@@ -1,43 +1,20 @@
 //! `lowtide top`: a run, or any process, in the terminal.
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use clap::Args;
+use lowtide_args::TopArgs;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::{cells, screen};
 use crate::output::{Failure, report};
-use crate::watch::{Sampling, ending_flag, open_board};
+use crate::stop_flag::stop_flag;
+use crate::watch::{Sampling, open_board};
 
 /// How often the screen is drawn.
 const TICK: Duration = Duration::from_millis(250);
-
-/// Watch a run in the terminal: memory against the line, what the guard did, the loss.
-///
-/// And what holds memory of the machine and its cards. Keys: q or Ctrl-C end it, the arrows choose another run of a series. The run itself is not disturbed. With --pid it
-/// shows any process.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  lowtide top                             the newest run in runs/
-  lowtide top runs/mine
-  lowtide top --pid 4242                  any process: its memory, its children's, its cards
-
-Exit codes:
-  0    ended by q or Ctrl-C
-  2    bad input: no run or no such process is there, or this is no terminal")]
-pub(crate) struct TopArgs {
-    /// Folders of runs or of series [default: the newest in runs/].
-    #[arg(value_name = "RUN_DIR")]
-    folders: Vec<PathBuf>,
-
-    /// A process to watch instead, with those below it.
-    #[arg(long, value_name = "N", conflicts_with = "folders")]
-    pid: Option<u32>,
-}
 
 /// What a key asks for.
 enum Wish {
@@ -57,7 +34,7 @@ fn top(args: &TopArgs) -> Result<(), Failure> {
         let hint = "`lowtide watch` shows the same in a browser, `lowtide report` writes it to a file";
         return Err(Failure::bad_input("this is no terminal".to_owned(), Some(hint.to_owned())));
     }
-    let end = ending_flag()?;
+    let end = stop_flag()?;
     let refused = |error: io::Error| Failure::bad_input(format!("the terminal: {error}"), None);
     // A panic puts the terminal back as it was, too.
     let mut terminal = ratatui::try_init().map_err(refused)?;

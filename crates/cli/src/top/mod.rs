@@ -7,4 +7,4 @@ mod command_run;
 mod machine;
 mod screen;
 
-pub(crate) use command::{TopArgs, run};
+pub(crate) use command::run;

@@ -1,6 +1,5 @@
 //! `lowtide watch`: a page that shows runs, or any process, while they go.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,14 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use clap::Args;
+use lowtide_args::WatchArgs;
 use lowtide_watch::{Board, Server, WatchError};
 use serde_json::json;
 
 use super::process_run::run_folder;
 use super::sampling::Sampling;
-use super::target::{ending_flag, open_board};
+use super::target::open_board;
 use crate::output::{Failure, print, print_json, printable, report};
+use crate::stop_flag::stop_flag;
 
 /// How often a run's events are looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -26,48 +26,6 @@ const OPEN: Duration = Duration::from_secs(6);
 const LINGER: Duration = Duration::from_millis(2500);
 /// How long a port may stay taken that the page of the run before lingers at.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Watch runs in a browser: memory against the line, every out-of-memory error and its answer, the loss.
-///
-/// Serves one page that asks for nothing from elsewhere, with what holds memory of the machine and its cards. It can be started before, while and after a run goes, and in no
-/// way disturbs it. A folder of several runs shows them side by side. With --pid it shows any process, such as a training
-/// script in Python. Ctrl-C ends it. What is on the page is also at /metrics, for Prometheus.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  lowtide watch                           the newest run in runs/
-  lowtide watch runs/mine                 one run
-  lowtide watch runs/a runs/b             two runs, compared; a folder of runs will do too
-  lowtide watch --pid 4242                any process: its memory, its children's, its cards
-  lowtide watch runs/mine --host 0.0.0.0  for other machines as well; the address then has a token
-
-Exit codes:
-  0    ended by Ctrl-C
-  2    bad input: no run or no such process is there, or the port cannot be used")]
-pub(crate) struct WatchArgs {
-    /// Folders of runs or of series [default: the newest in runs/].
-    #[arg(value_name = "RUN_DIR")]
-    folders: Vec<PathBuf>,
-
-    /// A process to watch instead, with those below it.
-    #[arg(long, value_name = "N", conflicts_with = "folders")]
-    pid: Option<u32>,
-
-    /// The port [default: the first free one from 7823 on].
-    #[arg(long, value_name = "N")]
-    port: Option<u16>,
-
-    /// The address to listen at. For one that other machines can reach a token is made, without which nothing is shown.
-    #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
-    host: IpAddr,
-
-    /// Print where the page is as JSON.
-    #[arg(long)]
-    json: bool,
-
-    /// Watch the run that this parent trains, and end with it: what `lowtide train --watch` starts.
-    #[arg(long, value_name = "PID", hide = true, conflicts_with_all = ["folders", "pid"])]
-    with_parent: Option<u32>,
-}
 
 pub(crate) fn run(args: &WatchArgs) -> ExitCode {
     report(match args.with_parent {
@@ -81,7 +39,7 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
     // What may not be read is told before an address is.
     board.look(SystemTime::now())?;
     let server = Server::listen(args.host, args.port)?;
-    let end = ending_flag()?;
+    let end = stop_flag()?;
     announce(args, &server, &folders)?;
     let mut is_told = args.json;
     serve(&server, board, &end, |board| {
@@ -98,7 +56,7 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
 fn watch_with(args: &WatchArgs, parent: u32) -> Result<(), Failure> {
     let server = listen_patiently(args)?;
     announce(args, &server, &[])?;
-    let end = ending_flag()?;
+    let end = stop_flag()?;
     let mut is_found = false;
     let mut gone: Option<Instant> = None;
     serve(&server, Board::default(), &end, |board| {

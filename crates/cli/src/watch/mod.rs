@@ -5,6 +5,6 @@ mod process_run;
 mod sampling;
 mod target;
 
-pub(crate) use command::{WatchArgs, run};
+pub(crate) use command::run;
 pub(crate) use sampling::Sampling;
-pub(crate) use target::{ending_flag, open_board};
+pub(crate) use target::open_board;

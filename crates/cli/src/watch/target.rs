@@ -1,17 +1,14 @@
-//! What is watched: runs or a process, and until when.
+//! What is watched: runs or a process.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use lowtide_sensors::{Cause, Reading};
 use lowtide_watch::{Board, newest_in};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::process_run::run_folder;
 use super::sampling::look_at;
-use crate::output::{Failure, INTERRUPTED, RUNS};
+use crate::output::{Failure, RUNS};
 
 /// What is to be watched: a process, the folders that were named, or the newest of the usual place; and those folders.
 pub(crate) fn open_board(pid: Option<u32>, folders: &[PathBuf]) -> Result<(Board, Vec<PathBuf>), Failure> {
@@ -52,16 +49,4 @@ fn checked(pid: u32) -> Result<(), Failure> {
         _ => (format!("process {pid} cannot be watched: {missing}"), "/proc must be there and readable"),
     };
     Err(Failure::bad_input(text, Some(hint.to_owned())))
-}
-
-/// A flag that Ctrl-C and SIGTERM set.
-pub(crate) fn ending_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let end = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // A second signal ends the process at once.
-        let twice = signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), end.clone());
-        let once = signal_hook::flag::register(signal, end.clone());
-        twice.and(once).map_err(|error| Failure::bad_input(format!("signals cannot be caught: {error}"), None))?;
-    }
-    Ok(end)
 }

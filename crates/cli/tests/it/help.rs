@@ -1,4 +1,4 @@
-//! What `lowtide` says about itself. What its engine says of `train` and `generate` is tested beside the engine.
+//! What `lowtide` says about itself.
 
 use std::process::{Command, Output};
 

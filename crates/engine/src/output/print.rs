@@ -6,6 +6,7 @@ use std::panic::PanicHookInfo;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lowtide_args::with_label;
 use lowtide_core::{SCHEMA, printable, printable_json, printable_lines};
 use serde::Serialize;
 
@@ -27,7 +28,8 @@ pub(crate) fn to_stdout(line: &str) {
 
 /// One line on standard error. Unlike `eprintln!`, does not panic where nobody reads any more.
 pub(crate) fn to_stderr(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", printable(line));
+    // Colours are left out where no person reads, or one who wants none.
+    let _ = writeln!(anstream::stderr().lock(), "{}", with_label(&printable(line)));
 }
 
 /// What a fault of ours leaves on standard error, which may repeat what came from outside.

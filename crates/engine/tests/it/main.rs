@@ -1,4 +1,4 @@
-//! `lowtide train`, `eval` and `generate` as people meet them: what they print, what they write, how they end.
+//! `lowtide train` and `eval` as people meet them: what they print, what they write, how they end.
 //!
 //! The front `lowtide` is started, which turns into the engine, so both programs must have been built.
 
@@ -11,8 +11,6 @@ mod eval;
 mod feed;
 mod folders;
 mod frames;
-mod generate;
-mod help;
 mod hostile_names;
 mod inject;
 mod kill;

@@ -8,7 +8,8 @@ use signal_hook::consts::SIGXFSZ;
 use signal_hook::flag;
 
 /// The signals that this process was started with set to be ignored, a bit each.
-pub(crate) fn ignored_signals() -> u64 {
+#[must_use]
+pub fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
     mask.unwrap_or(0)

@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use lowtide_core::{Numerics, Step};
+use lowtide_core::{CheckpointChoice, Numerics, Step};
 use lowtide_disk::HeldFolder;
 use lowtide_settings::RunSettings;
 
 use super::checkpoint;
-use super::checkpoint_choice::{CheckpointChoice, fallback};
+use super::checkpoint_choice::{fallback, find};
 use super::checkpoints::{CHECKPOINTS, Checkpoints};
 use super::run_files::{
     CONFIG, EVENTS, SERIES, SUMMARY, config_note, config_text, remove_file, remove_run, settings_text,
@@ -111,7 +111,7 @@ impl FolderChoice {
 
     /// The checkpoint to go on from, and the step it was saved after.
     pub(crate) fn checkpoint(&self) -> Result<(Step, PathBuf)> {
-        self.checkpoint.find(&Checkpoints::in_run(&self.path))
+        find(self.checkpoint, &Checkpoints::in_run(&self.path))
     }
 
     /// The newest whole checkpoint before a step.

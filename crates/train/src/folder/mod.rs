@@ -14,7 +14,6 @@ mod series_folder;
 mod summary;
 mod tensor_file;
 
-pub use checkpoint_choice::CheckpointChoice;
 pub(crate) use checkpoints::Checkpoints;
 pub(crate) use folder_choice::OpenRun;
 pub use folder_choice::{FolderChoice, Start};

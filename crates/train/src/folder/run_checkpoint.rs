@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use lowtide_core::Step;
+use lowtide_core::{CheckpointChoice, Step};
 
-use super::checkpoint_choice::{CheckpointChoice, fallback};
+use super::checkpoint_choice::{fallback, find};
 use super::checkpoints::Checkpoints;
 use super::run_files::{CONFIG, config_note, settings_text};
 use crate::error::{Fallback, FolderProblem, Purpose, Result, TrainError};
@@ -24,7 +24,7 @@ impl RunCheckpoint {
         if !folder.join(CONFIG).is_file() {
             return Err(TrainError::Folder { path: folder.to_owned(), problem: FolderProblem::NoRun });
         }
-        let (step, checkpoint) = choice.find(&Checkpoints::in_run(folder))?;
+        let (step, checkpoint) = find(choice, &Checkpoints::in_run(folder))?;
         Ok(RunCheckpoint { folder: folder.to_owned(), checkpoint, step })
     }
 

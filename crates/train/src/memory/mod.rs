@@ -10,7 +10,6 @@ mod recovery;
 pub(crate) use block_cache::{Moment, is_due as release_is_due};
 pub(crate) use device_memory::DeviceMemory;
 pub(crate) use injection::Injector;
-pub use injection::{Injection, InjectionError};
 pub(crate) use monitor::Monitor;
 pub use profile::Profile;
 pub(crate) use recovery::{MemoryFigures, Recovery, out_of_memory};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lowtide_core::{Bytes, Ending, Event, Numerics, NumericsChoice, Record, Step, Stop};
+use lowtide_core::{Bytes, Ending, Event, Injection, Numerics, NumericsChoice, Record, Step, Stop};
 use lowtide_settings::{MicroBatchChoice, RunSettings};
 use lowtide_torch::cuda::AllocatorSettings;
 use lowtide_torch::numerics::numerics;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::evaluation::{EvalOutcome, Evaluator, Trend};
 use crate::folder::{FolderChoice, OpenRun, RecentLosses, RunFolder, Schedule, ScheduleLine, Start};
 use crate::journal::Journal;
-use crate::memory::{DeviceMemory, Injection, Injector, Moment, Monitor, Profile, Recovery};
+use crate::memory::{DeviceMemory, Injector, Moment, Monitor, Profile, Recovery};
 use crate::requests::Requests;
 use crate::step::{Model, PhaseError, State, StepFigures, StepSpec, learning_rate};
 use crate::workload::Workload;

@@ -14,12 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
 
-use super::clip::{Clip, Exposure, Region, brightness, first_charges};
+use lowtide_generators::films::{BLUR, Clip, Exposure, Region, SHARP, brightness, first_charges};
+
 use super::film_error::FilmError;
 use super::png_file::{self, Extent};
-
-pub(crate) const SHARP: &str = "sharp";
-pub(crate) const BLUR: &str = "blur";
 
 /// Blurred frames in a clip, and moments in the exposure of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

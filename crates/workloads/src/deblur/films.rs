@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::clip::{Clip, Region};
+use lowtide_generators::Random;
+use lowtide_generators::films::{Clip, Region};
+
 use super::film::{ClipLength, Film, folders_in};
 use super::film_error::FilmError;
 use super::png_file;
 use super::settings::DataSettings;
-use crate::random::Random;
 
 /// What is drawn for a clip is drawn apart from its crop.
 const TAKES: u64 = 0x7461_6b65;

@@ -1,11 +1,11 @@
 //! Where clips come from: made up, or in files.
 
+use lowtide_generators::films::Scenes;
+use lowtide_generators::films::{Clip, Region};
 use lowtide_settings::{Origins, SettingsError};
 use lowtide_torch::refuse_input;
 
-use super::clip::{Clip, Region};
 use super::films::Films;
-use super::scene::Scenes;
 use super::settings::{DataSettings, Source};
 
 /// Evaluation clips that are made up are numbered from here, far above any for training.
@@ -22,7 +22,7 @@ impl Footage {
     pub(crate) fn open(data: &mut DataSettings, seed: u64, origins: &Origins) -> Result<Footage, SettingsError> {
         let refused = |key: &str, problem: String| SettingsError::refused(key, problem, origins);
         if data.source == Source::Synthetic {
-            return Ok(Footage::MadeUp(Scenes::new(data, seed)));
+            return Ok(Footage::MadeUp(Scenes::new(&data.film_shape(), seed)));
         }
         if data.folder.is_none() {
             return Err(refused("data.folder", "the source `frames` needs a folder of scenes".to_owned()));

@@ -9,9 +9,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use lowtide_generators::films::Region;
 use png::{BitDepth, ColorType, DecodeOptions, Decoder, DecodingError, Reader, Transformations};
 
-use super::clip::Region;
 use super::film_error::FilmError;
 use super::png_chunks::CheckedChunks;
 use super::settings::MOST_SIDE;

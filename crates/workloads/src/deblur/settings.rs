@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use lowtide_generators::films::FilmShape;
 use serde::{Deserialize, Serialize};
 
 /// The network.
@@ -52,6 +53,14 @@ pub struct DataSettings {
     pub moments: u32,
     /// The most pixels that something moves in the exposure of a frame, where it is made up. Default 12.
     pub speed: f32,
+}
+
+impl DataSettings {
+    /// What made-up films are like.
+    pub(crate) fn film_shape(&self) -> FilmShape {
+        let DataSettings { height, width, frames, moments, speed, .. } = *self;
+        FilmShape { height, width, frames, moments, speed }
+    }
 }
 
 /// A source of films.

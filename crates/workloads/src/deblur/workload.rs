@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use lowtide_generators::Random;
+use lowtide_generators::films::Scenes;
+use lowtide_generators::films::{Clip, Region};
 use lowtide_settings::{CropChoice, LoadedSettings, RunSettings, SettingsError, TileChoice, typed};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{Segment, attempt};
 use lowtide_train::{Batch, Metric, Mode, Result, Tiling, Workload};
 
-use super::clip::{Clip, Region};
 use super::footage::Footage;
 use super::lpips::{self, Lpips};
 use super::metrics::{psnr, ssim};
 use super::model::{network, receptive_field};
-use super::scene::Scenes;
 use super::settings::{DataSettings, LEAST_SIDE, ModelSettings, problem, size_problem};
-use crate::random::Random;
 
 /// Crops are drawn apart from what is in the clip.
 const CROPS: u64 = 0x6372_6f70;
@@ -80,7 +80,7 @@ impl Deblur {
         seed: u64,
         device: Device,
     ) -> Result<Deblur> {
-        Deblur::with(model, data, Footage::MadeUp(Scenes::new(data, seed)), crop, seed, device)
+        Deblur::with(model, data, Footage::MadeUp(Scenes::new(&data.film_shape(), seed)), crop, seed, device)
     }
 
     fn with(

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::random::Random;
+use lowtide_generators::Random;
 
 /// An open file of tokens.
 #[derive(Debug)]
@@ -45,7 +45,9 @@ pub(crate) enum TokenFileError {
         needed: u64,
     },
     /// It holds a token that the model does not have.
-    #[error("{}: token {token} at position {position} is outside the vocabulary of {vocabulary}", path.display())]
+    #[error("{}: token {token} at position {position} is outside the vocabulary of {vocabulary}: set model.vocab_size to \
+             what the file was written with, at least {} (the tokens of GPT-2 take 50257)",
+        path.display(), u32::from(*token) + 1)]
     Outside {
         /// The file.
         path: PathBuf,
@@ -146,6 +148,7 @@ mod tests {
         check(TokenFile::open(counting(3).path(), 4), "3 tokens are fewer than a sample's 4");
         let file = counting(10);
         let tokens = TokenFile::open(file.path(), 10).unwrap();
-        check(tokens.sample(1, 0, 10, 7), "token 7 at position 7 is outside the vocabulary of 7");
+        check(tokens.sample(1, 0, 10, 7), "token 7 at position 7 is outside the vocabulary of 7: set model.vocab_size");
+        check(tokens.sample(1, 0, 10, 7), "at least 8 (");
     }
 }

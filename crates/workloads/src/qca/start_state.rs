@@ -4,8 +4,9 @@
 //! mean square over all its values is 1. States are pure functions of (seed, number) and leave the engine's generators
 //! alone.
 
+use lowtide_generators::Normal;
+
 use super::settings::ModelSettings;
-use crate::random::Normal;
 
 /// The window's deviation as a share of the grid: 5 cells of 64.
 const DEVIATION: f64 = 5.0 / 64.0;

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use lowtide_generators::traces::Item;
 use lowtide_torch::tch::{Device, Tensor};
 use lowtide_train::Batch;
 
-use super::item::{Item, Widths};
+use super::item::Widths;
 use super::settings::ModelName;
 
 /// The place of each tensor in a batch's inputs.

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use lowtide_data::order::SampleId;
 use lowtide_data::{BufferedSample, Scores};
+use lowtide_generators::traces::Item;
 use lowtide_tensorfile::View;
-
-use super::item::Item;
 
 /// The names under which files have each part, the usual one first.
 const SEQUENCE: [&str; 3] = ["sequences", "sequence", "features"];

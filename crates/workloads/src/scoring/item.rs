@@ -3,35 +3,8 @@
 use std::fmt;
 
 use lowtide_core::Bytes;
+use lowtide_generators::traces::{Item, SyntheticItems};
 use lowtide_torch::refuse_input;
-
-/// One sample as its source gives it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Item {
-    /// Names it among all others, whatever file it is in.
-    pub id: String,
-    /// Steps x features, row by row.
-    pub sequence: Vec<f32>,
-    /// Steps of the sequence, at least 1.
-    pub steps: usize,
-    /// Nodes x features, row by row.
-    pub nodes: Vec<f32>,
-    /// Nodes of the graph, at least 1.
-    pub node_count: usize,
-    /// Pairs of nodes that are joined; which one comes first means nothing.
-    pub edges: Vec<[u32; 2]>,
-    /// What is to be predicted.
-    pub score: f32,
-}
-
-impl Item {
-    /// Memory that it takes.
-    #[must_use]
-    pub fn bytes(&self) -> Bytes {
-        let held = size_of::<Item>() + self.id.len() + size_of_val(&self.sequence[..]) + size_of_val(&self.nodes[..]);
-        Bytes((held + size_of_val(&self.edges[..])) as u64)
-    }
-}
 
 /// A source of items.
 pub trait Items: Send + Sync + 'static {
@@ -49,6 +22,24 @@ pub trait Items: Send + Sync + 'static {
     /// The id of item `number`, for sources that know it without reading the whole item.
     fn id(&self, number: u64) -> String {
         self.item(number).id
+    }
+}
+
+impl Items for SyntheticItems {
+    fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn item(&self, number: u64) -> Item {
+        SyntheticItems::item(self, number)
+    }
+
+    fn largest(&self) -> Bytes {
+        SyntheticItems::largest(self)
+    }
+
+    fn id(&self, number: u64) -> String {
+        SyntheticItems::id(self, number)
     }
 }
 

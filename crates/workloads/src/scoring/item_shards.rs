@@ -7,8 +7,9 @@ use lowtide_data::DataError;
 use lowtide_data::feed::Store;
 use lowtide_data::order::{Layout, SampleId};
 use lowtide_data::shard::hash_of_id;
+use lowtide_generators::traces::Item;
 
-use super::item::{Item, Items};
+use super::item::Items;
 
 /// Items of a shard.
 const SHARD: u64 = 64;

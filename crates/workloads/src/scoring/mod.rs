@@ -6,7 +6,6 @@
 mod batch;
 mod decode;
 mod item;
-mod item_files;
 mod item_shards;
 mod layers;
 mod metrics;
@@ -17,13 +16,11 @@ mod set;
 mod settings;
 mod stream;
 mod supply;
-mod synthetic_items;
 mod workload;
 
-pub use item::{Item, Items};
-pub use item_files::{ItemFiles, ItemFormat, PickledItems};
+pub use item::Items;
+pub use lowtide_generators::traces::{Item, SyntheticItems};
 pub(crate) use series::series;
 pub use series::{Series, SeriesRun};
 pub use settings::{DataSettings, GvaeSettings, Load, ModelName, ModelSettings, ShuffleName, Source, Window};
-pub use synthetic_items::{STEPS, SyntheticItems};
 pub use workload::Scoring;

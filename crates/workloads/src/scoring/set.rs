@@ -10,13 +10,13 @@ use lowtide_data::index::RebuildReason;
 use lowtide_data::order::{Layout, SampleId};
 use lowtide_data::shard::hash_of_id;
 use lowtide_data::{BufferedSample, DataError, DataSet, Folder, OpenOptions, SaveIndex, Scores, Subset};
+use lowtide_generators::Random;
+use lowtide_generators::traces::Item;
 use lowtide_tensorfile::DecodeLimit;
 
 use super::decode::decode;
-use super::item::Item;
 use super::item_shards::ItemShards;
 use super::settings::DataSettings;
-use crate::random::Random;
 
 /// Share of the items that are evaluated on.
 const EVALUATION_SHARE: f64 = 0.2;

@@ -11,9 +11,8 @@ use lowtide_core::Bytes;
 use lowtide_data::feed::{Feed, FeedError, FeedOptions, FeedStats, Store};
 use lowtide_data::order::{Cursor, Order, SampleId};
 use lowtide_data::policy::{Cache, Decision, Policy, Units};
+use lowtide_generators::traces::Item;
 use lowtide_train::CacheReads;
-
-use super::item::Item;
 
 /// Samples whose reading is simulated to tell the optimum.
 const MOST_SIMULATED: u64 = 500_000;

@@ -10,10 +10,10 @@ use lowtide_data::order::{Order, Shuffle, window_for};
 use lowtide_data::policy::Policy;
 use lowtide_data::simulation::curve;
 use lowtide_data::{Subset, order::SampleId};
+use lowtide_generators::traces::Item;
 use lowtide_torch::refuse_input;
 use lowtide_train::{CachePoint, CacheSummary};
 
-use super::item::Item;
 use super::room::{Needs, Room};
 use super::set::{ItemStore, Parts};
 use super::settings::{DataSettings, ShuffleName, Window};

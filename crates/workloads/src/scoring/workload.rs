@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use lowtide_core::{Bytes, Line, LineSpec};
 use lowtide_data::SaveIndex;
+use lowtide_generators::traces::Item;
+use lowtide_generators::traces::SyntheticItems;
 use lowtide_settings::{LoadedSettings, Origins, RunSettings, SettingsError, typed};
 use lowtide_tensorfile::DecodeLimit;
 use lowtide_torch::tch::{Device, Kind, Tensor};
@@ -13,7 +15,7 @@ use lowtide_torch::{DeviceFacts, Segment, attempt, gradients, host, refuse_input
 use lowtide_train::{Batch, CacheSummary, Holder, Metric, Mode, Result, TrainError, Workload};
 
 use super::batch::collate;
-use super::item::{Item, Items, Widths};
+use super::item::{Items, Widths};
 use super::item_shards::ItemShards;
 use super::metrics::agreement;
 use super::model::Model;
@@ -21,7 +23,6 @@ use super::room::{Needs, Process, Room};
 use super::set::{Files, InMemory, ItemStore, Parts};
 use super::settings::{DataSettings, Load, ModelName, ModelSettings, Source};
 use super::supply::{Course, Supply};
-use super::synthetic_items::SyntheticItems;
 
 /// One of the models on its items.
 pub struct Scoring {

@@ -1,0 +1,32 @@
+//! What is typed, and what a shell makes of it.
+
+use super::shell::Shell;
+
+const TAB: &str = "\t";
+
+/// Types beginnings of words, and looks for their ends.
+#[track_caller]
+pub(crate) fn check(shell: &mut Shell) {
+    shell.place().write("crashed.log", "");
+    shell.place().write("mine.yaml", "");
+    shell.place().write("folder/inside", "");
+    let typed = |keys: &str| format!("{keys}{TAB}");
+    shell.completes(&typed("lowtide expl"), &["lowtide explain "]);
+    shell.completes(&typed("lowtide explain --comm"), &["--command"]);
+    shell.completes(&typed("lowtide explain cra"), &["explain crashed.log"]);
+    shell.completes(&typed("lowtide train mi"), &["train mine.yaml"]);
+    shell.completes(&typed("lowtide train mine.yaml --host"), &["--host-line"]);
+    shell.completes(&typed("lowtide train --out fol"), &["--out folder/"]);
+    shell.completes(&typed("lowtide run --preset nano"), &["--preset nanogpt"]);
+    shell.completes(&typed("lowtide run --dry-run -- cat cra"), &["-- cat crashed.log"]);
+    shell.completes(&typed("lowtide generate sco"), &["generate scoring "]);
+    shell.completes(&typed("lowtide generate scoring --format pkl."), &["--format pkl.gz"]);
+    shell.completes(&typed("lowtide completions zs"), &["completions zsh"]);
+    shell.completes(&typed("lowtide help doc"), &["help doctor"]);
+    shell.completes(&format!("lowtide {TAB}{TAB}"), &["completions", "doctor", "explain", "generate", "watch"]);
+}
+
+#[test]
+fn bash_completes() {
+    check(&mut Shell::bash());
+}
