@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use lowtide_log::{TextDecoder, TracebackKind, bar, time, traceback_in_json, tracebacks};
+use lowtide_log::{TextDecoder, TracebackKind, bar, shows_progress, steps, time, traceback_in_json, tracebacks};
 use lowtide_oom::{LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is_reference, look_alike, scan};
 use memchr::{memchr_iter, memrchr};
 
 use crate::explain::verdict;
-use crate::log::{Circumstances, Event, Printout, Unwrapped};
+use crate::log::{Circumstances, Event, Evidence, Printout, Unwrapped};
 use crate::{Context, Explanation, NotMemory, Verdict};
 
 /// How much is gathered before it is searched.
@@ -94,8 +94,8 @@ impl Investigation {
         let explained = self.conclude(context);
         let Some(post) = post else { return explained };
         let mut joined = Self { buffer: post.text.as_bytes().to_vec(), ..Self::default() }.conclude(context);
-        // Lines of one length may be so by chance: what was joined counts where it says more.
-        if figures(&joined) <= figures(&explained) {
+        // Lines of one length may be so by chance: then what was joined counts where it says more.
+        if post.evidence == Evidence::Chance && figures(&joined) <= figures(&explained) {
             return explained;
         }
         joined.verdicts.iter_mut().for_each(|verdict| verdict.line = post.line(verdict.line));
@@ -116,16 +116,18 @@ impl Investigation {
         Explanation { verdicts, events: self.found, has_more: self.is_cut, not_memory: self.not_memory }
     }
 
-    /// Drops events that what follows them shows to be old: quoted ones above a newer log, and the kernel's notes above an
-    /// error that has nothing to do with them.
+    /// Drops events that what follows them shows to be over: those that a run got over and ended well after, quoted ones above
+    /// a newer log, and the kernel's notes above an error that has nothing to do with them.
     fn drop_what_is_of_another_run(&mut self, sequel: &str) {
         let is_log = |line: &&str| !line.trim_start().starts_with('>') && time(line).is_some();
         let goes_on = sequel.lines().filter(is_log).nth(1).is_some();
+        let ended_well = ends_well(sequel);
         let ends_otherwise = || tracebacks(sequel.as_bytes()).any(|traceback| traceback.kind == TracebackKind::Error);
         while let Some(last) = self.events.back() {
             let is_of_kernel =
                 matches!(last.oom.source, Source::Kernel | Source::Cgroup) && !last.oom.processes.is_empty();
             let kind = match () {
+                () if ended_well => LookAlike::Attempt,
                 () if goes_on && last.message.starts_with('>') => LookAlike::Mentioned,
                 () if is_of_kernel && ends_otherwise() => LookAlike::OtherProgram,
                 () => return,
@@ -276,6 +278,37 @@ impl Investigation {
         }
         mentioned
     }
+}
+
+/// What programs say when a training is over that was to be.
+const TRAINED: [&str; 9] = [
+    "training finished",
+    "training complete",
+    "training done",
+    "finished training",
+    "done training",
+    "completed training",
+    "'train_runtime'",
+    "`trainer.fit` stopped",
+    "end of training",
+];
+/// What programs say when they have built or loaded what they were to.
+const BUILT: [&str; 5] = [
+    "engine generation completed",
+    "engine built in",
+    "saved engine",
+    "application startup complete",
+    "| model loaded",
+];
+
+/// Whether a text shows a run that went on and came to its end.
+fn ends_well(sequel: &str) -> bool {
+    let lower = sequel.to_lowercase();
+    let has = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
+    let goes_on =
+        || steps(sequel.as_bytes()).next().is_some() || lower.lines().any(|line| shows_progress(line.as_bytes()));
+    let fails = || lower.contains("traceback (most recent") || lower.contains("with error");
+    (has(&BUILT) || has(&TRAINED) && goes_on()) && !fails()
 }
 
 /// How many figures the last event has; `None` where there is no event.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::bar::bar;
 use crate::{StackFrame, TRACEBACK_HEADER};
 
 /// What a program was doing.
@@ -191,6 +192,10 @@ const WEAK_SIGNS: &[Signs] = &[(Activity::Training, "forward train _call_impl", 
 fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
     let end = before.rfind(TRACEBACK_HEADER).unwrap_or(before.len());
     for line in before[..end].rsplit(['\n', '\r']).filter(|line| !line.is_empty()).take(LINES_BEFORE) {
+        // A bar without a name may be of reading as well as of training.
+        if bar(line.as_bytes()).is_some_and(|bar| bar.is_bare()) {
+            continue;
+        }
         let lower = line.to_lowercase();
         let reports = RESULTS.iter().any(|word| lower.contains(word));
         if !reports && let Some(word) = EVALUATION_WORDS.split(' ').find(|word| lower.contains(word)) {

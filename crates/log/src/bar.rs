@@ -39,6 +39,13 @@ impl ProgressBar<'_> {
         let is_other = OTHER_UNITS.iter().any(|unit| memmem::find(self.rest, unit.as_bytes()).is_some());
         self.count.filter(|_| !is_other && !is_other_label(self.label))
     }
+
+    /// Whether neither a name before the drawing nor a figure behind it says what is counted.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        let names_nothing = !self.label.iter().any(u8::is_ascii_alphabetic) && self.label.is_ascii();
+        names_nothing && memchr(b'=', self.rest).is_none() && !has(self.rest, "loss")
+    }
 }
 
 /// Reads the progress bar of a line.

@@ -1,5 +1,7 @@
 //! Tables of cards, as `nvidia-smi` and `gpustat` draw them: what each card has, and who holds it.
 
+use crate::line::without_margin;
+
 /// The cards of a machine and the processes on them, by the last table that shows each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CardTable {
@@ -9,8 +11,21 @@ pub struct CardTable {
     pub processes: Vec<CardProcess>,
     /// The card whose figures stand in the next line.
     open: Option<u32>,
-    /// Columns of index, used and total in a list with commas.
-    columns: Option<[usize; 3]>,
+    /// The list with commas whose rows come next.
+    list: Option<CardList>,
+}
+
+/// A list with commas, as `nvidia-smi --query-gpu` prints it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct CardList {
+    /// What whoever collected the lines put before each.
+    margin: String,
+    /// The column of the card's number; without one, cards stand in its order.
+    index: Option<usize>,
+    used: usize,
+    total: usize,
+    /// How many rows were read.
+    rows: u32,
 }
 
 /// A card and what is in use of it.
@@ -54,10 +69,10 @@ impl CardTable {
     /// Takes the next line of a log; lines that are of no table change nothing.
     pub fn note(&mut self, line: &str) {
         let line = line.trim_start_matches(['>', ' ', '\t']).trim_end();
-        if let Some(columns) = self.columns {
-            match listed(line, columns) {
+        if let Some(list) = &mut self.list {
+            match list.row(line) {
                 Some(row) => return self.put(row),
-                None => self.columns = None,
+                None => self.list = None,
             }
         }
         // Whoever collects lines puts something before each.
@@ -69,7 +84,7 @@ impl CardTable {
         } else if let Some(at) = row {
             self.note_row(&line[at..]);
         } else if line.contains("memory.used") && line.contains("memory.total") {
-            self.columns = columns(line);
+            self.list = CardList::open(line);
         }
     }
 
@@ -135,16 +150,43 @@ fn gpustat(line: &str) -> Option<CardRow> {
     Some(CardRow::new(index.parse().ok()?, used.trim().parse().ok()?, mib(total)?))
 }
 
-/// Which columns of `--format=csv` are which; without an index, cards are counted by nobody.
-fn columns(line: &str) -> Option<[usize; 3]> {
-    let place = |name: &str| line.split(',').position(|column| column.trim().starts_with(name));
-    Some([place("index")?, place("memory.used")?, place("memory.total")?])
-}
+impl CardList {
+    /// `index, memory.used [MiB], memory.total [MiB]`, or the command that asks for it without a heading:
+    /// `nvidia-smi --query-gpu=index,memory.used,memory.total --format=csv,noheader`.
+    fn open(line: &str) -> Option<Self> {
+        let (head, names) = match line.split_once("--query-gpu=") {
+            Some((head, rest)) => (head, rest.split(' ').next().unwrap_or(rest)),
+            // Names have no blank in them, but for a unit behind.
+            None => {
+                let first = line.split(',').next().unwrap_or_default();
+                let name = first.split(" [").next().unwrap_or(first);
+                line.split_at(name.rfind(' ').map_or(0, |blank| blank + 1))
+            }
+        };
+        let place = |name: &str| names.split(',').position(|column| column.trim().starts_with(name));
+        // Of a command, its prompt and its name are no margin.
+        let margin = if names.contains(", ") { head } else { "" };
+        Some(Self {
+            margin: margin.to_owned(),
+            index: place("index"),
+            used: place("memory.used")?,
+            total: place("memory.total")?,
+            rows: 0,
+        })
+    }
 
-fn listed(line: &str, [index, used, total]: [usize; 3]) -> Option<CardRow> {
-    let cells: Vec<&str> = line.split(',').map(str::trim).collect();
-    let size = |at: usize| cells.get(at).and_then(|cell| mib(cell).or_else(|| cell.parse().ok()));
-    Some(CardRow::new(cells.get(index)?.parse().ok()?, size(used)?, size(total)?))
+    fn row(&mut self, line: &str) -> Option<CardRow> {
+        let line = if self.margin.is_empty() { line } else { without_margin(line, &self.margin)? };
+        let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+        let size = |at: usize| cells.get(at).and_then(|cell| mib(cell).or_else(|| cell.parse().ok()));
+        let index = match self.index {
+            Some(index) => cells.get(index)?.parse().ok()?,
+            None => self.rows,
+        };
+        let row = CardRow::new(index, size(self.used)?, size(self.total)?);
+        self.rows += 1;
+        Some(row)
+    }
 }
 
 #[cfg(test)]
@@ -184,5 +226,23 @@ mod tests {
         );
         let cards: Vec<_> = table.cards.iter().map(|card| (card.index, card.used_mib)).collect();
         assert_eq!(cards, [(0, 7), (1, 39000), (3, 1234)]);
+    }
+
+    #[test]
+    fn lists_behind_a_margin_and_without_a_heading() {
+        let rows = |text: &str| {
+            let cards = table(text).cards;
+            cards.iter().map(|card| (card.index, card.used_mib, card.total_mib)).collect::<Vec<_>>()
+        };
+        for margin in ["> ", "trainer-1  | ", "[rank3]: ", "3: ", "2026-01-02T03:04:05.123456Z stderr F "] {
+            let list = "index, memory.used [MiB], memory.total [MiB]\n0, 7 MiB, 40960 MiB\n1, 39000 MiB, 40960 MiB\n";
+            let list: String = list.lines().map(|line| format!("{margin}{line}\n")).collect();
+            assert_eq!(rows(&list), [(0, 7, 40960), (1, 39000, 40960)], "{margin}");
+        }
+        let command = "$ nvidia-smi --query-gpu=index,memory.total,memory.used --format=csv,noheader,nounits\n";
+        assert_eq!(rows(&format!("{command}0, 24576, 23011\n1, 24576, 4\n")), [(0, 23011, 24576), (1, 4, 24576)]);
+        let names =
+            "name, memory.used [MiB], memory.total [MiB]\nTesla T4, 14900 MiB, 15360 MiB\nTesla T4, 3 MiB, 15360 MiB\n";
+        assert_eq!(rows(names), [(0, 14900, 15360), (1, 3, 15360)]);
     }
 }

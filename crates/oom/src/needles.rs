@@ -58,7 +58,10 @@ const EVERYDAY: &[(&str, &[&str])] = &[
     ("xceed", &["memory limit", "memory budget", "exceed allowed memory", "exceeded limit", "hbm capacity"]),
     ("enough ", &["enough memory", "enough GPU video memory", "isn't enough", "emory not enough"]),
     ("nsufficient ", &["nsufficient memory", "nsufficient Memory", "nsufficient shared"]),
-    (" alloc", &["to allocate", "t allocate", "total capac", " allowed; ", "bad alloc", "alloc_cpu.cpp"]),
+    (
+        " alloc",
+        &["to allocate", "t allocate", "total capac", " allowed; ", "bad alloc", "alloc_cpu.cpp", "allocation fail"],
+    ),
     ("OOM ", &["OOM when", "System OOM"]),
     (
         "vailable ",
@@ -71,8 +74,8 @@ const EVERYDAY: &[(&str, &[&str])] = &[
         ],
     ),
     ("Allocator.cpp", &["memalign", "NVML_SUCCESS"]),
-    (" 137", &["ode 137", "ode: 137", "tatus 137", "xit 137", "ith 137"]),
-    (" -9", &["ode -9", "ode: -9", "tatus -9"]),
+    (" 137", &["ode 137", "ode: 137", "ode\": 137", "tatus 137", "xit 137", "ith 137"]),
+    (" -9", &["ode -9", "ode: -9", "ode = -9", "ode\": -9", "tatus -9"]),
     ("cating ", &["ut of ", "ail", "annot", "rror"]),
     (
         "nable to ",

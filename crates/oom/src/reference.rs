@@ -16,16 +16,38 @@ const PLANS: &str = "will retry retries retrying";
 /// How far above a line a manual may begin, and how far a sentence that goes on in it.
 const MANUAL: usize = 2 << 10;
 /// What the parts of a manual are called.
-const MANUALS: [&str; 7] =
-    ["usage:", "faq", "frequently asked", "troubleshooting", "common errors", "q:", "known errors"];
+const MANUALS: [&str; 9] = [
+    "usage:",
+    "faq",
+    "frequently asked",
+    "troubleshooting",
+    "common errors",
+    "q:",
+    "known errors",
+    "known issues",
+    "exit codes",
+];
+/// Words of headings under which a document lists what was changed.
+const CHANGES: &str = "changelog changed changes added fixed fixes removed deprecated security release releases";
 /// What a manual says before an example.
 const FORETOLD: [&str; 6] =
     ["you will see", "you'll see", "you may see", "you might see", "you will get", "you may get"];
 /// Figures and names that a setting or a plan does not have.
 const REPORTS: [&str; 4] = ["Tried to allocate", "Traceback", "GiB", "MiB"];
 /// Words of messages, where they begin.
-const ANCHORS: [&str; 6] =
-    ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory", "no available memory", "memoryerror"];
+const ANCHORS: [&str; 9] = [
+    "out of memory",
+    "outofmemory",
+    "out-of-memory",
+    "cannot allocate memory",
+    "no available memory",
+    "memoryerror",
+    "oomkilled",
+    "exit code 137",
+    "is killed by signal",
+];
+/// What only a report of an allocator has.
+const FIGURES: [&str; 3] = ["total capac", "reserved in total", "memory in use"];
 
 /// Whether a line, in which [`scan`](crate::scan) found a message, refers to errors in general or to one of another run: a hit of
 /// a search, a comment beside a setting, a name in a list, a plan, the environment, a manual.
@@ -41,6 +63,10 @@ pub fn is_reference(line: &[u8], before: &[u8]) -> bool {
         || is_environment(line)
         || at.is_some_and(|at| is_comment(&line[..at]) || is_listed(line, at) || is_plan(line, &line[..at]))
         || is_item(line, before)
+        || is_change(line, before)
+        || is_cell(line)
+        || is_of_test(line)
+        || is_template(line)
         || is_in_diff(line, before)
         || is_in_manual(line, before)
 }
@@ -88,19 +114,17 @@ fn is_listed(line: &str, at: usize) -> bool {
     is_short && is_within && (opens.ends_with(',') || closes.starts_with(',')) && opens.rfind('[') > opens.rfind(']')
 }
 
-/// A line of a patch, below two others of it.
+/// A line of a patch: below its heading, or below two others that add.
 fn is_in_diff(line: &str, before: &[u8]) -> bool {
+    if !line.starts_with(['+', '-']) || line.starts_with("--") {
+        return false;
+    }
     let near = String::from_utf8_lossy(&before[before.len().saturating_sub(MANUAL)..]);
-    let is_changed = |line: &str| line.starts_with(['+', '-']) && !line.starts_with("--");
-    is_changed(line)
-        && near
-            .lines()
-            .rev()
-            .take(2)
-            .map(without_prefix)
-            .filter(|line| is_changed(line) || line.starts_with("@@ "))
-            .count()
-            == 2
+    // A logger sets its fields apart by what a patch takes lines away with.
+    let adds = |line: &str| line.starts_with('+') && !line.starts_with("++");
+    let is_heading = |line: &str| ["@@ ", "diff --git ", "+++ "].iter().any(|heading| line.starts_with(heading));
+    near.lines().rev().map(without_prefix).any(is_heading)
+        || adds(line) && near.lines().rev().take(2).map(without_prefix).filter(|line| adds(line)).count() == 2
 }
 
 /// `  - CUDA out of memory` below a name or another item: a list in YAML.
@@ -111,6 +135,43 @@ fn is_item(line: &str, before: &[u8]) -> bool {
     let above = without_prefix(above.trim_end()).trim();
     let is_name = !item.contains(|c: char| c.is_ascii_digit()) && item.len() < 40;
     is_name && (above.starts_with("- ") || above.ends_with(':') && !above.contains(' '))
+}
+
+/// `- CUDA out of memory while evaluating (#12)` below `### Fixed`: a document of what was changed.
+fn is_change(line: &str, before: &[u8]) -> bool {
+    let is_listed = ["- ", "* ", "+ ", "\u{2022} "].iter().any(|mark| line.trim_start().starts_with(mark));
+    if !is_listed || has_any(line, &FIGURES) {
+        return false;
+    }
+    let near = String::from_utf8_lossy(&before[before.len().saturating_sub(MANUAL)..]);
+    let heading = near.lines().rev().map(without_prefix).find(|line| line.starts_with('#') || line.starts_with("**"));
+    heading.is_some_and(|heading| has_any_word(heading, CHANGES) || names_version(heading))
+}
+
+/// `## v2.4.1 (2026-02-11)`, `## [2.4.1]`
+fn names_version(heading: &str) -> bool {
+    let name = heading.trim_start_matches(['#', '*', '[', ' ', 'v']);
+    name.starts_with(|c: char| c.is_ascii_digit())
+        && name.split([' ', ']']).next().is_some_and(|name| name.contains('.'))
+}
+
+/// `| 13B | 1024 | OOM (CUDA out of memory) |`: a result in a table of a document. Servers draw tables of what failed, too.
+fn is_cell(line: &str) -> bool {
+    let row = line.trim();
+    let is_row = row.starts_with('|') && row.ends_with('|') && row.matches('|').count() > 3;
+    is_row && !has_any(row, &FIGURES) && !has_any(row, &["rror", "ailed", "UNAVAILABLE", "Traceback"])
+}
+
+/// `tests/test_memory.py::test_out_of_memory_is_retried PASSED`, and what an assertion compares with.
+fn is_of_test(line: &str) -> bool {
+    let is_name = line.contains("::") && has_any(line, &[" PASSED", " SKIPPED", " XFAIL", " ... ok"]);
+    is_name || has_any(line, &["AssertionError: assert ", "assert '", "assert \""])
+}
+
+/// `summary: "{{ $labels.pod }} was OOMKilled"`, `reason="OOMKilled"} > 0`: rules about what may come.
+fn is_template(line: &str) -> bool {
+    let asks = line.contains("{{.State") || line.contains("{{ .State") || line.contains("{{json");
+    !asks && (line.contains("{{ ") && line.contains(" }}") || has_any(line, &["=\"OOMKilled\"", "=~\"OOMKilled"]))
 }
 
 /// `INFO: will retry on CUDA out of memory`: below the level of errors, without figures, of what is to come.
@@ -192,6 +253,17 @@ mod tests {
                 "# FAQ\n\nI get this:\n",
                 "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity)",
             ),
+            ("### Fixed\n", "- RuntimeError: CUDA out of memory during checkpoint save (#12)"),
+            (
+                "## v2.4.1 (2026-02-11)\n\n- a\n",
+                "* DataLoader worker (pid) is killed by signal: Killed on small machines",
+            ),
+            ("| model | result |\n| --- | --- |\n", "| 13B | 1 | 1024 | OOM (CUDA out of memory) |"),
+            ("", "tests/test_oom.py::test_cuda_out_of_memory_is_retried PASSED   [ 12%]"),
+            ("", "E       AssertionError: assert 'RuntimeError: CUDA out of memory' in ''"),
+            ("", "    memory: 16Gi          # below 12Gi the pod is OOMKilled while it loads"),
+            ("", "    summary: \"{{ $labels.pod }} was OOMKilled (exit code 137)\""),
+            ("", "  expr: kube_pod_status_reason{reason=\"OOMKilled\"} > 0"),
             ("", "### Q: what is `RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB`?"),
         ] {
             assert!(is_reference(line.as_bytes(), before.as_bytes()), "{line}");
@@ -223,6 +295,12 @@ mod tests {
                 "lib/fsdp.py:2224: UserWarning: Failed to clone() tensor. Error: CUDA out of memory. Tried to allocate 2.00 MiB",
             ),
             ("", "step #12: CUDA out of memory. Tried to allocate 20.00 MiB"),
+            (
+                "2026-01-02 03:04:05,1 - worker - INFO - a\n2026-01-02 03:04:05,1 - worker - INFO - b\n",
+                "2026-01-02 03:04:05,1 - worker - WARNING - CUDA out of memory. Tried to allocate 20.00 MiB",
+            ),
+            ("## Error Details\n", "- **Exception Type:** torch.cuda.OutOfMemoryError"),
+            ("+---+---+\n", "| net | 1 | UNAVAILABLE: Internal: unable to load: CUDA out of memory |"),
         ] {
             assert!(!is_reference(line.as_bytes(), before.as_bytes()), "{line}");
         }

@@ -16,6 +16,7 @@ use crate::verdict::{Cause, Holder, Relation};
 pub(crate) fn judge(event: &Event, log: &Printout) -> Judgement {
     let mut judgement = match (event.oom.place, event.oom.source) {
         (Place::Host, _) => host(event),
+        (Place::Device, Source::Allocator) if is_pool_limit(event) => pool_limit(event),
         (Place::Device, Source::Allocator) => allocator(&event.oom, log),
         (Place::Device, Source::Startup) => startup(event, &log.cards),
         (Place::Device, _) => driver(event, log),
@@ -36,6 +37,16 @@ pub(crate) fn judge(event: &Event, log: &Printout) -> Judgement {
 
 fn round(certainty: f64) -> f64 {
     (certainty.clamp(0.0, 0.99) * 100.0).round() / 100.0
+}
+
+/// Whether the pool that refused is as large as it was allowed to be.
+fn is_pool_limit(event: &Event) -> bool {
+    event.message.contains("Maximum pool size exceeded")
+}
+
+fn pool_limit(event: &Event) -> Judgement {
+    let text = "the pool was at the size it may grow to, which the program sets when it makes the pool";
+    Judgement::bare(&event.oom, Cause::Limit, 0.7, text).with(Cause::Need)
 }
 
 /// Judges an event of the machine's memory.
@@ -59,7 +70,9 @@ fn host(event: &Event) -> Judgement {
     // Pinned memory is made through the device's driver, which may have failed for the device's own sake.
     let certainty = if oom.source == Source::Runtime { 0.75 } else { 0.98 };
     let mut judgement = Judgement::bare(oom, Cause::HostMemory, certainty, text);
-    if matches!(oom.source, Source::Cgroup | Source::Scheduler) || oom.limit.is_some() {
+    // A heap that is managed has a size of its own, whatever the machine has.
+    let is_managed = matches!(oom.engine, Engine::Java | Engine::Node) && oom.requested.is_none();
+    if matches!(oom.source, Source::Cgroup | Source::Scheduler) || oom.limit.is_some() || is_managed {
         judgement.contributing.push(Cause::Limit);
     }
     if let Some(tried) = oom.requested {

@@ -13,4 +13,4 @@ pub(crate) use event::{Circumstances, Event};
 pub(crate) use printout::Printout;
 pub use remark::Remark;
 pub(crate) use sign::Sign;
-pub(crate) use unwrapped::Unwrapped;
+pub(crate) use unwrapped::{Evidence, Unwrapped};

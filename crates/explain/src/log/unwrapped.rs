@@ -4,46 +4,69 @@
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unwrapped {
     pub(crate) text: String,
+    /// How sure it is that the lines were broken.
+    pub(crate) evidence: Evidence,
     lines: Vec<u64>,
+}
+
+/// What speaks for a break at a width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// No line is longer than it, and as many reach it as chance would not bring.
+    Sure,
+    /// Some lines of that length may be so by chance.
+    Chance,
 }
 
 /// Terminals are this wide.
 const WIDTHS: std::ops::RangeInclusive<usize> = 60..=300;
+/// Widths that terminals have by themselves.
+const USUAL: [usize; 4] = [80, 100, 120, 132];
 /// Lines that begin alike for so many characters have the same prefix.
 const PREFIX: usize = 6;
 /// Longer texts are logs from files, which nobody breaks.
 const LONGEST: usize = 64 << 10;
 
 impl Unwrapped {
-    /// Joins lines that go to the very edge with those that follow; `None` where fewer than two do.
+    /// Joins lines that go to the very edge with those that follow; `None` where too few do.
     pub(crate) fn of(text: &str) -> Option<Self> {
         if text.len() > LONGEST {
             return None;
         }
-        let width = text.lines().map(|line| line.chars().count()).max().filter(|width| WIDTHS.contains(width))?;
-        // What a prefix opens is a line of its own, however long the one above is.
-        let is_broken = |line: &str, next: Option<&str>| {
-            let starts_anew = |next: &str| line.chars().take(PREFIX).eq(next.chars().take(PREFIX));
-            line.chars().count() == width && next.is_some_and(|next| !starts_anew(next))
-        };
-        let mut pairs = text.lines().zip(text.lines().skip(1));
-        if pairs.by_ref().filter(|(line, next)| is_broken(line, Some(next))).count() < 2 {
-            return None;
+        let longest = text.lines().map(width_of).max().unwrap_or_default();
+        if WIDTHS.contains(&longest) {
+            let is_usual = USUAL.contains(&longest);
+            let (joined, joints) = Self::at(text, longest);
+            let evidence = if is_usual || joints >= 3 { Evidence::Sure } else { Evidence::Chance };
+            let fewest = if is_usual { 1 } else { 2 };
+            return (joints >= fewest).then_some(Self { evidence, ..joined });
         }
-        let mut unwrapped = Self { text: String::with_capacity(text.len()), lines: Vec::new() };
-        let mut goes_on = false;
+        // Around what was pasted from a terminal, people write lines as long as they like.
+        let (joined, joints) =
+            USUAL.into_iter().map(|width| Self::at(text, width)).max_by_key(|(_, joints)| *joints)?;
+        (joints >= 2).then_some(joined)
+    }
+
+    /// Joins lines of a width with those that follow, and says how many it joined.
+    fn at(text: &str, width: usize) -> (Self, usize) {
+        let mut unwrapped =
+            Self { text: String::with_capacity(text.len()), evidence: Evidence::Chance, lines: Vec::new() };
+        let (mut joints, mut goes_on, mut first) = (0, false, "");
         let nexts = text.lines().skip(1).map(Some).chain([None]);
         for (number, (line, next)) in (1..).zip(text.lines().zip(nexts)) {
             if !goes_on {
                 unwrapped.lines.push(number);
+                first = line;
             }
             unwrapped.text.push_str(line);
-            goes_on = is_broken(line, next);
+            let starts_anew = |next: &str| next.is_empty() || begin_alike(line, next) || begin_alike(first, next);
+            goes_on = width_of(line) == width && !is_drawn(line) && next.is_some_and(|next| !starts_anew(next));
+            joints += usize::from(goes_on);
             if !goes_on {
                 unwrapped.text.push('\n');
             }
         }
-        Some(unwrapped)
+        (unwrapped, joints)
     }
 
     /// The number, in the text as it was given, of a line of this one.
@@ -51,6 +74,24 @@ impl Unwrapped {
         let index = usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
         self.lines.get(index).copied().unwrap_or(number)
     }
+}
+
+fn width_of(line: &str) -> usize {
+    line.chars().count()
+}
+
+/// What a prefix opens is a line of its own, however long the one above is.
+fn begin_alike(line: &str, next: &str) -> bool {
+    line.chars().take(PREFIX).eq(next.chars().take(PREFIX))
+}
+
+/// Whether a line ends as rulers, boxes and marks under code do, which are as wide as they were meant to be.
+fn is_drawn(line: &str) -> bool {
+    let mut last = line.chars().rev();
+    let (Some(last), Some(before)) = (last.next(), last.next()) else { return false };
+    // A bar of progress has its count behind its own.
+    let is_row = last == '|' && line.matches('|').count() > 1 && !line.contains("%|");
+    is_row || matches!(last, '│' | '╮' | '╯' | '┐' | '┘') || last == before && "=-_+.*~^#─━".contains(last)
 }
 
 #[cfg(test)]
@@ -62,9 +103,28 @@ mod tests {
         let (edge, more) = ("x".repeat(80), "y".repeat(80));
         let unwrapped = Unwrapped::of(&format!("a\n{edge}\n{more}\nrest\nb\n")).unwrap();
         assert_eq!(unwrapped.text, format!("a\n{edge}{more}rest\nb\n"));
+        assert_eq!(unwrapped.evidence, Evidence::Sure);
         assert_eq!([1, 2, 3, 4].map(|number| unwrapped.line(number)), [1, 2, 5, 4]);
-        assert_eq!(Unwrapped::of(&format!("{edge}\nrest\n")), None);
+        assert_eq!(Unwrapped::of(&format!("{}\nrest\n", "x".repeat(87))), None);
+        let chance = Unwrapped::of(&format!("{}\n{}\nrest\n", "x".repeat(87), "y".repeat(87))).unwrap();
+        assert_eq!(chance.evidence, Evidence::Chance);
         assert_eq!(Unwrapped::of(&format!("{edge}\n{edge}\n{edge}\n")), None);
         assert_eq!(Unwrapped::of("a\nb\n"), None);
+    }
+
+    #[test]
+    fn prose_around_a_terminal_is_longer_than_it() {
+        let (edge, more, prose) = ("x".repeat(80), "y".repeat(80), "long ".repeat(99));
+        let unwrapped = Unwrapped::of(&format!("{prose}\n{edge}\n{more}\nrest\n")).unwrap();
+        assert_eq!(unwrapped.text, format!("{prose}\n{edge}{more}rest\n"));
+        assert_eq!(unwrapped.evidence, Evidence::Chance);
+    }
+
+    #[test]
+    fn rulers_are_as_long_as_they_are() {
+        let ruler = "=".repeat(80);
+        assert_eq!(Unwrapped::of(&format!("{ruler}\na\n{ruler}\nb\n{ruler}\nc\n")), None);
+        let row = format!("| {}|{}|", "x".repeat(38), "y".repeat(38));
+        assert_eq!(Unwrapped::of(&format!("{row}\n|{row}|\n{row}\nc\n")), None);
     }
 }

@@ -176,17 +176,17 @@ fn broken_at(log: &str, width: usize) -> String {
 #[test]
 fn lines_that_a_terminal_broke_are_mostly_read_all_the_same() {
     let threads = threads();
-    for width in [80, 100, 132] {
-        let changed: Vec<&str> = threads
-            .iter()
-            .filter(|thread| {
-                let cause = |verdicts: &[Verdict]| verdicts.first().map(|verdict| verdict.cause);
-                cause(&thread.verdicts) != cause(&explained(&broken_at(&thread.log, width)))
-            })
-            .map(|thread| &*thread.name)
-            .collect();
-        assert!(changed.len() * 15 <= threads.len(), "{width}: {changed:#?}");
-    }
+    let cause = |verdicts: &[Verdict]| verdicts.first().map(|verdict| verdict.cause);
+    let changed: Vec<String> = [80, 100, 132]
+        .into_iter()
+        .flat_map(|width| threads.iter().map(move |thread| (width, thread)))
+        .filter_map(|(width, thread)| {
+            let (whole, broken) = (cause(&thread.verdicts), cause(&explained(&broken_at(&thread.log, width))));
+            (whole != broken).then(|| format!("{} at {width}: {broken:?} instead of {whole:?}", thread.name))
+        })
+        .collect();
+    // A line that is as long as the terminal is wide cannot be told from one that goes on.
+    assert!(changed.len() * 100 <= threads.len(), "{} {changed:#?}", changed.len());
 }
 
 #[test]

@@ -19,9 +19,11 @@ fn kubernetes(message: &Message<'_>) -> Option<Oom> {
         let answer = message.body().get(line.len()..).unwrap_or_default();
         return answer.trim_start().starts_with("true").then(|| Oom::host(Engine::Kubernetes, Source::Cgroup));
     }
-    if let Some((_, rest)) = line.split_once("OOMKilled") {
+    if let Some((head, rest)) = line.split_once("OOMKilled") {
         let is_denied = has_any_caseless(rest.get(..12).unwrap_or(rest), &["false"]);
-        return (!is_denied).then(|| Oom::host(Engine::Kubernetes, Source::Cgroup));
+        // `PodOOMKilled` is the name of an alert.
+        let is_name = head.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        return (!is_denied && !is_name).then(|| Oom::host(Engine::Kubernetes, Source::Cgroup));
     }
     if line.contains("node was low on resource: memory") {
         let in_use = size_after(line, "was using ");

@@ -1,5 +1,7 @@
 //! Frameworks and libraries with a message or two each.
 
+use lowtide_core::Bytes;
+
 use crate::message::Message;
 use crate::phrase::{has_any, has_any_caseless, number_after, size_after, size_after_any, size_before};
 use crate::{Certainty, DeviceKind, Engine, Oom, Place, Source};
@@ -52,7 +54,11 @@ pub(super) fn rmm(message: &Message<'_>) -> Option<Oom> {
     let body = message.body();
     Some(Oom {
         device_kind: Some(DeviceKind::Cuda),
-        requested: size_after_any(body, &["failed to allocate ", "failed to allocate: ", "request="]),
+        requested: size_after_any(
+            body,
+            &["failed to allocate ", "failed to allocate: ", "request=", "Requested memory: "],
+        ),
+        free: size_after(body, "Free memory: "),
         ..Oom::device(Engine::Rmm, Source::Allocator)
     })
 }
@@ -123,11 +129,47 @@ pub(super) fn onnx(message: &Message<'_>) -> Option<Oom> {
     })
 }
 
-/// MXNet, MindSpore, OneFlow, spconv.
+/// TensorRT, whose builder tries ways of computing that need more than there is.
+fn tensorrt(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    let is_builder =
+        has_any(line, TENSORRT) && has_any(line, &["OutOfMemory", "out of memory", "could not be allocated"]);
+    is_builder.then(|| Oom {
+        certainty: Certainty::Likely,
+        device_kind: Some(DeviceKind::Cuda),
+        requested: size_after_any(
+            message.body(),
+            &["Requested amount of memory (", "Requested amount of GPU memory ("],
+        ),
+        ..Oom::device(Engine::Cuda, Source::Runtime)
+    })
+}
+
+/// How TensorRT signs its lines.
+const TENSORRT: &[&str] = &["DefaultAllocator::allocate", "[TRT]", "[TensorRT]", "virtualMemoryBuffer"];
+
+/// Whether TensorRT's builder skipped a way of computing for what it says in this line.
+pub(super) fn is_skipped(message: &Message<'_>) -> bool {
+    has_any(&message.line, TENSORRT) && message.body().contains("kipping tactic")
+}
+
+/// Deeplearning4j: `Failed to allocate 10486784 bytes from DEVICE [0] memory`
+fn nd4j(line: &str) -> Option<Oom> {
+    let (head, device) = line.split_once(" bytes from DEVICE [")?;
+    let requested = head.rsplit(' ').next()?.parse().ok().map(Bytes);
+    Some(Oom { requested, device: number_after(device, ""), ..Oom::device(Engine::Java, Source::Allocator) })
+}
+
+/// MXNet, TensorRT, Deeplearning4j, MindSpore, OneFlow, spconv.
 pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    if line.contains("cudaMalloc retry failed: out of memory") {
+    let is_pool =
+        line.contains("pooled_storage_manager") && has_any(line, &["emory allocation failed", "out of memory"]);
+    if is_pool || line.contains("cudaMalloc retry failed: out of memory") {
         return Some(Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Mxnet, Source::Allocator) });
+    }
+    if let Some(oom) = tensorrt(message).or_else(|| nd4j(line)) {
+        return Some(oom);
     }
     if has_any(line, &["emory isn't enough and alloc failed", "emory not enough:"]) {
         return Some(mindspore(message.body()));

@@ -10,16 +10,17 @@ use crate::{Certainty, Engine, Oom, Source};
 /// numpy, pandas, Arrow, R.
 pub(super) fn arrays(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
+    if line.contains("nable to allocate array with shape") {
+        return Some(Oom { requested: by_shape(message.body()), ..Oom::host(Engine::Numpy, Source::Heap) });
+    }
     if has_any(line, &["nable to allocate ", "ArrayMemoryError"])
-        && has_any(message.body(), &["for an array with shape", "ArrayMemoryError", "bytes for "])
+        && (line.contains("MemoryError")
+            || has_any(message.body(), &["for an array with shape", "ArrayMemoryError", "bytes for "]))
     {
         return Some(Oom {
             requested: size_after(message.body(), "nable to allocate "),
             ..Oom::host(Engine::Numpy, Source::Heap)
         });
-    }
-    if line.contains("nable to allocate array with shape") {
-        return Some(Oom { requested: by_shape(message.body()), ..Oom::host(Engine::Numpy, Source::Heap) });
     }
     if line.contains("malloc of size ") || line.contains("realloc of size ") || line.contains("ArrowMemoryError") {
         return Some(Oom { requested: size_after(line, "alloc of size "), ..Oom::host(Engine::Arrow, Source::Heap) });

@@ -10,7 +10,8 @@ use crate::{Oom, talk};
 
 /// Reads a message; `None` when it is none, only looks like one, or only talks about one.
 pub(crate) fn read(message: &Message<'_>) -> Option<Oom> {
-    if never_memory(&message.line).is_some() || talk::is_source_code(&message.line) {
+    let is_none = never_memory(&message.line).is_some() || talk::is_source_code(&message.line);
+    if is_none || frameworks::is_skipped(message) {
         return None;
     }
     FAMILIES.iter().find_map(|family| family(message)).map(Oom::without_impossible_figures)
