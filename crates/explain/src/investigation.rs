@@ -8,7 +8,7 @@ use lowtide_oom::{LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is
 use memchr::{memchr_iter, memrchr};
 
 use crate::explain::verdict;
-use crate::log::{Circumstances, Event, Evidence, Printout, Unwrapped};
+use crate::log::{Circumstances, Event, Evidence, LONGEST_POST, Printout, Unwrapped, readable, without_shared_margin};
 use crate::{Context, Explanation, NotMemory, Verdict};
 
 /// How much is gathered before it is searched.
@@ -89,17 +89,31 @@ impl Investigation {
     #[must_use]
     pub fn finish(mut self, context: &Context) -> Explanation {
         self.buffer.extend(self.decoder.finish());
-        let is_whole = self.base == 0 && self.from == 0;
-        let post = is_whole.then(|| Unwrapped::of(&String::from_utf8_lossy(&self.buffer))).flatten();
-        let explained = self.conclude(context);
-        let Some(post) = post else { return explained };
-        let mut joined = Self { buffer: post.text.as_bytes().to_vec(), ..Self::default() }.conclude(context);
-        // Lines of one length may be so by chance: then what was joined counts where it says more.
-        if post.evidence == Evidence::Chance && figures(&joined) <= figures(&explained) {
-            return explained;
+        let is_post = self.base == 0 && self.from == 0 && self.buffer.len() <= LONGEST_POST;
+        if !is_post {
+            return self.conclude(context);
         }
-        joined.verdicts.iter_mut().for_each(|verdict| verdict.line = post.line(verdict.line));
+        let post = String::from_utf8_lossy(&self.buffer);
+        let post = readable(&post);
+        let Some(whole) = Unwrapped::of(&post) else { return Self::explain_post(&post, context) };
+        let mut joined = Self::explain_post(&whole.text, context);
+        if whole.evidence == Evidence::Chance {
+            // Lines of one length may be so by chance: then what was joined counts where it says more.
+            let explained = Self::explain_post(&post, context);
+            if figures(&joined) <= figures(&explained) {
+                return explained;
+            }
+        }
+        joined.verdicts.iter_mut().for_each(|verdict| verdict.line = whole.line(verdict.line));
         joined
+    }
+
+    fn explain_post(post: &str, context: &Context) -> Explanation {
+        let explain = |text: &str| Self { buffer: text.as_bytes().to_vec(), ..Self::default() }.conclude(context);
+        let explained = explain(post);
+        let Some(bare) = without_shared_margin(post).map(|bare| explain(&bare)) else { return explained };
+        // A margin tells of clocks and programs, so it counts unless it hides what is behind it.
+        if bare.verdicts.is_empty() || figures(&bare) > figures(&explained) { bare } else { explained }
     }
 
     fn conclude(mut self, context: &Context) -> Explanation {

@@ -34,6 +34,6 @@ pub use card_table::{CardProcess, CardRow, CardTable};
 pub use clock::time;
 pub use encoding::TextDecoder;
 pub use frame::{StackFrame, frames};
-pub use line::{is_of_group, last_lines};
+pub use line::{is_of_group, last_lines, shared_margin, without_colours, without_margin};
 pub use step::{shows_progress, steps};
 pub use traceback::{TRACEBACK_HEADER, Traceback, TracebackKind, traceback_in_json, tracebacks};

@@ -17,7 +17,8 @@ pub(crate) fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
 }
 
 /// A text without the control sequences of a terminal.
-pub(crate) fn without_colours(text: &[u8]) -> Cow<'_, [u8]> {
+#[must_use]
+pub fn without_colours(text: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = memchr(0x1b, text) else { return Cow::Borrowed(text) };
     let mut plain = text[..first].to_vec();
     let mut rest = &text[first..];
@@ -73,8 +74,40 @@ pub(crate) fn split_rank(line: &str) -> (&str, &str) {
     (&line[..line.len() - rest.len()], rest.strip_prefix(' ').unwrap_or(rest))
 }
 
+/// The margin that a logger or a collector put before every line of a text, as the first line has it.
+///
+/// It has a number, a bar or a path in it, as clocks, processes and containers do: words alone are a program's own.
+#[must_use]
+pub fn shared_margin(text: &str) -> Option<&str> {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let first = lines.next()?;
+    let is_end = |(at, sign): &(usize, char)| {
+        matches!(sign, ']' | ')' | '|' | ':' | '-') && first[at + sign.len_utf8()..].starts_with(' ')
+    };
+    let ends = first.char_indices().take(LONGEST_MARGIN).filter(is_end).map(|(at, sign)| at + sign.len_utf8());
+    let ends: Vec<usize> = ends.collect();
+    let margin = ends.into_iter().rev().map(|end| &first[..end]).find(|margin| {
+        is_margin(margin)
+            && text.lines().filter(|line| !line.trim().is_empty()).all(|line| without_margin(line, margin).is_some())
+    })?;
+    let mut rests: Vec<&str> = lines.take(FEWEST_LINES).filter_map(|line| without_margin(line, margin)).collect();
+    rests.dedup();
+    (rests.len() >= FEWEST_LINES - 1).then_some(margin)
+}
+
+/// No margin is longer.
+const LONGEST_MARGIN: usize = 100;
+/// Fewer lines than this may begin alike by chance.
+const FEWEST_LINES: usize = 3;
+
+fn is_margin(text: &str) -> bool {
+    let names_source = text.contains(|c: char| c.is_ascii_digit() || c == '|' || c == '/');
+    names_source && !["Error", "memory", "Memory", "Killed", "File \"", "%|"].iter().any(|word| text.contains(word))
+}
+
 /// A line without a margin such as a logger puts before every line: the same text, but for the digits of its numbers.
-pub(crate) fn without_margin<'a>(line: &'a str, margin: &str) -> Option<&'a str> {
+#[must_use]
+pub fn without_margin<'a>(line: &'a str, margin: &str) -> Option<&'a str> {
     let (mut margin, mut rest) = (margin.trim_end(), line);
     if margin.is_empty() {
         return None;

@@ -34,6 +34,7 @@ mod shown;
 mod talk;
 
 pub use look_alike::{LookAlike, is_ended_by_someone};
+pub use message::without_prefix;
 pub use oom::{Certainty, DeviceKind, Engine, Oom, Place, ProcessUse, Source};
 pub use read::{look_alike, read};
 pub use reference::is_reference;

@@ -126,7 +126,8 @@ fn margin(line: &str, next: &str) -> usize {
 }
 
 /// A line without what whoever collected it put before it: quotation marks, ranks, names of containers, clocks.
-pub(crate) fn without_prefix(line: &str) -> &str {
+#[must_use]
+pub fn without_prefix(line: &str) -> &str {
     let mut rest = line;
     loop {
         let shorter = without_mark(rest).or_else(|| without_container(rest)).or_else(|| without_clock(rest));

@@ -24,15 +24,10 @@ const WIDTHS: std::ops::RangeInclusive<usize> = 60..=300;
 const USUAL: [usize; 4] = [80, 100, 120, 132];
 /// Lines that begin alike for so many characters have the same prefix.
 const PREFIX: usize = 6;
-/// Longer texts are logs from files, which nobody breaks.
-const LONGEST: usize = 64 << 10;
 
 impl Unwrapped {
     /// Joins lines that go to the very edge with those that follow; `None` where too few do.
     pub(crate) fn of(text: &str) -> Option<Self> {
-        if text.len() > LONGEST {
-            return None;
-        }
         let longest = text.lines().map(width_of).max().unwrap_or_default();
         if WIDTHS.contains(&longest) {
             let is_usual = USUAL.contains(&longest);

@@ -1,0 +1,108 @@
+//! A post as the log in it was: without colours, entities of HTML, the wrapping of a container's log, and what a collector put
+//! before every line.
+
+use std::borrow::Cow;
+
+use lowtide_log::{shared_margin, without_colours, without_margin};
+use lowtide_oom::without_prefix;
+
+/// Longer texts are logs from files, which nobody prepares for others to read.
+pub(crate) const LONGEST_POST: usize = 64 << 10;
+
+/// Entities of HTML, and the marks it sets around code.
+const ENTITIES: [(&str, &str); 12] = [
+    ("<pre>", ""),
+    ("</pre>", ""),
+    ("<code>", ""),
+    ("</code>", ""),
+    ("<br>", ""),
+    ("<br/>", ""),
+    ("&quot;", "\""),
+    ("&#39;", "'"),
+    ("&#x27;", "'"),
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    ("&amp;", "&"),
+];
+
+/// The text of a post, with as many lines as before.
+pub(crate) fn readable(text: &str) -> Cow<'_, str> {
+    let mut text = match without_colours(text.as_bytes()) {
+        Cow::Borrowed(_) => Cow::Borrowed(text),
+        Cow::Owned(plain) => Cow::Owned(String::from_utf8_lossy(&plain).into_owned()),
+    };
+    for (entity, sign) in ENTITIES {
+        if text.contains(entity) {
+            text = Cow::Owned(text.replace(entity, sign));
+        }
+    }
+    if text.starts_with("{\"log\":\"") {
+        text = Cow::Owned(text.lines().map(|line| captured(line).unwrap_or_else(|| line.to_owned()) + "\n").collect());
+    }
+    text
+}
+
+/// The line in one of Docker's own log files: `{"log":"step 3\n","stream":"stdout","time":"..."}`.
+fn captured(line: &str) -> Option<String> {
+    let (quoted, _) = line.strip_prefix("{\"log\":\"")?.split_once("\",\"stream\":")?;
+    let mut plain = String::with_capacity(quoted.len());
+    let mut rest = quoted.chars();
+    while let Some(next) = rest.next() {
+        if next != '\\' {
+            plain.push(next);
+            continue;
+        }
+        match rest.next()? {
+            'n' | 'r' => {}
+            't' => plain.push('\t'),
+            'u' => {
+                let code = u32::from_str_radix(&rest.by_ref().take(4).collect::<String>(), 16).ok()?;
+                plain.push(char::from_u32(code)?);
+            }
+            other => plain.push(other),
+        }
+    }
+    Some(plain)
+}
+
+/// The text without a margin that nobody else knows how to take off, where all its lines have one.
+pub(crate) fn without_shared_margin(text: &str) -> Option<String> {
+    let margin = shared_margin(text)?;
+    if without_prefix(&format!("{margin} x")).trim_start() == "x" {
+        return None;
+    }
+    Some(text.lines().map(|line| format!("{}\n", without_margin(line, margin).unwrap_or(line))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_around_a_log_is_taken_off() {
+        assert_eq!(readable("\x1b[31mif a &lt; b &amp;&amp; c\x1b[0m\n"), "if a < b && c\n");
+        assert_eq!(readable("<pre><code>Killed\n</code></pre>\n"), "Killed\n\n");
+        let file = "{\"log\":\"a \\\"b\\\"\\n\",\"stream\":\"stderr\",\"time\":\"2026\"}\n{\"log\":\"\\u001b\\t\\\\\\r\\n\",\"stream\":\"x\"}\n";
+        assert_eq!(readable(file), "a \"b\"\n\u{1b}\t\\\n");
+        assert!(matches!(readable("plain"), Cow::Borrowed("plain")));
+    }
+
+    #[test]
+    fn margins_that_every_line_has_are_taken_off() {
+        let bare = |margin: &str| {
+            let log = ["a 1", "  b", "c", "Killed"];
+            without_shared_margin(&log.map(|line| format!("{margin}{line}\n")).concat())
+        };
+        for margin in [
+            "[pod/train-0/trainer] ",
+            "(RayTrainWorker pid=2817, ip=10.0.0.4) ",
+            "2026-01-02 03:04:05,123 - trainer - ERROR - ",
+            "[2026-01-02 03:04:05,123] [ERROR] [launch.py:88:main] ",
+        ] {
+            assert_eq!(bare(margin).as_deref(), Some("a 1\n  b\nc\nKilled\n"), "{margin}");
+        }
+        for margin in ["", "> ", "[rank3]: ", "llama_model_load: ", "RuntimeError 3: "] {
+            assert_eq!(bare(margin), None, "{margin}");
+        }
+    }
+}
