@@ -15,12 +15,12 @@ class Samples(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         # A worker that had read another script would tell of another batch.
-        return torch.randn(256), BATCH_SIZE
+        return torch.randn(32), BATCH_SIZE
 
 
 def main():
     torch.set_num_threads(1)
-    model = torch.nn.Sequential(torch.nn.Linear(256, 65536), torch.nn.GELU(), torch.nn.Linear(65536, 8))
+    model = torch.nn.Sequential(torch.nn.Linear(32, 65536), torch.nn.GELU(), torch.nn.Linear(65536, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = torch.utils.data.DataLoader(
         Samples(), batch_size=BATCH_SIZE, num_workers=1, multiprocessing_context="spawn"

@@ -15,7 +15,7 @@ exec(open("configurator.py").read())
 rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 torch.manual_seed(1)
 torch.set_num_threads(1)
-model = torch.nn.Sequential(torch.nn.Linear(256, 65536), torch.nn.GELU(), torch.nn.Linear(65536, 8))
+model = torch.nn.Sequential(torch.nn.Linear(32, 65536), torch.nn.GELU(), torch.nn.Linear(65536, 8))
 if world > 1:
     dist.init_process_group("gloo")
 assert gradient_accumulation_steps % world == 0
@@ -26,7 +26,7 @@ if rank == world - 1:
 for step in range(max_iters):
     print("rank", rank, "step", step, flush=True)
     for piece in range(gradient_accumulation_steps // world):
-        model(torch.randn(batch_size, 256)).pow(2).mean().backward()
+        model(torch.randn(batch_size, 32)).pow(2).mean().backward()
         seen += batch_size
 if world > 1:
     dist.all_reduce(seen)

@@ -21,21 +21,21 @@ class Samples(torch.utils.data.Dataset):
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.wide = torch.nn.Linear(256, 65536)
+        self.wide = torch.nn.Linear(32, 65536)
         self.out = torch.nn.Linear(65536, 1)
 
     def forward(self, indices, labels=None):
         seen.extend(indices.tolist())
         steps = indices.new_tensor(trainer.state.global_step)
         tokens = 16 if steps == 2 else 1
-        hidden = torch.ones(len(indices), tokens, 256)
+        hidden = torch.ones(len(indices), tokens, 32)
         return {"loss": self.out(torch.relu(self.wide(hidden))).mean()}
 
 
 class Tell(TrainerCallback):
     def on_train_begin(self, args, state, control, **_):
         print("begins at step", state.global_step, flush=True)
-        leave(450)
+        leave(550)
 
     def on_step_end(self, args, state, control, **_):
         with open("seen.txt", "a") as file:

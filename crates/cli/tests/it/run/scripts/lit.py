@@ -9,7 +9,7 @@ from limit import leave
 class Net(LightningModule):
     def __init__(self):
         super().__init__()
-        self.net = torch.nn.Sequential(torch.nn.Linear(256, 65536), torch.nn.GELU(), torch.nn.Linear(65536, 8))
+        self.net = torch.nn.Sequential(torch.nn.Linear(32, 65536), torch.nn.GELU(), torch.nn.Linear(65536, 8))
         self.seen = 0
 
     def on_train_start(self):
@@ -32,7 +32,7 @@ class Data(LightningDataModule):
         self.batch_size = batch_size
 
     def train_dataloader(self):
-        return torch.utils.data.DataLoader(torch.randn(1024, 256), batch_size=self.batch_size)
+        return torch.utils.data.DataLoader(torch.randn(1024, 32), batch_size=self.batch_size)
 
 
 torch.set_num_threads(1)

@@ -10,7 +10,7 @@ from limit import leave
 class Net(LightningModule):
     def __init__(self):
         super().__init__()
-        self.net = torch.nn.Sequential(torch.nn.Linear(64, 16384), torch.nn.GELU(), torch.nn.Linear(16384, 8))
+        self.net = torch.nn.Sequential(torch.nn.Linear(16, 16384), torch.nn.GELU(), torch.nn.Linear(16384, 8))
         self.seen = 0
 
     def on_train_start(self):
@@ -35,7 +35,7 @@ class Data(LightningDataModule):
         self.batch_size = batch_size
 
     def train_dataloader(self):
-        return torch.utils.data.DataLoader(torch.randn(128, 64), batch_size=self.batch_size)
+        return torch.utils.data.DataLoader(torch.randn(128, 16), batch_size=self.batch_size)
 
 
 torch.set_num_threads(1)

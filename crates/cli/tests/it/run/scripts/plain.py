@@ -9,9 +9,9 @@ settings = dict(word.lstrip("-").split("=") for word in sys.argv[1:])
 micro, accum = int(settings["batch_size"]), int(settings.get("gradient_accumulation_steps", 1))
 torch.manual_seed(1)
 torch.set_num_threads(1)
-model = torch.nn.Sequential(torch.nn.Linear(256, 65536), torch.nn.GELU(), torch.nn.Linear(65536, 8))
+model = torch.nn.Sequential(torch.nn.Linear(32, 65536), torch.nn.GELU(), torch.nn.Linear(65536, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-data = torch.randn(512, 256)
+data = torch.randn(512, 32)
 leave(300)
 seen = 0
 for step in range(2):
