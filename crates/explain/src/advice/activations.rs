@@ -14,7 +14,7 @@ use crate::patch::{Patch, add_after, single, switch};
 use crate::{Activity, Lever};
 
 /// Steps after which a failure is no matter of the usual step.
-const WHILE: u64 = 2;
+const WHILE: u64 = 5;
 
 /// The model sees other inputs.
 const NOT_INPUTS: Fidelity = Fidelity { batch: true, model: true, numbers: false };
@@ -54,8 +54,16 @@ impl Case<'_> {
 
     /// Whether many steps went well before: later ones are larger, or something is kept.
     pub(super) fn has_run_a_while(&self) -> bool {
-        let first = self.facts.log.first_step.unwrap_or(0);
-        self.step.is_some_and(|step| step >= first.saturating_add(WHILE))
+        let log = self.facts.log;
+        // A post shows the last lines only, so that its first step need not be the run's, unless that was resumed.
+        let first = log.first_step.filter(|_| log.resumes).unwrap_or(0);
+        let steps = self.step.map_or(0, |step| step.saturating_sub(first));
+        steps >= WHILE || log.epoch.is_some_and(|epoch| epoch >= 2) && !log.resumes
+    }
+
+    /// Whether words go in, by a model that need not be a transformer.
+    pub(super) fn takes_words(&self) -> bool {
+        self.is_language_model() || self.shows(Sign::Language) || self.is_transformer() && !self.shows(Sign::Diffusion)
     }
 
     fn message_or_frames(&self, words: &[&str]) -> bool {
@@ -154,7 +162,7 @@ impl List<'_> {
 
     pub(super) fn smaller_input(&mut self) {
         let case = self.case;
-        if case.is_language_model() {
+        if case.is_language_model() || case.shows(Sign::Language) {
             return;
         }
         let text = match case.facts.number(Key::Crop) {
@@ -191,11 +199,15 @@ impl List<'_> {
 
     /// Samples of one batch are as long as its longest.
     pub(super) fn longest_sample(&mut self) {
-        self.change(
-            Lever::ShorterSequence,
-            "Limit the longest sample (max_length, truncation, max_tokens of a batch, or batches of like lengths): many steps \
-             went well, so it may be one long sample",
+        let why = match self.case.has_run_a_while() {
+            true => "many steps went well, so it may be one long sample",
+            false => "memory grows with each token",
+        };
+        let text = format!(
+            "Limit the longest sample (max_length, max_seq_length, truncation, max_tokens of a batch, or batches of like \
+             lengths): {why}; the model sees less context"
         );
+        self.change(Lever::ShorterSequence, text);
     }
 
     /// Something that is kept from step to step.

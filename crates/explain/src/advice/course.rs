@@ -83,6 +83,9 @@ impl List<'_> {
         }
         // One tensor that the card hardly holds alone is a matter of what goes in.
         if self.case.is_one_large_request() {
+            if self.case.makes_scores() {
+                self.attention_kernel();
+            }
             self.smaller_input();
             self.offload();
         }
@@ -114,31 +117,32 @@ impl List<'_> {
         }
         self.micro_batch();
         self.preallocation();
-        if case.has_run_a_while() {
-            match case.is_transformer() {
+        let is_single = case.facts.batch() == Some(1) && case.is_transformer();
+        if case.has_run_a_while() || is_single && !case.shows(Sign::Diffusion) {
+            match case.takes_words() {
                 true => self.longest_sample(),
                 false => self.plain_numbers(),
             }
         }
         if case.makes_scores() {
+            // Kernels without a matrix of scores came with PyTorch 2.
+            if case.is_old_torch() {
+                self.longest_sample();
+            }
             self.attention_kernel();
         }
         if case.is_language_model() || case.passes(LOSSES) {
             self.chunked_loss();
         }
-        // One switch turns recomputing on in the libraries of transformers; elsewhere half precision is the smaller change.
+        // One switch turns recomputing on in the libraries of transformers; elsewhere smaller pictures are what helps most often.
         match case.is_transformer() {
             true => {
                 self.recompute();
                 self.precision();
             }
             false => {
-                // One tensor that is large beside the card is a matter of what goes in.
-                if case.is_large_request() {
-                    self.smaller_input();
-                }
-                self.precision();
                 self.smaller_input();
+                self.precision();
                 self.recompute();
             }
         }

@@ -32,8 +32,13 @@ impl Case<'_> {
         }
     }
 
+    /// Whether the message is of a PyTorch before 1.10.
+    pub(super) fn is_old_torch(&self) -> bool {
+        self.framework() == Framework::Torch && self.allocator_switch() == AllocatorSwitch::None
+    }
+
     /// Whether pieces are the matter beyond doubt, and the allocator can be told.
-    fn is_clearly_in_pieces(&self) -> bool {
+    pub(super) fn is_clearly_in_pieces(&self) -> bool {
         let is_clear = self.judgement.cause == Cause::Fragmentation && self.judgement.certainty >= 0.6;
         is_clear && self.allocator_switch() != AllocatorSwitch::None
     }

@@ -5,6 +5,7 @@ use lowtide_log::StackFrame;
 use super::case::Case;
 use super::framework::Framework;
 use super::list::List;
+use crate::log::Sign;
 use crate::{Activity, Cause, Lever};
 
 /// Words in the name of a script or a function that uses a model.
@@ -51,6 +52,15 @@ impl Case<'_> {
 impl List<'_> {
     pub(super) fn forward(&mut self) {
         let case = self.case;
+        if case.makes_scores() && case.is_large_request() {
+            self.attention_kernel();
+        }
+        if case.shows(Sign::Upscaling) {
+            self.add(
+                Lever::Tiles,
+                "Work in tiles: --tile 400 (tile=400), smaller where it still fails; the same picture, with a little overlap",
+            );
+        }
         // One tensor that is large beside the card is a matter of what goes in.
         if case.is_large_request() {
             self.inputs();
@@ -77,7 +87,7 @@ impl List<'_> {
 
     /// Smaller inputs, in the words of what goes in.
     fn inputs(&mut self) {
-        match self.case.is_transformer() {
+        match self.case.takes_words() {
             true => self.change(
                 Lever::ShorterSequence,
                 "Shorter inputs (truncation, max_length), or long ones in pieces: memory grows with each token",

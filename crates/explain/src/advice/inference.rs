@@ -47,7 +47,7 @@ impl Inference {
         if case.shows(Sign::Generation) || is_metal {
             return Some(Self::Texts);
         }
-        if only_uses {
+        if only_uses || case.shows(Sign::Upscaling) && !trains {
             return Some(Self::Forward);
         }
         let moves_weights = case.passes(&["convert", "_apply", "model.to(", ".cuda("]) && case.step.is_none();
@@ -187,6 +187,9 @@ impl List<'_> {
     }
 
     fn weights(&mut self) {
+        if self.case.reads_onto_the_device() {
+            self.free_checkpoint();
+        }
         self.quantized_weights(
             "weights in fewer bytes: half precision (torch_dtype=torch.bfloat16, model.half()), 8 or 4 bits (bitsandbytes), \
              or a smaller model",

@@ -12,6 +12,15 @@ impl Case<'_> {
         self.judgement.checkpoint == Some(CheckpointWork::Resumed)
     }
 
+    /// Whether a checkpoint was on its way to the device.
+    pub(super) fn reads_onto_the_device(&self) -> bool {
+        let loads = matches!(
+            self.judgement.checkpoint,
+            Some(CheckpointWork::LoadOntoDevice | CheckpointWork::OptimizerState | CheckpointWork::Resumed)
+        );
+        loads || self.passes(&["torch.load(", "load_checkpoint", "torch/serialization"])
+    }
+
     /// Whether the state of a model was on its way to disk.
     pub(super) fn is_saving(&self) -> bool {
         let of_state = matches!(self.judgement.checkpoint, Some(CheckpointWork::Gather | CheckpointWork::Copy));
@@ -90,11 +99,7 @@ impl List<'_> {
     /// Weights do not fit where they are moved to, or a checkpoint is read to the device.
     pub(super) fn loading(&mut self) {
         let case = self.case;
-        let loads = matches!(
-            case.judgement.checkpoint,
-            Some(CheckpointWork::LoadOntoDevice | CheckpointWork::OptimizerState | CheckpointWork::Resumed)
-        );
-        if loads || case.passes(&["torch.load(", "load_checkpoint", "torch/serialization"]) {
+        if case.reads_onto_the_device() {
             self.free_checkpoint();
         }
         if case.judgement.checkpoint == Some(CheckpointWork::OptimizerState) {

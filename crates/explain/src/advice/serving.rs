@@ -178,6 +178,9 @@ impl List<'_> {
         if case.judgement.cause == Cause::Limit {
             self.raise_share(server);
         }
+        if case.is_clearly_in_pieces() {
+            self.expandable();
+        }
         if case.makes_scores() {
             self.attention_kernel();
         }

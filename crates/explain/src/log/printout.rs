@@ -41,6 +41,8 @@ pub(crate) struct Printout {
     /// Tokens of llama.cpp's context and of its physical batch.
     pub(crate) context: Option<u64>,
     pub(crate) physical_batch: Option<u64>,
+    /// The last epoch that the log names.
+    pub(crate) epoch: Option<u64>,
     /// Whether the run was resumed from a checkpoint.
     pub(crate) resumes: bool,
 }
@@ -100,6 +102,10 @@ impl Printout {
             self.has_progress |= shows_progress(line.as_bytes());
             self.cards.note(line);
             self.resumes |= resumes(line);
+            self.epoch = epoch(line).or(self.epoch);
+            if is_batch_of_one(line) && self.number(Key::Batch).is_none() {
+                self.settings.push((Key::Batch, "1".to_owned()));
+            }
             self.context = number_of(line, "n_ctx ").or(self.context);
             self.physical_batch = number_of(line, "n_ubatch ").or(self.physical_batch);
         }
@@ -158,6 +164,25 @@ fn key_of_words(name: &str) -> Option<Key> {
     ["batch size per device", "batch size per GPU"].iter().any(|words| name.ends_with(words)).then_some(Key::Batch)
 }
 
+/// `Epoch 12`, `[epoch: 3/40]`
+fn epoch(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once("poch")?;
+    let digits = rest.trim_start_matches([' ', ':', '=', '[', '#', ']']);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    // `epoch 0.21` is a part of the first.
+    digits[..end].parse().ok().filter(|_| digits.len() < rest.len())
+}
+
+/// `Namespace(batch_size=1, ...)`, `{'batch_size': 1, ...}`; other sizes say nothing without the accumulation beside them.
+fn is_batch_of_one(line: &str) -> bool {
+    line.match_indices("batch_size").any(|(at, name)| {
+        let is_whole = !line[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+        let rest = line[at + name.len()..].trim_start_matches(['\'', '"', '=', ':', ' ', '[']);
+        is_whole
+            && rest.strip_prefix('1').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+    })
+}
+
 /// `llama_context: n_ctx         = 8192`
 fn number_of(line: &str, name: &str) -> Option<u64> {
     let (_, rest) = line.split_once(name)?;
@@ -213,6 +238,18 @@ mod tests {
         assert_eq!(printout.frame, Some((1080, 1920)));
         assert_eq!(printout.address_limit, Some(Bytes(4_096_000_000)));
         assert_eq!(address_limit("ulimit -v unlimited"), None);
+        assert_eq!([epoch("[Epoch 2/150][Batch 8]"), epoch("epoch: 0.21"), epoch("epochs")], [Some(2), Some(0), None]);
+        for one in [
+            "Namespace(accum=64, batch_size=1, cfg='a')",
+            "{'train': {'batch_size': 1, 'x': 2}}",
+            "batch_size=[1], e=4",
+        ] {
+            assert!(is_batch_of_one(one), "{one}");
+        }
+        for other in ["batch_size=16", "eval_batch_size=1", "batch_size = 1.5"] {
+            assert!(!is_batch_of_one(other), "{other}");
+        }
+        assert_eq!(number_of("llama_context: n_ctx         = 8192", "n_ctx "), Some(8192));
         printout.note("0%| | 0/100 [00:01<00:01]\r1%| | 1/100 [00:01<00:01]\r2%| | 2/100 [00:01<00:01]\n");
         assert_eq!(printout.first_step, Some(0));
     }

@@ -49,6 +49,10 @@ pub(crate) enum Sign {
     Wsl,
     /// A container or a pod, with limits of its own.
     Container,
+    /// Words and sentences are what goes in.
+    Language,
+    /// Pictures or films are made larger.
+    Upscaling,
     /// llama.cpp and what is built on ggml.
     Ggml,
     /// A package is being installed.
@@ -205,6 +209,12 @@ const WORDS: &[(Sign, &[&str])] = &[
             "bert",
             "token",
             "diffusers",
+            "transformer",
+            "mistral",
+            "Mistral",
+            "wen2",
+            "wen3",
+            "seq_len",
         ],
     ),
     (
@@ -216,6 +226,26 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Jax, &["jaxlib", "/jax/", "jax."]),
     (Sign::Wsl, &["WSL", "wsl"]),
     (Sign::Container, &["limits:", "CrashLoopBackOff", "OOMKilled", "exitCode:", "kubectl", "docker run"]),
+    (
+        Sign::Language,
+        &[
+            "allennlp",
+            "parlai",
+            "ParlAI",
+            "OpenNMT",
+            "onmt",
+            "seq2seq",
+            "fairseq",
+            "sentence",
+            "spacy",
+            "torchtext",
+            "perplexity",
+        ],
+    ),
+    (
+        Sign::Upscaling,
+        &["esrgan", "ESRGAN", "SwinIR", "waifu2x", "pscaler", "--tile", "super_resolution", "uperResolution"],
+    ),
     (Sign::Ggml, &["llama.cpp", "ggml", "GGML"]),
     (Sign::Install, &["\nCollecting ", ".whl (", "pip/_internal", "pip/_vendor", "pip\\_internal", "pip\\_vendor"]),
     (Sign::Build, &["ninja: build stopped", "uilding wheel", "cc1plus", "'cicc' died", "make: ***", "CMakeFiles/"]),

@@ -44,12 +44,12 @@ fn training_by_where_the_stack_ends() {
     let told = first_two(&format!("{head}{loss}{FULL}"), &[Lever::MicroBatch, Lever::ChunkedLoss]);
     assert!(told.contains("Liger") && told.contains("cut-cross-entropy"), "{told}");
     let convolution = stack(&[("train.py", "main", "loss.backward()")]);
-    first_two(&format!("{head}{convolution}{FULL}"), &[Lever::MicroBatch, Lever::Precision]);
+    first_two(&format!("{head}{convolution}{FULL}"), &[Lever::MicroBatch, Lever::SmallerInput]);
     let sum = stack(&[("train.py", "main", "total_loss += criterion(model(x), y)")]);
     let told = first_two(&format!("{head}{sum}{FULL}"), &[Lever::PlainNumbers]);
     assert!(told.contains("loss.item()"), "{told}");
     let one = "***** Running training *****\n  Instantaneous batch size per device = 1\nloss 2.3\n";
-    let told = first_two(&format!("{one}{attention}{FULL}"), &[Lever::AttentionKernel, Lever::Recompute]);
+    let told = first_two(&format!("{one}{attention}{FULL}"), &[Lever::ShorterSequence, Lever::AttentionKernel]);
     assert!(!told.contains("half the batch"), "{told}");
 }
 

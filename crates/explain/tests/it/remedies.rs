@@ -55,9 +55,13 @@ const REMEDIES: &[(&str, &str, &str)] = &[
 
 /// Stories whose remedy does not come among the first two, each with the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
+    ("dialogue_history_untruncated", "its function for a step is called predict, and it is taken for an evaluation"),
     ("map_subprocess_died", "its message says nothing of memory, and it is not taken for a case of it"),
+    ("pool_of_batch_4096", "a pool of fixed size inside the program, which is not taken for a case of memory"),
+    ("songs_batch_12", "one line: nothing points to texts that are far too long"),
     ("tagger_free_2_gib", "2.35 GiB were free for 20 MiB: nothing points to pieces"),
     ("try_on_spills_windows", "more is allocated than the card has: nothing points to pieces"),
+    ("voice_high_5gib", "by its figures others hold three quarters of the card"),
 ];
 
 /// Whether one of the words, set apart by bars, is in a text; none are always.
@@ -115,9 +119,6 @@ fn what_mended_a_story_is_among_the_first_two() {
     let (mut all, mut missed) = (0, Vec::new());
     for row in table.records().map(|row| row.unwrap()) {
         let (name, remedy) = (row[0].to_owned(), &row[1]);
-        if &row[4] != "tuned" {
-            continue;
-        }
         let log = fs::read(folder.join(format!("{name}.log"))).unwrap();
         let verdicts = explain(&log, &Context::default());
         let advice = verdicts.first().map_or(&[][..], |verdict| &verdict.advice);

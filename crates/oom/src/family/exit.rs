@@ -71,7 +71,7 @@ fn is_signal(line: &str) -> bool {
         "signal: killed",
         "signal: 9 (SIGKILL)",
     ];
-    has_any(line, &words) || (has_word(line, "signal 9") && has_any(line, &["illed", "erminated", "exited"]))
+    has_any(line, &words) || (has_word(line, "signal 9") && has_any(line, &["illed", "erminated", "exited", "died"]))
 }
 
 /// `[1]  + 12345 killed     python train.py`, as zsh tells how a job ended.
