@@ -8,7 +8,8 @@ use lowtide_oom::{LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is
 use memchr::{memchr_iter, memrchr};
 
 use crate::explain::verdict;
-use crate::log::{Circumstances, Event, Evidence, LONGEST_POST, Printout, Unwrapped, readable, without_shared_margin};
+use crate::log::{Circumstances, Event, LONGEST_POST, Printout, readable};
+use crate::post::explain_post;
 use crate::{Context, Explanation, NotMemory, Verdict};
 
 /// How much is gathered before it is searched.
@@ -94,26 +95,9 @@ impl Investigation {
             return self.conclude(context);
         }
         let post = String::from_utf8_lossy(&self.buffer);
-        let post = readable(&post);
-        let Some(whole) = Unwrapped::of(&post) else { return Self::explain_post(&post, context) };
-        let mut joined = Self::explain_post(&whole.text, context);
-        if whole.evidence == Evidence::Chance {
-            // Lines of one length may be so by chance: then what was joined counts where it says more.
-            let explained = Self::explain_post(&post, context);
-            if figures(&joined) <= figures(&explained) {
-                return explained;
-            }
-        }
-        joined.verdicts.iter_mut().for_each(|verdict| verdict.line = whole.line(verdict.line));
-        joined
-    }
-
-    fn explain_post(post: &str, context: &Context) -> Explanation {
-        let explain = |text: &str| Self { buffer: text.as_bytes().to_vec(), ..Self::default() }.conclude(context);
-        let explained = explain(post);
-        let Some(bare) = without_shared_margin(post).map(|bare| explain(&bare)) else { return explained };
-        // A margin tells of clocks and programs, so it counts unless it hides what is behind it.
-        if bare.verdicts.is_empty() || figures(&bare) > figures(&explained) { bare } else { explained }
+        explain_post(&readable(&post), |text| {
+            Self { buffer: text.as_bytes().to_vec(), ..Self::default() }.conclude(context)
+        })
     }
 
     fn conclude(mut self, context: &Context) -> Explanation {
@@ -323,20 +307,6 @@ fn ends_well(sequel: &str) -> bool {
         || steps(sequel.as_bytes()).next().is_some() || lower.lines().any(|line| shows_progress(line.as_bytes()));
     let fails = || lower.contains("traceback (most recent") || lower.contains("with error");
     (has(&BUILT) || has(&TRAINED) && goes_on()) && !fails()
-}
-
-/// How many figures the last event has; `None` where there is no event.
-fn figures(explained: &Explanation) -> Option<usize> {
-    let verdict = explained.verdicts.first()?;
-    let figures = [
-        verdict.tried_bytes,
-        verdict.capacity_bytes,
-        verdict.free_bytes,
-        verdict.in_use_bytes,
-        verdict.allocated_bytes,
-        verdict.limit_bytes,
-    ];
-    Some(figures.iter().flatten().count())
 }
 
 /// What a line says besides its error: the traceback that a logger put into a JSON string with it, or the progress bar

@@ -34,6 +34,7 @@ mod investigation;
 mod log;
 mod model;
 mod patch;
+mod post;
 mod verdict;
 
 pub use cause::{CheckpointWork, Possibility};

@@ -74,7 +74,7 @@ const EVERYDAY: &[(&str, &[&str])] = &[
         ],
     ),
     ("Allocator.cpp", &["memalign", "NVML_SUCCESS"]),
-    (" 137", &["ode 137", "ode: 137", "ode\": 137", "tatus 137", "xit 137", "ith 137"]),
+    (" 137", &["ode 137", "ode: 137", "ode\": 137", "tatus 137", "tatus of 137", "xit 137", "ith 137", "rror 137"]),
     (" -9", &["ode -9", "ode: -9", "ode = -9", "ode\": -9", "tatus -9"]),
     ("cating ", &["ut of ", "ail", "annot", "rror"]),
     (

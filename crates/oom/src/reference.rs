@@ -63,6 +63,7 @@ pub fn is_reference(line: &[u8], before: &[u8]) -> bool {
         || is_environment(line)
         || at.is_some_and(|at| is_comment(&line[..at]) || is_listed(line, at) || is_plan(line, &line[..at]))
         || is_item(line, before)
+        || is_titled(line)
         || is_change(line, before)
         || is_cell(line)
         || is_of_test(line)
@@ -137,6 +138,15 @@ fn is_item(line: &str, before: &[u8]) -> bool {
     is_name && (above.starts_with("- ") || above.ends_with(':') && !above.contains(' '))
 }
 
+/// `Title: CUDA out of memory`: what something is called.
+fn is_titled(line: &str) -> bool {
+    const LABELS: [&str; 9] =
+        ["title", "subject", "keywords", "tags", "labels", "related", "see also", "closes", "question"];
+    let Some((label, rest)) = line.split_once(':') else { return false };
+    let label = label.trim_matches([' ', '-', '*', '#', '"']).to_ascii_lowercase();
+    LABELS.contains(&&*label) && !has_any(rest, &FIGURES)
+}
+
 /// `- CUDA out of memory while evaluating (#12)` below `### Fixed`: a document of what was changed.
 fn is_change(line: &str, before: &[u8]) -> bool {
     let is_listed = ["- ", "* ", "+ ", "\u{2022} "].iter().any(|mark| line.trim_start().starts_with(mark));
@@ -144,7 +154,8 @@ fn is_change(line: &str, before: &[u8]) -> bool {
         return false;
     }
     let near = String::from_utf8_lossy(&before[before.len().saturating_sub(MANUAL)..]);
-    let heading = near.lines().rev().map(without_prefix).find(|line| line.starts_with('#') || line.starts_with("**"));
+    let mut above = near.lines().rev().map(|line| without_prefix(line).trim_start());
+    let heading = above.find(|line| line.starts_with('#') || line.starts_with("**"));
     heading.is_some_and(|heading| has_any_word(heading, CHANGES) || names_version(heading))
 }
 
@@ -253,6 +264,7 @@ mod tests {
                 "# FAQ\n\nI get this:\n",
                 "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity)",
             ),
+            ("", "Title: CUDA out of memory when training on two cards"),
             ("### Fixed\n", "- RuntimeError: CUDA out of memory during checkpoint save (#12)"),
             (
                 "## v2.4.1 (2026-02-11)\n\n- a\n",

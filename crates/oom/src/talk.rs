@@ -214,6 +214,8 @@ const TOPICS: &[&str] = &[
     ": no",
     ": False",
     ": false",
+    "#",
+    "(#",
 ];
 
 #[cfg(test)]

@@ -18,10 +18,17 @@ pub(crate) enum Evidence {
     Chance,
 }
 
+/// How many lines were joined, and how many of them look cut off where they end.
+#[derive(Debug, Clone, Copy, Default)]
+struct Joints {
+    all: usize,
+    cut: usize,
+}
+
 /// Terminals are this wide.
 const WIDTHS: std::ops::RangeInclusive<usize> = 60..=300;
 /// Widths that terminals have by themselves.
-const USUAL: [usize; 4] = [80, 100, 120, 132];
+const USUAL: [usize; 5] = [80, 100, 120, 132, 160];
 /// Lines that begin alike for so many characters have the same prefix.
 const PREFIX: usize = 6;
 
@@ -30,23 +37,27 @@ impl Unwrapped {
     pub(crate) fn of(text: &str) -> Option<Self> {
         let longest = text.lines().map(width_of).max().unwrap_or_default();
         if WIDTHS.contains(&longest) {
-            let is_usual = USUAL.contains(&longest);
             let (joined, joints) = Self::at(text, longest);
-            let evidence = if is_usual || joints >= 3 { Evidence::Sure } else { Evidence::Chance };
-            let fewest = if is_usual { 1 } else { 2 };
-            return (joints >= fewest).then_some(Self { evidence, ..joined });
+            let is_usual = USUAL.contains(&longest) && joints.all > 0;
+            let evidence = match joints {
+                _ if is_usual => Evidence::Sure,
+                Joints { all, cut } if all > 2 || all == 2 && cut == 2 => Evidence::Sure,
+                Joints { cut: 0, .. } => return None,
+                _ => Evidence::Chance,
+            };
+            return Some(Self { evidence, ..joined });
         }
         // Around what was pasted from a terminal, people write lines as long as they like.
         let (joined, joints) =
-            USUAL.into_iter().map(|width| Self::at(text, width)).max_by_key(|(_, joints)| *joints)?;
-        (joints >= 2).then_some(joined)
+            USUAL.into_iter().map(|width| Self::at(text, width)).max_by_key(|(_, joints)| joints.all)?;
+        (joints.all >= 2).then_some(joined)
     }
 
-    /// Joins lines of a width with those that follow, and says how many it joined.
-    fn at(text: &str, width: usize) -> (Self, usize) {
+    /// Joins lines of a width with those that follow.
+    fn at(text: &str, width: usize) -> (Self, Joints) {
         let mut unwrapped =
             Self { text: String::with_capacity(text.len()), evidence: Evidence::Chance, lines: Vec::new() };
-        let (mut joints, mut goes_on, mut first) = (0, false, "");
+        let (mut joints, mut goes_on, mut first) = (Joints::default(), false, "");
         let nexts = text.lines().skip(1).map(Some).chain([None]);
         for (number, (line, next)) in (1..).zip(text.lines().zip(nexts)) {
             if !goes_on {
@@ -56,7 +67,8 @@ impl Unwrapped {
             unwrapped.text.push_str(line);
             let starts_anew = |next: &str| next.is_empty() || begin_alike(line, next) || begin_alike(first, next);
             goes_on = width_of(line) == width && !is_drawn(line) && next.is_some_and(|next| !starts_anew(next));
-            joints += usize::from(goes_on);
+            joints.all += usize::from(goes_on);
+            joints.cut += usize::from(goes_on && next.is_some_and(|next| is_cut(line, next)));
             if !goes_on {
                 unwrapped.text.push('\n');
             }
@@ -80,6 +92,13 @@ fn begin_alike(line: &str, next: &str) -> bool {
     line.chars().take(PREFIX).eq(next.chars().take(PREFIX))
 }
 
+/// Whether a line seems to go on in the next: at a blank, or in a word.
+fn is_cut(line: &str, next: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let is_part = |c: char| c.is_lowercase() || c.is_ascii_digit() || "_.,)]/".contains(c);
+    line.ends_with(' ') || line.ends_with(is_word) && next.starts_with(is_part)
+}
+
 /// Whether a line ends as rulers, boxes and marks under code do, which are as wide as they were meant to be.
 fn is_drawn(line: &str) -> bool {
     let mut last = line.chars().rev();
@@ -100,8 +119,8 @@ mod tests {
         assert_eq!(unwrapped.text, format!("a\n{edge}{more}rest\nb\n"));
         assert_eq!(unwrapped.evidence, Evidence::Sure);
         assert_eq!([1, 2, 3, 4].map(|number| unwrapped.line(number)), [1, 2, 5, 4]);
-        assert_eq!(Unwrapped::of(&format!("{}\nrest\n", "x".repeat(87))), None);
-        let chance = Unwrapped::of(&format!("{}\n{}\nrest\n", "x".repeat(87), "y".repeat(87))).unwrap();
+        assert_eq!(Unwrapped::of(&format!("{}.\nrest\n", "x".repeat(87))), None);
+        let chance = Unwrapped::of(&format!("{}\nrest\n", "x".repeat(87))).unwrap();
         assert_eq!(chance.evidence, Evidence::Chance);
         assert_eq!(Unwrapped::of(&format!("{edge}\n{edge}\n{edge}\n")), None);
         assert_eq!(Unwrapped::of("a\nb\n"), None);

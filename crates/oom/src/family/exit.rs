@@ -2,6 +2,7 @@
 
 use crate::message::{Message, without_prefix};
 use crate::phrase::{has_any, has_word, number_after};
+use crate::reference::has_any_word;
 use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -14,7 +15,11 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if line.to_ascii_lowercase().contains("exitcode") && is_bus_error(line) {
         return Some(Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::SharedMemory) });
     }
-    if is_sent_by_someone || !(is_status(line) || is_signal(line) || is_shell_killed(line)) {
+    // gunicorn is no surer than the question it asks.
+    if line.contains("was sent SIGKILL! Perhaps out of memory") {
+        return Some(Oom { certainty: Certainty::Possible, ..Oom::host(Engine::Unknown, Source::ExitStatus) });
+    }
+    if is_sent_by_someone || is_treated(line) || !(is_status(line) || is_signal(line) || is_shell_killed(line)) {
         return None;
     }
     let pid = number_after(line, "(pid: ").or_else(|| number_after(line, "received by PID "));
@@ -23,6 +28,15 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         processes: pid.map(|pid| ProcessUse { pid, name: None, used: None }).into_iter().collect(),
         ..Oom::host(Engine::Unknown, Source::ExitStatus)
     })
+}
+
+/// Whether a line is about what is done when a process ends so: a subject of a change, a comment, a rule.
+fn is_treated(line: &str) -> bool {
+    const WORDS: &str = "handle handles handling if when treat treats retry retries catch fix fixes fixed means mean expected unless whether";
+    let head = ["137", "-9", "SIGKILL", "ignal 9"].iter().filter_map(|status| line.find(status)).min();
+    let clause = &line[..head.unwrap_or(0)];
+    let clause = clause.rsplit(['.', ';', '!', '?']).next().unwrap_or(clause);
+    has_any_word(clause, WORDS)
 }
 
 /// A status is a number right after one of the words for it.
@@ -37,6 +51,8 @@ fn is_status(line: &str) -> bool {
         "returncode",
         "exit_code",
         "returned non-zero exit status",
+        "non-zero status of",
+        "] error",
         "exit",
     ]
     .into_iter()
@@ -65,6 +81,9 @@ fn ends_number(rest: &str) -> bool {
 fn is_signal(line: &str) -> bool {
     let words = [
         "Signals.SIGKILL",
+        "Negsignal.SIGKILL",
+        "Killed signal terminated program",
+        "unable to execute command: Killed",
         "Signal 9 (SIGKILL)",
         "signal 9 (SIGKILL)",
         "signal SIGKILL",
@@ -109,7 +128,8 @@ fn is_shell_killed(line: &str) -> bool {
     if KILLED.iter().any(|word| is_end_of_job(line, word)) {
         return true;
     }
-    if line.ends_with(": Killed") && has_any(line, &["srun", "task "]) {
+    let names_job = line.ends_with(": Killed") && has_any(line, &["srun", "task "]);
+    if names_job || line.starts_with("make") && line.ends_with("] Killed") {
         return true;
     }
     if is_zsh_job(line) {

@@ -5,12 +5,12 @@ use super::{
     schedulers, serving, statuses, tensorflow, worker, xla,
 };
 use crate::look_alike::never_memory;
-use crate::message::Message;
+use crate::message::{Message, without_prefix};
 use crate::{Oom, talk};
 
 /// Reads a message; `None` when it is none, only looks like one, or only talks about one.
 pub(crate) fn read(message: &Message<'_>) -> Option<Oom> {
-    let is_none = never_memory(&message.line).is_some() || talk::is_source_code(&message.line);
+    let is_none = never_memory(&message.line).is_some() || talk::is_source_code(without_prefix(&message.line));
     if is_none || frameworks::is_skipped(message) {
         return None;
     }

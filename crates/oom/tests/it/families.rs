@@ -486,6 +486,13 @@ fn ends_of_processes_are_slight() {
         "run.sh: line 5: 12345 Killed                  python train.py",
         "Process finished with exit code 137 (interrupted by signal 9: SIGKILL)",
         "container exited with code 137",
+        "[ERROR] ['/opt/conda/bin/python', '-u', 'train.py', '--local_rank=7'] exits with return code = -9",
+        "                        \"exitCode\": 137,",
+        "The replica workerpool0-0 exited with a non-zero status of 137.",
+        "make: *** [Makefile:12: train] Error 137",
+        "make: *** [Makefile:12: train] Killed",
+        "INFO - Task exited with return code Negsignal.SIGKILL",
+        "c++: fatal error: Killed signal terminated program cc1plus",
         "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>.",
         "  exitcode  : -9 (pid: 4242)",
         "torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -9) local_rank: 0 (pid: 9) of binary: python",
@@ -500,4 +507,35 @@ fn ends_of_processes_are_slight() {
         let oom = read(text).unwrap_or_else(|| panic!("not read: {text}"));
         assert_eq!((oom.place, oom.certainty), (Host, Slight), "{text}");
     }
+}
+
+#[test]
+fn messages_of_single_programs() {
+    check(
+        "Caused by: java.lang.RuntimeException: Failed to allocate 10486784 bytes from DEVICE [0] memory",
+        Engine::Java,
+        Device,
+        Sure,
+        Some(10_486_784),
+    );
+    check(
+        "[19:03:47] src/storage/./pooled_storage_manager.h:62: Memory allocation failed.",
+        Engine::Mxnet,
+        Device,
+        Sure,
+        None,
+    );
+    check(
+        "[E] [TRT] safeRuntime.cpp (25) - Cuda Error in nvinfer1::internal::DefaultAllocator::allocate: 2 (out of memory)\n\
+         [E] [TRT] Requested amount of memory (1073741824 bytes) could not be allocated.",
+        Engine::Cuda,
+        Device,
+        Likely,
+        Some(1 << 30),
+    );
+    let skipped = "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::145] Error Code 2: OutOfMemory (no further information)\n\
+                   [TRT] [W] Skipping tactic 8 due to insufficient memory on requested size of 17179869184 detected.";
+    assert_eq!(lowtide_oom::read(skipped), None);
+    let asked = "[2024-01-02 03:04:05 +0000] [1] [ERROR] Worker (pid:7) was sent SIGKILL! Perhaps out of memory?";
+    check(asked, Engine::Unknown, Host, Possible, None);
 }

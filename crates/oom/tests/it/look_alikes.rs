@@ -67,6 +67,10 @@ fn talk() {
         "oom handling: out-of-memory recovery enabled",
         "from torch.cuda import OutOfMemoryError",
         "INFO: memory-efficient attention prevents out of memory on long inputs",
+        "2b77d01 Handle exit code 137 from the launcher",
+        "A restart when the exit status is 137, see the manual",
+        "see also CUDA out of memory #4512",
+        "- name: PodOOMKilled",
     ] {
         assert_eq!(read(text), None, "{text}");
     }

@@ -39,7 +39,18 @@ pub(crate) fn readable(text: &str) -> Cow<'_, str> {
     if text.starts_with("{\"log\":\"") {
         text = Cow::Owned(text.lines().map(|line| captured(line).unwrap_or_else(|| line.to_owned()) + "\n").collect());
     }
-    text
+    match shared_indentation(&text) {
+        0 => text,
+        blanks => {
+            Cow::Owned(text.lines().map(|line| format!("{}\n", line.get(blanks..).unwrap_or_default())).collect())
+        }
+    }
+}
+
+/// How many blanks or tabs every line begins with.
+fn shared_indentation(text: &str) -> usize {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| line.len() - line.trim_start_matches([' ', '\t']).len()).min().unwrap_or_default()
 }
 
 /// The line in one of Docker's own log files: `{"log":"step 3\n","stream":"stdout","time":"..."}`.
@@ -85,6 +96,7 @@ mod tests {
         let file = "{\"log\":\"a \\\"b\\\"\\n\",\"stream\":\"stderr\",\"time\":\"2026\"}\n{\"log\":\"\\u001b\\t\\\\\\r\\n\",\"stream\":\"x\"}\n";
         assert_eq!(readable(file), "a \"b\"\n\u{1b}\t\\\n");
         assert!(matches!(readable("plain"), Cow::Borrowed("plain")));
+        assert_eq!(readable("    a\n\n      b\n"), "a\n\n  b\n");
     }
 
     #[test]

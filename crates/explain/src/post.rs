@@ -1,0 +1,54 @@
+//! A short log, as people post it: explained as it is, and as it was before somebody broke its lines or put something before them.
+
+use lowtide_log::shared_margin;
+
+use crate::Explanation;
+use crate::log::{Evidence, Unwrapped, without_shared_margin};
+
+/// Explains a post by `explain`, which takes the text of a log.
+pub(crate) fn explain_post(post: &str, explain: impl Fn(&str) -> Explanation) -> Explanation {
+    let explain: &dyn Fn(&str) -> Explanation = &explain;
+    match without_shared_margin(post) {
+        Some(bare) => behind_margin(explain(post), explain_joined(&bare, explain)),
+        // Lines that each have a mark before them were not broken after it was put there.
+        None if shared_margin(post).is_some() => explain(post),
+        None => explain_joined(post, &|whole| match without_shared_margin(whole) {
+            Some(bare) => behind_margin(explain(whole), explain(&bare)),
+            None => explain(whole),
+        }),
+    }
+}
+
+/// A margin tells of clocks and programs, so the text with it counts unless it hides what is behind it.
+fn behind_margin(explained: Explanation, bare: Explanation) -> Explanation {
+    if bare.verdicts.is_empty() || figures(&bare) > figures(&explained) { bare } else { explained }
+}
+
+/// Explains a text as it was before a terminal broke its lines.
+fn explain_joined(text: &str, explain: &dyn Fn(&str) -> Explanation) -> Explanation {
+    let Some(whole) = Unwrapped::of(text) else { return explain(text) };
+    let mut joined = explain(&whole.text);
+    if whole.evidence == Evidence::Chance {
+        // Lines of one length may be so by chance: then what was joined counts where it says more.
+        let explained = explain(text);
+        if figures(&joined) <= figures(&explained) {
+            return explained;
+        }
+    }
+    joined.verdicts.iter_mut().for_each(|verdict| verdict.line = whole.line(verdict.line));
+    joined
+}
+
+/// How many figures the last event has; `None` where there is no event.
+fn figures(explained: &Explanation) -> Option<usize> {
+    let verdict = explained.verdicts.first()?;
+    let figures = [
+        verdict.tried_bytes,
+        verdict.capacity_bytes,
+        verdict.free_bytes,
+        verdict.in_use_bytes,
+        verdict.allocated_bytes,
+        verdict.limit_bytes,
+    ];
+    Some(figures.iter().flatten().count())
+}
