@@ -88,7 +88,7 @@ pub struct TrainArgs {
     pub batch_size: Option<u32>,
 
     /// Show the run in a browser while it goes, at this port or the first free one from 7823 on.
-    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, value_parser = port)]
     pub watch: Option<Option<u16>>,
 
     /// How the engine runs.
@@ -98,6 +98,10 @@ pub struct TrainArgs {
     /// What only the workload scoring takes.
     #[command(flatten)]
     pub scoring: ScoringFlags,
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "this is no port: write --watch=8000, or --watch alone for the first free one".to_owned())
 }
 
 /// What only the workload scoring takes.

@@ -27,21 +27,22 @@ fn without_arguments_it_shows_its_commands() {
     Usage: lowtide <COMMAND>
 
     Commands:
-      train     Train a model inside a memory line
-      eval      Evaluate a checkpoint of a run by itself
-      data      Look into data files: a file's tensors, or the samples of a folder and what a run would
-                read of them
-      generate  Write made-up training data of any size
-      pack      Pack data files into shards, which are read faster and under any memory line
-      watch     Watch runs in a browser: memory against the line, every out-of-memory error and its
-                answer, the loss
-      top       Watch a run in the terminal: memory against the line, what the guard did, the loss
-      report    Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
-      explain   Say from a log why memory ran out, which tensor it was, and what to change
-      run       Run any training command; when memory runs out, start it again with a smaller
-                micro-batch
-      doctor    Say what this machine has for training, what looks wrong, and how to mend it
-      help      Explain lowtide, or one of its commands
+      train        Train a model inside a memory line
+      eval         Evaluate a checkpoint of a run by itself
+      data         Look into data files: a file's tensors, or the samples of a folder and what a run
+                   would read of them
+      generate     Write made-up training data of any size
+      pack         Pack data files into shards, which are read faster and under any memory line
+      watch        Watch runs in a browser: memory against the line, every out-of-memory error and its
+                   answer, the loss
+      top          Watch a run in the terminal: memory against the line, what the guard did, the loss
+      report       Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
+      explain      Say from a log why memory ran out, which tensor it was, and what to change
+      run          Run any training command; when memory runs out, start it again with a smaller
+                   micro-batch
+      doctor       Say what this machine has for training, what looks wrong, and how to mend it
+      completions  Print what a shell needs to complete commands, options and files after `lowtide`
+      help         Print this message or the help of the given subcommand(s)
 
     Options:
       -h, --help     Print help (see more with '--help')
@@ -61,21 +62,22 @@ fn help() {
     Usage: lowtide <COMMAND>
 
     Commands:
-      train     Train a model inside a memory line
-      eval      Evaluate a checkpoint of a run by itself
-      data      Look into data files: a file's tensors, or the samples of a folder and what a run would
-                read of them
-      generate  Write made-up training data of any size
-      pack      Pack data files into shards, which are read faster and under any memory line
-      watch     Watch runs in a browser: memory against the line, every out-of-memory error and its
-                answer, the loss
-      top       Watch a run in the terminal: memory against the line, what the guard did, the loss
-      report    Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
-      explain   Say from a log why memory ran out, which tensor it was, and what to change
-      run       Run any training command; when memory runs out, start it again with a smaller
-                micro-batch
-      doctor    Say what this machine has for training, what looks wrong, and how to mend it
-      help      Explain lowtide, or one of its commands
+      train        Train a model inside a memory line
+      eval         Evaluate a checkpoint of a run by itself
+      data         Look into data files: a file's tensors, or the samples of a folder and what a run
+                   would read of them
+      generate     Write made-up training data of any size
+      pack         Pack data files into shards, which are read faster and under any memory line
+      watch        Watch runs in a browser: memory against the line, every out-of-memory error and its
+                   answer, the loss
+      top          Watch a run in the terminal: memory against the line, what the guard did, the loss
+      report       Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
+      explain      Say from a log why memory ran out, which tensor it was, and what to change
+      run          Run any training command; when memory runs out, start it again with a smaller
+                   micro-batch
+      doctor       Say what this machine has for training, what looks wrong, and how to mend it
+      completions  Print what a shell needs to complete commands, options and files after `lowtide`
+      help         Print this message or the help of the given subcommand(s)
 
     Options:
       -h, --help
@@ -126,7 +128,7 @@ fn an_engine_that_is_not_there() {
     let folder = folder.path().canonicalize().unwrap();
     assert_snapshot!(text.replace(&folder.display().to_string(), "FOLDER"), @r"
     error: the engine is not there: FOLDER/lowtide-engine
-    hint: `make build` builds both programs side by side
+    hint: train and eval need it: `make build` in lowtide's sources builds it and fetches LibTorch, and LOWTIDE_ENGINE names one elsewhere; all other commands work without
     ");
 }
 

@@ -1,6 +1,9 @@
 //! What `lowtide` says about training and made-up data, without its engine.
 
+use std::process::Command;
+
 use insta::assert_snapshot;
+use lowtide_testkit::Printout;
 
 use crate::kit::sandbox;
 
@@ -260,4 +263,63 @@ fn help_on_generating() {
       lowtide train deblur --set data.source=frames --set data.folder=data/films
     ");
     assert_eq!(says("help generate"), says("generate --help"));
+}
+
+/// What is said without an engine, so by the front.
+#[track_caller]
+fn refusal(words: &str) -> String {
+    let place = sandbox();
+    place.write("tiny.yaml", "workload: gpt\ntrain:\n  steps: 4\n");
+    let before = place.names("");
+    let output = place.command(words).env("LOWTIDE_ENGINE", "/nowhere/engine").output().unwrap();
+    assert_eq!(place.names(""), before, "something was written");
+    Printout::of(output).refusal()
+}
+
+#[test]
+fn mistakes_are_told_without_an_engine() {
+    for (words, expect) in [
+        ("train", "the following required arguments were not provided:"),
+        ("train tiny.yaml --stepz 3", "unexpected argument '--stepz' found"),
+        ("train tiny.yaml --line many", "`many` is not a memory line"),
+        ("train tiny.yaml --device gpu", "`gpu` is not a device"),
+        ("train tiny.yaml --watch=none", "this is no port: write --watch=8000"),
+        ("train tiny.yaml --inject-oom step=3", "phase is missing"),
+        ("train tiny.yaml --checkpoint best", "--resume"),
+        ("train tiny.yaml --set train.steps", "there is no `=` and no value"),
+        ("train --resume --set train.steps", "there is no `=` and no value"),
+        ("train tiny.yaml --set train.stepz=3", "hint: did you mean `train.steps`?"),
+        ("train tiny.yaml --epochs 0", "train.epochs"),
+        ("train tiny.yaml --watch --set train.steps=many", "train.steps"),
+        ("eval", "the following required arguments were not provided:"),
+        ("eval runs/a --checkpoint last", "expected newest, best or the number of a step"),
+        ("eval runs/a --set eval.batches", "there is no `=` and no value"),
+        ("generate scoring", "--out <DIR>"),
+        ("generate films", "unrecognized subcommand 'films'"),
+    ] {
+        let said = refusal(words);
+        assert!(said.contains(expect), "{words}: {said}");
+        assert!(!said.contains("engine is not there"), "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_configuration_that_is_a_pipe_is_left_to_the_engine() {
+    let place = sandbox();
+    place.write("engine", "#!/bin/sh\ncat \"$2\"\n");
+    let script =
+        format!("chmod +x engine; LOWTIDE_ENGINE=$PWD/engine {} train <(echo seed: 3)", env!("CARGO_BIN_EXE_lowtide"));
+    let output = Command::new("bash").args(["-c", &script]).current_dir(place.folder()).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "seed: 3\n");
+}
+
+#[test]
+fn the_engine_gets_the_words_as_they_were_typed_without_the_page() {
+    let place = sandbox();
+    place.write("engine", "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
+    let words = "--set a.b=1 --json --watch=0 -- --watch";
+    let script = format!("chmod +x engine; LOWTIDE_ENGINE=$PWD/engine {} train {words}", env!("CARGO_BIN_EXE_lowtide"));
+    let output = Command::new("sh").args(["-c", &script]).current_dir(place.folder()).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed.split_whitespace().collect::<Vec<_>>(), ["train", "--set", "a.b=1", "--json", "--", "--watch"]);
 }

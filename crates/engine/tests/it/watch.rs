@@ -131,8 +131,9 @@ fn a_page_that_cannot_be_had_is_told_before_anything_is_written() {
     ");
     assert!(!place.path("runs").exists());
     assert_snapshot!(place.ends(2, "train tiny.yaml --watch=none").stderr, @r"
-    error: --watch=none: this is no port
-    hint: --watch alone takes the first free port from 7823 on
+    error: invalid value 'none' for '--watch[=<PORT>]': this is no port: write --watch=8000, or --watch alone for the first free one
+
+    For more information, try '--help'.
     ");
 }
 

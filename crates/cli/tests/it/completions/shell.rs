@@ -38,7 +38,10 @@ impl Shell {
 
     pub(crate) fn zsh() -> Shell {
         let place = prepared("zsh", "_lowtide");
-        place.write(".zshrc", format!("PS1='{PROMPT}'\nfpath=($PWD $fpath)\nautoload -U compinit\ncompinit -u -D\n"));
+        place.write(
+            ".zshrc",
+            format!("PS1='{PROMPT}'\nsetopt no_beep\nfpath=($PWD $fpath)\nautoload -U compinit\ncompinit -u -D\n"),
+        );
         Shell::start(place, "zsh", &["-i"])
     }
 

@@ -4,13 +4,20 @@ use super::shell::Shell;
 
 const TAB: &str = "\t";
 
+fn typed(keys: &str) -> String {
+    format!("{keys}{TAB}")
+}
+
+fn typed_twice(keys: &str) -> String {
+    format!("{keys}{TAB}{TAB}")
+}
+
 /// Types beginnings of words, and looks for their ends.
 #[track_caller]
 pub(crate) fn check(shell: &mut Shell) {
     shell.place().write("crashed.log", "");
     shell.place().write("mine.yaml", "");
     shell.place().write("folder/inside", "");
-    let typed = |keys: &str| format!("{keys}{TAB}");
     shell.completes(&typed("lowtide expl"), &["lowtide explain "]);
     shell.completes(&typed("lowtide explain --comm"), &["--command"]);
     shell.completes(&typed("lowtide explain cra"), &["explain crashed.log"]);
@@ -23,10 +30,16 @@ pub(crate) fn check(shell: &mut Shell) {
     shell.completes(&typed("lowtide generate scoring --format pkl."), &["--format pkl.gz"]);
     shell.completes(&typed("lowtide completions zs"), &["completions zsh"]);
     shell.completes(&typed("lowtide help doc"), &["help doctor"]);
-    shell.completes(&format!("lowtide {TAB}{TAB}"), &["completions", "doctor", "explain", "generate", "watch"]);
+    shell.completes(&typed_twice("lowtide "), &["completions", "doctor", "explain", "generate", "watch"]);
 }
 
 #[test]
 fn bash_completes() {
-    check(&mut Shell::bash());
+    let mut shell = Shell::bash();
+    check(&mut shell);
+    // Files, not options.
+    shell.completes(&typed_twice("lowtide explain "), &["crashed.log"]);
+    // Nothing is offered that help does not list: no second word begins like this.
+    shell.completes(&typed_twice("lowtide doctor --"), &["--help", "--json"]);
+    shell.completes("lowtide ma\t#end", &["lowtide ma#end"]);
 }
