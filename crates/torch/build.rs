@@ -15,6 +15,8 @@ fn main() {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").pic(true).define("GLOG_USE_GLOG_EXPORT", None);
     build.include("shim");
+    // GCC guesses what a virtual function of LibTorch's headers is and calls it directly: one that needs CUDA's own library.
+    build.flag_if_supported("-fno-devirtualize-speculatively");
     // System folders, because LibTorch's headers are not ours to be warned about.
     for folder in [PathBuf::from("shim/cuda_types"), include.clone(), include.join("torch/csrc/api/include")] {
         build.flag("-isystem").flag(folder.display().to_string());

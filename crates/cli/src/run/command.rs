@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use anstream::{AutoStream, ColorChoice};
 use lowtide_args::RunArgs;
 use lowtide_keep::{
     Chronicle, CommandLadder, CommandRequest, EffectiveBatch, EndKind, KeepError, KeepOptions, ResumeRequest, SUMMARY,
@@ -173,11 +174,11 @@ enum Reader {
 
 impl Reader {
     fn of_errors() -> Self {
-        let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-        match io::IsTerminal::is_terminal(&io::stderr()) {
-            false => Self::File,
-            true if is_set("NO_COLOR") || env::var_os("TERM").is_some_and(|term| term == "dumb") => Self::Plain,
-            true => Self::Colours,
+        let errors = io::stderr();
+        match (io::IsTerminal::is_terminal(&errors), AutoStream::choice(&errors)) {
+            (false, _) => Self::File,
+            (true, ColorChoice::Never) => Self::Plain,
+            (true, _) => Self::Colours,
         }
     }
 }
