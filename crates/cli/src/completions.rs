@@ -8,8 +8,8 @@ use lowtide_args::{CompletionsArgs, Lowtide, Shell};
 
 use crate::output::{print, report};
 
-/// Bash is offered options for an empty word, where a person wants files; and what is hidden, which the other shells
-/// are not.
+/// Bash is offered options for an empty word, where a person wants files; and hidden options, which the other shells are
+/// not.
 const BASH_WRAPPER: &str = r#"
 _lowtide_shown() {
     _lowtide "$@"
@@ -31,30 +31,30 @@ pub(crate) fn run(args: &CompletionsArgs) -> ExitCode {
 }
 
 fn script(shell: Shell) -> String {
+    let mut command = visible();
     let (generator, after) = match shell {
         Shell::Bash => {
-            let mut hidden = Vec::new();
-            hidden_words(&Lowtide::command(), &mut hidden);
+            let hidden: Vec<String> = command.get_subcommands().flat_map(hidden_options).collect();
             (aot::Shell::Bash, BASH_WRAPPER.replace("HIDDEN", &hidden.join(" ")))
         }
         Shell::Zsh => (aot::Shell::Zsh, String::new()),
         Shell::Fish => (aot::Shell::Fish, String::new()),
     };
     let mut script = Vec::new();
-    generate(generator, &mut Lowtide::command(), "lowtide", &mut script);
+    generate(generator, &mut command, "lowtide", &mut script);
     String::from_utf8(script).expect("made of our own texts") + &after
 }
 
-/// The commands and options that help does not list either.
-fn hidden_words(command: &Command, words: &mut Vec<String>) {
+/// The program with the commands that help lists.
+fn visible() -> Command {
+    let commands = Lowtide::command();
+    let listed = commands.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    Command::new("lowtide").version(env!("CARGO_PKG_VERSION")).subcommands(listed)
+}
+
+fn hidden_options(command: &Command) -> Vec<String> {
     let options = command.get_arguments().filter(|arg| arg.is_hide_set()).filter_map(|arg| arg.get_long());
-    words.extend(options.map(|name| format!("--{name}")));
-    for inner in command.get_subcommands() {
-        if inner.is_hide_set() {
-            words.push(inner.get_name().to_owned());
-        }
-        hidden_words(inner, words);
-    }
+    options.map(|name| format!("--{name}")).collect()
 }
 
 #[cfg(test)]
@@ -72,10 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn bash_is_told_what_is_hidden() {
-        let mut hidden = Vec::new();
-        hidden_words(&Lowtide::command(), &mut hidden);
-        hidden.sort();
-        assert_eq!(hidden, ["--root", "--with-parent", "man"]);
+    fn nothing_is_offered_that_help_does_not_list() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = script(shell);
+            assert!(script.contains("explain") && !script.contains("manual pages"), "{shell:?}");
+            let mentions = script.matches("with-parent").count();
+            // Of bash they are kept away when it is asked.
+            assert_eq!(mentions > 0, shell == Shell::Bash, "{shell:?}");
+        }
+        assert!(script(Shell::Bash).contains("case \" --with-parent --root \" in"));
     }
 }

@@ -86,8 +86,8 @@ impl Shell {
         self.terminal.write_all(keys.as_bytes()).unwrap();
         expect.iter().for_each(|part| self.wait_for(part));
         self.shown.clear();
-        // Ctrl-C, after which both shells ask again.
-        self.terminal.write_all(b"\x03").unwrap();
+        // Ctrl-U and Enter, after which both shells ask again. Ctrl-C may be ignored, as tests in the background do.
+        self.terminal.write_all(b"\x15\r").unwrap();
         self.wait_for(PROMPT);
     }
 
