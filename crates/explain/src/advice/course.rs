@@ -118,7 +118,7 @@ impl List<'_> {
         self.micro_batch();
         self.preallocation();
         let is_single = case.facts.batch() == Some(1) && case.is_transformer();
-        if case.has_run_a_while() || is_single && !case.shows(Sign::Diffusion) {
+        if (case.has_run_a_while() || is_single) && !case.shows(Sign::Diffusion) {
             match case.takes_words() {
                 true => self.longest_sample(),
                 false => self.plain_numbers(),

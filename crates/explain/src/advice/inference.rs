@@ -43,7 +43,7 @@ impl Inference {
         if case.shows(Sign::Speech) || case.message.contains("CUDA failed with error out of memory") {
             return Some(Self::Speech);
         }
-        let is_metal = case.oom.engine == Engine::Mlx && case.passes(&["prompt", "generat", "cache"]);
+        let is_metal = case.oom.engine == Engine::Mlx && !case.passes(&["backward", "grad"]);
         if case.shows(Sign::Generation) || is_metal {
             return Some(Self::Texts);
         }
@@ -54,6 +54,13 @@ impl Inference {
         let is_torch = case.framework() == Framework::Torch;
         (is_torch && !case.facts.log.is_group && (case.activity == Some(Activity::Loading) || moves_weights))
             .then_some(Self::Weights)
+    }
+}
+
+impl Case<'_> {
+    /// Whether pictures are a part of the question.
+    fn looks_at_pictures(&self) -> bool {
+        self.shows(Sign::PictureQuestion) || self.passes(&["vision", "visual", "image"])
     }
 }
 
@@ -150,6 +157,13 @@ impl List<'_> {
 
     fn texts(&mut self) {
         let case = self.case;
+        if case.looks_at_pictures() {
+            self.change(
+                Lever::SmallerInput,
+                "Smaller pictures: max_pixels of the processor (512 * 28 * 28, say), fewer pictures or frames in a question; each \
+                 becomes thousands of tokens",
+            );
+        }
         if case.oom.engine == Engine::Mlx {
             self.change(
                 Lever::ShorterSequence,

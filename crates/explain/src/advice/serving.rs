@@ -53,6 +53,11 @@ impl Server {
             Engine::Ggml => return Some(if is_ollama(case) { Self::Ollama } else { Self::Ggml }),
             _ => {}
         }
+        // A trainer of answers has a server inside: where the stack ends there, it is the server's share that counts.
+        let mut last = case.frames.iter().rev().take(3).map(|frame| frame.file.replace('\\', "/"));
+        if last.any(|file| file.contains("/vllm/")) {
+            return Some(Self::Vllm);
+        }
         if case.trains() {
             return None;
         }

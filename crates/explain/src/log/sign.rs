@@ -53,6 +53,8 @@ pub(crate) enum Sign {
     Language,
     /// Pictures or films are made larger.
     Upscaling,
+    /// A language model is asked about pictures.
+    PictureQuestion,
     /// llama.cpp and what is built on ggml.
     Ggml,
     /// A package is being installed.
@@ -246,6 +248,7 @@ const WORDS: &[(Sign, &[&str])] = &[
         Sign::Upscaling,
         &["esrgan", "ESRGAN", "SwinIR", "waifu2x", "pscaler", "--tile", "super_resolution", "uperResolution"],
     ),
+    (Sign::PictureQuestion, &["_vl/", "_vl.py", "-VL-", "mlx_vlm", "llava", "LLaVA", "pixel_values", "max_pixels"]),
     (Sign::Ggml, &["llama.cpp", "ggml", "GGML"]),
     (Sign::Install, &["\nCollecting ", ".whl (", "pip/_internal", "pip/_vendor", "pip\\_internal", "pip\\_vendor"]),
     (Sign::Build, &["ninja: build stopped", "uilding wheel", "cc1plus", "'cicc' died", "make: ***", "CMakeFiles/"]),

@@ -58,6 +58,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("dialogue_history_untruncated", "its function for a step is called predict, and it is taken for an evaluation"),
     ("map_subprocess_died", "its message says nothing of memory, and it is not taken for a case of it"),
     ("pool_of_batch_4096", "a pool of fixed size inside the program, which is not taken for a case of memory"),
+    ("segmentation_workers_ram", "its message is not taken for a case of memory"),
     ("songs_batch_12", "one line: nothing points to texts that are far too long"),
     ("tagger_free_2_gib", "2.35 GiB were free for 20 MiB: nothing points to pieces"),
     ("try_on_spills_windows", "more is allocated than the card has: nothing points to pieces"),
