@@ -118,6 +118,10 @@ impl List<'_> {
         self.micro_batch();
         self.preallocation();
         let is_single = case.facts.batch() == Some(1) && case.is_transformer();
+        // What is shared out already goes to the host next.
+        if is_single && case.shows(Sign::DeepSpeed) {
+            self.spill();
+        }
         if (case.has_run_a_while() || is_single) && !case.shows(Sign::Diffusion) {
             match case.takes_words() {
                 true => self.longest_sample(),

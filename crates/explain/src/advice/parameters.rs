@@ -113,7 +113,12 @@ impl List<'_> {
         let moments = case.trained().map(|count| Bytes(count.saturating_mul(8)));
         let peak = moments.and_then(|moments| case.after(|model, batch| model.peak(batch).saturating_sub(moments)));
         let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
-        let way = case.framework().spill();
+        let way = match case.shows(Sign::DeepSpeed) {
+            true => {
+                ": offload_optimizer and offload_param with device cpu in DeepSpeed's configuration (ds_z3_offload)"
+            }
+            false => case.framework().spill(),
+        };
         let text = format!("Keep the optimizer's moments{size} in the machine's memory{way}; slower");
         self.push(Lever::Spill, text, Gain { peak, saves: moments }, ALL);
     }

@@ -186,8 +186,14 @@ impl List<'_> {
         if case.is_clearly_in_pieces() {
             self.expandable();
         }
-        if case.makes_scores() {
+        // No tensor but a matrix of scores is larger than the card.
+        if case.makes_scores() || case.oom.requested.zip(case.oom.capacity).is_some_and(|(asked, all)| asked > all) {
             self.attention_kernel();
+        }
+        // What is computed for a try before the cache is made, the share has no part in.
+        if case.passes(&["profile_run", "profile_num_available_blocks", "determine_available_memory"]) {
+            self.context(server);
+            self.fewer_requests(server);
         }
         if case.loads_weights() && server.layers().is_none() {
             self.lighter_weights(server);
