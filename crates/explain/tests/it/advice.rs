@@ -225,3 +225,46 @@ fn only_a_training_has_a_step() {
         (Cause::Need, Work::Inference, "the model and its inputs need more memory than there is")
     );
 }
+
+#[test]
+fn what_stood_before_the_training_is_not_the_matter() {
+    let killed = "./train.sh: line 3:  4127 Killed                  python train.py\n";
+    let installed = "Collecting torch\n  Downloading torch-2.5.0.whl (906.4 MB)\nBuilding wheel for flash-attn (setup.py): finished\n";
+    let mapped = "Map (num_proc=8): 100%|##########| 9000/9000 [00:10<00:00, 881.21 examples/s]\n";
+    let levers = |log: &str| -> Vec<Lever> { verdict(log, &[]).advice.iter().map(|advice| advice.lever).collect() };
+    let trained = levers(&format!("{installed}{mapped}Epoch 1: loss 2.31\nstep 900 loss 2.0\n{killed}"));
+    for lever in [Lever::NoInstallCache, Lever::FewerJobs, Lever::SmallerWriter] {
+        assert!(!trained.contains(&lever), "{lever:?} in {trained:?}");
+    }
+    assert_eq!(levers(&format!("{installed}Killed\n"))[0], Lever::FewerJobs);
+    assert_eq!(
+        levers("Collecting torch\n  Downloading torch-2.5.0.whl (906.4 MB)\nKilled\n")[0],
+        Lever::NoInstallCache
+    );
+    assert_eq!(levers(&format!("{}Killed\n", mapped.replace("100%", "41%")))[0], Lever::SmallerWriter);
+}
+
+#[test]
+fn a_run_that_failed_late_keeps_something_or_met_a_long_sample() {
+    let step = stack(&[("train.py", "main", "loss.backward()")]);
+    first_two(&format!("step 900 loss 2.0\n{step}{FULL}"), &[Lever::MicroBatch, Lever::PlainNumbers]);
+    let told =
+        first_two(&format!("gpt2, step 900 loss 2.0\n{step}{FULL}"), &[Lever::MicroBatch, Lever::ShorterSequence]);
+    assert!(told.contains("many steps went well"), "{told}");
+    first_two(&format!("step 1 loss 2.0\n{step}{FULL}"), &[Lever::MicroBatch, Lever::SmallerInput]);
+    let words = first_two(&format!("allennlp: step 1 loss 2.0\n{step}{FULL}"), &[Lever::MicroBatch]);
+    assert!(!words.contains("crops"), "{words}");
+}
+
+#[test]
+fn a_test_is_no_training() {
+    let log = |file: &str, function: &str| format!("{}{FULL}", stack(&[(file, function, "y = net(x)")]));
+    for (file, function) in [("test.py", "test_net"), ("demo.py", "main"), ("tools/run_inference.py", "<module>")] {
+        let told = first_two(&log(file, function), &[Lever::NoGraph, Lever::SmallerInput]);
+        assert!(!told.contains("accumulat"), "{told}");
+    }
+    let levers = |log: &str| -> Vec<Lever> { verdict(log, &[]).advice.iter().map(|advice| advice.lever).collect() };
+    assert_eq!(levers(&log("train.py", "main"))[0], Lever::MicroBatch);
+    // A step of training inside a file of tests.
+    assert_eq!(levers(&log("test_models.py", "train_step"))[0], Lever::MicroBatch);
+}
