@@ -105,7 +105,8 @@ fn all_that_is_known_is_shown_when_asked() {
 
 #[test]
 fn a_page_that_asks_nobody_and_escapes_all() {
-    let log = NANOGPT.replace("logits, loss = model(X, Y)", "f('</pre><script>alert(1)</script>', \"&\")\u{202e}");
+    let log =
+        NANOGPT.replace("logits, loss = model(X, Y)", "f('&lt;/pre&gt;<script>alert(1)</script>', \"&\")\u{202e}");
     let place = Place::new(&[("<b>.log", log.as_bytes()), ("train_owt.py", OPENWEBTEXT.as_bytes())]);
     let ran = place.run(&["<b>.log", "--config", "train_owt.py", "--html", "why.html"]);
     assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));

@@ -73,12 +73,12 @@ impl List<'_> {
             self.outputs_to_host();
         }
         self.inputs();
+        self.precision();
         self.add(
             Lever::FewerRequests,
             "Fewer inputs at once: a smaller batch, one after the other if need be; the same results",
         );
         self.outputs_to_host();
-        self.precision();
         self.offload();
         if case.has(Cause::Fragmentation) {
             self.expandable();
@@ -87,7 +87,8 @@ impl List<'_> {
 
     /// Smaller inputs, in the words of what goes in.
     fn inputs(&mut self) {
-        match self.case.takes_words() {
+        let case = self.case;
+        match case.is_language_model() || case.shows(Sign::Language) {
             true => self.change(
                 Lever::ShorterSequence,
                 "Shorter inputs (truncation, max_length), or long ones in pieces: memory grows with each token",

@@ -126,6 +126,14 @@ impl List<'_> {
                  memory",
             );
         }
+        // Scripts of their own compute in fp32 until they are told otherwise; the programs do not.
+        let is_script = ![Sign::Comfy, Sign::Webui, Sign::Diffusers].into_iter().any(|sign| case.shows(sign));
+        if is_script && case.shows(Sign::LatentDiffusion) {
+            self.change(
+                Lever::Precision,
+                "Half precision: model.half() for all parts, and torch.autocast around the sampling; half the memory",
+            );
+        }
         if is_tile || has_tiles {
             self.add(Lever::Tiles, tiles);
         }

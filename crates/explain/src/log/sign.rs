@@ -53,6 +53,8 @@ pub(crate) enum Sign {
     Language,
     /// Pictures or films are made larger.
     Upscaling,
+    /// The first scripts for latent diffusion, and what is built on them.
+    LatentDiffusion,
     /// A language model is asked about pictures.
     PictureQuestion,
     /// llama.cpp and what is built on ggml.
@@ -114,6 +116,7 @@ const WORDS: &[(Sign, &[&str])] = &[
             "VAE",
             "KSampler",
             "kohya",
+            "ldm/m",
             "sd-scripts",
         ],
     ),
@@ -248,6 +251,7 @@ const WORDS: &[(Sign, &[&str])] = &[
         Sign::Upscaling,
         &["esrgan", "ESRGAN", "SwinIR", "waifu2x", "pscaler", "--tile", "super_resolution", "uperResolution"],
     ),
+    (Sign::LatentDiffusion, &["ldm/m"]),
     (Sign::PictureQuestion, &["_vl/", "_vl.py", "-VL-", "mlx_vlm", "llava", "LLaVA", "pixel_values", "max_pixels"]),
     (Sign::Ggml, &["llama.cpp", "ggml", "GGML"]),
     (Sign::Install, &["\nCollecting ", ".whl (", "pip/_internal", "pip/_vendor", "pip\\_internal", "pip\\_vendor"]),

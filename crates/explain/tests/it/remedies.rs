@@ -59,9 +59,11 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("map_subprocess_died", "its message says nothing of memory, and it is not taken for a case of it"),
     ("pool_of_batch_4096", "a pool of fixed size inside the program, which is not taken for a case of memory"),
     ("segmentation_workers_ram", "its message is not taken for a case of memory"),
+    ("six_pictures_8gib", "nothing tells that the weights are in fp32"),
     ("songs_batch_12", "one line: nothing points to texts that are far too long"),
     ("tagger_free_2_gib", "2.35 GiB were free for 20 MiB: nothing points to pieces"),
     ("try_on_spills_windows", "more is allocated than the card has: nothing points to pieces"),
+    ("video_actions_demo", "nothing tells that it computes in fp32"),
     ("voice_high_5gib", "by its figures others hold three quarters of the card"),
 ];
 
