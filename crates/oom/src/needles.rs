@@ -1,21 +1,23 @@
 //! The words that every message has at least one of, few and rare enough to search a log for at memory speed.
 //!
-//! They are chosen by their first bytes: the search looks at those in every position, so none opens with what every training log is full of
-//! (`memory`, `alloc`, `step`, digits).
+//! The search looks at four bytes in every position, and looks closer where they could be the first of any needle in one of its sixteen
+//! buckets. So needles that begin alike share a bucket, none begins with what every training log is full of (`step`, `loss`, `memory`,
+//! digits), and some begin in the middle of a word.
 
 use std::sync::OnceLock;
 
 use aho_corasick::packed::{Config, MatchKind, Searcher};
-use aho_corasick::{AhoCorasick, Span};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Span};
 
 use crate::phrase::quick;
 
 /// The search, built once.
 pub(crate) struct Needles {
+    words: Vec<&'static str>,
     packed: Option<Searcher>,
     automaton: AhoCorasick,
-    /// The phrases of [`EVERYDAY`], in its order.
-    everyday: Vec<AhoCorasick>,
+    /// The phrases of [`EVERYDAY`], in its order; most logs need few of them.
+    everyday: Vec<OnceLock<AhoCorasick>>,
 }
 
 impl Needles {
@@ -26,10 +28,21 @@ impl Needles {
     }
 
     fn new() -> Self {
+        let words = in_order_of_buckets();
+        // The limit on patterns guards against lists whose beginnings fill the buckets; this one was arranged not to.
+        let packed = Config::new()
+            .match_kind(MatchKind::LeftmostFirst)
+            .heuristic_pattern_limits(false)
+            .builder()
+            .extend(&words)
+            .build();
+        // For texts of a few bytes: cheap to build.
+        let automaton = AhoCorasick::builder().kind(Some(AhoCorasickKind::NoncontiguousNFA)).build(&words);
         Self {
-            packed: Config::new().match_kind(MatchKind::LeftmostFirst).builder().extend(NEEDLES).build(),
-            automaton: AhoCorasick::new(NEEDLES).expect("a short list of literals always builds"),
-            everyday: EVERYDAY.iter().map(|(_, phrases)| quick(*phrases)).collect(),
+            packed,
+            automaton: automaton.expect("a short list of literals always builds"),
+            everyday: EVERYDAY.iter().map(|_| OnceLock::new()).collect(),
+            words,
         }
     }
 
@@ -41,7 +54,7 @@ impl Needles {
             Some(packed) if span.len() >= packed.minimum_len() => packed.find_in(log, span),
             _ => self.automaton.find(aho_corasick::Input::new(log).span(span)),
         }?;
-        Some((found.start(), NEEDLES[found.pattern().as_usize()]))
+        Some((found.start(), self.words[found.pattern().as_usize()]))
     }
 
     /// Whether a line with this needle is worth reading: one of everyday words is, where it goes on as a message would.
@@ -49,8 +62,16 @@ impl Needles {
     /// Reading a line takes a hundred times as long as this, and logs are full of limits that are exceeded.
     pub(crate) fn is_worth(&self, needle: &str, line: &[u8]) -> bool {
         let known = EVERYDAY.iter().position(|(everyday, _)| *everyday == needle);
-        known.is_none_or(|known| self.everyday[known].is_match(line))
+        known.is_none_or(|known| self.everyday[known].get_or_init(|| quick(EVERYDAY[known].1)).is_match(line))
     }
+}
+
+/// The needles as the packed search shares them out: the first goes to the first bucket, the second to the second, and so on round.
+fn in_order_of_buckets() -> Vec<&'static str> {
+    let rows = BUCKETS.iter().map(|bucket| bucket.len()).max().unwrap_or(0);
+    // A bucket with fewer has its first one twice, so that the others stay in step.
+    let row = |row: usize| BUCKETS.iter().map(move |bucket| *bucket.get(row).unwrap_or(&bucket[0]));
+    (0..rows).flat_map(row).collect()
 }
 
 /// Needles that many a line has that is not about memory, each with the phrases of the families that open with it.
@@ -58,10 +79,6 @@ const EVERYDAY: &[(&str, &[&str])] = &[
     ("xceed", &["memory limit", "memory budget", "exceed allowed memory", "exceeded limit", "hbm capacity"]),
     ("enough ", &["enough memory", "enough GPU video memory", "isn't enough", "emory not enough"]),
     ("nsufficient ", &["nsufficient memory", "nsufficient Memory", "nsufficient shared"]),
-    (
-        " alloc",
-        &["to allocate", "t allocate", "total capac", " allowed; ", "bad alloc", "alloc_cpu.cpp", "allocation fail"],
-    ),
     ("OOM ", &["OOM when", "System OOM"]),
     (
         "vailable ",
@@ -75,7 +92,11 @@ const EVERYDAY: &[(&str, &[&str])] = &[
     ),
     ("Allocator.cpp", &["memalign", "NVML_SUCCESS"]),
     (" 137", &["ode 137", "ode: 137", "ode\": 137", "tatus 137", "tatus of 137", "xit 137", "ith 137", "rror 137"]),
-    (" -9", &["ode -9", "ode: -9", "ode = -9", "ode\": -9", "tatus -9"]),
+    ("e -9", &["ode -9"]),
+    (": -9", &["ode: -9", "ode\": -9"]),
+    ("= -9", &["ode = -9"]),
+    ("s -9", &["tatus -9"]),
+    ("exhausted", &["esource exhausted", "y exhausted"]),
     ("cating ", &["ut of ", "ail", "annot", "rror"]),
     (
         "nable to ",
@@ -123,74 +144,25 @@ const EVERYDAY: &[(&str, &[&str])] = &[
     ("WinError ", &["WinError 8]", "WinError 1455"]),
 ];
 
-const NEEDLES: &[&str] = &[
-    "ut of memory",
-    "f Memory",
-    "UT OF MEMORY",
-    "ut-of-memory",
-    "ut of device m",
-    "ut_of_memory",
-    "OUT_OF_",
-    "utOf",
-    "MemoryError",
-    "MemoryAllocation",
-    "bad_alloc",
-    "OOM ",
-    "oom-",
-    "oom_",
-    "RESOURCE_EXH",
-    "esource exhausted",
-    "ResourceExh",
-    "ALLOC",
-    "AllocFailed",
-    "_STATUS_",
-    " alloc",
-    "cating ",
-    "to reserve ",
-    "preemptively",
-    "enough ",
-    "nsufficient ",
-    "valid buffer size",
-    "cation o",
-    "oc of size",
-    "y segment",
-    "nable to ",
-    "s_memory_error",
-    "illed",
-    "unexpectedly",
-    "SIGKILL",
-    "ignal 9",
-    "xitcode",
-    " 137",
-    " -9",
-    "ENOMEM",
-    "Errno 12",
-    "os error",
-    "paging file",
-    "WinError ",
-    "vailable ",
-    "y exhausted",
-    "xceed",
-    "low on ",
-    "g beyond ",
-    "No space left",
-    "than desired GPU",
-    "stored in KV",
-    "Allocator.cpp",
-    "memalign",
-    "CUDA calloc",
-    // `Killed`, as shells of other languages say it.
-    "杀死",
-    "強制終了",
-    "Убито",
-    "Getötet",
-    "rocessus arr",
-    "Ucciso",
-    "Morto",
-    "죽었음",
-    "Unicestwiony",
+/// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.
+const BUCKETS: [&[&str]; 16] = [
+    &["ored in KV", "nsufficient ", "ryAllocation", "preemptively"],
+    &["ENOMEM", "強制終了", "SIGKILL", "ut-of-memory", "utOf"],
+    &["Errno 12", "Morto", "A calloc", "Getötet"],
+    &["No space left", "WinError ", "to reserve ", "UT OF MEMORY", "unexpectedly"],
+    &["ignal 9", "total capac", "illed", "xceed"],
+    &["杀死", "memalign", "paging file", "valid buffer size", "Убито"],
+    &["Allocator.cpp", "ALLOC", "OUT_OF_", " 137"],
+    &["cating ", "cation o", "cation fail", "ssus arr", "ory_error"],
+    &["nable to ", "nicestwiony", "g beyond ", "SOURCE_EXH"],
+    &["xitcode", "t of memory", "t_of_memory", "low on ", "c of size"],
+    &["enough ", "esourceExh", "os error", "oryError"],
+    &["esired GPU", "bad_alloc", "exhausted", "bad alloc"],
+    &["f Memory", "oc_cpu.cpp", "y segment", "of device m", "죽었음"],
+    &[": -9", "vailable ", "= -9", "Ucciso", "t allocate"],
+    &["locFailed", "_STATUS_", "llowed; ", "e -9", "s -9"],
+    &["o allocate", "oom_", "oom-", "OOM "],
 ];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,7 +171,7 @@ mod tests {
     fn everyday_words_are_needles_and_need_more() {
         let needles = Needles::get();
         for (word, _) in EVERYDAY {
-            assert!(NEEDLES.contains(word), "{word}");
+            assert!(needles.words.contains(word), "{word}");
         }
         assert!(needles.is_worth("xceed", b"job exceeded memory limit (3 > 2)"));
         assert!(!needles.is_worth("xceed", b"gradient norm exceeds the limit"));
@@ -208,7 +180,20 @@ mod tests {
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn the_list_is_short_enough_for_the_packed_search() {
-        assert!(Needles::get().packed.is_some());
+    fn needles_are_found_by_four_bytes_at_memory_speed() {
+        let needles = Needles::get();
+        assert!(needles.packed.is_some());
+        // One that is shorter would have the search look at fewer bytes of all of them.
+        assert!(needles.words.iter().all(|word| word.len() >= 4), "{:?}", needles.words);
+    }
+
+    #[test]
+    fn no_needle_hides_behind_another() {
+        let needles = Needles::get();
+        for word in &needles.words {
+            let text = format!("{:64}{word}{:64}", "", "");
+            assert_eq!(needles.find(text.as_bytes(), 0).map(|(_, found)| found), Some(*word));
+            assert_eq!(needles.find(word.as_bytes(), 0).map(|(_, found)| found), Some(*word));
+        }
     }
 }

@@ -535,7 +535,7 @@ fn messages_of_single_programs() {
     );
     let skipped = "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::145] Error Code 2: OutOfMemory (no further information)\n\
                    [TRT] [W] Skipping tactic 8 due to insufficient memory on requested size of 17179869184 detected.";
-    assert_eq!(lowtide_oom::read(skipped), None);
+    assert_eq!(read(skipped), None);
     let asked = "[2024-01-02 03:04:05 +0000] [1] [ERROR] Worker (pid:7) was sent SIGKILL! Perhaps out of memory?";
     check(asked, Engine::Unknown, Host, Possible, None);
 }
