@@ -91,8 +91,8 @@ uninstall: ## take away what make install has put into PREFIX
 	@rm -f '$(installed)/bin/lowtide' '$(installed)/bin/lowtide-engine' '$(installed)'/share/man/man1/lowtide.1 '$(installed)'/share/man/man1/lowtide-*.1
 	@for each in $(completions); do rm -f '$(installed)/share/'"$${each#*:}"; done
 
-reference: ## write docs/reference/cli.md anew, from the arguments that the program declares
-	@LOWTIDE_WRITE_REFERENCE=1 $(cargo) test --release --locked -p lowtide-args --test it reference
+reference: ## write docs/reference/cli.md and events.md anew, from what the program declares
+	@LOWTIDE_WRITE_REFERENCE=1 $(cargo) test --release --locked -p lowtide-args -p lowtide-core --test it reference
 
 # Not after `build`, for the same reason as `tests`: what is there is what `make test` has built.
 attacks: ## attack the built programs with hostile files, names, limits and connections (FLIPS=100: more flipped bits)

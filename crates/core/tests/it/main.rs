@@ -7,3 +7,4 @@ mod guard;
 mod guard_any_signals;
 mod guard_on_a_device;
 mod kit;
+mod reference;
