@@ -102,6 +102,7 @@ attacks: ## attack the built programs with hostile files, names, limits and conn
 lint: setup ## check the format, run clippy, and check documentation, dependencies and fuzz targets
 	@$(cargo) fmt --all --check
 	@$(PYTHON) -B scripts/dependencies
+	@$(PYTHON) -B scripts/links
 	@$(cargo) clippy $(all) --all-targets -- -D warnings
 	@RUSTDOCFLAGS='-D warnings' $(cargo) doc $(all) --no-deps
 	@CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a $(cargo) check --release --locked --manifest-path fuzz/Cargo.toml --target-dir $(target)
