@@ -66,7 +66,8 @@ impl List<'_> {
             _ if case.validates_pictures() => self.evaluation(),
             Some(Activity::Evaluation) => self.evaluation(),
             Some(Activity::Loading) => self.loading(),
-            None if !case.trains() => self.unknown_work(),
+            // Several processes that work together mostly train.
+            None if !case.trains() && !case.facts.log.is_group => self.unknown_work(),
             _ => self.training(),
         }
         if case.judgement.cause == Cause::OtherProcess {
@@ -122,6 +123,9 @@ impl List<'_> {
         if is_single && case.shows(Sign::DeepSpeed) {
             self.spill();
         }
+        if case.passes(LOSSES) {
+            self.chunked_loss();
+        }
         if (case.has_run_a_while() || is_single) && !case.shows(Sign::Diffusion) {
             match case.takes_words() {
                 true => self.longest_sample(),
@@ -135,7 +139,7 @@ impl List<'_> {
             }
             self.attention_kernel();
         }
-        if case.is_language_model() || case.passes(LOSSES) {
+        if case.is_language_model() {
             self.chunked_loss();
         }
         // One switch turns recomputing on in the libraries of transformers; elsewhere smaller pictures are what helps most often.

@@ -67,12 +67,12 @@ impl Case<'_> {
 impl List<'_> {
     pub(super) fn inference(&mut self, kind: Inference) {
         let case = self.case;
-        if case.oom.device_kind == Some(DeviceKind::Mps) {
+        // Metal's largest buffer cannot be raised.
+        let is_buffer = case.message.contains("maximum allowed buffer size");
+        if case.oom.device_kind == Some(DeviceKind::Mps) && !is_buffer {
             self.limit();
         }
         // The driver's bare word is how these programs say that the card is full.
-        // Metal's largest buffer cannot be raised.
-        let is_buffer = case.message.contains("maximum allowed buffer size");
         let is_bare =
             is_buffer || case.judgement.cause == Cause::OutsideAllocator && case.oom.source == Source::Runtime;
         if !is_bare {
