@@ -8,8 +8,8 @@ use lowtide_args::{CompletionsArgs, Lowtide, Shell};
 
 use crate::output::{print, report};
 
-/// Bash is offered options for an empty word, where a person wants files; and hidden options, which the other shells are
-/// not.
+/// Bash is offered options for an empty word, where a person wants files; and hidden options, which are words of a list
+/// there.
 const BASH_WRAPPER: &str = r#"
 _lowtide_shown() {
     _lowtide "$@"
@@ -32,17 +32,30 @@ pub(crate) fn run(args: &CompletionsArgs) -> ExitCode {
 
 fn script(shell: Shell) -> String {
     let mut command = visible();
-    let (generator, after) = match shell {
-        Shell::Bash => {
-            let hidden: Vec<String> = command.get_subcommands().flat_map(hidden_options).collect();
-            (aot::Shell::Bash, BASH_WRAPPER.replace("HIDDEN", &hidden.join(" ")))
-        }
-        Shell::Zsh => (aot::Shell::Zsh, String::new()),
-        Shell::Fish => (aot::Shell::Fish, String::new()),
+    let hidden: Vec<String> = command.get_subcommands().flat_map(hidden_options).collect();
+    let generator = match shell {
+        Shell::Bash => aot::Shell::Bash,
+        Shell::Zsh => aot::Shell::Zsh,
+        Shell::Fish => aot::Shell::Fish,
     };
     let mut script = Vec::new();
     generate(generator, &mut command, "lowtide", &mut script);
-    String::from_utf8(script).expect("made of our own texts") + &after
+    let script = String::from_utf8(script).expect("made of our own texts");
+    match shell {
+        Shell::Bash => {
+            let words: Vec<String> = hidden.iter().map(|name| format!("--{name}")).collect();
+            script + &BASH_WRAPPER.replace("HIDDEN", &words.join(" "))
+        }
+        // A line for each option.
+        Shell::Zsh => without_lines(&script, |line| {
+            hidden.iter().any(|name| line.contains(&format!("--{name}=[")) || line.contains(&format!("--{name}[")))
+        }),
+        Shell::Fish => without_lines(&script, |line| hidden.iter().any(|name| line.contains(&format!(" -l {name} ")))),
+    }
+}
+
+fn without_lines(text: &str, is_out: impl Fn(&str) -> bool) -> String {
+    text.split_inclusive('\n').filter(|line| !is_out(line)).collect()
 }
 
 /// The program with the commands that help lists.
@@ -54,7 +67,7 @@ fn visible() -> Command {
 
 fn hidden_options(command: &Command) -> Vec<String> {
     let options = command.get_arguments().filter(|arg| arg.is_hide_set()).filter_map(|arg| arg.get_long());
-    options.map(|name| format!("--{name}")).collect()
+    options.map(str::to_owned).collect()
 }
 
 #[cfg(test)]

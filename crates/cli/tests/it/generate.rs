@@ -57,6 +57,16 @@ fn samples(path: &Path) -> u64 {
 }
 
 #[test]
+fn it_needs_no_engine() {
+    let place = Place::new();
+    for words in ["scoring --out traces --samples 3", "deblur --out films --scenes 1 --frames 2 --frame-size 48x40"] {
+        let output = place.command(words).env("LOWTIDE_ENGINE", "/nowhere/engine").output().unwrap();
+        assert!(output.status.success(), "{words}: {output:?}");
+    }
+    assert!(place.path("traces/batch_00000.pt").exists() && place.path("films/scene_000/sharp/000001.png").exists());
+}
+
+#[test]
 fn a_size_is_reached_and_hardly_passed() {
     let place = Place::new();
     let told = place.generate("scoring --out data --size 2MB --per-file 100");
