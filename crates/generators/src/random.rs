@@ -7,13 +7,13 @@ impl Random {
     /// The stream `stream` of `seed`. Streams of one seed have nothing to do with each other.
     pub fn new(seed: u64, stream: u64) -> Random {
         let mut random = Random(seed ^ stream.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        random.next();
-        random.0 = random.0.wrapping_add(random.next().wrapping_mul(stream | 1));
+        random.bits();
+        random.0 = random.0.wrapping_add(random.bits().wrapping_mul(stream | 1));
         random
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -23,7 +23,7 @@ impl Random {
 
     /// A number from 0 up to 1.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// A whole number below `bound`, which is less than 2^53.
@@ -45,7 +45,7 @@ impl Normal {
     }
 
     /// The next number, with mean 0 and deviation 1.
-    pub fn next(&mut self) -> f64 {
+    pub fn draw(&mut self) -> f64 {
         if let Some(spare) = self.spare.take() {
             return spare;
         }

@@ -95,7 +95,7 @@ impl Scenes {
             before: Texture::new(&mut random, LEAVES_BEFORE, [0.0; 4]),
             velocity_behind: velocity(&mut random),
             velocity_before: velocity(&mut random),
-            charges: random.next(),
+            charges: random.bits(),
         }
     }
 

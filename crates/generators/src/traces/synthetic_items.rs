@@ -60,7 +60,7 @@ impl SyntheticItems {
         let mut normal = Normal::new(self.seed, 2 * number + 1);
         let sequence = Sequence::draw(steps, &mut random, &mut normal);
         let graph = Graph::draw(&mut random, &mut normal);
-        let score = sequence.part() + graph.part() + NOISE * normal.next();
+        let score = sequence.part() + graph.part() + NOISE * normal.draw();
         Item {
             id: self.id(number),
             steps: sequence.0.len() / STEP_WIDTH,
@@ -93,9 +93,9 @@ impl Sequence {
     /// Noise, around a level of the sequence's own in the first feature.
     fn draw(steps: &RangeInclusive<u64>, random: &mut Random, normal: &mut Normal) -> Sequence {
         let steps = step_count(steps, random);
-        let level = normal.next();
+        let level = normal.draw();
         let value = |at: u64| if at.is_multiple_of(STEP_WIDTH as u64) { level } else { 0.0 };
-        Sequence((0..steps * STEP_WIDTH as u64).map(|at| (value(at) + 0.5 * normal.next()) as f32).collect())
+        Sequence((0..steps * STEP_WIDTH as u64).map(|at| (value(at) + 0.5 * normal.draw()) as f32).collect())
     }
 
     /// Its share of the score: a deviation of about 0.7.
@@ -118,7 +118,7 @@ impl Graph {
     fn draw(random: &mut Random, normal: &mut Normal) -> Graph {
         let count = node_count(random);
         let leaning = random.unit();
-        let mut nodes: Vec<f32> = (0..count * NODE_WIDTH as u64).map(|_| (0.5 * normal.next()) as f32).collect();
+        let mut nodes: Vec<f32> = (0..count * NODE_WIDTH as u64).map(|_| (0.5 * normal.draw()) as f32).collect();
         for (index, node) in nodes.chunks_exact_mut(NODE_WIDTH).enumerate() {
             node[0] = if index % 2 == 0 { 1.0 } else { -1.0 };
         }

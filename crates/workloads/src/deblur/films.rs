@@ -90,7 +90,7 @@ impl Films {
         let start = random.below(all);
         let film = self.starts.partition_point(|end| *end <= start);
         let before = film.checked_sub(1).map_or(0, |before| self.starts[before]);
-        let charges = random.next();
+        let charges = random.bits();
         let first = usize::try_from(start - before).expect("a scene has fewer than 2^32 frames");
         self.train.films[film].clip(first, self.length, self.train.size, region, charges)
     }
@@ -98,7 +98,7 @@ impl Films {
     /// A region of clip `number` for evaluation, which is below [`Films::eval_clips`].
     pub(crate) fn eval_clip(&self, number: u64, region: Region) -> Result<Clip, FilmError> {
         let (film, first) = self.takes[usize::try_from(number).expect("clips are counted in memory")];
-        let charges = Random::new(self.seed ^ TAKES, EVALUATION + number).next();
+        let charges = Random::new(self.seed ^ TAKES, EVALUATION + number).bits();
         self.eval.films[film].clip(first, self.length, self.eval.size, region, charges)
     }
 }

@@ -32,7 +32,7 @@ impl StartStates {
     pub fn state(&self, number: u64) -> Vec<f32> {
         let mut normal = Normal::new(self.seed, number);
         let values: Vec<f64> =
-            (0..self.channels).flat_map(|_| &self.window).map(|weight| weight * normal.next()).collect();
+            (0..self.channels).flat_map(|_| &self.window).map(|weight| weight * normal.draw()).collect();
         let mean_square = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
         let scale = 1.0 / mean_square.sqrt();
         values.iter().map(|value| (value * scale) as f32).collect()

@@ -108,7 +108,7 @@ impl<S: ItemStore> Parts<S> {
         let layout = self.store.layout();
         let keys = (0..layout.samples()).map(|number| self.store.key(layout.sample(number)));
         let counts = (0..layout.shards()).map(|shard| layout.samples_of(shard));
-        let mixed = counts.chain(keys).fold(0, |mixed, next| Random::new(mixed ^ next, 1).next());
+        let mixed = counts.chain(keys).fold(0, |mixed, next| Random::new(mixed ^ next, 1).bits());
         format!("{mixed:016x}")
     }
 }
