@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-/// Say what this machine has for training, what looks wrong, and how to mend it.
+/// Say what this machine has for training, what looks wrong, and how to fix it.
 ///
 /// Looks at GPUs and their driver, who holds their memory, PyTorch where it is installed (without starting it), the
 /// allocator's environment, RAM, swap, the control group's limit, /dev/shm and the limit of open files. Changes
@@ -16,7 +16,7 @@ use clap::{Args, ValueHint};
 
 Exit codes:
   0    nothing looks wrong
-  1    something does; each has its mend
+  1    something does; each has its fix
   2    bad input to lowtide itself")]
 pub struct DoctorArgs {
     /// Print everything as JSON.

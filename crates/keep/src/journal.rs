@@ -94,7 +94,7 @@ impl Journal {
     pub(crate) fn over(&self, chronicle: &Chronicle) {
         let last = chronicle.starts.last();
         let message = match chronicle.ending {
-            Conclusion::Failed => "the command failed for a reason that less memory does not mend",
+            Conclusion::Failed => "the command failed for a reason that less memory does not fix",
             _ => "memory ran out, and nothing more can be tried",
         };
         self.write(Event::Stopped {

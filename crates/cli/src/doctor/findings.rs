@@ -1,4 +1,4 @@
-//! What looks wrong with a machine, and the mend for each.
+//! What looks wrong with a machine, and the fix for each.
 
 use lowtide_core::{Bytes, counted};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use super::variables::meant;
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) what: String,
-    pub(crate) mend: String,
+    pub(crate) fix: String,
 }
 
 /// The least driver for each CUDA, by its first number.
@@ -29,8 +29,8 @@ pub(crate) fn findings(facts: &Facts) -> Vec<Finding> {
         .collect()
 }
 
-fn finding(what: String, mend: impl Into<String>) -> Finding {
-    Finding { what, mend: mend.into() }
+fn finding(what: String, fix: impl Into<String>) -> Finding {
+    Finding { what, fix: fix.into() }
 }
 
 fn cards(facts: &Facts) -> Vec<Finding> {
@@ -139,14 +139,14 @@ fn limits(facts: &Facts) -> Vec<Finding> {
             "a process may use no more than {} of addresses (ulimit -v), and CUDA reserves far more",
             Bytes(soft)
         );
-        let mend = match limit.hard {
+        let fix = match limit.hard {
             None => "ulimit -v unlimited".to_owned(),
             Some(hard) => format!(
                 "the hard limit is {}: raise `as` in /etc/security/limits.conf, or ask whoever runs the job's queue",
                 Bytes(hard)
             ),
         };
-        found.push(finding(what, mend));
+        found.push(finding(what, fix));
     }
     match facts.shared_memory_bytes {
         Some(bytes) if bytes < LITTLE_SHARED_MEMORY => found.push(finding(
@@ -159,14 +159,14 @@ fn limits(facts: &Facts) -> Vec<Finding> {
         && let Some(soft) = limit.soft.filter(|soft| *soft <= FEW_FILES)
     {
         let what = format!("a process may open {soft} files, and data workers take one for each tensor");
-        let mend = match limit.hard {
+        let fix = match limit.hard {
             Some(hard) if hard <= FEW_FILES => format!(
                 "the hard limit is {hard}: raise `nofile` in /etc/security/limits.conf, \
                  or docker run --ulimit nofile=65536"
             ),
             hard => format!("ulimit -n {}", hard.map_or(65536, |hard| hard.min(65536))),
         };
-        found.push(finding(what, mend));
+        found.push(finding(what, fix));
     }
     found
 }

@@ -6,7 +6,7 @@ use super::facts::Facts;
 use super::findings::Finding;
 use crate::output::printable;
 
-/// A line for each thing there is, then what looks wrong with its mend.
+/// A line for each thing there is, then what looks wrong with its fix.
 pub(super) fn text(facts: &Facts, findings: &[Finding]) -> String {
     let mut lines = Vec::new();
     let mut row = |name: &str, value: String| lines.push(format!("{name:<12}{}", printable(&value)));
@@ -81,7 +81,7 @@ pub(super) fn text(facts: &Facts, findings: &[Finding]) -> String {
     }
     for finding in findings {
         lines.push(format!("wrong: {}", printable(&finding.what)));
-        lines.push(format!("mend:  {}", printable(&finding.mend)));
+        lines.push(format!("fix:   {}", printable(&finding.fix)));
     }
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }

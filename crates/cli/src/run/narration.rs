@@ -159,7 +159,7 @@ fn meaning(start: &StartRecord) -> Option<String> {
     let killed = start.end.was_killed() || start.line.as_ref().is_some_and(told_kill);
     match start.outcome {
         EndKind::OutOfMemory => {
-            let step = start.step.map_or(String::new(), |step| format!(" (last step told: {step})"));
+            let step = start.step.map_or(String::new(), |step| format!(" (last step seen: {step})"));
             let cause = start.cause.as_deref().unwrap_or("");
             let mut text = format!("out of memory after {:.1} s{step}: {cause}", start.seconds);
             for line in explain::in_short(Path::new(&start.log), &start.command) {
@@ -192,7 +192,7 @@ pub(super) fn over(chronicle: &Chronicle, exit_code: u8) -> String {
 pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
     let mut text = match chronicle.ending {
         Conclusion::Finished => format!("finished after {}", counted(chronicle.restarts as u64, "restart")),
-        Conclusion::Interrupted => "ended because it was told to".to_owned(),
+        Conclusion::Interrupted => "interrupted".to_owned(),
         Conclusion::Failed if last_ran_out(chronicle) => "memory ran out, and no further start can be made".to_owned(),
         Conclusion::Failed => "ended by a failure that is not about memory".to_owned(),
         Conclusion::NoRungs => "memory ran out, and there is no retry with a smaller micro-batch".to_owned(),
@@ -221,7 +221,7 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
     if batch_changed(&chronicle.starts) {
         let numbered = (1..).zip(&chronicle.starts);
         let told =
-            numbered.filter_map(|(number, start)| Some(format!("start {number} told of {}", start.batch_report?)));
+            numbered.filter_map(|(number, start)| Some(format!("start {number} reported {}", start.batch_report?)));
         let told = told.collect::<Vec<_>>().join(", ");
         text.push_str(&format!("\n  the effective batch did not stay the same: {told}"));
     }

@@ -60,7 +60,7 @@ pub(super) fn draw_holders(frame: &mut Frame<'_>, live: &MachineStatus, area: Re
 fn holder(holder: &Holder) -> Line<'static> {
     let place = holder.card.map_or("host ".to_owned(), |card| format!("GPU {card}"));
     let name = if holder.name.is_empty() { "another container's".to_owned() } else { printable(&holder.name) };
-    let used = holder.used.map_or("not told".to_owned(), |used| used.to_string());
+    let used = holder.used.map_or("unknown".to_owned(), |used| used.to_string());
     let line = Line::from(format!("{place} {used:>11}  {name} {}", holder.pid));
     if holder.watched && holder.card.is_some() { line.bold() } else { line }
 }

@@ -122,23 +122,23 @@ fn everything_wrong_has_a_mend() {
     overcommit  2
 
     wrong: driver 570.124.06 is loaded, but no card can be asked: /libnvidia-ml.so.1 cannot be loaded: no NVIDIA driver
-    mend:  in a container start it with --gpus all; else reboot after a change of drivers
+    fix:   in a container start it with --gpus all; else reboot after a change of drivers
     wrong: torch 2.11.0+cu130 in /venv/torch is built for CUDA 13.0, which needs driver 580 or newer; this is 570.124.06
-    mend:  install driver 580 or newer, or a torch for CUDA 12 (its wheels end in +cu126 or +cu128)
+    fix:   install driver 580 or newer, or a torch for CUDA 12 (its wheels end in +cu126 or +cu128)
     wrong: torch 2.6.0+cpu in /conda/torch is built for the CPU alone, and there is an NVIDIA driver
-    mend:  pip install torch from the index for CUDA: https://pytorch.org/get-started/locally
+    fix:   pip install torch from the index for CUDA: https://pytorch.org/get-started/locally
     wrong: only 512.00 MiB of 32.00 GiB of RAM are available
-    mend:  end other programs, lower the number of data workers, or train with --host-line
+    fix:   end other programs, lower the number of data workers, or train with --host-line
     wrong: the kernel promises no more memory than there is (vm.overcommit_memory=2), and CUDA reserves much
-    mend:  sudo sysctl vm.overcommit_memory=0
+    fix:   sudo sysctl vm.overcommit_memory=0
     wrong: /dev/shm has 64.00 MiB, and data workers die with a bus error when it is full
-    mend:  docker run --shm-size=8g (or --ipc=host), or num_workers=0
+    fix:   docker run --shm-size=8g (or --ipc=host), or num_workers=0
     wrong: a process may open 1024 files, and data workers take one for each tensor
-    mend:  ulimit -n 65536
+    fix:   ulimit -n 65536
     wrong: PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128: max_split_size_mb rarely helps where segments can grow
-    mend:  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    fix:   PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
     wrong: PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF are both set, and differ
-    mend:  unset PYTORCH_CUDA_ALLOC_CONF: which of the two counts depends on PyTorch's version
+    fix:   unset PYTORCH_CUDA_ALLOC_CONF: which of the two counts depends on PyTorch's version
     ");
 }
 
@@ -186,15 +186,15 @@ fn a_job_with_limits() {
     overcommit  0
 
     wrong: 1 card of NVIDIA on the bus, and no driver
-    mend:  install NVIDIA's driver; in a virtual machine or container, ask its host for the card
+    fix:   install NVIDIA's driver; in a virtual machine or container, ask its host for the card
     wrong: the control group has 657.97 MiB of 8.00 GiB left
-    mend:  give the container or job more memory: docker run --memory, sbatch --mem
+    fix:   give the container or job more memory: docker run --memory, sbatch --mem
     wrong: a process may use no more than 8.00 GiB of addresses (ulimit -v), and CUDA reserves far more
-    mend:  ulimit -v unlimited
+    fix:   ulimit -v unlimited
     wrong: PYTORCH_CUDA_ALLOCATOR_CONF is set, which PyTorch does not read
-    mend:  PYTORCH_CUDA_ALLOC_CONF is the name
+    fix:   PYTORCH_CUDA_ALLOC_CONF is the name
     wrong: PYTORCH_CUDA_ALLOC_CONF=expandable_segments=True: `expandable_segments=True` is no key:value, and PyTorch ends by it
-    mend:  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    fix:   PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
     ");
 }
 
@@ -215,15 +215,15 @@ fn mends_that_mend() {
     let (_, wrong) = text.split_once("\n\n").unwrap();
     assert_snapshot!(wrong, @r"
     wrong: a process may use no more than 8.00 GiB of addresses (ulimit -v), and CUDA reserves far more
-    mend:  the hard limit is 16.00 GiB: raise `as` in /etc/security/limits.conf, or ask whoever runs the job's queue
+    fix:   the hard limit is 16.00 GiB: raise `as` in /etc/security/limits.conf, or ask whoever runs the job's queue
     wrong: a process may open 64 files, and data workers take one for each tensor
-    mend:  the hard limit is 64: raise `nofile` in /etc/security/limits.conf, or docker run --ulimit nofile=65536
+    fix:   the hard limit is 64: raise `nofile` in /etc/security/limits.conf, or docker run --ulimit nofile=65536
     wrong: CUDA_VISIBLE_DEVICE is set, which CUDA does not read
-    mend:  CUDA_VISIBLE_DEVICES is the name
+    fix:   CUDA_VISIBLE_DEVICES is the name
     wrong: PYTORCH_CUDA_ALOC_CONF is set, which PyTorch does not read
-    mend:  PYTORCH_CUDA_ALLOC_CONF is the name
+    fix:   PYTORCH_CUDA_ALLOC_CONF is the name
     wrong: PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:1.5: garbage_collection_threshold is `1.5`, which does not lie between 0 and 1
-    mend:  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    fix:   PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
     ");
 }
 
@@ -268,13 +268,13 @@ fn cards_and_who_holds_them() {
     overcommit  0
 
     wrong: CUDA_VISIBLE_DEVICES names card 2, counted from 0, and there are 2 cards
-    mend:  CUDA sees neither that one nor those named after it: name others
+    fix:   CUDA sees neither that one nor those named after it: name others
     wrong: GPU 1 (Lost) does not answer: memory: device fell off the bus or has otherwise become inacessible
-    mend:  `dmesg | grep Xid` says why; reset it (nvidia-smi --gpu-reset) or reboot
+    fix:   `dmesg | grep Xid` says why; reset it (nvidia-smi --gpu-reset) or reboot
     wrong: torch 2.11.0+cpu in /venv/torch is built for the CPU alone, and there is an NVIDIA driver
-    mend:  pip install torch from the index for CUDA: https://pytorch.org/get-started/locally
+    fix:   pip install torch from the index for CUDA: https://pytorch.org/get-started/locally
     wrong: 41.00 GiB of 48.00 GiB on GPU 0 are taken: 40.00 GiB held by process 10 (outside of this container), 2.00 GiB held by process 77 (jupyter), an unknown amount held by process 78 (outside of this container)
-    mend:  end what is not needed (`kill PID`; a notebook holds memory until its kernel is shut down)
+    fix:   end what is not needed (`kill PID`; a notebook holds memory until its kernel is shut down)
     "#);
 }
 

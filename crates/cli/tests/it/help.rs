@@ -40,7 +40,7 @@ fn without_arguments_it_shows_its_commands() {
       explain      Say from a log why memory ran out, which tensor it was, and what to change
       run          Run any training command; when memory runs out, start it again with a smaller
                    micro-batch
-      doctor       Say what this machine has for training, what looks wrong, and how to mend it
+      doctor       Say what this machine has for training, what looks wrong, and how to fix it
       completions  Print what a shell needs to complete commands, options and files after `lowtide`
       help         Print this message or the help of the given subcommand(s)
 
@@ -75,7 +75,7 @@ fn help() {
       explain      Say from a log why memory ran out, which tensor it was, and what to change
       run          Run any training command; when memory runs out, start it again with a smaller
                    micro-batch
-      doctor       Say what this machine has for training, what looks wrong, and how to mend it
+      doctor       Say what this machine has for training, what looks wrong, and how to fix it
       completions  Print what a shell needs to complete commands, options and files after `lowtide`
       help         Print this message or the help of the given subcommand(s)
 
@@ -257,7 +257,7 @@ fn help_on_running() {
 #[test]
 fn help_on_the_doctor() {
     assert_snapshot!(stdout(&["doctor", "--help"]), @r"
-    Say what this machine has for training, what looks wrong, and how to mend it.
+    Say what this machine has for training, what looks wrong, and how to fix it.
 
     Looks at GPUs and their driver, who holds their memory, PyTorch where it is installed (without
     starting it), the allocator's environment, RAM, swap, the control group's limit, /dev/shm and the
@@ -278,7 +278,7 @@ fn help_on_the_doctor() {
 
     Exit codes:
       0    nothing looks wrong
-      1    something does; each has its mend
+      1    something does; each has its fix
       2    bad input to lowtide itself
     ");
     assert_eq!(stdout(&["help", "doctor"]), stdout(&["doctor", "--help"]));

@@ -34,7 +34,7 @@ impl Event {
                     Rung::Clean => String::new(),
                     _ => format!(": {}", measures.in_phase(reason.phase().unwrap_or(Phase::Forward))),
                 };
-                format!("trying again after: {rung}{what}")
+                format!("retrying after: {rung}{what}")
             }
             Self::Climbed { measures, reason, .. } => format!("{reason}: {}", measures.in_phase(Phase::Forward)),
             Self::Evaluated { loss, metrics, approximate, .. } => {
@@ -49,7 +49,7 @@ impl Event {
                 let best = best.map_or(String::new(), |best| format!(" than {best:.4}"));
                 format!("{evaluations} evaluations in a row were not better{best}, so training ends early")
             }
-            Self::TileHalved { tile, .. } => format!("trying again in tiles of {tile} x {tile} pixels"),
+            Self::TileHalved { tile, .. } => format!("retrying in tiles of {tile} x {tile} pixels"),
             Self::EvaluationFailed { stop, .. } => format!("evaluation left out, training goes on: {stop}"),
             Self::Skipped { scale, .. } => {
                 format!("skipped: a gradient was not finite; the loss scale is now {scale}")
@@ -107,8 +107,8 @@ mod tests {
         check(&Event::Sized { measures: Measures::new(samples(32), samples(8)) }, None);
         let reason = Reason::StillFailing { phase: Phase::Eval };
         let rung = |rung| Event::RungTaken { step, rung, measures, reason };
-        check(&rung(Rung::Split), Some("[step 7] trying again after: split: evaluation micro-batch 8"));
-        check(&rung(Rung::Clean), Some("[step 7] trying again after: clean"));
+        check(&rung(Rung::Split), Some("[step 7] retrying after: split: evaluation micro-batch 8"));
+        check(&rung(Rung::Clean), Some("[step 7] retrying after: clean"));
         let evaluated = |metrics, approximate| Event::Evaluated {
             step,
             loss: 1.5,
@@ -131,6 +131,6 @@ mod tests {
         let cleaned = |freed| Event::Cleaned { step, freed, seconds };
         check(&cleaned(Bytes::ZERO), None);
         check(&cleaned(Bytes::from_mib(2)), Some("[step 7] cleaned: 2.00 MiB of cached memory given back"));
-        check(&Event::TileHalved { step, tile: 256 }, Some("[step 7] trying again in tiles of 256 x 256 pixels"));
+        check(&Event::TileHalved { step, tile: 256 }, Some("[step 7] retrying in tiles of 256 x 256 pixels"));
     }
 }

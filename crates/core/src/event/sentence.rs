@@ -104,7 +104,7 @@ impl Event {
                 let cause = cause.as_ref().map_or(String::new(), |cause| format!(": {cause}"));
                 let end = match outcome {
                     CommandOutcome::Finished => "finished",
-                    CommandOutcome::Interrupted => "was told to end",
+                    CommandOutcome::Interrupted => "was interrupted",
                     CommandOutcome::OutOfMemory => "ran out of memory",
                     CommandOutcome::Failed => "failed",
                 };

@@ -122,7 +122,7 @@ fn without_recovery_the_first_error_ends_the_run_with_its_state_saved() {
         let words = format!("--set memory.recover=false --set eval.every=1 --inject-oom step=2,phase={phase}");
         let ran = place.ends(3, &format!("train tiny.yaml --device cpu --out out {words}"));
         assert!(ran.stderr.contains("and recovery is off"), "{}", ran.stderr);
-        assert!(!ran.stderr.contains("trying again"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("retrying"), "{}", ran.stderr);
         let summary = place.summary("out");
         assert_eq!((&summary["stopped"], &summary["oom_errors"]), (&"line".into(), &1.into()), "{summary}");
 

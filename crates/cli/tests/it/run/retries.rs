@@ -290,8 +290,8 @@ fn a_retry_that_changes_the_batch_is_told() {
     let place = Place::with("train.py", &format!("{script}if micro > 4: raise MemoryError\n"));
     let ran = train(&place, &[], &["--bs=8"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let told = "lowtide:   the effective batch did not stay the same: start 1 told of 8192 tokens for a step, \
-                start 2 told of 4096 tokens for a step\n";
+    let told = "lowtide:   the effective batch did not stay the same: start 1 reported 8192 tokens for a step, \
+                start 2 reported 4096 tokens for a step\n";
     assert!(ran.stderr.contains(told) && !ran.stderr.contains("throughout"), "{}", ran.stderr);
     assert_eq!(place.story("runs/train-1")["effective_batch"], json!(null));
 
