@@ -60,3 +60,8 @@ pub use signal::{Signal, Usage};
 pub use sizing::{Probe, Sizing};
 pub use step::Step;
 pub use stop::{RungAttempt, Stop, StopCause};
+
+/// Tests the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

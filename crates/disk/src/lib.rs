@@ -31,3 +31,8 @@ pub use relocation::move_to;
 pub use rewrite::rewrite;
 pub use temporary_name::leftover_of;
 pub use write::{write, write_with};
+
+/// Tests the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -49,3 +49,8 @@ pub use lowtide_oom::{DeviceKind, Engine, LookAlike, Place, Source};
 pub use model::{Account, Row};
 pub use patch::{Edit, Patch, PatchError};
 pub use verdict::{Advice, Cause, Culprit, Holder, Lever, Relation, Verdict, Work};
+
+/// Tests the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -37,3 +37,8 @@ pub use frame::{StackFrame, frames};
 pub use line::{is_of_group, last_lines, shared_margin, without_colours, without_margin};
 pub use step::{shows_progress, steps};
 pub use traceback::{TRACEBACK_HEADER, Traceback, TracebackKind, traceback_in_json, tracebacks};
+
+/// Tests the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

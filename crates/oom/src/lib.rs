@@ -40,3 +40,8 @@ pub use read::{look_alike, read};
 pub use reference::is_reference;
 pub use scan::{OomHit, Scan, scan};
 pub use shown::is_shown;
+
+/// Tests the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

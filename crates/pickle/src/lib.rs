@@ -56,3 +56,8 @@ pub use limits::{Cycles, Limits};
 pub use pickle::Pickle;
 pub use reader::{read, read_seek};
 pub use value::{Construction, Global, NodeId, Object, Pairs, Value};
+
+/// Tests the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

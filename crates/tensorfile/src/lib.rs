@@ -63,3 +63,8 @@ pub use limit::DecodeLimit;
 pub use tensors::{Dtype, Loader, Quantizer, Source, Storage, StorageReader, Tensor, View};
 pub use tree::{Fields, Row, Sparse, Sums, Tree, rows};
 pub use write::{Packing, PtTensor, PtValue, write_pickle, write_pt};
+
+/// Tests the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

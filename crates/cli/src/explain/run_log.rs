@@ -23,7 +23,10 @@ impl RunLog {
         match named {
             Some(folder) if folder.is_dir() => Self::in_folder(folder).ok_or_else(|| {
                 let text = format!("{}: no log of `lowtide run` is in this folder", folder.display());
-                Failure::bad_input(text, Some("name the log itself, or the folder that `lowtide run` printed".to_owned()))
+                Failure::bad_input(
+                    text,
+                    Some("name the log itself, or the folder that `lowtide run` printed".to_owned()),
+                )
             }),
             Some(path) => Ok(RunLog { path: path.to_owned(), command: None }),
             None => Self::newest().ok_or_else(|| {

@@ -23,7 +23,7 @@ fn a_run_is_written_down() {
     // The size stands in its head.
     assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png[16..24] == [0, 0, 7, 128, 0, 0, 3, 192], "{:?}", &png[..24]);
     let svg = fs::read_to_string(place.path("mine.svg")).unwrap();
-    let told: Vec<&str> = svg.lines().filter(|line| line.contains("<title>") || line.contains("y=\"26\"")).collect();
+    let told: Vec<&str> = svg.lines().filter(|line| line.contains("<title>") || line.contains("y=\"26.0\"")).collect();
     assert_snapshot!(told.join("\n"));
 }
 
