@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use lowtide_log::{TextDecoder, TracebackKind, bar, shows_progress, steps, time, traceback_in_json, tracebacks};
-use lowtide_oom::{LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is_reference, look_alike, scan};
+use lowtide_oom::{
+    LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is_reference, look_alike, scan, scan_post,
+};
 use memchr::{memchr_iter, memrchr};
 
 use crate::explain::verdict;
@@ -144,7 +146,9 @@ impl Investigation {
         let tail = tail_of(waiting, limit);
         let mut is_flood = self.is_flooded && tail > 0;
         if !is_flood {
-            for message in scan(waiting) {
+            let is_post = self.base == 0 && self.buffer.len() <= LONGEST_POST;
+            let messages = if is_post { scan_post(waiting) } else { scan(waiting) };
+            for message in messages {
                 if message.range.start >= limit {
                     break;
                 }
@@ -296,7 +300,7 @@ const BUILT: [&str; 5] = [
     "engine built in",
     "saved engine",
     "application startup complete",
-    "| model loaded",
+    "] model loaded",
 ];
 
 /// Whether a text shows a run that went on and came to its end.

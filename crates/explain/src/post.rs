@@ -1,22 +1,23 @@
 //! A short log, as people post it: explained as it is, and as it was before somebody broke its lines or put something before them.
 
-use lowtide_log::shared_margin;
-
 use crate::Explanation;
-use crate::log::{Evidence, Unwrapped, without_shared_margin};
+use crate::log::{Evidence, Unwrapped, without_known_margin, without_shared_margin};
 
 /// Explains a post by `explain`, which takes the text of a log.
 pub(crate) fn explain_post(post: &str, explain: impl Fn(&str) -> Explanation) -> Explanation {
     let explain: &dyn Fn(&str) -> Explanation = &explain;
-    match without_shared_margin(post) {
-        Some(bare) => behind_margin(explain(post), explain_joined(&bare, explain)),
-        // Lines that each have a mark before them were not broken after it was put there.
-        None if shared_margin(post).is_some() => explain(post),
-        None => explain_joined(post, &|whole| match without_shared_margin(whole) {
-            Some(bare) => behind_margin(explain(whole), explain(&bare)),
-            None => explain(whole),
-        }),
+    if let Some(bare) = without_shared_margin(post) {
+        return behind_margin(explain(post), explain_joined(&bare, explain));
     }
+    // Lines that each have a mark before them were broken before it was put there, if they were.
+    if let Some(bare) = without_known_margin(post) {
+        let (explained, joined) = (explain(post), explain_joined(&bare, explain));
+        return if figures(&joined) > figures(&explained) { joined } else { explained };
+    }
+    explain_joined(post, &|whole| match without_shared_margin(whole) {
+        Some(bare) => behind_margin(explain(whole), explain(&bare)),
+        None => explain(whole),
+    })
 }
 
 /// A margin tells of clocks and programs, so the text with it counts unless it hides what is behind it.

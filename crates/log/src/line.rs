@@ -82,7 +82,18 @@ pub fn shared_margin(text: &str) -> Option<&str> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let first = lines.next()?;
     let is_end = |(at, sign): &(usize, char)| {
-        matches!(sign, ']' | ')' | '|' | ':' | '-') && first[at + sign.len_utf8()..].starts_with(' ')
+        let head = &first[..*at];
+        match sign {
+            // torchrun puts no blank behind its mark.
+            ':' if head.ends_with(']') => true,
+            // Kubernetes names the stream behind the clock.
+            ' ' => head.rsplit(' ').next().is_some_and(|word| has_clock(word) || matches!(word, "F" | "P")),
+            _ if !first[at + sign.len_utf8()..].starts_with(' ') => false,
+            ']' | ')' | ':' => true,
+            // Behind a name they set a field apart; elsewhere they open an item of a list or a row of a table.
+            '-' | '|' => head.rsplit(' ').find(|word| !word.is_empty()).is_some_and(is_name_of_source),
+            _ => false,
+        }
     };
     let ends = first.char_indices().take(LONGEST_MARGIN).filter(is_end).map(|(at, sign)| at + sign.len_utf8());
     let ends: Vec<usize> = ends.collect();
@@ -95,6 +106,19 @@ pub fn shared_margin(text: &str) -> Option<&str> {
     (rests.len() >= FEWEST_LINES - 1).then_some(margin)
 }
 
+/// `trainer-1`, `ERROR`: no clock, and no mark.
+fn is_name_of_source(word: &str) -> bool {
+    word.len() > 1 && word.ends_with(char::is_alphanumeric) && word.contains(char::is_alphabetic) && !has_clock(word)
+}
+
+/// Whether a text has hours, minutes and seconds in it.
+fn has_clock(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let between_digits =
+        |at: usize| at > 0 && bytes[at - 1].is_ascii_digit() && bytes.get(at + 1).is_some_and(u8::is_ascii_digit);
+    memchr::memchr_iter(b':', bytes).filter(|at| between_digits(*at)).count() > 1
+}
+
 /// No margin is longer.
 const LONGEST_MARGIN: usize = 100;
 /// Fewer lines than this may begin alike by chance.
@@ -102,7 +126,9 @@ const FEWEST_LINES: usize = 3;
 
 fn is_margin(text: &str) -> bool {
     let names_source = text.contains(|c: char| c.is_ascii_digit() || c == '|' || c == '/');
-    names_source && !["Error", "memory", "Memory", "Killed", "File \"", "%|"].iter().any(|word| text.contains(word))
+    names_source
+        && text.contains(char::is_alphanumeric)
+        && !["Error", "memory", "Memory", "Killed", "File \"", "%|"].iter().any(|word| text.contains(word))
 }
 
 /// A line without a margin such as a logger puts before every line: the same text, but for the digits of its numbers.
@@ -163,6 +189,24 @@ mod tests {
         ] {
             assert_eq!(split_rank(line), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn margins_that_lines_share() {
+        let shared = |margin: &str| {
+            let log = ["a 1", "b: c", "| x | 3 |", "Killed"].map(|line| format!("{margin}{line}\n")).concat();
+            shared_margin(&log).map(str::to_owned)
+        };
+        for margin in
+            ["[pod/train-0/trainer]", "trainer-1  |", "[rank3]:", "3:", "2026-01-02 03:04:05,123 - x - ERROR -"]
+        {
+            assert_eq!(shared(&format!("{margin} ")).as_deref().map(str::trim_end), Some(margin));
+        }
+        assert_eq!(shared("[default1]:").as_deref(), Some("[default1]:"));
+        assert_eq!(shared(""), None);
+        assert_eq!(shared("llama_model_load: "), None);
+        assert_eq!(shared_margin("| a | 1 |\n| b | 2 |\n| c | 3 |\n| d | 4 |\n"), None);
+        assert_eq!(shared_margin("step 1: a\nstep 2: b\n"), None);
     }
 
     #[test]

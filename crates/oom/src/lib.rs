@@ -38,7 +38,7 @@ pub use message::without_prefix;
 pub use oom::{Certainty, DeviceKind, Engine, Oom, Place, ProcessUse, Source};
 pub use read::{look_alike, read};
 pub use reference::is_reference;
-pub use scan::{OomHit, Scan, scan};
+pub use scan::{OomHit, Scan, scan, scan_post};
 pub use shown::is_shown;
 
 /// Tests the example of the README.

@@ -177,6 +177,8 @@ pub fn is_ended_by_someone(text: &str) -> bool {
             "KeyboardInterrupt",
             "timeout: sending signal",
             "DeadlineExceeded",
+            "received a shutdown signal",
+            "The operation was canceled",
         ],
     )
 }

@@ -16,6 +16,8 @@ pub(crate) struct Needles {
     words: Vec<&'static str>,
     packed: Option<Searcher>,
     automaton: AhoCorasick,
+    /// The same with [`RARE`], for posts.
+    posts: OnceLock<AhoCorasick>,
     /// The phrases of [`EVERYDAY`], in its order; most logs need few of them.
     everyday: Vec<OnceLock<AhoCorasick>>,
 }
@@ -41,6 +43,7 @@ impl Needles {
         Self {
             packed,
             automaton: automaton.expect("a short list of literals always builds"),
+            posts: OnceLock::new(),
             everyday: EVERYDAY.iter().map(|_| OnceLock::new()).collect(),
             words,
         }
@@ -55,6 +58,18 @@ impl Needles {
             _ => self.automaton.find(aho_corasick::Input::new(log).span(span)),
         }?;
         Some((found.start(), self.words[found.pattern().as_usize()]))
+    }
+
+    /// The same in a post, which is short: words are found in it that would cost more in a log than they are worth.
+    pub(crate) fn find_in_post(&self, post: &[u8], from: usize) -> Option<(usize, &'static str)> {
+        let words = || self.words.iter().chain(RARE);
+        let posts = self.posts.get_or_init(|| {
+            let posts = AhoCorasick::builder().kind(Some(AhoCorasickKind::NoncontiguousNFA)).build(words());
+            posts.expect("a short list of literals always builds")
+        });
+        let span = Span { start: from.min(post.len()), end: post.len() };
+        let found = posts.find(aho_corasick::Input::new(post).span(span))?;
+        words().nth(found.pattern().as_usize()).map(|word| (found.start(), *word))
     }
 
     /// Whether a line with this needle is worth reading: one of everyday words is, where it goes on as a message would.
@@ -78,7 +93,7 @@ fn in_order_of_buckets() -> Vec<&'static str> {
 const EVERYDAY: &[(&str, &[&str])] = &[
     ("xceed", &["memory limit", "memory budget", "exceed allowed memory", "exceeded limit", "hbm capacity"]),
     ("enough ", &["enough memory", "enough GPU video memory", "isn't enough", "emory not enough"]),
-    ("nsufficient ", &["nsufficient memory", "nsufficient Memory", "nsufficient shared"]),
+    ("nsufficient ", &["nsufficient memory", "nsufficient Memory", "nsufficient shared", "nsufficient system res"]),
     ("OOM ", &["OOM when", "System OOM"]),
     (
         "vailable ",
@@ -142,6 +157,18 @@ const EVERYDAY: &[(&str, &[&str])] = &[
     ("No space left", &["shm", "torch_"]),
     ("preemptively", &["rejected"]),
     ("WinError ", &["WinError 8]", "WinError 1455"]),
+];
+
+/// What few programs end by.
+const RARE: &[&str] = &[
+    "JETSAM",
+    "compressor-space-shortage",
+    "earlyoom",
+    "executable batch",
+    "Object Allocation Failure",
+    "Dst tensor is not initialized",
+    "ut of GPU memory",
+    "emory allocation (m",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

@@ -1,12 +1,12 @@
 //! One message to one [`Oom`].
 
 use crate::look_alike::{LookAlike, resemblance};
-use crate::{Oom, scan};
+use crate::{Oom, scan_post};
 
 /// Reads a message, of one line or many; where several lines report, the surest one counts.
 #[must_use]
 pub fn read(text: &str) -> Option<Oom> {
-    let found = scan(text.as_bytes()).map(|hit| hit.oom);
+    let found = scan_post(text.as_bytes()).map(|hit| hit.oom);
     found.reduce(|best, oom| if oom.certainty > best.certainty { oom } else { best })
 }
 

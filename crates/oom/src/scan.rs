@@ -34,6 +34,7 @@ pub struct OomHit {
 pub struct Scan<'a> {
     log: &'a [u8],
     needles: &'static Needles,
+    find: Find,
     position: usize,
     /// Where the text begins that was not read yet.
     floor: usize,
@@ -46,14 +47,26 @@ pub struct Scan<'a> {
 /// A traceback that repeats its error gives one hit for each repetition.
 #[must_use]
 pub fn scan(log: &[u8]) -> Scan<'_> {
-    Scan { log, needles: Needles::get(), position: 0, floor: 0, counted: 0, line: 1 }
+    scan_by(log, Needles::find)
+}
+
+/// The same for a post, which is short: it is searched for rarer words too.
+#[must_use]
+pub fn scan_post(post: &[u8]) -> Scan<'_> {
+    scan_by(post, Needles::find_in_post)
+}
+
+type Find = fn(&Needles, &[u8], usize) -> Option<(usize, &'static str)>;
+
+fn scan_by(log: &[u8], find: Find) -> Scan<'_> {
+    Scan { log, needles: Needles::get(), find, position: 0, floor: 0, counted: 0, line: 1 }
 }
 
 impl Iterator for Scan<'_> {
     type Item = OomHit;
 
     fn next(&mut self) -> Option<OomHit> {
-        while let Some((at, needle)) = self.needles.find(self.log, self.position) {
+        while let Some((at, needle)) = (self.find)(self.needles, self.log, self.position) {
             let range = line_around(self.log, at, self.floor);
             if !self.needles.is_worth(needle, &self.log[range.clone()]) {
                 // Another needle may begin inside this one.

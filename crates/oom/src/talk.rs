@@ -216,6 +216,9 @@ const TOPICS: &[&str] = &[
     ": false",
     "#",
     "(#",
+    "means ",
+    "happens ",
+    "occurs ",
 ];
 
 #[cfg(test)]

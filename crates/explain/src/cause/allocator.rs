@@ -120,7 +120,10 @@ fn need(figures: &Figures<'_>, lacking: String) -> Judgement {
     // Surer, the more of the other explanations the figures rule out.
     let within = figures.oom.free.unwrap_or_default().saturating_add(figures.idle.unwrap_or_default());
     let outside = figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT));
+    // On a small card a context and a desktop are a large part of it.
+    let beyond = figures.beyond_allocator().unwrap_or_default();
     let certainty = match (figures.idle, figures.others) {
+        _ if figures.is_part(beyond, 4) && within.saturating_add(beyond) >= tried => 0.65,
         (_, Some(others)) if figures.is_large(others) && within.saturating_add(others) >= tried => 0.6,
         _ if figures.is_large(outside) && within.saturating_add(outside) >= tried => 0.7,
         (Some(_), Some(_)) => 0.95,

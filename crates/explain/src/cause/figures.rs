@@ -64,6 +64,12 @@ pub(super) fn figures<'a>(oom: &'a Oom, tried: Bytes, log: &Printout) -> Figures
 }
 
 impl Figures<'_> {
+    /// In use on the device and not by this process's allocator, whoever holds it.
+    pub(super) fn beyond_allocator(&self) -> Option<Bytes> {
+        let reserved = self.oom.reserved.or_else(|| Some(self.oom.allocated?.saturating_add(self.idle?)))?;
+        Some(self.oom.capacity?.saturating_sub(self.oom.free?).saturating_sub(reserved))
+    }
+
     /// At least so many parts of the device.
     pub(super) fn is_part(&self, bytes: Bytes, parts: u64) -> bool {
         self.oom.capacity.is_some_and(|capacity| bytes.get() >= capacity.get() / parts)

@@ -11,7 +11,7 @@ mod unwrapped;
 
 pub(crate) use cards::CardFacts;
 pub(crate) use event::{Circumstances, Event};
-pub(crate) use packaging::{LONGEST_POST, readable, without_shared_margin};
+pub(crate) use packaging::{LONGEST_POST, readable, without_known_margin, without_shared_margin};
 pub(crate) use printout::Printout;
 pub use remark::Remark;
 pub(crate) use sign::Sign;

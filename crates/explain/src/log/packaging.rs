@@ -85,6 +85,23 @@ pub(crate) fn without_shared_margin(text: &str) -> Option<String> {
     Some(text.lines().map(|line| format!("{}\n", without_margin(line, margin).unwrap_or(line))).collect())
 }
 
+/// The text without what every line has before it: the mark of a quotation, or a margin that is known wherever lines are read.
+pub(crate) fn without_known_margin(text: &str) -> Option<String> {
+    let margin = match text.lines().all(|line| line.is_empty() || line.starts_with('>')) {
+        true => ">",
+        false => shared_margin(text)?.trim_end(),
+    };
+    let has_blank =
+        text.lines().next().is_some_and(|first| first.get(margin.len()..).is_some_and(|rest| rest.starts_with(' ')));
+    let bare = |line: &'_ str| -> String {
+        let rest = without_margin(line, margin).unwrap_or(line);
+        // Where no blank is behind the margin, one that is there is the text's own.
+        let is_own = !has_blank && line[..line.len() - rest.len()].ends_with(' ');
+        format!("{}{rest}\n", if is_own { " " } else { "" })
+    };
+    Some(text.lines().map(bare).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +114,16 @@ mod tests {
         assert_eq!(readable(file), "a \"b\"\n\u{1b}\t\\\n");
         assert!(matches!(readable("plain"), Cow::Borrowed("plain")));
         assert_eq!(readable("    a\n\n      b\n"), "a\n\n  b\n");
+    }
+
+    #[test]
+    fn marks_are_taken_off_without_a_blank_of_the_text() {
+        let lines = ["a", " b", "c", "d"];
+        let bare = |mark: &str| without_known_margin(&lines.map(|line| format!("{mark}{line}\n")).concat());
+        for mark in ["> ", "[rank3]: ", "[default1]:", "2026-01-02T03:04:05Z "] {
+            assert_eq!(bare(mark).as_deref(), Some("a\n b\nc\nd\n"), "{mark}");
+        }
+        assert_eq!(bare(""), None);
     }
 
     #[test]

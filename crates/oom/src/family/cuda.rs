@@ -49,8 +49,11 @@ fn class_named(message: &Message<'_>) -> Option<Oom> {
     let torch = ["torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "torch.xpu.OutOfMemoryError"];
     let is_short = without_prefix(line).trim_start_matches(['`', ' ']).starts_with("OutOfMemoryError");
     let class = torch.into_iter().find(|class| line.contains(class)).or(is_short.then_some("OutOfMemoryError"))?;
-    let (_, rest) = line.split_once(class)?;
-    let is_raised = rest.trim().is_empty() || rest.starts_with(':') || rest.starts_with("('");
+    let (head, rest) = line.split_once(class)?;
+    // At the end of a sentence it is a word of it.
+    let head = head.trim_end();
+    let is_apart = head.is_empty() || head.ends_with([':', '*', ']', '>', '-', '|', '`', '"', '(', ')']);
+    let is_raised = rest.trim().is_empty() && is_apart || rest.starts_with(':') || rest.starts_with("('");
     is_raised.then(|| Oom {
         certainty: if is_short && !rest.starts_with(": CUDA out of memory") {
             Certainty::Possible

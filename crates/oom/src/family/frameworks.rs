@@ -45,7 +45,7 @@ pub(super) fn rmm(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     let by_rmm = has_any(line, &["rmm::out_of_memory", "RMM failure", "rmm::bad_alloc", "/rmm/"])
         && has_any(line, &["memory", "bad_alloc", "pool size"]);
-    let by_driver = line.contains("bad_alloc")
+    let by_driver = has_any(line, &["bad_alloc", "bad allocation"])
         && has_any(line, &["CUDA error", "cudaError", "out_of_memory", "thrust::", "bad allocation: out of memory"]);
     let by_numba = line.contains("CudaAPIError") && line.contains("OUT_OF_MEMORY");
     if !by_rmm && !by_driver && !by_numba {
@@ -153,6 +153,38 @@ pub(super) fn is_skipped(message: &Message<'_>) -> bool {
     has_any(&message.line, TENSORRT) && message.body().contains("kipping tactic")
 }
 
+/// Huawei's runtime: `Memory_Allocation_Failure(EL0004): Failed to allocate memory requested by GE module.`
+fn ascend(message: &Message<'_>) -> Option<Oom> {
+    message.line.contains("Memory_Allocation_Failure(").then(|| Oom {
+        device_kind: Some(DeviceKind::Npu),
+        device: number_after(message.body(), "device_id:"),
+        requested: size_after(message.body(), "size:"),
+        ..Oom::device(Engine::Unknown, Source::Runtime)
+    })
+}
+
+/// accelerate halved the batch until nothing was left of it.
+fn no_batch_fits(line: &str) -> Option<Oom> {
+    line.contains("No executable batch size found, reached zero")
+        .then(|| Oom { certainty: Certainty::Likely, ..Oom::device(Engine::PyTorch, Source::Allocator) })
+}
+
+/// CatBoost's pool, which counts in MB, with or without saying so: `Out of memory. Requested 8880 MB; Free 5902.06 MB`
+fn catboost(line: &str) -> Option<Oom> {
+    let (_, rest) = line.split_once("Out of memory. Requested ")?;
+    let (requested, free) = rest.split_once("; Free ")?;
+    let megabytes = |text: &str| {
+        let number = text.split([' ', '"']).next()?.parse::<f64>().ok().filter(|number| *number >= 0.0)?;
+        Some(Bytes((number * f64::from(1 << 20)) as u64))
+    };
+    Some(Oom {
+        device_kind: Some(DeviceKind::Cuda),
+        requested: megabytes(requested),
+        free: megabytes(free),
+        ..Oom::device(Engine::Unknown, Source::Allocator)
+    })
+}
+
 /// Deeplearning4j: `Failed to allocate 10486784 bytes from DEVICE [0] memory`
 fn nd4j(line: &str) -> Option<Oom> {
     let (head, device) = line.split_once(" bytes from DEVICE [")?;
@@ -168,7 +200,12 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
     if is_pool || line.contains("cudaMalloc retry failed: out of memory") {
         return Some(Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Mxnet, Source::Allocator) });
     }
-    if let Some(oom) = tensorrt(message).or_else(|| nd4j(line)) {
+    if let Some(oom) = tensorrt(message)
+        .or_else(|| nd4j(line))
+        .or_else(|| ascend(message))
+        .or_else(|| no_batch_fits(line))
+        .or_else(|| catboost(line))
+    {
         return Some(oom);
     }
     if has_any(line, &["emory isn't enough and alloc failed", "emory not enough:"]) {

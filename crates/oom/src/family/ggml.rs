@@ -8,7 +8,15 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     if !has_any(
         line,
-        &["ggml", "llama", "alloc_tensor_range", "whisper", "failed to allocate CUDA", "failed to allocate CPU buffer"],
+        &[
+            "ggml",
+            "llama",
+            "alloc_tensor_range",
+            "whisper",
+            "failed to allocate CUDA",
+            "failed to allocate CPU buffer",
+            "error loading model: ",
+        ],
     ) {
         return None;
     }
@@ -61,6 +69,7 @@ fn device(line: &str) -> Option<DeviceKind> {
         ("rocm", DeviceKind::Hip),
         ("metal", DeviceKind::Mps),
         ("sycl", DeviceKind::Xpu),
+        ("vulkan", DeviceKind::Other),
     ];
     let lower = line.to_ascii_lowercase();
     table.into_iter().find(|(name, _)| lower.contains(name)).map(|(_, kind)| kind)

@@ -1,4 +1,4 @@
-//! The Linux kernel's killer, and the user-space killers that take its place.
+//! The Linux kernel's killer, that of macOS (jetsam), and the user-space killers that take its place.
 
 use lowtide_core::Bytes;
 
@@ -8,6 +8,9 @@ use crate::{Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
+    if has_any(line, &["OS_REASON_JETSAM", "JETSAM_REASON", "vm-compressor-space-shortage"]) {
+        return Some(Oom::host(Engine::Unknown, Source::Kernel));
+    }
     let source = if has_any(line, &["emory cgroup out of memory", "CONSTRAINT_MEMCG"]) || is_counter(line) {
         Source::Cgroup
     } else {
@@ -48,7 +51,8 @@ fn victim(message: &Message<'_>) -> Option<Option<ProcessUse>> {
             "Failed with result 'oom-kill'",
         ],
     );
-    (by_service && has_any(line, &["illed", "oom-kill", "sending SIG"])).then(|| killed(line, message.body()))
+    (by_service && has_any(line, &["illed", "oom-kill", "sending SIG", "illing process"]))
+        .then(|| killed(line, message.body()).or_else(|| sent(line)))
 }
 
 /// A line of a control group's `memory.events` with a kill in it: `oom_kill 1`.
@@ -71,6 +75,13 @@ fn killed(line: &str, body: &str) -> Option<ProcessUse> {
     let pid = number_after(rest, "")?;
     let used = if word == "Killed process " { resident(rest) } else { None };
     Some(ProcessUse { pid, name: between(rest, "(", ")").map(str::to_owned), used })
+}
+
+/// earlyoom's `sending SIGTERM to process 63745 uid 1000 "python3": badness 748, VmRSS 5384 MiB`.
+fn sent(line: &str) -> Option<ProcessUse> {
+    let (_, rest) = line.split_once("to process ").or_else(|| line.split_once("illing process "))?;
+    let name = between(rest, "\"", "\"").map(str::to_owned);
+    Some(ProcessUse { pid: number_after(rest, "")?, name, used: size_after(rest, "VmRSS ") })
 }
 
 /// Resident memory: anonymous pages, file pages and shared pages together.

@@ -1,6 +1,7 @@
 //! The bare words, when no family knows the text: a report only where nothing around makes it talk.
 
-use crate::message::Message;
+use crate::figure::figure_at;
+use crate::message::{Message, without_prefix};
 use crate::phrase::{has_any, has_any_caseless, size_after_any};
 use crate::talk::is_only_mentioned;
 use crate::{Certainty, Engine, Oom, Place, Source};
@@ -12,16 +13,15 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return None;
     }
     let lower = line.to_ascii_lowercase();
+    if let Some(oom) = refused(line, &lower) {
+        return Some(oom);
+    }
     let (at, phrase) = PHRASES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))?;
     if is_only_mentioned(line, at, at + phrase.len()) || is_name(&lower, at, at + phrase.len()) || !reports(&lower) {
         return None;
     }
-    let on_device = has_any_caseless(
-        line,
-        &["cuda", "gpu", "hip ", "rocm", "device", "vram", "runtimeerror: out of memory", "npu", "tpu", "hbm"],
-    );
     Some(Oom {
-        place: if on_device { Place::Device } else { Place::Host },
+        place: if on_device(line) { Place::Device } else { Place::Host },
         certainty: Certainty::Possible,
         requested: size_after_any(line, &["allocate ", "allocating ", "allocation of "]),
         ..Oom::host(Engine::Unknown, Source::Heap)
@@ -29,6 +29,32 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
 }
 
 const PHRASES: &[&str] = &["out of memory", "out-of-memory", "outofmemory", "insufficient memory"];
+
+/// `fail to allocate memory 100663296 bytes!!`: a program of its own that tells how much it was refused.
+fn refused(line: &str, lower: &str) -> Option<Oom> {
+    let words =
+        ["fail to allocate", "failed to allocate", "could not allocate", "unable to allocate", "cannot allocate"];
+    let (at, word) = words.into_iter().find_map(|word| Some((lower.find(word)?, word)))?;
+    let rest = &lower[at + word.len()..];
+    let rest = rest.trim_start().strip_prefix("memory").unwrap_or(rest);
+    let figure = figure_at(rest.trim_start_matches([' ', ':', '(', 'o', 'f']))?;
+    // What a program did instead is no end of it.
+    let goes_on = has_any(lower, &["falling back", "fallback", "instead", "retry", "pinned"]);
+    let is_only_mentioned = is_only_mentioned(line, at, at + word.len());
+    (figure.has_unit && !goes_on && !is_only_mentioned).then(|| Oom {
+        place: if on_device(line) { Place::Device } else { Place::Host },
+        certainty: Certainty::Possible,
+        requested: figure.memory(),
+        ..Oom::host(Engine::Unknown, Source::Heap)
+    })
+}
+
+fn on_device(line: &str) -> bool {
+    has_any_caseless(
+        line,
+        &["cuda", "gpu", "hip ", "rocm", "device", "vram", "runtimeerror: out of memory", "npu", "tpu", "hbm"],
+    )
+}
 
 /// Whether the words are part of a longer name, such as a setting or a file.
 fn is_name(lower: &str, at: usize, end: usize) -> bool {
@@ -41,7 +67,7 @@ fn is_name(lower: &str, at: usize, end: usize) -> bool {
 
 /// Whether the line sounds like something that happened.
 fn reports(lower: &str) -> bool {
-    let trimmed = lower.trim();
+    let trimmed = without_prefix(lower).trim();
     // The name of the class is no word for what happened.
     let rest = lower.replace("outofmemoryerror", "");
     PHRASES.iter().any(|phrase| trimmed.starts_with(phrase)) || has_any(&rest, HAPPENED)

@@ -11,7 +11,12 @@ use crate::{Certainty, Engine, Oom, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    vllm(message).or_else(|| sglang(line)).or_else(|| tgi(line)).or_else(|| ollama(line))
+    vllm(message)
+        .or_else(|| sglang(line))
+        .or_else(|| tgi(line))
+        .or_else(|| ollama(line))
+        .or_else(|| lm_studio(line))
+        .or_else(|| flashinfer(line))
 }
 
 fn vllm(message: &Message<'_>) -> Option<Oom> {
@@ -66,5 +71,23 @@ fn ollama(line: &str) -> Option<Oom> {
         requested: figure_after(line, "system memory (").and_then(|figure| figure.memory()),
         free: size_after(line, "than is available ("),
         ..Oom::host(Engine::Ollama, Source::Startup)
+    })
+}
+
+/// `Model loading was stopped due to insufficient system resources. ... requires approximately 15.89 GB of memory`
+fn lm_studio(line: &str) -> Option<Oom> {
+    line.contains("stopped due to insufficient system resources").then(|| Oom {
+        requested: size_after(line, "requires approximately "),
+        ..Oom::host(Engine::Ggml, Source::Startup)
+    })
+}
+
+/// `Failed to allocate memory for batch_prefill_tmp_v with size 435814400 and alignment 16 in AlignedAllocator`: the workspace
+/// that a server gave to its attention kernels.
+fn flashinfer(line: &str) -> Option<Oom> {
+    line.contains("in AlignedAllocator").then(|| Oom {
+        certainty: Certainty::Likely,
+        requested: size_after(line, "with size "),
+        ..Oom::device(Engine::Unknown, Source::Allocator)
     })
 }

@@ -88,6 +88,7 @@ const DEVICE: &[(&str, Engine, Certainty)] = &[
     ("OUT_OF_DEVICE_MEMORY", Engine::Oneapi, Certainty::Sure),
     ("CL_MEM_OBJECT_ALLOCATION_FAILURE", Engine::Oneapi, Certainty::Likely),
     ("MEM_OBJECT_ALLOCATION_FAIL", Engine::Oneapi, Certainty::Likely),
+    ("Memory Object Allocation Failure", Engine::Oneapi, Certainty::Likely),
     ("CL_OUT_OF_RESOURCES", Engine::Oneapi, Certainty::Possible),
     ("PI_ERROR_OUT_OF_RESOURCES", Engine::Oneapi, Certainty::Possible),
     ("UR_RESULT_ERROR_OUT_OF_RESOURCES", Engine::Oneapi, Certainty::Possible),

@@ -15,6 +15,10 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if line.contains("ailed to allocate") && line.contains("from device") {
         return Some(driver(line));
     }
+    // What a copy onto a full device ends by.
+    if line.contains("Dst tensor is not initialized") {
+        return Some(Oom { certainty: Certainty::Likely, ..Oom::device(Engine::Tensorflow, Source::Allocator) });
+    }
     let is_allocator = has_any(line, &["Allocator (", "bfc_allocator.cc"]);
     if is_allocator && line.contains("an out of memory trying to allocate") {
         // A try whose failure costs time and nothing else.

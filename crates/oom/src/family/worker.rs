@@ -6,7 +6,7 @@ use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    let (source, certainty) = if line.contains("is killed by signal: ") {
+    let (source, certainty) = if line.contains("is killed by signal:") {
         by_signal(line)?
     } else if line.contains("DataLoader worker (pid(s) ") && line.contains("exited unexpectedly") {
         (Source::DataWorker, Certainty::Slight)
@@ -24,8 +24,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
 
 /// A worker cannot write past the end of a full `/dev/shm`: that is the bus error.
 fn by_signal(line: &str) -> Option<(Source, Certainty)> {
-    let (_, signal) = line.split_once("is killed by signal: ")?;
-    match signal.split(['.', ' ']).next()? {
+    let (_, signal) = line.split_once("is killed by signal:")?;
+    match signal.trim_start().split(['.', ' ']).next()? {
         "Killed" | "SIGKILL" | "9" => Some((Source::DataWorker, Certainty::Likely)),
         "Bus" => Some((Source::SharedMemory, Certainty::Likely)),
         _ => None,

@@ -508,34 +508,3 @@ fn ends_of_processes_are_slight() {
         assert_eq!((oom.place, oom.certainty), (Host, Slight), "{text}");
     }
 }
-
-#[test]
-fn messages_of_single_programs() {
-    check(
-        "Caused by: java.lang.RuntimeException: Failed to allocate 10486784 bytes from DEVICE [0] memory",
-        Engine::Java,
-        Device,
-        Sure,
-        Some(10_486_784),
-    );
-    check(
-        "[19:03:47] src/storage/./pooled_storage_manager.h:62: Memory allocation failed.",
-        Engine::Mxnet,
-        Device,
-        Sure,
-        None,
-    );
-    check(
-        "[E] [TRT] safeRuntime.cpp (25) - Cuda Error in nvinfer1::internal::DefaultAllocator::allocate: 2 (out of memory)\n\
-         [E] [TRT] Requested amount of memory (1073741824 bytes) could not be allocated.",
-        Engine::Cuda,
-        Device,
-        Likely,
-        Some(1 << 30),
-    );
-    let skipped = "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::145] Error Code 2: OutOfMemory (no further information)\n\
-                   [TRT] [W] Skipping tactic 8 due to insufficient memory on requested size of 17179869184 detected.";
-    assert_eq!(read(skipped), None);
-    let asked = "[2024-01-02 03:04:05 +0000] [1] [ERROR] Worker (pid:7) was sent SIGKILL! Perhaps out of memory?";
-    check(asked, Engine::Unknown, Host, Possible, None);
-}

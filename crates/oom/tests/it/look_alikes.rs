@@ -70,6 +70,8 @@ fn talk() {
         "2b77d01 Handle exit code 137 from the launcher",
         "A restart when the exit status is 137, see the manual",
         "see also CUDA out of memory #4512",
+        "71aa0f3 Retry on torch.cuda.OutOfMemoryError",
+        "RuntimeError: CUDA out of memory means the driver refused a block",
         "- name: PodOOMKilled",
     ] {
         assert_eq!(read(text), None, "{text}");

@@ -5,4 +5,5 @@ mod families;
 mod figures;
 mod labels;
 mod look_alikes;
+mod programs;
 mod scan;

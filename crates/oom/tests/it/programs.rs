@@ -1,0 +1,92 @@
+//! Messages of programs that have one or two each: engine, place, certainty and the request.
+
+use lowtide_core::Bytes;
+use lowtide_oom::Certainty::{self, Likely, Possible, Sure};
+use lowtide_oom::Engine;
+use lowtide_oom::Place::{self, Device, Host};
+use lowtide_oom::{Oom, read};
+
+fn check(text: &str, engine: Engine, place: Place, certainty: Certainty, requested: Option<u64>) -> Oom {
+    let oom = read(text).unwrap_or_else(|| panic!("not read: {text}"));
+    let requested_here = oom.requested.map(|bytes| bytes.get());
+    assert_eq!((oom.engine, oom.place, oom.certainty, requested_here), (engine, place, certainty, requested), "{text}");
+    oom
+}
+
+#[test]
+fn messages_of_single_programs() {
+    check(
+        "Caused by: java.lang.RuntimeException: Failed to allocate 10486784 bytes from DEVICE [0] memory",
+        Engine::Java,
+        Device,
+        Sure,
+        Some(10_486_784),
+    );
+    check(
+        "[19:03:47] src/storage/./pooled_storage_manager.h:62: Memory allocation failed.",
+        Engine::Mxnet,
+        Device,
+        Sure,
+        None,
+    );
+    check(
+        "[E] [TRT] safeRuntime.cpp (25) - Cuda Error in nvinfer1::internal::DefaultAllocator::allocate: 2 (out of memory)\n\
+         [E] [TRT] Requested amount of memory (1073741824 bytes) could not be allocated.",
+        Engine::Cuda,
+        Device,
+        Likely,
+        Some(1 << 30),
+    );
+    let skipped = "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::145] Error Code 2: OutOfMemory (no further information)\n\
+                   [TRT] [W] Skipping tactic 8 due to insufficient memory on requested size of 17179869184 detected.";
+    assert_eq!(read(skipped), None);
+    let asked = "[2024-01-02 03:04:05 +0000] [1] [ERROR] Worker (pid:7) was sent SIGKILL! Perhaps out of memory?";
+    check(asked, Engine::Unknown, Host, Possible, None);
+    let early = "earlyoom[26328]: sending SIGTERM to process 63745 uid 1000 \"python3\": badness 748, VmRSS 5384 MiB";
+    let victim = &check(early, Engine::Linux, Host, Sure, None).processes[0];
+    assert_eq!(
+        (victim.pid, victim.name.as_deref(), victim.used),
+        (63745, Some("python3"), Some(Bytes::from_mib(5384)))
+    );
+    check(
+        "Error: Model loading was stopped due to insufficient system resources. This model requires approximately 15.00 GB of \
+         memory",
+        Engine::Ggml,
+        Host,
+        Sure,
+        Some(15 << 30),
+    );
+    check("error loading model: unable to allocate Vulkan0 buffer", Engine::Ggml, Device, Sure, None);
+    check(
+        "Failed to allocate memory for batch_prefill_tmp_v with size 435814400 and alignment 16 in AlignedAllocator",
+        Engine::Unknown,
+        Device,
+        Likely,
+        Some(435_814_400),
+    );
+    check(
+        "ERROR [engine.py:82] Memory_Allocation_Failure(EL0004): Failed to allocate memory requested by GE module.\n\
+         ERROR [engine.py:82] Call rtMalloc fail, type = 2, size:3221291008, device_id:0[FUNC:Alloc]",
+        Engine::Unknown,
+        Device,
+        Sure,
+        Some(3_221_291_008),
+    );
+    check("RuntimeError: No executable batch size found, reached zero.", Engine::PyTorch, Device, Likely, None);
+    check(
+        "GpuArena fail to allocate memory 100663296 bytes!! Result = 2",
+        Engine::Unknown,
+        Device,
+        Possible,
+        Some(96 << 20),
+    );
+    assert_eq!(read("Could not allocate 512 MB for the cache, falling back to 256 MB"), None);
+    check("> out of memory", Engine::Unknown, Host, Possible, None);
+    let pool = "memory_pool/stack_like_memory_pool.h:303: Error: Out of memory. Requested 8880 MB; Free 5902.061425 MB";
+    let pool = check(pool, Engine::Unknown, Device, Sure, Some(8880 << 20));
+    assert_eq!(pool.free.map(|free| free.get() >> 20), Some(5902));
+    check("  what():  Memory Object Allocation Failure", Engine::Oneapi, Device, Likely, None);
+    check("InternalError: Dst tensor is not initialized.", Engine::Tensorflow, Device, Likely, None);
+    check("\tlast exit reason = OS_REASON_JETSAM", Engine::Unknown, Host, Sure, None);
+    check("MemoryError: bad allocation: cudaErrorMemoryAllocation: out of memory", Engine::Rmm, Device, Sure, None);
+}
