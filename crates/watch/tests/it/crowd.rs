@@ -131,7 +131,8 @@ fn check(manner: Manner, number: usize) {
             })
             .collect();
         is_over.store(true, Ordering::Relaxed);
-        let is_good = |(status, time): &(String, Duration)| status == "HTTP/1.1 200 OK" && time.as_millis() < 1000;
+        // Who has to wait for a bad caller waits five seconds or more; who waits for a processor, less than three.
+        let is_good = |(status, time): &(String, Duration)| status == "HTTP/1.1 200 OK" && time.as_secs() < 3;
         assert!(answers.iter().all(is_good), "{manner:?} {number}: {answers:?}");
     });
 }
