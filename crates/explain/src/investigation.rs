@@ -5,12 +5,13 @@ use std::ops::Range;
 
 use lowtide_log::{TextDecoder, TracebackKind, bar, shows_progress, steps, time, traceback_in_json, tracebacks};
 use lowtide_oom::{
-    LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is_reference, look_alike, scan, scan_post,
+    LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is_reference, look_alike, scan, scan_last_resort,
+    scan_post,
 };
-use memchr::{memchr_iter, memrchr};
+use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::explain::verdict;
-use crate::log::{Circumstances, Event, LONGEST_POST, Printout, readable};
+use crate::log::{Circumstances, Event, LONGEST_POST, Printout};
 use crate::post::explain_post;
 use crate::{Context, Explanation, NotMemory, Verdict};
 
@@ -34,6 +35,10 @@ const FLOOD: usize = 1000;
 const TAIL: usize = 192 << 10;
 /// 64 TiB: more than any device has, so a size above it was never meant.
 const LARGEST_REQUEST: u64 = 64 << 40;
+/// 64 PiB: more than a process can address.
+const LARGEST_HEAP: u64 = 64 << 50;
+/// What follows a request that was refused and not asked about.
+const SEGMENTATION_FAULT: &str = "Segmentation fault";
 /// How much of a line is kept.
 const LONGEST_MESSAGE: usize = 1200;
 
@@ -97,13 +102,16 @@ impl Investigation {
             return self.conclude(context);
         }
         let post = String::from_utf8_lossy(&self.buffer);
-        explain_post(&readable(&post), |text| {
+        explain_post(&post, &|text: &str| {
             Self { buffer: text.as_bytes().to_vec(), ..Self::default() }.conclude(context)
         })
     }
 
     fn conclude(mut self, context: &Context) -> Explanation {
         self.search(self.buffer.len() - self.from);
+        if self.events.is_empty() {
+            self.take_last_resort();
+        }
         let end = self.buffer.len().saturating_sub(BEFORE).max(self.last_end.saturating_sub(self.base) as usize);
         let sequel = String::from_utf8_lossy(&self.buffer[end.min(self.buffer.len())..]).into_owned();
         self.drop_what_is_of_another_run(&sequel);
@@ -249,6 +257,27 @@ impl Investigation {
         self.last_end = end;
     }
 
+    /// Takes what the end of a log says in words that no family knows, unless it shows something else that went wrong, or goes on.
+    fn take_last_resort(&mut self) {
+        let tail = self.buffer.len().saturating_sub(BEFORE);
+        let start = memchr(b'\n', &self.buffer[tail..]).filter(|_| tail > 0).map_or(tail, |newline| tail + newline + 1);
+        let Some(message) = scan_last_resort(&self.buffer[start..]) else { return };
+        let is_other =
+            |found: &NotMemory| found.kind != LookAlike::Mentioned && !found.text.contains(SEGMENTATION_FAULT);
+        if self.not_memory.as_ref().is_some_and(is_other) || self.resembles().as_ref().is_some_and(is_other) {
+            return;
+        }
+        if goes_on(&self.buffer[start + message.range.end..]) {
+            return;
+        }
+        // As if the search had come to that text only now.
+        let end = (self.from, self.lines);
+        self.lines -= memchr_iter(b'\n', &self.buffer[start..self.from]).count() as u64;
+        self.from = start;
+        self.take(message);
+        (self.from, self.lines) = end;
+    }
+
     /// The text before a place, no further back than the last message, so that all together is read once.
     fn before(&self, at: usize) -> String {
         let last = self.last_end.saturating_sub(self.base) as usize;
@@ -307,10 +336,14 @@ const BUILT: [&str; 5] = [
 fn ends_well(sequel: &str) -> bool {
     let lower = sequel.to_lowercase();
     let has = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
-    let goes_on =
-        || steps(sequel.as_bytes()).next().is_some() || lower.lines().any(|line| shows_progress(line.as_bytes()));
+    let goes_on = || goes_on(sequel.as_bytes());
     let fails = || lower.contains("traceback (most recent") || lower.contains("with error");
     (has(&BUILT) || has(&TRAINED) && goes_on()) && !fails()
+}
+
+/// Whether a text shows steps of a run.
+fn goes_on(sequel: &[u8]) -> bool {
+    steps(sequel).next().is_some() || sequel.split(|byte| *byte == b'\n').any(shows_progress)
 }
 
 /// What a line says besides its error: the traceback that a logger put into a JSON string with it, or the progress bar
@@ -327,7 +360,8 @@ fn tail_of(waiting: &[u8], limit: usize) -> usize {
 }
 
 fn is_corrupted(oom: &Oom) -> bool {
-    oom.place == Place::Device && oom.requested.is_some_and(|bytes| bytes.get() > LARGEST_REQUEST)
+    let largest = if oom.place == Place::Device { LARGEST_REQUEST } else { LARGEST_HEAP };
+    oom.requested.is_some_and(|bytes| bytes.get() > largest)
 }
 
 fn cut(text: &str) -> String {

@@ -1,18 +1,35 @@
-//! A short log, as people post it: explained as it is, and as it was before somebody broke its lines or put something before them.
+//! A short log, as people post it: explained as it is, and as it was before somebody broke its lines, put something before them,
+//! or put them into objects of JSON.
 
 use crate::Explanation;
-use crate::log::{Evidence, Unwrapped, without_known_margin, without_shared_margin};
+use crate::log::{CarriedText, Evidence, Unwrapped, readable, without_known_margin, without_shared_margin};
 
 /// Explains a post by `explain`, which takes the text of a log.
-pub(crate) fn explain_post(post: &str, explain: impl Fn(&str) -> Explanation) -> Explanation {
-    let explain: &dyn Fn(&str) -> Explanation = &explain;
+///
+/// What a logger wrote as objects, a collector may have put into objects of its own.
+pub(crate) fn explain_post(post: &str, explain: &dyn Fn(&str) -> Explanation) -> Explanation {
+    let post = readable(post);
+    let Some(carried) = CarriedText::of(&post) else { return explain_lines(&post, explain) };
+    let mut explanation = explain_post(&carried.text, explain);
+    explanation.verdicts.iter_mut().for_each(|verdict| verdict.line = carried.line(verdict.line));
+    if let Some(found) = &mut explanation.not_memory {
+        found.line = carried.line(found.line);
+    }
+    match carried.is_single() {
+        true => fuller(explain_lines(&post, explain), explanation),
+        false => explanation,
+    }
+}
+
+/// Explains a text of lines.
+fn explain_lines(post: &str, explain: &dyn Fn(&str) -> Explanation) -> Explanation {
     if let Some(bare) = without_shared_margin(post) {
         return behind_margin(explain(post), explain_joined(&bare, explain));
     }
     // Lines that each have a mark before them were broken before it was put there, if they were.
     if let Some(bare) = without_known_margin(post) {
         let (explained, joined) = (explain(post), explain_joined(&bare, explain));
-        return if figures(&joined) > figures(&explained) { joined } else { explained };
+        return fuller(explained, joined);
     }
     explain_joined(post, &|whole| match without_shared_margin(whole) {
         Some(bare) => behind_margin(explain(whole), explain(&bare)),
@@ -23,6 +40,11 @@ pub(crate) fn explain_post(post: &str, explain: impl Fn(&str) -> Explanation) ->
 /// A margin tells of clocks and programs, so the text with it counts unless it hides what is behind it.
 fn behind_margin(explained: Explanation, bare: Explanation) -> Explanation {
     if bare.verdicts.is_empty() || figures(&bare) > figures(&explained) { bare } else { explained }
+}
+
+/// The first, unless the second has more figures.
+fn fuller(first: Explanation, second: Explanation) -> Explanation {
+    if figures(&second) > figures(&first) { second } else { first }
 }
 
 /// Explains a text as it was before a terminal broke its lines.

@@ -96,7 +96,14 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "cudaErrorLaunchOutOfResources",
         ],
     ),
-    (LookAlike::BufferLimit, &["is greater than the maximum buffer size", "max_storage_buffer_binding_size"]),
+    (
+        LookAlike::BufferLimit,
+        &[
+            "is greater than the maximum buffer size",
+            "max_storage_buffer_binding_size",
+            "invalid memory alloc request size",
+        ],
+    ),
     (LookAlike::StaticThreadStorage, &["static TLS block"]),
     (
         LookAlike::Quota,
@@ -108,12 +115,22 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "rate limit",
             "RATE_LIMIT",
             "trying to send message larger",
+            "nodes are available: ",
+            "OOM command not allowed",
+            "circuit_breaking_exception",
+            "CircuitBreakingException",
         ],
     ),
     (LookAlike::FileLimit, &["Too many open files"]),
     (
         LookAlike::Attempt,
-        &["Skipping tactic", "is not a failure", "TRT]: Requested amount of GPU memory", "[W] [TRT] Requested"],
+        &[
+            "Skipping tactic",
+            "is not a failure",
+            "memory and trying again",
+            "TRT]: Requested amount of GPU memory",
+            "[W] [TRT] Requested",
+        ],
     ),
 ];
 

@@ -180,6 +180,15 @@ const HYPOTHETICAL: &str = "avoid avoids avoided avoiding prevent prevents preve
     solved help helps since likely cause causes lead leads usually often sometimes probably how test \
     testing what";
 
+/// Whether a line opens as a sentence about something does, with nothing set apart before the anchor: `The out of memory error ...`.
+pub(crate) fn is_prose(head: &str) -> bool {
+    const OPENINGS: &str =
+        "the this these those that our we users some any every each such since after while although because";
+    let first =
+        head.trim_start_matches([' ', '*', '_']).split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    !head.contains([':', ']']) && OPENINGS.split(' ').any(|word| word.eq_ignore_ascii_case(first))
+}
+
 /// Whether what follows the anchor makes it the name of a subject: `errors`, `handling`, `killer`.
 fn is_topic(after: &str) -> bool {
     let after = after.trim_start();
@@ -256,6 +265,13 @@ mod tests {
         assert!(check("See \"CUDA out of memory\" in the FAQ"));
         assert!(check("If you see an error like `RuntimeError: CUDA out of memory`, lower it"));
         assert!(!check("if this fails: CUDA out of memory"));
+        assert!(
+            is_prose("The ")
+                && is_prose("*These ")
+                && !is_prose("the worker: ")
+                && !is_prose("I get ")
+                && !is_prose("")
+        );
         assert!(!check("{\"level\": \"ERROR\", \"msg\": \"CUDA out of memory\"}"));
         assert!(!check("Training failed with \"CUDA out of memory\""));
         assert!(!check("ran out of memory on step 3, skipping the batch"));

@@ -1,7 +1,9 @@
 //! What the log says of each event, and of the run as a whole.
 
 mod cards;
+mod carried;
 mod event;
+mod json_object;
 mod packaging;
 mod printout;
 mod remark;
@@ -10,6 +12,7 @@ mod size;
 mod unwrapped;
 
 pub(crate) use cards::CardFacts;
+pub(crate) use carried::CarriedText;
 pub(crate) use event::{Circumstances, Event};
 pub(crate) use packaging::{LONGEST_POST, readable, without_known_margin, without_shared_margin};
 pub(crate) use printout::Printout;

@@ -1,5 +1,4 @@
-//! A post as the log in it was: without colours, entities of HTML, the wrapping of a container's log, and what a collector put
-//! before every line.
+//! A post as the log in it was: without colours, entities of HTML, and what a collector put before every line.
 
 use std::borrow::Cow;
 
@@ -36,9 +35,6 @@ pub(crate) fn readable(text: &str) -> Cow<'_, str> {
             text = Cow::Owned(text.replace(entity, sign));
         }
     }
-    if text.starts_with("{\"log\":\"") {
-        text = Cow::Owned(text.lines().map(|line| captured(line).unwrap_or_else(|| line.to_owned()) + "\n").collect());
-    }
     match shared_indentation(&text) {
         0 => text,
         blanks => {
@@ -51,29 +47,6 @@ pub(crate) fn readable(text: &str) -> Cow<'_, str> {
 fn shared_indentation(text: &str) -> usize {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     lines.map(|line| line.len() - line.trim_start_matches([' ', '\t']).len()).min().unwrap_or_default()
-}
-
-/// The line in one of Docker's own log files: `{"log":"step 3\n","stream":"stdout","time":"..."}`.
-fn captured(line: &str) -> Option<String> {
-    let (quoted, _) = line.strip_prefix("{\"log\":\"")?.split_once("\",\"stream\":")?;
-    let mut plain = String::with_capacity(quoted.len());
-    let mut rest = quoted.chars();
-    while let Some(next) = rest.next() {
-        if next != '\\' {
-            plain.push(next);
-            continue;
-        }
-        match rest.next()? {
-            'n' | 'r' => {}
-            't' => plain.push('\t'),
-            'u' => {
-                let code = u32::from_str_radix(&rest.by_ref().take(4).collect::<String>(), 16).ok()?;
-                plain.push(char::from_u32(code)?);
-            }
-            other => plain.push(other),
-        }
-    }
-    Some(plain)
 }
 
 /// The text without a margin that nobody else knows how to take off, where all its lines have one.
@@ -110,8 +83,6 @@ mod tests {
     fn what_is_put_around_a_log_is_taken_off() {
         assert_eq!(readable("\x1b[31mif a &lt; b &amp;&amp; c\x1b[0m\n"), "if a < b && c\n");
         assert_eq!(readable("<pre><code>Killed\n</code></pre>\n"), "Killed\n\n");
-        let file = "{\"log\":\"a \\\"b\\\"\\n\",\"stream\":\"stderr\",\"time\":\"2026\"}\n{\"log\":\"\\u001b\\t\\\\\\r\\n\",\"stream\":\"x\"}\n";
-        assert_eq!(readable(file), "a \"b\"\n\u{1b}\t\\\n");
         assert!(matches!(readable("plain"), Cow::Borrowed("plain")));
         assert_eq!(readable("    a\n\n      b\n"), "a\n\n  b\n");
     }

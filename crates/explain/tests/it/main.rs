@@ -4,6 +4,7 @@ mod advice;
 mod any_bytes;
 mod culprit;
 mod golden;
+mod json_lines;
 mod remedies;
 mod stories;
 mod threads;

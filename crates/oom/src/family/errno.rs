@@ -26,7 +26,9 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if has_any(line, &["using all available RAM", "allocate more memory than is available"]) {
         return Some(Oom::host(Engine::Unknown, Source::Cgroup));
     }
-    if has_any(line, &["Not enough memory", "not enough memory"]) && has_any(line, &["rror", "rrno", "(os error 8)"]) {
+    let lack = ["Not enough memory", "not enough memory"].into_iter().find_map(|phrase| line.find(phrase));
+    let is_reported = |at: usize| !is_only_mentioned(line, at, at + "not enough memory".len());
+    if lack.is_some_and(is_reported) && has_any(line, &["rror", "rrno", "(os error 8)"]) {
         return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Windows, Source::Heap) });
     }
     if has_any(line, &["[Errno 12]", "os error 12", "errno 12", "errno: 12", "errno=12"]) || has_word(line, "ENOMEM") {

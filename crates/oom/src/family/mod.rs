@@ -13,6 +13,7 @@ mod kernel;
 mod metal;
 mod order;
 mod plain;
+mod programs;
 mod schedulers;
 mod serving;
 mod statuses;

@@ -2,7 +2,7 @@
 
 use super::{
     caching_allocator, cluster, cpu_allocator, cuda, errno, exit, frameworks, ggml, heaps, kernel, metal, plain,
-    schedulers, serving, statuses, tensorflow, worker, xla,
+    programs, schedulers, serving, statuses, tensorflow, worker, xla,
 };
 use crate::look_alike::never_memory;
 use crate::message::{Message, without_prefix};
@@ -28,6 +28,7 @@ const FAMILIES: &[fn(&Message<'_>) -> Option<Oom>] = &[
     frameworks::cupy,
     frameworks::rmm,
     ggml::read,
+    programs::read,
     frameworks::rust_gpu,
     frameworks::julia,
     frameworks::onnx,

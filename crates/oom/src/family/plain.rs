@@ -3,7 +3,7 @@
 use crate::figure::figure_at;
 use crate::message::{Message, without_prefix};
 use crate::phrase::{has_any, has_any_caseless, size_after_any};
-use crate::talk::is_only_mentioned;
+use crate::talk::{is_only_mentioned, is_prose};
 use crate::{Certainty, Engine, Oom, Place, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -17,7 +17,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return Some(oom);
     }
     let (at, phrase) = PHRASES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))?;
-    if is_only_mentioned(line, at, at + phrase.len()) || is_name(&lower, at, at + phrase.len()) || !reports(&lower) {
+    let end = at + phrase.len();
+    if is_only_mentioned(line, at, end) || is_name(&lower, at, end) || is_prose(&lower[..at]) || !reports(&lower) {
         return None;
     }
     Some(Oom {

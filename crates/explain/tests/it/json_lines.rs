@@ -1,0 +1,110 @@
+//! A log that a logger or a collector put into lines of JSON is explained as the text it carries.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::fs;
+use std::path::Path;
+
+use lowtide_explain::{Cause, Context, Explanation, Investigation};
+use serde_json::{Value, json};
+
+fn explained(log: &str) -> Explanation {
+    let mut investigation = Investigation::default();
+    investigation.feed(log.as_bytes());
+    investigation.finish(&Context::default())
+}
+
+fn cause(log: &str) -> Option<Cause> {
+    explained(log).verdicts.first().map(|verdict| verdict.cause)
+}
+
+/// All stories and threads, by name.
+fn logs() -> Vec<(String, String)> {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let folders = ["stories", "threads", "remedies"].map(|folder| fs::read_dir(tests.join(folder)).unwrap());
+    let paths = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let logs = paths.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    let mut logs: Vec<(String, String)> = logs
+        .map(|path| (path.display().to_string(), String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned()))
+        // What a progress bar wrote into one line is no line of a logger.
+        .filter(|(_, log)| !log.contains('\r'))
+        .collect();
+    logs.sort();
+    logs
+}
+
+/// How a line is put into an object; `usize` counts the lines.
+type Form = fn(usize, &str) -> Value;
+
+const FORMS: [(&str, Form); 7] = [
+    (
+        "structlog",
+        |at, line| json!({"event": line, "level": "info", "timestamp": format!("2026-01-02T03:04:{:02}.123456Z", at % 60)}),
+    ),
+    ("zerolog", |at, line| json!({"level": "info", "time": 1_767_323_045 + at, "message": line})),
+    (
+        "docker",
+        |_, line| json!({"log": format!("{line}\n"), "stream": "stderr", "time": "2026-01-02T03:04:05.123456789Z"}),
+    ),
+    ("loki", |_, line| json!({"labels": {"pod": "train-0"}, "line": line, "timestamp": "2026-01-02T03:04:05.1Z"})),
+    ("fluentd", |_, line| json!({"log": line, "kubernetes": {"pod_name": "train-0", "labels": {"app": "train"}}})),
+    (
+        "python-json-logger",
+        |at, line| json!({"asctime": format!("2026-01-02 03:04:{:02},123", at % 60), "levelname": "ERROR", "name": "train", "message": line}),
+    ),
+    (
+        "docker of zap",
+        |_, line| json!({"log": format!("{}\n", json!({"level": "info", "ts": 1.5, "msg": line})), "stream": "stdout", "time": "2026-01-02T03:04:05Z"}),
+    ),
+];
+
+#[test]
+fn objects_around_every_line_change_no_cause() {
+    let logs = logs();
+    assert!(logs.len() > 600, "{}", logs.len());
+    for (name, form) in FORMS {
+        let changed: Vec<String> = logs
+            .iter()
+            .map(|(story, log)| {
+                (story, log, log.lines().zip(0..).map(|(line, at)| format!("{}\n", form(at, line))).collect::<String>())
+            })
+            // Longer ones are no posts, and read as they are.
+            .filter(|(.., objects)| objects.len() < 64 << 10)
+            .filter_map(|(story, log, objects)| {
+                let (before, after) = (cause(log), cause(&objects));
+                (before != after).then(|| format!("{story}: {after:?} instead of {before:?}"))
+            })
+            .collect();
+        // A clock before every line hides what a terminal broke, now and then.
+        assert!(changed.len() * 200 <= logs.len(), "{name}: {} of {} {changed:#?}", changed.len(), logs.len());
+    }
+}
+
+#[test]
+fn the_line_is_that_of_the_file() {
+    let log = concat!(
+        r#"{"time":"2026-01-02T03:04:05Z","level":"info","msg":"started with\n2 ranks","step":1}"#,
+        "\n",
+        r#"{"time":"2026-01-02T03:05:05Z","level":"info","msg":"training","step":40,"loss":2.5}"#,
+        "\n",
+        r#"{"time":"2026-01-02T03:06:05Z","level":"error","msg":"step failed","exc_info":"Traceback (most recent call last):\n  File \"t.py\", line 3, in <module>\n    loss.backward()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 23.70 GiB of which 1.10 GiB is free."}"#,
+        "\n",
+    );
+    let verdict = explained(log).verdicts.remove(0);
+    assert_eq!((verdict.line, verdict.step), (3, Some(40)));
+    assert_eq!(verdict.time.as_deref(), Some("2026-01-02T03:06:05"));
+    assert!(verdict.code.is_some(), "{verdict:?}");
+}
+
+#[test]
+fn plans_at_a_level_below_errors_are_none() {
+    let log = concat!(
+        r#"{"level":"info","msg":"will retry on CUDA out of memory"}"#,
+        "\n",
+        r#"{"level":"error","msg":"KeyError: 'prompt'"}"#,
+        "\n"
+    );
+    let explanation = explained(log);
+    assert!(explanation.verdicts.is_empty());
+    assert_eq!(explanation.not_memory.map(|found| found.line), Some(1));
+}

@@ -1,0 +1,127 @@
+//! Programs and libraries that tell figures of their own: toolkits for speech and pictures, pools, databases.
+
+use lowtide_core::Bytes;
+
+use crate::message::Message;
+use crate::phrase::{figure_after, size_after, size_after_any, size_before};
+use crate::{Certainty, DeviceKind, Engine, Oom, Source};
+
+pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    theano(line).or_else(|| kaldi(line)).or_else(|| pool(message)).or_else(|| index(line)).or_else(|| database(line))
+}
+
+/// `Error allocating 71323200 bytes of device memory (out of memory). Driver report 10526720 bytes free and 4294770688 bytes total`
+fn theano(line: &str) -> Option<Oom> {
+    let (refused, report) = line.split_once(" bytes of device memory (out of memory). Driver report ")?;
+    Some(Oom {
+        certainty: Certainty::Likely,
+        device_kind: Some(DeviceKind::Cuda),
+        requested: refused.rsplit(' ').next()?.parse().ok().map(Bytes),
+        free: size_before(report, " free"),
+        capacity: size_before(report, " total"),
+        ..Oom::device(Engine::Unknown, Source::Runtime)
+    })
+}
+
+/// `Failed to allocate a memory region of 8088715264 bytes. ... Memory info: free:15426M, used:17053M, total:32480M`
+fn kaldi(line: &str) -> Option<Oom> {
+    let (refused, report) = line.split_once("Memory info: free:")?;
+    let requested = size_after_any(refused, &["memory region of ", "requested memory, size was "]);
+    requested.is_some().then(|| Oom {
+        certainty: Certainty::Likely,
+        device_kind: Some(DeviceKind::Cuda),
+        requested,
+        free: size_after(report, ""),
+        capacity: size_after(report, "total:"),
+        ..Oom::device(Engine::Unknown, Source::Runtime)
+    })
+}
+
+/// RELION's pool: `CudaCustomAllocator out of memory`, with what was asked for and what is left of it in lines of their own.
+fn pool(message: &Message<'_>) -> Option<Oom> {
+    if !message.line.contains("CustomAllocator out of memory") {
+        return None;
+    }
+    let body = message.body();
+    let asked = figure_after(body, "[requestedSpace: ");
+    let largest = size_after(body, "[largestContinuousFreeSpace: ");
+    let idle = size_after(body, "[totalFreeSpace: ");
+    Some(Oom {
+        // A size that no memory has is kept as one that nobody meant.
+        requested: asked.map(|figure| figure.memory().unwrap_or(Bytes(u64::MAX))),
+        // What could be had in one piece is free; the rest is in pieces.
+        free: largest,
+        reserved_unallocated: idle.zip(largest).map(|(idle, largest)| idle.saturating_sub(largest)),
+        ..Oom::device(Engine::Unknown, Source::Allocator)
+    })
+}
+
+/// faiss: `alloc fail type FlatData dev 2 space Device stream 0 size 2764800000 bytes (cudaMalloc error out of memory [2])`
+fn index(line: &str) -> Option<Oom> {
+    let is_refused = line.contains("faiss::gpu") && line.contains("out of memory");
+    is_refused.then(|| Oom {
+        certainty: Certainty::Likely,
+        device_kind: Some(DeviceKind::Cuda),
+        requested: size_after_any(line, &[" size ", "cudaMalloc "]),
+        ..Oom::device(Engine::Unknown, Source::Runtime)
+    })
+}
+
+/// Databases, which have limits of their own: `Memory limit (total) exceeded: would use 64.00 GiB (attempt to allocate chunk of 4217828
+/// bytes), maximum: 64.00 GiB`, `Out of Memory Error: failed to allocate data of size 256.0 MiB (260.3 MiB/476.8 MiB used)`.
+fn database(line: &str) -> Option<Oom> {
+    let clickhouse = line.contains("Memory limit (") && line.contains(") exceeded: would use ");
+    if !clickhouse && !line.contains("Out of Memory Error: ") {
+        return None;
+    }
+    let (in_use, limit) = match line.split_once(" used)").and_then(|(head, _)| head.rsplit('(').next()?.split_once('/'))
+    {
+        Some((used, limit)) => (size_after(used, ""), size_after(limit, "")),
+        None => (size_after(line, "would use "), size_after(line, "maximum: ")),
+    };
+    Some(Oom {
+        certainty: if limit.is_some() { Certainty::Sure } else { Certainty::Likely },
+        requested: size_after_any(line, &["chunk of ", "of size ", "block of "]),
+        in_use,
+        limit,
+        ..Oom::host(Engine::Unknown, Source::Heap)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Oom {
+        crate::read(text).unwrap_or_else(|| panic!("{text}"))
+    }
+
+    #[test]
+    fn figures_of_their_own() {
+        let oom = read_text(
+            "Error allocating 4096 bytes of device memory (out of memory). Driver report 2048 bytes free and 8192 bytes total",
+        );
+        assert_eq!((oom.requested, oom.free, oom.capacity), (Some(Bytes(4096)), Some(Bytes(2048)), Some(Bytes(8192))));
+        let oom = read_text(
+            "Failed to allocate a memory region of 4096 bytes. x Memory info: free:15M, used:17M, total:32M, free/total:0.4 CUDA error: 'out of memory'",
+        );
+        assert_eq!(
+            (oom.requested, oom.free, oom.capacity),
+            (Some(Bytes(4096)), Some(Bytes(15 << 20)), Some(Bytes(32 << 20)))
+        );
+        let oom = read_text(
+            "ERROR: CudaCustomAllocator out of memory\n [requestedSpace:             90 B]\n [largestContinuousFreeSpace: 40 B]\n [totalFreeSpace:             100 B]\n",
+        );
+        assert_eq!(
+            (oom.requested, oom.free, oom.reserved_unallocated),
+            (Some(Bytes(90)), Some(Bytes(40)), Some(Bytes(60)))
+        );
+        let oom = read_text("Out of Memory Error: failed to allocate data of size 4.0 MiB (93.5 MiB/95.5 MiB used)");
+        assert_eq!((oom.requested, oom.limit), (Some(Bytes(4 << 20)), Some(Bytes(191 << 19))));
+        let oom = read_text(
+            "DB::Exception: Memory limit (for query) exceeded: would use 2.00 GiB (attempt to allocate chunk of 4096 bytes), maximum: 1.00 GiB",
+        );
+        assert_eq!((oom.requested, oom.limit), (Some(Bytes(4096)), Some(Bytes(1 << 30))));
+    }
+}

@@ -1,0 +1,367 @@
+//! Reports in words that no family knows: a program of its own says that it could not get memory.
+//!
+//! Looked for only where nothing else was found, near the end of a log, so that it may look at every line and at what follows
+//! it. The words are everyday ones: a line counts where it has the shape of an error and nothing makes it talk.
+
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
+use lowtide_core::Bytes;
+
+use crate::figure::figure_at;
+use crate::look_alike::never_memory;
+use crate::message::{clean, without_prefix};
+use crate::phrase::{has_any, has_any_caseless};
+use crate::reference::has_any_word;
+use crate::talk::{is_only_mentioned, is_prose, is_source_code};
+use crate::{Certainty, Engine, Oom, OomHit, Place, Source};
+
+/// How many of the lines below may show that a program ended.
+const BELOW: usize = 4;
+/// 64 TiB: nobody means more.
+const LARGEST: u128 = 64 << 40;
+/// A name before a report has no more words.
+const LONGEST_NAME: usize = 5;
+/// Between `not enough` and `memory`: `free`, `GPU`, `allocatable device`.
+const MOST_BETWEEN: usize = 5;
+
+/// What a phrase says by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phrase {
+    /// That an attempt failed.
+    Failure,
+    /// That there is too little.
+    Lack,
+}
+
+/// Attempts that failed, each of which needs a word for what was to be had.
+const FAILURES: [&str; 24] = [
+    "failed to allocate",
+    "fail to allocate",
+    "failed to alloc",
+    "failed to malloc",
+    "failed to reserve",
+    "failed to map",
+    "failed allocating",
+    "failed allocation",
+    "failure allocating",
+    "unable to allocate",
+    "unable to reserve",
+    "could not allocate",
+    "couldn't allocate",
+    "cannot allocate",
+    "can not allocate",
+    "can't allocate",
+    "not able to allocate",
+    "error allocating",
+    "error while allocating",
+    "allocation failed",
+    "allocation failure",
+    "alloc failed",
+    "allocation error",
+    "malloc failed",
+];
+/// What is allocated that is memory.
+const KINDS: &str = "memory mem ram vram bytes byte kb mb gb kib mib gib buffer buffers heap tensor workspace array matrix vector \
+    pool arena gpu cuda device hbm malloc calloc mmap cudamalloc region page pages";
+/// Before a word for memory: too little of it.
+const LACKS: [&str; 9] = [
+    "not enough",
+    "insufficient",
+    "out of",
+    "lack of",
+    "too little",
+    "no more",
+    "no free",
+    "exhausted all",
+    "exhausted available",
+];
+const MEMORIES: [&str; 5] = ["memory", "vram", "ram", "mem", "heap"];
+/// Whole phrases for too little.
+const LACKING: [&str; 7] = [
+    "memory exhausted",
+    "memory is exhausted",
+    "heap exhausted",
+    "oom-killed",
+    "oom killed",
+    "oomkilled",
+    "memory error",
+];
+/// Levels below that of an error.
+const CALM: &str = "trace debug info notice warn warning warnings hint note tip verbose";
+/// What a program does about it, or says of what would come.
+const GOES_ON: [&str; 14] = [
+    "retry",
+    "retrying",
+    "trying again",
+    "try again with",
+    "falling back",
+    "fallback",
+    "fall back",
+    "instead",
+    "skipping",
+    "will be",
+    "may be slow",
+    "ignored",
+    "ignoring",
+    "continuing",
+];
+/// Words of an error before it.
+const ERRORS: &str = "error err errors fatal critical exception failed failure panic panicked abort aborted aborting terminate \
+    terminating crash crashed e";
+/// How a log shows that a program ended by what stands above.
+const ENDS: [&str; 14] = [
+    "abort",
+    "core dumped",
+    "terminat",
+    "traceback",
+    "stack trace",
+    "stack-trace",
+    "backtrace",
+    "error",
+    "exit",
+    "fatal",
+    "panic",
+    "killed",
+    "segmentation fault",
+    "failed",
+];
+/// How lines of documents begin.
+const DOCUMENTS: [&str; 10] = ["- ", "#", "//", "+", "</", "|", "\"", "`", "'", "> "];
+
+/// The last report of a text in words that no family knows.
+#[must_use]
+pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
+    static WORDS: OnceLock<AhoCorasick> = OnceLock::new();
+    let words = WORDS.get_or_init(|| {
+        let words =
+            AhoCorasick::builder().ascii_case_insensitive(true).build(["memor", "alloc", "ram", "oom", " mem", "heap"]);
+        words.expect("a short list of literals always builds")
+    });
+    let mut end = text.len();
+    let mut lines: Vec<(usize, &[u8])> = Vec::new();
+    let mut start = 0;
+    for line in text.split(|byte| *byte == b'\n') {
+        lines.push((start, line));
+        start += line.len() + 1;
+    }
+    for (index, (start, line)) in lines.iter().enumerate().rev() {
+        let below = &text[end.min(text.len())..];
+        end = *start;
+        if !words.is_match(*line) {
+            continue;
+        }
+        if let Some(oom) = report(&clean(line), below) {
+            return Some(OomHit { line: index + 1, range: *start..*start + line.len(), oom });
+        }
+    }
+    None
+}
+
+fn report(line: &str, below: &[u8]) -> Option<Oom> {
+    let line = without_prefix(line).trim();
+    let lower = line.to_ascii_lowercase();
+    let (phrase, at, end) = failure(&lower).or_else(|| lack(&lower)).or_else(|| status(line))?;
+    let head = &lower[..at];
+    let is_talk = DOCUMENTS.iter().any(|mark| line.starts_with(mark))
+        || never_memory(line).is_some()
+        || is_source_code(line)
+        || is_only_mentioned(line, at, end)
+        || is_prose(head)
+        || is_part_of_name(&lower, at, end)
+        || has_any(&lower, &GOES_ON)
+        || has_any_word(head, CALM)
+        || is_count(&lower[end..]);
+    if is_talk {
+        return None;
+    }
+    let requested = requested(&line[at..]);
+    if requested.is_some_and(|bytes| bytes > LARGEST) {
+        return None;
+    }
+    let requested = requested.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
+    let is_error = has_any_word(head, ERRORS) || names_class(&line[..at]);
+    let is_named = is_name(head);
+    let ends = || is_end(below);
+    let has_shape = match phrase {
+        Phrase::Failure => is_error || is_named && (requested.is_some() || ends()),
+        Phrase::Lack => is_error || is_named && ends(),
+    };
+    has_shape.then(|| Oom {
+        place: if is_of_device(&lower) { Place::Device } else { Place::Host },
+        certainty: Certainty::Possible,
+        requested,
+        ..Oom::host(Engine::Unknown, Source::Heap)
+    })
+}
+
+/// An attempt that failed, and where it stands; a port or an address is no memory.
+fn failure(lower: &str) -> Option<(Phrase, usize, usize)> {
+    let (at, phrase) = FAILURES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))?;
+    has_any_word(lower, KINDS).then_some((Phrase::Failure, at, at + phrase.len()))
+}
+
+/// `not enough GPU memory`, `insufficient system memory`, `memory exhausted`.
+fn lack(lower: &str) -> Option<(Phrase, usize, usize)> {
+    // `Memory limit (total) exceeded`
+    if let Some(at) = lower.find("memory limit")
+        && let Some(end) = lower[at..].find("exceeded")
+    {
+        return Some((Phrase::Lack, at, at + end + "exceeded".len()));
+    }
+    if let Some((at, phrase)) = LACKING.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase))) {
+        return Some((Phrase::Lack, at, at + phrase.len()));
+    }
+    LACKS.iter().find_map(|lack| {
+        let at = lower.find(lack)?;
+        let behind = at + lack.len();
+        let is_word = |c: char| c.is_alphanumeric() || c == '-';
+        let mut from = behind;
+        for _ in 0..=MOST_BETWEEN {
+            let gap = lower[from..].len() - lower[from..].trim_start_matches(' ').len();
+            let word = &lower[from + gap..];
+            let length = word.find(|c| !is_word(c)).unwrap_or(word.len());
+            if gap == 0 || length == 0 {
+                return None;
+            }
+            let until = from + gap + length;
+            if MEMORIES.contains(&&word[..length]) {
+                return Some((Phrase::Lack, at, until));
+            }
+            from = until;
+        }
+        None
+    })
+}
+
+/// `NVJPEG_STATUS_ALLOCATOR_FAILURE`, `SQLITE_NOMEM`: the name of a status.
+fn status(line: &str) -> Option<(Phrase, usize, usize)> {
+    let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let mut from = 0;
+    while let Some(start) = line[from..].find(is_part).map(|start| from + start) {
+        let end = line[start..].find(|c| !is_part(c)).map_or(line.len(), |length| start + length);
+        let name = &line[start..end];
+        let is_refused = name.contains("ALLOC") && has_any(name, &["FAIL", "ERR"]);
+        if name.contains('_') && (is_refused || has_any(name, &["NOMEM", "NO_MEMORY", "INSUFFICIENT_MEM", "MEM_ERROR"]))
+        {
+            return Some((Phrase::Lack, start, end));
+        }
+        from = end;
+    }
+    None
+}
+
+/// Whether the words are part of a setting, a file or a function.
+fn is_part_of_name(lower: &str, at: usize, end: usize) -> bool {
+    let joins = |c: char| matches!(c, '_' | '/' | '-' | '=' | '.');
+    let before = lower[..at].chars().next_back();
+    let after = lower[end..].chars().next();
+    before.is_some_and(joins) || after.is_some_and(|c| matches!(c, '_' | '/' | '=' | '('))
+}
+
+/// `: 0`, `: 12` and nothing else: how often it happened.
+fn is_count(after: &str) -> bool {
+    let rest = after.trim_start_matches(['s', ' ', '"', '\'', ')']);
+    rest.strip_prefix([':', '='])
+        .map(|rest| rest.trim_matches([' ', '"', ',', '}']))
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+}
+
+/// The first size behind the words.
+fn requested(text: &str) -> Option<u128> {
+    let mut starts = text.char_indices().filter(|(at, c)| {
+        c.is_ascii_digit()
+            && !text[..*at]
+                .ends_with(|before: char| before.is_ascii_alphanumeric() || matches!(before, '.' | '_' | ':'))
+    });
+    starts.find_map(|(at, _)| figure_at(&text[at..]).filter(|figure| figure.has_unit).map(|figure| figure.bytes))
+}
+
+/// `torch.SomeError: `, `FooException`: a class before its message.
+fn names_class(head: &str) -> bool {
+    head.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| {
+        word.len() > 5 && (word.ends_with("Error") || word.ends_with("Exception") || word.ends_with("Failure"))
+    })
+}
+
+/// Nothing, or a short name that is set apart, and what was to be had: `[worker] `, `solver: GPU memory `.
+fn is_name(head: &str) -> bool {
+    let mut head = head.trim_end();
+    while let Some(word) =
+        head.rsplit(' ').next().filter(|word| has_any_word(word, KINDS) && word.chars().all(char::is_alphanumeric))
+    {
+        head = head[..head.len() - word.len()].trim_end();
+    }
+    let is_apart = head.is_empty() || head.ends_with([':', ']', ')', '-', '|', '>', '.', ',']);
+    is_apart && head.split_whitespace().count() <= LONGEST_NAME
+}
+
+/// Whether what follows shows an end: words for it, or nothing at all.
+fn is_end(below: &[u8]) -> bool {
+    let near = String::from_utf8_lossy(&below[..below.len().min(2 << 10)]);
+    let lines: Vec<&str> = near.lines().filter(|line| !line.trim().is_empty()).take(BELOW).collect();
+    lines.len() < BELOW || lines.iter().any(|line| has_any_caseless(line, &ENDS))
+}
+
+fn is_of_device(lower: &str) -> bool {
+    has_any(lower, &["cuda", "gpu", "device", "vram", "accelerator", "opencl", "video mem", "hbm", "npu", "tpu"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Option<Oom> {
+        scan_last_resort(text.as_bytes()).map(|hit| hit.oom)
+    }
+
+    #[test]
+    fn reports_of_programs_that_nobody_knows() {
+        for (text, place, requested) in [
+            ("loading\nERROR: not enough free GPU memory for the scene\n", Place::Device, None),
+            ("solver: could not allocate 512 MB for the factor\nexit 1\n", Place::Host, Some(512 << 20)),
+            ("SimError: insufficient system memory\n", Place::Host, None),
+            ("[mesh] memory allocation failed (1048576 bytes)\n", Place::Host, Some(1 << 20)),
+            (
+                "terminate called\n  what():  Failed to allocate field buffer on the device\nAborted\n",
+                Place::Device,
+                None,
+            ),
+            ("Fatal: memory exhausted\n", Place::Host, None),
+            ("DecodeError: decoder \"5\" : XJPEG_STATUS_ALLOCATOR_FAILURE of the device\n", Place::Device, None),
+            ("<Error> Memory limit (total) exceeded: while merging\n", Place::Host, None),
+        ] {
+            let oom = found(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(
+                (oom.place, oom.requested, oom.certainty),
+                (place, requested.map(Bytes), Certainty::Possible),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_talks_counts_or_goes_on_is_none() {
+        for text in [
+            "If the solver reports not enough memory, lower the tolerance.\n",
+            "WARNING: not enough GPU memory for caching, falling back to disk\nstep 3\n",
+            "- Error: not enough memory on small cards (fixed)\n",
+            "failed allocations: 0\nmemory errors: 0\n",
+            "ERROR: failed to allocate port 8080\n",
+            "ERROR: could not allocate a job to the queue\n",
+            "INFO error budget: out of the available memory we use 10 GiB\n",
+            "raise SimError(\"not enough memory\")\n",
+            "error: failed to allocate 9223372036854775807 bytes of memory\n",
+            "reserved 12 GiB of memory\nall errors are gone\n",
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_last_one_counts_and_its_line_is_right() {
+        let hit =
+            scan_last_resort(b"a\nERROR: not enough device memory\nb\nERROR: not enough device memory\n").unwrap();
+        assert_eq!((hit.line, hit.range), (4, 36..67));
+    }
+}
