@@ -16,7 +16,7 @@
 //! repeats its error gives several), and anything outside the text, such as the kernel log of a process that ended with status 137.
 //!
 //! Where to start: `scan.rs` walks a log and is the only way in, for one line as for a gigabyte; `family/order.rs` lists the families in the
-//! order in which they are asked; the files beside it hold them, by kind, and `last_resort.rs` what none of them knows. `figure.rs` turns `1.25 GiB` into bytes. `talk.rs` tells text that
+//! order in which they are asked; the files beside it hold them, by kind, and `last_resort/` what none of them knows. `figure.rs` turns `1.25 GiB` into bytes. `talk.rs` tells text that
 //! reports an error from text that talks about one, `shown.rs` an error of the program that writes from one that it shows,
 //! `reference.rs` a report from what refers to errors in general.
 

@@ -2,6 +2,7 @@
 
 use crate::message::Message;
 use crate::phrase::{has_any, has_word};
+use crate::reference::has_any_word;
 use crate::talk::is_only_mentioned;
 use crate::{Certainty, Engine, Oom, Source};
 
@@ -36,5 +37,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     }
     let phrase = ["Cannot allocate memory", "cannot allocate memory", "virtual memory exhausted"];
     let (at, phrase) = phrase.into_iter().find_map(|phrase| Some((line.find(phrase)?, phrase)))?;
-    (!is_only_mentioned(line, at, at + phrase.len())).then(|| Oom::host(Engine::Linux, Source::Heap))
+    // What a program notes for who looks for its own mistakes is no end of it.
+    let is_noted = has_any_word(&line[..at], "debug trace");
+    (!is_noted && !is_only_mentioned(line, at, at + phrase.len())).then(|| Oom::host(Engine::Linux, Source::Heap))
 }

@@ -24,11 +24,14 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     Some(Oom {
         place: if on_device(line) { Place::Device } else { Place::Host },
         certainty: Certainty::Possible,
-        requested: size_after_any(line, &["allocate ", "allocating ", "allocation of "]),
+        requested: size_after_any(message.body(), REQUESTS),
         ..Oom::host(Engine::Unknown, Source::Heap)
     })
 }
 
+/// What stands before the size that was asked for.
+const REQUESTS: &[&str] =
+    &["allocate ", "allocating ", "allocation of ", "large allocation ", "allocate: ", "equested: ", "of size "];
 const PHRASES: &[&str] = &["out of memory", "out-of-memory", "outofmemory", "insufficient memory"];
 
 /// `fail to allocate memory 100663296 bytes!!`: a program of its own that tells how much it was refused.

@@ -8,7 +8,12 @@ use crate::{Certainty, DeviceKind, Engine, Oom, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    theano(line).or_else(|| kaldi(line)).or_else(|| pool(message)).or_else(|| index(line)).or_else(|| database(line))
+    theano(line)
+        .or_else(|| kaldi(line))
+        .or_else(|| pool(message))
+        .or_else(|| index(line))
+        .or_else(|| database(line))
+        .or_else(|| php(line))
 }
 
 /// `Error allocating 71323200 bytes of device memory (out of memory). Driver report 10526720 bytes free and 4294770688 bytes total`
@@ -71,6 +76,16 @@ fn index(line: &str) -> Option<Oom> {
 /// Databases, which have limits of their own: `Memory limit (total) exceeded: would use 64.00 GiB (attempt to allocate chunk of 4217828
 /// bytes), maximum: 64.00 GiB`, `Out of Memory Error: failed to allocate data of size 256.0 MiB (260.3 MiB/476.8 MiB used)`.
 fn database(line: &str) -> Option<Oom> {
+    if let Some((_, rest)) =
+        line.split_once("xceeded per-node").and_then(|(_, rest)| rest.split_once("memory limit of "))
+    {
+        return Some(Oom {
+            requested: size_after(rest, "Delta: "),
+            in_use: size_after(rest, "Allocated: "),
+            limit: size_after(rest, ""),
+            ..Oom::host(Engine::Unknown, Source::Heap)
+        });
+    }
     let clickhouse = line.contains("Memory limit (") && line.contains(") exceeded: would use ");
     if !clickhouse && !line.contains("Out of Memory Error: ") {
         return None;
@@ -85,6 +100,17 @@ fn database(line: &str) -> Option<Oom> {
         requested: size_after_any(line, &["chunk of ", "of size ", "block of "]),
         in_use,
         limit,
+        ..Oom::host(Engine::Unknown, Source::Heap)
+    })
+}
+
+/// `Allowed memory size of 134217728 bytes exhausted (tried to allocate 81513688 bytes)`
+fn php(line: &str) -> Option<Oom> {
+    let (_, rest) = line.split_once("Allowed memory size of ")?;
+    let (limit, rest) = rest.split_once(" exhausted")?;
+    Some(Oom {
+        limit: size_after(limit, ""),
+        requested: size_after(rest, "tried to allocate "),
         ..Oom::host(Engine::Unknown, Source::Heap)
     })
 }
@@ -123,5 +149,11 @@ mod tests {
             "DB::Exception: Memory limit (for query) exceeded: would use 2.00 GiB (attempt to allocate chunk of 4096 bytes), maximum: 1.00 GiB",
         );
         assert_eq!((oom.requested, oom.limit), (Some(Bytes(4096)), Some(Bytes(1 << 30))));
+        let oom = read_text(
+            "PHP Fatal error:  Allowed memory size of 4096 bytes exhausted (tried to allocate 2048 bytes) in a.php on line 4",
+        );
+        assert_eq!((oom.requested, oom.limit), (Some(Bytes(2048)), Some(Bytes(4096))));
+        let oom = read_text("Query exceeded per-node total memory limit of 2GB [Allocated: 1GB, Delta: 4MB]");
+        assert_eq!((oom.requested, oom.limit), (Some(Bytes(4 << 20)), Some(Bytes(2 << 30))));
     }
 }

@@ -1,13 +1,11 @@
-//! Reports in words that no family knows: a program of its own says that it could not get memory.
-//!
-//! Looked for only where nothing else was found, near the end of a log, so that it may look at every line and at what follows
-//! it. The words are everyday ones: a line counts where it has the shape of an error and nothing makes it talk.
+//! A line that has the shape of an error and says that memory could not be had.
 
 use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 use lowtide_core::Bytes;
 
+use super::words::{CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, MEMORIES, TRANSLATIONS};
 use crate::figure::figure_at;
 use crate::look_alike::never_memory;
 use crate::message::{clean, without_prefix};
@@ -18,6 +16,8 @@ use crate::{Certainty, Engine, Oom, OomHit, Place, Source};
 
 /// How many of the lines below may show that a program ended.
 const BELOW: usize = 4;
+/// How much of what follows is looked at.
+const NEAR: usize = 2 << 10;
 /// 64 TiB: nobody means more.
 const LARGEST: u128 = 64 << 40;
 /// A name before a report has no more words.
@@ -34,108 +34,13 @@ enum Phrase {
     Lack,
 }
 
-/// Attempts that failed, each of which needs a word for what was to be had.
-const FAILURES: [&str; 24] = [
-    "failed to allocate",
-    "fail to allocate",
-    "failed to alloc",
-    "failed to malloc",
-    "failed to reserve",
-    "failed to map",
-    "failed allocating",
-    "failed allocation",
-    "failure allocating",
-    "unable to allocate",
-    "unable to reserve",
-    "could not allocate",
-    "couldn't allocate",
-    "cannot allocate",
-    "can not allocate",
-    "can't allocate",
-    "not able to allocate",
-    "error allocating",
-    "error while allocating",
-    "allocation failed",
-    "allocation failure",
-    "alloc failed",
-    "allocation error",
-    "malloc failed",
-];
-/// What is allocated that is memory.
-const KINDS: &str = "memory mem ram vram bytes byte kb mb gb kib mib gib buffer buffers heap tensor workspace array matrix vector \
-    pool arena gpu cuda device hbm malloc calloc mmap cudamalloc region page pages";
-/// Before a word for memory: too little of it.
-const LACKS: [&str; 9] = [
-    "not enough",
-    "insufficient",
-    "out of",
-    "lack of",
-    "too little",
-    "no more",
-    "no free",
-    "exhausted all",
-    "exhausted available",
-];
-const MEMORIES: [&str; 5] = ["memory", "vram", "ram", "mem", "heap"];
-/// Whole phrases for too little.
-const LACKING: [&str; 7] = [
-    "memory exhausted",
-    "memory is exhausted",
-    "heap exhausted",
-    "oom-killed",
-    "oom killed",
-    "oomkilled",
-    "memory error",
-];
-/// Levels below that of an error.
-const CALM: &str = "trace debug info notice warn warning warnings hint note tip verbose";
-/// What a program does about it, or says of what would come.
-const GOES_ON: [&str; 14] = [
-    "retry",
-    "retrying",
-    "trying again",
-    "try again with",
-    "falling back",
-    "fallback",
-    "fall back",
-    "instead",
-    "skipping",
-    "will be",
-    "may be slow",
-    "ignored",
-    "ignoring",
-    "continuing",
-];
-/// Words of an error before it.
-const ERRORS: &str = "error err errors fatal critical exception failed failure panic panicked abort aborted aborting terminate \
-    terminating crash crashed e";
-/// How a log shows that a program ended by what stands above.
-const ENDS: [&str; 14] = [
-    "abort",
-    "core dumped",
-    "terminat",
-    "traceback",
-    "stack trace",
-    "stack-trace",
-    "backtrace",
-    "error",
-    "exit",
-    "fatal",
-    "panic",
-    "killed",
-    "segmentation fault",
-    "failed",
-];
-/// How lines of documents begin.
-const DOCUMENTS: [&str; 10] = ["- ", "#", "//", "+", "</", "|", "\"", "`", "'", "> "];
-
 /// The last report of a text in words that no family knows.
 #[must_use]
 pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
     static WORDS: OnceLock<AhoCorasick> = OnceLock::new();
     let words = WORDS.get_or_init(|| {
-        let words =
-            AhoCorasick::builder().ascii_case_insensitive(true).build(["memor", "alloc", "ram", "oom", " mem", "heap"]);
+        let words = ["memor", "alloc", "ram", "oom", " mem", "heap"].iter().chain(&TRANSLATIONS);
+        let words = AhoCorasick::builder().ascii_case_insensitive(true).build(words);
         words.expect("a short list of literals always builds")
     });
     let mut end = text.len();
@@ -161,8 +66,11 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
 fn report(line: &str, below: &[u8]) -> Option<Oom> {
     let line = without_prefix(line).trim();
     let lower = line.to_ascii_lowercase();
-    let (phrase, at, end) = failure(&lower).or_else(|| lack(&lower)).or_else(|| status(line))?;
+    let (phrase, at, end) =
+        translation(&lower).or_else(|| failure(&lower)).or_else(|| lack(&lower)).or_else(|| status(line))?;
     let head = &lower[..at];
+    let near = String::from_utf8_lossy(&below[..below.len().min(NEAR)]);
+    let next = near.lines().next().unwrap_or_default();
     let is_talk = DOCUMENTS.iter().any(|mark| line.starts_with(mark))
         || never_memory(line).is_some()
         || is_source_code(line)
@@ -175,14 +83,15 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
     if is_talk {
         return None;
     }
-    let requested = requested(&line[at..]);
+    let asked = || requested(next).filter(|_| next.to_ascii_lowercase().contains("alloc"));
+    let requested = requested(&line[at..]).or_else(asked);
     if requested.is_some_and(|bytes| bytes > LARGEST) {
         return None;
     }
     let requested = requested.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
     let is_error = has_any_word(head, ERRORS) || names_class(&line[..at]);
     let is_named = is_name(head);
-    let ends = || is_end(below);
+    let ends = || is_end(&near);
     let has_shape = match phrase {
         Phrase::Failure => is_error || is_named && (requested.is_some() || ends()),
         Phrase::Lack => is_error || is_named && ends(),
@@ -197,17 +106,37 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
 
 /// An attempt that failed, and where it stands; a port or an address is no memory.
 fn failure(lower: &str) -> Option<(Phrase, usize, usize)> {
-    let (at, phrase) = FAILURES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))?;
-    has_any_word(lower, KINDS).then_some((Phrase::Failure, at, at + phrase.len()))
+    let named = || FAILURES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase.len())));
+    let (at, length) = named().or_else(|| call(lower))?;
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let start = lower[..at].trim_end_matches(is_part).len();
+    let end = at + length;
+    let is_memory = has_any_word(lower, KINDS) || has_any(&lower[start..end], &["memory", "malloc"]);
+    is_memory.then_some((Phrase::Failure, start, end))
+}
+
+/// `vkAllocateMemory failed -2`, `cudaMallocPitch() failed`: a function that gets memory.
+fn call(lower: &str) -> Option<(usize, usize)> {
+    lower.match_indices("alloc").find_map(|(at, _)| {
+        let name = lower[at..].find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(lower.len() - at);
+        let rest = &lower[at + name..];
+        let gap = rest.len() - rest.trim_start_matches(['(', ')', ' ', ':']).len();
+        rest[gap..].starts_with("fail").then_some((at, name + gap + "fail".len()))
+    })
+}
+
+/// What the system says for it in other languages.
+fn translation(lower: &str) -> Option<(Phrase, usize, usize)> {
+    let (at, words) = TRANSLATIONS.iter().find_map(|words| Some((lower.find(words)?, words)))?;
+    Some((Phrase::Failure, at, at + words.len()))
 }
 
 /// `not enough GPU memory`, `insufficient system memory`, `memory exhausted`.
 fn lack(lower: &str) -> Option<(Phrase, usize, usize)> {
-    // `Memory limit (total) exceeded`
-    if let Some(at) = lower.find("memory limit")
-        && let Some(end) = lower[at..].find("exceeded")
-    {
-        return Some((Phrase::Lack, at, at + end + "exceeded".len()));
+    // `Memory limit (total) exceeded`, `exceeded per-node memory limit`
+    if let (Some(limit), Some(exceeded)) = (lower.find("memory limit"), lower.find("exceeded")) {
+        let end = (limit + "memory limit".len()).max(exceeded + "exceeded".len());
+        return Some((Phrase::Lack, limit.min(exceeded), end));
     }
     if let Some((at, phrase)) = LACKING.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase))) {
         return Some((Phrase::Lack, at, at + phrase.len()));
@@ -297,14 +226,16 @@ fn is_name(head: &str) -> bool {
 }
 
 /// Whether what follows shows an end: words for it, or nothing at all.
-fn is_end(below: &[u8]) -> bool {
-    let near = String::from_utf8_lossy(&below[..below.len().min(2 << 10)]);
+fn is_end(near: &str) -> bool {
     let lines: Vec<&str> = near.lines().filter(|line| !line.trim().is_empty()).take(BELOW).collect();
     lines.len() < BELOW || lines.iter().any(|line| has_any_caseless(line, &ENDS))
 }
 
 fn is_of_device(lower: &str) -> bool {
-    has_any(lower, &["cuda", "gpu", "device", "vram", "accelerator", "opencl", "video mem", "hbm", "npu", "tpu"])
+    has_any(
+        lower,
+        &["cuda", "gpu", "device", "vram", "accelerator", "opencl", "video mem", "hbm", "npu", "tpu", "vkalloc"],
+    )
 }
 
 #[cfg(test)]
@@ -328,6 +259,13 @@ mod tests {
                 None,
             ),
             ("Fatal: memory exhausted\n", Place::Host, None),
+            ("loading\nvkAllocateMemory failed -2\n", Place::Device, None),
+            ("Malloc failed! Crashed! Probably run out of memory.\n", Place::Host, None),
+            ("ERROR: too many cells to fit into the available memory, 12 GiB needed\n", Place::Host, Some(12 << 30)),
+            ("Betriebssystemfehler: Nicht genügend Hauptspeicher verfügbar\nAbbruch\n", Place::Host, None),
+            ("solve: 无法分配内存\n", Place::Host, None),
+            ("QueryError: exceeded the memory limit of the node\n", Place::Host, None),
+            ("ERR: OOM allocating 1073741816 fds\n", Place::Host, None),
             ("DecodeError: decoder \"5\" : XJPEG_STATUS_ALLOCATOR_FAILURE of the device\n", Place::Device, None),
             ("<Error> Memory limit (total) exceeded: while merging\n", Place::Host, None),
         ] {
@@ -350,6 +288,8 @@ mod tests {
             "ERROR: failed to allocate port 8080\n",
             "ERROR: could not allocate a job to the queue\n",
             "INFO error budget: out of the available memory we use 10 GiB\n",
+            "IpPool.allocate failed: no address left\n",
+            "ERROR: the title does not fit into the box of the map\n",
             "raise SimError(\"not enough memory\")\n",
             "error: failed to allocate 9223372036854775807 bytes of memory\n",
             "reserved 12 GiB of memory\nall errors are gone\n",

@@ -1,0 +1,114 @@
+//! Everyday words for memory that could not be had, and for what makes a line talk.
+
+/// Attempts that failed, each of which needs a word for what was to be had.
+pub(super) const FAILURES: [&str; 25] = [
+    "oom allocating",
+    "failed to allocate",
+    "fail to allocate",
+    "failed to alloc",
+    "failed to malloc",
+    "failed to reserve",
+    "failed to map",
+    "failed allocating",
+    "failed allocation",
+    "failure allocating",
+    "unable to allocate",
+    "unable to reserve",
+    "could not allocate",
+    "couldn't allocate",
+    "cannot allocate",
+    "can not allocate",
+    "can't allocate",
+    "not able to allocate",
+    "error allocating",
+    "error while allocating",
+    "allocation failed",
+    "allocation failure",
+    "alloc failed",
+    "allocation error",
+    "malloc failed",
+];
+/// `Cannot allocate memory` as the C library has it in other languages.
+pub(super) const TRANSLATIONS: [&str; 11] = [
+    "nicht genügend hauptspeicher",
+    "impossible d'allouer de la mémoire",
+    "no se pudo asignar memoria",
+    "impossibile allocare memoria",
+    "possível alocar memória",
+    "е удалось выделить память",
+    "евозможно выделить память",
+    "nie można przydzielić pamięci",
+    "无法分配内存",
+    "メモリを確保できません",
+    "메모리를 할당할 수 없습니다",
+];
+/// What is allocated that is memory.
+pub(super) const KINDS: &str = "memory mem ram vram bytes byte kb mb gb kib mib gib buffer buffers heap tensor workspace array matrix vector \
+    pool arena gpu cuda device hbm malloc calloc mmap cudamalloc region page pages oom";
+/// Before a word for memory: too little of it.
+pub(super) const LACKS: [&str; 12] = [
+    "fit into",
+    "fit in",
+    "exceeds",
+    "not enough",
+    "insufficient",
+    "out of",
+    "lack of",
+    "too little",
+    "no more",
+    "no free",
+    "exhausted all",
+    "exhausted available",
+];
+pub(super) const MEMORIES: [&str; 5] = ["memory", "vram", "ram", "mem", "heap"];
+/// Whole phrases for too little.
+pub(super) const LACKING: [&str; 7] = [
+    "memory exhausted",
+    "memory is exhausted",
+    "heap exhausted",
+    "oom-killed",
+    "oom killed",
+    "oomkilled",
+    "memory error",
+];
+/// Levels below that of an error.
+pub(super) const CALM: &str = "trace debug info notice warn warning warnings hint note tip verbose";
+/// What a program does about it, or says of what would come.
+pub(super) const GOES_ON: [&str; 14] = [
+    "retry",
+    "retrying",
+    "trying again",
+    "try again with",
+    "falling back",
+    "fallback",
+    "fall back",
+    "instead",
+    "skipping",
+    "will be",
+    "may be slow",
+    "ignored",
+    "ignoring",
+    "continuing",
+];
+/// Words of an error before it.
+pub(super) const ERRORS: &str = "error err errors fatal critical exception failed failure panic panicked abort aborted aborting terminate \
+    terminating crash crashed e";
+/// How a log shows that a program ended by what stands above.
+pub(super) const ENDS: [&str; 14] = [
+    "abort",
+    "core dumped",
+    "terminat",
+    "traceback",
+    "stack trace",
+    "stack-trace",
+    "backtrace",
+    "error",
+    "exit",
+    "fatal",
+    "panic",
+    "killed",
+    "segmentation fault",
+    "failed",
+];
+/// How lines of documents begin.
+pub(super) const DOCUMENTS: [&str; 10] = ["- ", "#", "//", "+", "</", "|", "\"", "`", "'", "> "];
