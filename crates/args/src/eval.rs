@@ -38,11 +38,11 @@ pub struct EvalArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// The memory line of the device: a size (3.5GiB), a percentage of the device (90%), or none.
+    /// The memory limit (the line) of the device: a size (3.5GiB), a percentage of the device (90%), or none.
     #[arg(long, value_name = "SIZE")]
     pub line: Option<LineSpec>,
 
-    /// The memory line of the host: bounds the resident memory of the process. A size, a percentage, or none.
+    /// The memory limit (the line) of the host: bounds the resident memory of the process. A size, a percentage, or none.
     #[arg(long, value_name = "SIZE")]
     pub host_line: Option<LineSpec>,
 

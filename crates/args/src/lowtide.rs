@@ -8,10 +8,10 @@ use crate::{
     RunArgs, TopArgs, TrainArgs, WatchArgs,
 };
 
-/// Trains neural networks inside a memory line.
+/// Explains out-of-memory errors, keeps training alive through them, and trains inside a memory limit.
 ///
-/// For runs that died with "CUDA out of memory": draw a line, and the run stays under it. When memory runs out the same
-/// batch is run again in smaller pieces, the effective batch stays, and nothing is lost.
+/// A run died with "CUDA out of memory"? `lowtide explain train.log` says why and what to change, and `lowtide run -- python
+/// train.py` restarts it with a smaller micro-batch whenever it happens again. `lowtide train` is for models of Lowtide's own.
 #[derive(Debug, Parser)]
 #[command(name = "lowtide", version, arg_required_else_help = true, styles = STYLES)]
 pub struct Lowtide {
@@ -24,17 +24,17 @@ pub struct Lowtide {
 #[derive(Debug, Subcommand)]
 #[expect(missing_docs, reason = "each is described where its arguments are, and the help repeats what stands there")]
 pub enum Command {
+    Explain(ExplainArgs),
+    Run(Box<RunArgs>),
+    Doctor(DoctorArgs),
+    Watch(WatchArgs),
+    Top(TopArgs),
+    Report(ReportArgs),
     Train(Box<TrainArgs>),
     Eval(EvalArgs),
     Data(DataArgs),
     Generate(GenerateArgs),
     Pack(PackArgs),
-    Watch(WatchArgs),
-    Top(TopArgs),
-    Report(ReportArgs),
-    Explain(ExplainArgs),
-    Run(Box<RunArgs>),
-    Doctor(DoctorArgs),
     Completions(CompletionsArgs),
     #[command(name = "man", hide = true)]
     Manual(ManualArgs),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use lowtide_core::Bytes;
 
-/// Pack data files into shards, which are read faster and under any memory line.
+/// Pack data files into shards, which are read faster and under any memory limit.
 ///
 /// Reads what `lowtide data` reads, and writes shards (00000.shard, ...) with a checksum for every sample.
 /// Interrupted in whatever way, the same command goes on behind the last whole shard and ends with the same bytes. A

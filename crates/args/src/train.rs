@@ -7,7 +7,7 @@ use lowtide_core::{CheckpointChoice, Injection, LineSpec};
 
 use crate::engine::EngineArgs;
 
-/// Train a model inside a memory line.
+/// Train a model inside a memory limit.
 ///
 /// Reads a configuration, trains to its end and writes everything about the run into a folder. When memory runs out the
 /// same batch is run again in smaller pieces: no sample is lost and the effective batch stays as configured.
@@ -41,13 +41,13 @@ pub struct TrainArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// The memory line of the device: a size (3.5GiB), a percentage of the device (90%), or none.
+    /// The memory limit (the line) of the device: a size (3.5GiB), a percentage of the device (90%), or none.
     ///
     /// On a GPU it is what the driver sees, everything included; on the CPU it is the memory of tensors.
     #[arg(long, value_name = "SIZE")]
     pub line: Option<LineSpec>,
 
-    /// The memory line of the host: bounds the resident memory of the process. A size, a percentage, or none.
+    /// The memory limit (the line) of the host: bounds the resident memory of the process. A size, a percentage, or none.
     #[arg(long, value_name = "SIZE")]
     pub host_line: Option<LineSpec>,
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-/// Watch runs in a browser: memory against the line, every out-of-memory error and its answer, the loss.
+/// Watch runs in a browser: memory against its limit, every out-of-memory error and its answer, the loss.
 ///
 /// Serves one page that asks for nothing from elsewhere, with what holds memory of the machine and its cards. It can be started before, while and after a run goes, and in no
 /// way disturbs it. A folder of several runs shows them side by side. With --pid it shows any process, such as a training

@@ -93,6 +93,6 @@ mod tests {
             // Of bash they are kept away when it is asked.
             assert_eq!(mentions > 0, shell == Shell::Bash, "{shell:?}");
         }
-        assert!(script(Shell::Bash).contains("case \" --with-parent --root \" in"));
+        assert!(script(Shell::Bash).contains("case \" --root --with-parent \" in"));
     }
 }

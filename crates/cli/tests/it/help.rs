@@ -22,25 +22,25 @@ fn without_arguments_it_shows_its_commands() {
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
     assert_snapshot!(String::from_utf8(output.stderr).unwrap(), @r"
-    Trains neural networks inside a memory line
+    Explains out-of-memory errors, keeps training alive through them, and trains inside a memory limit
 
     Usage: lowtide <COMMAND>
 
     Commands:
-      train        Train a model inside a memory line
-      eval         Evaluate a checkpoint of a run by itself
-      data         Look into data files: a file's tensors, or the samples of a folder and what a run
-                   would read of them
-      generate     Write made-up training data of any size
-      pack         Pack data files into shards, which are read faster and under any memory line
-      watch        Watch runs in a browser: memory against the line, every out-of-memory error and its
-                   answer, the loss
-      top          Watch a run in the terminal: memory against the line, what the guard did, the loss
-      report       Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
       explain      Say from a log why memory ran out, which tensor it was, and what to change
       run          Run any training command; when memory runs out, start it again with a smaller
                    micro-batch
       doctor       Say what this machine has for training, what looks wrong, and how to fix it
+      watch        Watch runs in a browser: memory against its limit, every out-of-memory error and its
+                   answer, the loss
+      top          Watch a run in the terminal: memory against its limit, what the guard did, the loss
+      report       Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
+      train        Train a model inside a memory limit
+      eval         Evaluate a checkpoint of a run by itself
+      data         Look into data files: a file's tensors, or the samples of a folder and what a run
+                   would read of them
+      generate     Write made-up training data of any size
+      pack         Pack data files into shards, which are read faster and under any memory limit
       completions  Print what a shell needs to complete commands, options and files after `lowtide`
       help         Print this message or the help of the given subcommand(s)
 
@@ -53,29 +53,29 @@ fn without_arguments_it_shows_its_commands() {
 #[test]
 fn help() {
     assert_snapshot!(stdout(&["--help"]), @r#"
-    Trains neural networks inside a memory line.
+    Explains out-of-memory errors, keeps training alive through them, and trains inside a memory limit.
 
-    For runs that died with "CUDA out of memory": draw a line, and the run stays under it. When memory
-    runs out the same batch is run again in smaller pieces, the effective batch stays, and nothing is
-    lost.
+    A run died with "CUDA out of memory"? `lowtide explain train.log` says why and what to change, and
+    `lowtide run -- python train.py` restarts it with a smaller micro-batch whenever it happens again.
+    `lowtide train` is for models of Lowtide's own.
 
     Usage: lowtide <COMMAND>
 
     Commands:
-      train        Train a model inside a memory line
-      eval         Evaluate a checkpoint of a run by itself
-      data         Look into data files: a file's tensors, or the samples of a folder and what a run
-                   would read of them
-      generate     Write made-up training data of any size
-      pack         Pack data files into shards, which are read faster and under any memory line
-      watch        Watch runs in a browser: memory against the line, every out-of-memory error and its
-                   answer, the loss
-      top          Watch a run in the terminal: memory against the line, what the guard did, the loss
-      report       Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
       explain      Say from a log why memory ran out, which tensor it was, and what to change
       run          Run any training command; when memory runs out, start it again with a smaller
                    micro-batch
       doctor       Say what this machine has for training, what looks wrong, and how to fix it
+      watch        Watch runs in a browser: memory against its limit, every out-of-memory error and its
+                   answer, the loss
+      top          Watch a run in the terminal: memory against its limit, what the guard did, the loss
+      report       Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
+      train        Train a model inside a memory limit
+      eval         Evaluate a checkpoint of a run by itself
+      data         Look into data files: a file's tensors, or the samples of a folder and what a run
+                   would read of them
+      generate     Write made-up training data of any size
+      pack         Pack data files into shards, which are read faster and under any memory limit
       completions  Print what a shell needs to complete commands, options and files after `lowtide`
       help         Print this message or the help of the given subcommand(s)
 

@@ -14,7 +14,7 @@ fn says(words: &str) -> String {
 #[test]
 fn help_on_training() {
     assert_snapshot!(says("train --help"), @r"
-    Train a model inside a memory line.
+    Train a model inside a memory limit.
 
     Reads a configuration, trains to its end and writes everything about the run into a folder. When
     memory runs out the same batch is run again in smaller pieces: no sample is lost and the effective
@@ -32,14 +32,15 @@ fn help_on_training() {
               Set one configuration key, such as train.steps=50. May be given several times
 
           --line <SIZE>
-              The memory line of the device: a size (3.5GiB), a percentage of the device (90%), or none.
+              The memory limit (the line) of the device: a size (3.5GiB), a percentage of the device
+              (90%), or none.
 
               On a GPU it is what the driver sees, everything included; on the CPU it is the memory of
               tensors.
 
           --host-line <SIZE>
-              The memory line of the host: bounds the resident memory of the process. A size, a
-              percentage, or none
+              The memory limit (the line) of the host: bounds the resident memory of the process. A
+              size, a percentage, or none
 
           --out <DIR>
               The run folder itself. Default: a new folder under runs/ named after the configuration

@@ -56,7 +56,7 @@ fn help() {
     let help = place.says("pack --help");
     let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     assert_snapshot!(help, @r"
-    Pack data files into shards, which are read faster and under any memory line.
+    Pack data files into shards, which are read faster and under any memory limit.
 
     Reads what `lowtide data` reads, and writes shards (00000.shard, ...) with a checksum for every
     sample. Interrupted in whatever way, the same command goes on behind the last whole shard and ends
