@@ -24,7 +24,7 @@ export NEXTEST_TEST_THREADS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 .PHONY: help setup build front run tests test reference install install-built uninstall attacks lint bench bench-scripts gpu-check clean
 
 help: ## show this list
-	@echo 'Lowtide trains neural networks inside a memory line.'
+	@echo 'Lowtide explains out-of-memory errors, and trains inside a memory limit.'
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
 		printf '  make %-10s %s\n' "$$target" "$$text"; done
