@@ -39,7 +39,9 @@ enum Phrase {
 pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
     static WORDS: OnceLock<AhoCorasick> = OnceLock::new();
     let words = WORDS.get_or_init(|| {
-        let words = ["memor", "alloc", "ram", "oom", " mem", "heap"].iter().chain(&TRANSLATIONS);
+        // Every line of a log may speak of memory; few have a word of these.
+        let others = ["alloc", "memory limit", "nomem", "no_memory", "mem_error"];
+        let words = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS).chain(&others);
         let words = AhoCorasick::builder().ascii_case_insensitive(true).build(words);
         words.expect("a short list of literals always builds")
     });
