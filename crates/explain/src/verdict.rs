@@ -294,6 +294,9 @@ pub enum Lever {
 pub struct Advice {
     /// What is changed.
     pub lever: Lever,
+    /// Kindred levers that the same sentence names, in place of it or beside it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Lever>,
     /// What to do, as a sentence.
     pub text: String,
     /// Peak memory of the device expected after it, where arithmetic allows one.

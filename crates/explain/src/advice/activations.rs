@@ -63,7 +63,24 @@ impl Case<'_> {
 
     /// Whether words go in, by a model that need not be a transformer.
     pub(super) fn takes_words(&self) -> bool {
-        self.is_language_model() || self.shows(Sign::Language) || self.is_transformer() && !self.shows(Sign::Diffusion)
+        self.names_words() || self.is_transformer() && !self.shows(Sign::Diffusion) && !self.takes_pictures()
+    }
+
+    /// Whether the log or the stack speaks of language.
+    fn names_words(&self) -> bool {
+        let words =
+            ["translator", "/nlp/", "nlp.", "corpus", "vocab", "token", "gpt", "bert", "llama", "transformers/"];
+        self.is_language_model() || self.shows(Sign::Language) || self.passes(&words)
+    }
+
+    /// Whether pictures go in, by the names in the stack.
+    fn takes_pictures(&self) -> bool {
+        self.passes(&["image", "img", "pixel", "swin", "patch", "video", "unet", "vision", "resnet", "vit."])
+    }
+
+    /// Whether sound goes in, by the names in the stack.
+    pub(super) fn takes_sound(&self) -> bool {
+        self.passes(&["audio", "speech", "wav", "/asr/", "tts", "vocod", "voice", "recording"])
     }
 
     fn message_or_frames(&self, words: &[&str]) -> bool {
@@ -174,6 +191,41 @@ impl List<'_> {
             }
         };
         self.push(Lever::SmallerInput, text, Gain::default(), NOT_INPUTS);
+    }
+
+    /// Smaller samples do what a smaller batch does.
+    pub(super) fn smaller_samples(&mut self) {
+        let case = self.case;
+        let is_set =
+            case.facts.number(Key::Crop).is_some() || case.is_language_model() && case.facts.sequence().is_some();
+        let (kin, words): (&[Lever], _) = match (case.takes_words(), case.takes_sound()) {
+            // What the settings say has advice of its own, with their numbers.
+            _ if is_set => return,
+            (_, true) => (
+                &[Lever::ShorterSequence, Lever::SmallerInput],
+                "; or shorter recordings: memory grows with each second",
+            ),
+            (true, _) if case.has_run_a_while() => (
+                &[Lever::ShorterSequence],
+                "; or limit the longest sample (max_length, truncation, batches of like lengths): many steps went well, so it \
+                 may be one long sample",
+            ),
+            (true, _) if !case.names_words() => (
+                &[Lever::ShorterSequence, Lever::SmallerInput],
+                "; or smaller samples (max_length, crops), with less context",
+            ),
+            (true, _) => {
+                (&[Lever::ShorterSequence], "; or shorter samples (max_length, truncation), with less context")
+            }
+            _ if case.trains() => {
+                (&[Lever::SmallerInput], "; or smaller inputs (crops, a lower resolution, fewer frames or points)")
+            }
+            _ => (
+                &[Lever::SmallerInput, Lever::ShorterSequence],
+                "; or smaller inputs (crops, a lower resolution, fewer frames or points, shorter texts)",
+            ),
+        };
+        self.join(Lever::MicroBatch, kin, words);
     }
 
     pub(super) fn compile_off(&mut self) {

@@ -72,8 +72,19 @@ impl Case<'_> {
         self.shows(Sign::Training) || self.activity == Some(Activity::Optimizer)
     }
 
+    /// Whether weights were on their way; what computes has them.
+    pub(super) fn loads(&self) -> bool {
+        let computes = self.frames.last().is_some_and(|frame| {
+            let words = [" model(", "self.model(", "predict"];
+            frame.function == "forward" || words.iter().any(|words| frame.code.contains(words))
+        });
+        self.activity == Some(Activity::Loading) && !computes
+    }
+
     pub(super) fn is_language_model(&self) -> bool {
-        self.model.is_some() || self.culprit.is_some_and(|culprit| culprit.name.contains("logits"))
+        let has_logits = self.culprit.is_some_and(|culprit| culprit.name.contains("logits"));
+        // A segmentation has logits for each pixel.
+        self.model.is_some() || has_logits && !self.passes(&["seg_logit"])
     }
 
     /// Whether one request alone is at least half of the device: then it is what is computed at once that is too much.

@@ -65,9 +65,10 @@ impl List<'_> {
             _ if case.updates() => self.optimizer(),
             _ if case.validates_pictures() => self.evaluation(),
             Some(Activity::Evaluation) => self.evaluation(),
-            Some(Activity::Loading) => self.loading(),
+            _ if case.loads() => self.loading(),
+            _ if case.trains() && case.evaluates_by_name() => self.evaluation(),
             // Several processes that work together mostly train.
-            None if !case.trains() && !case.facts.log.is_group => self.unknown_work(),
+            None | Some(Activity::Loading) if !case.trains() && !case.facts.log.is_group => self.unknown_work(),
             _ => self.training(),
         }
         if case.judgement.cause == Cause::OtherProcess {
@@ -80,7 +81,8 @@ impl List<'_> {
     fn unknown_work(&mut self) {
         if self.case.framework() == Framework::Jax {
             self.preallocation();
-            self.add(Lever::MoreMemory, "A card with more memory, or smaller inputs (shorter sequences, crops)");
+            self.change(Lever::SmallerInput, "Smaller inputs (shorter sequences, crops), or a card with more memory");
+            self.join(Lever::SmallerInput, &[Lever::ShorterSequence, Lever::MoreMemory], "");
         }
         // One tensor that the card hardly holds alone is a matter of what goes in.
         if self.case.is_one_large_request() {
@@ -91,9 +93,23 @@ impl List<'_> {
             self.offload();
         }
         self.micro_batch();
+        self.smaller_samples();
         self.preallocation();
-        self.offload();
+        if self.case.has_run_a_while() {
+            self.plain_numbers();
+        }
+        self.less_on_the_card();
         self.training();
+    }
+
+    /// Fewer bytes of the model on the card, by their type or by their place.
+    fn less_on_the_card(&mut self) {
+        if self.case.framework() != Framework::Torch {
+            return;
+        }
+        self.offload();
+        let words = "; or half precision (torch.autocast, model.half(), torch_dtype=torch.bfloat16)";
+        self.join(Lever::Offload, &[Lever::Precision], words);
     }
 
     fn preallocation(&mut self) {
@@ -117,6 +133,7 @@ impl List<'_> {
             self.assign_on_host();
         }
         self.micro_batch();
+        self.smaller_samples();
         self.preallocation();
         let is_single = case.facts.batch() == Some(1) && case.is_transformer();
         // What is shared out already goes to the host next.
@@ -129,6 +146,7 @@ impl List<'_> {
         if (case.has_run_a_while() || is_single) && !case.shows(Sign::Diffusion) {
             match case.takes_words() {
                 true => self.longest_sample(),
+                false if is_single => self.smaller_input(),
                 false => self.plain_numbers(),
             }
         }
@@ -136,6 +154,7 @@ impl List<'_> {
             // Kernels without a matrix of scores came with PyTorch 2.
             if case.is_old_torch() {
                 self.longest_sample();
+                self.recompute();
             }
             self.attention_kernel();
         }

@@ -62,7 +62,9 @@ impl Case<'_> {
     /// Whether the driver refused before a step ended: nothing of this run can have filled the device.
     fn is_first_use(&self) -> bool {
         let has_run = self.step.is_some() || self.facts.log.has_progress || self.activity == Some(Activity::Evaluation);
-        self.oom.source == Source::Runtime && !has_run
+        // PyTorch 0.4 and 1.0 had no other words, whoever asked.
+        let computes = self.passes(&["backward", "forward", "optimize_parameters"]);
+        self.oom.source == Source::Runtime && !has_run && !computes
     }
 
     /// Whether processes of this very run share the card.
@@ -87,6 +89,8 @@ impl List<'_> {
                 }
             }
             Cause::Limit => self.limit(),
+            // Engines that ask the driver for each tensor have nothing outside an allocator.
+            Cause::OutsideAllocator if case.framework() == Framework::Other => {}
             // Where only the driver's word is there, the phase tells more; unless nothing ran yet.
             Cause::OutsideAllocator if case.oom.source != Source::Runtime || case.is_first_use() => self.outside(),
             Cause::OutsideAllocator if case.activity.is_none() && !case.trains() => self.outside(),
@@ -252,6 +256,11 @@ impl List<'_> {
         };
         if case.is_first_use() {
             self.other_card();
+            // A line alone may be a cut one of a step.
+            if case.frames.is_empty() {
+                self.micro_batch();
+                self.smaller_samples();
+            }
         }
         self.add(Lever::LeaveRoom, text);
         self.other_card();

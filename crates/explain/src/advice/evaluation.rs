@@ -67,7 +67,7 @@ impl List<'_> {
         }
         // One tensor that is large beside the card is a matter of what goes in, not of what is kept.
         if !case.evaluates_without_graph() && !case.is_large_request() {
-            self.no_graph();
+            self.no_graph_in_half();
         }
         if case.facts.find(Key::EvalBatch).is_some() || !case.facts.is_nanogpt() {
             self.evaluation_batch();
@@ -113,6 +113,13 @@ impl List<'_> {
             "Keep no graph where nothing is trained: `with torch.no_grad():` (or torch.inference_mode()) around the loop; \
              model.eval() alone does not do that",
         );
+    }
+
+    /// No graph and half precision: two words around the same loop.
+    pub(super) fn no_graph_in_half(&mut self) {
+        self.no_graph();
+        let words = "; torch.autocast(\"cuda\") beside it halves activations and changes outputs a little";
+        self.join(Lever::NoGraph, &[Lever::Precision], words);
     }
 
     pub(super) fn outputs_to_host(&mut self) {
@@ -178,6 +185,10 @@ impl List<'_> {
                      numbers before the next batch"
                 );
                 self.add(Lever::EvaluationBatch, text);
+                if !self.case.takes_words() {
+                    let kin = [Lever::EvaluationCrop, Lever::SmallerInput];
+                    self.join(Lever::EvaluationBatch, &kin, "; or smaller pictures, fewer frames (crops, tiles)");
+                }
             }
         }
     }

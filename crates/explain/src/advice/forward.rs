@@ -9,8 +9,21 @@ use crate::log::Sign;
 use crate::{Activity, Cause, Lever};
 
 /// Words in the name of a script or a function that uses a model.
-const USES: &[&str] =
-    &["test", "testing", "demo", "infer", "inference", "predict", "prediction", "predictions", "preds", "detect"];
+const USES: &[&str] = &[
+    "test",
+    "testing",
+    "demo",
+    "infer",
+    "inference",
+    "predict",
+    "prediction",
+    "predictions",
+    "preds",
+    "detect",
+    "transcribe",
+    "embed",
+    "enhance",
+];
 /// Words in the name of a script or a function that trains.
 const TRAINS: &[&str] = &["train", "trainer", "training", "fit", "finetune", "epoch", "optimize"];
 /// Words in the name of a function that evaluates beside a training.
@@ -31,6 +44,23 @@ fn names(name: &str, words: &[&str]) -> bool {
 }
 
 impl Case<'_> {
+    /// Whether the innermost function of the program's own that says what it does evaluates.
+    pub(super) fn evaluates_by_name(&self) -> bool {
+        let trains = |frame: &StackFrame| names(&frame.function, &["train", "training", "fit"]);
+        // `evaluate_actions` and its like are parts of a step.
+        let evaluates = |frame: &StackFrame| {
+            let words = &["validate", "validation", "val", "eval", "inference"];
+            frame.function == "evaluate" || names(&frame.function, words)
+        };
+        let mut own = self.frames.iter().rev().filter(|frame| is_own(frame));
+        let told = own.find(|frame| trains(frame) || evaluates(frame));
+        told.is_some_and(|frame| !trains(frame)) && !self.computes_gradients()
+    }
+
+    fn computes_gradients(&self) -> bool {
+        self.passes(&[".backward(", "torch/autograd/", "optimizer.step("])
+    }
+
     /// Whether the stack is that of a script which uses a model and trains none.
     pub(super) fn only_uses_a_model(&self) -> bool {
         let has = |words: &[&str]| {
@@ -42,10 +72,9 @@ impl Case<'_> {
                     || frame.file.starts_with("<ipython") && names(called, words)
             })
         };
-        let computes_gradients = self.passes(&[".backward(", "torch/autograd/", "optimizer.step("]);
         let is_moving = self.passes(WEIGHTS) || matches!(self.activity, Some(Activity::Saving | Activity::Optimizer));
         let is_beside_training = self.trains() && has(EVALUATES);
-        has(USES) && !has(TRAINS) && !computes_gradients && !is_moving && !is_beside_training
+        has(USES) && !has(TRAINS) && !self.computes_gradients() && !is_moving && !is_beside_training
     }
 }
 
@@ -67,17 +96,13 @@ impl List<'_> {
         }
         let keeps_no_graph = case.evaluates_without_graph() || case.framework() != Framework::Torch;
         if !keeps_no_graph {
-            self.no_graph();
+            self.no_graph_in_half();
         }
         if case.keeps_outputs() {
             self.outputs_to_host();
         }
         self.inputs();
         self.precision();
-        self.add(
-            Lever::FewerRequests,
-            "Fewer inputs at once: a smaller batch, one after the other if need be; the same results",
-        );
         self.outputs_to_host();
         self.offload();
         if case.has(Cause::Fragmentation) {
@@ -88,20 +113,18 @@ impl List<'_> {
     /// Smaller inputs, in the words of what goes in.
     fn inputs(&mut self) {
         let case = self.case;
-        match case.is_language_model() || case.shows(Sign::Language) {
-            true => self.change(
-                Lever::ShorterSequence,
-                "Shorter inputs (truncation, max_length), or long ones in pieces: memory grows with each token",
-            ),
-            false => self.crop_or_resize(),
-        }
-    }
-
-    fn crop_or_resize(&mut self) {
-        self.change(
-            Lever::SmallerInput,
-            "Smaller inputs: resize large pictures before they go in, or cut them into overlapping tiles and put the outputs \
-             together; training mostly sees crops, a test whole pictures",
-        );
+        let (lever, kin, text): (_, &[Lever], _) = if case.is_language_model() || case.shows(Sign::Language) {
+            let text = "Shorter inputs (truncation, max_length), or long ones in pieces: memory grows with each token";
+            (Lever::ShorterSequence, &[Lever::FewerRequests], text)
+        } else if case.takes_sound() {
+            let text = "Shorter inputs: cut recordings into pieces (of 30 seconds, say) and put the outputs together";
+            (Lever::ShorterSequence, &[Lever::SmallerInput, Lever::FewerRequests], text)
+        } else {
+            let text = "Smaller inputs: resize large pictures before they go in, or cut them into overlapping tiles and put the \
+                        outputs together";
+            (Lever::SmallerInput, &[Lever::FewerRequests], text)
+        };
+        self.change(lever, text);
+        self.join(lever, kin, "; fewer of them at once");
     }
 }

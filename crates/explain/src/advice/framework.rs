@@ -16,7 +16,16 @@ pub(super) enum Framework {
 }
 
 impl Case<'_> {
+    /// Whether Caffe or MXNet asked: the driver's word is about a layer's tensors.
+    fn is_caffe_or_mxnet(&self) -> bool {
+        let words = ["syncedmem", "cudaSuccess (2 vs. 0)", "Out of memory: failed to allocate", "mxnet"];
+        words.iter().any(|words| self.message.contains(words))
+    }
+
     pub(super) fn framework(&self) -> Framework {
+        if self.is_caffe_or_mxnet() {
+            return Framework::Other;
+        }
         let is_torch = || self.frames.iter().any(|frame| frame.file.contains("torch"));
         // A driver or a system says nothing of who called it.
         let is_open =

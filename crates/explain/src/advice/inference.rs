@@ -43,6 +43,11 @@ impl Inference {
         if case.shows(Sign::Speech) || case.message.contains("CUDA failed with error out of memory") {
             return Some(Self::Speech);
         }
+        // A program that is named after what it makes moves its weights first.
+        let last = case.frames.iter().rev().take(2);
+        if last.into_iter().any(|frame| matches!(&*frame.function, "_apply" | "convert")) {
+            return Some(Self::Weights);
+        }
         let is_metal = case.oom.engine == Engine::Mlx && !case.passes(&["backward", "grad"]);
         if case.shows(Sign::Generation) || is_metal {
             return Some(Self::Texts);
@@ -52,8 +57,7 @@ impl Inference {
         }
         let moves_weights = case.passes(&["convert", "_apply", "model.to(", ".cuda("]) && case.step.is_none();
         let is_torch = case.framework() == Framework::Torch;
-        (is_torch && !case.facts.log.is_group && (case.activity == Some(Activity::Loading) || moves_weights))
-            .then_some(Self::Weights)
+        (is_torch && !case.facts.log.is_group && (case.loads() || moves_weights)).then_some(Self::Weights)
     }
 }
 
@@ -136,17 +140,32 @@ impl List<'_> {
         }
         if is_tile || has_tiles {
             self.add(Lever::Tiles, tiles);
+            self.join(Lever::Tiles, &[Lever::SmallerInput], "; or a lower resolution, fewer frames at once");
         }
         if case.makes_scores() || case.passes(&["attention", "attn"]) {
             self.picture_attention();
+            // One large tensor is a matter of the picture's size, not of the weights.
+            if case.is_large_request() {
+                self.lower_resolution();
+            }
         }
         self.add(Lever::Offload, offload);
+        let half = [Lever::Quantize, Lever::Precision];
+        self.join(
+            Lever::Offload,
+            if self.names(Lever::Precision) { &half[..1] } else { &half },
+            "; or weights in fewer bytes (fp16, fp8, nf4, GGUF), which change the picture a little",
+        );
+        self.lower_resolution();
+        self.add(Lever::Tiles, tiles);
+    }
+
+    fn lower_resolution(&mut self) {
         self.change(
             Lever::SmallerInput,
             "A lower resolution, or fewer pictures or frames at once: memory of attention grows with the square of the pixels",
         );
-        self.add(Lever::Tiles, tiles);
-        self.quantized_weights("a quantised model (fp8, nf4, GGUF), or half precision (torch_dtype=torch.float16)");
+        self.join(Lever::SmallerInput, &[Lever::Tiles], "; or in tiles (a tiled sampler, a tiled decoder)");
     }
 
     /// Attention over the pixels of a picture.
@@ -178,27 +197,32 @@ impl List<'_> {
                 "A shorter context or prompt: the cache of keys and values grows with each token",
             );
         }
-        self.add(
-            Lever::FewerRequests,
-            "Fewer prompts at once: a smaller batch for generate, one after the other if need be; the same answers",
-        );
-        self.change(
-            Lever::ShorterSequence,
-            "Shorter prompts and answers (truncation, max_new_tokens), fewer beams: the cache of keys and values grows with \
-             each token",
-        );
+        if case.makes_scores() && case.is_large_request() {
+            self.attention_kernel();
+        }
+        self.fewer_prompts("Fewer prompts at once: a smaller batch for generate, one after the other if need be");
+        if !case.shows(Sign::Quantized) {
+            self.quantized_weights("weights in 4 or 8 bits (BitsAndBytesConfig), or torch_dtype=torch.bfloat16");
+        }
         self.add(
             Lever::CacheType,
             "A smaller cache: cache_implementation=\"offloaded\" or a quantised one; use_cache=False holds none and is much \
              slower",
         );
-        if !case.shows(Sign::Quantized) {
-            self.quantized_weights("weights in 4 or 8 bits (BitsAndBytesConfig), or torch_dtype=torch.bfloat16");
-        }
         self.offload();
         self.add(
             Lever::NoGraph,
             "Keep no graph: torch.inference_mode() around a forward of your own; generate does so itself",
+        );
+    }
+
+    fn fewer_prompts(&mut self, text: &str) {
+        self.add(Lever::FewerRequests, text);
+        self.join(
+            Lever::FewerRequests,
+            &[Lever::ShorterSequence],
+            "; shorter prompts and answers (truncation, max_new_tokens), fewer beams: the cache of keys and values grows with \
+             each token",
         );
     }
 
@@ -211,6 +235,11 @@ impl List<'_> {
     fn weights(&mut self) {
         if self.case.reads_onto_the_device() {
             self.free_checkpoint();
+        }
+        if self.case.passes(&["max_batch_size", "cache_k", "cache_v", "kv_cache", "KVCache"]) {
+            self.fewer_prompts(
+                "A smaller cache: room for fewer prompts (max_batch_size 1) and fewer tokens (max_seq_len)",
+            );
         }
         self.quantized_weights(
             "weights in fewer bytes: half precision (torch_dtype=torch.bfloat16, model.half()), 8 or 4 bits (bitsandbytes), \

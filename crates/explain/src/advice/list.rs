@@ -63,11 +63,12 @@ impl<'a> List<'a> {
 
     pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, gain: Gain, keeps: Fidelity) {
         let patch = self.next.take();
-        if self.advice.iter().any(|advice| advice.lever == lever) {
+        if self.names(lever) {
             return;
         }
         self.advice.push(Advice {
             lever,
+            also: Vec::new(),
             text: text.into(),
             expected_peak_bytes: gain.peak,
             saves_bytes: gain.saves.filter(|bytes| *bytes > Bytes::ZERO),
@@ -76,6 +77,24 @@ impl<'a> List<'a> {
             same_numbers: keeps.numbers,
             patch,
         });
+    }
+
+    /// Whether a lever is in the list, by itself or beside another.
+    pub(super) fn names(&self, lever: Lever) -> bool {
+        self.advice.iter().any(|advice| advice.lever == lever || advice.also.contains(&lever))
+    }
+
+    /// Adds kindred levers to the advice of another, in the same sentence, so that two places show two different ways. Advice
+    /// with a figure of its own stays as it is, because the figure is of one lever.
+    pub(super) fn join(&mut self, lever: Lever, kin: &[Lever], words: &str) {
+        if kin.iter().any(|kin| self.names(*kin)) {
+            return;
+        }
+        let found = self.advice.iter_mut().find(|advice| advice.lever == lever && advice.expected_peak_bytes.is_none());
+        if let Some(advice) = found {
+            advice.also.extend_from_slice(kin);
+            advice.text.push_str(words);
+        }
     }
 
     /// Gives the advice that is pushed next its patch; none is offered for a configuration of another run.

@@ -22,6 +22,10 @@ impl Case<'_> {
 
     /// Whether weights, gradients and moments alone are more than there is: then no batch is small enough.
     pub(super) fn fixed_part_is_too_much(&self) -> bool {
+        // Steps that went well had room for it, and a part that is shared out is smaller than the arithmetic says.
+        if self.has_run_a_while() || self.shows(Sign::Fsdp) {
+            return false;
+        }
         let fixed = self.model.map(|model| model.fixed()).or_else(|| {
             let log = self.facts.log;
             let trained = self.trained()?;

@@ -46,6 +46,10 @@ impl Server {
         if case.message.contains("CUDA failed with error") {
             return None;
         }
+        // vLLM's own allocator, by which a trainer lets it sleep and wakes it up.
+        if case.message.contains("cumem_allocator") {
+            return Some(Self::Vllm);
+        }
         match case.oom.engine {
             Engine::Vllm => return Some(Self::Vllm),
             Engine::Sglang => return Some(Self::Sglang),
