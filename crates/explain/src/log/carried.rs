@@ -2,8 +2,7 @@
 
 use lowtide_log::time;
 use lowtide_oom::without_prefix;
-
-use super::json_object::{Object, Value};
+use serde_json::{Map, Value};
 
 /// The text, and for each of its lines the number of the line it comes from.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,50 +112,55 @@ impl CarriedText {
 }
 
 fn record(line: &str) -> Option<Record> {
-    let object = Object::of(without_prefix(line.trim_start()))?;
+    let object = object(without_prefix(line.trim_start()))?;
     let mut text = text_of(&object)?;
     text.truncate(text.trim_end_matches(['\n', '\r']).len());
-    for (name, value) in object.members() {
-        if let Value::Other(figure) = value
-            && PROGRESS.contains(&name)
-        {
-            text.extend([" ", name, ": ", figure]);
+    for name in PROGRESS {
+        if let Some(figure @ Value::Number(_)) = object.get(name) {
+            text.push_str(&format!(" {name}: {figure}"));
         }
     }
-    for error in ERRORS.iter().filter_map(|name| object.first(&[*name], error_of)) {
+    for error in ERRORS.iter().filter_map(|name| object.get(*name).and_then(error_of)) {
         if !text.contains(error.trim()) {
             text.push('\n');
             text.push_str(error.trim_end_matches(['\n', '\r']));
         }
     }
-    let time = object.first(&TIMES, as_text).and_then(|value| clock(&value));
-    Some(Record { text, level: object.first(&LEVELS, Level::of), time })
+    let time = first(&object, &TIMES, Value::as_str).and_then(clock);
+    Some(Record { text, level: first(&object, &LEVELS, Level::of), time })
 }
 
-fn text_of(object: &Object<'_>) -> Option<String> {
-    object.first(&TEXTS, as_text).or_else(|| {
-        object.first(&AROUND_TEXT, |value| match value {
-            Value::Object(inner) => inner.first(&TEXTS, as_text).or_else(|| inner.first(&["stringValue"], as_text)),
-            Value::Text(_) | Value::Other(_) => None,
-        })
-    })
-}
-
-fn as_text(value: &Value<'_>) -> Option<String> {
-    match value {
-        Value::Text(text) => Some(text.clone()),
-        Value::Object(_) | Value::Other(_) => None,
+/// A line that is an object and nothing else. Python writes losses that are no number as `NaN`, which JSON has not.
+fn object(line: &str) -> Option<Map<String, Value>> {
+    if !line.starts_with('{') {
+        return None;
     }
+    let strict = || serde_json::from_str(line).ok();
+    let of_python = || {
+        serde_json::from_str(&line.replace("NaN", "null").replace("-Infinity", "null").replace("Infinity", "null")).ok()
+    };
+    strict().or_else(of_python)
+}
+
+/// The first of the names that is a member with a value of the wanted kind.
+fn first<'a, T>(object: &'a Map<String, Value>, names: &[&str], wanted: impl Fn(&'a Value) -> Option<T>) -> Option<T> {
+    names.iter().find_map(|name| object.get(*name).and_then(&wanted))
+}
+
+fn text_of(object: &Map<String, Value>) -> Option<String> {
+    let inside = || {
+        first(object, &AROUND_TEXT, |value| {
+            let inner = value.as_object()?;
+            first(inner, &TEXTS, Value::as_str).or_else(|| inner.get("stringValue")?.as_str())
+        })
+    };
+    first(object, &TEXTS, Value::as_str).or_else(inside).map(str::to_owned)
 }
 
 /// An error as text, or as an object with its stack or its message.
-fn error_of(value: &Value<'_>) -> Option<String> {
-    match value {
-        Value::Text(text) => Some(text.clone()),
-        Value::Object(error) => error.first(&["stack", "stack_trace", "message", "msg"], as_text),
-        Value::Other(_) => None,
-    }
-    .filter(|error| !error.trim().is_empty())
+fn error_of(value: &Value) -> Option<&str> {
+    let within = || first(value.as_object()?, &["stack", "stack_trace", "message", "msg"], Value::as_str);
+    value.as_str().or_else(within).filter(|error| !error.trim().is_empty())
 }
 
 /// A date and a time in the one form that is known before a line.
@@ -167,11 +171,11 @@ fn clock(value: &str) -> Option<String> {
 
 impl Level {
     /// By its name, or by the number that bunyan and pino give it.
-    fn of(value: &Value<'_>) -> Option<Self> {
+    fn of(value: &Value) -> Option<Self> {
         let name = match value {
-            Value::Text(name) => name.to_ascii_lowercase(),
-            Value::Other(number) => (*number).to_owned(),
-            Value::Object(_) => return None,
+            Value::String(name) => name.to_ascii_lowercase(),
+            Value::Number(number) => number.to_string(),
+            _ => return None,
         };
         Some(match &*name {
             "trace" | "10" => Self::Trace,
@@ -219,6 +223,7 @@ mod tests {
                 r#"{"labels":{"app":"train"},"line":"one","timestamp":"2026-01-02T03:04:05.1Z"}"#,
                 "2026-01-02T03:04:05Z one\n",
             ),
+            (r#"{"event": "a step", "step": 12, "loss": NaN}"#, "a step step: 12\n"),
             (r#"{"fields":{"message":"deep"},"target":"x"}"#, "deep\n"),
             (r#"{"body":{"stringValue":"deeper"}}"#, "deeper\n"),
             (

@@ -3,7 +3,6 @@
 mod cards;
 mod carried;
 mod event;
-mod json_object;
 mod packaging;
 mod printout;
 mod remark;
