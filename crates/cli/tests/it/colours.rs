@@ -8,10 +8,14 @@ use crate::kit::sandbox;
 
 const LOWTIDE: &str = env!("CARGO_BIN_EXE_lowtide");
 
+/// What decides about colours beside the terminal itself. Continuous integration sets the last one.
+const ASKED: [&str; 4] = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"];
+
 /// What a terminal is sent.
 fn in_terminal(words: &[&str], variables: &[(&str, &str)]) -> String {
     let (mut terminal, far_side) = open().unwrap();
-    let command = Command::new(LOWTIDE).args(words).env_remove("NO_COLOR").env("TERM", "xterm");
+    let command = Command::new(LOWTIDE).args(words).env("TERM", "xterm");
+    let command = ASKED.iter().fold(command, |command, name| command.env_remove(name));
     let mut child = command.envs(variables.iter().copied()).spawn(far_side).unwrap();
     let mut shown = Vec::new();
     let mut bytes = [0; 4096];
