@@ -51,6 +51,9 @@ fn fuller(first: Explanation, second: Explanation) -> Explanation {
 fn explain_joined(text: &str, explain: &dyn Fn(&str) -> Explanation) -> Explanation {
     let Some(whole) = Unwrapped::of(text) else { return explain(text) };
     let mut joined = explain(&whole.text);
+    if whole.evidence == Evidence::Many && joined.verdicts.is_empty() {
+        joined = explain(&whole.with_blanks());
+    }
     if whole.evidence == Evidence::Chance {
         // Lines of one length may be so by chance: then what was joined counts where it says more.
         let explained = explain(text);

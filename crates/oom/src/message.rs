@@ -38,7 +38,7 @@ impl<'a> Message<'a> {
     /// The line and what goes on with it, as one line: engines and terminals break messages at any blank.
     pub(crate) fn body(&self) -> &str {
         self.body.get_or_init(|| {
-            let mut body = self.line.clone().into_owned();
+            let mut body = self.line.trim_end().to_owned();
             self.each_further(|next| {
                 // A terminal breaks a number as it breaks words.
                 let is_number = body.ends_with(|c: char| c.is_ascii_digit() || c == '.')

@@ -9,13 +9,25 @@ use crate::phrase::{has_any, quick};
 /// Whether a line is source code, as tracebacks and compilers quote it.
 pub(crate) fn is_source_code(line: &str) -> bool {
     let line = without_margin(line);
-    if is_native_crash_note(line) {
+    if is_native_crash_note(line) || ends_in_report(line) {
         return false;
     }
     static MARKS: OnceLock<AhoCorasick> = OnceLock::new();
     let marks = MARKS.get_or_init(|| quick(CODE_MARKS));
     starts_like_code(line) || marks.is_match(line)
 }
+
+/// Whether behind code and a wide gap an error stands by its class: the last two lines of a traceback, as terminals hand them
+/// over where the first one filled their width.
+fn ends_in_report(line: &str) -> bool {
+    let Some((_, last)) = line.rsplit_once(GAP) else { return false };
+    let Some((class, _)) = last.trim_start().split_once(": ") else { return false };
+    let is_class = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_';
+    class.ends_with("Error") && class.chars().all(is_class)
+}
+
+/// No code has as many blanks between two words.
+const GAP: &str = "        ";
 
 /// What a traceback puts before a quoted line: ranks, rulers, line numbers, arrows.
 fn without_margin(line: &str) -> &str {
@@ -246,9 +258,15 @@ mod tests {
         ] {
             assert!(is_source_code(line), "{line}");
         }
-        for line in
-            ["RuntimeError: CUDA out of memory.", "if it helps: out of memory", "MemoryError", "return code: 137"]
-        {
+        let joined =
+            format!("return F.cross_entropy(input, target){:20}torch.OutOfMemoryError: CUDA out of memory.", "");
+        for line in [
+            "RuntimeError: CUDA out of memory.",
+            "if it helps: out of memory",
+            "MemoryError",
+            "return code: 137",
+            &joined,
+        ] {
             assert!(!is_source_code(line), "{line}");
         }
     }

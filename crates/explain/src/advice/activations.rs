@@ -83,7 +83,7 @@ impl Case<'_> {
         self.passes(&["audio", "speech", "wav", "/asr/", "tts", "vocod", "voice", "recording"])
     }
 
-    fn message_or_frames(&self, words: &[&str]) -> bool {
+    pub(super) fn message_or_frames(&self, words: &[&str]) -> bool {
         self.passes(words) || words.iter().any(|word| self.message.contains(word))
     }
 }

@@ -140,7 +140,7 @@ impl List<'_> {
         if is_single && case.shows(Sign::DeepSpeed) {
             self.spill();
         }
-        if case.passes(LOSSES) {
+        if case.message_or_frames(LOSSES) {
             self.chunked_loss();
         }
         if (case.has_run_a_while() || is_single) && !case.shows(Sign::Diffusion) {

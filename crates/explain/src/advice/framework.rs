@@ -38,6 +38,11 @@ impl Case<'_> {
                 return Framework::Jax;
             }
         }
+        let is_python = || self.frames.iter().any(|frame| frame.file.ends_with(".py"));
+        // What no family knows, and nobody wrote in Python, has no calls of PyTorch.
+        if self.oom.engine == Engine::Unknown && !self.shows(Sign::Torch) && !is_python() {
+            return Framework::Other;
+        }
         match self.oom.engine {
             Engine::Tensorflow => Framework::Tensorflow,
             // PyTorch has a way to XLA too.

@@ -50,6 +50,9 @@ const COMPUTES: &[&str] = &[
     "torch.cat(",
 ];
 
+/// What a stack goes through where experience is kept for a learner, all of it reserved at once.
+const EXPERIENCE: &[&str] = &["replay", "Replay", "rollout_buffer", "RolloutBuffer", "common/buffers"];
+
 /// What the machine's memory was taken by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taker {
@@ -61,6 +64,8 @@ enum Taker {
     State,
     /// Data, which grows from step to step or is read as a whole.
     Data,
+    /// Outputs of an evaluation.
+    Outputs,
     /// The log does not tell.
     Unknown,
 }
@@ -81,7 +86,9 @@ impl Case<'_> {
         match self.activity {
             Some(Activity::Saving) => Taker::State,
             Some(Activity::Loading) => Taker::Weights,
-            _ if last_reads => Taker::Data,
+            _ if last_reads || self.passes(EXPERIENCE) => Taker::Data,
+            Some(Activity::Evaluation) if is_allocator => Taker::Outputs,
+            _ if is_allocator && self.evaluates_by_name() => Taker::Outputs,
             Some(Activity::Training | Activity::Evaluation | Activity::Optimizer) if is_allocator => Taker::Step,
             _ if self.passes(COMPUTES) => Taker::Step,
             // PyTorch's allocator serves tensors: without a stack, those of a step.
@@ -186,6 +193,11 @@ impl List<'_> {
                 self.data_cache();
                 self.more_memory();
             }
+            Taker::Outputs => {
+                self.evaluation_batch();
+                self.more_memory();
+                self.micro_batch();
+            }
             Taker::Unknown => {
                 self.more_memory();
                 self.add(
@@ -193,6 +205,10 @@ impl List<'_> {
                     "Read data and weights in pieces, lazily or memory-mapped instead of whole (mmap=True, np.memmap, \
                      streaming)",
                 );
+                if self.case.facts.find(Key::Cache).is_none() {
+                    let words = "; or keep less at once: a smaller cache, replay or shuffle buffer";
+                    self.join(Lever::LoadInPieces, &[Lever::SmallerDataCache], words);
+                }
             }
         }
     }
@@ -266,6 +282,10 @@ impl List<'_> {
                 self.offer(single(config, setting, smaller));
                 format!("Keep less data in memory: {} {smaller} instead of {size}", setting.path.join("."))
             }
+            _ if self.case.passes(EXPERIENCE) => "Keep less experience in memory: a smaller replay or rollout buffer (buffer_size, \
+                  replay_size, n_steps), fewer environments at once, observations of a lower resolution and in uint8; all of it is \
+                  reserved at once"
+                .to_owned(),
             _ => "Keep less data in memory: read it lazily or in pieces (memory-mapped, streaming) instead of whole; a smaller \
                   cache or shuffle buffer, fewer prefetched batches (prefetch_factor), no pinned copies"
                 .to_owned(),

@@ -211,6 +211,9 @@ impl List<'_> {
         if let Some(layers) = server.layers() {
             let text = format!("Fewer layers on the GPU, the others on the host: {layers}; answers come more slowly");
             self.add(Lever::FewerLayers, text);
+            if wanted == Wanted::Unknown {
+                self.join(Lever::FewerLayers, &[Lever::Quantize], "; or a smaller file: the same model in fewer bits");
+            }
         }
         match wanted {
             Wanted::Graphs => {

@@ -209,7 +209,10 @@ fn in_pieces(figures: &Figures<'_>, idle: Bytes, stated: String) -> Judgement {
     };
     // On a device that is full by itself, pieces are half of the truth.
     let is_full = figures.oom.capacity.is_some_and(|capacity| allocated.get() > capacity.get() / 20 * 17);
-    let certainty = if is_full { f64::min(certainty, 0.7) } else { certainty };
+    // And where as much lies outside of the allocator as is idle in it, that would have served too.
+    let beyond = figures.beyond_allocator().unwrap_or_default();
+    let is_beside = beyond >= idle && figures.is_part(beyond, 5);
+    let certainty = if is_full || is_beside { f64::min(certainty, 0.7) } else { certainty };
     let judgement = Judgement::new(Cause::Fragmentation, certainty, evidence);
     // A request that leaves a quarter of the device, or less, is large by itself.
     let wanted = allocated.saturating_add(tried);

@@ -7,13 +7,17 @@ pub(crate) struct Unwrapped {
     /// How sure it is that the lines were broken.
     pub(crate) evidence: Evidence,
     lines: Vec<u64>,
+    /// Where lines were joined, in bytes of the text.
+    joints: Vec<usize>,
 }
 
 /// What speaks for a break at a width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// No line is longer than it, and as many reach it as chance would not bring.
+    /// It is one that terminals have by themselves, and lines reach it.
     Sure,
+    /// No line is longer than it, and as many reach it as chance would not bring; they may have been broken at blanks.
+    Many,
     /// Some lines of that length may be so by chance.
     Chance,
 }
@@ -41,7 +45,7 @@ impl Unwrapped {
             let is_usual = USUAL.contains(&longest) && joints.all > 0;
             let evidence = match joints {
                 _ if is_usual => Evidence::Sure,
-                Joints { all, cut } if all > 2 || all == 2 && cut == 2 => Evidence::Sure,
+                Joints { all, cut } if all > 2 || all == 2 && cut == 2 => Evidence::Many,
                 Joints { cut: 0, .. } => return None,
                 _ => Evidence::Chance,
             };
@@ -55,8 +59,12 @@ impl Unwrapped {
 
     /// Joins lines of a width with those that follow.
     fn at(text: &str, width: usize) -> (Self, Joints) {
-        let mut unwrapped =
-            Self { text: String::with_capacity(text.len()), evidence: Evidence::Chance, lines: Vec::new() };
+        let mut unwrapped = Self {
+            text: String::with_capacity(text.len()),
+            evidence: Evidence::Chance,
+            lines: Vec::new(),
+            joints: Vec::new(),
+        };
         let (mut joints, mut goes_on, mut first) = (Joints::default(), false, "");
         let nexts = text.lines().skip(1).map(Some).chain([None]);
         for (number, (line, next)) in (1..).zip(text.lines().zip(nexts)) {
@@ -69,11 +77,25 @@ impl Unwrapped {
             goes_on = width_of(line) == width && !is_drawn(line) && next.is_some_and(|next| !starts_anew(next));
             joints.all += usize::from(goes_on);
             joints.cut += usize::from(goes_on && next.is_some_and(|next| is_cut(line, next)));
-            if !goes_on {
-                unwrapped.text.push('\n');
+            match goes_on {
+                true => unwrapped.joints.push(unwrapped.text.len()),
+                false => unwrapped.text.push('\n'),
             }
         }
         (unwrapped, joints)
+    }
+
+    /// The same for lines that were broken at blanks.
+    pub(crate) fn with_blanks(&self) -> String {
+        let mut whole = String::with_capacity(self.text.len() + self.joints.len());
+        let mut from = 0;
+        for joint in &self.joints {
+            whole.push_str(&self.text[from..*joint]);
+            whole.push(' ');
+            from = *joint;
+        }
+        whole.push_str(&self.text[from..]);
+        whole
     }
 
     /// The number, in the text as it was given, of a line of this one.
@@ -124,6 +146,9 @@ mod tests {
         assert_eq!(chance.evidence, Evidence::Chance);
         assert_eq!(Unwrapped::of(&format!("{edge}\n{edge}\n{edge}\n")), None);
         assert_eq!(Unwrapped::of("a\nb\n"), None);
+        let words = Unwrapped::of(&format!("{}\n{}\nrest\n", "x".repeat(65), "y".repeat(65))).unwrap();
+        assert_eq!(words.evidence, Evidence::Many);
+        assert_eq!(words.with_blanks(), format!("{} {} rest\n", "x".repeat(65), "y".repeat(65)));
     }
 
     #[test]

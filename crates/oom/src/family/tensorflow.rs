@@ -12,6 +12,11 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if line.contains("OOM when allocating tensor") {
         return Some(tensor(line, message.body()));
     }
+    // Titles are often written in small letters; what stands in the message means the same.
+    if line.contains("oom when allocating tensor") {
+        let as_written = |text: &str| text.replace("device:gpu", "device:GPU").replace("device:cpu", "device:CPU");
+        return Some(tensor(&as_written(line), &as_written(message.body())));
+    }
     if line.contains("ailed to allocate") && line.contains("from device") {
         return Some(driver(line));
     }

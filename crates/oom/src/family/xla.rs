@@ -10,7 +10,9 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     let names_status =
         has_any(line, &["RESOURCE_EXHAUSTED", "Resource exhausted", "XlaRuntimeError", "JaxRuntimeError"]);
-    if names_status && has_any_caseless(line, &["memory", "allocat", "reserve", "oom", "hbm"]) {
+    let goes_on =
+        || line.trim_end().ends_with("Out") && message.body().contains("Out of memory while trying to allocate");
+    if names_status && (has_any_caseless(line, &["memory", "allocat", "reserve", "oom", "hbm"]) || goes_on()) {
         return Some(exhausted(message.body()));
     }
     if has_any(line, &["XlaRuntimeError: RESOURCE_EXHAUSTED", "JaxRuntimeError: RESOURCE_EXHAUSTED"]) {

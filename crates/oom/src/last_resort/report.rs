@@ -40,7 +40,7 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
     static WORDS: OnceLock<AhoCorasick> = OnceLock::new();
     let words = WORDS.get_or_init(|| {
         // Every line of a log may speak of memory; few have a word of these.
-        let others = ["alloc", "memory limit", "nomem", "no_memory", "mem_error"];
+        let others = ["alloc", "memory limit", "nomem", "no_memory", "mem_error", "_STATUS_SUCCESS ("];
         let words = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS).chain(&others);
         let words = AhoCorasick::builder().ascii_case_insensitive(true).build(words);
         words.expect("a short list of literals always builds")
@@ -68,8 +68,11 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
 fn report(line: &str, below: &[u8]) -> Option<Oom> {
     let line = without_prefix(line).trim();
     let lower = line.to_ascii_lowercase();
-    let (phrase, at, end) =
-        translation(&lower).or_else(|| failure(&lower)).or_else(|| lack(&lower)).or_else(|| status(line))?;
+    let (phrase, at, end) = translation(&lower)
+        .or_else(|| failure(&lower))
+        .or_else(|| lack(&lower))
+        .or_else(|| status(line))
+        .or_else(|| check(line))?;
     let head = &lower[..at];
     let near = String::from_utf8_lossy(&below[..below.len().min(NEAR)]);
     let next = near.lines().next().unwrap_or_default();
@@ -182,6 +185,22 @@ fn status(line: &str) -> Option<(Phrase, usize, usize)> {
     None
 }
 
+/// `Check failed: err == CUBLAS_STATUS_SUCCESS (1 vs. 0)`: a library that could not be set up on the device, by the number of
+/// its status.
+fn check(line: &str) -> Option<(Phrase, usize, usize)> {
+    let (head, rest) = line.split_once("_STATUS_SUCCESS (")?;
+    let (number, _) = rest.split_once(" vs. 0)")?;
+    let name = head.rsplit(|c: char| !c.is_ascii_uppercase()).next()?;
+    // Not set up, and not allocated.
+    let is_refused = match name {
+        "CUBLAS" => matches!(number, "1" | "3"),
+        "CUDNN" | "CUSOLVER" | "CUSPARSE" => matches!(number, "1" | "2"),
+        "CURAND" => matches!(number, "102" | "203"),
+        _ => false,
+    };
+    is_refused.then_some((Phrase::Lack, head.len() - name.len(), line.len() - rest.len()))
+}
+
 /// Whether the words are part of a setting, a file or a function.
 fn is_part_of_name(lower: &str, at: usize, end: usize) -> bool {
     let joins = |c: char| matches!(c, '_' | '/' | '-' | '=' | '.');
@@ -205,7 +224,12 @@ fn requested(text: &str) -> Option<u128> {
             && !text[..*at]
                 .ends_with(|before: char| before.is_ascii_alphanumeric() || matches!(before, '.' | '_' | ':'))
     });
-    starts.find_map(|(at, _)| figure_at(&text[at..]).filter(|figure| figure.has_unit).map(|figure| figure.bytes))
+    starts.find_map(|(at, _)| {
+        let figure = figure_at(&text[at..])?;
+        // `to allocate buffer: 655360000`: nothing but bytes is counted so high.
+        let is_bytes = text[..at].ends_with(": ") && figure.bytes >= 1 << 20 && at + figure.length == text.len();
+        (figure.has_unit || is_bytes).then_some(figure.bytes)
+    })
 }
 
 /// `torch.SomeError: `, `FooException`: a class before its message.
@@ -236,7 +260,25 @@ fn is_end(near: &str) -> bool {
 fn is_of_device(lower: &str) -> bool {
     has_any(
         lower,
-        &["cuda", "gpu", "device", "vram", "accelerator", "opencl", "video mem", "hbm", "npu", "tpu", "vkalloc"],
+        &[
+            "cuda",
+            "gpu",
+            "device",
+            "vram",
+            "accelerator",
+            "opencl",
+            "video mem",
+            "hbm",
+            "npu",
+            "tpu",
+            "vkalloc",
+            "cublas_",
+            "cudnn_",
+            "curand_",
+            "cusolver_",
+            "cusparse_",
+            "miopen",
+        ],
     )
 }
 
@@ -270,6 +312,12 @@ mod tests {
             ("ERR: OOM allocating 1073741816 fds\n", Place::Host, None),
             ("DecodeError: decoder \"5\" : XJPEG_STATUS_ALLOCATOR_FAILURE of the device\n", Place::Device, None),
             ("<Error> Memory limit (total) exceeded: while merging\n", Place::Host, None),
+            ("Check failed: err == CUBLAS_STATUS_SUCCESS (1 vs. 0) : Create handle failed\n", Place::Device, None),
+            (
+                "Lib Error: memory of the device not available to allocate buffer: 4194304\n",
+                Place::Device,
+                Some(4 << 20),
+            ),
         ] {
             let oom = found(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(
@@ -293,6 +341,7 @@ mod tests {
             "IpPool.allocate failed: no address left\n",
             "ERROR: the title does not fit into the box of the map\n",
             "raise SimError(\"not enough memory\")\n",
+            "Check failed: e == CUBLAS_STATUS_SUCCESS (13 vs. 0) : execution failed\n",
             "error: failed to allocate 9223372036854775807 bytes of memory\n",
             "reserved 12 GiB of memory\nall errors are gone\n",
         ] {

@@ -1,7 +1,7 @@
 //! Everyday words for memory that could not be had, and for what makes a line talk.
 
 /// Attempts that failed, each of which needs a word for what was to be had.
-pub(super) const FAILURES: [&str; 25] = [
+pub(super) const FAILURES: [&str; 26] = [
     "oom allocating",
     "failed to allocate",
     "fail to allocate",
@@ -20,6 +20,7 @@ pub(super) const FAILURES: [&str; 25] = [
     "can not allocate",
     "can't allocate",
     "not able to allocate",
+    "not available to allocate",
     "error allocating",
     "error while allocating",
     "allocation failed",
