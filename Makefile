@@ -52,6 +52,7 @@ test: setup ## run all tests
 	@if $(nextest); then $(cargo) nextest run $(all); else $(cargo) test $(all) --lib --bins --tests; fi
 	@$(cargo) test $(all) --doc
 	@$(PYTHON) -B scripts/test_install.py
+	@$(PYTHON) -B scripts/test_own_model.py
 	@if [ -z "$$LOWTIDE_TORCH_PYTHON" ]; then \
 		echo 'not tested: `lowtide run` with PyTorch itself (LOWTIDE_TORCH_PYTHON names no Python)'; \
 	elif $(nextest); then \

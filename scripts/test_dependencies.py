@@ -130,7 +130,7 @@ class Dependencies(unittest.TestCase):
         self.workspace.package("anyhow")
         self.workspace.packages["app"]["dependencies"].append(dependency("anyhow"))
         self.workspace.file("app/src/lib.rs", "use serde::Serialize;\nuse anyhow::Result;\n")
-        self.assertEqual(self.workspace.problems(), ["app depends on anyhow, which only lowtide-engine may"])
+        self.assertEqual(self.workspace.problems(), ["app depends on anyhow, which only lowtide-program may"])
 
     def test_two_versions_of_a_crate(self):
         self.workspace.package("serde", version="0.9.0", key="serde 0.9")

@@ -401,6 +401,26 @@ class SetupTest(unittest.TestCase):
         self.assertTrue(self.config().endswith('LIBTORCH = "ROOT/a place with \\"quotes\\"/torch"\n'), self.config())
         self.assertEqual(setup.configured_folder(self.machine), folder)
 
+    def test_another_project_is_told_too(self):
+        self.machine.other = self.root / "other"
+        code, said = self.run_setup()
+        self.assertEqual((code, said.splitlines()[0]), (2, "error: ROOT/other has no Cargo.toml"))
+        write(self.machine.other / "Cargo.toml")
+        code, said = self.run_setup()
+        self.assertEqual((code, said.splitlines()[-1]), (0, "setup: ROOT/other/.cargo/config.toml names it"))
+        told = (self.machine.other / ".cargo/config.toml").read_text().replace(str(self.root), "ROOT")
+        self.assertTrue(told.endswith(f'LIBTORCH = "ROOT/project/.venv/{SITE}/torch"\n'), told)
+        self.assertIn("relative = true", self.config())
+
+    def test_config_of_another_project_is_respected(self):
+        self.machine.other = self.root / "other"
+        write(self.machine.other / "Cargo.toml")
+        own = write(self.machine.other / ".cargo/config.toml", "[build]\njobs = 2\n")
+        code, said = self.run_setup()
+        self.assertEqual(code, 2)
+        self.assertIn(f'\n    LIBTORCH = "ROOT/project/.venv/{SITE}/torch"', said)
+        self.assertEqual(own.read_text(), "[build]\njobs = 2\n")
+
     def test_notes(self):
         self.machine.has_driver = lambda: True
         slim = fake_torch(self.root / "slim")

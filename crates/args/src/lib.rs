@@ -2,7 +2,7 @@
 //!
 //! **What it does.** It declares the command line of `lowtide` as one value, [`Lowtide`], and turns flags into the settings
 //! that they stand for. The front parses all of it, so help and mistakes are answered without LibTorch; the engine parses
-//! [`TrainArgs`] and [`EvalArgs`] again from the same words, and so does a program that brings its own models. Completions,
+//! [`ProgramArgs`] again from the same words, and so does a program that brings its own models. Completions,
 //! manual pages and the reference are made from the same declaration.
 //!
 //! **What it leaves out.** It carries nothing out, prints nothing, and opens no file.
@@ -20,6 +20,7 @@ mod lowtide;
 mod manual;
 mod overrides;
 mod pack;
+mod program;
 mod report;
 mod run;
 mod styles;
@@ -37,6 +38,7 @@ pub use generate::{Data, FilmArgs, Format, GenerateArgs, Layout, ScoringArgs};
 pub use lowtide::{Command, Lowtide};
 pub use manual::ManualArgs;
 pub use pack::PackArgs;
+pub use program::{ProgramArgs, ProgramCommand};
 pub use report::ReportArgs;
 pub use run::RunArgs;
 pub use styles::{STYLES, with_label};

@@ -270,9 +270,9 @@ impl TrainError {
         self
     }
 
-    /// What a person can do about it.
+    /// What a person can do about it; `program` is what they type to train.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self, program: &str) -> Option<String> {
         match self {
             TrainError::Settings(error) => error.hint(),
             TrainError::LineTooSmall { holder: Holder::Model, needed, .. } => {
@@ -281,7 +281,7 @@ impl TrainError {
             TrainError::LineTooSmall { holder, needed, .. } => {
                 Some(format!("draw {} well above {needed}", holder.line()))
             }
-            TrainError::Folder { problem, path } => folder_hint(*problem, path),
+            TrainError::Folder { problem, path } => folder_hint(program, *problem, path),
             TrainError::Unwritten { folder, checkpoint, source, .. } => checkpoint.as_ref().map(|checkpoint| {
                 let first = match source.kind() {
                     io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
@@ -296,7 +296,7 @@ impl TrainError {
             )),
             TrainError::Damaged { fallback, .. } => Some(fallback.as_ref().map_or_else(
                 || "there is no whole checkpoint before it: start a new run in another folder".to_owned(),
-                Fallback::hint,
+                |fallback| fallback.hint(program),
             )),
             TrainError::OtherModel { .. } => Some(
                 "go on with the model that the run was started with, or start a new run in another folder".to_owned(),
@@ -332,12 +332,12 @@ impl TrainError {
 }
 
 impl Fallback {
-    fn hint(&self) -> String {
+    fn hint(&self, program: &str) -> String {
         let Fallback { purpose, folder, step } = self;
         let folder = folder.display();
         let command = match purpose {
-            Purpose::Training => format!("lowtide train --resume --out {folder} --checkpoint {step}"),
-            Purpose::Evaluation => format!("lowtide eval {folder} --checkpoint {step}"),
+            Purpose::Training => format!("{program} train --resume --out {folder} --checkpoint {step}"),
+            Purpose::Evaluation => format!("{program} eval {folder} --checkpoint {step}"),
         };
         format!("the checkpoint of step {step}, before it, is whole: {command}")
     }
@@ -354,7 +354,7 @@ fn why(kind: io::ErrorKind) -> String {
     text.to_owned()
 }
 
-fn folder_hint(problem: FolderProblem, path: &Path) -> Option<String> {
+fn folder_hint(program: &str, problem: FolderProblem, path: &Path) -> Option<String> {
     match problem {
         FolderProblem::HasRun => {
             Some(format!("use --resume --out {} to go on with it, or another --out", path.display()))
@@ -367,7 +367,7 @@ fn folder_hint(problem: FolderProblem, path: &Path) -> Option<String> {
         FolderProblem::Deleted => {
             Some("runs that were finished in it are gone: start again with another --out".to_owned())
         }
-        FolderProblem::NoRun => Some("name the folder of a run, as `lowtide train` said it at its end".to_owned()),
+        FolderProblem::NoRun => Some(format!("name the folder of a run, as `{program} train` said it at its end")),
         FolderProblem::NothingToResume => {
             Some("name the folder of a run with --out, or leave --resume out to start a new one".to_owned())
         }

@@ -33,5 +33,6 @@ pub use lowtide_core::{CheckpointChoice, Injection, InjectionError};
 pub use requests::Requests;
 pub use run::{EvalEnding, EvalJob, Evaluation, Outcome, TrainJob, Trainer, evaluate_checkpoint};
 pub use workload::{
-    Batch, CachePoint, CacheReads, CacheSummary, EvaluationScope, Metric, Mode, Tally, Tiling, Workload,
+    Batch, Bundle, CachePoint, CacheReads, CacheSummary, Catalogue, EvaluationScope, Metric, Mode, Recipe, Series,
+    SeriesRun, Tally, Tiling, Workload,
 };

@@ -24,7 +24,7 @@ use lowtide_torch::{
     AdamW, AdamWRule, Autocast, DeviceChoice, DeviceFacts, MatmulPrecision, gradients, rng, set_matmul_precision, start,
 };
 use lowtide_train::{FolderChoice, Requests, Start, TrainJob, Trainer, Workload};
-use lowtide_workloads::build;
+use lowtide_workloads::CATALOGUE;
 
 const GOAL: f64 = 1.005;
 /// Rounds that are not counted: allocators and caches settle in them.
@@ -151,7 +151,7 @@ impl Case {
 /// The workload from the run's seed: the same parameters each time.
 fn fresh(loaded: &LoadedSettings, facts: &DeviceFacts) -> Box<dyn Workload> {
     rng::seed(facts.device, loaded.settings.seed).expect("the generators take a seed");
-    build(loaded, facts).expect("the workload is built").workload
+    CATALOGUE.build(loaded, facts).expect("the workload is built").workload
 }
 
 /// When a bare loop reads its loss.

@@ -1,9 +1,9 @@
-//! The models and data that come with Lowtide: one folder each, and [`build`] to get one by name.
+//! The models and data that come with Lowtide: one folder each, and the [`CATALOGUE`] to get one by name.
 //!
 //! A workload holds its settings beside what they set, and implements [`lowtide_train::Workload`]; the loop in
 //! `lowtide-train` does the rest. Start reading at `gpt/model.rs` or `qca/operator.rs`.
 
-mod build;
+mod catalogue;
 pub mod deblur;
 pub mod gpt;
 mod layers;
@@ -11,6 +11,5 @@ pub mod qca;
 pub mod scoring;
 mod text_source;
 
-pub use build::{Bundle, build, example, series};
-pub use scoring::{Series, SeriesRun};
+pub use catalogue::CATALOGUE;
 pub use text_source::TextSource;

@@ -37,7 +37,7 @@ fn check_damage(file: &str, change: impl FnOnce(&mut Vec<u8>), expect: &str) {
     assert!(matches!(error, TrainError::Damaged { .. }), "{error:?}");
     assert_eq!(error.to_string(), format!("{}: {expect}", path.display()));
     let command = format!("lowtide train --resume --out {} --checkpoint 2", folder.path().display());
-    assert_eq!(error.hint(), Some(format!("the checkpoint of step 2, before it, is whole: {command}")));
+    assert_eq!(error.hint("lowtide"), Some(format!("the checkpoint of step 2, before it, is whole: {command}")));
 
     fs::remove_dir_all(path.parent().unwrap()).unwrap();
     assert_eq!(resume(folder.path(), 16).unwrap().summary.steps, 6);

@@ -149,7 +149,7 @@ fn a_schedule_in_another_precision_is_refused() {
         let (outcome, _) = run(settings, again.path(), Start::New, RunExtras { schedule, ..RunExtras::default() });
         let error = outcome.unwrap_err();
         let text = error.to_string();
-        (text[text.find("schedule.jsonl").unwrap()..].to_owned(), error.hint().unwrap())
+        (text[text.find("schedule.jsonl").unwrap()..].to_owned(), error.hint("lowtide").unwrap())
     };
     let (text, hint) = refused(&settings());
     assert_eq!(text, "schedule.jsonl: its step 2 was computed in bf16, and this run computes in fp32");

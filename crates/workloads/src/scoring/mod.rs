@@ -21,6 +21,5 @@ mod workload;
 pub use item::Items;
 pub use lowtide_generators::traces::{Item, SyntheticItems};
 pub(crate) use series::series;
-pub use series::{Series, SeriesRun};
 pub use settings::{DataSettings, GvaeSettings, Load, ModelName, ModelSettings, ShuffleName, Source, Window};
 pub use workload::Scoring;

@@ -1,25 +1,10 @@
 //! The models that the settings name, each as a run of its own.
 
 use lowtide_settings::{LoadedSettings, RunSettings, SettingsError};
+use lowtide_train::{Series, SeriesRun};
 
 use super::settings::{ModelName, ModelSettings};
 use super::workload::{checked_settings, with_data};
-
-/// Several runs that one configuration asks for, one after the other.
-pub struct Series {
-    /// The settings of all of them, with the workload's own defaults filled in.
-    pub settings: RunSettings,
-    /// The runs.
-    pub runs: Vec<SeriesRun>,
-}
-
-/// One of several runs.
-pub struct SeriesRun {
-    /// Its name, which can be that of a folder.
-    pub name: String,
-    /// Its settings, which ask for it alone.
-    pub loaded: LoadedSettings,
-}
 
 /// A run for each model. Random numbers start from the same seed in all of them.
 pub(crate) fn series(loaded: &LoadedSettings) -> Result<Series, SettingsError> {

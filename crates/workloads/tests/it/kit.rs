@@ -9,7 +9,7 @@ use lowtide_torch::{DeviceChoice, DeviceFacts, host, rng, start, tch};
 use lowtide_train::{
     FolderChoice, Injection, Outcome, Requests, Result, Schedule, Start, Summary, TrainJob, Trainer, Workload,
 };
-use lowtide_workloads::build;
+use lowtide_workloads::CATALOGUE;
 
 pub(crate) fn open() -> DeviceFacts {
     let facts = start(DeviceChoice::Cpu).unwrap();
@@ -34,7 +34,7 @@ pub(crate) fn shipped(name: &str, changes: &[&str]) -> LoadedSettings {
 pub(crate) fn train(loaded: &LoadedSettings) -> Result<(Summary, Vec<Event>)> {
     let facts = open();
     rng::seed(facts.device, loaded.settings.seed).unwrap();
-    let bundle = build(loaded, &facts)?;
+    let bundle = CATALOGUE.build(loaded, &facts)?;
     train_workload(&*bundle.workload, &bundle.settings, &facts)
 }
 

@@ -8,7 +8,7 @@ use lowtide_testkit::alone;
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
 use lowtide_torch::{Keep, recompute, rng};
 use lowtide_train::Workload;
-use lowtide_workloads::build;
+use lowtide_workloads::CATALOGUE;
 use lowtide_workloads::qca::{Metrics, ModelSettings, Operator, OperatorName, Qca, metrics};
 
 use crate::kit::{open, shipped, train_workload};
@@ -316,7 +316,7 @@ fn wrong_settings_are_refused_by_name() {
     let _alone = alone();
     let problem = |model: &str| {
         let loaded = load(&format!("workload: qca\nmodel: {{{model}}}\n"));
-        build(&loaded, &open()).err().unwrap().to_string()
+        CATALOGUE.build(&loaded, &open()).err().unwrap().to_string()
     };
     for (model, expect) in [
         ("grid_size: 20", "multiple of 8"),
@@ -334,7 +334,7 @@ fn shipped_configurations_are_understood() {
     let _alone = alone();
     for name in ["qca", "qca-low-memory", "qca-tiny"] {
         let loaded = shipped(name, &[]);
-        let built = build(&loaded, &open()).unwrap();
+        let built = CATALOGUE.build(&loaded, &open()).unwrap();
         assert_eq!(built.workload.name(), "qca");
         assert_eq!(built.settings.model, loaded.settings.model, "{name} says all there is to say");
     }

@@ -7,7 +7,7 @@ use lowtide_settings::RunSettings;
 use lowtide_testkit::alone;
 use lowtide_torch::rng;
 use lowtide_train::{Injection, Outcome, Result, RunEnding, Schedule, Start, Summary};
-use lowtide_workloads::build;
+use lowtide_workloads::CATALOGUE;
 
 use crate::kit::{Disturbance, open, train_in};
 
@@ -98,7 +98,7 @@ impl Tiny {
         );
         let loaded = RunSettings::load(Some((Path::new("tiny.yaml"), &text)), &[]).unwrap();
         rng::seed(facts.device, loaded.settings.seed).unwrap();
-        let built = build(&loaded, &facts).unwrap();
+        let built = CATALOGUE.build(&loaded, &facts).unwrap();
         let disturbance = Disturbance { injections, schedule };
         train_in(folder, begin, &*built.workload, &built.settings, &facts, disturbance)
     }

@@ -8,8 +8,8 @@ use lowtide_core::Event;
 use lowtide_settings::LoadedSettings;
 use lowtide_testkit::alone;
 use lowtide_torch::tch::{Kind, Tensor};
-use lowtide_train::{Batch, EvalMode};
-use lowtide_workloads::{Bundle, build};
+use lowtide_train::{Batch, Bundle, EvalMode};
+use lowtide_workloads::CATALOGUE;
 use png::{BitDepth, ColorType, Encoder};
 use tempfile::TempDir;
 
@@ -55,7 +55,7 @@ fn frame_settings(folder: &Path, more: &[&str]) -> LoadedSettings {
 }
 
 fn built(folder: &Path, more: &[&str]) -> Bundle {
-    build(&frame_settings(folder, more), &open()).unwrap()
+    CATALOGUE.build(&frame_settings(folder, more), &open()).unwrap()
 }
 
 /// The mean of each frame of each clip, in 1 / 255.
@@ -200,7 +200,7 @@ fn training_clips_are_pure_and_come_from_all_scenes_but_the_last() {
 
 /// What is said of `folder`, with the folder's own path left out.
 fn refusal(folder: &Path, more: &[&str]) -> String {
-    let problem = build(&frame_settings(folder, more), &open()).err().unwrap().to_string();
+    let problem = CATALOGUE.build(&frame_settings(folder, more), &open()).err().unwrap().to_string();
     // Settings given on the command line are named first.
     let text = problem.rsplit_once("`: ").map_or(problem.clone(), |(_, rest)| rest.to_owned());
     text.replace(&format!("{}/", folder.display()), "").replace(&folder.display().to_string(), "FOLDER")
@@ -265,7 +265,7 @@ fn what_is_wrong_with_a_folder_is_said_before_training() {
 
     let empty = tempfile::tempdir().unwrap();
     assert!(refusal(empty.path(), &[]).contains("FOLDER: there is no scene in it"));
-    let problem = build(&shipped("deblur-tiny", &["data.source=frames"]), &open()).err().unwrap().to_string();
+    let problem = CATALOGUE.build(&shipped("deblur-tiny", &["data.source=frames"]), &open()).err().unwrap().to_string();
     assert!(problem.contains("data.folder: the source `frames` needs a folder of scenes"), "{problem}");
 }
 

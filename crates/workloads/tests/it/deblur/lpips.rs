@@ -7,7 +7,7 @@ use lowtide_core::{Event, Metrics};
 use lowtide_testkit::alone;
 use lowtide_torch::tch::{Device, Tensor};
 use lowtide_train::Summary;
-use lowtide_workloads::build;
+use lowtide_workloads::CATALOGUE;
 use lowtide_workloads::deblur::Lpips;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 
@@ -114,7 +114,7 @@ fn a_wrong_file_is_refused_before_training() {
     let refusal = |more: &[&str]| {
         let weights = format!("eval.lpips={}", path.display());
         let all = [&[&*weights][..], more].concat();
-        build(&shipped("deblur-tiny", &all), &open()).err().unwrap().to_string()
+        CATALOGUE.build(&shipped("deblur-tiny", &all), &open()).err().unwrap().to_string()
     };
     assert!(refusal(&[]).contains("weights.safetensors: No such file or directory"));
     fs::write(&path, "a text").unwrap();
@@ -128,6 +128,6 @@ fn a_wrong_file_is_refused_before_training() {
     assert!(small.contains("it takes at least 31 x 31 pixels, and 30 x 30 are evaluated of a frame"), "{small}");
     let gpt = refusal(&["workload=gpt"]);
     assert!(gpt.contains("eval.lpips: `gpt` has no frames to compare"), "{gpt}");
-    let asked = build(&shipped("deblur-tiny", &["eval.metrics=[lpips]"]), &open()).err().unwrap().to_string();
+    let asked = CATALOGUE.build(&shipped("deblur-tiny", &["eval.metrics=[lpips]"]), &open()).err().unwrap().to_string();
     assert!(asked.contains("eval.metrics: `lpips` needs a file of weights: set eval.lpips"), "{asked}");
 }

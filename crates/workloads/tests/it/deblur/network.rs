@@ -6,7 +6,7 @@ use lowtide_testkit::alone;
 use lowtide_torch::rng;
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
 use lowtide_train::{EvalMode, EvalSummary, Summary, Workload};
-use lowtide_workloads::build;
+use lowtide_workloads::CATALOGUE;
 use lowtide_workloads::deblur::{Deblur, psnr, ssim};
 
 use super::kit::{DATA, MODEL, image, train};
@@ -148,7 +148,7 @@ fn crops_are_in_the_middle_and_those_of_training_by_default() {
     let _alone = alone();
     let load = |overrides: &[&str]| {
         let loaded = shipped("deblur-tiny", &[&SHORT[..], overrides].concat());
-        build(&loaded, &open()).unwrap()
+        CATALOGUE.build(&loaded, &open()).unwrap()
     };
     let rows = |overrides: &[&str]| load(overrides).workload.eval_batch(0, 1).targets[0].size()[3..].to_vec();
     assert_eq!(rows(&["eval.crop=auto", "eval.tile=null"]), [32, 32]);
@@ -216,7 +216,7 @@ fn wrong_settings_are_refused_by_name() {
     let gpt = ["workload=gpt", "eval.tile=64", "eval.crop=auto"];
     let loaded = shipped("gpt-tiny", &gpt);
     let facts = open();
-    let built = build(&loaded, &facts).unwrap();
+    let built = CATALOGUE.build(&loaded, &facts).unwrap();
     let problem = train_workload(&*built.workload, &built.settings, &facts).unwrap_err().to_string();
     assert_eq!(problem, "eval.tile: `gpt` cannot be evaluated in tiles: its samples are not frames");
 }
@@ -227,7 +227,7 @@ fn shipped_configurations_are_understood() {
     let facts = open();
     for name in ["deblur", "deblur-tiny"] {
         let loaded = shipped(name, &[]);
-        let built = build(&loaded, &facts).unwrap();
+        let built = CATALOGUE.build(&loaded, &facts).unwrap();
         assert_eq!(built.settings.model, loaded.settings.model, "{name} says all there is to say");
         assert_eq!(built.settings.data, loaded.settings.data, "{name} says all there is to say");
         assert_eq!(built.settings.eval, loaded.settings.eval, "{name} says all there is to say");

@@ -5,7 +5,6 @@
 //! fail the run, so nothing here fails.
 
 use std::io::IsTerminal;
-use std::path::Path;
 
 use indicatif::ProgressBar;
 use lowtide_core::{Bytes, Event, Line, Record, Step, printable};
@@ -101,14 +100,14 @@ impl Console {
         }
     }
 
-    /// Tells what came of the run. `resumed_in` is the folder that `--resume` wants to go on from there.
-    pub(crate) fn end(&self, outcome: &Outcome, resumed_in: &Path) {
+    /// Tells what came of the run. `resume` are the words that go on from there.
+    pub(crate) fn end(&self, outcome: &Outcome, resume: &str) {
         match &self.view {
             View::Json => return print_summary(&outcome.summary, &outcome.folder),
             View::Bar(bar) => bar.finish_and_clear(),
             View::Lines => {}
         }
-        outcome_lines(outcome, resumed_in).iter().for_each(|line| to_stderr(line));
+        outcome_lines(outcome, resume).iter().for_each(|line| to_stderr(line));
     }
 
     /// Tells of memory after an evaluation, and where the settings ask for it.

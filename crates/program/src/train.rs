@@ -6,12 +6,14 @@ use lowtide_args::TrainArgs;
 use lowtide_core::Numerics;
 use lowtide_settings::{LoadedSettings, read};
 use lowtide_train::{
-    CheckpointChoice, FolderChoice, FolderProblem, Requests, Schedule, SeriesFolder, Start, TrainError,
+    Catalogue, CheckpointChoice, FolderChoice, FolderProblem, Requests, Schedule, Series, SeriesFolder, SeriesRun,
+    Start, TrainError,
 };
-use lowtide_workloads::{Series, SeriesRun};
 
+use crate::Program;
 use crate::engine_choice::EngineChoice;
 use crate::exit::Exit;
+use crate::front;
 use crate::series;
 use crate::session::{RunExtras, Session};
 use crate::signals;
@@ -19,25 +21,26 @@ use crate::signals;
 /// Where runs go when no folder is named.
 const RUNS: &str = "runs";
 
-pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Exit> {
+pub(crate) fn train(program: Program, args: &TrainArgs) -> anyhow::Result<Exit> {
+    if args.watch.is_some() {
+        return Err(front::hand_over());
+    }
     let requests = signals::requests()?;
-    // The front takes it out.
-    anyhow::ensure!(args.watch.is_none(), "--watch is for `lowtide train`, which starts the page before the engine");
     let begin = if args.resume { Start::Resume } else { Start::New };
     let folder = FolderChoice::look(&run_folder(args)?, begin)?.from_checkpoint(args.checkpoint);
-    let loaded = settings(args, &folder)?;
-    if let Some(series) = lowtide_workloads::series(&loaded)?
+    let loaded = settings(program.catalogue, args, &folder)?;
+    if let Some(series) = program.catalogue.series(&loaded)?
         && (series.runs.len() > 1 || SeriesFolder::is_at(folder.path()))
     {
         anyhow::ensure!(
             args.checkpoint == CheckpointChoice::Newest,
             "--checkpoint is for one run: name the folder of that run in the series with --out"
         );
-        return train_series(args, &series, &folder, requests);
+        return train_series(program, args, &series, &folder, requests);
     }
     let schedule = args.schedule_from.as_deref().map(Schedule::read).transpose()?;
     let choice = EngineChoice::new(&args.engine, numerics_of(&folder).as_ref());
-    let session = Session::start(&args.engine, &choice, &loaded.settings, requests)?;
+    let session = Session::start(program, &args.engine, &choice, &loaded.settings, requests)?;
     let bundle = session.build(&loaded)?;
     let extras = RunExtras { schedule, injections: &args.inject_oom };
     let outcome = session.run(&bundle, folder, extras, |outcome| outcome.folder.clone())?;
@@ -45,7 +48,13 @@ pub(crate) fn train(args: &TrainArgs) -> anyhow::Result<Exit> {
 }
 
 /// Each run of a series follows the schedule of the run of its name.
-fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice, requests: Requests) -> anyhow::Result<Exit> {
+fn train_series(
+    program: Program,
+    args: &TrainArgs,
+    series: &Series,
+    folder: &FolderChoice,
+    requests: Requests,
+) -> anyhow::Result<Exit> {
     let schedule = |run: &SeriesRun| args.schedule_from.as_ref().map(|path| Schedule::read(&path.join(&run.name)));
     let schedules = series.runs.iter().map(|run| schedule(run).transpose()).collect::<Result<Vec<_>, _>>()?;
     let injections = &args.inject_oom;
@@ -58,7 +67,7 @@ fn train_series(args: &TrainArgs, series: &Series, folder: &FolderChoice, reques
             .find_map(|run| FolderChoice::look(&folder.path().join(&run.name), Start::Resume).ok()?.numerics()),
     };
     let choice = EngineChoice::new(&args.engine, before.as_ref());
-    let session = Session::start(&args.engine, &choice, &series.settings, requests)?;
+    let session = Session::start(program, &args.engine, &choice, &series.settings, requests)?;
     series::train(&session, series, extras, folder)
 }
 
@@ -68,17 +77,17 @@ fn numerics_of(folder: &FolderChoice) -> Option<Numerics> {
 }
 
 /// The settings: the file, or on resume the run's own, then what was typed.
-fn settings(args: &TrainArgs, folder: &FolderChoice) -> Result<LoadedSettings, TrainError> {
+fn settings(catalogue: Catalogue, args: &TrainArgs, folder: &FolderChoice) -> Result<LoadedSettings, TrainError> {
     let (path, text) = match &args.config {
-        Some(path) => (path.clone(), configuration(path)?),
+        Some(path) => (path.clone(), configuration(catalogue, path)?),
         None => folder.settings_text()?,
     };
     Ok(args.settings(&path, &text)?)
 }
 
 /// The text of the file, or of the configuration that comes with the workload of that name.
-fn configuration(path: &Path) -> Result<String, TrainError> {
-    let built_in = path.to_str().filter(|_| !path.exists()).and_then(lowtide_workloads::example);
+fn configuration(catalogue: Catalogue, path: &Path) -> Result<String, TrainError> {
+    let built_in = path.to_str().filter(|_| !path.exists()).and_then(|name| catalogue.example(name));
     match built_in {
         Some(text) => Ok(text.to_owned()),
         None => Ok(read(path)?),

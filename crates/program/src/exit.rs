@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use lowtide_train::{RunEnding, TrainError};
 
+use crate::Program;
 use crate::output::to_stderr;
 
 /// How a command ended.
@@ -38,7 +39,7 @@ impl From<RunEnding> for Exit {
 }
 
 /// Prints an error once, with its hint, and gives the exit code.
-pub(crate) fn report(result: anyhow::Result<Exit>) -> ExitCode {
+pub(crate) fn report(program: Program, result: anyhow::Result<Exit>) -> ExitCode {
     let error = match result {
         Ok(Exit::Finished) => return ExitCode::SUCCESS,
         Ok(Exit::Line) => return ExitCode::from(3),
@@ -48,7 +49,7 @@ pub(crate) fn report(result: anyhow::Result<Exit>) -> ExitCode {
     };
     let train = error.downcast_ref::<TrainError>();
     match train {
-        Some(error) => tell(error),
+        Some(error) => tell(program, error),
         None => to_stderr(&format!("error: {error:#}")),
     }
     match train {
@@ -60,14 +61,14 @@ pub(crate) fn report(result: anyhow::Result<Exit>) -> ExitCode {
 }
 
 /// Prints an error, whose text holds its causes already, and its hint.
-pub(crate) fn tell(error: &TrainError) {
+pub(crate) fn tell(program: Program, error: &TrainError) {
     let text = format!("error: {error}");
     match error {
         // What LibTorch says may have several lines.
         TrainError::Engine(_) => text.lines().for_each(to_stderr),
         _ => to_stderr(&text),
     }
-    if let Some(hint) = error.hint() {
+    if let Some(hint) = error.hint(program.name) {
         to_stderr(&format!("hint: {hint}"));
     }
 }

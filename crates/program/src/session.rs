@@ -11,17 +11,18 @@ use lowtide_torch::{
     DeviceFacts, MatmulPrecision, host, numerics, rng, set_deterministic, set_matmul_precision, start,
 };
 use lowtide_train::{
-    EvalEnding, EvalJob, FolderChoice, Injection, Outcome, Requests, Result, RunCheckpoint, Schedule, TrainError,
-    TrainJob, Trainer, evaluate_checkpoint,
+    Bundle, EvalEnding, EvalJob, FolderChoice, Injection, Outcome, Requests, Result, RunCheckpoint, Schedule,
+    TrainError, TrainJob, Trainer, evaluate_checkpoint,
 };
-use lowtide_workloads::Bundle;
 
+use crate::Program;
 use crate::curves::Curves;
 use crate::engine_choice::EngineChoice;
 use crate::output::{Console, RunHeader, to_stderr};
 
 /// What all runs of a command share.
 pub(crate) struct Session<'a> {
+    pub(crate) program: Program,
     args: &'a EngineArgs,
     choice: NumericsChoice,
     facts: DeviceFacts,
@@ -38,6 +39,7 @@ pub(crate) struct RunExtras<'a> {
 impl<'a> Session<'a> {
     /// Starts the engine as the settings and the arguments say.
     pub(crate) fn start(
+        program: Program,
         args: &'a EngineArgs,
         choice: &EngineChoice,
         settings: &RunSettings,
@@ -60,7 +62,7 @@ impl<'a> Session<'a> {
         set_deterministic(choice.is_deterministic())?;
         let precision = if choice.is_deterministic() { MatmulPrecision::Highest } else { MatmulPrecision::High };
         set_matmul_precision(precision)?;
-        let session = Session { args, choice: choice.record(), facts, allocator, requests };
+        let session = Session { program, args, choice: choice.record(), facts, allocator, requests };
         choice.notes.iter().for_each(|note| session.say(note));
         Ok(session)
     }
@@ -68,7 +70,7 @@ impl<'a> Session<'a> {
     /// Builds a workload whose random numbers start from its seed, whatever ran before.
     pub(crate) fn build(&self, loaded: &LoadedSettings) -> Result<Bundle> {
         rng::seed(self.facts.device, loaded.settings.seed)?;
-        lowtide_workloads::build(loaded, &self.facts)
+        self.program.catalogue.build(loaded, &self.facts)
     }
 
     /// Trains it to the end and tells of it. `resumed_in` gives the folder that `--resume` wants to go on from there: it may
@@ -100,7 +102,7 @@ impl<'a> Session<'a> {
             schedule,
         };
         let outcome = Trainer::prepare(job, bundle.workload.as_ref(), &mut tell)?.train()?;
-        console.end(&outcome, &resumed_in(&outcome));
+        console.end(&outcome, &self.program.resume_command(&resumed_in(&outcome)));
         Ok(outcome)
     }
 

@@ -6,17 +6,17 @@ use lowtide_args::EvalArgs;
 use lowtide_core::{Bytes, counted};
 use lowtide_settings::{LoadedSettings, RunSettings, TileChoice};
 use lowtide_train::{
-    EvalEnding, EvalMode, EvalSummary, Evaluation, FolderProblem, RunCheckpoint, SeriesFolder, TrainError,
+    Bundle, EvalEnding, EvalMode, EvalSummary, Evaluation, FolderProblem, RunCheckpoint, SeriesFolder, TrainError,
 };
-use lowtide_workloads::Bundle;
 
+use crate::Program;
 use crate::engine_choice::EngineChoice;
 use crate::exit::Exit;
 use crate::output::{print_json, to_stderr, to_stdout};
 use crate::session::Session;
 use crate::signals;
 
-pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
+pub(crate) fn eval(program: Program, args: &EvalArgs) -> anyhow::Result<Exit> {
     let requests = signals::requests()?;
     let mut runs = Vec::new();
     for folder in folders(&args.run)? {
@@ -25,7 +25,8 @@ pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
         runs.push((run, loaded));
     }
     let (_, first) = runs.first().expect("a series has runs, and else there is one");
-    let session = Session::start(&args.engine, &EngineChoice::new(&args.engine, None), &first.settings, requests)?;
+    let session =
+        Session::start(program, &args.engine, &EngineChoice::new(&args.engine, None), &first.settings, requests)?;
     let mut exit = Exit::Finished;
     for (run, loaded) in &runs {
         if session.requests.stop_asked() {

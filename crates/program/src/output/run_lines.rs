@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use lowtide_core::{Bytes, Event, Line, Step, StopCause, counted, grouped};
 use lowtide_torch::DeviceFacts;
 use lowtide_torch::tch::Device;
-use lowtide_train::{CacheSummary, Outcome, Profile, RunEnding, Summary};
-use lowtide_workloads::Bundle;
+use lowtide_train::{Bundle, CacheSummary, Outcome, Profile, RunEnding, Summary};
 
 /// What the header says that no event carries.
 pub(crate) struct RunHeader {
@@ -82,8 +81,8 @@ impl MemoryLine {
     }
 }
 
-/// What a person reads when a run has ended, line by line.
-pub(crate) fn outcome_lines(outcome: &Outcome, resumed_in: &Path) -> Vec<String> {
+/// What a person reads when a run has ended, line by line. `resume` are the words that go on from there.
+pub(crate) fn outcome_lines(outcome: &Outcome, resume: &str) -> Vec<String> {
     let title = match outcome.summary.stopped {
         RunEnding::Finished if outcome.summary.stopped_early_at.is_some() => "finished early",
         RunEnding::Finished => "finished",
@@ -92,7 +91,7 @@ pub(crate) fn outcome_lines(outcome: &Outcome, resumed_in: &Path) -> Vec<String>
     };
     let mut lines = vec![title.to_owned()];
     lines.extend(figures(&outcome.summary));
-    let (folder, resumed_in) = (outcome.folder.display(), resumed_in.display());
+    let folder = outcome.folder.display();
     if let Some(stop) = &outcome.stop {
         lines.push(format!("error: {stop}"));
         lines.extend(
@@ -106,13 +105,13 @@ pub(crate) fn outcome_lines(outcome: &Outcome, resumed_in: &Path) -> Vec<String>
         }
         lines.push(match outcome.summary.line_bytes {
             _ if stop.cause == StopCause::RecoveryOff => {
-                format!("hint: let it go on: lowtide train --resume --out {resumed_in} --set memory.recover=true")
+                format!("hint: let it go on: {resume} --set memory.recover=true")
             }
-            Some(_) => format!("hint: go on with a larger line: lowtide train --resume --out {resumed_in} --line SIZE"),
-            None => format!("hint: free the device, then go on: lowtide train --resume --out {resumed_in}"),
+            Some(_) => format!("hint: go on with a larger line: {resume} --line SIZE"),
+            None => format!("hint: free the device, then go on: {resume}"),
         });
     } else if outcome.summary.stopped == RunEnding::Interrupted {
-        lines.push(format!("hint: go on with lowtide train --resume --out {resumed_in}"));
+        lines.push(format!("hint: go on with {resume}"));
     }
     lines.push(format!("everything about this run is in {folder}"));
     lines

@@ -5,9 +5,11 @@
 use std::path::Path;
 
 use lowtide_settings::RunSettings;
-use lowtide_train::{FolderChoice, Result, RunEnding, RunResult, SeriesFolder, Start, Summary, TrainError};
-use lowtide_workloads::{Series, SeriesRun};
+use lowtide_train::{
+    FolderChoice, Result, RunEnding, RunResult, Series, SeriesFolder, SeriesRun, Start, Summary, TrainError,
+};
 
+use crate::Program;
 use crate::exit::{Exit, tell};
 use crate::output::{comparison, print_summary, to_stderr};
 use crate::session::{RunExtras, Session};
@@ -41,7 +43,7 @@ pub(crate) fn train(
     if session.is_json() {
         print_summary(&summary, path);
     } else {
-        closing_lines(exit, path).iter().for_each(|line| to_stderr(line));
+        closing_lines(session.program, exit, path).iter().for_each(|line| to_stderr(line));
     }
     Ok(exit)
 }
@@ -96,7 +98,7 @@ impl SeriesProgress {
         self.exit = self.exit.and(match &result {
             Ok(summary) => summary.stopped.into(),
             Err(error) => {
-                tell(error);
+                tell(session.program, error);
                 failure(error)
             }
         });
@@ -105,11 +107,10 @@ impl SeriesProgress {
     }
 }
 
-fn closing_lines(exit: Exit, folder: &Path) -> Vec<String> {
-    let folder = folder.display();
-    let hint = format!("hint: go on with what is not finished: lowtide train --resume --out {folder}");
+fn closing_lines(program: Program, exit: Exit, folder: &Path) -> Vec<String> {
+    let hint = format!("hint: go on with what is not finished: {}", program.resume_command(folder));
     let hint = (exit != Exit::Finished).then_some(hint);
-    hint.into_iter().chain([format!("everything about these runs is in {folder}")]).collect()
+    hint.into_iter().chain([format!("everything about these runs is in {}", folder.display())]).collect()
 }
 
 /// What came of the run in `path`, where it is finished and nothing more is asked of it now.
