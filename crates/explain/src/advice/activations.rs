@@ -47,6 +47,17 @@ impl Case<'_> {
         self.frames.iter().any(keeps)
     }
 
+    fn recomputes_already(&self) -> bool {
+        // What a log prints may be of another run, or prose; a configuration is meant.
+        let is_on = self.facts.find(Key::Recompute).is_some() && self.facts.is_on(Key::Recompute) == Some(true);
+        is_on || self.frames.iter().any(recomputes)
+    }
+
+    /// Whether neither a model's arithmetic nor a patch tells two levers apart.
+    fn has_no_settings(&self) -> bool {
+        self.model.is_none() && self.facts.configs.is_empty()
+    }
+
     /// Whether boxes of a picture are matched with all anchors at once.
     pub(super) fn assigns_boxes(&self) -> bool {
         self.passes(&["assigners/", "bbox_overlaps", "iou_calculator", "pairwise_iou"])
@@ -111,9 +122,7 @@ impl List<'_> {
 
     pub(super) fn recompute(&mut self) {
         let case = self.case;
-        // What a log prints may be of another run, or prose; a configuration is meant.
-        let is_on = case.facts.find(Key::Recompute).is_some() && case.facts.is_on(Key::Recompute) == Some(true);
-        if is_on || case.frames.iter().any(recomputes) {
+        if case.recomputes_already() {
             return;
         }
         let peak = case.after(|model, batch| Model { recomputes: true, ..model }.peak(batch));
@@ -175,6 +184,32 @@ impl List<'_> {
         self.offer(precision_patch(facts, no_bf16));
         let text = format!("Compute in {kind}: about half the memory of activations");
         self.push(Lever::Precision, text, Gain::default(), NOT_NUMBERS);
+    }
+
+    /// Recomputing, and beside it half precision, which makes the same tensors smaller.
+    pub(super) fn recompute_or_precision(&mut self) {
+        self.recompute();
+        if self.case.has_no_settings() {
+            let words = "; or half precision (torch.autocast in bf16, --bf16, --fp16), which takes half of their memory and rounds more";
+            self.join_in_torch(Lever::Recompute, Lever::Precision, words);
+        }
+        self.precision();
+    }
+
+    /// The same where no library recomputes by a switch.
+    pub(super) fn precision_or_recompute(&mut self) {
+        self.precision();
+        if self.case.has_no_settings() && !self.case.recomputes_already() {
+            let words = "; or keep fewer of them: recompute in backward (torch.utils.checkpoint around each block)";
+            self.join_in_torch(Lever::Precision, Lever::Recompute, words);
+        }
+        self.recompute();
+    }
+
+    fn join_in_torch(&mut self, lever: Lever, kin: Lever, words: &str) {
+        if self.case.framework() == Framework::Torch {
+            self.join(lever, &[kin], words);
+        }
     }
 
     pub(super) fn smaller_input(&mut self) {

@@ -163,14 +163,10 @@ impl List<'_> {
         }
         // One switch turns recomputing on in the libraries of transformers; elsewhere smaller pictures are what helps most often.
         match case.is_transformer() {
-            true => {
-                self.recompute();
-                self.precision();
-            }
+            true => self.recompute_or_precision(),
             false => {
                 self.smaller_input();
-                self.precision();
-                self.recompute();
+                self.precision_or_recompute();
             }
         }
         self.contributors();

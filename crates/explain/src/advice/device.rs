@@ -67,6 +67,31 @@ impl Case<'_> {
         self.oom.source == Source::Runtime && !has_run && !computes
     }
 
+    /// A card that is free, and how to use it.
+    fn free_card(&self) -> String {
+        let free = &self.judgement.free_cards;
+        let list: Vec<String> = free.iter().map(u32::to_string).collect();
+        let (which, unset) = match (free.is_empty(), self.oom.device) {
+            (false, _) => (list.join(","), ", which the table in the log shows free".to_owned()),
+            (true, Some(device)) => ("N".to_owned(), format!(" with its number by nvidia-smi, not {device} as here")),
+            (true, None) => ("N".to_owned(), " with its number by nvidia-smi".to_owned()),
+        };
+        let variable = match self.oom.device_kind {
+            Some(DeviceKind::Hip) => "HIP_VISIBLE_DEVICES",
+            Some(DeviceKind::Xpu) => "ZE_AFFINITY_MASK",
+            Some(DeviceKind::Npu) => "ASCEND_RT_VISIBLE_DEVICES",
+            _ => "CUDA_VISIBLE_DEVICES",
+        };
+        let group = match self.facts.log.is_group {
+            true => {
+                ", set before the launcher, and as many processes as cards; each rank calls \
+                     torch.cuda.set_device(local_rank) before its first CUDA call"
+            }
+            false => "",
+        };
+        format!("a card that is free: {variable}={which}{unset}{group}")
+    }
+
     /// Whether processes of this very run share the card.
     pub(super) fn is_shared_among_ranks(&self) -> bool {
         let holders = &self.judgement.holders;
@@ -154,41 +179,25 @@ impl List<'_> {
                 )
             }
             true => format!(
-                "Find out who else holds {held}on the device (nvidia-smi) and end it, if it is yours and not needed; or use \
-                 another card"
+                "Find out who else holds {held}on the device (nvidia-smi) and end it, if it is yours and not needed; or use {}",
+                self.case.free_card()
             ),
             false => format!(
-                "End {}, if it is yours and not needed: others hold {held}on the device; or use another card",
-                who.join(", ")
+                "End {}, if it is yours and not needed: others hold {held}on the device; or use {}",
+                who.join(", "),
+                self.case.free_card()
             ),
         };
         let is_enough = self.case.judgement.cause == Cause::OtherProcess;
+        let is_new = !self.names(Lever::EndOtherProcess);
         self.push(Lever::EndOtherProcess, text, Gain::peak(self.case.needed().filter(|_| is_enough)), ALL);
+        if let Some(advice) = self.advice.last_mut().filter(|_| is_new && !self.case.is_shared_among_ranks()) {
+            advice.also.push(Lever::OtherCard);
+        }
     }
 
     pub(super) fn other_card(&mut self) {
-        let case = self.case;
-        let free = &case.judgement.free_cards;
-        let list: Vec<String> = free.iter().map(u32::to_string).collect();
-        let (which, unset) = match (free.is_empty(), case.oom.device) {
-            (false, _) => (list.join(","), ", which the table in the log shows free".to_owned()),
-            (true, Some(device)) => ("N".to_owned(), format!(" with its number by nvidia-smi, not {device} as here")),
-            (true, None) => ("N".to_owned(), " with its number by nvidia-smi".to_owned()),
-        };
-        let variable = match case.oom.device_kind {
-            Some(DeviceKind::Hip) => "HIP_VISIBLE_DEVICES",
-            Some(DeviceKind::Xpu) => "ZE_AFFINITY_MASK",
-            Some(DeviceKind::Npu) => "ASCEND_RT_VISIBLE_DEVICES",
-            _ => "CUDA_VISIBLE_DEVICES",
-        };
-        let group = match case.facts.log.is_group {
-            true => {
-                ", set before the launcher, and as many processes as cards; each rank calls \
-                     torch.cuda.set_device(local_rank) before its first CUDA call"
-            }
-            false => "",
-        };
-        let text = format!("Use a card that is free: {variable}={which}{unset}{group}");
+        let text = format!("Use {}", self.case.free_card());
         self.add(Lever::OtherCard, text);
     }
 

@@ -185,10 +185,14 @@ impl List<'_> {
                      numbers before the next batch"
                 );
                 self.add(Lever::EvaluationBatch, text);
-                if !self.case.takes_words() {
-                    let kin = [Lever::EvaluationCrop, Lever::SmallerInput];
-                    self.join(Lever::EvaluationBatch, &kin, "; or smaller pictures, fewer frames (crops, tiles)");
-                }
+                let (kin, words): (&[Lever], _) = match self.case.takes_words() {
+                    true => (&[Lever::ShorterSequence], "; or shorter texts (max_length, truncation)"),
+                    false => (
+                        &[Lever::EvaluationCrop, Lever::SmallerInput],
+                        "; or smaller pictures, fewer frames (crops, tiles)",
+                    ),
+                };
+                self.join(Lever::EvaluationBatch, kin, words);
             }
         }
     }

@@ -203,6 +203,8 @@ impl List<'_> {
         self.fewer_prompts("Fewer prompts at once: a smaller batch for generate, one after the other if need be");
         if !case.shows(Sign::Quantized) {
             self.quantized_weights("weights in 4 or 8 bits (BitsAndBytesConfig), or torch_dtype=torch.bfloat16");
+            let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower";
+            self.join(Lever::Quantize, &[Lever::Offload, Lever::MoreCards], words);
         }
         self.add(
             Lever::CacheType,

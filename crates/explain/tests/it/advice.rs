@@ -278,10 +278,10 @@ fn the_first_two_are_two_different_ways() {
     };
     let step = stack(&[("train.py", "main", "loss.backward()")]);
     let pictures = two(&format!("step 1 loss 2.0\n{step}{FULL}"));
-    assert_eq!(pictures, [(Lever::MicroBatch, vec![Lever::SmallerInput]), (Lever::Precision, vec![])]);
+    assert_eq!(pictures, [(Lever::MicroBatch, vec![Lever::SmallerInput]), (Lever::Precision, vec![Lever::Recompute])]);
     let block = stack(&[("train.py", "main", "loss = model(x)"), ("gpt.py", "forward", "x = block(x)")]);
     let words = two(&format!("step 1 loss 2.0\n{block}{FULL}"));
-    assert_eq!(words, [(Lever::MicroBatch, vec![Lever::ShorterSequence]), (Lever::Recompute, vec![])]);
+    assert_eq!(words, [(Lever::MicroBatch, vec![Lever::ShorterSequence]), (Lever::Recompute, vec![Lever::Precision])]);
     let demo = stack(&[("demo.py", "main", "y = net(x)")]);
     let used = two(&format!("{demo}{FULL}"));
     assert_eq!(used, [(Lever::NoGraph, vec![Lever::Precision]), (Lever::SmallerInput, vec![Lever::FewerRequests])]);

@@ -55,15 +55,12 @@ const REMEDIES: &[(&str, &str, &str)] = &[
 
 /// Stories whose remedy does not come among the first two, each with the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    ("dialogue_history_untruncated", "its function for a step is called predict, and it is taken for an evaluation"),
     ("map_subprocess_died", "its message says nothing of memory, and it is not taken for a case of it"),
     ("pool_of_batch_4096", "a pool of fixed size inside the program, which is not taken for a case of memory"),
-    ("prefixes_16gib", "by its figures others hold more than half of the card"),
     ("seamless_24gib", "the optimizer's moments do not fit: less of them is told before a smaller batch or model"),
     ("segmentation_workers_ram", "its message is not taken for a case of memory"),
     ("tagger_free_2_gib", "2.35 GiB were free for 20 MiB: nothing points to pieces"),
     ("try_on_spills_windows", "more is allocated than the card has: nothing points to pieces"),
-    ("voice_high_5gib", "by its figures others hold three quarters of the card"),
 ];
 
 /// Whether one of the words, set apart by bars, is in a text; none are always.
