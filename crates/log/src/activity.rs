@@ -99,7 +99,7 @@ fn innermost(frames: &[StackFrame], (activity, functions, files, codes): &Signs)
 fn is_named_evaluation(function: &str) -> bool {
     let lower = function.to_ascii_lowercase();
     let has = |words: &str| lower.split('_').any(|part| words.split(' ').any(|word| word == part));
-    has("validate validation validating evaluate evaluation eval validar evaluar valider evaluer validieren \
+    has("validate validation validating val evaluate evaluation eval validar evaluar valider evaluer validieren \
          auswerten")
         && !has("train training fit and")
 }
@@ -197,6 +197,10 @@ fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
             continue;
         }
         let lower = line.to_lowercase();
+        // A bar that runs is no result, whatever it shows.
+        if let Some(name) = bar(line.as_bytes()).and_then(|bar| bar.evaluation()) {
+            return Some((Activity::Evaluation, format!("a bar named `{name}` runs shortly before")));
+        }
         let reports = RESULTS.iter().any(|word| lower.contains(word));
         if !reports && let Some(word) = EVALUATION_WORDS.split(' ').find(|word| lower.contains(word)) {
             return Some((Activity::Evaluation, format!("the log says `{word}` shortly before")));

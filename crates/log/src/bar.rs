@@ -27,6 +27,8 @@ const OTHER_LABELS: &str = "adding applying benchmark building caching calibrat 
     rendering resolving retriev sampling sanity saving scanning searching shard sorting standardiz syncing test \
     tokeniz transcrib truncat unpacking unzipping upload valid verifying writing";
 static OTHER_WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| OTHER_LABELS.split(' ').collect());
+/// What bars of an evaluation are named.
+const EVALUATIONS: [&str; 7] = ["val", "valid", "validation", "validating", "eval", "evaluation", "evaluating"];
 /// Units of what is moved or prepared, not trained on.
 const OTHER_UNITS: [&str; 8] = ["examples/s", "B/s", "files/s", "file/s", "tables/s", "docs/s", "rows/s", "shards/s"];
 /// How rich and Keras draw.
@@ -38,6 +40,15 @@ impl ProgressBar<'_> {
     pub fn steps(&self) -> Option<(u64, u64)> {
         let is_other = OTHER_UNITS.iter().any(|unit| memmem::find(self.rest, unit.as_bytes()).is_some());
         self.count.filter(|_| !is_other && !is_other_label(self.label))
+    }
+
+    /// What names it, where it counts batches of an evaluation and has not come to its end.
+    #[must_use]
+    pub(crate) fn evaluation(&self) -> Option<&'static str> {
+        let label = self.label.to_ascii_lowercase();
+        let mut words = label.split(|byte| !byte.is_ascii_alphanumeric());
+        let name = words.find_map(|word| EVALUATIONS.into_iter().find(|name| name.as_bytes() == word))?;
+        self.count.is_some_and(|(done, all)| done < all).then_some(name)
     }
 
     /// Whether neither a name before the drawing nor a figure behind it says what is counted.

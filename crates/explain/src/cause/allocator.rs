@@ -63,7 +63,9 @@ fn decide(figures: &Figures<'_>) -> Judgement {
     let outside = figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT));
     let outside = if figures.is_part(outside, 8) { outside } else { Bytes::ZERO };
     // A request for more than all that others hold is too much by itself, unless they hold much.
-    let others = if others >= tried || figures.is_part(others, 4) { others } else { Bytes::ZERO };
+    // Of a card that is ours but for a desktop, the desktop is not the reason.
+    let is_desktop = !figures.is_part(others, 16) && figures.is_ours();
+    let others = if (others >= tried && !is_desktop) || figures.is_part(others, 4) { others } else { Bytes::ZERO };
     if tried > within.saturating_add(others.max(outside)) {
         return need(figures, lacking);
     }

@@ -88,6 +88,12 @@ impl Figures<'_> {
         Some(others.saturating_sub(contexts)).filter(|others| self.is_large(*others)).unwrap_or_default()
     }
 
+    /// Whether nine tenths of the device are this process's.
+    pub(super) fn is_ours(&self) -> bool {
+        let held = self.oom.in_use.or(self.oom.reserved).or(self.oom.allocated);
+        held.is_some_and(|held| self.is_part(Bytes(held.get() / 9), 10))
+    }
+
     /// Whether all that others hold is held by ranks of the same job, as far as they are named.
     pub(super) fn is_same_job(&self) -> bool {
         !self.holders.is_empty() && self.holders.iter().all(|holder| holder.relation == Relation::SameJob)

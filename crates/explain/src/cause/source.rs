@@ -97,6 +97,9 @@ fn driver(event: &Event, log: &Printout) -> Judgement {
     if let Some(judgement) = by_table(&event.oom, log) {
         return judgement;
     }
+    if let Some(judgement) = full_at_start(&event.oom, log) {
+        return judgement;
+    }
     if has_no_allocator(event) {
         let text = "the driver refused, and this engine asks it for every tensor: the step needs more than was free";
         return Judgement::bare(&event.oom, Cause::Need, 0.65, text);
@@ -123,6 +126,15 @@ fn by_table(oom: &Oom, log: &Printout) -> Option<Judgement> {
     };
     let judgement = Judgement { others: Some(held), holders, ..Judgement::bare(oom, Cause::OtherProcess, 0.75, &text) };
     Some(judgement.with(Cause::OutsideAllocator))
+}
+
+/// What the program found free when it began, where that is less than a quarter of the device.
+fn full_at_start(oom: &Oom, log: &Printout) -> Option<Judgement> {
+    let (free, total) = log.cards.free_at_start.zip(log.cards.total)?;
+    let held = Some(total.saturating_sub(free)).filter(|_| free.get() < total.get() / 4)?;
+    let text = format!("{free} of {total} were free when the program began: others held {held}");
+    let judgement = Judgement::bare(oom, Cause::OtherProcess, 0.75, &text);
+    Some(Judgement { others: Some(held), ..judgement }.with(Cause::OutsideAllocator))
 }
 
 /// Whether every tensor of the engine is the driver's: PyTorch before 1.0 says where in its sources that is.

@@ -13,6 +13,8 @@ pub(crate) struct CardFacts {
     pub(crate) launched: Option<u32>,
     /// What a card has, as a program prints it.
     pub(crate) total: Option<Bytes>,
+    /// What was free of it when the program found it, as TensorFlow prints it.
+    pub(crate) free_at_start: Option<Bytes>,
     /// The share of the card that a server was given.
     pub(crate) share: Option<f64>,
     /// What is left of that share for the cache of keys and values.
@@ -59,6 +61,11 @@ impl CardFacts {
             self.cache = after(line, name).and_then(size).or(self.cache);
         }
         self.total = total(line).or(self.total);
+        let named = |name: &str| after(line, name).and_then(size);
+        // Older versions have a line for each.
+        let own = |name: &str| line.trim_start().starts_with(name).then(|| named(name)).flatten();
+        self.free_at_start = named("freeMemory: ").or_else(|| own("Free memory: ")).or(self.free_at_start);
+        self.total = named("totalMemory: ").or_else(|| own("Total memory: ")).or(self.total);
         self.note_pool(line);
     }
 
@@ -209,6 +216,11 @@ mod tests {
         }
         assert_eq!(facts("  - **Torch VRAM Total:** 1174405120").total, None);
         assert_eq!(facts("GPU 0: NVIDIA A100-SXM4-80GB").total, None);
+        for text in ["Total memory: 8.00GiB\nFree memory: 512.00MiB\n", "totalMemory: 8.00GiB freeMemory: 512.00MiB\n"]
+        {
+            let facts = facts(text);
+            assert_eq!((facts.total, facts.free_at_start), (Some(Bytes::from_gib(8)), Some(Bytes::from_mib(512))));
+        }
     }
 
     #[test]

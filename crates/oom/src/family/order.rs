@@ -10,11 +10,18 @@ use crate::{Oom, talk};
 
 /// Reads a message; `None` when it is none, only looks like one, or only talks about one.
 pub(crate) fn read(message: &Message<'_>) -> Option<Oom> {
-    let is_none = never_memory(&message.line).is_some() || talk::is_source_code(without_prefix(&message.line));
+    let is_code = || talk::is_source_code(without_prefix(&message.line)) && !is_title(message);
+    let is_none = never_memory(&message.line).is_some() || is_code();
     if is_none || frameworks::is_skipped(message) {
         return None;
     }
     FAMILIES.iter().find_map(|family| family(message)).map(Oom::without_impossible_figures)
+}
+
+/// Whether a message is the heading that a post begins with: it has all its figures, which no comment has.
+fn is_title(message: &Message<'_>) -> bool {
+    let is_heading = without_prefix(&message.line).starts_with("# ") && message.above().is_empty();
+    is_heading && message.line.contains("Tried to allocate ") && message.line.contains(" total capacity; ")
 }
 
 const FAMILIES: &[fn(&Message<'_>) -> Option<Oom>] = &[

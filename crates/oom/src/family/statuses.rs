@@ -31,17 +31,24 @@ fn cuda_calloc(line: &str) -> Option<Oom> {
 }
 
 fn outside_allocator(line: &str) -> Option<Oom> {
+    // Darknet tells of each layer's algorithm in the line in which it fails.
+    let is_darknet = line.contains("CUDNN-slow") || line.contains("CUDA Error: out of memory");
     let by_dnn = has_any(line, &["cuDNN", "CUDNN"])
+        && !is_darknet
         && has_any(line, &["CUDA_ERROR_OUT_OF_MEMORY", "out of memory", "OutOfMemory"]);
     by_dnn.then(|| Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Cuda, Source::Dnn) })
 }
 
 fn status(line: &str) -> Option<Oom> {
-    let (_, engine, source, certainty) = STATUSES.iter().find(|(name, ..)| line.contains(name))?;
-    let is_setting = has_any_caseless(line, &["ignored", "deprecated"]);
+    let (name, engine, source, certainty) = STATUSES.iter().find(|(name, ..)| line.contains(name))?;
+    // A warning takes another way, and a check by number means what the number says.
+    let is_other = line.contains("UserWarning: ") || *name == NOT_SUPPORTED && line.contains(" vs. 0)");
+    let is_setting = has_any_caseless(line, &["ignored", "deprecated"]) || is_other;
     let kind = if *engine == Engine::Rocm { DeviceKind::Hip } else { DeviceKind::Cuda };
     (!is_setting).then(|| Oom { certainty: *certainty, device_kind: Some(kind), ..Oom::device(*engine, *source) })
 }
+
+const NOT_SUPPORTED: &str = "CUDNN_STATUS_NOT_SUPPORTED";
 
 const STATUSES: &[(&str, Engine, Source, Certainty)] = &[
     ("CUBLAS_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Possible),
@@ -58,7 +65,7 @@ const STATUSES: &[(&str, Engine, Source, Certainty)] = &[
     // What PyTorch says where no way of computing found enough room.
     ("nable to find a valid cuDNN algorithm", Engine::Cuda, Source::Dnn, Certainty::Possible),
     ("nable to find an engine to execute this computation", Engine::Cuda, Source::Dnn, Certainty::Possible),
-    ("CUDNN_STATUS_NOT_SUPPORTED", Engine::Cuda, Source::Dnn, Certainty::Slight),
+    (NOT_SUPPORTED, Engine::Cuda, Source::Dnn, Certainty::Slight),
     ("CUDNN_STATUS_INTERNAL_ERROR", Engine::Cuda, Source::Dnn, Certainty::Slight),
     ("rocblas_status_memory_error", Engine::Rocm, Source::Blas, Certainty::Possible),
     ("HIPBLAS_STATUS_ALLOC_FAILED", Engine::Rocm, Source::Blas, Certainty::Possible),

@@ -22,6 +22,8 @@ const NEAR: usize = 2 << 10;
 const LARGEST: u128 = 64 << 40;
 /// A name before a report has no more words.
 const LONGEST_NAME: usize = 5;
+/// A clock, a name and a level have no more parts.
+const LONGEST_HEAD: usize = 6;
 /// Between `not enough` and `memory`: `free`, `GPU`, `allocatable device`.
 const MOST_BETWEEN: usize = 5;
 
@@ -32,6 +34,8 @@ enum Phrase {
     Failure,
     /// That there is too little.
     Lack,
+    /// That a job took more than it had asked for.
+    Limit,
 }
 
 /// The last report of a text in words that no family knows.
@@ -40,7 +44,7 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
     static WORDS: OnceLock<AhoCorasick> = OnceLock::new();
     let words = WORDS.get_or_init(|| {
         // Every line of a log may speak of memory; few have a word of these.
-        let others = ["alloc", "memory limit", "nomem", "no_memory", "mem_error", "_STATUS_SUCCESS ("];
+        let others = ["alloc", "memory limit", "nomem", "no_memory", "mem_error", "_STATUS_SUCCESS (", "exceeded "];
         let words = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS).chain(&others);
         let words = AhoCorasick::builder().ascii_case_insensitive(true).build(words);
         words.expect("a short list of literals always builds")
@@ -68,7 +72,8 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
 fn report(line: &str, below: &[u8]) -> Option<Oom> {
     let line = without_prefix(line).trim();
     let lower = line.to_ascii_lowercase();
-    let (phrase, at, end) = translation(&lower)
+    let (phrase, at, end) = job_limit(&lower)
+        .or_else(|| translation(&lower))
         .or_else(|| failure(&lower))
         .or_else(|| lack(&lower))
         .or_else(|| status(line))
@@ -76,6 +81,7 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
     let head = &lower[..at];
     let near = String::from_utf8_lossy(&below[..below.len().min(NEAR)]);
     let next = near.lines().next().unwrap_or_default();
+    let is_calm = has_any_word(head, CALM) && !ends_by_error(&near);
     let is_talk = DOCUMENTS.iter().any(|mark| line.starts_with(mark))
         || never_memory(line).is_some()
         || is_source_code(line)
@@ -83,7 +89,7 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
         || is_prose(head)
         || is_part_of_name(&lower, at, end)
         || has_any(&lower, &GOES_ON)
-        || has_any_word(head, CALM)
+        || is_calm
         || is_count(&lower[end..]);
     if is_talk {
         return None;
@@ -100,13 +106,33 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
     let has_shape = match phrase {
         Phrase::Failure => is_error || is_named && (requested.is_some() || ends()),
         Phrase::Lack => is_error || is_named && ends(),
+        Phrase::Limit => true,
     };
+    let source = if phrase == Phrase::Limit { Source::Scheduler } else { Source::Heap };
     has_shape.then(|| Oom {
         place: if is_of_device(&lower) { Place::Device } else { Place::Host },
         certainty: Certainty::Possible,
         requested,
-        ..Oom::host(Engine::Unknown, Source::Heap)
+        ..Oom::host(Engine::Unknown, source)
     })
+}
+
+/// `job 3132467 exceeded MEM usage hard limit (2528 > 1126)`: a job that a batch system held to what it had asked for.
+fn job_limit(lower: &str) -> Option<(Phrase, usize, usize)> {
+    let at = lower.find("exceeded ")?;
+    let (between, _) = lower[at..].split_once(" limit")?;
+    let is_memory = has_any_word(between, "mem memory vmem pmem pvmem rss");
+    let is_job = has_any_word(&lower[..at], "job jobid task step");
+    (is_memory && is_job).then_some((Phrase::Limit, at, at + between.len() + " limit".len()))
+}
+
+/// Whether one of the next lines calls itself an error.
+fn ends_by_error(near: &str) -> bool {
+    let calls_itself = |line: &str| {
+        let mut head = without_prefix(line).split([':', ']', '|']).take(LONGEST_HEAD);
+        head.any(|part| has_any_word(&part.to_ascii_lowercase(), "error fatal critical"))
+    };
+    near.lines().filter(|line| !line.trim().is_empty()).take(BELOW).any(calls_itself)
 }
 
 /// An attempt that failed, and where it stands; a port or an address is no memory.
@@ -312,6 +338,13 @@ mod tests {
             ("ERR: OOM allocating 1073741816 fds\n", Place::Host, None),
             ("DecodeError: decoder \"5\" : XJPEG_STATUS_ALLOCATOR_FAILURE of the device\n", Place::Device, None),
             ("<Error> Memory limit (total) exceeded: while merging\n", Place::Host, None),
+            ("job 313 exceeded MEM usage hard limit (2528 > 1126)\n", Place::Host, None),
+            (
+                "Aborted by the server\nJob exceeded a memory resource limit (vmem, etc.). Job was aborted\n",
+                Place::Host,
+                None,
+            ),
+            ("Pool WARNING: failed to allocate memory for x, none is left\nERROR: engine dead\n", Place::Host, None),
             ("Check failed: err == CUBLAS_STATUS_SUCCESS (1 vs. 0) : Create handle failed\n", Place::Device, None),
             (
                 "Lib Error: memory of the device not available to allocate buffer: 4194304\n",
@@ -341,6 +374,8 @@ mod tests {
             "IpPool.allocate failed: no address left\n",
             "ERROR: the title does not fit into the box of the map\n",
             "raise SimError(\"not enough memory\")\n",
+            "If a job exceeded the memory limit, ask for more.\n",
+            "job 7 exceeded the time limit\nmemory was fine\n",
             "Check failed: e == CUBLAS_STATUS_SUCCESS (13 vs. 0) : execution failed\n",
             "error: failed to allocate 9223372036854775807 bytes of memory\n",
             "reserved 12 GiB of memory\nall errors are gone\n",
