@@ -97,6 +97,7 @@ impl Setting {
 
 /// Why a configuration cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// It is larger than any configuration.
     #[error("{name}: {length} bytes are too many for a configuration")]

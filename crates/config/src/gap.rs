@@ -4,6 +4,7 @@ use crate::Scope;
 
 /// A setting whose value the text does not give.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gap {
     /// The keys that lead to it, outermost first; empty where any name may be meant.
     pub path: Vec<String>,

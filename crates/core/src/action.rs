@@ -45,6 +45,7 @@ pub enum Action {
 /// Why the guard answers as it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Reason {
     /// It failed for the first time, so cleaning may be enough.
     FirstFailure {

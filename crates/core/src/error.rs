@@ -4,6 +4,7 @@ use thiserror::Error as ThisError;
 
 /// A text or value that this crate cannot accept; each message names the text and the mend.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
 pub enum Error {
     /// The text is not a size.
     #[error("`{text}` is not a size: write a number and a unit, such as 3.5GiB, 3.5GB, 512M or 1024")]

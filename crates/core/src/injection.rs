@@ -22,6 +22,7 @@ pub struct Injection {
 
 /// A text that is no [`Injection`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InjectionError {
     /// A part is not `key=value` with a known key.
     #[error("`{0}` is not one of step=N, phase=PHASE, times=N and alloc=N")]

@@ -24,6 +24,7 @@ pub struct Stop {
 /// Why the guard gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum StopCause {
     /// The user wants no other try.
     RecoveryOff,

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 /// A line of code in a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct CodeLine {
     /// Path of the file.
     pub file: String,

@@ -15,6 +15,7 @@ pub struct Context {
 
 /// What a log comes to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Explanation {
     /// One for each event, the last event first; of very many, the last ones.
     pub verdicts: Vec<Verdict>,
@@ -28,6 +29,7 @@ pub struct Explanation {
 
 /// Something that is no out-of-memory error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct NotMemory {
     /// Line of the log, from 1.
     pub line: u64,

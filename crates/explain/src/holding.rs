@@ -8,6 +8,7 @@ use crate::cause::Judgement;
 
 /// A part of a device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Holding {
     /// Who holds it.
     pub by: HoldingKind,
@@ -18,6 +19,7 @@ pub struct Holding {
 /// Who holds a part of a device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum HoldingKind {
     /// Tensors of this process.
     Tensors,

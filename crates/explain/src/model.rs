@@ -7,6 +7,7 @@ use crate::facts::{Dtype, FP32, Facts, Key};
 
 /// Memory of a training step, by what it is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Account {
     /// The parts, in the order in which they come to be.
     pub rows: Vec<Row>,
@@ -16,6 +17,7 @@ pub struct Account {
 
 /// One part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Row {
     /// What it is.
     pub name: &'static str,

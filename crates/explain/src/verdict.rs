@@ -8,6 +8,7 @@ use crate::{Account, Activity, CheckpointWork, CodeLine, Holding, Patch, Possibi
 
 /// One out-of-memory event, explained. What the log does not tell is `None` or empty.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Verdict {
     /// Which memory ran out.
     pub place: Place,
@@ -101,6 +102,7 @@ impl Verdict {
 /// What was running, as far as the log tells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Work {
     /// A training, or whatever shows no sign of the others.
     #[default]
@@ -114,6 +116,7 @@ pub enum Work {
 /// Why memory ran out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Cause {
     /// The step needs more than the device has.
     #[default]
@@ -160,6 +163,7 @@ impl Cause {
 
 /// A process that held memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Holder {
     /// Process id, as whoever wrote the message sees it.
     pub pid: u32,
@@ -174,6 +178,7 @@ pub struct Holder {
 /// Whose a process is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Relation {
     /// Somebody else's, or another program of the same user.
     #[default]
@@ -192,6 +197,7 @@ impl From<&ProcessUse> for Holder {
 
 /// What a request was for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Culprit {
     /// What it is called: `logits`, `attention scores`.
     pub name: String,
@@ -211,6 +217,7 @@ pub struct Culprit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
+#[non_exhaustive]
 pub enum Lever {
     MicroBatch,
     ChunkedLoss,
@@ -291,6 +298,7 @@ pub enum Lever {
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Advice {
     /// What is changed.
     pub lever: Lever,

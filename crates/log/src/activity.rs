@@ -10,6 +10,7 @@ use crate::{StackFrame, TRACEBACK_HEADER};
 /// What a program was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Activity {
     /// Building the model, reading a checkpoint, moving it to the device.
     Loading,

@@ -19,6 +19,7 @@ pub struct BatchReport {
 /// What the number of a [`BatchReport`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum BatchUnit {
     /// Tokens of all sequences.
     Tokens,

@@ -30,6 +30,7 @@ struct CardList {
 
 /// A card and what is in use of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CardRow {
     /// Number of the card, as the driver counts them.
     pub index: u32,
@@ -43,6 +44,7 @@ pub struct CardRow {
 
 /// A process on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CardProcess {
     /// Number of the card.
     pub card: u32,

@@ -11,6 +11,7 @@ const LONGEST_CODE: usize = 400;
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct StackFrame {
     /// Path of the source file.
     pub file: String,

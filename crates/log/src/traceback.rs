@@ -20,6 +20,7 @@ const ASIDES: &str = "During handling of the above|was the direct cause|Exceptio
 
 /// A traceback in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Traceback {
     /// What it is in the course of a program.
     pub kind: TracebackKind,
@@ -29,6 +30,7 @@ pub struct Traceback {
 
 /// What a traceback is in the course of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TracebackKind {
     /// An error that the program may have ended by.
     Error,

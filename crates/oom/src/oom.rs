@@ -5,6 +5,7 @@ use serde::Serialize;
 
 /// Memory ran out, as far as one message tells. What the text does not give is `None` or empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Oom {
     /// The program or library that wrote the message.
     pub engine: Engine,
@@ -46,6 +47,7 @@ pub struct Oom {
 
 /// A process named in a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct ProcessUse {
     /// Process id, as seen by whoever wrote the message.
     pub pid: u32,
@@ -104,6 +106,7 @@ impl From<Certainty> for f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
+#[non_exhaustive]
 pub enum Engine {
     #[serde(rename = "pytorch")]
     PyTorch,
@@ -164,6 +167,7 @@ pub enum Engine {
 /// The part that refused the memory, or that saw the end of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Source {
     /// The engine's own allocator.
     Allocator,
@@ -197,6 +201,7 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
+#[non_exhaustive]
 pub enum DeviceKind {
     Cuda,
     Hip,

@@ -101,6 +101,7 @@ pub enum PickleError {
 
 /// What there is too much of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LimitKind {
     /// Values.
     Nodes,

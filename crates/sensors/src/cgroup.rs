@@ -30,6 +30,7 @@ pub struct Cgroup {
 /// The two interfaces to control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum CgroupVersion {
     /// One hierarchy for each controller.
     V1,

@@ -30,6 +30,7 @@ pub struct Missing {
 /// The kinds of reasons why a figure is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Cause {
     /// The file, library or card is not there.
     Absent,

@@ -143,6 +143,7 @@ impl From<DiskError> for TensorFileError {
 
 /// A place in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Place {
     /// The file as a whole.
     Whole,

@@ -7,6 +7,7 @@ use tree_sitter::{Node, TreeCursor};
 
 /// An option of a script's own command line that takes one value.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Declaration {
     /// As it is typed, with its dashes; at least one, what people would type first.
     pub flags: Vec<String>,

@@ -26,6 +26,7 @@ impl Flag {
 
 /// Why the flag for a number is not known, or its number is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UnknownFlag {
     /// Why, with the place in words.
     pub why: String,

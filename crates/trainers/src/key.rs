@@ -5,6 +5,7 @@ use lowtide_config::Setting;
 /// What a setting is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the table below says it by their names")]
+#[non_exhaustive]
 pub enum Key {
     Batch,
     EvalBatch,

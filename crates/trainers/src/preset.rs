@@ -8,6 +8,7 @@ use crate::{Answer, Key, Question};
 
 /// Trainers whose flags are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Preset {
     /// nanoGPT and its kin: Python files for settings, overridden by `--key=value`.
     NanoGpt,

@@ -2,6 +2,7 @@
 
 /// The one call that begins the training, which takes a checkpoint by a keyword that it does not have yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ResumeCall {
     /// The call as it stands in the script.
     pub call: String,

@@ -102,8 +102,8 @@ const fn class(kind: HoldingKind) -> &'static str {
         HoldingKind::Idle => "idle",
         HoldingKind::OutsideAllocator => "outside",
         HoldingKind::Others => "others",
-        HoldingKind::Unknown => "unknown",
         HoldingKind::Free => "free",
+        _ => "unknown",
     }
 }
 

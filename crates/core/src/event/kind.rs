@@ -7,6 +7,7 @@ use crate::{CommandOutcome, Ending, Event, Step};
 /// What kind of thing happened, besides steps and samples of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum EventKind {
     /// A checkpoint was written.
     Saved,

@@ -33,6 +33,7 @@ impl Record {
 /// In JSON the key `event` holds the name. A loss that is not a finite number is written as `null` and read as NaN.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// The run began, or went on from a checkpoint.
     RunStarted {
@@ -347,6 +348,7 @@ pub enum CommandOutcome {
 /// What happened to the folder of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Relocation {
     /// Somebody moved it, with all that is in it.
     Moved,

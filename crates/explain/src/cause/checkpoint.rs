@@ -11,6 +11,7 @@ use crate::log::{Event, Printout};
 /// What was done with a whole state of the model or the optimizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum CheckpointWork {
     /// The state of a sharded model (FSDP, ZeRO-3) is put together on one device, to be saved.
     Gather,

@@ -31,6 +31,7 @@ pub(crate) struct Judgement {
 
 /// One of several explanations that a text leaves open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Possibility {
     /// The cause it would be.
     pub cause: Cause,

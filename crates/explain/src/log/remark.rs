@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// Something in the log that is worth mending, whatever happened to memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Remark {
     /// A short name of its kind, the same in every log.
     pub kind: &'static str,

@@ -25,6 +25,7 @@ pub struct Patch {
 
 /// One place where text is replaced; what is only added replaces nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Edit {
     /// The setting, as its keys joined by dots.
     pub key: String,
@@ -40,6 +41,7 @@ pub struct Edit {
 
 /// Why a patch cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum PatchError {
     /// The text is not the one the patch was made for.
     #[error("the configuration has changed since it was read, so the patch does not apply")]

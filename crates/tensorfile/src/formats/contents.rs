@@ -23,6 +23,7 @@ const TAR: (u64, &[u8]) = (257, b"ustar");
 
 /// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Format {
     /// `torch.save`, as a zip archive.
     Torch,
@@ -67,6 +68,7 @@ impl fmt::Display for Format {
 
 /// What a file holds.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Contents {
     /// How it was written.
     pub format: Format,

@@ -9,6 +9,7 @@ macro_rules! dtypes {
         /// A type of values, as torch names them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "the names are torch's")]
+        #[non_exhaustive]
         pub enum Dtype {
             $($variant,)*
         }

@@ -31,6 +31,7 @@ pub(crate) struct Flags {
 
 /// How the integers of a quantized tensor stand for real numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum Quantizer {
     /// `(value - zero_point) * scale`.
     PerTensor {

@@ -14,6 +14,7 @@ const KEEP: Bytes = Bytes::from_mib(16);
 
 /// A tensor of a file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Row {
     /// Where it stands, such as `graphs.0.edge_index`.
     pub path: String,

@@ -17,6 +17,7 @@ const _: () = assert!(size_of::<Tree>() <= 48);
 
 /// A sparse tensor, by the tensors it is made of.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Sparse {
     /// The layout, such as `sparse_coo`.
     pub layout: Arc<str>,

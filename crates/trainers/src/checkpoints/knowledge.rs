@@ -10,6 +10,7 @@ use crate::{Access, Preset, ResumeCall, TextAnswer, script, text};
 
 /// What is known of the checkpoints of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Checkpoints {
     /// Where they are written.
     pub places: Vec<CheckpointPlace>,
@@ -25,6 +26,7 @@ pub struct Checkpoints {
 
 /// A folder with the names of checkpoints in it, where `*` stands for anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckpointPlace {
     /// The folder, as the command has it.
     pub folder: String,
@@ -45,6 +47,7 @@ pub enum Beginning {
 
 /// How a start resumes from a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ResumeWords {
     /// What is put on the command line, with `{checkpoint}` for its path; nothing where the script finds it by itself.
     pub words: Option<&'static str>,
@@ -54,6 +57,7 @@ pub struct ResumeWords {
 
 /// Why a start does not resume.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ResumeGap {
     /// Why.
     pub reason: String,
