@@ -7,7 +7,23 @@ use crate::runs::Board;
 
 const HTML: &str = include_str!("../../page/page.html");
 const STYLE: &str = concat!(include_str!("../../page/colours.css"), include_str!("../../page/page.css"));
-const CODE: &str = include_str!("../../page/page.js");
+/// In the order in which they are read: what runs at once, and does not only declare, comes last.
+const CODE: &str = concat!(
+    include_str!("../../page/view.js"),
+    include_str!("../../page/words.js"),
+    include_str!("../../page/elements.js"),
+    include_str!("../../page/shown.js"),
+    include_str!("../../page/figures.js"),
+    include_str!("../../page/panels.js"),
+    include_str!("../../page/story.js"),
+    include_str!("../../page/legend.js"),
+    include_str!("../../page/machine.js"),
+    include_str!("../../page/chart.js"),
+    include_str!("../../page/marks.js"),
+    include_str!("../../page/curves.js"),
+    include_str!("../../page/pointer.js"),
+    include_str!("../../page/data.js"),
+);
 
 /// The colours and the type of every page of Lowtide, light and dark, as a style.
 pub const COLOURS: &str = include_str!("../../page/colours.css");

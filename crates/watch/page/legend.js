@@ -1,0 +1,42 @@
+// What the colours of the charts mean.
+
+function entry(name, words, kind = "") {
+  const style = `background:var(${name});border-color:var(${name})`;
+  return element("span", {}, element("i", { className: kind, style }), words);
+}
+function showLegend(data) {
+  showHostLegend(data);
+  const ofCards = runCards(data).map((name) => entry("--card-used", `all on ${cardName(name)}`, "stroke"));
+  const own = view.runs[view.chosen].isProcess ? "this process, on all cards" : "the command, on all cards";
+  if (view.runs[view.chosen].isBare) {
+    const held = has(data && data.host.process_on_cards) ? [entry("--peak", own)] : [];
+    byId("legend").replaceChildren(...held, ...ofCards);
+    return;
+  }
+  const kinds = new Set(data ? data.marks.map((mark) => mark.kind) : []);
+  const marked = (kind, ...made) => (kinds.has(kind) ? [entry(...made)] : []);
+  byId("legend").replaceChildren(
+    entry("--peak", "in use during a step"), entry("--rest", "in use between steps"),
+    entry("--reserved", "reserved", "stroke"), ...ofCards,
+    ...(data && data.points.line.some((line) => line !== null) ? [entry("--line", "the line", "stroke dash")] : []),
+    ...marked("out_of_memory", "--oom", "out of memory", "mark"),
+    ...marked("rung", "--rung", "answer of the guard", "mark"),
+    ...marked("cleaned", "--clean", "cleaned", "mark"), ...marked("evaluated", "--eval", "evaluation", "mark"),
+    ...marked("saved", "--save", "checkpoint", "mark"));
+}
+
+function cardName(name) { return name === "device_used" ? "the card" : name.replace(/^gpu(\d+)_used$/, "GPU $1"); }
+function showHostLegend(data) {
+  if (!hasHost(data)) return;
+  const run = view.runs[view.chosen];
+  const own = run.isProcess ? "this process" : run.command ? "lowtide run" : "this run";
+  const below = run.command ? "the command" : "its children";
+  const kinds = new Set(run.command ? data.marks.map((mark) => mark.kind) : []);
+  byId("host-legend").replaceChildren(
+    ...(has(data.host.process_resident) && !run.command ? [entry("--own", own)] : []),
+    ...((data.host.children_resident || []).some((value) => value > 0) ? [entry("--below", below)] : []),
+    ...(kinds.has("out_of_memory") ? [entry("--oom", "out of memory", "mark")] : []),
+    ...(kinds.has("rung") ? [entry("--rung", "restart", "mark")] : []),
+    ...(has(data.host.host_used) ? [entry("--reserved", "all who share the host", "stroke")] : []),
+    ...(hostLimitIsNear(data) ? [entry("--line", "the most there is", "stroke dash")] : []));
+}

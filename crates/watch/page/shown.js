@@ -1,0 +1,72 @@
+// The page as a whole: which run is shown, and its state.
+
+function show() {
+  const run = view.runs[view.chosen];
+  if (!run) { showWaiting(); return; }
+  const data = view.data[view.chosen];
+  document.title = `${run.name} · Lowtide`;
+  document.body.classList.toggle("process", Boolean(run.isProcess));
+  document.body.classList.toggle("bare", Boolean(run.isBare));
+  byId("memory-part").hidden = Boolean(run.isBare) && cards(data).length === 0;
+  byId("memory-head").textContent = run.isBare ? "Memory of the card" : "Memory";
+  byId("host-part").hidden = !hasHost(data);
+  showChips();
+  showState(run);
+  if (run.isProcess) {
+    showProcessFigures(run);
+  } else if (run.command) {
+    showCommandFigures(run, data);
+  } else {
+    showFigures(run);
+    showHolding(run);
+  }
+  showLive();
+  showCompare();
+  showPlan(data);
+  showSummary(data);
+  showOutput(data);
+  showStory(data);
+  showLegend(data);
+  draw();
+}
+
+/** The run has not begun: a page that was opened with it. */
+function showWaiting() {
+  const pill = byId("state");
+  [pill.className, pill.textContent] = ["pill waiting", "waiting"];
+  byId("figures").replaceChildren();
+  byId("story").replaceChildren(element("li", { className: "none" }, "The run has not begun yet."));
+  showLive();
+}
+
+function showChips() {
+  if (view.runs.length < 2) {
+    byId("chips").replaceChildren(element("span", {}, view.runs[0].name));
+    return;
+  }
+  byId("chips").replaceChildren(...view.runs.map((run) => {
+    const dot = element("i", { style: `background:${runColour(run.id)}` });
+    const button = element("button", { title: run.state_text }, dot, run.name);
+    button.setAttribute("aria-pressed", String(run.id === view.chosen));
+    button.onclick = () => choose(run.id);
+    return button;
+  }));
+}
+
+function showState(run) {
+  const kind = run.state === "ended" ? run.how : run.state;
+  const told = { over: "ended", waiting: "waiting", running: "running", finished: "finished",
+    interrupted: "interrupted", line: "stopped at the line", error: "ended with an error", gone: "killed" };
+  const pill = byId("state");
+  pill.className = `pill ${kind}`;
+  pill.textContent = told[kind] || kind;
+  pill.title = run.state_text;
+  if (view.lost) return;
+  const trouble = ["gone", "over", "error", "line"].includes(kind) ? run.state_text : "";
+  const unread = run.unread > 0 ? `${run.unread} lines of its events could not be read.` : "";
+  say([trouble, unread].filter(Boolean).join(" "));
+}
+function say(text) {
+  byId("banner").hidden = text === "";
+  byId("banner").textContent = text;
+}

@@ -1,0 +1,26 @@
+"use strict";
+// The page of `lowtide watch` and `lowtide report`: its files are joined in one script, this one first. Texts go into the
+// page as text only, never as HTML.
+
+const embedded = JSON.parse(document.getElementById("data").textContent);
+const token = new URLSearchParams(location.search).get("token");
+const byId = (id) => document.getElementById(id);
+
+/** Runs as listed, their points and marks by number, and what is looked at. */
+const view = { runs: [], live: null, data: [], chosen: null, zoom: null, hover: null, filter: "all", drag: null };
+
+const COLOURS = ["#0e9ab5", "#c2710c", "#7c3aed", "#15803d", "#d6264f", "#64748b", "#b45309", "#2563eb"];
+const MEMORY_KINDS = ["out_of_memory", "rung", "climbed", "cleaned", "probed", "sized", "skipped", "evaluation_failed"];
+const FILTERS = {
+  all: ["All", () => true],
+  memory: ["Memory", (mark) => MEMORY_KINDS.includes(mark.kind)],
+  evaluations: ["Evaluations", (mark) => mark.kind.startsWith("evaluat")],
+  checkpoints: ["Checkpoints", (mark) => mark.kind === "saved"],
+};
+const MARK_COLOUR = {
+  out_of_memory: "--oom", rung: "--rung", climbed: "--sized", cleaned: "--clean", evaluated: "--eval",
+  evaluation_failed: "--oom", saved: "--save", probed: "--sized", sized: "--sized", skipped: "--rung",
+  started: "--rest", ended: "--rest",
+};
+/** The kinds with a place of their own above the chart, the most important one last, so that it is on top. */
+const RAIL = ["saved", "evaluated", "climbed", "skipped", "cleaned", "rung", "evaluation_failed", "out_of_memory"];
