@@ -99,7 +99,7 @@ pub enum Event {
         seconds: f64,
         /// Bytes in use after it.
         allocated: Bytes,
-        /// The most bytes in use during it.
+        /// The most bytes in use during the try that succeeded.
         peak: Bytes,
         /// The most bytes held from the device during it, cached blocks included.
         reserved: Bytes,
@@ -144,6 +144,12 @@ pub enum Event {
         limit: Option<Bytes>,
         /// The bytes in use at that moment.
         allocated: Option<Bytes>,
+        /// The most bytes in use during the try that failed. Lines of older runs do not tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peak: Option<Bytes>,
+        /// The most bytes held from the device during it, cached blocks included. Lines of older runs do not tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reserved: Option<Bytes>,
         /// The engine's own message.
         message: String,
     },

@@ -82,12 +82,18 @@ fn an_error_and_its_answers() {
         requested: Some(Bytes(512)),
         limit: None,
         allocated: None,
+        peak: Some(Bytes(700)),
+        reserved: Some(Bytes(800)),
         message: "CUDA out of memory".into(),
     };
-    check(
-        event,
-        r#""event":"out_of_memory","step":3,"phase":"backward","requested":512,"limit":null,"allocated":null,"message":"CUDA out of memory""#,
-    );
+    let failed = r#""event":"out_of_memory","step":3,"phase":"backward","requested":512,"limit":null,"allocated":null"#;
+    let message = r#""message":"CUDA out of memory""#;
+    check(event.clone(), &format!(r#"{failed},"peak":700,"reserved":800,{message}"#));
+    // As older runs wrote it.
+    let Event::OutOfMemory { step, phase, requested, limit, allocated, message: text, .. } = event else { return };
+    let (peak, reserved) = (None, None);
+    let older = Event::OutOfMemory { step, phase, requested, limit, allocated, peak, reserved, message: text };
+    check(older, &format!("{failed},{message}"));
 
     let reason = Reason::StillFailing { phase: Phase::Backward };
     let event = Event::RungTaken { step: Step(3), rung: Rung::Split, measures: measures(), reason };

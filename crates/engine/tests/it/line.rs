@@ -33,6 +33,15 @@ fn a_line_splits_the_batch_and_keeps_the_numbers() {
 
     assert_eq!(rungs(&place, "held")[..2], [Rung::Clean, Rung::Split]);
     assert_eq!(rungs(&place, "chosen"), [], "the micro-batch was foreseen to fit");
+    // A try that failed has its own peak, and that of its step is as if there had been none.
+    let events = place.events("held");
+    let tried = |event: &Event| matches!(event, Event::OutOfMemory { peak: Some(_), reserved: Some(_), .. });
+    assert!(events.iter().any(tried));
+    let peaks = |out| {
+        let step = |event| if let Event::StepDone { peak, .. } = event { Some(peak) } else { None };
+        place.events(out).into_iter().filter_map(step).collect::<Vec<_>>()
+    };
+    assert_eq!(peaks("held")[0], peaks("held")[1]);
     for out in ["held", "chosen"] {
         assert!(figure(&place, out, "micro_batch_final") < 8);
         assert!(figure(&place, out, "peak_allocated_bytes") <= line);

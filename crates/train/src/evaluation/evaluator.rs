@@ -209,6 +209,7 @@ impl<'a> Evaluator<'a> {
         };
         recovery.note_failure(step, Phase::Eval, &error)?;
         recovery.clean(step)?;
+        recovery.memory.reset_peaks()?;
         let smaller = self.workload.tiling().ok().and_then(|tiling| tiling.smaller(tile));
         // A figure is computed of the whole frame, whatever the tile.
         let may_choose = self.settings.eval.tile == TileChoice::Auto && metric.is_none();

@@ -85,6 +85,8 @@ impl<'a> Recovery<'a> {
             }
             answer => {
                 self.carry_out(step, answer)?;
+                // What the next try needs is measured by itself.
+                self.memory.reset_peaks()?;
                 Ok(None)
             }
         }
@@ -93,12 +95,13 @@ impl<'a> Recovery<'a> {
     /// Counts an out-of-memory error and tells of it.
     pub(crate) fn note_failure(&mut self, step: Step, phase: Phase, error: &TorchError) -> Result<()> {
         self.figures.oom_errors += 1;
-        self.figures.note(&self.memory.reading()?);
+        let reading = self.memory.reading()?;
+        self.figures.note(&reading);
         self.open_errors += 1;
         if let TorchError::Oom { oom, .. } = error {
             self.last_need = oom.requested.zip(oom.allocated).map(|(asked, held)| held.saturating_add(asked));
         }
-        self.tell(out_of_memory(step, phase, error))
+        self.tell(out_of_memory(step, phase, error, Some(&reading)))
     }
 
     /// The work that had failed was done.
@@ -165,8 +168,8 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// What is told of memory that ran out.
-pub(crate) fn out_of_memory(step: Step, phase: Phase, error: &TorchError) -> Event {
+/// What is told of memory that ran out; `reading` is of the try that failed, where its peaks were counted from its start.
+pub(crate) fn out_of_memory(step: Step, phase: Phase, error: &TorchError, reading: Option<&AllocatorReading>) -> Event {
     let oom = match error {
         TorchError::Oom { oom, .. } => Some(oom),
         _ => None,
@@ -177,6 +180,8 @@ pub(crate) fn out_of_memory(step: Step, phase: Phase, error: &TorchError) -> Eve
         requested: oom.and_then(|oom| oom.requested),
         limit: oom.and_then(|oom| oom.limit),
         allocated: oom.and_then(|oom| oom.allocated),
+        peak: reading.map(|reading| reading.allocated_peak),
+        reserved: reading.map(|reading| reading.reserved_peak),
         message: error.to_string(),
     }
 }

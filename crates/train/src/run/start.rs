@@ -102,7 +102,7 @@ fn load(
                 return Ok(Standing { progress, events_bytes, events });
             }
         };
-        events.push(out_of_memory(step, Phase::Load, &error));
+        events.push(out_of_memory(step, Phase::Load, &error, None));
         match guard.on(Signal::Failed { step, phase: Phase::Load }) {
             Action::Stop(stop) => {
                 return Err(TrainError::Line { stop: Box::new(stop), checkpoint: path });
