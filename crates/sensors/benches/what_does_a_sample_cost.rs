@@ -34,6 +34,11 @@ fn main() {
     println!("fast sample:     {:>9.0} us   goal {FAST_GOAL} us: {}", fast.clock, verdict(fast.clock, FAST_GOAL));
     println!("slow sample:     {:>9.0} us   {:.0} times a fast one", slow.clock, slow.clock / fast.clock);
     println!("with old shares: {:>9.0} us   {:.0} times a fast one", lists.clock, lists.clock / fast.clock);
+    let others: Vec<u32> = children.iter().map(Child::id).collect();
+    sampler.watch_besides(&others);
+    let besides = cost(1000, || drop(black_box(sampler.fast(0.0))));
+    let each = (besides.clock - fast.clock) / others.len() as f64;
+    println!("a process more:  {each:>9.0} us   {:.2} of a fast sample", each / fast.clock);
     let (share, every) = by_schedule(&fast, &lists, &slow);
     println!("shares of memory are read every {every:.1} s, lists every 10 s");
     println!("share of a core: {share:>9.3} %    goal {SHARE_GOAL} %: {}", verdict(share, SHARE_GOAL));

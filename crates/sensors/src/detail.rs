@@ -48,4 +48,7 @@ pub struct GpuProcess {
     pub memory_bytes: Reading<u64>,
     /// Whether it is the watched process or one below it.
     pub watched: bool,
+    /// The process that it is or is below, of the watched one and those besides it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u32>,
 }

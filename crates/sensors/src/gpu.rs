@@ -1,5 +1,6 @@
 //! NVIDIA cards, by the library of their driver.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Nvml;
@@ -94,8 +95,13 @@ impl Cards {
         }
     }
 
-    /// Temperatures and the processes on every card.
-    pub(crate) fn read_slow(&mut self, files: &mut Files, watched: &[u32]) -> Vec<CardProcesses> {
+    /// Temperatures and the processes on every card; `owners` says of processes which watched one they are or are below.
+    pub(crate) fn read_slow(
+        &mut self,
+        files: &mut Files,
+        owners: &BTreeMap<u32, u32>,
+        watched: Option<u32>,
+    ) -> Vec<CardProcesses> {
         let Self::Open { nvml, cards } = self else { return Vec::new() };
         for card in cards.iter_mut() {
             card.temperature = temperature(nvml, card.index);
@@ -104,7 +110,7 @@ impl Cards {
             .iter()
             .map(|card| CardProcesses {
                 index: card.index,
-                processes: processes(nvml, card.index, files, watched).into(),
+                processes: processes(nvml, card.index, files, owners, watched).into(),
             })
             .collect()
     }
@@ -156,7 +162,13 @@ fn temperature(nvml: &Nvml, index: u32) -> Reading<u32> {
 }
 
 /// The processes on a card, largest first. One that computes and draws is in both lists of the driver, once here.
-fn processes(nvml: &Nvml, index: u32, files: &mut Files, watched: &[u32]) -> Result<Vec<GpuProcess>, Missing> {
+fn processes(
+    nvml: &Nvml,
+    index: u32,
+    files: &mut Files,
+    owners: &BTreeMap<u32, u32>,
+    watched: Option<u32>,
+) -> Result<Vec<GpuProcess>, Missing> {
     let device = nvml.device_by_index(index).map_err(|error| failed("card", &error))?;
     let mut listed = device.running_compute_processes().map_err(|error| failed("processes", &error))?;
     // Cards for computing alone do not know this list.
@@ -177,8 +189,9 @@ fn processes(nvml: &Nvml, index: u32, files: &mut Files, watched: &[u32]) -> Res
                 // Inside a container the number may be that of a process outside, and another one's here.
                 let same = everywhere || process::maps_driver(files, process.pid);
                 let name = if same { process::name(files, process.pid) } else { Err(outside(process.pid)) };
-                let watched = same && watched.contains(&process.pid);
-                found.push(GpuProcess { pid: process.pid, name: name.into(), memory_bytes, watched });
+                let of = owners.get(&process.pid).copied().filter(|_| same);
+                let watched = of.is_some() && of == watched;
+                found.push(GpuProcess { pid: process.pid, name: name.into(), memory_bytes, watched, of });
             }
         }
     }

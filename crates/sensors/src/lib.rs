@@ -21,6 +21,7 @@ mod reading;
 mod sample;
 mod sampler;
 mod schedule;
+mod watched;
 
 pub use cgroup::{Cgroup, CgroupVersion};
 pub use detail::{CardProcesses, Detail, GpuProcess, ProcessDetail};
@@ -29,6 +30,6 @@ pub use host::{Host, HostSampler};
 pub use machine::{Machine, Pressure, Stall};
 pub use process::{Children, Process, processes_below};
 pub use reading::{Cause, Missing, Reading};
-pub use sample::Sample;
+pub use sample::{ProcessSample, Sample};
 pub use sampler::{Options, Sampler};
 pub use schedule::{Due, Schedule};

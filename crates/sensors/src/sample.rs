@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cgroup, Children, Gpus, Machine, Process, Reading};
 
-/// What is read at every tick, in well under half a millisecond.
+/// What is read at every tick, in well under half a millisecond; each process besides the watched one takes a tenth of that
+/// more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// When, in the caller's seconds.
@@ -18,5 +19,19 @@ pub struct Sample {
     /// The whole machine.
     pub machine: Reading<Machine>,
     /// The control group of the watched process, or of this one.
+    pub cgroup: Reading<Cgroup>,
+    /// The processes that are watched besides it, in the order in which they were named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<ProcessSample>,
+}
+
+/// What is read at every tick of one process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProcessSample {
+    /// The process.
+    pub process: Reading<Process>,
+    /// The processes below it that were there when the last [`Detail`](crate::Detail) was taken.
+    pub children: Children,
+    /// Its control group.
     pub cgroup: Reading<Cgroup>,
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::cgroup::Levels;
 use crate::files::Files;
 use crate::gpu::Cards;
-use crate::process::{StartTime, descendants, proportional_bytes};
-use crate::{Cause, Cgroup, Children, Detail, Machine, Missing, Process, ProcessDetail, Sample};
+use crate::process::proportional_bytes;
+use crate::watched::Watched;
+use crate::{Cause, Detail, Machine, Missing, Process, ProcessDetail, ProcessSample, Sample};
 
 /// What a [`Sampler`] looks at.
 #[derive(Debug, Clone)]
@@ -39,62 +39,60 @@ impl Default for Options {
 pub struct Sampler {
     files: Files,
     cards: Cards,
-    process: Option<u32>,
     leave_out: Option<u32>,
     share_up_to_bytes: u64,
-    /// The watched process's time of start, by which a later process with its number is told apart.
-    started: Result<StartTime, Missing>,
-    children: Vec<u32>,
+    watched: Watched,
+    /// Processes that are watched besides it.
+    others: Vec<Watched>,
     /// The shares of memory that were read last, by process.
     shares: BTreeMap<u32, Result<u64, Missing>>,
-    levels: Result<Levels, Missing>,
 }
 
 impl Sampler {
     /// Opens the driver's library, which takes some tenths of a second where there is a driver, and finds the process.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        let mut sampler = Self {
+        let mut files = Files::new(options.root);
+        Self {
             cards: Cards::open(options.nvml.as_ref()),
-            files: Files::new(options.root),
-            process: None,
+            watched: Watched::find(&mut files, options.process, options.leave_out),
+            files,
             leave_out: options.leave_out,
             share_up_to_bytes: options.share_up_to_bytes,
-            started: Err(Missing::new(Cause::NotAsked, "no process is watched")),
-            children: Vec::new(),
+            others: Vec::new(),
             shares: BTreeMap::new(),
-            levels: Err(Missing::new(Cause::NotAsked, "not looked for")),
-        };
-        sampler.watch(options.process);
-        sampler
+        }
     }
 
     /// Watches another process, or none, from now on; the driver's library stays open.
     pub fn watch(&mut self, process: Option<u32>) {
-        self.process = process;
-        self.started = match process {
-            Some(pid) => StartTime::read(&mut self.files, pid),
-            None => Err(Missing::new(Cause::NotAsked, "no process is watched")),
-        };
-        self.look_around();
+        self.watched = Watched::find(&mut self.files, process, self.leave_out);
+    }
+
+    /// Watches these processes too, and no others besides. Their shares of memory, which take long, are not read.
+    pub fn watch_besides(&mut self, processes: &[u32]) {
+        let mut before = std::mem::take(&mut self.others);
+        for pid in processes {
+            let known = before.iter().position(|watched| watched.pid() == Some(*pid));
+            let watched = match known {
+                Some(at) => before.swap_remove(at),
+                None => Watched::find(&mut self.files, Some(*pid), self.leave_out),
+            };
+            self.others.push(watched);
+        }
     }
 
     /// What changes quickly. Made to be called twice a second.
     pub fn fast(&mut self, now: f64) -> Sample {
-        let cgroup: Result<Cgroup, Missing> =
-            self.levels.as_ref().map(|levels| levels.read(&mut self.files)).map_err(Clone::clone);
-        let process = self.watched();
-        let children = match &process {
-            Ok(_) => Children::read(&mut self.files, &self.children),
-            Err(_) => Children::default(),
-        };
+        let ProcessSample { process, children, cgroup } = self.watched.read(&mut self.files);
         Sample {
             time: now,
             gpus: self.cards.read(),
-            process: process.into(),
+            process,
             children,
             machine: Machine::read(&mut self.files).into(),
-            cgroup: cgroup.into(),
+            cgroup,
+            others: self.others.iter().map(|watched| watched.read(&mut self.files)).collect(),
         }
     }
 
@@ -108,11 +106,14 @@ impl Sampler {
     /// As [`Sampler::slow`], but with the shares of memory that were read last; those of new processes are read. Takes
     /// about as long as a fast sample.
     pub fn lists(&mut self, now: f64) -> Detail {
-        self.look_around();
+        self.watched.look_around(&mut self.files, self.leave_out);
+        for other in &mut self.others {
+            other.look_around(&mut self.files, self.leave_out);
+        }
         let mut processes: Vec<ProcessDetail> = Vec::new();
-        if let Ok(watched) = self.watched() {
-            let children: Vec<Process> =
-                self.children.iter().filter_map(|pid| Process::read(&mut self.files, *pid).ok()).collect();
+        if let Ok(watched) = self.watched.process(&mut self.files) {
+            let children = self.watched.children().iter();
+            let children: Vec<Process> = children.filter_map(|pid| Process::read(&mut self.files, *pid).ok()).collect();
             for process in std::iter::once(watched).chain(children) {
                 let known = self.shares.get(&process.pid).cloned();
                 let share = known.unwrap_or_else(|| self.share(&process));
@@ -122,15 +123,25 @@ impl Sampler {
             }
         }
         self.shares.retain(|pid, _| processes.iter().any(|detail| detail.process.pid == *pid));
-        let pids: Vec<u32> = processes.iter().map(|detail| detail.process.pid).collect();
-        let inactive = self.levels.as_ref().map_err(Clone::clone);
-        let inactive = inactive.and_then(|levels| levels.inactive_file_bytes(&mut self.files));
+        let owners = self.owners(&processes);
         Detail {
             time: now,
             processes,
-            cards: self.cards.read_slow(&mut self.files, &pids),
-            cgroup_inactive_file_bytes: inactive.into(),
+            cards: self.cards.read_slow(&mut self.files, &owners, self.watched.pid()),
+            cgroup_inactive_file_bytes: self.watched.inactive_file_bytes(&mut self.files).into(),
         }
+    }
+
+    /// Every process that is watched or below one that is, and which that is; the first one counts.
+    fn owners(&self, processes: &[ProcessDetail]) -> BTreeMap<u32, u32> {
+        let mut owners = BTreeMap::new();
+        for (watched, below) in self.others.iter().filter_map(|other| Some((other.pid()?, other.children()))).rev() {
+            owners.extend(std::iter::once(&watched).chain(below).map(|pid| (*pid, watched)));
+        }
+        if let Some(watched) = self.watched.pid() {
+            owners.extend(processes.iter().map(|detail| (detail.process.pid, watched)));
+        }
+        owners
     }
 
     fn share(&mut self, process: &Process) -> Result<u64, Missing> {
@@ -139,29 +150,5 @@ impl Sampler {
             return Err(Missing::new(Cause::NotAsked, detail));
         }
         proportional_bytes(&mut self.files, process.pid)
-    }
-
-    /// The watched process, unless it has ended and its number belongs to another.
-    fn watched(&mut self) -> Result<Process, Missing> {
-        let started = self.started.clone()?;
-        let pid = self.process.ok_or_else(|| Missing::new(Cause::NotAsked, "no process is watched"))?;
-        if StartTime::read(&mut self.files, pid)? != started {
-            return Err(Missing::new(Cause::Ended, format!("process {pid} is not there")));
-        }
-        Process::read(&mut self.files, pid)
-    }
-
-    /// Finds the children and the control group anew.
-    fn look_around(&mut self) {
-        self.children.clear();
-        let mut process = "self".to_owned();
-        if let Some(pid) = self.process
-            && self.watched().is_ok()
-        {
-            self.children = descendants(&mut self.files, pid);
-            self.children.retain(|child| Some(*child) != self.leave_out);
-            process = pid.to_string();
-        }
-        self.levels = Levels::find(&mut self.files, &process);
     }
 }

@@ -85,16 +85,18 @@ fn a_number_from_outside_of_a_container_is_not_taken_for_a_process_inside() {
 fn every_process_on_a_card_once_with_its_name() {
     let tree = Tree::new();
     tree.process(10, 1, "train", 1024).process(78, 1, "desktop", 1024);
-    let detail = sampler(&tree).slow(0.0);
+    let mut sampler = sampler(&tree);
+    sampler.watch_besides(&[78]);
+    let detail = sampler.slow(0.0);
     let processes = detail.cards[0].processes.known().expect("a list");
-    let seen: Vec<(u32, Option<&str>, Option<u64>, bool)> = processes
+    let seen: Vec<(u32, Option<&str>, Option<u64>, bool, Option<u32>)> = processes
         .iter()
-        .map(|it| (it.pid, it.name.known().map(String::as_str), it.memory_bytes.known().copied(), it.watched))
+        .map(|it| (it.pid, it.name.known().map(String::as_str), it.memory_bytes.known().copied(), it.watched, it.of))
         .collect();
     let expected = [
-        (10, Some("train"), Some(40 * GIB), true),
-        (77, None, Some(2 * GIB), false),
-        (78, Some("desktop"), None, false),
+        (10, Some("train"), Some(40 * GIB), true, Some(10)),
+        (77, None, Some(2 * GIB), false, None),
+        (78, Some("desktop"), None, false, Some(78)),
     ];
     assert_eq!(seen, expected);
 }

@@ -39,6 +39,29 @@ fn the_watched_process_and_those_below_it() {
 }
 
 #[test]
+fn processes_besides_the_watched_one_have_samples_of_their_own() {
+    let tree = family();
+    tree.process(100, 99, "loader", 512);
+    let mut sampler = tree.sampler(Some(10));
+    sampler.watch_besides(&[99, 77]);
+    let told = |sampler: &mut Sampler| -> Vec<(Option<u64>, Children)> {
+        let others = sampler.fast(0.0).others;
+        others.iter().map(|it| (it.process.known().map(|process| process.resident_bytes), it.children)).collect()
+    };
+    let below = |processes, resident_bytes| Children { processes, resident_bytes };
+    assert_eq!(told(&mut sampler), [(Some(4 * MIB), below(1, MIB / 2)), (None, below(0, 0))]);
+    assert_eq!(pids(&sampler.slow(0.0)), [10, 11, 12], "their shares are not read");
+    // One ends, and a child of another is new: seen at once, and with the next lists.
+    tree.process(101, 99, "loader", 512).remove("proc/10");
+    assert!(sampler.fast(1.0).process.known().is_none());
+    assert_eq!(told(&mut sampler)[0], (Some(4 * MIB), below(1, MIB / 2)));
+    sampler.lists(1.0);
+    assert_eq!(told(&mut sampler)[0], (Some(4 * MIB), below(2, MIB)));
+    sampler.watch_besides(&[]);
+    assert_eq!(told(&mut sampler), []);
+}
+
+#[test]
 fn shares_are_kept_between_slow_samples_and_another_process_can_be_watched() {
     let tree = family();
     let mut sampler = tree.sampler(Some(10));
