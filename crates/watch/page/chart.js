@@ -39,25 +39,15 @@ function timeTicks(low, high, wanted) {
   return found;
 }
 
-function timeRange(data) {
-  if (view.zoom) return view.zoom;
-  const shown = view.data.filter((other) => other && other.points.time.length > 0);
-  const lasting = (other) => other.points.time[other.points.time.length - 1] || 0;
-  const ends = (view.runs.length > 1 ? shown : [data]).map(lasting);
-  const marks = data.marks.length ? data.marks[data.marks.length - 1].time : 0;
-  const sampled = hasHost(data) ? data.host.time[data.host.time.length - 1] : 0;
-  return [0, Math.max(1, marks, sampled, ...ends)];
-}
-
 function scales(size, range, low, high, top = TOP, logarithmic = false) {
   const inner = { left: LEFT, right: size.width - RIGHT, top, bottom: size.height - BOTTOM };
   const turn = logarithmic ? Math.log : (value) => value;
   const [from, to] = [turn(low), turn(high)];
   return {
     ...inner,
-    x: (time) => inner.left + (time - range[0]) / (range[1] - range[0]) * (inner.right - inner.left),
+    x: (value) => inner.left + (value - range[0]) / (range[1] - range[0]) * (inner.right - inner.left),
     y: (value) => inner.bottom - (turn(value) - from) / (to - from || 1) * (inner.bottom - inner.top),
-    time: (x) => range[0] + (x - inner.left) / (inner.right - inner.left) * (range[1] - range[0]),
+    value: (x) => range[0] + (x - inner.left) / (inner.right - inner.left) * (range[1] - range[0]),
   };
 }
 
@@ -74,10 +64,12 @@ function axes(pen, scale, range, values, told) {
   }
   pen.textAlign = "center";
   pen.textBaseline = "top";
-  for (const time of timeTicks(range[0], range[1], (scale.right - scale.left) / 75)) {
-    const x = scale.x(time);
-    if (x > scale.left + 8 && x < scale.right - 14) pen.fillText(span(time), x, scale.bottom + 7);
+  for (const value of axisTicks(range[0], range[1], (scale.right - scale.left) / 75)) {
+    const x = scale.x(value);
+    if (x > scale.left + 8 && x < scale.right - 14) pen.fillText(axisWords(value), x, scale.bottom + 7);
   }
+  pen.textAlign = "right";
+  pen.fillText(view.isByStep ? "step" : "time", scale.left - 7, scale.bottom + 7);
 }
 
 function within(pen, scale, work) {
@@ -89,28 +81,30 @@ function within(pen, scale, work) {
   pen.restore();
 }
 
-/** A path through the values that are there; it is broken where one is missing. */
-function trace(pen, times, values, scale) {
+/** A path through the values that are there; it is broken where one is missing, and where a run went back to earlier steps. */
+function trace(pen, xs, values, scale) {
   pen.beginPath();
   let drawing = false;
-  for (let index = 0; index < times.length; index += 1) {
-    if (values[index] === null) { drawing = false; continue; }
-    const [x, y] = [scale.x(times[index]), scale.y(values[index])];
+  for (let index = 0; index < xs.length; index += 1) {
+    if (values[index] === null || values[index] === undefined) { drawing = false; continue; }
+    if (xs[index] < xs[index - 1]) drawing = false;
+    const [x, y] = [scale.x(xs[index]), scale.y(values[index])];
     if (drawing) pen.lineTo(x, y); else pen.moveTo(x, y);
     drawing = true;
   }
 }
 /** The area under a curve; parts where a value is missing stay empty. */
-function area(pen, times, values, scale, name, strength) {
+function area(pen, xs, values, scale, name, strength) {
   pen.globalAlpha = strength;
   pen.fillStyle = colour(name);
-  for (let from = 0; from < times.length; from += 1) {
-    if (values[from] === null) continue;
+  const isThere = (index) => values[index] !== null && values[index] !== undefined;
+  for (let from = 0; from < xs.length; from += 1) {
+    if (!isThere(from)) continue;
     let to = from;
-    while (to + 1 < times.length && values[to + 1] !== null) to += 1;
-    trace(pen, times.slice(from, to + 1), values.slice(from, to + 1), scale);
-    pen.lineTo(scale.x(times[to]), scale.bottom);
-    pen.lineTo(scale.x(times[from]), scale.bottom);
+    while (to + 1 < xs.length && isThere(to + 1) && xs[to + 1] >= xs[to]) to += 1;
+    trace(pen, xs.slice(from, to + 1), values.slice(from, to + 1), scale);
+    pen.lineTo(scale.x(xs[to]), scale.bottom);
+    pen.lineTo(scale.x(xs[from]), scale.bottom);
     pen.closePath();
     pen.fill();
     from = to;

@@ -8,81 +8,85 @@ function drawMemory(data) {
   const size = canvas("memory");
   const { pen } = size;
   const { points } = data;
-  const range = timeRange(data);
+  const range = axisRange(data);
   const others = view.runs.length > 1 ? view.data.filter((other, id) => other && id !== view.chosen) : [];
   const most = ({ points }) => Math.max(0, ...points.reserved, ...points.peak, ...points.line.map(Number));
   const ofCards = runCards(data).flatMap((name) => data.host[name].map(Number));
-  const high = Math.max(1024, ...[data, ...others].map(most), ...ofCards) * 1.07;
+  const tried = failedTries(data).map((mark) => mark.reserved);
+  const high = Math.max(1024, ...[data, ...others].map(most), ...ofCards, ...tried) * 1.07;
   const scale = scales(size, range, 0, high);
   axes(pen, scale, range, ticks(0, high, 5, 1024), rounded);
   within(pen, scale, () => {
     shade(pen, data, scale);
     for (const name of runCards(data)) {
-      trace(pen, ...known(data.host, name), scale); stroke(pen, "--card-used", 1.2);
+      trace(pen, ...known(data, name), scale); stroke(pen, "--card-used", 1.2);
     }
     if (view.runs[view.chosen].isBare && has(data.host.process_on_cards)) {
-      area(pen, ...known(data.host, "process_on_cards"), scale, "--peak", 0.5);
+      area(pen, ...known(data, "process_on_cards"), scale, "--peak", 0.5);
     }
-    area(pen, points.time, points.peak, scale, "--peak", 0.38);
-    trace(pen, points.time, points.peak, scale); stroke(pen, "--peak", 1.5);
-    area(pen, points.time, points.allocated, scale, "--rest", 0.6);
-    trace(pen, points.time, points.reserved, scale); stroke(pen, "--reserved", 1.5);
+    const xs = pointPlaces(data);
+    area(pen, xs, points.peak, scale, "--peak", 0.38);
+    trace(pen, xs, points.peak, scale); stroke(pen, "--peak", 1.5);
+    area(pen, xs, points.allocated, scale, "--rest", 0.6);
+    trace(pen, xs, points.reserved, scale); stroke(pen, "--reserved", 1.5);
     view.data.forEach((other, id) => {
       if (!other || id === view.chosen) return;
-      trace(pen, other.points.time, other.points.peak, scale);
+      trace(pen, pointPlaces(other), other.points.peak, scale);
       pen.globalAlpha = 0.8; stroke(pen, runColour(id), 1.2); pen.globalAlpha = 1;
     });
-    drawLine(pen, points, range, scale);
-    rail(pen, data, scale);
+    drawLimit(pen, data, range, scale);
     crosshair(pen, scale);
   });
+  drawFailedTries(pen, data, scale);
+  rail(pen, data, scale);
   const failed = data.marks.filter((mark) => mark.kind === "out_of_memory");
   const failures = failed.reduce((sum, mark) => sum + mark.count, 0);
-  const label = `Memory over time: ${points.time.length} points, out of memory ${failures} times`;
+  const label = `Memory over ${view.isByStep ? "steps" : "time"}: ${points.time.length} points, out of memory ${failures} times`;
   byId("memory").setAttribute("aria-label", label);
 }
 
 function drawHost(data) {
   const size = canvas("host");
   const { pen } = size;
-  const range = timeRange(data);
+  const range = axisRange(data);
   const limit = hostLimitIsNear(data) ? hostLimit() : 0;
   const high = Math.max(hostMost(data), limit) * 1.07;
   const { isBare } = view.runs[view.chosen];
   const scale = scales(size, range, 0, high, isBare ? TOP : 8);
   axes(pen, scale, range, ticks(0, high, 4, 1024), rounded);
   within(pen, scale, () => {
-    const { time } = data.host;
-    area(pen, time, together(data), scale, "--below", 0.7);
-    area(pen, time, data.host.process_resident || [], scale, "--own", 0.75);
-    trace(pen, ...known(data.host, "host_used"), scale); stroke(pen, "--reserved", 1.5);
+    const xs = places(data, data.host.time);
+    area(pen, xs, together(data), scale, "--below", 0.7);
+    area(pen, xs, data.host.process_resident || [], scale, "--own", 0.75);
+    trace(pen, ...known(data, "host_used"), scale); stroke(pen, "--reserved", 1.5);
     if (limit) {
       trace(pen, range, [limit, limit], scale); stroke(pen, "--line", 1.8, [7, 4]);
     }
-    if (isBare) rail(pen, data, scale);
     crosshair(pen, scale);
   });
-  byId("host").setAttribute("aria-label", `Host memory over time: ${data.host.time.length} points`);
+  if (isBare) rail(pen, data, scale);
+  byId("host").setAttribute("aria-label", `Host memory over ${view.isByStep ? "steps" : "time"}: ${data.host.time.length} points`);
 }
 
-/** The line holds from the start of a run to its newest moment. */
-function drawLine(pen, points, range, scale) {
-  if (points.time.length === 0) return;
-  const times = [0, ...points.time, Math.max(range[1], points.time[points.time.length - 1])];
-  const lines = [points.line[0], ...points.line, points.line[points.line.length - 1]];
-  trace(pen, times, lines, scale);
+/** The limit holds from the start of a run to its newest moment. */
+function drawLimit(pen, data, range, scale) {
+  const { line } = data.points;
+  if (line.length === 0) return;
+  const xs = pointPlaces(data);
+  const ends = [0, ...xs, Math.max(range[1], xs[xs.length - 1])];
+  trace(pen, ends, [line[0], ...line, line[line.length - 1]], scale);
   stroke(pen, "--line", 1.8, [7, 4]);
 }
 
 function drawLoss(data) {
   const size = canvas("loss");
   const { pen } = size;
-  const range = timeRange(data);
+  const range = axisRange(data);
   const shown = view.data.filter((other) => other);
   const evaluations = (other) => other.marks.filter((mark) => mark.kind === "evaluated" && mark.loss !== null);
   const values = shown.flatMap((other) => other.points.loss.filter((loss) => loss !== null)
     .concat(evaluations(other).map((mark) => mark.loss)));
-  const label = `Loss over time: ${data.points.loss.length} points, ${evaluations(data).length} evaluations`;
+  const label = `Loss over ${view.isByStep ? "steps" : "time"}: ${data.points.loss.length} points, ${evaluations(data).length} evaluations`;
   byId("loss").setAttribute("aria-label", label);
   if (values.length === 0) return;
   let [low, high] = [Infinity, -Infinity];
@@ -101,13 +105,13 @@ function drawLoss(data) {
     view.data.forEach((other, id) => {
       if (!other) return;
       const chosen = id === view.chosen;
-      trace(pen, other.points.time, other.points.loss, scale);
-      pen.globalAlpha = chosen ? 1 : 0.55;
-      stroke(pen, view.runs.length > 1 ? runColour(id) : "--loss", chosen ? 1.7 : 1.1);
+      trace(pen, pointPlaces(other), other.points.loss, scale);
+      pen.globalAlpha = chosen ? 1 : 0.8;
+      stroke(pen, view.runs.length > 1 ? runColour(id) : "--loss", chosen ? 1.7 : 1.3);
       pen.globalAlpha = 1;
     });
     for (const mark of evaluations(data)) {
-      pen.beginPath(); pen.arc(scale.x(mark.time), scale.y(mark.loss), 3.2, 0, 7);
+      pen.beginPath(); pen.arc(scale.x(markPlace(mark)), scale.y(mark.loss), 3.2, 0, 7);
       pen.fillStyle = colour("--eval"); pen.fill();
     }
     crosshair(pen, scale);
@@ -129,14 +133,16 @@ function crosshair(pen, scale) {
 function draw() {
   const data = view.data[view.chosen];
   if (!data) return;
+  view.isByStep = isByStep();
   const { isBare } = view.runs[view.chosen];
-  // All charts are as wide as each other, so one scale of time serves them all.
+  // All charts are as wide as each other, so one scale of time or steps serves them all.
   const { width } = byId(isBare ? "host" : "memory").getBoundingClientRect();
-  view.scale = scales({ width, height: 100 }, timeRange(data), 0, 1);
+  view.scale = scales({ width, height: 100 }, axisRange(data), 0, 1);
   if (!byId("memory-part").hidden) drawMemory(data);
   if (hasHost(data)) drawHost(data);
   if (!isBare) drawLoss(data);
   document.querySelectorAll(".zoomed").forEach((part) => { part.hidden = view.zoom === null; });
   document.body.dataset.drawn = String(data.points.time.length);
+  document.body.dataset.axis = view.isByStep ? "step" : "time";
   document.body.dataset.sampled = String(hasHost(data) ? data.host.time.length : 0);
 }

@@ -22,7 +22,7 @@ function take(id, news) {
   const host = columns(kept.host, news.host, news.host_from);
   const marks = kept.marks.slice(0, news.marks_from).concat(news.marks);
   const { generation, summary, forecasts, output } = news;
-  view.data[id] = { generation, points, marks, host, summary, forecasts, output };
+  view.data[id] = { generation, points, marks, host, summary, forecasts, output, track: trackOf(points, host) };
 }
 
 async function ask(path) {
@@ -68,7 +68,7 @@ async function poll() {
     view.lost = false;
   } catch (error) {
     view.lost = true;
-    say("lowtide watch does not answer: it has ended, or the way to it is cut. This is what it said last.");
+    say("lowtide watch does not answer: it has ended, or the connection is lost. This is what was seen last.");
   }
   polls += 1;
   setTimeout(poll, document.hidden ? 5000 : view.lost ? 3000 : 1000);

@@ -1,12 +1,12 @@
 // What the colours of the charts mean.
 
-function entry(name, words, kind = "") {
+function entry(name, words, kind = "", title = "") {
   const style = `background:var(${name});border-color:var(${name})`;
-  return element("span", {}, element("i", { className: kind, style }), words);
+  return element("span", { title }, element("i", { className: kind, style }), words);
 }
 function showLegend(data) {
   showHostLegend(data);
-  const ofCards = runCards(data).map((name) => entry("--card-used", `all on ${cardName(name)}`, "stroke"));
+  const ofCards = runCards(data).map((name) => entry("--card-used", `${cardName(name)}, all programs`, "stroke"));
   const own = view.runs[view.chosen].isProcess ? "this process, on all cards" : "the command, on all cards";
   if (view.runs[view.chosen].isBare) {
     const held = has(data && data.host.process_on_cards) ? [entry("--peak", own)] : [];
@@ -16,11 +16,12 @@ function showLegend(data) {
   const kinds = new Set(data ? data.marks.map((mark) => mark.kind) : []);
   const marked = (kind, ...made) => (kinds.has(kind) ? [entry(...made)] : []);
   byId("legend").replaceChildren(
-    entry("--peak", "in use during a step"), entry("--rest", "in use between steps"),
+    entry("--peak", "allocated during a step"), entry("--rest", "allocated between steps"),
     entry("--reserved", "reserved", "stroke"), ...ofCards,
-    ...(data && data.points.line.some((line) => line !== null) ? [entry("--line", "the line", "stroke dash")] : []),
+    ...(data && data.points.line.some((line) => line !== null) ? [entry("--line", "memory limit", "stroke dash", LIMIT_TITLE)] : []),
     ...marked("out_of_memory", "--oom", "out of memory", "mark"),
-    ...marked("rung", "--rung", "answer of the guard", "mark"),
+    ...(data && failedTries(data).length > 0 ? [entry("--oom", "reserved by the try that failed", "cross")] : []),
+    ...marked("rung", "--rung", "retry", "mark"),
     ...marked("cleaned", "--clean", "cleaned", "mark"), ...marked("evaluated", "--eval", "evaluation", "mark"),
     ...marked("saved", "--save", "checkpoint", "mark"));
 }
@@ -37,6 +38,6 @@ function showHostLegend(data) {
     ...((data.host.children_resident || []).some((value) => value > 0) ? [entry("--below", below)] : []),
     ...(kinds.has("out_of_memory") ? [entry("--oom", "out of memory", "mark")] : []),
     ...(kinds.has("rung") ? [entry("--rung", "restart", "mark")] : []),
-    ...(has(data.host.host_used) ? [entry("--reserved", "all who share the host", "stroke")] : []),
-    ...(hostLimitIsNear(data) ? [entry("--line", "the most there is", "stroke dash")] : []));
+    ...(has(data.host.host_used) ? [entry("--reserved", "all programs on the host", "stroke")] : []),
+    ...(hostLimitIsNear(data) ? [entry("--line", "all there is", "stroke dash")] : []));
 }

@@ -32,8 +32,9 @@ function hostLimit() {
   return (figures && figures.host_total) || (view.live && view.live.host_limit);
 }
 function hostLimitIsNear(data) { return Boolean(hostLimit()) && hostLimit() < 2.5 * hostMost(data); }
-/** Times and values of a figure where it is known: a run notes some less often than others are sampled. */
-function known(host, name) {
+/** Places and values of a figure where it is known: a run notes some less often than others are sampled. */
+function known(data, name) {
+  const { host } = data;
   const at = (host[name] || []).flatMap((value, index) => (value === null ? [] : [index]));
-  return [at.map((index) => host.time[index]), at.map((index) => host[name][index])];
+  return [places(data, at.map((index) => host.time[index])), at.map((index) => host[name][index])];
 }

@@ -17,11 +17,11 @@ function showHolding(run) {
   const line = run.header && run.header.line;
   byId("holding-card").hidden = peak === 0;
   const parts = [
-    ["--rest", "between steps (weights, moments)", allocated],
-    ["--peak", "more within a step (activations, gradients)", Math.max(0, peak - allocated)],
-    ["--reserved", "cached by the allocator", Math.max(0, reserved - peak)],
+    ["--rest", "allocated between steps (weights, optimizer state)", allocated],
+    ["--peak", "more during a step (activations, gradients)", Math.max(0, peak - allocated)],
+    ["--reserved", "reserved by the allocator and not in use", Math.max(0, reserved - peak)],
   ];
-  if (line) parts.push(["--free", "free under the line", Math.max(0, line - reserved)]);
+  if (line) parts.push(["--free", "free under the limit", Math.max(0, line - reserved)]);
   const all = parts.reduce((sum, part) => sum + part[2], 0) || 1;
   byId("holding").replaceChildren(...parts.map(([name, , size]) =>
     element("i", { style: `background:var(${name});width:${(100 * size / all).toFixed(3)}%` })));
@@ -64,14 +64,15 @@ function showHolders(id, holders, withCard) {
 function showCompare() {
   byId("compare-card").hidden = view.runs.length < 2;
   if (view.runs.length < 2) return;
-  const names = ["run", "state", "steps", "loss", "evaluation", "memory at most", "line", "out of memory", "time"];
+  const names = ["run", "state", "steps", "loss", "evaluation", "memory now", "peak memory", "limit", "out of memory", "time", "left"];
   const row = (run) => {
-    const { figures, header: head } = run;
+    const { figures, header: head, time_left: left } = run;
     const name = element("td", {}, element("i", { style: `background:${runColour(run.id)}` }), run.name);
-    const line = head && head.line ? bytes(head.line) : "none";
-    const cells = [run.state === "ended" ? run.how : run.state, whole(figures.step), short(figures.loss),
-      short(figures.eval_loss), bytes(figures.highest_reserved), line, whole(figures.out_of_memory),
-      span(figures.time)];
+    const [now, peak] = run.command ? [figures.resident, figures.highest_resident]
+      : [figures.reserved, figures.highest_reserved];
+    const cells = [stateWords(run), whole(figures.step), short(figures.loss), short(figures.eval_loss), bytes(now),
+      bytes(peak), head && head.line ? bytes(head.line) : "none", whole(figures.out_of_memory), span(figures.time),
+      left ? left.text : ""];
     const made = element("tr", { className: run.id === view.chosen ? "chosen" : "" }, name,
       ...cells.map((cell) => element("td", {}, cell)));
     made.onclick = () => choose(run.id);
@@ -83,24 +84,36 @@ function showCompare() {
 }
 
 const SUMMARY = [
-  ["stopped", "ended", String], ["steps", "steps", whole], ["effective_batch", "samples in a step", whole],
-  ["micro_batch_final", "computed at once at the end", whole], ["precision", "precision", String],
-  ["parameters", "parameters", whole], ["line_bytes", "line", bytes], ["host_line_bytes", "line of the host", bytes],
-  ["peak_reserved_bytes", "most memory of the device", bytes],
-  ["peak_allocated_bytes", "most memory of tensors", bytes],
-  ["peak_rss_bytes", "most memory of the process", bytes], ["oom_errors", "out of memory", whole],
+  ["stopped", "ended", String], ["steps", "steps", whole], ["effective_batch", "effective batch", whole],
+  ["micro_batch_final", "micro-batch at the end", whole], ["precision", "precision", String],
+  ["parameters", "parameters", whole], ["line_bytes", "memory limit (the line)", bytes],
+  ["host_line_bytes", "limit on host memory", bytes],
+  ["training_peak", "peak reserved by a training step", bytes],
+  ["failed_peak", "reserved by a try that ran out of memory", bytes],
+  ["peak_reserved_bytes", "peak reserved, evaluations and all tries included", bytes],
+  ["peak_allocated_bytes", "peak allocated, evaluations and all tries included", bytes],
+  ["peak_rss_bytes", "peak memory of the process on the host", bytes], ["oom_errors", "out of memory", whole],
   ["oom_recovered", "recovered from", whole], ["samples_seen", "samples trained on", whole],
   ["samples_lost", "samples lost", whole], ["final_loss", "loss of the last steps", short],
   ["eval_loss", "loss of the last evaluation", short], ["loss_floor", "least loss possible", short],
   ["wall_seconds", "time", span], ["ending", "ended", String], ["restarts", "restarts", whole],
-  ["exit_code", "exit code", whole], ["seconds", "time", span], ["weights_sha256", "weights (SHA-256)", String],
+  ["command_peak", "peak memory in RAM", bytes],
+  ["command_failed", "peak memory in RAM of a start that ran out of memory", bytes],
+  ["exit_code", "exit code", whole], ["seconds", "time", span], ["left", "time left", String],
+  ["weights_sha256", "weights (SHA-256)", String],
 ];
-function showSummary(data) {
-  const summary = data && data.summary;
-  byId("summary-card").hidden = !summary;
-  if (!summary) return;
+/** What the run wrote at its end, and what its events tell apart: the peak of training and that of a failed try. */
+function showSummary(run, data) {
+  const written = data && data.summary;
+  byId("summary-card").hidden = !written;
+  if (!written) return;
+  const { figures } = run;
+  const told = run.command
+    ? { command_peak: figures.highest_resident, command_failed: figures.failed_resident }
+    : { training_peak: figures.highest_reserved, failed_peak: figures.failed_reserved };
+  const summary = { ...written, ...told, left: run.time_left && run.time_left.text };
   const known = SUMMARY.filter(([key]) => summary[key] !== null && summary[key] !== undefined);
-  const rows = known.map(([key, words, told]) => [words, told(summary[key])]);
+  const rows = known.map(([key, words, inWords]) => [words, inWords(summary[key])]);
   rows.push(...Object.entries(summary.metrics || {}).map(([name, value]) => [name, short(value)]));
   byId("summary").replaceChildren(...rows.map(([words, value]) =>
     element("tr", {}, element("td", {}, words), element("td", {}, value))));
@@ -109,12 +122,15 @@ function showSummary(data) {
 function showPlan(data) {
   const rows = (data && data.forecasts) || [];
   byId("plan-card").hidden = rows.length === 0;
+  const small = (text) => (text ? [element("small", {}, text)] : []);
   const percent = (row) => `${Math.round(100 * row.measured / row.foreseen)} %`;
   const share = (row) => (row.foreseen && row.measured !== null ? percent(row) : "");
-  const cells = (row) => [row.what, row.foreseen ? bytes(row.foreseen) : "–", row.by || "",
-    row.measured === null ? "memory ran out" : bytes(row.measured), share(row)];
-  const line = (tag, texts) => element("tr", {}, ...texts.map((text) => element(tag, {}, text)));
+  const cells = (row) => [
+    element("td", {}, row.what),
+    element("td", {}, row.foreseen ? bytes(row.foreseen) : "–", ...small(row.by)),
+    element("td", {}, row.measured === null ? "out of memory" : bytes(row.measured), ...small(share(row))),
+  ];
   byId("plan").replaceChildren(
-    element("thead", {}, line("th", ["", "foreseen", "by", "measured", ""])),
-    element("tbody", {}, ...rows.map((row) => line("td", cells(row)))));
+    element("thead", {}, element("tr", {}, ...["", "foreseen", "measured"].map((name) => element("th", {}, name)))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells(row)))));
 }

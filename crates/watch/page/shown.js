@@ -10,20 +10,22 @@ function show() {
   byId("memory-part").hidden = Boolean(run.isBare) && cards(data).length === 0;
   byId("memory-head").textContent = run.isBare ? "Memory of the card" : "Memory";
   byId("host-part").hidden = !hasHost(data);
+  view.isByStep = isByStep();
   showChips();
+  showAxis(data);
   showState(run);
   if (run.isProcess) {
     showProcessFigures(run);
   } else if (run.command) {
-    showCommandFigures(run, data);
+    showCommandFigures(run);
   } else {
-    showFigures(run);
+    showRunFigures(run);
     showHolding(run);
   }
   showLive();
   showCompare();
   showPlan(data);
-  showSummary(data);
+  showSummary(run, data);
   showOutput(data);
   showStory(data);
   showLegend(data);
@@ -53,13 +55,17 @@ function showChips() {
   }));
 }
 
+const STATES = {
+  over: "ended", gone: "killed", line: "stopped at the memory limit", error: "ended with an error",
+};
+function stateKind(run) { return run.state === "ended" ? run.how : run.state; }
+function stateWords(run) { return STATES[stateKind(run)] || stateKind(run); }
+
 function showState(run) {
-  const kind = run.state === "ended" ? run.how : run.state;
-  const told = { over: "ended", waiting: "waiting", running: "running", finished: "finished",
-    interrupted: "interrupted", line: "stopped at the line", error: "ended with an error", gone: "killed" };
+  const kind = stateKind(run);
   const pill = byId("state");
   pill.className = `pill ${kind}`;
-  pill.textContent = told[kind] || kind;
+  pill.textContent = stateWords(run);
   pill.title = run.state_text;
   if (view.lost) return;
   const trouble = ["gone", "over", "error", "line"].includes(kind) ? run.state_text : "";

@@ -18,7 +18,7 @@ function showStory(data) {
     const item = element("li", { style: `--dot:var(${MARK_COLOUR[mark.kind]})` },
       element("time", {}, `${span(mark.time)} · step ${whole(mark.step)}`), mark.text);
     item.dataset.kind = mark.kind;
-    if (mark.detail) item.append(element("details", {}, element("summary", {}, "what the engine said"), mark.detail));
+    if (mark.detail) item.append(element("details", {}, element("summary", {}, "error message"), mark.detail));
     return item;
   });
   const before = marks.length - STORY;

@@ -16,11 +16,11 @@ mod views;
 pub use error::WatchError;
 pub use http::{PORT, Server};
 pub use machine::{
-    CHILDREN, DEVICE_USED, Gauge, HOST_USED, History, Holder, MOMENTS, MachineStatus, Moment, ON_CARDS, ProcessMonitor,
-    ProcessRow, RESIDENT,
+    CHILDREN, DEVICE_USED, FreeMemory, Gauge, HOST_USED, History, Holder, MOMENTS, MachineStatus, Moment, ON_CARDS,
+    ProcessMonitor, ProcessRow, RESIDENT,
 };
 pub use runs::{
     Board, CommandHeader, Figures, ForecastRow, MARKS, Mark, Marks, POINTS, Point, RUNS, Run, RunHeader, RunRow,
-    RunState, Timeline, newest_in,
+    RunState, TimeLeft, Timeline, newest_in,
 };
 pub use views::{COLOURS, Drawing, chart, report};

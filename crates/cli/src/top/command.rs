@@ -45,7 +45,7 @@ fn top(args: &TopArgs) -> Result<(), Failure> {
             // What cannot be read for a moment is tried again.
             let now = SystemTime::now();
             let _ = board.catch_up(now);
-            if let Some((sample, detail)) = sampling.take(board.process()) {
+            if let Some((sample, detail)) = sampling.take(board.processes()) {
                 board.add(now, sample, detail);
             }
             terminal.draw(|frame| {

@@ -1,20 +1,21 @@
 //! What `lowtide top` draws of a command that `lowtide run` keeps alive: it is seen from outside alone.
 
-use lowtide_core::grouped;
-use lowtide_watch::{Board, CommandHeader, Run};
+use lowtide_core::{Bytes, grouped};
+use lowtide_watch::{Board, CommandHeader, Run, RunState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 use ratatui::widgets::{Block, GraphType, Paragraph};
 
 use super::chart::{chart, set, sizes};
+use super::figures::failures;
 use super::machine;
 use crate::output::printable;
 
 const CARD_COLOURS: [Color; 4] = [Color::Yellow, Color::Magenta, Color::Cyan, Color::Blue];
 
-/// Step, start, batch and failures, in two lines.
+/// Step, start and batch, memory, failures, the command itself.
 pub(super) fn figure_lines(run: &Run, command: &CommandHeader) -> Vec<Line<'static>> {
     let figures = run.figures();
     let step = if figures.step > 0 { grouped(figures.step) } else { "-".to_owned() };
@@ -22,13 +23,16 @@ pub(super) fn figure_lines(run: &Run, command: &CommandHeader) -> Vec<Line<'stat
         .micro_batch
         .map_or(String::new(), |micro| format!("  micro-batch {micro} x {}", command.accumulation.unwrap_or(1)));
     let from = command.resumed_from.as_ref().map_or(String::new(), |path| format!(" from {}", printable(path)));
-    let most = figures.highest_resident.map_or(String::new(), |most| format!("  at most {most} in RAM"));
-    let first = format!("step {step}  start {}{from}{batch}{most}", command.start);
-    let second = match figures.out_of_memory {
-        0 => Span::from("never out of memory").dim(),
-        failures => Span::from(format!("out of memory {failures}, recovered {}", figures.recovered)).fg(Color::Yellow),
+    let first = format!("step {step}  start {}{from}{batch}", command.start);
+    let told = |bytes: Option<Bytes>, before: &str, after: &str| {
+        bytes.map_or(String::new(), |bytes| format!("{before}{bytes}{after}  "))
     };
-    vec![Line::from(first), Line::from(second), Line::from(printable(&command.command)).dim()]
+    let now = told(figures.resident.filter(|_| *run.state() == RunState::Running), "", " in RAM");
+    let peak = told(figures.highest_resident, "peak ", "");
+    let failed = told(figures.failed_resident, "failed try ", "");
+    let free = run.free().map_or(String::new(), |free| format!("{} free {}", free.bytes, printable(&free.place)));
+    let second = format!("{now}{peak}{failed}{free}");
+    vec![Line::from(first), Line::from(second), failures(run), Line::from(printable(&command.command)).dim()]
 }
 
 /// Memory over time, of the host and of the cards where there are some.

@@ -99,7 +99,8 @@ fn with_children(history: &History) -> Vec<(f64, f64)> {
 pub(super) fn process_lines(monitor: &ProcessMonitor) -> Vec<Line<'static>> {
     let row = monitor.row();
     let told = |bytes: Option<Bytes>| bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
-    let first = format!("{} in RAM with its children, at most {} without", told(row.resident), told(row.peak));
-    let cards = row.on_cards.map(|bytes| Line::from(format!("at most {bytes} on cards")));
+    let free = row.free.map_or(String::new(), |free| format!("  {} free {}", free.bytes, printable(&free.place)));
+    let first = format!("{} in RAM with its children, peak {} without{free}", told(row.resident), told(row.peak));
+    let cards = row.on_cards.map(|peak| Line::from(format!("{} on cards, peak {peak}", told(row.on_cards_now))));
     [Some(Line::from(first).fg(OWN)), cards].into_iter().flatten().collect()
 }

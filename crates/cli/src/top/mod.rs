@@ -4,6 +4,7 @@ mod cells;
 mod chart;
 mod command;
 mod command_run;
+mod figures;
 mod machine;
 mod screen;
 

@@ -1,6 +1,6 @@
 //! What `lowtide top` draws.
 
-use lowtide_core::{Bytes, EventKind, grouped};
+use lowtide_core::{Bytes, EventKind};
 use lowtide_watch::{Board, Point, ProcessMonitor, Run, RunState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -10,16 +10,16 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, GraphType, Paragraph, Wrap};
 
 use super::chart::{chart, set, sizes};
-use super::{command_run, machine};
+use super::{command_run, figures, machine};
 use crate::output::printable;
 
 /// Rows from which on the loss has a chart of its own.
 const TALL: u16 = 28;
 /// Columns from which on the story stands beside the chart.
 const WIDE: u16 = 110;
-const IN_USE: Color = Color::Cyan;
-const RESERVED: Color = Color::Gray;
-const LINE: Color = Color::Red;
+pub(super) const IN_USE: Color = Color::Cyan;
+pub(super) const RESERVED: Color = Color::Gray;
+pub(super) const LIMIT: Color = Color::Red;
 
 /// The run that is shown: the chosen one, else the last that is under way, else the last.
 pub(crate) fn shown(board: &Board, chosen: Option<usize>) -> usize {
@@ -38,10 +38,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, board: &Board, chosen: Option<usize>) 
         frame.render_widget(Paragraph::new("No run is here yet. q ends this."), frame.area());
         return;
     };
-    let [title, figures, live, body, keys] = rows(frame.area(), 3, board);
-    frame.render_widget(heading(run, at, board.runs().len()), title);
-    let lines = run.command().map_or_else(|| figure_lines(run), |it| command_run::figure_lines(run, it));
-    frame.render_widget(Paragraph::new(lines), figures);
+    let [title, words, live, body, keys] = rows(frame.area(), figures::LINES, board);
+    frame.render_widget(figures::heading(run, at, board.runs().len()), title);
+    let lines = run.command().map_or_else(|| figures::figure_lines(run), |it| command_run::figure_lines(run, it));
+    frame.render_widget(Paragraph::new(lines), words);
     frame.render_widget(Paragraph::new(machine::gauges(board.live())), live);
     let [charts, beside] = match body.width >= WIDE {
         true => Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).areas(body),
@@ -103,51 +103,6 @@ fn holder_rows(height: u16, board: &Board) -> u16 {
     if is_shown { u16::try_from(lines + 2).unwrap_or(u16::MAX).min(height / 4) } else { 0 }
 }
 
-fn heading(run: &Run, at: usize, runs: usize) -> Line<'static> {
-    let (word, colour) = match run.state() {
-        RunState::Waiting => ("waiting", Color::Gray),
-        RunState::Running => ("running", Color::Green),
-        RunState::Ended { how: "finished" } => ("finished", Color::Green),
-        RunState::Ended { how: "interrupted" } => ("interrupted", Color::Yellow),
-        RunState::Ended { how: "line" } => ("stopped at the line", Color::Red),
-        RunState::Ended { .. } => ("ended with an error", Color::Red),
-        RunState::Gone { .. } => ("killed", Color::Red),
-    };
-    let of = if runs > 1 { format!(" ({} of {runs})", at + 1) } else { String::new() };
-    let name = Span::from(printable(run.name())).bold();
-    Line::from(vec![name, Span::from(format!("{of}  ")), Span::from(word).fg(colour).bold()])
-}
-
-fn figure_lines(run: &Run) -> Vec<Line<'static>> {
-    let figures = run.figures();
-    let line = run.header().and_then(|header| header.line);
-    let of = figures.steps.map_or(String::new(), |steps| format!("/{}", grouped(steps)));
-    let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.4}"));
-    let (speed, unit) = match figures.tokens_per_second {
-        Some(tokens) => (tokens, "tokens/s"),
-        None => (figures.samples_per_second, "samples/s"),
-    };
-    let first = format!(
-        "step {}{of}  loss {}  evaluation {}  {} {unit}",
-        grouped(figures.step),
-        number(figures.loss),
-        number(figures.eval_loss),
-        // A rate is never negative; beyond 2^64 it is shown as that.
-        grouped(speed.round() as u64)
-    );
-    let under = line.map_or("no line".to_owned(), |line| format!("line {line}"));
-    let second = vec![
-        Span::from(format!("{} in use", figures.peak)).fg(IN_USE),
-        Span::from(format!("  {} reserved", figures.reserved)).fg(RESERVED),
-        Span::from(format!("  {under}")).fg(LINE),
-    ];
-    let third = match figures.out_of_memory {
-        0 => Span::from("never out of memory").dim(),
-        failures => Span::from(format!("out of memory {failures}, recovered {}", figures.recovered)).fg(Color::Yellow),
-    };
-    vec![Line::from(first), Line::from(second), Line::from(third)]
-}
-
 fn draw_charts(frame: &mut Frame<'_>, board: &Board, run: &Run, area: Rect) {
     let is_tall = frame.area().height >= TALL;
     let has_history = is_tall && !run.history().moments().is_empty();
@@ -175,8 +130,8 @@ fn draw_memory(frame: &mut Frame<'_>, run: &Run, area: Rect) {
     };
     let in_use = of(|point| Some(point.peak));
     let reserved = of(|point| Some(point.reserved));
-    let line: Vec<(f64, f64)> = match points.last().and_then(|point| point.line) {
-        Some(line) => vec![(0.0, line.get() as f64), (end, line.get() as f64)],
+    let limit: Vec<(f64, f64)> = match points.last().and_then(|point| point.line) {
+        Some(limit) => vec![(0.0, limit.get() as f64), (end, limit.get() as f64)],
         None => Vec::new(),
     };
     let marked = |kind: EventKind| -> Vec<(f64, f64)> {
@@ -186,7 +141,7 @@ fn draw_memory(frame: &mut Frame<'_>, run: &Run, area: Rect) {
     let sets = vec![
         set("reserved", &reserved, RESERVED, GraphType::Line),
         set("in use", &in_use, IN_USE, GraphType::Line),
-        set("line", &line, LINE, GraphType::Line),
+        set("limit", &limit, LIMIT, GraphType::Line),
         set("", &cleanings, Color::Green, GraphType::Scatter).marker(Marker::Dot),
         set("", &rungs, Color::Yellow, GraphType::Scatter).marker(Marker::Dot),
         set("", &failures, Color::LightRed, GraphType::Scatter).marker(Marker::Block),
@@ -277,6 +232,8 @@ mod tests {
             requested: Some(Bytes::from_mib(4)),
             limit: None,
             allocated: None,
+            peak: Some(Bytes::from_mib(61)),
+            reserved: Some(Bytes::from_mib(63)),
             message: String::new(),
         };
         let stopped = Event::Stopped { step: Step(9), ending: lowtide_core::Ending::Finished };
@@ -314,7 +271,7 @@ mod tests {
     fn detail(pid: u32) -> Detail {
         let process = held(pid).replace('}', r#", "proportional_bytes": 5368709120}"#);
         let text = r#"{"time": 0, "processes": [PROCESS], "cards": [{"index": 0, "processes": [
-            {"pid": PID, "name": "python3", "memory_bytes": 32212254720, "watched": true},
+            {"pid": PID, "name": "python3", "memory_bytes": 32212254720, "watched": true, "of": PID},
             {"pid": 77, "name": {"missing": "absent", "detail": ""}, "memory_bytes": 15032385536, "watched": false}]}],
             "cgroup_inactive_file_bytes": 0}"#;
         serde_json::from_str(&text.replace("PROCESS", &process).replace("PID", &pid.to_string())).unwrap()
@@ -363,6 +320,7 @@ mod tests {
     fn a_run_under_way_with_the_machine() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path());
+        std::fs::write(folder.path().join("config.yaml"), "workload: gpt\ntrain:\n  steps: 49\n").unwrap();
         let path = folder.path().join("events.jsonl");
         let text = std::fs::read_to_string(&path).unwrap();
         // Without its end.
@@ -373,11 +331,13 @@ mod tests {
         let now = SystemTime::now();
         board.catch_up(now).unwrap();
         let me = std::process::id();
-        assert_eq!(board.process(), Some(me));
+        assert_eq!(board.processes(), [me]);
         board.add(now, sample(&held(me)), Some(detail(me)));
         for (columns, rows) in [(140, 50), (60, 40), (60, 20)] {
             let shown = screen(&board, columns, rows);
             assert!(shown.contains("GPU 0") && shown.contains("limit of its group"), "{shown}");
+            // Forty steps of half a second.
+            assert!(shown.contains("about 20 s left") && shown.contains("failed try 63.00 MiB"), "{shown}");
             assert_eq!(shown.contains("what holds memory now"), rows >= TALL, "{shown}");
             assert_eq!(shown.contains("host memory"), rows >= TALL, "{shown}");
         }

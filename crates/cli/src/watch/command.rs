@@ -117,9 +117,9 @@ fn refresh(board: &Mutex<Board>, sampling: &mut Sampling, also: &mut impl FnMut(
     let now = SystemTime::now();
     // What cannot be read for a moment is tried again; what was read before stays on the page.
     let more = locked(board).look(now).unwrap_or(false);
-    let process = locked(board).process();
+    let processes = locked(board).processes();
     // A slow sample takes some time, in which pages are answered.
-    if let Some((sample, detail)) = sampling.take(process) {
+    if let Some((sample, detail)) = sampling.take(processes) {
         locked(board).add(now, sample, detail);
     }
     also(&mut locked(board));

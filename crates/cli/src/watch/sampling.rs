@@ -16,18 +16,20 @@ pub(crate) struct Sampling {
     schedule: Schedule,
     /// Opened by the first sample, because the driver's library takes some tenths of a second.
     sampler: Option<Sampler>,
-    process: Option<u32>,
+    processes: Vec<u32>,
 }
 
 impl Sampling {
     pub(crate) fn new() -> Self {
-        Self { begun: Instant::now(), schedule: Schedule::new(0.0, FAST, SLOW), sampler: None, process: None }
+        Self { begun: Instant::now(), schedule: Schedule::new(0.0, FAST, SLOW), sampler: None, processes: Vec::new() }
     }
 
-    /// A sample that tells of this process, where one is due, and what takes long where that is.
-    pub(crate) fn take(&mut self, process: Option<u32>) -> Option<(Sample, Option<Detail>)> {
+    /// A sample that tells of these processes, where one is due, and what takes long where that is. The first one is told of
+    /// at length.
+    pub(crate) fn take(&mut self, processes: Vec<u32>) -> Option<(Sample, Option<Detail>)> {
         let now = self.begun.elapsed().as_secs_f64();
-        if self.process != process {
+        let (first, before) = (processes.first().copied(), self.processes.first().copied());
+        if first != before {
             // Children and shares of the process before are of no use.
             self.schedule = Schedule::new(now, FAST, SLOW);
         }
@@ -35,10 +37,13 @@ impl Sampling {
         if due == Due::Nothing {
             return None;
         }
-        let sampler = self.sampler.get_or_insert_with(|| sampler(process));
-        if self.process != process {
-            sampler.watch(process);
-            self.process = process;
+        let sampler = self.sampler.get_or_insert_with(|| sampler(first));
+        if self.processes != processes {
+            if first != before {
+                sampler.watch(first);
+            }
+            sampler.watch_besides(processes.get(1..).unwrap_or_default());
+            self.processes = processes;
         }
         let start = Instant::now();
         let detail = match due {

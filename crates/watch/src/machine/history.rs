@@ -12,6 +12,8 @@ pub struct Moment {
     pub time: f64,
     /// The samples in it.
     pub samples: u64,
+    /// The step that was under way or just done, where it was noted.
+    pub step: Option<u64>,
     /// One figure for each name, as far as names were known; `None` where no sample had it.
     values: Vec<Option<Bytes>>,
 }
@@ -40,7 +42,7 @@ impl History {
         }
         // A clock that was set back draws no loops.
         let time = self.moments.last().map_or(time, |last| last.time.max(time));
-        let moment = Moment { time, samples: 1, values };
+        let moment = Moment { time, samples: 1, step: None, values };
         let full = 1u64 << self.halvings;
         match self.moments.last_mut() {
             Some(last) if last.samples < full => last.join(&moment),
@@ -49,6 +51,13 @@ impl History {
         if self.moments.len() > MOMENTS {
             self.moments = self.moments.chunks(2).map(joined).collect();
             self.halvings += 1;
+        }
+    }
+
+    /// Notes the step of the last moment.
+    pub fn note_step(&mut self, step: u64) {
+        if let Some(last) = self.moments.last_mut() {
+            last.step = Some(step);
         }
     }
 
@@ -95,6 +104,7 @@ impl Moment {
     fn join(&mut self, next: &Moment) {
         self.time = next.time;
         self.samples += next.samples;
+        self.step = next.step.or(self.step);
         self.values.resize(self.values.len().max(next.values.len()), None);
         for (value, other) in self.values.iter_mut().zip(&next.values) {
             // Something is more than nothing.

@@ -1,11 +1,15 @@
 //! The machine and its processes, out of samples that others took.
 
+mod free_memory;
 mod history;
 mod process_monitor;
 mod status;
+mod viewpoint;
 
+pub use free_memory::FreeMemory;
 pub use history::{History, MOMENTS, Moment};
 pub use process_monitor::{ProcessMonitor, ProcessRow};
-pub use status::{CHILDREN, DEVICE_USED, Gauge, HOST_USED, Holder, MachineStatus, ON_CARDS, RESIDENT};
+pub use status::{Gauge, Holder, MachineStatus};
+pub use viewpoint::{CHILDREN, DEVICE_USED, HOST_USED, ON_CARDS, RESIDENT};
 
-pub(crate) use status::{card_used, record};
+pub(crate) use viewpoint::{Viewpoint, card_used};

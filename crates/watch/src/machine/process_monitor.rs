@@ -6,8 +6,9 @@ use lowtide_core::{Bytes, span};
 use lowtide_sensors::{Cause, Detail, Process, Reading, Sample};
 use serde::Serialize;
 
+use super::free_memory::FreeMemory;
 use super::history::History;
-use super::status::{CHILDREN, ON_CARDS, RESIDENT, record};
+use super::viewpoint::{CHILDREN, ON_CARDS, RESIDENT, Viewpoint};
 
 /// A process that is watched for itself, and its memory since then.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub struct ProcessMonitor {
     seconds: f64,
     has_ended: bool,
     history: History,
+    free: Option<FreeMemory>,
 }
 
 /// A watched process, as pages list it.
@@ -37,15 +39,20 @@ pub struct ProcessRow {
     pub resident: Option<Bytes>,
     /// The most it had in RAM, without those below it, since it started.
     pub peak: Option<Bytes>,
+    /// What it has on all cards together; the last that was seen.
+    pub on_cards_now: Option<Bytes>,
     /// The most that it had on all cards together, since it is watched.
     pub on_cards: Option<Bytes>,
+    /// What is still to be had: on the card that it is on, else on the host.
+    pub free: Option<FreeMemory>,
 }
 
 impl ProcessMonitor {
     /// Watches a process from `now` on.
     #[must_use]
     pub fn new(pid: u32, now: SystemTime) -> ProcessMonitor {
-        ProcessMonitor { pid, seen: None, began: now, seconds: 0.0, has_ended: false, history: History::default() }
+        let history = History::default();
+        ProcessMonitor { pid, seen: None, began: now, seconds: 0.0, has_ended: false, history, free: None }
     }
 
     /// Its number.
@@ -82,7 +89,7 @@ impl ProcessMonitor {
             (false, _) => "The process is running.".to_owned(),
             (true, None) => "The process has ended.".to_owned(),
             (true, Some(process)) => format!(
-                "The process has ended, after {} of watching; it had at most {} in RAM.",
+                "The process has ended, after {} of watching; its peak was {} in RAM.",
                 span(self.seconds as u64),
                 Bytes(process.peak_bytes)
             ),
@@ -102,7 +109,9 @@ impl ProcessMonitor {
             time: self.seconds,
             resident: last(RESIDENT).map(|resident| resident.saturating_add(below)),
             peak: self.seen.as_ref().map(|process| Bytes(process.peak_bytes)),
+            on_cards_now: last(ON_CARDS),
             on_cards: self.history.highest(ON_CARDS),
+            free: self.free.clone().filter(|_| !self.has_ended),
         }
     }
 
@@ -120,6 +129,8 @@ impl ProcessMonitor {
             Reading::Missing(_) => {}
         }
         self.seconds = now.duration_since(self.began).unwrap_or_default().as_secs_f64();
-        record(&mut self.history, self.seconds, sample, detail);
+        let viewpoint = Viewpoint::first(sample, detail);
+        viewpoint.record(&mut self.history, self.seconds);
+        self.free = viewpoint.free();
     }
 }

@@ -3,26 +3,10 @@
 //! This crate measures nothing. Whoever owns a [`Board`](crate::Board) hands samples to it.
 
 use lowtide_core::Bytes;
-use lowtide_sensors::{Cause, Cgroup, Detail, Gpu, GpuMemory, Machine, Reading, Sample};
+use lowtide_sensors::{Cause, Cgroup, Detail, Gpu, Machine, Reading, Sample};
 use serde::Serialize;
 
-use super::history::History;
-
-/// Memory of a process in RAM.
-pub const RESIDENT: &str = "process_resident";
-/// Memory of the processes below it in RAM.
-pub const CHILDREN: &str = "children_resident";
-/// What the process and those below it hold on all cards.
-pub const ON_CARDS: &str = "process_on_cards";
-/// What is taken of the host by all who share it.
-pub const HOST_USED: &str = "host_used";
-/// What is taken of a run's device by all programs.
-pub const DEVICE_USED: &str = "device_used";
-
-/// What is taken of a card by all programs.
-pub(crate) fn card_used(index: u32) -> String {
-    format!("gpu{index}_used")
-}
+use super::viewpoint::{Viewpoint, taken};
 
 /// The most processes that are listed of the watched one and those below it, and of each card.
 const LISTED: usize = 12;
@@ -73,13 +57,17 @@ pub struct MachineStatus {
 }
 
 impl MachineStatus {
-    /// Tells a sample, with what was read last of what takes long. `bound` is the most memory that the watched process
-    /// means to take, where it has a line; `word` is what it is called.
+    /// Tells a sample, with what was read last of what takes long. `caption` is what a watched process is called, and the
+    /// most memory that it means to take, where it has a limit.
     #[must_use]
-    pub fn of(sample: &Sample, detail: Option<&Detail>, word: &str, bound: Option<Bytes>) -> MachineStatus {
+    pub fn of(
+        sample: &Sample,
+        detail: Option<&Detail>,
+        caption: impl Fn(u32) -> (String, Option<Bytes>),
+    ) -> MachineStatus {
         let mut live = MachineStatus { host_limit: host_limit(sample), ..MachineStatus::default() };
         live.gauges.extend(sample.gpus.cards.iter().filter_map(card));
-        live.gauges.extend(process(sample, word, bound));
+        live.gauges.extend(Viewpoint::all(sample, detail).filter_map(|it| process(&it, &caption)));
         live.gauges.extend(sample.cgroup.known().and_then(|group| limit(group, detail)));
         live.gauges.extend(sample.machine.known().map(host));
         live.gauges.extend(sample.machine.known().and_then(swap));
@@ -117,54 +105,16 @@ impl MachineStatus {
     }
 }
 
-/// Takes the figures of a sample that make curves into a history.
-pub(crate) fn record(history: &mut History, time: f64, sample: &Sample, detail: Option<&Detail>) {
-    let process = sample.process.known();
-    let cards = &sample.gpus.cards;
-    let names: Vec<String> = cards.iter().map(|card| card_used(card.index)).collect();
-    let mut figures = vec![
-        (RESIDENT, process.map(|process| process.resident_bytes)),
-        (CHILDREN, process.map(|_| sample.children.resident_bytes)),
-        (ON_CARDS, process.and(detail).and_then(held_on_cards)),
-        (HOST_USED, host_used(sample, detail)),
-    ];
-    figures.extend(names.iter().zip(cards).map(|(name, card)| (name.as_str(), card.memory.known().map(taken))));
-    history.push(time, &figures);
-}
-
-/// What the watched processes hold on all cards; nothing where the driver does not tell.
-fn held_on_cards(detail: &Detail) -> Option<u64> {
-    let watched = detail.cards.iter().filter_map(|card| card.processes.known()).flatten().filter(|it| it.watched);
-    watched.filter_map(|process| process.memory_bytes.known().copied()).reduce(u64::saturating_add)
-}
-
 fn host_limit(sample: &Sample) -> Option<Bytes> {
     let machine = sample.machine.known().map(|machine| machine.total_bytes);
     let group = sample.cgroup.known().and_then(|group| group.limit_bytes);
     machine.into_iter().chain(group).min().map(Bytes)
 }
 
-/// What is taken of the host: by the control group that limits the process, page cache that is given back first left
-/// out, else by all.
-fn host_used(sample: &Sample, detail: Option<&Detail>) -> Option<u64> {
-    let machine = sample.machine.known();
-    let total = machine.map_or(u64::MAX, |machine| machine.total_bytes);
-    let group = sample.cgroup.known().filter(|group| group.limit_bytes.is_some_and(|limit| limit < total));
-    let idle = detail.and_then(|detail| detail.cgroup_inactive_file_bytes.known()).copied().unwrap_or(0);
-    match group.and_then(|group| group.used_bytes) {
-        Some(used) => Some(used.saturating_sub(idle)),
-        None => machine.map(Machine::used_bytes),
-    }
-}
-
-/// What cannot be had of a card, its driver's part included.
-fn taken(memory: &GpuMemory) -> u64 {
-    memory.used_bytes.saturating_add(memory.driver_bytes)
-}
-
 fn card(card: &Gpu) -> Option<Gauge> {
     let memory = card.memory.known()?;
     let told = [
+        Some(format!("{} free", Bytes(memory.free_bytes))),
         card.utilisation_percent.known().map(|percent| format!("{percent} % busy")),
         card.temperature_celsius.known().map(|degrees| format!("{degrees} °C")),
         Some(card.name.clone()).filter(|name| !name.is_empty()),
@@ -174,9 +124,9 @@ fn card(card: &Gpu) -> Option<Gauge> {
     Some(Gauge { name, used, of, note: joined(told) })
 }
 
-fn process(sample: &Sample, word: &str, bound: Option<Bytes>) -> Option<Gauge> {
-    let process = sample.process.known()?;
-    let children = sample.children;
+fn process(viewpoint: &Viewpoint<'_>, caption: impl Fn(u32) -> (String, Option<Bytes>)) -> Option<Gauge> {
+    let Viewpoint { process, children, .. } = *viewpoint;
+    let process = process?;
     let below = match children.processes {
         0 => None,
         1 => Some(format!("1 child with {}", Bytes(children.resident_bytes))),
@@ -184,12 +134,13 @@ fn process(sample: &Sample, word: &str, bound: Option<Bytes>) -> Option<Gauge> {
     };
     let told = [
         Some(format!("{}, process {}", process.name, process.pid)),
-        Some(format!("at most {}", Bytes(process.peak_bytes))),
+        Some(format!("peak {}", Bytes(process.peak_bytes))),
         below,
         Some(process.swap_bytes).filter(|swap| *swap > 0).map(|swap| format!("{} in swap", Bytes(swap))),
     ];
     let used = Bytes(process.resident_bytes);
-    Some(Gauge { name: word.to_owned(), used, of: bound, note: joined(told) })
+    let (name, of) = caption(process.pid);
+    Some(Gauge { name, used, of, note: joined(told) })
 }
 
 /// The control group, where it has a limit.
@@ -207,7 +158,7 @@ fn limit(group: &Cgroup, detail: Option<&Detail>) -> Option<Gauge> {
 fn host(machine: &Machine) -> Gauge {
     let waited = machine.pressure.known().map(|pressure| pressure.some.last_10s_percent);
     let told = [
-        Some(format!("{} available", Bytes(machine.available_bytes))),
+        Some(format!("{} free", Bytes(machine.available_bytes))),
         waited.filter(|share| *share >= 0.1).map(|share| format!("work waits for memory {share:.1} % of the time")),
     ];
     Gauge {

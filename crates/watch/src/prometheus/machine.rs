@@ -1,8 +1,9 @@
 //! The newest sample of the machine as metrics.
 
-use lowtide_sensors::{Detail, Gpu, GpuMemory, Machine, Process, Sample};
+use lowtide_sensors::{Children, Detail, Gpu, GpuMemory, Machine, Process, Sample};
 
 use super::exposition::{Exposition, Kind, wide};
+use crate::machine::Viewpoint;
 
 /// What changes quickly: cards, the watched process, the machine and its control group.
 pub(super) fn sample(page: &mut Exposition, sample: &Sample) {
@@ -46,28 +47,22 @@ fn cards(page: &mut Exposition, cards: &[Gpu]) {
 }
 
 fn process(page: &mut Exposition, sample: &Sample) {
-    let Some(process) = sample.process.known() else { return };
-    let pid = process.pid.to_string();
-    let labels = || vec![("pid", pid.as_str()), ("name", process.name.as_str())];
-    let mut figure = |name: &str, help: &str, figure: fn(&Process) -> u64| {
-        page.family(name, Kind::Gauge, help, [(labels(), wide(figure(process)))]);
+    let processes: Vec<Viewpoint<'_>> = Viewpoint::all(sample, None).collect();
+    let pids: Vec<String> = processes.iter().filter_map(Viewpoint::pid).map(|pid| pid.to_string()).collect();
+    let mut figure = |name: &str, help: &str, figure: fn(&Process, Children) -> u64| {
+        let all = processes.iter().zip(&pids).filter_map(|(viewpoint, pid)| {
+            let process = viewpoint.process?;
+            let labels = vec![("pid", pid.as_str()), ("name", process.name.as_str())];
+            Some((labels, wide(figure(process, viewpoint.children))))
+        });
+        page.family(name, Kind::Gauge, help, all);
     };
-    figure("lowtide_process_resident_bytes", "Memory of the watched process in RAM.", |process| process.resident_bytes);
-    figure("lowtide_process_peak_bytes", "The most the watched process had in RAM.", |process| process.peak_bytes);
-    figure("lowtide_process_swap_bytes", "Memory of the watched process in swap.", |process| process.swap_bytes);
-    let children = sample.children;
-    page.family(
-        "lowtide_children_processes",
-        Kind::Gauge,
-        "Processes below the watched one.",
-        [(labels(), wide(children.processes))],
-    );
-    page.family(
-        "lowtide_children_resident_bytes",
-        Kind::Gauge,
-        "Memory of the processes below the watched one in RAM.",
-        [(labels(), wide(children.resident_bytes))],
-    );
+    figure("lowtide_process_resident_bytes", "Memory of a watched process in RAM.", |it, _| it.resident_bytes);
+    figure("lowtide_process_peak_bytes", "The most a watched process had in RAM.", |it, _| it.peak_bytes);
+    figure("lowtide_process_swap_bytes", "Memory of a watched process in swap.", |it, _| it.swap_bytes);
+    figure("lowtide_children_processes", "Processes below a watched one.", |_, children| children.processes);
+    let help = "Memory of the processes below a watched one in RAM.";
+    figure("lowtide_children_resident_bytes", help, |_, children| children.resident_bytes);
 }
 
 fn machine(page: &mut Exposition, machine: Option<&Machine>) {

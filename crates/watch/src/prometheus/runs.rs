@@ -28,6 +28,11 @@ pub(super) fn runs(page: &mut Exposition, runs: &[Run]) {
     figure("lowtide_run_memory_peak_bytes", Kind::Gauge, "The most that the allocator had handed out.", &peak);
     let help = "Times that cached blocks were given back.";
     figure("lowtide_run_allocator_retries_total", Kind::Counter, help, &|_, it| it.retries.map(wide));
+    let left = |run: &Run, _: &Figures| run.time_left().map(|left| left.seconds);
+    figure("lowtide_run_seconds_left", Kind::Gauge, "Time to the last step, by the speed of the last ones.", &left);
+    let failed = |_: &Run, it: &Figures| it.failed_reserved.map(|bytes| wide(bytes.get()));
+    let help = "The most that the allocator held in a try that ran out of memory.";
+    figure("lowtide_run_memory_failed_reserved_bytes", Kind::Gauge, help, &failed);
     let help = "Out-of-memory errors.";
     figure("lowtide_run_out_of_memory_total", Kind::Counter, help, &|_, it| Some(wide(it.out_of_memory)));
     let phases = named().map(|(run, label)| (vec![label, ("phase", run.state().word())], 1.0));

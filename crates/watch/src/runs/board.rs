@@ -10,10 +10,11 @@ use serde::Serialize;
 
 use super::command::CommandHeader;
 use super::figures::{Figures, RunHeader};
+use super::pace::TimeLeft;
 use super::run::{CONFIG, EVENTS, Run};
 use super::state::RunState;
 use crate::error::WatchError;
-use crate::machine::{MachineStatus, ProcessMonitor};
+use crate::machine::{FreeMemory, MachineStatus, ProcessMonitor, Viewpoint};
 
 /// The most runs that are followed at once; of more in a folder, the newest.
 pub const RUNS: usize = 32;
@@ -58,6 +59,10 @@ pub struct RunRow<'a> {
     pub state_text: String,
     /// Its figures.
     pub figures: &'a Figures,
+    /// How long it has still to go.
+    pub time_left: Option<TimeLeft>,
+    /// Memory that is still to be had.
+    pub free: Option<&'a FreeMemory>,
     /// Lines that could not be read.
     pub unread: u64,
 }
@@ -72,6 +77,8 @@ impl<'a> RunRow<'a> {
             state: run.state(),
             state_text: run.state().text(),
             figures: run.figures(),
+            time_left: run.time_left(),
+            free: run.free(),
             unread: run.unread(),
         }
     }
@@ -142,43 +149,50 @@ impl Board {
         &self.runs
     }
 
-    /// The process that samples are to tell of: the watched one, else that of the newest run that has one.
+    /// The processes that samples are to tell of: the watched one, else those of all runs that are under way, the newest
+    /// first. There are no more of them than runs are followed.
     #[must_use]
-    pub fn process(&self) -> Option<u32> {
-        match &self.monitor {
-            Some(monitor) => Some(monitor.pid()),
-            // A process of another container has the number 0 here.
-            None => self.runs.iter().rev().find_map(Run::process).filter(|pid| *pid != 0),
+    pub fn processes(&self) -> Vec<u32> {
+        if let Some(monitor) = &self.monitor {
+            return vec![monitor.pid()];
         }
+        let mut processes = Vec::new();
+        for pid in self.runs.iter().rev().filter_map(Run::process) {
+            // A process of another container has the number 0 here, and runs of a series share one.
+            if pid != 0 && !processes.contains(&pid) {
+                processes.push(pid);
+            }
+        }
+        processes
     }
 
-    /// Takes a sample of the machine and of [`Board::process`]; `detail` where the slow part was read anew.
+    /// Takes a sample of the machine and of [`Board::processes`]; `detail` where the slow part was read anew.
     pub fn add(&mut self, now: SystemTime, sample: Sample, detail: Option<Detail>) {
         if detail.is_some() {
             self.detail = detail;
         }
-        let process = sample.process.known().map(|process| process.pid);
-        for run in &mut self.runs {
-            // Of several runs that are under way, one has its process in the sample.
-            if run.process().is_some() && run.process() == process {
-                run.add(now, &sample, self.detail.as_ref());
+        for viewpoint in Viewpoint::all(&sample, self.detail.as_ref()) {
+            for run in self.runs.iter_mut().filter(|run| run.process().is_some() && run.process() == viewpoint.pid()) {
+                run.add(now, &viewpoint);
             }
         }
         if let Some(monitor) = &mut self.monitor {
             monitor.add(now, &sample, self.detail.as_ref());
         }
-        let (word, bound) = self.sampled();
-        self.live = MachineStatus::of(&sample, self.detail.as_ref(), word, bound);
+        self.live = MachineStatus::of(&sample, self.detail.as_ref(), |pid| self.caption(pid));
         self.sample = Some(sample);
     }
 
-    /// What the sampled process is called, and the line of the host that it has.
-    fn sampled(&self) -> (&'static str, Option<Bytes>) {
-        let run = self.runs.iter().rev().find(|run| run.process().is_some());
+    /// What a sampled process is called, and the limit on memory of the host that it has.
+    fn caption(&self, pid: u32) -> (String, Option<Bytes>) {
+        if self.monitor.is_some() {
+            return ("this process".to_owned(), None);
+        }
+        let run = self.runs.iter().rev().find(|run| run.process() == Some(pid));
+        let limit = run.and_then(|run| run.header()?.host_line);
         match run {
-            _ if self.monitor.is_some() => ("this process", None),
-            Some(run) => ("this run", run.header().and_then(|header| header.host_line)),
-            None => ("this run", None),
+            Some(run) if self.processes().len() > 1 => (run.name().to_owned(), limit),
+            _ => ("this run".to_owned(), limit),
         }
     }
 

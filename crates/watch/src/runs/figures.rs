@@ -20,6 +20,13 @@ pub struct RunHeader {
     pub host_line: Option<Bytes>,
 }
 
+impl RunHeader {
+    /// Whether it computes on a card, and not on the processors of the host.
+    pub(crate) fn is_on_card(&self) -> bool {
+        self.device.starts_with("cuda")
+    }
+}
+
 /// The figures of a run at present.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Figures {
@@ -41,10 +48,14 @@ pub struct Figures {
     pub peak: Bytes,
     /// The most bytes held from the device during the last step.
     pub reserved: Bytes,
-    /// The most bytes ever in use.
+    /// The most bytes in use during a step that was done.
     pub highest_peak: Bytes,
-    /// The most bytes ever held from the device.
+    /// The most bytes held from the device during a step that was done.
     pub highest_reserved: Bytes,
+    /// The most bytes in use during a try that ran out of memory.
+    pub failed_peak: Option<Bytes>,
+    /// The most bytes held from the device during such a try.
+    pub failed_reserved: Option<Bytes>,
     /// Samples computed at once.
     pub micro_batch: u32,
     /// Samples in a second, over the last steps.
@@ -65,8 +76,18 @@ pub struct Figures {
     pub saved: u64,
     /// Times the allocator had to empty its cache, since the last start; runs of older versions do not tell.
     pub retries: Option<u64>,
-    /// The most memory of the host that the process was seen to take.
+    /// Memory of the host that the process, or the processes of a command, took when that was last noted.
+    pub resident: Option<Bytes>,
+    /// The most of it; of a command, in starts that did not run out of memory.
     pub highest_resident: Option<Bytes>,
+    /// The most of it in a start of a command that ran out of memory.
+    pub failed_resident: Option<Bytes>,
+    /// What was taken of the fullest card, by all programs, when a command's was last noted.
+    pub card: Option<Bytes>,
+    /// The most of it, in starts that did not run out of memory.
+    pub highest_card: Option<Bytes>,
+    /// The most of it in a start that ran out of memory.
+    pub failed_card: Option<Bytes>,
     /// Memory of the host, or what its control group may take of it.
     pub host_total: Option<Bytes>,
 }

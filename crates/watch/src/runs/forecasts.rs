@@ -62,11 +62,16 @@ impl Forecasts {
         let number = |key: &str| summary.and_then(|summary| summary.pointer(key)?.as_u64()).map(Bytes);
         let mut rows = Vec::new();
         if let Some(line) = header.and_then(|header| header.line) {
-            rows.push(row("memory of the device", Some(line), Some("the line"), Some(figures.highest_reserved)));
+            rows.push(row(
+                "memory of the device",
+                Some(line),
+                Some("the memory limit"),
+                Some(figures.highest_reserved),
+            ));
         }
         if let Some(line) = header.and_then(|header| header.host_line) {
             let measured = number("/peak_rss_bytes").or(figures.highest_resident);
-            rows.push(row("memory of the host", Some(line), Some("its line"), measured));
+            rows.push(row("memory of the host", Some(line), Some("the host limit"), measured));
         }
         for (at, (micro_batch, peak)) in self.probes.iter().enumerate() {
             let foreseen = Forecasts::forecast(&self.probes[..at], *micro_batch);
@@ -82,7 +87,7 @@ impl Forecasts {
         }
         if let Some(peak) = number("/eval/peak_bytes") {
             let line = header.and_then(|header| header.line);
-            rows.push(row("evaluation", line, line.map(|_| "the line"), Some(peak)));
+            rows.push(row("evaluation", line, line.map(|_| "the memory limit"), Some(peak)));
         }
         rows
     }

@@ -1,6 +1,6 @@
 //! What happened in a run besides its steps, in a bounded number of marks.
 
-use lowtide_core::{EventKind, Step};
+use lowtide_core::{Bytes, EventKind, Step};
 use serde::Serialize;
 
 /// The most marks that are kept.
@@ -23,6 +23,8 @@ pub struct Mark {
     pub count: u64,
     /// The loss of an evaluation.
     pub loss: Option<f64>,
+    /// The most bytes that a try held from the device which ran out of memory; of several the highest.
+    pub reserved: Option<Bytes>,
     /// What happened, in one sentence; of several the last.
     pub text: String,
     /// What the engine itself said.
@@ -42,8 +44,10 @@ impl Mark {
         }
     }
 
-    fn and(self, next: Mark) -> Mark {
-        Mark { first_step: self.first_step, count: self.count + next.count, ..next }
+    /// This mark and a later one of its kind as one.
+    pub(crate) fn and(self, next: Mark) -> Mark {
+        let reserved = self.reserved.max(next.reserved);
+        Mark { first_step: self.first_step, count: self.count + next.count, reserved, ..next }
     }
 }
 
@@ -141,6 +145,7 @@ mod tests {
             first_step: step,
             count: 1,
             loss: None,
+            reserved: None,
             text,
             detail: None,
         }

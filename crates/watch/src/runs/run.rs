@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use lowtide_sensors::{Detail, Sample};
 use lowtide_settings::RunSettings;
 use serde_json::Value;
 
@@ -15,9 +14,10 @@ use super::forecasts::ForecastRow;
 use super::line_follower::{FileNews, LineFollower};
 use super::lock_holder::lock_holder;
 use super::marks::Marks;
+use super::pace::TimeLeft;
 use super::state::RunState;
 use super::timeline::Timeline;
-use crate::machine::{History, record};
+use crate::machine::{FreeMemory, History, Viewpoint};
 
 pub(crate) const EVENTS: &str = "events.jsonl";
 pub(crate) const CONFIG: &str = "config.yaml";
@@ -38,6 +38,8 @@ pub struct Run {
     written: Option<SystemTime>,
     /// Whether all that is written was read.
     is_read: bool,
+    /// What was free when its process was last sampled.
+    free: Option<FreeMemory>,
     summary: Option<Value>,
     summary_time: Option<SystemTime>,
     /// The end of the output of a command.
@@ -63,6 +65,7 @@ impl Run {
             process: None,
             written: None,
             is_read: false,
+            free: None,
             summary: None,
             summary_time: None,
             output: Vec::new(),
@@ -98,13 +101,18 @@ impl Run {
         Ok(more)
     }
 
-    /// Takes a sample of its process and the machine, on the clock of the run.
-    pub(crate) fn add(&mut self, now: SystemTime, sample: &Sample, detail: Option<&Detail>) {
+    /// Takes a sample as its process sees it, on the clock of the run.
+    pub(crate) fn add(&mut self, now: SystemTime, viewpoint: &Viewpoint<'_>) {
         // Events carry no time of day. The last one was written when the file was, which joins the two clocks.
         let (Some(written), true) = (self.written, self.is_read && self.state == RunState::Running) else { return };
         let since = now.duration_since(written).unwrap_or_default().as_secs_f64();
         let time = self.digest.figures.time + since;
-        record(&mut self.digest.history, time, sample, detail);
+        viewpoint.record(&mut self.digest.history, time);
+        self.free = match self.header() {
+            Some(header) if header.is_on_card() => FreeMemory::on_card(viewpoint),
+            Some(header) => FreeMemory::on_host(viewpoint.host_free(), header.host_line, viewpoint.resident()),
+            None => viewpoint.free(),
+        };
     }
 
     /// The name by which it is told from others.
@@ -153,6 +161,21 @@ impl Run {
     #[must_use]
     pub fn figures(&self) -> &Figures {
         &self.digest.figures
+    }
+
+    /// How long it has still to go, by the speed of its last steps; none where it is not under way, or where that cannot be
+    /// known.
+    #[must_use]
+    pub fn time_left(&self) -> Option<TimeLeft> {
+        let steps = self.figures().steps.filter(|_| self.state == RunState::Running)?;
+        self.digest.pace.until(steps)
+    }
+
+    /// Memory that is still to be had, as it was sampled or noted last: of the card it is on, else of the host.
+    #[must_use]
+    pub fn free(&self) -> Option<&FreeMemory> {
+        let sampled = self.free.as_ref().filter(|_| self.state == RunState::Running);
+        sampled.or(self.digest.free.as_ref())
     }
 
     /// Memory and loss over time.

@@ -32,7 +32,7 @@ impl RunState {
             Self::Running => "The run is under way.".to_owned(),
             Self::Ended { how: "finished" } => "The run has finished.".to_owned(),
             Self::Ended { how: "interrupted" } => "The run was interrupted and can be resumed.".to_owned(),
-            Self::Ended { how: "line" } => "The run stopped: nothing fits under the line.".to_owned(),
+            Self::Ended { how: "line" } => "The run stopped: nothing fits under the memory limit.".to_owned(),
             Self::Ended { .. } => "The run ended with an error.".to_owned(),
             Self::Gone { quiet } => {
                 format!(

@@ -2,9 +2,10 @@
 
 use std::iter;
 
-use lowtide_core::{Bytes, EventKind};
+use lowtide_core::{Bytes, EventKind, counted};
 
 use super::drawing::{Anchor, Drawing, Paint, Pen, Place, Shape};
+use super::rail::rail;
 use crate::machine::CHILDREN;
 use crate::runs::{Mark, Point, Run};
 
@@ -21,7 +22,7 @@ const CURVE: f64 = 1.6;
 const INK: u32 = 0x13212c;
 const PALE_INK: u32 = 0x5b6b78;
 
-/// Memory and loss of a run over time, with the line and every out-of-memory error, answer and cleaning.
+/// Memory and loss of a run over time, with its limit and every out-of-memory error, retry and cleaning.
 #[must_use]
 pub fn chart(run: &Run) -> Drawing {
     let points = run.timeline().points();
@@ -50,21 +51,27 @@ pub fn chart(run: &Run) -> Drawing {
 }
 
 fn title(run: &Run) -> Shape {
-    let line = run.header().and_then(|header| header.line).map_or(String::new(), |line| format!(", line {line}"));
+    let limit = run.header().and_then(|header| header.line).map_or(String::new(), |limit| format!(", limit {limit}"));
     let figures = run.figures();
-    let most = figures.highest_resident.filter(|_| run.command().is_some()).unwrap_or(figures.highest_reserved);
+    let (peak, failed) = match run.command() {
+        Some(_) => (figures.highest_resident, figures.failed_resident),
+        None => (Some(figures.highest_reserved), figures.failed_reserved),
+    };
+    let peak = peak.map_or(String::new(), |peak| format!(", peak {peak}"));
+    let failed = failed.map_or(String::new(), |failed| format!(", failed try {failed}"));
     let text = format!(
-        "{}: {} steps, at most {most}{line}, {} out-of-memory errors",
+        "{}: {}{peak}{failed}{limit}, {}",
         run.name(),
-        figures.step,
-        figures.out_of_memory
+        counted(figures.step, "step"),
+        counted(figures.out_of_memory, "out-of-memory error")
     );
     Shape::Text { place: (16.0, 26.0), anchor: Anchor::Start, size: 15.0, paint: Paint::solid(INK), text }
 }
 
 fn memory(drawing: &mut Drawing, points: &[Point], marks: &[Mark], x: &impl Fn(f64) -> f64) {
     let most = |point: &Point| point.reserved.max(point.peak).max(point.line.unwrap_or_default()).get();
-    let high = points.iter().map(most).max().unwrap_or(0).max(1024);
+    let failed = marks.iter().filter_map(|mark| mark.reserved).max().unwrap_or_default().get();
+    let high = points.iter().map(most).max().unwrap_or(0).max(failed).max(1024);
     let (top, bottom) = MEMORY;
     let y = |bytes: Bytes| bottom - (bottom - top) * (bytes.get() as f64 / (high as f64 * 1.06));
     sizes(drawing, high, y);
@@ -80,7 +87,8 @@ fn memory(drawing: &mut Drawing, points: &[Point], marks: &[Mark], x: &impl Fn(f
     curve(drawing, reserved, 0x64748b, Pen::solid(CURVE));
     let line = points.iter().map(|point| point.line.map(|line| (x(point.time), y(line))));
     curve(drawing, line, 0xd6264f, Pen { width: CURVE, dash: Some((7.0, 4.0)) });
-    draw_marks(drawing, marks, x);
+    failed_tries(drawing, marks, x, y);
+    rail(marks, x, MEMORY).into_iter().for_each(|shape| drawing.add(shape));
 }
 
 /// Memory of a command's processes and of the cards, which is all that is seen of it from outside.
@@ -107,32 +115,21 @@ fn machine(drawing: &mut Drawing, run: &Run, x: &impl Fn(f64) -> f64) {
         curve(drawing, [Some((left, 44.0)), Some((left + 18.0, 44.0))].into_iter(), *colour, Pen::solid(2.0));
         drawing.add(label((left + 24.0, 48.0), Anchor::Start, &words));
     }
-    draw_marks(drawing, run.marks().all(), x);
+    rail(run.marks().all(), x, (top, bottom)).into_iter().for_each(|shape| drawing.add(shape));
 }
 
-/// What matters most is drawn last, on top.
-fn draw_marks(drawing: &mut Drawing, marks: &[Mark], x: &impl Fn(f64) -> f64) {
-    for (kind, colour) in
-        [(EventKind::Cleaned, 0x15803d), (EventKind::Rung, 0xc2710c), (EventKind::OutOfMemory, 0xdc2626)]
-    {
-        for mark in marks.iter().filter(|mark| mark.kind == kind) {
-            drawing.add(drawn_mark(mark, x(mark.time), colour));
-        }
+/// Where the tries that ran out of memory came to, apart from the curves of the steps that were done.
+fn failed_tries(drawing: &mut Drawing, marks: &[Mark], x: &impl Fn(f64) -> f64, y: impl Fn(Bytes) -> f64) {
+    const ARM: f64 = 3.5;
+    for (time, reserved) in marks.iter().filter_map(|mark| Some((mark.time, mark.reserved?))) {
+        let (x, y) = (x(time), y(reserved));
+        let pieces = vec![vec![(x - ARM, y - ARM), (x + ARM, y + ARM)], vec![(x - ARM, y + ARM), (x + ARM, y - ARM)]];
+        let cross = Shape::Curve { pieces, paint: Paint::solid(0xdc2626), pen: Pen::solid(CURVE) };
+        drawing.add(Shape::Group {
+            title: format!("The try that ran out of memory reserved {reserved}."),
+            shapes: vec![cross],
+        });
     }
-}
-
-fn drawn_mark(mark: &Mark, x: f64, colour: u32) -> Shape {
-    let (top, bottom) = MEMORY;
-    let paint = Paint::solid(colour);
-    let head = match mark.kind {
-        EventKind::OutOfMemory => {
-            Shape::Area { corners: vec![(x, top - 5.0), (x - 6.0, top - 16.0), (x + 6.0, top - 16.0)], paint }
-        }
-        _ => Shape::Circle { centre: (x, top - 10.0), radius: 3.5, paint },
-    };
-    let pieces = vec![vec![(x, bottom), (x, top - 6.0)]];
-    let stem = Shape::Curve { pieces, paint: Paint { opacity: 0.5, ..paint }, pen: Pen::solid(1.0) };
-    Shape::Group { title: mark.sentence(), shapes: vec![stem, head] }
 }
 
 fn loss(drawing: &mut Drawing, points: &[Point], marks: &[Mark], x: &impl Fn(f64) -> f64) {

@@ -5,6 +5,7 @@ mod drawing;
 pub(crate) mod page;
 pub(crate) mod page_data;
 mod png;
+mod rail;
 mod svg;
 
 pub use chart::chart;

@@ -18,6 +18,7 @@ const CODE: &str = concat!(
     include_str!("../../page/story.js"),
     include_str!("../../page/legend.js"),
     include_str!("../../page/machine.js"),
+    include_str!("../../page/axis.js"),
     include_str!("../../page/chart.js"),
     include_str!("../../page/marks.js"),
     include_str!("../../page/curves.js"),

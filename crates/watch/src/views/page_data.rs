@@ -97,6 +97,10 @@ fn host(history: &History, from: usize) -> Value {
     let moments = &history.moments()[from..];
     let mut columns = serde_json::Map::new();
     columns.insert("time".to_owned(), moments.iter().map(|moment| rounded(moment.time)).collect());
+    // Named where any moment has one: the page keeps the figures that it is told of.
+    if history.moments().iter().any(|moment| moment.step.is_some()) {
+        columns.insert("step".to_owned(), moments.iter().map(|moment| json!(moment.step)).collect());
+    }
     for (at, name) in history.names().iter().enumerate() {
         columns.insert(name.clone(), History::column(moments, at).map(|value| json!(value)).collect());
     }
@@ -137,6 +141,8 @@ fn mark(mark: &Mark) -> Value {
         "step": mark.step,
         "count": mark.count,
         "loss": mark.loss,
+        "reserved": mark.reserved,
+        "first_step": mark.first_step,
         "text": mark.sentence(),
         "detail": mark.detail,
     })

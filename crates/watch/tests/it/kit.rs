@@ -56,6 +56,7 @@ pub(crate) fn sample(pid: u32, resident: u64) -> Sample {
             used_bytes: Some(20 * GIB),
             left_bytes: Some(12 * GIB),
         }),
+        others: Vec::new(),
     }
 }
 
@@ -73,6 +74,7 @@ pub(crate) fn detail(pid: u32) -> Detail {
         name,
         memory_bytes: bytes,
         watched,
+        of: Some(pid).filter(|_| watched),
     };
     let processes = vec![
         on_card(pid, Reading::Known("python3".to_owned()), Reading::Known(30 * GIB), true),
@@ -170,9 +172,9 @@ impl Written {
     }
 
     pub(crate) fn ran_out(&mut self, now: SystemTime, time: f64, step: u64, message: String) {
-        let (requested, limit, allocated) = (None, None, None);
-        let event =
-            Event::OutOfMemory { step: Step(step), phase: Phase::Forward, requested, limit, allocated, message };
+        let (step, phase) = (Step(step), Phase::Forward);
+        let (requested, limit, allocated, peak, reserved) = (None, None, None, None, None);
+        let event = Event::OutOfMemory { step, phase, requested, limit, allocated, peak, reserved, message };
         self.write(now, time, event);
     }
 

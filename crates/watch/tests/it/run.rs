@@ -5,7 +5,9 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use lowtide_core::{Bytes, Ending, Event, EventKind, Line, Metrics, MicroBatch, Phase, Record, Step};
+use lowtide_core::{
+    Bytes, CardMemory, CommandOutcome, Ending, Event, EventKind, Line, Metrics, MicroBatch, Phase, Record, Step,
+};
 use lowtide_watch::{Board, MARKS, POINTS, Run, RunState, WatchError};
 
 fn started(resumed_at: Option<Step>) -> Event {
@@ -45,6 +47,8 @@ fn out_of_memory(step: u64) -> Event {
         requested: Some(Bytes::from_mib(4)),
         limit: None,
         allocated: None,
+        peak: None,
+        reserved: None,
         message: "no".repeat(5000),
     }
 }
@@ -66,7 +70,7 @@ fn write(to: &mut impl Write, time: f64, event: Event) {
     writeln!(to, "{}", serde_json::to_string(&Record::new(time, event)).unwrap()).unwrap();
 }
 
-fn events(folder: &Path) -> File {
+fn events_file(folder: &Path) -> File {
     OpenOptions::new().create(true).append(true).open(folder.join("events.jsonl")).unwrap()
 }
 
@@ -82,7 +86,7 @@ fn a_run_grows_is_killed_and_goes_on() {
     look(&mut run, now);
     assert_eq!(*run.state(), RunState::Waiting);
 
-    let mut file = events(folder.path());
+    let mut file = events_file(folder.path());
     write(&mut file, 0.0, started(None));
     write(&mut file, 0.1, step(1));
     look(&mut run, now);
@@ -119,7 +123,7 @@ fn a_run_grows_is_killed_and_goes_on() {
 #[test]
 fn what_cannot_be_read_is_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let mut file = events(folder.path());
+    let mut file = events_file(folder.path());
     write(&mut file, 0.0, started(None));
     writeln!(file, "{{\"schema\":1,\"time\":1,\"event\":\"of another age\"}}\nno json\n{{\"schema\":99}}").unwrap();
     write(&mut file, 0.1, step(1));
@@ -131,7 +135,7 @@ fn what_cannot_be_read_is_counted() {
 #[test]
 fn a_day_of_steps_stays_small() {
     let folder = tempfile::tempdir().unwrap();
-    let mut file = std::io::BufWriter::new(events(folder.path()));
+    let mut file = std::io::BufWriter::new(events_file(folder.path()));
     let steps: u64 = 24 * 3600 * 4;
     write(&mut file, 0.0, started(None));
     for number in 1..=steps {
@@ -169,7 +173,7 @@ fn a_series_is_its_runs_and_new_ones_join() {
     let folder = tempfile::tempdir().unwrap();
     let make = |name: &str| {
         fs::create_dir(folder.path().join(name)).unwrap();
-        write(&mut events(&folder.path().join(name)), 0.0, started(None));
+        write(&mut events_file(&folder.path().join(name)), 0.0, started(None));
     };
     let open = || Board::open(&[folder.path().to_owned()]);
     assert!(matches!(open(), Err(WatchError::NoRun { .. })));
@@ -190,7 +194,7 @@ fn a_series_is_its_runs_and_new_ones_join() {
 #[test]
 fn the_story_in_words() {
     let folder = tempfile::tempdir().unwrap();
-    let mut file = events(folder.path());
+    let mut file = events_file(folder.path());
     write(&mut file, 0.0, started(None));
     write(&mut file, 0.2, out_of_memory(2));
     write(&mut file, 0.3, Event::Cleaned { step: Step(2), freed: Bytes::from_mib(3), seconds: 0.01 });
@@ -206,4 +210,122 @@ fn the_story_in_words() {
     The evaluation after step 2 gave a loss of 1.5000.
     The run was asked to end and stopped after step 2.
     ");
+}
+
+fn failed_try(at: u64, reserved: Option<Bytes>) -> Event {
+    let Event::OutOfMemory { phase, requested, limit, message, .. } = out_of_memory(at) else { unreachable!() };
+    let (step, allocated, peak) = (Step(at), Some(Bytes::from_mib(61)), reserved.map(|_| Bytes::from_mib(62)));
+    Event::OutOfMemory { step, phase, requested, limit, allocated, peak, reserved, message }
+}
+
+fn bigger_step(number: u64) -> Event {
+    let Event::StepDone { loss, learning_rate, samples, tokens, seconds, allocated, micro_batch, .. } = step(number)
+    else {
+        unreachable!()
+    };
+    let (step, peak, reserved) = (Step(number), Bytes::from_mib(60), Bytes::from_mib(63));
+    Event::StepDone { step, loss, learning_rate, samples, tokens, seconds, allocated, peak, reserved, micro_batch }
+}
+
+/// The most reserved in training and in a try that failed, in MiB.
+fn reserved(events: Vec<Event>) -> (u64, Option<u64>) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = events_file(folder.path());
+    write(&mut file, 0.0, started(None));
+    events.into_iter().for_each(|event| write(&mut file, 1.0, event));
+    let mut run = Run::new("mine".to_owned(), folder.path().to_owned());
+    look(&mut run, SystemTime::now());
+    let mib = |bytes: Bytes| bytes.get() >> 20;
+    (mib(run.figures().highest_reserved), run.figures().failed_reserved.map(mib))
+}
+
+#[test]
+fn the_peak_of_a_failed_try_is_not_that_of_training() {
+    let tried = |at| failed_try(at, Some(Bytes::from_mib(63)));
+    assert_eq!(reserved(vec![step(1), step(2)]), (50, None));
+    assert_eq!(reserved(vec![step(1), tried(2), step(2)]), (50, Some(63)));
+    // A later step may need as much, and fit.
+    assert_eq!(reserved(vec![tried(1), step(1), bigger_step(2)]), (63, Some(63)));
+}
+
+#[test]
+fn older_runs_have_a_failed_try_in_the_figures_of_its_step() {
+    let tried = |at| failed_try(at, None);
+    assert_eq!(reserved(vec![step(1), tried(2), bigger_step(2), step(3)]), (50, Some(63)));
+    assert_eq!(reserved(vec![step(1), tried(2), bigger_step(2), bigger_step(3)]), (63, Some(63)));
+    // A try of an evaluation is in the figures of no step.
+    let Event::OutOfMemory { step: at, requested, limit, allocated, message, .. } = tried(1) else { unreachable!() };
+    let (phase, peak, held) = (Phase::Eval, None, None);
+    let of_evaluation =
+        Event::OutOfMemory { step: at, phase, requested, limit, allocated, peak, reserved: held, message };
+    assert_eq!(reserved(vec![step(1), of_evaluation, bigger_step(2)]), (63, None));
+}
+
+#[test]
+fn a_command_has_the_peak_of_the_starts_that_did_not_run_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = events_file(folder.path());
+    let started = |start| Event::CommandStarted {
+        start,
+        command: "python3 train.py".to_owned(),
+        micro_batch: None,
+        accumulation: None,
+        resumed_from: None,
+    };
+    let memory = |step, resident, used| Event::CommandMemory {
+        step: Step(step),
+        resident: Bytes::from_mib(resident),
+        host_used: Some(Bytes::from_mib(900)),
+        host_total: Some(Bytes::from_mib(1000)),
+        cards: vec![CardMemory { index: 1, used: Bytes::from_mib(used), total: Bytes::from_mib(800) }],
+    };
+    let ended = |start, outcome| Event::CommandEnded { start, step: Step(5), seconds: 1.0, outcome, cause: None };
+    let events = [
+        started(1),
+        memory(3, 500, 790),
+        ended(1, CommandOutcome::OutOfMemory),
+        started(2),
+        memory(2, 300, 600),
+        memory(4, 200, 500),
+    ];
+    for (at, event) in events.into_iter().enumerate() {
+        write(&mut file, at as f64, event);
+    }
+    let mut run = Run::new("mine".to_owned(), folder.path().to_owned());
+    look(&mut run, SystemTime::now());
+    let figures = run.figures();
+    let mib = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.get() >> 20);
+    assert_eq!(
+        [figures.resident, figures.highest_resident, figures.failed_resident].map(mib),
+        [200, 300, 500].map(Some)
+    );
+    assert_eq!([figures.card, figures.highest_card, figures.failed_card].map(mib), [500, 600, 790].map(Some));
+    let free = run.free().map(|free| (free.bytes.get() >> 20, free.place.as_str()));
+    assert_eq!(free, Some((300, "on GPU 1")));
+    let steps: Vec<Option<u64>> = run.history().moments().iter().map(|moment| moment.step).collect();
+    assert_eq!(steps, [Some(3), Some(2), Some(4)]);
+    assert_eq!(run.time_left(), None, "how many steps it is to have is not known");
+}
+
+#[test]
+fn time_is_left_only_where_it_can_be_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = Run::new("mine".to_owned(), folder.path().to_owned());
+    let now = SystemTime::now();
+    let mut file = events_file(folder.path());
+    write(&mut file, 0.0, started(None));
+    (1..=10).for_each(|number| write(&mut file, number as f64 * 0.1, step(number)));
+    look(&mut run, now);
+    assert_eq!(run.time_left(), None, "nobody knows how many steps there are to be");
+    fs::write(folder.path().join("config.yaml"), "workload: gpt\ntrain:\n  steps: 1010\n").unwrap();
+    write(&mut file, 1.1, step(11));
+    look(&mut run, now);
+    let left = run.time_left().unwrap();
+    assert!((left.seconds - 99.9).abs() < 1e-6 && left.text == "about 2 min", "{left:?}");
+    // Killed, and then ended.
+    look(&mut run, now + Duration::from_secs(300));
+    assert_eq!(run.time_left(), None);
+    write(&mut file, 1.2, Event::Stopped { step: Step(11), ending: Ending::Interrupted });
+    look(&mut run, now);
+    assert_eq!(run.time_left(), None);
 }

@@ -67,6 +67,13 @@ impl Browser {
         self.ask("POST", "/url", &json!({ "url": url }));
     }
 
+    /// Shows pages as a phone does whose screen is so wide; no window of a desktop is narrower than 500 pixels.
+    pub(crate) fn be_a_phone(&self, width: u32) {
+        let screen = json!({ "width": width, "height": 844, "deviceScaleFactor": 1, "mobile": true });
+        let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": screen });
+        self.ask("POST", "/goog/cdp/execute", &command);
+    }
+
     /// The value of an expression in the page.
     pub(crate) fn value(&self, expression: &str) -> Value {
         let script = format!("return {expression};");

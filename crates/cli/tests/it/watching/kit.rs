@@ -21,7 +21,12 @@ impl Written {
     pub(crate) fn begin(folder: &Path) -> Written {
         let mut run = Written { events: FakeRun::open(folder), time: 0.0, step: 0 };
         fs::write(folder.join("config.yaml"), "workload: gpt\ntrain:\n  steps: 40\n").unwrap();
-        run.event(Event::RunStarted {
+        run.start(None);
+        run
+    }
+
+    fn start(&mut self, resumed_at: Option<Step>) {
+        self.event(Event::RunStarted {
             workload: "gpt".to_owned(),
             device: "cpu".to_owned(),
             seed: 1,
@@ -30,10 +35,9 @@ impl Written {
             line: Line::at(Bytes::from_mib(64)).unwrap(),
             host_line: Line::NONE,
             parameters: 805_632,
-            resumed_at: None,
+            resumed_at,
             numerics: None,
         });
-        run
     }
 
     /// As an engine holds its run. A process that does so is seen as the one that trains, so such tests take turns.
@@ -64,12 +68,25 @@ impl Written {
         }
     }
 
+    /// Nothing happens for so many seconds.
+    pub(crate) fn wait(&mut self, seconds: f64) {
+        self.time += seconds;
+    }
+
+    /// Goes on from the checkpoint of a step, with a clock that begins anew.
+    pub(crate) fn resume_at(&mut self, step: u64) {
+        (self.time, self.step) = (0.0, step);
+        self.start(Some(Step(step)));
+    }
+
     /// Memory runs out in the next step, and the guard answers.
     pub(crate) fn run_out(&mut self) {
         let (step, phase) = (Step(self.step + 1), Phase::Backward);
         let message = "<script>document.title = 'taken over'</script> out of memory".to_owned();
         let requested = Some(Bytes::from_mib(4));
-        self.event(Event::OutOfMemory { step, phase, requested, limit: None, allocated: None, message });
+        let (limit, allocated) = (None, None);
+        let (peak, reserved) = (Some(Bytes::from_mib(60)), Some(Bytes::from_mib(63)));
+        self.event(Event::OutOfMemory { step, phase, requested, limit, allocated, peak, reserved, message });
         let half = MicroBatch::new(8).unwrap();
         let (measures, reason) = (Measures::new(half, half), Reason::StillFailing { phase });
         self.event(Event::RungTaken { step, rung: Rung::Split, measures, reason });

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use insta::assert_snapshot;
@@ -17,10 +18,20 @@ struct Worker(Child);
 
 impl Worker {
     fn start() -> Worker {
-        let script = "import subprocess, sys\nheld = bytearray(64 << 20)\n\
-            child = subprocess.Popen(['cat'])\nprint('ready', flush=True)\nsys.stdin.read()\nchild.wait()";
+        Worker::of(&["import subprocess, sys\nheld = bytearray(64 << 20)\n\
+            child = subprocess.Popen(['cat'])\nprint('ready', flush=True)\nsys.stdin.read()\nchild.wait()"])
+    }
+
+    /// A process that holds so many MiB, and a run as an engine does that trains it.
+    fn training(run: &Path, mebibytes: u32) -> Worker {
+        let script = "import fcntl, sys\nrun = open(sys.argv[1], 'a')\nfcntl.flock(run, fcntl.LOCK_EX)\n\
+            held = bytearray(int(sys.argv[2]) << 20)\nprint('ready', flush=True)\nsys.stdin.read()";
+        Worker::of(&[script, run.join("events.jsonl").to_str().unwrap(), &mebibytes.to_string()])
+    }
+
+    fn of(words: &[&str]) -> Worker {
         let (stdin, stdout) = (Stdio::piped(), Stdio::piped());
-        let mut child = Command::new("python3").args(["-c", script]).stdin(stdin).stdout(stdout).spawn().unwrap();
+        let mut child = Command::new("python3").arg("-c").args(words).stdin(stdin).stdout(stdout).spawn().unwrap();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
         Worker(child)
     }
@@ -126,6 +137,35 @@ fn a_run_is_shown_with_its_process_and_the_machine() {
     let by_process = Watching::start(&place, &format!("--pid {}", std::process::id()));
     let mine = fs::canonicalize(place.path("mine")).unwrap();
     assert_eq!(by_process.told["folders"], serde_json::json!([mine]), "the run that the process trains");
+}
+
+#[test]
+fn every_live_run_has_samples_of_its_own_process() {
+    let place = sandbox();
+    let sizes = [("a", 48), ("b", 160)];
+    let _workers = sizes.map(|(name, mebibytes)| {
+        let folder = place.path(&format!("runs/{name}"));
+        Written::begin(&folder).steps(3);
+        Worker::training(&folder, mebibytes)
+    });
+    let watching = Watching::start(&place, "runs/a runs/b");
+    let resident = |id: usize| {
+        let data: Value = serde_json::from_str(&get(watching.url(), &format!("api/run/{id}"))).unwrap();
+        let samples = data["host"]["process_resident"].as_array().cloned().unwrap_or_default();
+        samples.iter().filter_map(Value::as_u64).collect::<Vec<u64>>()
+    };
+    wait_until(|| (0..2).all(|id| resident(id).len() >= 3));
+    let most = [0, 1].map(|id| resident(id).into_iter().max().unwrap() >> 20);
+    assert!((48..160).contains(&most[0]) && most[1] >= 160, "{most:?}");
+    let told = list(&watching);
+    let gauges = told["live"]["gauges"].as_array().unwrap();
+    let used = |name: &str| {
+        let gauge = gauges.iter().find(|gauge| gauge["name"] == name);
+        gauge.and_then(|gauge| gauge["used"].as_u64()).unwrap_or_else(|| panic!("{name}: {told}"))
+    };
+    assert!(used("a") >> 20 >= 48 && used("b") >> 20 >= 160, "{told}");
+    let metrics = get(watching.url(), "metrics");
+    assert_eq!(metrics.matches("\nlowtide_process_resident_bytes{").count(), 2, "{metrics}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod browser;
 mod kit;
+mod look;
 mod machine;
 mod page;
 mod report;

@@ -41,7 +41,7 @@ fn a_run_grows_runs_out_of_memory_and_ends() {
     browser.wait_for("document.getElementById('state').textContent === 'running'");
     browser.wait_for(&has_colour("memory", "--line"));
     let figures = browser.value("document.getElementById('figures').textContent");
-    assert!(["line at 64.00 MiB", "gpt on cpu"].iter().all(|it| figures.as_str().unwrap().contains(it)), "{figures}");
+    assert!(["limit 64.00 MiB", "gpt on cpu"].iter().all(|it| figures.as_str().unwrap().contains(it)), "{figures}");
     assert_eq!(browser.value(&has_colour("memory", "--oom")), false);
 
     run.steps(7);
@@ -117,7 +117,10 @@ fn a_command_that_was_kept_alive_is_shown() {
     browser.wait_for(&has_colour("host", "--oom"));
     assert_eq!(browser.value("document.getElementById('output').textContent"), "step 7 of this <b>");
     let figures = browser.value("document.getElementById('figures').textContent");
-    assert!(["1 restart", "1 recovered", "4 x 2"].iter().all(|it| figures.as_str().unwrap().contains(it)), "{figures}");
+    assert!(
+        ["1 restart", "all recovered", "4 x 2"].iter().all(|it| figures.as_str().unwrap().contains(it)),
+        "{figures}"
+    );
     assert_eq!(browser.value("document.querySelectorAll('#story li[data-kind=rung]').length"), 1);
     let loss = browser.value("getComputedStyle(document.getElementById('loss-part')).display");
     assert_eq!(loss, "none");
@@ -174,7 +177,7 @@ fn a_day_with_samples_can_be_looked_at() {
             "document.getElementById('memory').dispatchEvent(new PointerEvent('pointermove', {clientX: 600, clientY: 400}))",
         );
         let tip = browser.value("document.getElementById('tip').textContent");
-        assert!(tip.as_str().unwrap().contains("free under it"), "{tip}");
+        assert!(tip.as_str().unwrap().contains("free under the limit"), "{tip}");
         end.store(true, Ordering::Relaxed);
     });
 }
