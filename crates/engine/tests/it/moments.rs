@@ -51,6 +51,20 @@ impl Moments {
         }
     }
 
+    /// So many moments for the starts of one run, each further on in it than those before.
+    pub(crate) fn row(&mut self, count: usize) -> Vec<Moment> {
+        let mut row: Vec<Moment> = (0..count).map(|_| self.next()).collect();
+        let mut steps: Vec<usize> = row.iter().filter_map(Moment::step).collect();
+        steps.sort_unstable();
+        let mut steps = steps.into_iter();
+        for moment in &mut row {
+            if let Moment::SinceStep(step, _) = moment {
+                *step = steps.next().unwrap();
+            }
+        }
+        row
+    }
+
     fn unit(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -60,6 +74,13 @@ impl Moments {
 }
 
 impl Moment {
+    fn step(&self) -> Option<usize> {
+        match self {
+            Moment::SinceStart(_) => None,
+            Moment::SinceStep(step, _) => Some(*step),
+        }
+    }
+
     /// Waits for it in the life of `child`, which trains into `out`.
     pub(crate) fn wait(self, child: &mut Child, place: &Place, out: &str) {
         match self {
