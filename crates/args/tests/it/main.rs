@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod declaration;
+mod exit_codes;
 mod reference;
