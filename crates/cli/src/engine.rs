@@ -1,4 +1,7 @@
 //! Turning into `lowtide-engine`.
+//!
+//! SIGUSR1 never ends a run. Until the engine listens it would, and LibTorch takes tenths of a second to load. The
+//! front turns into a shell that ignores it and turns into the engine, because what is ignored stays so through `exec`.
 
 use std::env;
 use std::ffi::OsString;

@@ -3,6 +3,9 @@
 //! Only what is a plain value is read: a name, where its value stands in the text, and the value as it is written. What
 //! a file computes is left alone. That is enough to know a batch size and to write another one in its place, with every
 //! comment and blank as it was.
+//!
+//! So a patch is a splice, and order and everything nobody understood stay too. What is set in any other way (under a
+//! condition, changed later, with others at once, in what is no Python) is listed as a gap with its reason.
 
 use std::ops::Range;
 

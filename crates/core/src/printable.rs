@@ -4,6 +4,10 @@
 //! terminal's cursor, turn the order of what is read around, or cannot be seen at all. Whatever a person is shown passes
 //! through here: such characters become what Rust's `\u{1b}` writes, and everything else stays. Ordinary text in any
 //! script is as it was: joiners stand between letters that they join, selectors of variants behind what they vary.
+//!
+//! This happens at the place of printing (`output.rs` of both programs), so that no command has to think of it. A name
+//! is passed through it before too, since only there a line end in it can be told from ours. In JSON they are JSON's
+//! own escapes, so the values stay. A refusal of arguments, which repeats them, is made anew from printable ones.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,9 @@
 //! A folder that is found again after it was moved.
+//!
+//! A run folder is held open (`disk::HeldFolder`) and written to through `/proc/self/fd`, so files go where the folder
+//! went, and never into another one of its name; people are shown where it is now. Once a second and before each
+//! checkpoint it is looked for. What was deleted is written again, events from the file that is still open: into the
+//! folder where that is there, else into `NAME-rescued` beside it.
 
 use std::fs::{self, File, Metadata};
 use std::io;

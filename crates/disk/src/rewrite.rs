@@ -1,4 +1,7 @@
 //! Writing into a file that must stay the one it is.
+//!
+//! `explain --write` replaces a file by a new one, or writes into it where a new one would not be the same: it has
+//! several names, an owner we cannot give, or attributes. Then what it was is beside it meanwhile, as `NAME.before`.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -1,5 +1,11 @@
 //! A short log, as people post it: explained as it is, and as it was before somebody broke its lines, put something before them,
 //! or put them into objects of JSON.
+//!
+//! A post is explained as the log in it was: texts up to 64 KiB lose colours, entities and what every line has before
+//! it (`explain/log/packaging.rs`), and lines that a terminal broke are joined (`explain/log/unwrapped.rs`): surely
+//! where no line is longer than a usual width and some reach it, else only where more is read by it. A log whose lines
+//! are JSON objects is read as the text they carry (`explain/log/carried.rs`), with the time, a level that tells lines
+//! apart, errors and figures of progress beside it.
 
 use crate::Explanation;
 use crate::log::{CarriedText, Evidence, Unwrapped, readable, without_known_margin, without_shared_margin};

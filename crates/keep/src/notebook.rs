@@ -1,4 +1,8 @@
 //! What worked the last time: a file beside the folders of runs that says with which batch a command got through.
+//!
+//! It is remembered beside the run folders (`runs/remembered.json`) by the command's
+//! words, its folder, the cards and the memory of the host; it counts only as long as the command's own batch is what
+//! it was.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,4 +1,6 @@
 //! The batch of a step, as trainers print it themselves.
+//!
+//! Where trainers say the batch of a step themselves, what starts print is compared.
 
 use std::fmt;
 

@@ -2,6 +2,9 @@
 //!
 //! What is taken for a step decides whether a program went on after an error, so a number that may be something else is
 //! none: a step of Slurm's, time for a step, a bar of loading or evaluating.
+//!
+//! Bars of loading, mapping and evaluating are known by their label or unit (`log/bar.rs`); those that Hugging Face's
+//! Trainer draws without a name while it evaluates, by what they count to.
 
 use std::sync::LazyLock;
 

@@ -3,6 +3,10 @@
 //! The search looks at four bytes in every position, and looks closer where they could be the first of any needle in one of its sixteen
 //! buckets. So needles that begin alike share a bucket, none begins with what every training log is full of (`step`, `loss`, `memory`,
 //! digits), and some begin in the middle of a word.
+//!
+//! A line is read only where its words go on as a message would: the search finds it by a rare word, and of everyday
+//! words (`exceed`, `unable to`) a phrase is asked for first, since reading takes microseconds. Of thousands of
+//! messages in a row only the last are read, for only 200 are kept.
 
 use std::sync::OnceLock;
 

@@ -2,6 +2,8 @@
 //!
 //! A post that quotes its own error is about that error and is none of these; whether a program ended by what it wrote is asked
 //! in `shown.rs`.
+//!
+//! It is about it unless a newer log goes on below the quotation.
 
 use crate::message::{clean, without_prefix};
 use crate::phrase::has_any;

@@ -1,4 +1,8 @@
 //! Which points of a series are written, so that it stays within its bytes.
+//!
+//! An event file has a bound, and each curve a part of it. A quarter of a curve's bytes is written in full, a quarter
+//! of the rest with every second point, and so on; the largest (memory) or the last (loss) of each span is kept. A
+//! curve with few points, as of evaluations, is never thinned by one with many.
 
 /// What is kept of a span of points when not all of them are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,13 @@
 //! A few bytes can describe terabytes: a view that repeats one value, rows of no size, a compressed run of zeros, lists that
 //! share their elements. What a file says about itself is believed only as far as its own size on the disk makes it likely;
 //! whoever trusts a file raises the limit.
+//!
+//! [`DecodeLimit`] is given to every reader with the file: values of all tensors, each view as what reading it gives
+//! (256 MiB, or 64 times the file); everything else in memory, which is entries, values of pickles and names, counted
+//! while they are read (32 MiB; 48 times the file up to 256 MiB, for a list of pairs of small numbers takes 40 times as
+//! much in memory as in a pickle; 4 times beyond); rows, one for each byte of the file or for 512 of the limit. The
+//! memory limit of the host is above all of them; what is not values may take a quarter of it up to 32 MiB, and a
+//! sixteenth beyond (a quarter where the limit is raised).
 
 use std::path::Path;
 

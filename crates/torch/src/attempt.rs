@@ -5,6 +5,9 @@
 //!
 //! The panic hook is wrapped once, so that an engine error inside an attempt prints nothing; every other panic is
 //! printed as before.
+//!
+//! A failed backward holds memory. The engine leaves ready tasks, with gradients and saved tensors, in its thread's
+//! queue until the next backward. `attempt` runs a backward of nothing behind them, which drops them.
 
 use std::any::Any;
 use std::cell::Cell;

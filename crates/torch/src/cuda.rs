@@ -1,6 +1,10 @@
 //! Control of CUDA's caching allocator, and the environment it reads when it starts.
 //!
 //! Every function takes the index of a device that [`crate::start`] found.
+//!
+//! CUDA without linking it. `libtorch_cuda.so` is opened at run time, only when a driver is there. The allocator is
+//! reached through LibTorch's registry and virtual functions; `shim/cuda_types` declares the few CUDA names that c10's
+//! headers mention, so no CUDA toolkit is needed to build.
 
 use std::env;
 use std::ffi::{CStr, CString};

@@ -1,4 +1,7 @@
 //! The C border: declarations of the shim's functions.
+//!
+//! Nothing is thrown across the border to C++: each function of the shim is `noexcept` and has its errors as values
+//! (`tests/it/border.rs` reads the sources for that).
 
 use std::ffi::{c_char, c_void};
 

@@ -1,4 +1,9 @@
 //! Where an optimizer's moments are when the device has no room for them.
+//!
+//! Spilling has two levels: inputs of recomputed segments, then AdamW's moments, which pass through a stage of 64 MiB
+//! on the device slice by slice; an element's update looks at no other, so the numbers are the same. A model whose
+//! moments cannot fit starts with them on the host. Pinned memory does not pass through our CPU allocator, so under a
+//! host line nothing is spilled.
 
 use std::ptr;
 

@@ -1,4 +1,8 @@
 //! The loss head of a language model: output layer and cross-entropy in one.
+//!
+//! The loss head computes gradients in forward. The gradient of the logits is known as soon as they are; turning it
+//! into the gradients of hidden values and weight at once means that only one piece of logits is ever held, and no
+//! product is made twice. On a GPU a kernel, compiled at run time by NVRTC, writes the gradient over the logits.
 
 use std::num::NonZeroU32;
 use std::ptr;

@@ -6,6 +6,10 @@
 //!
 //! On CUDA backward runs on a thread of the engine's, which is why a segment must be `Send + Sync`; [`Shared`] is the
 //! way to hand a model's tensors to it.
+//!
+//! Recompute is our own graph node, not `torch::autograd::Function`: that one drops the node when no input requires a
+//! gradient (a segment of token ids would not train) and runs the first pass inside C++, where a Rust panic cannot
+//! unwind.
 
 use std::any::Any;
 use std::ffi::c_void;

@@ -1,4 +1,9 @@
 //! `lowtide watch`: a page that shows runs, or any process, while they go.
+//!
+//! The page of `train --watch` is a child of the engine. The front starts it, waits for its address and turns into the
+//! engine, so signals and exit codes stay the run's. The page is in a process group of its own, out of reach of Ctrl-C,
+//! and ends when its parent has, a moment later where a browser still asks. Which folder the run is in it reads from
+//! the files that its parent has open, not from arguments.
 
 use std::os::unix::process::parent_id;
 use std::path::PathBuf;

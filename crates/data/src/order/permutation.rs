@@ -6,6 +6,9 @@
 //! are sent through again until one falls inside ("cycle walking"), which keeps it a bijection and takes fewer than 2
 //! turns on average. Where that power of two is an odd one, the halves differ by a bit: an even one would take up to
 //! 4 turns.
+//!
+//! So seed, epoch, position and window say all that is needed to resume, and the cache can ask when anything is needed
+//! next.
 
 /// How many times both halves change.
 const TURNS: u64 = 4;

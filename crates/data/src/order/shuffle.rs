@@ -1,4 +1,8 @@
 //! How samples are shuffled, and how much of it a cache allows.
+//!
+//! A shuffle window is half of what the cache holds: up to there it costs no reading; at the whole cache an epoch reads
+//! half as much again (`window_for`). Beyond it nothing leaves that the window still needs; what has no room is read
+//! sample by sample, so that an epoch never reads much more than the data set.
 
 use lowtide_core::Bytes;
 use serde::{Deserialize, Serialize};

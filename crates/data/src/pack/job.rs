@@ -1,4 +1,9 @@
 //! Packing from beginning to end.
+//!
+//! Packing is a pure function of sources and options, so that going on after a kill is the same as not having been
+//! stopped. A shard is named when it is whole, then written down in `.packing`, which is locked by the process that
+//! packs and is there until `pack.json` takes its place; a folder with `.packing` in it is refused by whoever reads
+//! data. A source whose samples are not in a shard yet may be put right meanwhile.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -1,4 +1,8 @@
 //! What is read and kept as one.
+//!
+//! Shards are kept in parts of about 4 MiB (`policy::Parts`), batch files as a whole: of whole shards, up to one has no
+//! room in a cache although most of it would fit. Under a full shuffle a 256th of the budget is left for samples that
+//! are read ahead and not kept, or one thread would wait for the consumer to be done with each.
 
 use std::ops::Range;
 

@@ -1,4 +1,10 @@
 //! Samples in memory, many in one buffer, and the memory that they take, known before any is read.
+//!
+//! One buffer a read. A sample in memory is a record of a shard, whatever file it came from, in one anonymous map with
+//! the others that were read with it. Samples as many small pieces would be malloc's, which neither packs them nor
+//! gives them back. What is read alone, under a full shuffle, has a buffer of its own, so that it is given back alone.
+//! Up to 4 MiB of pages that were given back wait for the next read: to have them cleared by the system takes about as
+//! long as reading them.
 
 use std::fmt;
 use std::path::Path;

@@ -2,6 +2,9 @@
 //!
 //! The samples are laid out as records of shards before a value is read, and each value is then read to its place: one
 //! that is all of its storage straight from the file, others out of the storage, which is held for the moment.
+//!
+//! Batch files up to 4 MiB are read as a whole, for the headers of a few hundred tensors are as many calls of the
+//! system; of larger ones, storages that lie near each other are read together, large ones straight to where they stay.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -2,6 +2,10 @@
 //!
 //! What is read that way goes from the disk to where it stays: no copy, no pages to let go of, and no byte more than was
 //! asked for.
+//!
+//! It takes less than half the processor time of a copy. Where a file system refuses, and for batch files, what was
+//! read is let go from the page cache, which would hold it a second time, outside of every limit. The shard file is
+//! described in docs/shard-format.md.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,17 @@
 //! The course that advice takes: which levers, by who runs, the memory that ran out, the cause and the phase, then sorted
 //! by what fits.
+//!
+//! Advice is a course of levers (`explain/advice/`): who runs (a server, an inference, a training) and the memory that
+//! ran out choose the course, cause and phase what comes first in it, the stack what comes second; what the model's
+//! arithmetic says is not enough goes behind what may be. A script that only uses a model is known by the names in its
+//! stack (`forward.rs`), an installation or a build by its words (`install.rs`). Where a run failed after many good
+//! steps, what is kept or one long sample comes second; where others may hold the card but need not, what makes the
+//! need smaller does. The first two are two different ways: kindred levers (a smaller batch and smaller samples, no
+//! graph and half precision) share a sentence, unless a figure belongs to one of them (`List::join`). The order is held
+//! to what helped in public threads (`explain/tests/remedies`, `explain/tests/threads`). Programs are known by their
+//! own words (`explain/log/sign.rs`), so that nobody is told the switches of another framework. Without a figure for
+//! the machine's memory a micro-batch is chosen that fits into the fixed part and one more tensor like the one that was
+//! refused, which was there to be had.
 
 use lowtide_oom::Place;
 

@@ -1,4 +1,12 @@
 //! A cause with its reasons.
+//!
+//! A cause is arithmetic over the figures of the message (`explain/cause/`), said with the figures it comes from; the
+//! certainty follows the margin by which they say it, and where they say two things or nothing, each possibility is
+//! named with what tells it from the others. What a message leaves over of the capacity is others' memory, since a
+//! container does not see who they are. Inside one, a process is named among the others: the one that holds just a
+//! little more than our allocator is ourselves (`cause/holders.rs`). Processes with numbers next to each other are
+//! ranks of one job, which are never to be ended; where each holds no more than a context, they are part of the job's
+//! own need. Others count before pieces: where they hold twice what is idle, expandable segments would not have helped.
 
 use lowtide_core::Bytes;
 use lowtide_oom::Oom;

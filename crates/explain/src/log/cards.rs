@@ -1,4 +1,8 @@
 //! What a log says of the cards: tables of them, their size, which are used, and how servers and pools share them out.
+//!
+//! What else a log says of the cards (`explain/log/cards.rs`, `log/card_table.rs`) fills what a message leaves out:
+//! tables of `nvidia-smi` and `gpustat`, the size of a card as servers print it, the pool of TensorFlow and XLA, the
+//! share of a server. A table above the error shows others; one below it may show ourselves.
 
 use lowtide_core::Bytes;
 use lowtide_log::{CardProcess, CardRow, CardTable};

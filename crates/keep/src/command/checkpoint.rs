@@ -1,4 +1,11 @@
 //! The newest checkpoint that is whole.
+//!
+//! A checkpoint counts only if it was written since the first start, for an older one belongs to another run, and only
+//! if it is whole: memory may run out while it is written. Where trainers write theirs and what makes them resume is
+//! one table (`trainers/checkpoints/knowledge.rs`); a flag is added only where the script shows that it takes it, and
+//! in a copy of the script the call that trains gets the checkpoint (`trainers/resume_call.rs`). Of Hugging Face's
+//! checkpoints a folder of links with the new micro-batch is given (`keep/keeper/trainer_state.rs`), since many
+//! versions take the checkpoint's instead of the one they are told.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -1,5 +1,10 @@
 //! How a command takes a smaller micro-batch, where the user does not say it: by the flags of a known trainer, by the flags
 //! that the script declares, or by numbers that stand in the script.
+//!
+//! How a command takes a smaller micro-batch is looked for in this order: a template of the user's, a known trainer's
+//! flags, flags that the script or a module beside it declares (`trainers/declaration.rs`, `trainers/flag.rs`), numbers
+//! that stand in the script (`trainers/hard_coded.rs`). A constant counts as accumulation only where the loss is
+//! divided by it, or a library is given it; an option that the script itself sets again counts for nothing.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

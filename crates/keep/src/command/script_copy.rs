@@ -2,6 +2,14 @@
 //!
 //! The command line stays as it is. What makes Python take the copy's text is `stand_in.py`, which every Python of the
 //! command reads at its start because its folder is first on `PYTHONPATH`.
+//!
+//! Another path in the place of the script's would change `__file__`, `sys.argv[0]`, the siblings' folder and what
+//! spawned workers import. Instead `stand_in.py` is the `sitecustomize` of every Python that the command starts. It
+//! answers where Python reads that one file: imports and `-m` by the loader, workers by `runpy`. The main script is
+//! read by C code, unless its path can be imported from, as a zip archive's can: so for one moment it can, and `runpy`
+//! runs the text. Exit codes, Ctrl-C and tracebacks are then Python's own. A mark is left where the copy was taken, so
+//! that a Python which ignores the variable is noticed; if the script on disk is no longer the one that was read,
+//! nothing is replaced.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -3,6 +3,9 @@
 //! `torch.save` and its kin write into the file that is there, so a hard link would be written over with it. The copy stands
 //! in a folder of its own, where no pattern of checkpoints finds it, on the same file system, where many need no room
 //! for it.
+//!
+//! Where there is no room it is moved. Of scripts that nothing is known of, the newest file that the run wrote and that
+//! looks like a checkpoint is brought to safety (`keep/command/strays.rs`).
 
 use std::fs::{self, File};
 use std::io;

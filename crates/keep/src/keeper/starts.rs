@@ -1,4 +1,7 @@
 //! Starts a command, and again as long as memory ran out and there is something to change.
+//!
+//! A kill that only the kernel tells of is written into the command's log too, in the kernel's words, so that whoever
+//! reads the log alone sees the same.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

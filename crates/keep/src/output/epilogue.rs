@@ -3,6 +3,13 @@
 //! [`Epilogue::of`] is the one place where text is judged. An out-of-memory error counts where the command ended by
 //! it; one that it got over does not. It got over it where an error of another kind follows, or where steps do. Nor
 //! does one that it only shows: a quotation, advice, the kernel's log, which is read by ourselves where it is needed.
+//!
+//! A command got over an error where another traceback follows that is neither a consequence nor of a thread or an
+//! object's end, or where two further steps follow (more where a group ends, whose others went on a while). Streams are
+//! looked at apart. What the other one says counts only where it was certainly written later: its pipe was found empty
+//! after the error was read, and 8 KiB more have come, for programs hold back so much of their output until they end. A
+//! SIGKILL counts only with evidence: the control group's own counter of kills, the kernel's log, or memory that was
+//! nearly full in the last two looks.
 
 use std::collections::BTreeSet;
 

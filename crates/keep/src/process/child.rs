@@ -1,4 +1,8 @@
 //! A command that was just started, with pipes or in a terminal of its own.
+//!
+//! A command has a group of its own, or, in a terminal, a session with a pseudo-terminal, so that a signal reaches it
+//! once: by us. We are the subreaper of all it starts, so that what it leaves behind is ours to find and to end,
+//! whatever session it fled to. Signals that were set to be ignored before us, as `nohup` does, stay so.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,4 +1,7 @@
 //! Signals as this process was started with them, and the one that would end it for what a write can answer.
+//!
+//! A write past `ulimit -f` is an error in `lowtide`, because the signal for it is caught. It is not ignored: that
+//! would be inherited, and a command of `lowtide run` is to end by it as it would alone.
 
 use std::io;
 use std::sync::Arc;

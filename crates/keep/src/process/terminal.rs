@@ -1,4 +1,9 @@
 //! The terminal that we run in, and the one that the command gets instead.
+//!
+//! Keys go to the command where both its input and its output are the terminal's. Else they may be for a pager after
+//! the bar, and the command, in a session of its own, may read our terminal without being stopped for it. In the
+//! background our terminal is left alone; no signal tells when it is ours again, so the thread of the keys looks every
+//! 200 ms.
 
 use std::cell::Cell;
 use std::fs::File;

@@ -1,4 +1,8 @@
 //! A line that has the shape of an error and says that memory could not be had.
+//!
+//! Words that no family knows come last (`oom/last_resort/`): where a log has no event and shows nothing else that went
+//! wrong, a line near its end that says in everyday words that memory could not be had, and has the shape of an error,
+//! counts for half.
 
 use std::sync::OnceLock;
 

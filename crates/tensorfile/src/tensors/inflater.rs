@@ -1,4 +1,8 @@
 //! Reading packed storages forwards.
+//!
+//! Compressed files are inflated forwards: sums and views are taken in the order of the storage, whatever that of the
+//! dimensions, and a stream that stands before what is wanted is read on. Only what goes back begins anew, as single
+//! samples out of one compressed array do under a full shuffle: pack such files.
 
 use std::fmt;
 use std::io::{self, BufReader, Read};

@@ -1,4 +1,8 @@
 //! One try of an evaluation: every batch through the model, piece by piece, added up in plain numbers.
+//!
+//! Evaluation holds one piece at a time. Loss and metrics of a piece come from one forward and become plain numbers
+//! before the next piece; only those are carried on, each metric by its own `Tally`. What it leaves cached is given
+//! back where it is much, since its blocks have other sizes than those of training.
 
 use lowtide_core::{Bytes, Event, Measures, Step, pieces};
 use lowtide_settings::RunSettings;

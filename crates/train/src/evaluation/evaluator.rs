@@ -1,4 +1,8 @@
 //! The evaluator: tries until there are figures, or until nothing is left to try.
+//!
+//! A metric can be missing by itself. Each is an attempt of its own, so it is known which one memory ran out in. It is
+//! answered like any failure of the evaluation; when nothing is left to try, that metric is left out and the evaluation
+//! is made without it. The loss cannot be left out: the best checkpoint and `eval.patience` go by it.
 
 use std::time::Instant;
 

@@ -1,4 +1,13 @@
 //! Frames that are computed tile by tile.
+//!
+//! Frames are evaluated in tiles that begin and end at multiples of the model's window, or where the frame does. A tile
+//! overlaps its neighbours by what an output can see, and only what no border of a tile reaches is kept, so outputs are
+//! those of the whole frame up to rounding. Outputs are put together on the host; the device holds one tile. A workload
+//! states its receptive field and alignment (`Workload::tiling`) or why it has none; `train` knows no more of frames
+//! than that rows and columns are the last two dimensions. `auto` begins with the whole frame and halves the tile when
+//! memory runs out, which is no matter of the guard's: its rungs make pieces of a batch smaller, and a tile is one
+//! piece. What was found is kept in the checkpoint for the same line. A model with something that looks at the whole
+//! frame says so in `Tiling::global`.
 
 use lowtide_settings::{EvalSettings, Origins, SettingsError, TileChoice};
 use lowtide_torch::tch::{Device, Tensor};

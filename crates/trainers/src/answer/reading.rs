@@ -1,4 +1,12 @@
 //! The one answer that configurations give to the question for a number.
+//!
+//! A number is absent, known with its place, or unknown with the reason (`trainers/answer/`). The last place that sets
+//! it counts, by the rules of the language: a variable of a function is another one, unless it is global; what a
+//! condition sets leaves it open; where two calls disagree nobody decides. What a setting is about follows from its
+//! whole path (`val.batch_size` is no batch of training, DeepSpeed's `train_batch_size` is one update's). Neither a
+//! patch nor a rung rests on a number that is unknown: an older one would make "the same effective batch" a lie. A test
+//! makes up scripts, files and command lines and compares what `explain` and `keep` make of them
+//! (`trainers/tests/it/agreement.rs`).
 
 use lowtide_config::{Config, Gap, GapKind, Scope, Setting, Syntax, whole_number};
 

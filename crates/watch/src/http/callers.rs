@@ -3,6 +3,12 @@
 //! Each stage of a connection has its own places, so that those who have not asked cannot take the room of those who are
 //! being answered. Nobody is refused: where all places of a stage are taken, the caller who has come on least lately loses
 //! its own. An honest request arrives as a whole, within moments of its connection, so there are always others that have waited longer.
+//!
+//! Nobody is refused a connection; the slowest gives way. Callers who have not asked, who are being answered and who
+//! are leaving have 32 places each. Where they are taken, the one that has come on least lately is closed: of those
+//! that have not asked the oldest, however much of a request has dripped in, of those that are answered the one that
+//! took nothing for longest. An honest request arrives within moments, so a crowd of half-open connections keeps nobody
+//! out.
 
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;

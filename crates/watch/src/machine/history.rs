@@ -1,4 +1,7 @@
 //! Figures of the machine over time, in a bounded number of points.
+//!
+//! Samples lie on the clock of the run. Events have no time of day; the last one was written when its file was, which
+//! joins the two clocks. What the engine notes every ten seconds and what is sampled meanwhile make one curve.
 
 use lowtide_core::Bytes;
 

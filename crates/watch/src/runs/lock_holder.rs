@@ -1,6 +1,10 @@
 //! Which process trains in a run folder, told from the lock that it holds.
 //!
 //! The lock is looked up in the system's list. Trying to take it instead would now and then keep a run from starting.
+//!
+//! Whether a run is alive is read from `/proc/locks`: the engine locks `events.jsonl`. Trying the lock instead would
+//! keep a run from starting now and then. Where the list does not tell, silence for ten seconds and five steps means
+//! killed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

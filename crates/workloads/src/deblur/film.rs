@@ -4,6 +4,12 @@
 //! alone, in `sharp/` or in itself. Sharp frames alone are moments: blur is made of them as it is for made-up films, so a
 //! clip takes many. Beside blurred frames, there is one sharp one for each exposure, in its middle; what the spike
 //! camera saw between two of them is taken to change evenly from one to the next.
+//!
+//! Films in files are decoded where they are needed: a clip's frames, in them the rows down to the end of the crop,
+//! when a batch asks for it. Which clip that is follows from the seed and its number. At the start every file's header
+//! and last bytes are looked at, so that a frame of another size or one that is cut short is found before training.
+//! Each read compares every chunk of the file with its checksum (`png_chunks.rs`), also those that the decoder passes
+//! over; the checksum of the pixels lies behind the last row, so the first read of a file decodes all of it.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;

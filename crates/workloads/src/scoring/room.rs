@@ -1,4 +1,10 @@
 //! How much memory of the host the data may take.
+//!
+//! The host line is shared out once: what the process takes without tensors is measured after one batch of the largest
+//! sample went through the model, so that libraries and their scratch are there; then what tensors took in it, with
+//! room to spare, since a batch that has to be cut gives other bits; the rest is the data's, for training and
+//! evaluation, reserved before it is read. Tensors are held to theirs by the CPU allocator. Under a host line the C
+//! library is told to give large blocks back at once (`host::keep_little`).
 
 use lowtide_core::{Bytes, Line};
 use lowtide_data::feed::{Store, transient_bytes};

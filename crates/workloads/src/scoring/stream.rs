@@ -2,6 +2,9 @@
 //!
 //! The loop asks for the same place again where memory ran out or a micro-batch is tried out, and goes back where it is
 //! resumed. What was given out last is kept for the first; for the second the feed starts anew.
+//!
+//! The loop asks for places, the feed runs ahead: what was given out last is kept for a batch that is tried again;
+//! going back starts the feed anew. Batches stay pure functions of a position.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
