@@ -38,7 +38,7 @@ build: setup ## build the programs lowtide and lowtide-engine
 front: ## build lowtide alone, without LibTorch: explain, run, doctor, watch, data, but not train
 	@$(cargo) build --release --locked -p lowtide-cli
 
-run: build ## train the small default model (ARGS="--line 512MiB" adds arguments)
+run: build ## train the small default model (ARGS="--limit 512MiB" adds arguments)
 	@$(programs)/lowtide train configs/gpt-tiny.yaml $(ARGS)
 
 # Builds both programs too, since tests start them. Not after `build`: without the tests some dependencies have other

@@ -21,8 +21,8 @@ def through_all_commands(place, name, data):
     for words in (["data"], ["data", "--json"], ["data", "--sums"]):
         base = place.honest(*words, small)
         place.is_bounded(f"{' '.join(words)} {name}", place.run(*words, file), base)
-    base = place.honest("data", "--host-line", "600MiB", honest_folder(place))
-    place.is_bounded(f"data --host-line on its folder ({name})", place.run("data", "--host-line", "600MiB", folder), base)
+    base = place.honest("data", "--host-limit", "600MiB", honest_folder(place))
+    place.is_bounded(f"data --host-limit on its folder ({name})", place.run("data", "--host-limit", "600MiB", folder), base)
     base = packed_honestly(place, small)
     ran = place.run("pack", file, "--out", place.path("packed"))
     place.is_refused(f"pack {name}", ran, base, name)
@@ -30,12 +30,12 @@ def through_all_commands(place, name, data):
     place.check(f"pack {name} writes nothing", written < 1 << 20, f"{written} bytes")
     base = place.honest(*training(honest_folder(place), place.path("base-run")))
     ran = place.run(*training(folder, place.path("run")))
-    place.is_refused(f"train scoring --host-line 600MiB with {name}", ran, base, name)
+    place.is_refused(f"train scoring --host-limit 600MiB with {name}", ran, base, name)
 
 
 def training(folder, out):
     few = ["--set", "train.steps=2", "--set", "train.batch=4", "--set", "model.run=[lstm]"]
-    return ["train", "scoring", "--preprocessed-dir", folder, "--host-line", "600MiB", "--device", "cpu", "--out", out, *few]
+    return ["train", "scoring", "--preprocessed-dir", folder, "--host-limit", "600MiB", "--device", "cpu", "--out", out, *few]
 
 
 def honest_files(place):
@@ -150,11 +150,11 @@ def small_values(place):
 @attack("25 MB of empty lists in a .pt under a host line of 400 MiB")
 def empty_lists_in_pt(place):
     file = place.write("folder/lists.pt", forge.pt(b"](" + b"]" * 25_000_000 + b"e"))
-    base = place.honest("data", "--host-line", "400MiB", honest_folder(place))
-    place.is_refused("data --host-line 400MiB", place.run("data", "--host-line", "400MiB", file.parent), base, "lists.pt")
-    line = ["--host-line", "400MiB", "--device", "cpu"]
+    base = place.honest("data", "--host-limit", "400MiB", honest_folder(place))
+    place.is_refused("data --host-limit 400MiB", place.run("data", "--host-limit", "400MiB", file.parent), base, "lists.pt")
+    line = ["--host-limit", "400MiB", "--device", "cpu"]
     ran = place.run("train", "scoring", "--preprocessed-dir", file.parent, "--out", place.path("run"), *line)
-    place.is_refused("train scoring --host-line 400MiB", ran, place.honest(*training(honest_folder(place), place.path("base-run"))), "lists.pt")
+    place.is_refused("train scoring --host-limit 400MiB", ran, place.honest(*training(honest_folder(place), place.path("base-run"))), "lists.pt")
 
 
 @attack("zip files inside of zip entries' sizes: sizes that the directory makes up")

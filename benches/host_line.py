@@ -74,7 +74,7 @@ def main():
         models = [f"--run-{name}" if name in chosen else f"--no-run-{name}" for name in ["lstm", "gnn-det", "gvae"]]
         common = ["--epochs", args.epochs, "--batch-size", args.batch_size, *models, *args.more]
         cache = ["--max-cache-batches", args.max_cache_batches] if args.max_cache_batches else []
-        runs = {f"line {args.line}": ["--preprocessed-dir", data, "--host-line", args.line, *cache]}
+        runs = {f"line {args.line}": ["--preprocessed-dir", data, "--host-limit", args.line, *cache]}
         if args.whole == "yes":
             runs["all in memory"] = [word.format(data=data) for word in args.whole_args.split()]
         rows, line_bytes, over = [], None, False

@@ -39,7 +39,7 @@ class Install(unittest.TestCase):
         self.assertIn("share/man/man1/lowtide.1", pages)
         self.assertIn("share/man/man1/lowtide-train.1", pages)
         said = subprocess.run([self.prefix / "bin/lowtide", "train", "--help"], capture_output=True, text=True)
-        self.assertIn("--host-line", said.stdout)
+        self.assertIn("--host-limit", said.stdout)
         said = subprocess.run([self.prefix / "bin/lowtide", "train", "gpt"], capture_output=True, text=True)
         self.assertIn("make build", said.stderr)
         self.make("uninstall")

@@ -1,4 +1,4 @@
-//! What `lowtide data` is told.
+//! What `lowtide data` takes.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ use lowtide_core::Bytes;
   lowtide data batch_0000.pt --sums       ... and the sum of its values; finds flipped bytes
   lowtide data data/train                 files, samples, sizes and fields of a folder
   lowtide data data/train --sums          ... after every value was read
-  lowtide data packed --host-line 4GiB    what a run in 4 GiB would read, an epoch
+  lowtide data packed --host-limit 4GiB   what a run in 4 GiB would read, an epoch
 
 Exit codes:
   0    listed
-  2    bad input: something is missing, damaged, cut short or refused, or a line is too small")]
+  2    bad input: something is missing, damaged, cut short or refused, or a limit is too small")]
 pub struct DataArgs {
     /// A data file, or a folder of them. Folders within a folder are not looked into.
     #[arg(value_name = "FILE|DIR")]
@@ -45,11 +45,11 @@ pub struct DataArgs {
     pub cost: CostArgs,
 }
 
-/// What a run would be told.
+/// The run that is asked about.
 #[derive(Debug, Args)]
 pub struct CostArgs {
-    /// Of a folder: what a run whose memory stays below this would read in an epoch, and with other lines.
-    #[arg(long, value_name = "SIZE", conflicts_with = "max_cache_batches")]
+    /// Of a folder: what a run whose memory stays below this limit would read in an epoch, and with other limits.
+    #[arg(long = "host-limit", alias = "host-line", value_name = "SIZE", conflicts_with = "max_cache_batches")]
     pub host_line: Option<Bytes>,
 
     /// The same for a cache that holds so many files or shards.

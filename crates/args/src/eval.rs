@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
-use lowtide_core::{CheckpointChoice, LineSpec};
+use lowtide_core::CheckpointChoice;
 
 use crate::engine::EngineArgs;
+use crate::settings::SettingArgs;
 
 /// Evaluate a checkpoint of a run by itself.
 ///
@@ -15,7 +16,7 @@ use crate::engine::EngineArgs;
 #[command(after_help = "Examples:
   lowtide eval runs/gpt-tiny-1                                  the newest checkpoint
   lowtide eval runs/gpt-tiny-1 --checkpoint best --set eval.batches=100
-  lowtide eval runs/deblur-1 --set eval.crop=null --set eval.tile=auto --line 6GiB
+  lowtide eval runs/deblur-1 --set eval.crop=null --set eval.tile=auto --limit 6GiB
                                                                 whole frames, in tiles that fit
   lowtide eval runs/deblur-1 --json                             figures for a program
 
@@ -23,7 +24,7 @@ Exit codes:
   0    evaluated
   1    anything not named here
   2    bad input
-  3    it does not fit under the line
+  3    it does not fit under the memory limit
   130  interrupted")]
 pub struct EvalArgs {
     /// The folder of a run, or of a series of runs.
@@ -34,17 +35,9 @@ pub struct EvalArgs {
     #[arg(long, value_name = "WHICH", default_value = "newest")]
     pub checkpoint: CheckpointChoice,
 
-    /// Set one configuration key, such as eval.batches=20. May be given several times.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-
-    /// The memory limit (the line) of the device: a size (3.5GiB), a percentage of the device (90%), or none.
-    #[arg(long, value_name = "SIZE")]
-    pub line: Option<LineSpec>,
-
-    /// The memory limit (the line) of the host: bounds the resident memory of the process. A size, a percentage, or none.
-    #[arg(long, value_name = "SIZE")]
-    pub host_line: Option<LineSpec>,
+    /// What goes over the configuration.
+    #[command(flatten)]
+    pub settings: SettingArgs,
 
     /// How the engine runs.
     #[command(flatten)]

@@ -38,8 +38,6 @@ impl TrainArgs {
         // A path or a pattern may look like a number or a list.
         let text = |text: &String| Value::String(text.clone()).to_string();
         let flags = [
-            ("--line", "memory.line", self.line.map(|line| line.to_string())),
-            ("--host-line", "memory.host_line", self.host_line.map(|line| line.to_string())),
             ("--epochs", "train.epochs", self.epochs.map(number)),
             ("--batch-size", "train.batch", self.batch_size.map(u64::from).map(number)),
             ("--preprocessed-dir", "data.folder", scoring.preprocessed_dir.as_ref().map(text)),
@@ -48,7 +46,7 @@ impl TrainArgs {
             ("--scores-file", "data.scores", scoring.scores_file.as_ref().map(text)),
             ("--max-cache-batches", "data.cache_batches", scoring.max_cache_batches.map(u64::from).map(number)),
         ];
-        typed(&self.set, flags)
+        self.settings.overrides(flags)
     }
 }
 
@@ -59,20 +57,8 @@ impl EvalArgs {
     ///
     /// A `--set` that is none.
     pub fn overrides(&self) -> Result<Vec<Override>, SettingsError> {
-        let line = self.line.map(|line| line.to_string());
-        let host_line = self.host_line.map(|line| line.to_string());
-        typed(&self.set, [("--line", "memory.line", line), ("--host-line", "memory.host_line", host_line)])
+        self.settings.overrides([])
     }
-}
-
-/// Flags with the keys they stand for, and values where they were given.
-fn typed<const N: usize>(
-    set: &[String],
-    flags: [(&str, &str, Option<String>); N],
-) -> Result<Vec<Override>, SettingsError> {
-    let set = set.iter().map(|text| Override::set(text));
-    let flags = flags.into_iter().filter_map(|(flag, key, value)| Some(Override::flag(flag, key, &value?)));
-    set.chain(flags).collect()
 }
 
 /// The models that are trained, where flags say something about that.

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
-use lowtide_core::{CheckpointChoice, Injection, LineSpec};
+use lowtide_core::{CheckpointChoice, Injection};
 
 use crate::engine::EngineArgs;
+use crate::settings::SettingArgs;
 
 /// Train a model inside a memory limit.
 ///
@@ -14,10 +15,10 @@ use crate::engine::EngineArgs;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide train configs/gpt-tiny.yaml                     train the small example
-  lowtide train configs/gpt-tiny.yaml --line 64MiB        ... inside 64 MiB of tensor memory
+  lowtide train configs/gpt-tiny.yaml --limit 64MiB       ... inside 64 MiB of tensor memory
   lowtide train configs/gpt-tiny.yaml --set train.steps=50 --out runs/short
-  lowtide train --resume --out runs/short                 go on where it stopped
-  lowtide train scoring --preprocessed-dir batches --host-line 2GiB --epochs 20
+  lowtide train --resume --out runs/short                 resume where it stopped
+  lowtide train scoring --preprocessed-dir batches --host-limit 2GiB --epochs 20
                                                           three models on files larger than memory
 
 Signals:
@@ -29,7 +30,7 @@ Exit codes:
   0    finished
   1    anything not named here
   2    bad input, a full disk or a file size limit; nothing is left half-written
-  3    nothing fits under the line; the state is saved
+  3    nothing fits under the memory limit; the state is saved
   130  interrupted; the state is saved")]
 pub struct TrainArgs {
     /// The configuration, a YAML file, or the name of a workload (deblur, gpt, qca, scoring) for its own small one.
@@ -37,29 +38,19 @@ pub struct TrainArgs {
     #[arg(value_name = "CONFIG", value_hint = ValueHint::FilePath, required_unless_present = "resume")]
     pub config: Option<PathBuf>,
 
-    /// Set one configuration key, such as train.steps=50. May be given several times.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-
-    /// The memory limit (the line) of the device: a size (3.5GiB), a percentage of the device (90%), or none.
-    ///
-    /// On a GPU it is what the driver sees, everything included; on the CPU it is the memory of tensors.
-    #[arg(long, value_name = "SIZE")]
-    pub line: Option<LineSpec>,
-
-    /// The memory limit (the line) of the host: bounds the resident memory of the process. A size, a percentage, or none.
-    #[arg(long, value_name = "SIZE")]
-    pub host_line: Option<LineSpec>,
+    /// What goes over the configuration.
+    #[command(flatten)]
+    pub settings: SettingArgs,
 
     /// The run folder itself. Default: a new folder under runs/ named after the configuration.
     #[arg(long, visible_alias = "output-dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
 
-    /// Go on from the newest checkpoint (or --checkpoint) of the run in --out (or of the newest run of this configuration).
+    /// Resume from the newest checkpoint (or --checkpoint) of the run in --out (or of the newest run of this configuration).
     #[arg(long)]
     pub resume: bool,
 
-    /// With --resume: the checkpoint to go on from: newest, best, or the number of a step.
+    /// With --resume: the checkpoint to resume from: newest, best, or the number of a step.
     ///
     /// Steps after it are made again. Newer checkpoints stay under another name (STEP.aside).
     #[arg(long, value_name = "WHICH", requires = "resume", default_value = "newest", hide_default_value = true)]
@@ -120,7 +111,7 @@ pub struct ScoringFlags {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub scores_file: Option<String>,
 
-    /// Batch files or shards that are kept in memory (data.cache_batches). Default: what the host line allows.
+    /// Batch files or shards that are kept in memory (data.cache_batches). Default: what the memory limit of the host allows.
     #[arg(long, value_name = "N")]
     pub max_cache_batches: Option<u32>,
 

@@ -93,7 +93,7 @@ mod tests {
             let rest: Vec<OsString> = expect.split_whitespace().map(OsString::from).collect();
             assert_eq!(without_watch(&words), rest, "{text}");
         };
-        check("a.yaml --line 3GiB", "a.yaml --line 3GiB");
+        check("a.yaml --limit 3GiB", "a.yaml --limit 3GiB");
         check("a.yaml --watch --json", "a.yaml --json");
         check("--watch=8000 a.yaml", "a.yaml");
         check("a.yaml --set watch.seconds=1", "a.yaml --set watch.seconds=1");

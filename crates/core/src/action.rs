@@ -105,10 +105,10 @@ impl fmt::Display for Reason {
             }
             Self::RetriesRose => formatter.write_str("the allocator had to free its cache to serve a request"),
             Self::Room { forecast, limit: Some(limit) } => {
-                write!(formatter, "there is room: {forecast} expected, the line is {limit}")
+                write!(formatter, "there is room: {forecast} expected, the limit is {limit}")
             }
             Self::Room { forecast, limit: None } => {
-                write!(formatter, "there is room: {forecast} expected, no line is set")
+                write!(formatter, "there is room: {forecast} expected, no limit is set")
             }
         }
     }

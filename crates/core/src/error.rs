@@ -33,13 +33,13 @@ pub enum Error {
         text: String,
     },
     /// The text is not a memory line.
-    #[error("`{text}` is not a memory line: write a size such as 3.5GiB, a percentage such as 90%, or none")]
+    #[error("`{text}` is not a memory limit: write a size such as 3.5GiB, a percentage such as 90%, or none")]
     Line {
         /// What was typed.
         text: String,
     },
     /// The line comes out at 0 bytes, under which nothing could run.
-    #[error("a memory line of 0 bytes leaves room for nothing: write a larger one, or none")]
+    #[error("a memory limit of 0 bytes leaves room for nothing: write a larger one, or none")]
     EmptyLine,
     /// The text is not the name of a phase.
     #[error("`{text}` is not a phase: write load, forward, backward, optimizer, eval or save")]

@@ -95,7 +95,7 @@ impl de::Visitor<'_> for LineVisitor {
     type Value = LineSpec;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a memory line: a size such as 3.5GiB, a percentage such as 90%, or none")
+        formatter.write_str("a memory limit: a size such as 3.5GiB, a percentage such as 90%, or none")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<LineSpec, E> {
@@ -186,9 +186,9 @@ mod tests {
     fn refuses_with_the_mend() {
         let mend = "write a size such as 3.5GiB, a percentage such as 90%, or none";
         for text in ["3.5GiBB", "", "off", "-5"] {
-            check_refused(text, &format!("`{text}` is not a memory line: {mend}"));
+            check_refused(text, &format!("`{text}` is not a memory limit: {mend}"));
         }
-        let empty = "a memory line of 0 bytes leaves room for nothing: write a larger one, or none";
+        let empty = "a memory limit of 0 bytes leaves room for nothing: write a larger one, or none";
         check_refused("0", empty);
         check_refused("0.0GiB", empty);
         assert_eq!("1%".parse::<LineSpec>().unwrap().resolve(Bytes(99)), Err(Error::EmptyLine));
@@ -200,9 +200,9 @@ mod tests {
         let read = |json: &str| serde_json::from_str::<LineSpec>(json).map_err(|error| error.to_string());
         assert_eq!(read("\"3.5GiB\""), Ok(LineSpec::Size(Bytes(7 << 29))));
         assert_eq!(read("1025"), Ok(LineSpec::Size(Bytes(1025))));
-        assert!(read("-5").unwrap_err().starts_with("`-5` is not a memory line"));
+        assert!(read("-5").unwrap_err().starts_with("`-5` is not a memory limit"));
         assert!(read("3.5").unwrap_err().starts_with("`3.5` has a fraction but no unit"));
-        assert!(read("null").unwrap_err().contains("expected a memory line: a size such as"));
+        assert!(read("null").unwrap_err().contains("expected a memory limit: a size such as"));
         assert_eq!(serde_json::to_string(&LineSpec::Size(Bytes(7 << 29))).unwrap(), "\"3584MiB\"");
     }
 

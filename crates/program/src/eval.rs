@@ -81,9 +81,9 @@ fn settings(args: &EvalArgs, run: &RunCheckpoint) -> Result<LoadedSettings, Trai
 fn hint(bundle: &Bundle) -> &'static str {
     match bundle.workload.tiling() {
         Ok(_) if bundle.settings.eval.tile == TileChoice::None => {
-            "evaluate frames in tiles, --set eval.tile=auto, or draw a larger --line"
+            "evaluate frames in tiles, --set eval.tile=auto, or raise --limit"
         }
-        _ => "draw a larger --line, or use --device cpu",
+        _ => "raise --limit, or use --device cpu",
     }
 }
 
@@ -97,7 +97,7 @@ fn words(found: &Evaluation) -> Vec<String> {
     if let Some(eval) = &found.eval {
         row("frames", frames(eval));
     }
-    let line = found.line_bytes.map_or("no line".to_owned(), |line| format!("line {}", Bytes(line)));
+    let line = found.line_bytes.map_or("no limit".to_owned(), |line| format!("limit {}", Bytes(line)));
     row("memory", format!("peak {} ({line})", Bytes(found.peak_bytes)));
     if found.oom_errors > 0 {
         let recovered = if found.metrics_missing.is_empty() { ", all recovered" } else { "" };

@@ -108,7 +108,7 @@ impl SeriesProgress {
 }
 
 fn closing_lines(program: Program, exit: Exit, folder: &Path) -> Vec<String> {
-    let hint = format!("hint: go on with what is not finished: {}", program.resume_command(folder));
+    let hint = format!("hint: resume what is not finished: {}", program.resume_command(folder));
     let hint = (exit != Exit::Finished).then_some(hint);
     hint.into_iter().chain([format!("everything about these runs is in {}", folder.display())]).collect()
 }

@@ -130,8 +130,8 @@ optimizer:
 memory:
   allocator: \"expandable_segments:True\"
   clean: auto
-  host_line: none
-  line: none
+  host_limit: none
+  limit: none
   narrow: false
   recover: true
   spill: auto

@@ -146,8 +146,16 @@ impl Holder {
     /// The line that is too small.
     fn line(self) -> &'static str {
         match self {
-            Holder::Model | Holder::Weights | Holder::Context => "the line",
-            Holder::Program | Holder::Data => "the host line",
+            Holder::Model | Holder::Weights | Holder::Context => "the memory limit",
+            Holder::Program | Holder::Data => "the memory limit of the host",
+        }
+    }
+
+    /// What is typed to move it.
+    fn flag(self) -> &'static str {
+        match self {
+            Holder::Model | Holder::Weights | Holder::Context => "--limit",
+            Holder::Program | Holder::Data => "--host-limit",
         }
     }
 }
@@ -276,10 +284,10 @@ impl TrainError {
         match self {
             TrainError::Settings(error) => error.hint(),
             TrainError::LineTooSmall { holder: Holder::Model, needed, .. } => {
-                Some(format!("draw the line well above {needed}, or choose a smaller model"))
+                Some(format!("set --limit well above {needed}, or choose a smaller model"))
             }
             TrainError::LineTooSmall { holder, needed, .. } => {
-                Some(format!("draw {} well above {needed}", holder.line()))
+                Some(format!("set {} well above {needed}", holder.flag()))
             }
             TrainError::Folder { problem, path } => folder_hint(program, *problem, path),
             TrainError::Unwritten { folder, checkpoint, source, .. } => checkpoint.as_ref().map(|checkpoint| {
@@ -288,10 +296,10 @@ impl TrainError {
                     _ => "make room",
                 };
                 let (checkpoint, folder) = (checkpoint.display(), folder.display());
-                format!("the checkpoint {checkpoint} is whole: {first}, then go on with --resume --out {folder}")
+                format!("the checkpoint {checkpoint} is whole: {first}, then resume with --resume --out {folder}")
             }),
             TrainError::Line { checkpoint, .. } => Some(format!(
-                "the last state is saved in {}: raise the line or make the model smaller, then use --resume",
+                "the last state is saved in {}: raise --limit or make the model smaller, then use --resume",
                 checkpoint.display()
             )),
             TrainError::Damaged { fallback, .. } => Some(fallback.as_ref().map_or_else(
@@ -299,7 +307,7 @@ impl TrainError {
                 |fallback| fallback.hint(program),
             )),
             TrainError::OtherModel { .. } => Some(
-                "go on with the model that the run was started with, or start a new run in another folder".to_owned(),
+                "resume with the model that the run was started with, or start a new run in another folder".to_owned(),
             ),
             TrainError::Schedule { problem, .. } => schedule_hint(problem),
             TrainError::Engine(TorchError::Device(_)) => {
@@ -356,9 +364,7 @@ fn why(kind: io::ErrorKind) -> String {
 
 fn folder_hint(program: &str, problem: FolderProblem, path: &Path) -> Option<String> {
     match problem {
-        FolderProblem::HasRun => {
-            Some(format!("use --resume --out {} to go on with it, or another --out", path.display()))
-        }
+        FolderProblem::HasRun => Some(format!("use --resume --out {} to resume it, or another --out", path.display())),
         FolderProblem::IsFile
         | FolderProblem::HasOneRun
         | FolderProblem::NotEmpty

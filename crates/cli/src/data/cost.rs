@@ -128,7 +128,7 @@ impl Cost {
         let least = base.saturating_add(sizes.largest_sample);
         if line < least {
             let text = format!(
-                "a host line of {line} is too small: about {base} are the engine's own, and reading the largest sample \
+                "a memory limit of {line} is too small: about {base} are the engine's own, and reading the largest sample \
                  takes {}",
                 sizes.largest_sample
             );
@@ -166,7 +166,7 @@ impl Cost {
             format!("reads {} of {} (lru: {}; at least: {})", self.asked.belady, self.all, self.asked.lru, self.bound())
         };
         let larger = if self.asked.belady.is_zero() {
-            "a larger line would not help".to_owned()
+            "a larger limit would not help".to_owned()
         } else {
             format!("what is added is not read any more; from {} on, nothing is read twice", self.least_for_all)
         };
@@ -180,13 +180,13 @@ impl Cost {
             ("least", least),
         ];
         let lines: String = facts.iter().map(|(name, fact)| format!("  {name:<9}{fact}\n")).collect();
-        format!("\nat a host line of {}\n{lines}\n{}", self.line, self.table())
+        format!("\nwith a memory limit of {} for the host\n{lines}\n{}", self.line, self.table())
     }
 
     fn table(&self) -> String {
         let mut lines = vec![["cache", "", "window", "read an epoch", "lru", ""].map(str::to_owned)];
         let mut rows: Vec<(&Reads, &str)> = self.table.iter().map(|reads| (reads, "")).collect();
-        rows.push((&self.asked, "this line"));
+        rows.push((&self.asked, "this limit"));
         rows.sort_by_key(|(reads, _)| reads.cache);
         lines.extend(rows.iter().map(|(reads, mark)| {
             let share = reads.cache.get() as f64 / self.all.get().max(1) as f64 * 100.0;

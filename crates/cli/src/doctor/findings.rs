@@ -113,7 +113,7 @@ fn memory(facts: &Facts) -> Vec<Finding> {
     {
         let what =
             format!("only {} of {} of RAM are available", Bytes(machine.available_bytes), Bytes(machine.total_bytes));
-        found.push(finding(what, "end other programs, lower the number of data workers, or train with --host-line"));
+        found.push(finding(what, "end other programs, lower the number of data workers, or train with --host-limit"));
     }
     if let Some(group) = facts.cgroup.known()
         && let (Some(limit), Some(left)) = (group.limit_bytes, facts.cgroup_left_bytes)

@@ -29,10 +29,10 @@ fn in_terminal(words: &[&str], variables: &[(&str, &str)]) -> String {
 
 #[test]
 fn help_is_coloured_in_a_terminal() {
-    assert!(in_terminal(&["train", "--help"], &[]).contains("\x1b[1m\x1b[36m--host-line\x1b[0m"));
+    assert!(in_terminal(&["train", "--help"], &[]).contains("\x1b[1m\x1b[36m--host-limit\x1b[0m"));
     for variables in [("NO_COLOR", "1"), ("TERM", "dumb")] {
         let shown = in_terminal(&["train", "--help"], &[variables]);
-        assert!(shown.contains("--host-line") && !shown.contains('\x1b'), "{variables:?}: {shown:?}");
+        assert!(shown.contains("--host-limit") && !shown.contains('\x1b'), "{variables:?}: {shown:?}");
     }
     assert!(!sandbox().says("train --help").contains('\x1b'));
 }

@@ -128,7 +128,7 @@ fn everything_wrong_has_a_mend() {
     wrong: torch 2.6.0+cpu in /conda/torch is built for the CPU alone, and there is an NVIDIA driver
     fix:   pip install torch from the index for CUDA: https://pytorch.org/get-started/locally
     wrong: only 512.00 MiB of 32.00 GiB of RAM are available
-    fix:   end other programs, lower the number of data workers, or train with --host-line
+    fix:   end other programs, lower the number of data workers, or train with --host-limit
     wrong: the kernel promises no more memory than there is (vm.overcommit_memory=2), and CUDA reserves much
     fix:   sudo sysctl vm.overcommit_memory=0
     wrong: /dev/shm has 64.00 MiB, and data workers die with a bus error when it is full

@@ -31,14 +31,14 @@ fn help_on_training() {
           --set <KEY=VALUE>
               Set one configuration key, such as train.steps=50. May be given several times
 
-          --line <SIZE>
+          --limit <SIZE>
               The memory limit (the line) of the device: a size (3.5GiB), a percentage of the device
               (90%), or none.
 
               On a GPU it is what the driver sees, everything included; on the CPU it is the memory of
               tensors.
 
-          --host-line <SIZE>
+          --host-limit <SIZE>
               The memory limit (the line) of the host: bounds the resident memory of the process. A
               size, a percentage, or none
 
@@ -138,10 +138,10 @@ fn help_on_training() {
 
     Examples:
       lowtide train configs/gpt-tiny.yaml                     train the small example
-      lowtide train configs/gpt-tiny.yaml --line 64MiB        ... inside 64 MiB of tensor memory
+      lowtide train configs/gpt-tiny.yaml --limit 64MiB        ... inside 64 MiB of tensor memory
       lowtide train configs/gpt-tiny.yaml --set train.steps=50 --out runs/short
       lowtide train --resume --out runs/short                 go on where it stopped
-      lowtide train scoring --preprocessed-dir batches --host-line 2GiB --epochs 20
+      lowtide train scoring --preprocessed-dir batches --host-limit 2GiB --epochs 20
                                                               three models on files larger than memory
 
     Signals:
@@ -282,7 +282,7 @@ fn mistakes_are_told_without_an_engine() {
     for (words, expect) in [
         ("train", "the following required arguments were not provided:"),
         ("train tiny.yaml --stepz 3", "unexpected argument '--stepz' found"),
-        ("train tiny.yaml --line many", "`many` is not a memory line"),
+        ("train tiny.yaml --limit many", "`many` is not a memory limit"),
         ("train tiny.yaml --device gpu", "`gpu` is not a device"),
         ("train tiny.yaml --watch=none", "this is no port: write --watch=8000"),
         ("train tiny.yaml --inject-oom step=3", "phase is missing"),

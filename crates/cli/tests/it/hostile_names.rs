@@ -37,7 +37,7 @@ fn in_arguments() {
             "data",
             "data NAME",
             "data --NAME x",
-            "data x --host-line NAME",
+            "data x --host-limit NAME",
             "pack NAME --out NAME",
             "pack x --out y --shard-size NAME",
             "watch NAME",

@@ -12,7 +12,7 @@ impl Event {
             Self::RunStarted { workload, device, batch, line, parameters, resumed_at, .. } => {
                 let begun = match resumed_at {
                     None => "Training began".to_owned(),
-                    Some(step) => format!("Training went on from the checkpoint of step {step}"),
+                    Some(step) => format!("Training resumed from the checkpoint of step {step}"),
                 };
                 format!(
                     "{begun}: {workload} with {} parameters on {device}, {batch} samples a step, {}.",
@@ -143,7 +143,7 @@ impl Event {
 }
 
 fn under(line: Line) -> String {
-    line.limit().map_or("without a line".to_owned(), |limit| format!("under a line of {limit}"))
+    line.limit().map_or("without a memory limit".to_owned(), |limit| format!("under a memory limit of {limit}"))
 }
 
 fn part(phase: Phase) -> &'static str {

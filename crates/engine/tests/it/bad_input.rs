@@ -41,29 +41,29 @@ fn a_misspelt_key() {
 
 #[test]
 fn a_line_smaller_than_the_parameters() {
-    assert_snapshot!(refusal("tiny.yaml --device cpu --line 100KiB"), @r"
-    error: the model and its optimizer need 422.00 KiB before the first sample, and the line is 100.00 KiB
-    hint: draw the line well above 422.00 KiB, or choose a smaller model
+    assert_snapshot!(refusal("tiny.yaml --device cpu --limit 100KiB"), @r"
+    error: the model and its optimizer need 422.00 KiB before the first sample, and the memory limit is 100.00 KiB
+    hint: set --limit well above 422.00 KiB, or choose a smaller model
     ");
-    assert_snapshot!(refusal("tiny.yaml --device cpu --set memory.line=100KiB --out new/run"), @r"
-    error: the model and its optimizer need 422.00 KiB before the first sample, and the line is 100.00 KiB
-    hint: draw the line well above 422.00 KiB, or choose a smaller model
+    assert_snapshot!(refusal("tiny.yaml --device cpu --set memory.limit=100KiB --out new/run"), @r"
+    error: the model and its optimizer need 422.00 KiB before the first sample, and the memory limit is 100.00 KiB
+    hint: set --limit well above 422.00 KiB, or choose a smaller model
     ");
 }
 
 #[test]
 fn a_line_that_does_not_parse() {
-    assert_snapshot!(refusal("tiny.yaml --line 3.5GiBB"), @r"
-    error: invalid value '3.5GiBB' for '--line <SIZE>': `3.5GiBB` is not a memory line: write a size such as 3.5GiB, a percentage such as 90%, or none
+    assert_snapshot!(refusal("tiny.yaml --limit 3.5GiBB"), @r"
+    error: invalid value '3.5GiBB' for '--limit <SIZE>': `3.5GiBB` is not a memory limit: write a size such as 3.5GiB, a percentage such as 90%, or none
 
     For more information, try '--help'.
     ");
-    assert_snapshot!(refusal("tiny.yaml --host-line 0"), @r"
-    error: invalid value '0' for '--host-line <SIZE>': a memory line of 0 bytes leaves room for nothing: write a larger one, or none
+    assert_snapshot!(refusal("tiny.yaml --host-limit 0"), @r"
+    error: invalid value '0' for '--host-limit <SIZE>': a memory limit of 0 bytes leaves room for nothing: write a larger one, or none
 
     For more information, try '--help'.
     ");
-    assert_snapshot!(refusal("tiny.yaml --set memory.line=3.5GiBB"), @"error: --set memory.line=3.5GiBB: memory.line: `3.5GiBB` is not a memory line: write a size such as 3.5GiB, a percentage such as 90%, or none");
+    assert_snapshot!(refusal("tiny.yaml --set memory.limit=3.5GiBB"), @"error: --set memory.limit=3.5GiBB: memory.limit: `3.5GiBB` is not a memory limit: write a size such as 3.5GiB, a percentage such as 90%, or none");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_folder_that_holds_a_run() {
     place.train("out", "--set train.steps=1");
     assert_snapshot!(refusal_in(&place, "tiny.yaml --out out"), @r"
     error: out: a run is already there
-    hint: use --resume --out out to go on with it, or another --out
+    hint: use --resume --out out to resume it, or another --out
     ");
 }
 

@@ -37,7 +37,7 @@ fn the_last_good_checkpoint_stays_and_the_run_can_go_on() {
     insta::assert_snapshot!(printed, @r"
     code 2
     error: disk/run/checkpoints/.00000002.partial/training.safetensors: No space left on device (os error 28)
-    hint: the checkpoint disk/run/checkpoints/00000001 is whole: make room, then go on with --resume --out disk/run
+    hint: the checkpoint disk/run/checkpoints/00000001 is whole: make room, then resume with --resume --out disk/run
     00000000
     00000001
     code 0

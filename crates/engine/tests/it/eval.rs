@@ -78,7 +78,7 @@ fn a_person_reads_figures_and_how_they_came() {
       psnr          #
       ssim          #
       frames        whole, in tiles of 40 x 40 pixels
-      memory        peak SIZE (no line)
+      memory        peak SIZE (no limit)
       time          # s
     ");
 }
@@ -89,7 +89,7 @@ fn tiles_fit_where_whole_frames_do_not() {
     let whole = evaluated(&place, "out");
     assert_eq!(whole["eval"]["mode"], "whole");
     let peak = whole["peak_bytes"].as_u64().unwrap();
-    let line = format!("--line {}B", peak / 3);
+    let line = format!("--limit {}B", peak / 3);
 
     let tiles = evaluated(&place, &format!("out {line} --set eval.tile=auto"));
     assert_eq!(tiles["eval"]["mode"], "tile");
@@ -97,10 +97,10 @@ fn tiles_fit_where_whole_frames_do_not() {
     let figure = |found: &Value| found["metrics"]["psnr"].as_f64().unwrap();
     assert!((figure(&tiles) - figure(&whole)).abs() < 1e-4, "{tiles} {whole}");
 
-    let line = format!("--line {}B", peak / 8);
+    let line = format!("--limit {}B", peak / 8);
     let ran = place.ends(3, &format!("eval out {line} --device cpu"));
     let last: Vec<&str> = ran.stderr.lines().rev().take(2).collect();
-    assert_eq!(last[0], "hint: evaluate frames in tiles, --set eval.tile=auto, or draw a larger --line");
+    assert_eq!(last[0], "hint: evaluate frames in tiles, --set eval.tile=auto, or draw a larger --limit");
     assert!(last[1].starts_with("error: memory ran out in eval of step 2"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("training goes on"), "{}", ran.stderr);
     assert_eq!(ran.stdout, "");
@@ -142,12 +142,12 @@ fn bad_input_is_named() {
     assert_snapshot!(said("eval out --set model.n_embd=64 --device cpu"), @r"
     evaluating out/checkpoints/00000004
     error: out/checkpoints/00000004/model.safetensors: it is of another model: `transformer.h.0.attn.c_attn.bias` is F32 [96], and this model has F32 [192]
-    hint: go on with the model that the run was started with, or start a new run in another folder
+    hint: resume with the model that the run was started with, or start a new run in another folder
     ");
-    assert_snapshot!(said("eval out --line 10KiB --device cpu"), @r"
+    assert_snapshot!(said("eval out --limit 10KiB --device cpu"), @r"
     evaluating out/checkpoints/00000004
-    error: the weights take 105.50 KiB before the first sample, and the line is 10.00 KiB
-    hint: draw the line well above 105.50 KiB
+    error: the weights take 105.50 KiB before the first sample, and the memory limit is 10.00 KiB
+    hint: set --limit well above 105.50 KiB
     ");
     let typed = said("eval out --checkpoint last");
     assert!(typed.contains("expected newest, best or the number of a step"), "{typed}");

@@ -54,7 +54,7 @@ fn end(child: Child, run: &Path) -> String {
 #[track_caller]
 fn check(place: &Place, text: &str, run: &Path) {
     let run = run.display();
-    let end = format!("hint: go on with lowtide train --resume --out {run}\neverything about this run is in {run}\n");
+    let end = format!("hint: resume with lowtide train --resume --out {run}\neverything about this run is in {run}\n");
     assert!(text.ends_with(&end), "{end}{text}");
     let events = fs::read_to_string(format!("{run}/events.jsonl")).unwrap();
     let events: Vec<Record> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

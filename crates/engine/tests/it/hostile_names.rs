@@ -27,7 +27,7 @@ fn in_arguments() {
     for text in [
         "train NAME",
         "train --NAME",
-        "train tiny.yaml --line NAME",
+        "train tiny.yaml --limit NAME",
         "train tiny.yaml --device NAME",
         "train tiny.yaml --set NAME",
         "train tiny.yaml --set NAME=1",

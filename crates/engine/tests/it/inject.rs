@@ -64,7 +64,7 @@ fn one_that_had_to_split_at_the_line_too() {
     let place = Place::new();
     place.train("free", "");
     let line = place.summary("free")["peak_allocated_bytes"].as_u64().unwrap() * 3 / 4;
-    place.train("held", &format!("--line {line}"));
+    place.train("held", &format!("--limit {line}"));
     assert_ne!(place.hash("held"), place.hash("free"), "other pieces draw other dropout");
     place.train("again", "--schedule-from held");
     assert_eq!(place.hash("again"), place.hash("held"));

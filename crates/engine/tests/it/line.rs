@@ -28,8 +28,8 @@ fn a_line_splits_the_batch_and_keeps_the_numbers() {
     // Dropout draws other numbers for other micro-batches.
     place.train("free", "--set model.dropout=0");
     let line = figure(&place, "free", "peak_allocated_bytes") * 3 / 4;
-    place.train("held", &format!("--set model.dropout=0 --line {line} --set train.micro_batch=8"));
-    place.train("chosen", &format!("--set model.dropout=0 --line {line}"));
+    place.train("held", &format!("--set model.dropout=0 --limit {line} --set train.micro_batch=8"));
+    place.train("chosen", &format!("--set model.dropout=0 --limit {line}"));
 
     assert_eq!(rungs(&place, "held")[..2], [Rung::Clean, Rung::Split]);
     assert_eq!(rungs(&place, "chosen"), [], "the micro-batch was foreseen to fit");
@@ -62,7 +62,7 @@ fn an_evaluation_before_the_first_step_that_does_not_fit_is_cut_into_pieces() {
         _ => None,
     });
     let line = at_rest(&place, "free") + 350_000;
-    place.train("held", &format!("{settings} --line {line}"));
+    place.train("held", &format!("{settings} --limit {line}"));
     let failed =
         |event: &Event| matches!(event, Event::OutOfMemory { step, phase: Phase::Eval, .. } if step.get() == 0);
     let events = place.events("held");
@@ -84,7 +84,7 @@ fn where_a_batch_cannot_be_split_recompute_helps() {
     let (most, least) =
         (figure(&place, "free", "peak_allocated_bytes"), figure(&place, "recomputed", "peak_allocated_bytes"));
     let line = least + (most - least) / 4;
-    place.train("held", &format!("{one} --line {line}"));
+    place.train("held", &format!("{one} --limit {line}"));
     let rungs = rungs(&place, "held");
     assert!(rungs.contains(&Rung::Recompute) && !rungs.contains(&Rung::Split), "{rungs:?}");
     assert_eq!(place.hash("recomputed"), place.hash("free"), "recompute draws the same dropout again");
@@ -98,10 +98,10 @@ fn where_nothing_fits_the_state_is_saved_and_a_larger_line_goes_on() {
     place.train("free", "");
     let line = at_rest(&place, "free") + 16_384;
     let whole = "--set train.micro_batch=8";
-    let ran = place.ends(3, &format!("train tiny.yaml --device cpu --out out --line {line} {whole}"));
-    let stop = ran.stderr.find("stopped at the line").unwrap();
+    let ran = place.ends(3, &format!("train tiny.yaml --device cpu --out out --limit {line} {whole}"));
+    let stop = ran.stderr.find("stopped at the memory limit").unwrap();
     assert_snapshot!(settled(&ran.stderr[stop..]).replace("backward", "PHASE").replace("forward", "PHASE"), @r"
-    stopped at the line
+    stopped at the memory limit
       steps         0 (0 samples, none lost)
       memory        peak SIZE (line SIZE)
       out of memory 11 times, 0 recovered
@@ -117,14 +117,14 @@ fn where_nothing_fits_the_state_is_saved_and_a_larger_line_goes_on() {
       tried: chunk the loss (micro-batch 1, loss in 16 chunks)
       tried: recompute (micro-batch 1, loss in 16 chunks, recompute level 1)
       tried: recompute (micro-batch 1, loss in 16 chunks, recompute level 2)
-      the last try came SIZE past the line, and may have needed more after that
-    hint: go on with a larger line: lowtide train --resume --out out --line SIZE
+      the last try came SIZE past the limit, and may have needed more after that
+    hint: resume with a larger limit: lowtide train --resume --out out --limit SIZE
     everything about this run is in out
     ");
     assert_eq!(place.names("out/checkpoints"), ["00000000"].map(String::from).into());
     assert_eq!(place.summary("out")["stopped"], "line");
     assert_eq!(figure(&place, "out", "oom_recovered"), 0);
 
-    place.resume("out", "--line none");
+    place.resume("out", "--limit none");
     assert_eq!(place.hash("out"), place.hash("free"), "with room, nothing is left of what was tried");
 }

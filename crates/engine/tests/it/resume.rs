@@ -40,7 +40,7 @@ fn in_fp16_with_its_loss_scale_too() {
 fn under_a_line_what_was_learned_is_remembered() {
     let place = Place::new();
     place.train("free", "");
-    let line = format!("--line {}", place.summary("free")["peak_allocated_bytes"].as_u64().unwrap() * 3 / 4);
+    let line = format!("--limit {}", place.summary("free")["peak_allocated_bytes"].as_u64().unwrap() * 3 / 4);
     place.train("whole", &line);
     place.train("parts", &format!("{line} --set train.steps=2"));
     let errors = place.summary("parts")["oom_errors"].clone();

@@ -17,7 +17,7 @@ fn a_short_run_says_what_it_does() {
     assert_eq!(ran.stdout, "");
     assert_snapshot!(settled(&ran.stderr), @r"
     training gpt on the CPU (SIZE in all, SIZE free)
-    27,008 parameters, 8 samples a step, no line
+    27,008 parameters, 8 samples a step, no memory limit
     writing to out
     [step 1] loss #  # tokens/s  memory SIZE
     [step 2] loss #  # tokens/s  memory SIZE
@@ -29,7 +29,7 @@ fn a_short_run_says_what_it_does() {
       steps         4 (32 samples, none lost)
       loss          # (the least possible is #, so # % above it)
       speed         # tokens/s
-      memory        peak SIZE (no line)
+      memory        peak SIZE (no limit)
       time          # s
     everything about this run is in out
     ");
@@ -50,7 +50,7 @@ fn a_run_with_metrics_names_them() {
     let ran = place.ends(0, "train qca.yaml --device cpu --out out");
     assert_snapshot!(settled(&ran.stderr), @r"
     training qca on the CPU (SIZE in all, SIZE free)
-    6,886 parameters, 2 samples a step, no line
+    6,886 parameters, 2 samples a step, no memory limit
     writing to out
     [step 1] loss #  # samples/s  memory SIZE
     [step 1] evaluation: loss #, survival #, symmetry #, activity #
@@ -63,7 +63,7 @@ fn a_run_with_metrics_names_them() {
       loss          #
       evaluation    survival #, symmetry #, activity #
       speed         # samples/s
-      memory        peak SIZE (no line)
+      memory        peak SIZE (no limit)
       time          # s
     everything about this run is in out
     ");
@@ -109,9 +109,22 @@ fn the_run_folder_is_complete() {
 }
 
 #[test]
+fn every_file_of_a_run_is_in_the_reference() {
+    const PAGE: &str = include_str!("../../../../docs/reference/files.md");
+    let place = Place::new();
+    place.train("out", "");
+    let newest = place.names("out/checkpoints").into_iter().filter(|name| name.parse::<u64>().is_ok()).next_back();
+    let (top, checkpoint) = (place.names("out"), place.names(&format!("out/checkpoints/{}", newest.unwrap())));
+    assert!(top.len() > 4 && checkpoint.len() > 2, "{top:?} {checkpoint:?}");
+    for name in top.iter().chain(&checkpoint) {
+        assert!(PAGE.contains(&format!("`{name}")), "docs/reference/files.md has no {name}");
+    }
+}
+
+#[test]
 fn the_summary_has_its_keys() {
     let place = Place::new();
-    place.train("out", "--line 1GiB");
+    place.train("out", "--limit 1GiB");
     let summary = place.summary("out");
     let keys: BTreeSet<&str> = summary.as_object().unwrap().keys().map(String::as_str).collect();
     let expect = [
@@ -217,7 +230,7 @@ fn a_loss_that_is_no_number_is_told_once_and_the_run_goes_on() {
     let ran = place.train("out", diverge);
     assert_snapshot!(settled(&ran.stderr), @r"
     training gpt on the CPU (SIZE in all, SIZE free)
-    27,008 parameters, 8 samples a step, no line
+    27,008 parameters, 8 samples a step, no memory limit
     writing to out
     [step 1] loss #  # tokens/s  memory SIZE
     [step 2] loss NaN  # tokens/s  memory SIZE
@@ -229,7 +242,7 @@ fn a_loss_that_is_no_number_is_told_once_and_the_run_goes_on() {
       steps         4 (32 samples, none lost)
       loss          not a finite number
       speed         # tokens/s
-      memory        peak SIZE (no line)
+      memory        peak SIZE (no limit)
       time          # s
     everything about this run is in out
     ");

@@ -131,7 +131,7 @@ fn a_run_of_a_series_can_be_resumed_alone_and_all_of_them_with_more_steps() {
 fn a_run_that_fails_does_not_lose_the_others() {
     let place = place();
     let wide = "--set model.graph_hidden=512";
-    let ran = place.ends(3, &format!("{} {wide} --line 2MiB", train("out")));
+    let ran = place.ends(3, &format!("{} {wide} --limit 2MiB", train("out")));
     let error = "the model and its optimizer need";
     assert!(ran.stderr.contains(&format!("error: {error}")), "{}", ran.stderr);
     let summary = place.summary("out");
@@ -140,7 +140,7 @@ fn a_run_that_fails_does_not_lose_the_others() {
     let row = ran.stderr.lines().find(|line| line.trim_start().starts_with("gnn_det  error:"));
     assert!(row.is_some(), "it stands in the table: {}", ran.stderr);
 
-    let ran = place.resume("out", "--line none");
+    let ran = place.resume("out", "--limit none");
     assert!(ran.stderr.contains("lstm: run 1 of 3, finished before"), "{}", ran.stderr);
     place.ends(0, &format!("{} {wide}", train("whole")));
     assert_eq!(hashes(&place, "out"), hashes(&place, "whole"));

@@ -152,7 +152,7 @@ fn a_limit_on_the_size_of_files_is_an_error_and_what_fits_is_saved() {
         hint,
         format!(
             "hint: the checkpoint out/checkpoints/{saved:08} is whole: raise the limit on the size of files (ulimit -f), then \
-             go on with --resume --out out\n"
+             resume with --resume --out out\n"
         )
     );
     place.ends(0, &format!("train --resume --device cpu --out out --set train.steps={}", saved + 1));
@@ -187,7 +187,7 @@ fn an_interrupted_run_says_how_to_go_on() {
     let text = String::from_utf8(output.stderr).unwrap();
     let end = text.find("hint:").unwrap();
     assert_snapshot!(settled(&text[end..]), @r"
-    hint: go on with lowtide train --resume --out out
+    hint: resume with lowtide train --resume --out out
     everything about this run is in out
     ");
 }
@@ -226,11 +226,11 @@ fn a_run_that_is_ended_while_it_tries_out_micro_batches_tries_them_out_again() {
                  --set eval.every=null";
     place.train("free", large);
     let line = place.summary("free")["peak_allocated_bytes"].as_u64().unwrap() / 2;
-    place.train("whole", &format!("{large} --line {line}"));
+    place.train("whole", &format!("{large} --limit {line}"));
     for turn in 0.. {
         assert!(turn < 10, "no signal came in time");
         let out = format!("run-{turn}");
-        let words = format!("train tiny.yaml --device cpu --out {out} {large} --line {line}");
+        let words = format!("train tiny.yaml --device cpu --out {out} {large} --limit {line}");
         let code = ended_once(&place, &words, "TERM", &format!("{out}/events.jsonl"), "\"probed\"");
         let was_sized = place.text(&format!("{out}/events.jsonl")).contains("\"sized\"");
         place.resume(&out, "");

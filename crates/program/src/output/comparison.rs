@@ -43,7 +43,7 @@ fn note(run: &RunResult) -> String {
         Ok(Summary { stopped: RunEnding::Finished, stopped_early_at: Some(_), .. }) => "finished early".to_owned(),
         Ok(Summary { stopped: RunEnding::Finished, .. }) => String::new(),
         Ok(Summary { stopped: RunEnding::Interrupted, .. }) => "interrupted".to_owned(),
-        Ok(Summary { stopped: RunEnding::Line, .. }) => "stopped at the line".to_owned(),
+        Ok(Summary { stopped: RunEnding::Line, .. }) => "stopped at the memory limit".to_owned(),
         Err(error) => format!("error: {error}"),
     }
 }

@@ -25,7 +25,7 @@ impl RunHeader {
         };
         let no_gpu = facts.note.as_ref().map(|note| format!("the GPU is not used: {note}"));
         let above = settings.memory.line.exceeds(facts.total);
-        let above = above.then(|| format!("the line is above what there is, so it is drawn at {}", facts.total));
+        let above = above.then(|| format!("the memory limit is above what there is: {} is taken", facts.total));
         let line = settings.memory.line.resolve(facts.total).unwrap_or(Line::NONE);
         let profile = Profile::of(facts, line).map(|profile| format!("the memory to use is {profile}"));
         let notes = no_gpu.into_iter().chain(above).chain(profile).chain(bundle.notes.iter().cloned()).collect();
@@ -40,7 +40,7 @@ impl RunHeader {
         let mut lines =
             vec![format!("training {workload} on {} ({} in all, {} free)", self.device, self.total, self.free)];
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
-        let drawn = line.limit().map_or("no line".to_owned(), |limit| format!("a line of {limit}"));
+        let drawn = line.limit().map_or("no memory limit".to_owned(), |limit| format!("a memory limit of {limit}"));
         lines.push(format!("{} parameters, {batch} samples a step, {drawn}", grouped(*parameters)));
         lines.push(format!("writing to {}", self.folder.display()));
         lines.extend(resumed_at.map(|step| format!("resumed after step {step}")));
@@ -87,7 +87,7 @@ pub(crate) fn outcome_lines(outcome: &Outcome, resume: &str) -> Vec<String> {
         RunEnding::Finished if outcome.summary.stopped_early_at.is_some() => "finished early",
         RunEnding::Finished => "finished",
         RunEnding::Interrupted => "interrupted",
-        RunEnding::Line => "stopped at the line",
+        RunEnding::Line => "stopped at the memory limit",
     };
     let mut lines = vec![title.to_owned()];
     lines.extend(figures(&outcome.summary));
@@ -101,17 +101,17 @@ pub(crate) fn outcome_lines(outcome: &Outcome, resume: &str) -> Vec<String> {
         );
         if let (Some(least), Some(line)) = (outcome.least_line, outcome.summary.line_bytes) {
             let past = least.saturating_sub(Bytes(line));
-            lines.push(format!("  the last try came {past} past the line, and may have needed more after that"));
+            lines.push(format!("  the last try came {past} past the limit, and may have needed more after that"));
         }
         lines.push(match outcome.summary.line_bytes {
             _ if stop.cause == StopCause::RecoveryOff => {
-                format!("hint: let it go on: {resume} --set memory.recover=true")
+                format!("hint: resume with retries on: {resume} --set memory.recover=true")
             }
-            Some(_) => format!("hint: go on with a larger line: {resume} --line SIZE"),
-            None => format!("hint: free the device, then go on: {resume}"),
+            Some(_) => format!("hint: resume with a larger limit: {resume} --limit SIZE"),
+            None => format!("hint: free memory of the device, then resume: {resume}"),
         });
     } else if outcome.summary.stopped == RunEnding::Interrupted {
-        lines.push(format!("hint: go on with {resume}"));
+        lines.push(format!("hint: resume with {resume}"));
     }
     lines.push(format!("everything about this run is in {folder}"));
     lines
@@ -134,10 +134,10 @@ fn figures(summary: &Summary) -> Vec<String> {
     if summary.samples_per_second > 0.0 {
         row("speed", speed(summary.samples_per_second, summary.tokens_per_second));
     }
-    let line = summary.line_bytes.map_or("no line".to_owned(), |line| format!("line {}", Bytes(line)));
+    let line = summary.line_bytes.map_or("no limit".to_owned(), |line| format!("limit {}", Bytes(line)));
     row("memory", format!("peak {} ({line})", Bytes(summary.peak_allocated_bytes)));
     if let Some(line) = summary.host_line_bytes {
-        row("host", format!("peak {} (host line {})", Bytes(summary.peak_rss_bytes), Bytes(line)));
+        row("host", format!("peak {} (limit {})", Bytes(summary.peak_rss_bytes), Bytes(line)));
     }
     if let Some(cache) = &summary.cache {
         row("data", data_text(cache));

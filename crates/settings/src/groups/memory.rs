@@ -11,16 +11,18 @@ use crate::{Clean, Spill};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemorySettings {
-    /// The line on the device: a size, a percentage of what the device has, or none. Default: none.
+    /// The limit of the device, the line: a size, a percentage of what the device has, or none. Default: none.
+    #[serde(rename = "limit")]
     pub line: LineSpec,
-    /// The line on host memory, likewise. Default: none.
+    /// The limit of host memory, likewise. Default: none.
+    #[serde(rename = "host_limit")]
     pub host_line: LineSpec,
     /// Settings of the CUDA allocator, used unless the user set the allocator's own variable. Default:
     /// `expandable_segments:True`.
     pub allocator: String,
     /// When cached memory is given back although nothing failed. Default: auto.
     pub clean: Clean,
-    /// Whether host memory is used for what a GPU has no room for. Never under a host line. Default: auto.
+    /// Whether host memory is used for what a GPU has no room for. Never under a limit of host memory. Default: auto.
     pub spill: Spill,
     /// Whether fp32 may become bf16 (fp16 where the card has no bf16) when nothing else is enough: it changes more than
     /// rounding. Default: false.

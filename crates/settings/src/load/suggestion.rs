@@ -34,7 +34,7 @@ fn collect(value: &Value, path: &str, paths: &mut Vec<String>) {
 ///
 /// `level` has the keys of that group. A slip of one letter comes first, then the same name in another group, then keys of
 /// this group that are near or that `name` abbreviates or extends (`lr`, `batch_size`), then near ones in other groups. What
-/// follows a colon does not count: `line:3GiB` lacks a blank.
+/// follows a colon does not count: `limit:3GiB` lacks a blank.
 pub(crate) fn nearest(name: &str, parent: &str, level: &[String]) -> Vec<String> {
     let name = name.split_once(':').map_or(name, |(before, _)| before);
     let name = name.to_lowercase().replace('-', "_");
@@ -110,7 +110,7 @@ mod tests {
         check("every", "train", &["eval.every", "save.every"]);
         check("trian", "", &["train"]);
         check("precison", "", &["train.precision"]);
-        check("line:3GiB", "memory", &["memory.line"]);
+        check("limit:3GiB", "memory", &["memory.limit"]);
         check("x", "", &[]);
         check("zebra", "", &[]);
     }

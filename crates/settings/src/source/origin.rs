@@ -25,7 +25,7 @@ pub enum Origin {
         /// What was typed after `--set`.
         text: Arc<str>,
     },
-    /// A flag of its own: `--line 3.5GiB`.
+    /// A flag of its own: `--limit 3.5GiB`.
     Flag {
         /// The name with its dashes, and the value.
         text: Arc<str>,
@@ -90,6 +90,14 @@ impl Origins {
 /// Whether `key` is `path`, or lies inside the group or list at `path`.
 fn is_at_or_below(key: &str, path: &str) -> bool {
     key.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// Keys that had another name once, and the one they have now: files and commands with the old one are still read.
+const RENAMED: [(&str, &str); 2] = [("memory.line", "memory.limit"), ("memory.host_line", "memory.host_limit")];
+
+/// The name that a key has now.
+pub(crate) fn current_key(path: &str) -> &str {
+    RENAMED.iter().find(|(old, _)| *old == path).map_or(path, |(_, new)| new)
 }
 
 /// The path of `key` inside the group at `path`; the whole settings have the empty path.

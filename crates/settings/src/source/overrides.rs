@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::excerpt::{described, excerpt};
-use super::origin::{LONGEST_KEY, Origin};
+use super::origin::{LONGEST_KEY, Origin, current_key};
 use super::scalar::plain;
 use super::yaml_reader::parse_value;
 use crate::error::SettingsError;
@@ -34,7 +34,7 @@ impl Override {
         Self::new(origin, key, value)
     }
 
-    /// From a flag of its own: `Override::flag("--line", "memory.line", "3.5GiB")`.
+    /// From a flag of its own: `Override::flag("--limit", "memory.limit", "3.5GiB")`.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Override {
             return Err(wrong(origin, &problem, "write words with one dot between them, such as train.steps"));
         }
         match value(text.trim()) {
-            Ok(value) => Ok(Self { key: key.to_owned(), value, origin }),
+            Ok(value) => Ok(Self { key: current_key(key).to_owned(), value, origin }),
             Err((problem, mend)) => Err(wrong(origin, &problem, mend)),
         }
     }
@@ -95,7 +95,8 @@ mod tests {
     fn reads_values_as_they_look() {
         check("train.steps=5", "train.steps", json!(5));
         check(" seed = 7 ", "seed", json!(7));
-        check("memory.line=3.5GiB", "memory.line", json!("3.5GiB"));
+        check("memory.limit=3.5GiB", "memory.limit", json!("3.5GiB"));
+        check("memory.line=3.5GiB", "memory.limit", json!("3.5GiB"));
         check("memory.allocator=expandable_segments:True", "memory.allocator", json!("expandable_segments:True"));
         check("eval.every=null", "eval.every", json!(null));
         check("a=", "a", json!(null));

@@ -11,7 +11,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 use serde_json::{Map, Value};
 
 use super::excerpt::{described, excerpt};
-use super::origin::{LONGEST_KEY, Origin, Origins, join};
+use super::origin::{LONGEST_KEY, Origin, Origins, current_key, join};
 use super::scalar::plain;
 use crate::error::SettingsError;
 
@@ -179,7 +179,9 @@ impl Reader {
         let Some(Frame::Group { path, entries, key }) = self.stack.last_mut() else {
             return Ok(());
         };
-        let path = join(path, &name);
+        let written = join(path, &name);
+        let path = current_key(&written).to_owned();
+        let name = if path == written { name } else { path[path.rfind('.').map_or(0, |dot| dot + 1)..].to_owned() };
         if !entries.contains_key(&name) {
             *key = Some(name);
             self.origins.add(&path, self.origin(line));

@@ -39,8 +39,8 @@ optimizer:
   weight_decay: 0
   clip: null
 memory:
-  line: 3.5GiB
-  host_line: 90%
+  limit: 3.5GiB
+  host_limit: 90%
 eval:
   every: ~
 ";
@@ -54,6 +54,18 @@ eval:
     assert_eq!((settings.optimizer.weight_decay, settings.optimizer.clip), (0.0, None));
     assert_eq!(settings.memory.line, LineSpec::Size(Bytes(7 << 29)));
     assert_eq!(settings.eval, EvalSettings { every: None, ..EvalSettings::default() });
+}
+
+#[test]
+fn keys_with_the_names_they_had_before() {
+    let memory = |yaml, set: &[&str]| load(yaml, set).settings.memory;
+    let old = memory("memory: {line: 3GiB, host_line: 90%}", &[]);
+    assert_eq!(old, memory("memory: {limit: 3GiB, host_limit: 90%}", &[]));
+    // What is typed goes over what the file says, by whichever name.
+    assert_eq!(memory("memory: {limit: 3GiB}", &["memory.line=1GiB"]).line, LineSpec::Size(Bytes::from_gib(1)));
+    assert_eq!(memory("memory: {line: 3GiB}", &["memory.limit=1GiB"]).line, LineSpec::Size(Bytes::from_gib(1)));
+    // The same name in another group is another key.
+    assert_eq!(load("model: {line: 3}", &[]).settings.model, json!({"line": 3}));
 }
 
 #[test]
@@ -244,7 +256,7 @@ proptest! {
 
     #[test]
     fn any_text_is_read_or_refused_in_one_line(text in prop_oneof![any::<String>(), yaml_soup()], set in yaml_soup()) {
-        let overrides: Vec<Override> = Override::set(&set).into_iter().chain(Override::flag("--line", "memory.line", &text)).collect();
+        let overrides: Vec<Override> = Override::set(&set).into_iter().chain(Override::flag("--limit", "memory.limit", &text)).collect();
         for overrides in [&overrides[..], &[]] {
             match RunSettings::load(Some((Path::new("a.yaml"), &text)), overrides) {
                 Ok(loaded) => {

@@ -174,24 +174,28 @@ fn numbers_beyond_fp32() {
 }
 
 #[test]
-fn memory_lines() {
+fn memory_limits() {
     let mend = "write a size such as 3.5GiB, a percentage such as 90%, or none";
-    check("memory:\n  line: 3.5GiBB", &[], &format!("a.yaml:2: memory.line: `3.5GiBB` is not a memory line: {mend}"));
     check(
-        "memory: {host_line: 0}",
+        "memory:\n  limit: 3.5GiBB",
         &[],
-        "a.yaml:1: memory.host_line: a memory line of 0 bytes leaves room for nothing: write a larger one, or none",
+        &format!("a.yaml:2: memory.limit: `3.5GiBB` is not a memory limit: {mend}"),
     );
     check(
-        "memory: {line: }",
+        "memory: {host_limit: 0}",
         &[],
-        "a.yaml:1: memory.line: expected a memory line: a size such as 3.5GiB, a percentage such as 90%, or none, \
+        "a.yaml:1: memory.host_limit: a memory limit of 0 bytes leaves room for nothing: write a larger one, or none",
+    );
+    check(
+        "memory: {limit: }",
+        &[],
+        "a.yaml:1: memory.limit: expected a memory limit: a size such as 3.5GiB, a percentage such as 90%, or none, \
          got nothing (null)",
     );
-    check("memory: {line: \"a\\nb\"}", &[], &format!("a.yaml:1: memory.line: `a\\nb` is not a memory line: {mend}"));
-    let flag = Override::flag("--line", "memory.line", "3.5GiBB").unwrap();
+    check("memory: {limit: \"a\\nb\"}", &[], &format!("a.yaml:1: memory.limit: `a\\nb` is not a memory limit: {mend}"));
+    let flag = Override::flag("--limit", "memory.limit", "3.5GiBB").unwrap();
     let error = RunSettings::load(None, &[flag]).unwrap_err();
-    assert_eq!(printed(&error), format!("--line 3.5GiBB: memory.line: `3.5GiBB` is not a memory line: {mend}"));
+    assert_eq!(printed(&error), format!("--limit 3.5GiBB: memory.limit: `3.5GiBB` is not a memory limit: {mend}"));
 }
 
 #[test]
@@ -244,6 +248,11 @@ fn files_that_are_not_settings() {
         "train:\n  steps: 1\n\n  steps: 2",
         &[],
         "a.yaml:4: the key `train.steps` is written twice (first at line 2)\nhint: remove one of the two",
+    );
+    check(
+        "memory:\n  line: 1GiB\n  limit: 2GiB",
+        &[],
+        "a.yaml:3: the key `memory.limit` is written twice (first at line 2)\nhint: remove one of the two",
     );
     let quotes = "hint: write `key: value`, with quotes around the key if it is a number";
     check("seed: 1\n5: 6", &[], &format!("a.yaml:2: 5 is used as a key, but keys are words\n{quotes}"));
@@ -299,7 +308,7 @@ fn broken_yaml() {
         "train:\n  steps:5",
         "a.yaml:1: train: expected a group of keys, got \"steps:5\"\nhint: write a blank after the colon",
     );
-    check("memory: {line:3GiB}", "a.yaml:1: unknown key `memory.line:3GiB`\nhint: did you mean `memory.line`?");
+    check("memory: {limit:3GiB}", "a.yaml:1: unknown key `memory.limit:3GiB`\nhint: did you mean `memory.limit`?");
 }
 
 #[test]

@@ -1,4 +1,8 @@
 //! The lines of a run, drawn under the allocators, and what the allocators say.
+//!
+//! The line on a GPU is what the driver sees: the allocator's limit is the line less the context (measured after one of
+//! each kind of kernel ran) less 20 MiB where expandable segments are on. Memory of other processes counts as context,
+//! because the driver does not tell them apart without NVML.
 
 use std::time::Instant;
 
@@ -40,8 +44,8 @@ impl DeviceMemory {
         allocator: &AllocatorSettings,
         data: Bytes,
     ) -> Result<Self> {
-        let line = resolved(settings.line, facts.total, "memory.line")?;
-        let host_line = resolved(settings.host_line, facts.host_total, "memory.host_line")?;
+        let line = resolved(settings.line, facts.total, "memory.limit")?;
+        let host_line = resolved(settings.host_line, facts.host_total, "memory.host_limit")?;
         let host_limit = below(host_line, Holder::Program, host::resident_without_tensors().saturating_add(data))?;
         let limit = match facts.device {
             Device::Cuda(_) => {

@@ -204,7 +204,7 @@ fn the_story_in_words() {
     look(&mut run, SystemTime::now());
     let told: Vec<String> = run.marks().all().iter().map(lowtide_watch::Mark::sentence).collect();
     insta::assert_snapshot!(told.join("\n"), @r"
-    Training began: gpt with 805,632 parameters on cpu, 32 samples a step, under a line of 64.00 MiB.
+    Training began: gpt with 805,632 parameters on cpu, 32 samples a step, under a memory limit of 64.00 MiB.
     Memory ran out in the backward pass of step 2: 4.00 MiB were asked for.
     Cached blocks were released at step 2; 3.00 MiB came back.
     The evaluation after step 2 gave a loss of 1.5000.

@@ -236,7 +236,7 @@ fn with_epochs(mut settings: RunSettings, samples: u64, origins: &Origins) -> Re
 
 fn resolved(settings: &RunSettings, facts: &DeviceFacts, origins: &Origins) -> Result<Line> {
     let line = settings.memory.host_line.resolve(facts.host_total);
-    Ok(line.map_err(|error| SettingsError::refused("memory.host_line", error.to_string(), origins))?)
+    Ok(line.map_err(|error| SettingsError::refused("memory.host_limit", error.to_string(), origins))?)
 }
 
 /// What tensors may take while it is found out what they need.

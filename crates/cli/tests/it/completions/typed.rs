@@ -22,7 +22,7 @@ pub(crate) fn check(shell: &mut Shell) {
     shell.completes(&typed("lowtide explain --comm"), &["--command"]);
     shell.completes(&typed("lowtide explain cra"), &["explain crashed.log"]);
     shell.completes(&typed("lowtide train mi"), &["train mine.yaml"]);
-    shell.completes(&typed("lowtide train mine.yaml --host"), &["--host-line"]);
+    shell.completes(&typed("lowtide train mine.yaml --host"), &["--host-limit"]);
     shell.completes(&typed("lowtide train --out fol"), &["--out folder/"]);
     shell.completes(&typed("lowtide run --preset nano"), &["--preset nanogpt"]);
     shell.completes(&typed("lowtide run --dry-run -- cat cra"), &["-- cat crashed.log"]);

@@ -43,7 +43,7 @@ fn help() {
               What a file may decode to: 256 MiB by default, or 64 times its size on the disk where that
               is more
 
-          --host-line <SIZE>
+          --host-limit <SIZE>
               Of a folder: what a run whose memory stays below this would read in an epoch, and with
               other lines
 
@@ -63,7 +63,7 @@ fn help() {
       lowtide data batch_0000.pt --sums       ... and the sum of its values; finds flipped bytes
       lowtide data data/train                 files, samples, sizes and fields of a folder
       lowtide data data/train --sums          ... after every value was read
-      lowtide data packed --host-line 4GiB    what a run in 4 GiB would read, an epoch
+      lowtide data packed --host-limit 4GiB    what a run in 4 GiB would read, an epoch
 
     Exit codes:
       0    listed

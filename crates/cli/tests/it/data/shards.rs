@@ -197,9 +197,9 @@ fn one_shard() {
 #[test]
 fn what_a_run_would_read() {
     let place = packed();
-    let cost = |text: String| text[text.find("\nat a host line").unwrap()..].to_owned();
-    assert_snapshot!(cost(place.says("data packed --host-line 2.08MiB --base 2MiB")), @r"
-    at a host line of 2.08 MiB
+    let cost = |text: String| text[text.find("\nwith a memory limit of").unwrap()..].to_owned();
+    assert_snapshot!(cost(place.says("data packed --host-limit 2.08MiB --base 2MiB")), @r"
+    with a memory limit of 2.08 MiB for the host
       base     2.00 MiB, assumed for the engine itself (--base)
       cache    42.31 KiB, and 39.61 KiB for what is being read
       window   1 of 4 shards at a time
@@ -215,13 +215,13 @@ fn what_a_run_would_read() {
     62.82 KiB   75 %       1      24.95 KiB  44.55 KiB
     83.76 KiB  100 %       4        0 bytes    0 bytes
     ");
-    assert_snapshot!(cost(place.says("data packed --host-line 1GiB")), @r"
-    at a host line of 1.00 GiB
+    assert_snapshot!(cost(place.says("data packed --host-limit 1GiB")), @r"
+    with a memory limit of 1.00 GiB for the host
       base     350.00 MiB, assumed for the engine itself (--base)
       cache    673.96 MiB, and 39.61 KiB for what is being read
       window   all 4 shards
       epoch    reads nothing, once all is there
-      larger   a larger line would not help
+      larger   a larger limit would not help
       least    350.04 MiB for single samples, 350.06 MiB for whole shards
 
          cache           window  read an epoch        lru
@@ -232,8 +232,8 @@ fn what_a_run_would_read() {
      83.76 KiB    100 %       4        0 bytes    0 bytes
     673.96 MiB  > 999 %       4        0 bytes    0 bytes  this line
     ");
-    assert_snapshot!(cost(place.says("data packed --host-line 2.05MiB --base 2MiB")), @r"
-    at a host line of 2.05 MiB
+    assert_snapshot!(cost(place.says("data packed --host-limit 2.05MiB --base 2MiB")), @r"
+    with a memory limit of 2.05 MiB for the host
       base     2.00 MiB, assumed for the engine itself (--base)
       cache    11.59 KiB, and 39.61 KiB for what is being read
       window   none: no shard fits, samples are read one by one
@@ -250,7 +250,7 @@ fn what_a_run_would_read() {
     83.76 KiB  100 %       4        0 bytes    0 bytes
     ");
     assert_snapshot!(cost(place.says("data packed --max-cache-batches 2 --base 2MiB")), @r"
-    at a host line of 2.09 MiB
+    with a memory limit of 2.09 MiB for the host
       base     2.00 MiB, assumed for the engine itself (--base)
       cache    49.90 KiB, and 39.61 KiB for what is being read
       window   1 of 4 shards at a time
@@ -267,7 +267,7 @@ fn what_a_run_would_read() {
     83.76 KiB  100 %       4        0 bytes    0 bytes
     ");
     assert_snapshot!(cost(place.says("data src --max-cache-batches 2 --base 2MiB")), @r"
-    at a host line of 2.16 MiB
+    with a memory limit of 2.16 MiB for the host
       base     2.00 MiB, assumed for the engine itself (--base)
       cache    59.40 KiB, and 106.03 KiB for what is being read
       window   1 of 3 files at a time
@@ -333,16 +333,16 @@ fn what_a_run_would_read() {
       "would_more_help": true
     }
     "#);
-    let printout = place.run("data packed --host-line 200MiB");
+    let printout = place.run("data packed --host-limit 200MiB");
     assert_eq!(printout.code, Some(2));
     assert_snapshot!(printout.stderr, @r"
-    error: a host line of 200.00 MiB is too small: about 350.00 MiB are the engine's own, and reading the largest sample takes 39.61 KiB
+    error: a memory limit of 200.00 MiB is too small: about 350.00 MiB are the engine's own, and reading the largest sample takes 39.61 KiB
     hint: the least that works is 350.04 MiB
     ");
-    assert_snapshot!(place.refuses("data packed --host-line 1GiB --max-cache-batches 2"), @r"
-    error: the argument '--host-line <SIZE>' cannot be used with '--max-cache-batches <N>'
+    assert_snapshot!(place.refuses("data packed --host-limit 1GiB --max-cache-batches 2"), @r"
+    error: the argument '--host-limit <SIZE>' cannot be used with '--max-cache-batches <N>'
 
-    Usage: lowtide data --host-line <SIZE> <FILE|DIR>
+    Usage: lowtide data --host-limit <SIZE> <FILE|DIR>
 
     For more information, try '--help'.
     ");
@@ -421,7 +421,7 @@ fn a_run_reads_what_was_foretold() {
     let place = packed();
     for line in [2_163_800_u64, 2_190_000, 2_212_000] {
         let base = 2 << 20;
-        let words = format!("data packed --host-line {line} --base {base} --json");
+        let words = format!("data packed --host-limit {line} --base {base} --json");
         let json: Value = serde_json::from_str(&place.says(&words)).unwrap();
         let number = |name: &str| json["cost"][name].as_u64().unwrap();
         let (cache, belady) = bytes_fed(&place, number("window"), line - base, Policy::Belady);

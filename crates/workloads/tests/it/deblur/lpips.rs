@@ -96,7 +96,7 @@ fn a_run_with_weights_tells_of_it_and_tiles_give_the_same() {
 
     // Its largest layer alone takes 3.5 MB, far more than a small tile.
     let peak = |of: &Summary| of.eval.as_ref().unwrap().peak_bytes;
-    let line = format!("memory.line={}", (peak(&without) + peak(&tiled)) / 2);
+    let line = format!("memory.limit={}", (peak(&without) + peak(&tiled)) / 2);
     let (squeezed, events) = figures(&["eval.tile=40", &line]);
     let eval = squeezed.eval.unwrap();
     assert_eq!(eval.metrics.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["psnr", "ssim"]);

@@ -167,7 +167,7 @@ fn under_a_line_tiles_give_what_whole_frames_cannot() {
     let _alone = alone();
     let (unlimited, _) = short(&["eval.crop=null", "eval.tile=null"]);
     let whole = unlimited.eval.as_ref().unwrap();
-    let line = format!("memory.line={}", whole.peak_bytes / 2);
+    let line = format!("memory.limit={}", whole.peak_bytes / 2);
     let failures =
         |events: &[Event]| events.iter().filter(|event| matches!(event, Event::EvaluationFailed { .. })).count();
 
