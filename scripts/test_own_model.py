@@ -87,7 +87,7 @@ class OwnModel(unittest.TestCase):
         self.assertIn("Trains inside a memory limit: spirals", self.call("--help").stdout)
         text = self.call("train", "--help").stdout
         self.assertIn("own-model train spirals", text)
-        self.assertIn("--host-line", text)
+        self.assertIn("--host-limit", text)
         self.assertNotIn("lowtide", text)
 
     def test_it_learns_and_resumes_bit_for_bit(self):
@@ -105,7 +105,7 @@ class OwnModel(unittest.TestCase):
         self.assertEqual(found["metrics"], summary["metrics"])
 
     def test_it_stays_below_the_line(self):
-        summary = self.train("spirals", "--set", "train.steps=5", "--set", "train.batch=4096", "--line", "2MiB")
+        summary = self.train("spirals", "--set", "train.steps=5", "--set", "train.batch=4096", "--limit", "2MiB")
         self.assertLessEqual(summary["peak_allocated_bytes"], 2 << 20)
 
     def test_its_settings_are_checked(self):
