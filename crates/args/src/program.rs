@@ -55,9 +55,9 @@ impl ProgramArgs {
         let train = format!(
             "Examples:
   {name} train {first}                                train with its own small configuration
-  {name} train {first} --line 64MiB                   ... inside 64 MiB of tensor memory
+  {name} train {first} --limit 64MiB                  ... inside 64 MiB of tensor memory
   {name} train {first} --set train.steps=50 --out runs/short
-  {name} train --resume --out runs/short              go on where it stopped"
+  {name} train --resume --out runs/short              resume where it stopped"
         );
         let eval = format!(
             "Examples:
@@ -135,9 +135,11 @@ mod tests {
 
     #[test]
     fn arguments_are_those_of_lowtide() {
-        let typed = parse(&["train", "spiral", "--line", "64MiB", "--resume"]).expect("it is right");
+        let typed = parse(&["train", "spiral", "--limit", "64MiB", "--resume"]).expect("it is right");
         let ProgramCommand::Train(args) = typed.command else { panic!("this is `train`") };
-        assert!(args.resume && args.line.is_some());
-        assert!(help(&["train", "--lien", "3"]).contains("'--line'"));
+        assert!(args.resume && args.settings.line.is_some());
+        // The name that it had before.
+        assert!(parse(&["train", "spiral", "--line", "64MiB"]).is_ok());
+        assert!(help(&["train", "--limti", "3"]).contains("'--limit'"));
     }
 }
