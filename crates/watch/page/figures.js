@@ -39,7 +39,7 @@ function showRunFigures(run) {
   byId("figures").replaceChildren(
     figure("Step", whole(figures.step), `${figures.steps ? `of ${whole(figures.steps)}, ` : ""}${span(figures.time)}`,
       { share: shareOf(figures.step, figures.steps) }),
-    ...(left ? [figure("Time left", left.text, "at the speed of the last steps")] : []),
+    ...(left ? [figure("Time left", left.text.replace(/^about /, ""), "about, at the recent speed")] : []),
     figure(`Memory ${nowName(run)}`, bytes(figures.reserved), limit ? `limit ${bytes(limit)}` : "no limit", underLimit),
     figure("Peak memory", bytes(figures.highest_reserved), failedWords(figures.failed_reserved, "reserved, in training"),
       { share: shareOf(figures.highest_reserved, limit), title: FAILED_TITLE }),

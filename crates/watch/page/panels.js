@@ -45,6 +45,9 @@ function showLive() {
   }));
   const more = live.unlisted > 0 ? [`${whole(live.unlisted)} more processes are not listed.`] : [];
   byId("notes").textContent = live.notes.concat(more).join(" ");
+  // Of several live runs the newest is looked at this closely.
+  const runs = live.gauges.filter((gauge) => view.runs.some((run) => run.name === gauge.name));
+  byId("holders-head").textContent = runs.length > 1 ? `Memory of the host: ${runs[0].name}` : "Memory of the host";
   const severalCards = new Set(live.on_cards.map((holder) => holder.card)).size > 1;
   showHolders("on-cards", live.on_cards, severalCards);
   showHolders("holders", live.holders, false);

@@ -49,7 +49,7 @@ impl EventKind {
             Self::Probed => "tries",
             Self::Climbed => "larger micro-batches",
             Self::EvaluationFailed => "failed evaluations",
-            Self::Rung => "answers of the guard",
+            Self::Rung => "retries",
             Self::OutOfMemory => "times out of memory",
             Self::Note => "notes",
             Self::Started => "starts",

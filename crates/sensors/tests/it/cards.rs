@@ -89,7 +89,7 @@ fn every_process_on_a_card_once_with_its_name() {
     sampler.watch_besides(&[78]);
     let detail = sampler.slow(0.0);
     let processes = detail.cards[0].processes.known().expect("a list");
-    let seen: Vec<(u32, Option<&str>, Option<u64>, bool, Option<u32>)> = processes
+    let seen: Vec<_> = processes
         .iter()
         .map(|it| (it.pid, it.name.known().map(String::as_str), it.memory_bytes.known().copied(), it.watched, it.of))
         .collect();

@@ -116,16 +116,16 @@ fn about(seconds: f64) -> String {
     let seconds = seconds.max(0.0).round() as u64;
     let rounded = |value: u64, to: u64| value.saturating_add(to / 2) / to * to;
     match seconds {
-        ..90 => format!("about {} s", rounded(seconds, 5).max(5)),
-        ..5400 => format!("about {} min", rounded(seconds, 60) / 60),
-        ..36_000 => {
+        0..90 => format!("about {} s", rounded(seconds, 5).max(5)),
+        90..5400 => format!("about {} min", rounded(seconds, 60) / 60),
+        5400..36_000 => {
             let minutes = rounded(seconds / 60, 10);
             match minutes % 60 {
                 0 => format!("about {} h", minutes / 60),
                 rest => format!("about {} h {rest} min", minutes / 60),
             }
         }
-        ..172_800 => format!("about {} h", rounded(seconds, 3600) / 3600),
+        36_000..172_800 => format!("about {} h", rounded(seconds, 3600) / 3600),
         _ => format!("about {} days", rounded(seconds, 86_400) / 86_400),
     }
 }

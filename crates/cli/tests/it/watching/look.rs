@@ -90,7 +90,7 @@ fn a_run_under_way_says_what_is_left_of_time_and_memory() {
     browser.wait_for("document.body.dataset.drawn === '10'");
     let figures = text(&browser, "figures");
     // Thirty steps of half a second.
-    assert!(figures.contains("Time left\nabout 15 s"), "{figures}");
+    assert!(figures.contains("Time left\n15 s\nabout"), "{figures}");
     assert!(figures.contains("Memory now\n50.00 MiB\nlimit 64.00 MiB"), "{figures}");
     browser.wait_for("/Free memory\\n[0-9.]+ .iB\\non the host/.test(document.getElementById('figures').innerText)");
     run.finish();
