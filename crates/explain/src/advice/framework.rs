@@ -1,6 +1,6 @@
 //! What the same lever is called in each framework.
 
-use lowtide_oom::Engine;
+use lowtide_oom::{Engine, Place};
 
 use super::case::Case;
 use crate::log::Sign;
@@ -39,8 +39,9 @@ impl Case<'_> {
             }
         }
         let is_python = || self.frames.iter().any(|frame| frame.file.ends_with(".py"));
-        // What no family knows, and nobody wrote in Python, has no calls of PyTorch.
-        if self.oom.engine == Engine::Unknown && !self.shows(Sign::Torch) && !is_python() {
+        // A device's error that no family knows, and nobody wrote in Python, is of a program without calls of PyTorch.
+        let is_unknown = self.oom.engine == Engine::Unknown && self.oom.place == Place::Device;
+        if is_unknown && !self.shows(Sign::Torch) && !is_python() {
             return Framework::Other;
         }
         match self.oom.engine {

@@ -191,6 +191,11 @@ impl List<'_> {
             }
             Taker::Data => {
                 self.data_cache();
+                // What grows from step to step may as well be the graphs of losses that are kept.
+                if self.case.trains() && self.case.step.is_some() && self.case.framework() == Framework::Torch {
+                    let words = "; numbers, not tensors, from step to step (loss.item(), .detach())";
+                    self.join(Lever::SmallerDataCache, &[Lever::PlainNumbers], words);
+                }
                 self.more_memory();
             }
             Taker::Outputs => {

@@ -60,6 +60,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("seamless_24gib", "the optimizer's moments do not fit: less of them is told before a smaller batch or model"),
     ("segmentation_workers_ram", "its message is not taken for a case of memory"),
     ("tagger_free_2_gib", "2.35 GiB were free for 20 MiB: nothing points to pieces"),
+    ("theano_r2n2_device_memory", "nothing in the text points to others"),
     ("try_on_spills_windows", "more is allocated than the card has: nothing points to pieces"),
 ];
 

@@ -56,7 +56,19 @@ fn refused(line: &str, lower: &str) -> Option<Oom> {
 fn on_device(line: &str) -> bool {
     has_any_caseless(
         line,
-        &["cuda", "gpu", "hip ", "rocm", "device", "vram", "runtimeerror: out of memory", "npu", "tpu", "hbm"],
+        &[
+            "cuda",
+            "gpu",
+            "hip ",
+            "rocm",
+            "device",
+            "vram",
+            "runtimeerror: out of memory",
+            "npu",
+            "tpu",
+            "hbm",
+            "dram buffer",
+        ],
     )
 }
 
@@ -80,6 +92,7 @@ fn reports(lower: &str) -> bool {
 const HAPPENED: &[&str] = &[
     "error",
     "fatal",
+    "critical",
     "fail",
     "ran out",
     "went out",

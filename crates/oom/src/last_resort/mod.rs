@@ -3,6 +3,7 @@
 //! Looked for only where nothing else was found, near the end of a log, so that it may look at every line and at what follows
 //! it. The words are everyday ones: a line counts where it has the shape of an error and nothing makes it talk.
 
+mod claim;
 mod report;
 mod words;
 

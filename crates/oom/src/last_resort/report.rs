@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use aho_corasick::AhoCorasick;
 use lowtide_core::Bytes;
 
-use super::words::{CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, MEMORIES, TRANSLATIONS};
+use super::claim::{Claim, Phrase, claim};
+use super::words::{CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, TRANSLATIONS};
 use crate::figure::figure_at;
 use crate::look_alike::never_memory;
 use crate::message::{clean, without_prefix};
@@ -28,19 +29,6 @@ const LARGEST: u128 = 64 << 40;
 const LONGEST_NAME: usize = 5;
 /// A clock, a name and a level have no more parts.
 const LONGEST_HEAD: usize = 6;
-/// Between `not enough` and `memory`: `free`, `GPU`, `allocatable device`.
-const MOST_BETWEEN: usize = 5;
-
-/// What a phrase says by itself.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phrase {
-    /// That an attempt failed.
-    Failure,
-    /// That there is too little.
-    Lack,
-    /// That a job took more than it had asked for.
-    Limit,
-}
 
 /// The last report of a text in words that no family knows.
 #[must_use]
@@ -66,7 +54,8 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
         if !words.is_match(*line) {
             continue;
         }
-        if let Some(oom) = report(&clean(line), below) {
+        let line_text = clean(line);
+        if let Some(oom) = ended_notebook(&line_text, below).or_else(|| report(&line_text, below)) {
             return Some(OomHit { line: index + 1, range: *start..*start + line.len(), oom });
         }
     }
@@ -75,13 +64,10 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
 
 fn report(line: &str, below: &[u8]) -> Option<Oom> {
     let line = without_prefix(line).trim();
+    // A whole line between backticks is somebody's error, as code.
+    let line = line.strip_prefix('`').and_then(|line| line.strip_suffix('`')).unwrap_or(line);
     let lower = line.to_ascii_lowercase();
-    let (phrase, at, end) = job_limit(&lower)
-        .or_else(|| translation(&lower))
-        .or_else(|| failure(&lower))
-        .or_else(|| lack(&lower))
-        .or_else(|| status(line))
-        .or_else(|| check(line))?;
+    let Claim { phrase, at, end } = claim(line, &lower)?;
     let head = &lower[..at];
     let near = String::from_utf8_lossy(&below[..below.len().min(NEAR)]);
     let next = near.lines().next().unwrap_or_default();
@@ -121,13 +107,10 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
     })
 }
 
-/// `job 3132467 exceeded MEM usage hard limit (2528 > 1126)`: a job that a batch system held to what it had asked for.
-fn job_limit(lower: &str) -> Option<(Phrase, usize, usize)> {
-    let at = lower.find("exceeded ")?;
-    let (between, _) = lower[at..].split_once(" limit")?;
-    let is_memory = has_any_word(between, "mem memory vmem pmem pvmem rss");
-    let is_job = has_any_word(&lower[..at], "job jobid task step");
-    (is_memory && is_job).then_some((Phrase::Limit, at, at + between.len() + " limit".len()))
+/// `tcmalloc: large alloc 1262256128 bytes == ...` and `^C`: how Colab shows that it killed a command. The note alone is none.
+fn ended_notebook(line: &str, below: &[u8]) -> Option<Oom> {
+    let is_ended = line.contains("tcmalloc: large alloc ") && String::from_utf8_lossy(below).trim() == "^C";
+    is_ended.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
 }
 
 /// Whether one of the next lines calls itself an error.
@@ -137,98 +120,6 @@ fn ends_by_error(near: &str) -> bool {
         head.any(|part| has_any_word(&part.to_ascii_lowercase(), "error fatal critical"))
     };
     near.lines().filter(|line| !line.trim().is_empty()).take(BELOW).any(calls_itself)
-}
-
-/// An attempt that failed, and where it stands; a port or an address is no memory.
-fn failure(lower: &str) -> Option<(Phrase, usize, usize)> {
-    let named = || FAILURES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase.len())));
-    let (at, length) = named().or_else(|| call(lower))?;
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let start = lower[..at].trim_end_matches(is_part).len();
-    let end = at + length;
-    let is_memory = has_any_word(lower, KINDS) || has_any(&lower[start..end], &["memory", "malloc"]);
-    is_memory.then_some((Phrase::Failure, start, end))
-}
-
-/// `vkAllocateMemory failed -2`, `cudaMallocPitch() failed`: a function that gets memory.
-fn call(lower: &str) -> Option<(usize, usize)> {
-    lower.match_indices("alloc").find_map(|(at, _)| {
-        let name = lower[at..].find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(lower.len() - at);
-        let rest = &lower[at + name..];
-        let gap = rest.len() - rest.trim_start_matches(['(', ')', ' ', ':']).len();
-        rest[gap..].starts_with("fail").then_some((at, name + gap + "fail".len()))
-    })
-}
-
-/// What the system says for it in other languages.
-fn translation(lower: &str) -> Option<(Phrase, usize, usize)> {
-    let (at, words) = TRANSLATIONS.iter().find_map(|words| Some((lower.find(words)?, words)))?;
-    Some((Phrase::Failure, at, at + words.len()))
-}
-
-/// `not enough GPU memory`, `insufficient system memory`, `memory exhausted`.
-fn lack(lower: &str) -> Option<(Phrase, usize, usize)> {
-    // `Memory limit (total) exceeded`, `exceeded per-node memory limit`
-    if let (Some(limit), Some(exceeded)) = (lower.find("memory limit"), lower.find("exceeded")) {
-        let end = (limit + "memory limit".len()).max(exceeded + "exceeded".len());
-        return Some((Phrase::Lack, limit.min(exceeded), end));
-    }
-    if let Some((at, phrase)) = LACKING.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase))) {
-        return Some((Phrase::Lack, at, at + phrase.len()));
-    }
-    LACKS.iter().find_map(|lack| {
-        let at = lower.find(lack)?;
-        let behind = at + lack.len();
-        let is_word = |c: char| c.is_alphanumeric() || c == '-';
-        let mut from = behind;
-        for _ in 0..=MOST_BETWEEN {
-            let gap = lower[from..].len() - lower[from..].trim_start_matches(' ').len();
-            let word = &lower[from + gap..];
-            let length = word.find(|c| !is_word(c)).unwrap_or(word.len());
-            if gap == 0 || length == 0 {
-                return None;
-            }
-            let until = from + gap + length;
-            if MEMORIES.contains(&&word[..length]) {
-                return Some((Phrase::Lack, at, until));
-            }
-            from = until;
-        }
-        None
-    })
-}
-
-/// `NVJPEG_STATUS_ALLOCATOR_FAILURE`, `SQLITE_NOMEM`: the name of a status.
-fn status(line: &str) -> Option<(Phrase, usize, usize)> {
-    let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    let mut from = 0;
-    while let Some(start) = line[from..].find(is_part).map(|start| from + start) {
-        let end = line[start..].find(|c| !is_part(c)).map_or(line.len(), |length| start + length);
-        let name = &line[start..end];
-        let is_refused = name.contains("ALLOC") && has_any(name, &["FAIL", "ERR"]);
-        if name.contains('_') && (is_refused || has_any(name, &["NOMEM", "NO_MEMORY", "INSUFFICIENT_MEM", "MEM_ERROR"]))
-        {
-            return Some((Phrase::Lack, start, end));
-        }
-        from = end;
-    }
-    None
-}
-
-/// `Check failed: err == CUBLAS_STATUS_SUCCESS (1 vs. 0)`: a library that could not be set up on the device, by the number of
-/// its status.
-fn check(line: &str) -> Option<(Phrase, usize, usize)> {
-    let (head, rest) = line.split_once("_STATUS_SUCCESS (")?;
-    let (number, _) = rest.split_once(" vs. 0)")?;
-    let name = head.rsplit(|c: char| !c.is_ascii_uppercase()).next()?;
-    // Not set up, and not allocated.
-    let is_refused = match name {
-        "CUBLAS" => matches!(number, "1" | "3"),
-        "CUDNN" | "CUSOLVER" | "CUSPARSE" => matches!(number, "1" | "2"),
-        "CURAND" => matches!(number, "102" | "203"),
-        _ => false,
-    };
-    is_refused.then_some((Phrase::Lack, head.len() - name.len(), line.len() - rest.len()))
 }
 
 /// Whether the words are part of a setting, a file or a function.
@@ -342,6 +233,7 @@ mod tests {
             ("ERR: OOM allocating 1073741816 fds\n", Place::Host, None),
             ("DecodeError: decoder \"5\" : XJPEG_STATUS_ALLOCATOR_FAILURE of the device\n", Place::Device, None),
             ("<Error> Memory limit (total) exceeded: while merging\n", Place::Host, None),
+            ("`Cannot malloc 49.0 MB GPU memory. Please shrink it.`\n", Place::Device, Some(49 << 20)),
             ("job 313 exceeded MEM usage hard limit (2528 > 1126)\n", Place::Host, None),
             (
                 "Aborted by the server\nJob exceeded a memory resource limit (vmem, etc.). Job was aborted\n",
@@ -378,6 +270,7 @@ mod tests {
             "IpPool.allocate failed: no address left\n",
             "ERROR: the title does not fit into the box of the map\n",
             "raise SimError(\"not enough memory\")\n",
+            "tcmalloc: large alloc 1262256128 bytes == 0x11 @ 0x7f\nstep 3\n",
             "If a job exceeded the memory limit, ask for more.\n",
             "job 7 exceeded the time limit\nmemory was fine\n",
             "Check failed: e == CUBLAS_STATUS_SUCCESS (13 vs. 0) : execution failed\n",

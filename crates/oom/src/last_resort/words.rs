@@ -1,7 +1,7 @@
 //! Everyday words for memory that could not be had, and for what makes a line talk.
 
 /// Attempts that failed, each of which needs a word for what was to be had.
-pub(super) const FAILURES: [&str; 26] = [
+pub(super) const FAILURES: [&str; 29] = [
     "oom allocating",
     "failed to allocate",
     "fail to allocate",
@@ -21,6 +21,9 @@ pub(super) const FAILURES: [&str; 26] = [
     "can't allocate",
     "not able to allocate",
     "not available to allocate",
+    "cannot malloc",
+    "can not malloc",
+    "unable to malloc",
     "error allocating",
     "error while allocating",
     "allocation failed",

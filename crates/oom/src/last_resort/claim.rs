@@ -1,0 +1,138 @@
+//! What a line claims of memory, by the words or the status in it, and where they stand.
+
+use super::words::{FAILURES, KINDS, LACKING, LACKS, MEMORIES, TRANSLATIONS};
+use crate::phrase::has_any;
+use crate::reference::has_any_word;
+
+/// Between `not enough` and `memory`: `free`, `GPU`, `allocatable device`.
+const MOST_BETWEEN: usize = 5;
+
+/// What a phrase says by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phrase {
+    /// That an attempt failed.
+    Failure,
+    /// That there is too little.
+    Lack,
+    /// That a job took more than it had asked for.
+    Limit,
+}
+
+/// A phrase, and where it stands in its line.
+pub(super) struct Claim {
+    pub(super) phrase: Phrase,
+    pub(super) at: usize,
+    pub(super) end: usize,
+}
+
+/// What a line claims; `lower` is the same line in small letters.
+pub(super) fn claim(line: &str, lower: &str) -> Option<Claim> {
+    job_limit(lower)
+        .or_else(|| translation(lower))
+        .or_else(|| failure(lower))
+        .or_else(|| lack(lower))
+        .or_else(|| status(line))
+        .or_else(|| check(line))
+}
+
+/// `job 3132467 exceeded MEM usage hard limit (2528 > 1126)`: a job that a batch system held to what it had asked for.
+fn job_limit(lower: &str) -> Option<Claim> {
+    let at = lower.find("exceeded ")?;
+    let (between, _) = lower[at..].split_once(" limit")?;
+    let is_memory = has_any_word(between, "mem memory vmem pmem pvmem rss");
+    let is_job = has_any_word(&lower[..at], "job jobid task step");
+    (is_memory && is_job).then_some(Claim { phrase: Phrase::Limit, at, end: at + between.len() + " limit".len() })
+}
+
+/// An attempt that failed, and where it stands; a port or an address is no memory.
+fn failure(lower: &str) -> Option<Claim> {
+    let named = || FAILURES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase.len())));
+    let (at, length) = named().or_else(|| call(lower))?;
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let start = lower[..at].trim_end_matches(is_part).len();
+    let end = at + length;
+    let is_memory = has_any_word(lower, KINDS) || has_any(&lower[start..end], &["memory", "malloc"]);
+    is_memory.then_some(Claim { phrase: Phrase::Failure, at: start, end })
+}
+
+/// `vkAllocateMemory failed -2`, `cudaMallocPitch() failed`: a function that gets memory.
+fn call(lower: &str) -> Option<(usize, usize)> {
+    lower.match_indices("alloc").find_map(|(at, _)| {
+        let name = lower[at..].find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(lower.len() - at);
+        let rest = &lower[at + name..];
+        let gap = rest.len() - rest.trim_start_matches(['(', ')', ' ', ':']).len();
+        rest[gap..].starts_with("fail").then_some((at, name + gap + "fail".len()))
+    })
+}
+
+/// What the system says for it in other languages.
+fn translation(lower: &str) -> Option<Claim> {
+    let (at, words) = TRANSLATIONS.iter().find_map(|words| Some((lower.find(words)?, words)))?;
+    Some(Claim { phrase: Phrase::Failure, at, end: at + words.len() })
+}
+
+/// `not enough GPU memory`, `insufficient system memory`, `memory exhausted`.
+fn lack(lower: &str) -> Option<Claim> {
+    // `Memory limit (total) exceeded`, `exceeded per-node memory limit`
+    if let (Some(limit), Some(exceeded)) = (lower.find("memory limit"), lower.find("exceeded")) {
+        let end = (limit + "memory limit".len()).max(exceeded + "exceeded".len());
+        return Some(Claim { phrase: Phrase::Lack, at: limit.min(exceeded), end });
+    }
+    if let Some((at, phrase)) = LACKING.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase))) {
+        return Some(Claim { phrase: Phrase::Lack, at, end: at + phrase.len() });
+    }
+    LACKS.iter().find_map(|lack| {
+        let at = lower.find(lack)?;
+        let behind = at + lack.len();
+        let is_word = |c: char| c.is_alphanumeric() || c == '-';
+        let mut from = behind;
+        for _ in 0..=MOST_BETWEEN {
+            let gap = lower[from..].len() - lower[from..].trim_start_matches(' ').len();
+            let word = &lower[from + gap..];
+            let length = word.find(|c| !is_word(c)).unwrap_or(word.len());
+            if gap == 0 || length == 0 {
+                return None;
+            }
+            let until = from + gap + length;
+            if MEMORIES.contains(&&word[..length]) {
+                return Some(Claim { phrase: Phrase::Lack, at, end: until });
+            }
+            from = until;
+        }
+        None
+    })
+}
+
+/// `NVJPEG_STATUS_ALLOCATOR_FAILURE`, `SQLITE_NOMEM`: the name of a status.
+fn status(line: &str) -> Option<Claim> {
+    let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let mut from = 0;
+    while let Some(start) = line[from..].find(is_part).map(|start| from + start) {
+        let end = line[start..].find(|c| !is_part(c)).map_or(line.len(), |length| start + length);
+        let name = &line[start..end];
+        let is_refused = name.contains("ALLOC") && has_any(name, &["FAIL", "ERR"]);
+        if name.contains('_') && (is_refused || has_any(name, &["NOMEM", "NO_MEMORY", "INSUFFICIENT_MEM", "MEM_ERROR"]))
+        {
+            return Some(Claim { phrase: Phrase::Lack, at: start, end });
+        }
+        from = end;
+    }
+    None
+}
+
+/// `Check failed: err == CUBLAS_STATUS_SUCCESS (1 vs. 0)`: a library that could not be set up on the device, by the number of
+/// its status.
+fn check(line: &str) -> Option<Claim> {
+    let (head, rest) = line.split_once("_STATUS_SUCCESS (")?;
+    let (number, _) = rest.split_once(" vs. 0)")?;
+    let name = head.rsplit(|c: char| !c.is_ascii_uppercase()).next()?;
+    // Not set up, and not allocated.
+    let is_refused = match name {
+        "CUBLAS" => matches!(number, "1" | "3"),
+        "CUDNN" | "CUSOLVER" | "CUSPARSE" => matches!(number, "1" | "2"),
+        "CURAND" => matches!(number, "102" | "203"),
+        _ => false,
+    };
+    let (at, end) = (head.len() - name.len(), line.len() - rest.len());
+    is_refused.then_some(Claim { phrase: Phrase::Lack, at, end })
+}
