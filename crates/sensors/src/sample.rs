@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cgroup, Children, Gpus, Machine, Process, Reading};
 
-/// What is read at every tick, in well under half a millisecond; each process besides the watched one takes a tenth of that
-/// more.
+/// What is read at every tick, in well under half a millisecond; each process besides the watched one adds a few small files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// When, in the caller's seconds.

@@ -113,7 +113,7 @@ fn every_file_of_a_run_is_in_the_reference() {
     const PAGE: &str = include_str!("../../../../docs/reference/files.md");
     let place = Place::new();
     place.train("out", "");
-    let newest = place.names("out/checkpoints").into_iter().filter(|name| name.parse::<u64>().is_ok()).next_back();
+    let newest = place.names("out/checkpoints").into_iter().rfind(|name| name.parse::<u64>().is_ok());
     let (top, checkpoint) = (place.names("out"), place.names(&format!("out/checkpoints/{}", newest.unwrap())));
     assert!(top.len() > 4 && checkpoint.len() > 2, "{top:?} {checkpoint:?}");
     for name in top.iter().chain(&checkpoint) {
