@@ -21,7 +21,7 @@ nextest = $(cargo) nextest --version >/dev/null 2>&1
 # Many tests wait for a moment of a program, so a few more than there are processors run at once.
 export NEXTEST_TEST_THREADS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 
-.PHONY: help setup build front run tests test reference install install-built uninstall attacks lint bench bench-scripts gpu-check clean
+.PHONY: help setup build front run tests test package reference install install-built uninstall attacks lint bench bench-scripts gpu-check clean
 
 help: ## show this list
 	@echo 'Lowtide explains out-of-memory errors, and trains inside a memory limit.'
@@ -70,6 +70,11 @@ test: setup ## run all tests
 		fi; \
 	done
 	@$(MAKE) --no-print-directory attacks
+
+libraries = config core disk explain log oom pickle sensors tensorboard tensorfile trainers
+
+package: ## pack the crates that others can use by themselves, and build each from its package
+	@$(cargo) package --locked --allow-dirty $(libraries:%=-p lowtide-%)
 
 # The engine finds LibTorch where `make setup` has put it, so this folder has to stay.
 install: $(if $(filter engine,$(WITH)),build,front) install-built ## install lowtide to PREFIX (~/.local), with completions and manual; WITH=engine: to train, too

@@ -1,6 +1,7 @@
 //! A program, from what was typed to its exit code.
 
 use std::env;
+use std::path::Path;
 use std::process::ExitCode;
 
 use lowtide_args::{ProgramArgs, ProgramCommand};
@@ -13,16 +14,16 @@ use crate::{eval, exit, output, train};
 ///
 /// # Examples
 ///
-/// A `main` that brings a model of its own:
+/// All that a `main` does which brings models of its own:
 ///
 /// ```no_run
-/// # use lowtide_train::Recipe;
-/// # const CURVE: Recipe = Recipe::new("curve", "workload: curve", |_, _| unimplemented!());
-/// use lowtide_program::Program;
-/// use lowtide_train::Catalogue;
+/// use std::process::ExitCode;
 ///
-/// fn main() -> std::process::ExitCode {
-///     Program { name: "curves", version: env!("CARGO_PKG_VERSION"), catalogue: Catalogue(&[CURVE]) }.run()
+/// use lowtide_program::Program;
+/// use lowtide_train::{Catalogue, Recipe};
+///
+/// fn run(recipes: &'static [Recipe]) -> ExitCode {
+///     Program { name: "curves", version: env!("CARGO_PKG_VERSION"), catalogue: Catalogue(recipes) }.run()
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +54,7 @@ impl Program {
     }
 
     /// The words that go on with the run, or the series of runs, in a folder.
-    pub(crate) fn resume_command(self, folder: &std::path::Path) -> String {
+    pub(crate) fn resume_command(self, folder: &Path) -> String {
         format!("{} train --resume --out {}", self.name, folder.display())
     }
 }
