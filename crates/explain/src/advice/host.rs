@@ -87,6 +87,7 @@ impl Case<'_> {
             Some(Activity::Saving) => Taker::State,
             Some(Activity::Loading) => Taker::Weights,
             _ if last_reads || self.passes(EXPERIENCE) => Taker::Data,
+            _ if self.shows(Sign::DataCache) && self.step.is_none() => Taker::Data,
             Some(Activity::Evaluation) if is_allocator => Taker::Outputs,
             _ if is_allocator && self.evaluates_by_name() => Taker::Outputs,
             Some(Activity::Training | Activity::Evaluation | Activity::Optimizer) if is_allocator => Taker::Step,

@@ -65,6 +65,8 @@ pub(crate) enum Sign {
     Build,
     /// Hugging Face's datasets are being made or mapped.
     DatasetMap,
+    /// Pictures of the whole data set were being put into memory.
+    DataCache,
     /// Somebody asked for fp32 where half precision is usual.
     FullPrecision,
     /// The text of an evaluation by Lightning, Hugging Face or nanoGPT, which keep no graph.
@@ -256,6 +258,7 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Ggml, &["llama.cpp", "ggml", "GGML"]),
     (Sign::Install, &["\nCollecting ", ".whl (", "pip/_internal", "pip/_vendor", "pip\\_internal", "pip\\_vendor"]),
     (Sign::Build, &["ninja: build stopped", "uilding wheel", "cc1plus", "'cicc' died", "make: ***", "CMakeFiles/"]),
+    (Sign::DataCache, &["Caching images"]),
     (Sign::DatasetMap, &["examples/s", "examples [", "dataset.map", "map operation", "datasets/arrow_"]),
     (Sign::FullPrecision, &["--no-half", "--precision full", "dtype=torch.float32"]),
     (

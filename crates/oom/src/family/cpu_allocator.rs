@@ -55,5 +55,16 @@ fn is_shared_file(line: &str) -> bool {
     );
     names_file
         && fails
-        && has_any(line, &["Cannot allocate memory", "No space left", "shared memory(shm)", "(12)", "(28)"])
+        && has_any(
+            line,
+            &[
+                "Cannot allocate memory",
+                "No space left",
+                "shared memory(shm)",
+                "(12)",
+                "(28)",
+                // Older versions do not say why.
+                "unable to write to file </torch_",
+            ],
+        )
 }

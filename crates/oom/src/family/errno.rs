@@ -18,6 +18,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
             "os error 1455",
             "paging file is too small",
             "WinError 8]",
+            "WinError 1450",
+            "Insufficient system resources exist",
             "Not enough memory resources are available",
         ],
     ) {

@@ -84,6 +84,7 @@ fn is_signal(line: &str) -> bool {
         "Negsignal.SIGKILL",
         "Killed signal terminated program",
         "unable to execute command: Killed",
+        "internal compiler error: Killed",
         "Signal 9 (SIGKILL)",
         "signal 9 (SIGKILL)",
         "signal SIGKILL",

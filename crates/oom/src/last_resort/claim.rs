@@ -1,6 +1,6 @@
 //! What a line claims of memory, by the words or the status in it, and where they stand.
 
-use super::words::{FAILURES, KINDS, LACKING, LACKS, MEMORIES, TRANSLATIONS};
+use super::words::{FAILURES, KINDS, LACKING, LACKS, MEMORIES, SHORTAGES, SIGNATURES, TRANSLATIONS};
 use crate::phrase::has_any;
 use crate::reference::has_any_word;
 
@@ -16,6 +16,8 @@ pub(super) enum Phrase {
     Lack,
     /// That a job took more than it had asked for.
     Limit,
+    /// That memory ran out, in words that nobody else uses.
+    Plain,
 }
 
 /// A phrase, and where it stands in its line.
@@ -28,6 +30,8 @@ pub(super) struct Claim {
 /// What a line claims; `lower` is the same line in small letters.
 pub(super) fn claim(line: &str, lower: &str) -> Option<Claim> {
     job_limit(lower)
+        .or_else(|| signature(lower))
+        .or_else(|| shortage(lower))
         .or_else(|| translation(lower))
         .or_else(|| failure(lower))
         .or_else(|| lack(lower))
@@ -35,13 +39,31 @@ pub(super) fn claim(line: &str, lower: &str) -> Option<Claim> {
         .or_else(|| check(line))
 }
 
-/// `job 3132467 exceeded MEM usage hard limit (2528 > 1126)`: a job that a batch system held to what it had asked for.
+/// `job 3132467 exceeded MEM usage hard limit (2528 > 1126)`, `Job terminated: exceeded requested memory (64G)`: a job that a
+/// batch system held to what it had asked for.
 fn job_limit(lower: &str) -> Option<Claim> {
     let at = lower.find("exceeded ")?;
-    let (between, _) = lower[at..].split_once(" limit")?;
-    let is_memory = has_any_word(between, "mem memory vmem pmem pvmem rss");
+    let rest = &lower[at..];
+    let limit = rest.find(" limit").map(|end| end + " limit".len());
+    let amount =
+        || ["requested memory", "memory request"].iter().find_map(|words| Some(rest.find(words)? + words.len()));
+    let length = limit.or_else(amount)?;
+    let is_memory = has_any_word(&rest[..length], "mem memory vmem pmem pvmem rss");
     let is_job = has_any_word(&lower[..at], "job jobid task step");
-    (is_memory && is_job).then_some(Claim { phrase: Phrase::Limit, at, end: at + between.len() + " limit".len() })
+    (is_memory && is_job).then_some(Claim { phrase: Phrase::Limit, at, end: at + length })
+}
+
+/// A whole sentence of a system or a program that says nothing else by it.
+fn signature(lower: &str) -> Option<Claim> {
+    let (at, words) = SIGNATURES.iter().find_map(|words| Some((lower.find(words)?, words)))?;
+    Some(Claim { phrase: Phrase::Plain, at, end: at + words.len() })
+}
+
+/// `RuntimeError: CUDA内存不足`: the word for it, behind the name of an error; elsewhere it is what people ask about.
+fn shortage(lower: &str) -> Option<Claim> {
+    let (at, words) = SHORTAGES.iter().find_map(|words| Some((lower.find(words)?, words)))?;
+    let is_named = lower[..at].contains(':') || lower[..at].contains('：');
+    is_named.then_some(Claim { phrase: Phrase::Plain, at, end: at + words.len() })
 }
 
 /// An attempt that failed, and where it stands; a port or an address is no memory.

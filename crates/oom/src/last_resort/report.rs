@@ -10,7 +10,9 @@ use aho_corasick::AhoCorasick;
 use lowtide_core::Bytes;
 
 use super::claim::{Claim, Phrase, claim};
-use super::words::{CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, TRANSLATIONS};
+use super::words::{
+    CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, SHORTAGES, SIGNATURES, TRANSLATIONS,
+};
 use crate::figure::figure_at;
 use crate::look_alike::never_memory;
 use crate::message::{clean, without_prefix};
@@ -37,7 +39,8 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
     let words = WORDS.get_or_init(|| {
         // Every line of a log may speak of memory; few have a word of these.
         let others = ["alloc", "memory limit", "nomem", "no_memory", "mem_error", "_STATUS_SUCCESS (", "exceeded "];
-        let words = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS).chain(&others);
+        let known = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS);
+        let words = known.chain(&SHORTAGES).chain(&SIGNATURES).chain(&others);
         let words = AhoCorasick::builder().ascii_case_insensitive(true).build(words);
         words.expect("a short list of literals always builds")
     });
@@ -79,13 +82,16 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
         || is_prose(head)
         || is_part_of_name(&lower, at, end)
         || has_any(&lower, &GOES_ON)
-        || is_calm
+        || is_calm && phrase != Phrase::Plain
         || is_count(&lower[end..]);
     if is_talk {
         return None;
     }
     let asked = || requested(next).filter(|_| next.to_ascii_lowercase().contains("alloc"));
-    let requested = requested(&line[at..]).or_else(asked);
+    // Of a sentence that is taken as a whole, the figures may be limits.
+    // `Requested amount of GPU memory (4096 bytes) could not be allocated`
+    let before = || requested(&line[..at]).filter(|_| lower[at..end].ends_with("be allocated"));
+    let requested = requested(&line[at..]).or_else(asked).or_else(before).filter(|_| phrase != Phrase::Plain);
     if requested.is_some_and(|bytes| bytes > LARGEST) {
         return None;
     }
@@ -96,7 +102,7 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
     let has_shape = match phrase {
         Phrase::Failure => is_error || is_named && (requested.is_some() || ends()),
         Phrase::Lack => is_error || is_named && ends(),
-        Phrase::Limit => true,
+        Phrase::Limit | Phrase::Plain => true,
     };
     let source = if phrase == Phrase::Limit { Source::Scheduler } else { Source::Heap };
     has_shape.then(|| Oom {
@@ -199,6 +205,7 @@ fn is_of_device(lower: &str) -> bool {
             "cusolver_",
             "cusparse_",
             "miopen",
+            "显存",
         ],
     )
 }
@@ -233,6 +240,16 @@ mod tests {
             ("ERR: OOM allocating 1073741816 fds\n", Place::Host, None),
             ("DecodeError: decoder \"5\" : XJPEG_STATUS_ALLOCATOR_FAILURE of the device\n", Place::Device, None),
             ("<Error> Memory limit (total) exceeded: while merging\n", Place::Host, None),
+            ("RuntimeError: CUDA显存不足\n", Place::Device, None),
+            ("2m  Warning  Evicted  pod/a  The node had condition: [MemoryPressure].\n", Place::Host, None),
+            ("Requested 5000x5000 (18.6GB) array exceeds maximum array size preference (15.9GB).\n", Place::Host, None),
+            ("lib.basic.LibError: bad allocation\n", Place::Host, None),
+            (
+                "[Tool] ERROR: Requested amount of GPU memory (4096 bytes) could not be allocated.\n",
+                Place::Device,
+                Some(4096),
+            ),
+            ("Job terminated: exceeded requested memory (64G)\n", Place::Host, Some(64 << 30)),
             ("`Cannot malloc 49.0 MB GPU memory. Please shrink it.`\n", Place::Device, Some(49 << 20)),
             ("job 313 exceeded MEM usage hard limit (2528 > 1126)\n", Place::Host, None),
             (
@@ -270,6 +287,7 @@ mod tests {
             "IpPool.allocate failed: no address left\n",
             "ERROR: the title does not fit into the box of the map\n",
             "raise SimError(\"not enough memory\")\n",
+            "显存不足怎么办\n如果显存不足，请减小批量\n",
             "tcmalloc: large alloc 1262256128 bytes == 0x11 @ 0x7f\nstep 3\n",
             "If a job exceeded the memory limit, ask for more.\n",
             "job 7 exceeded the time limit\nmemory was fine\n",

@@ -1,7 +1,7 @@
 //! Everyday words for memory that could not be had, and for what makes a line talk.
 
 /// Attempts that failed, each of which needs a word for what was to be had.
-pub(super) const FAILURES: [&str; 29] = [
+pub(super) const FAILURES: [&str; 32] = [
     "oom allocating",
     "failed to allocate",
     "fail to allocate",
@@ -22,6 +22,9 @@ pub(super) const FAILURES: [&str; 29] = [
     "not able to allocate",
     "not available to allocate",
     "cannot malloc",
+    "could not be allocated",
+    "cannot be allocated",
+    "can not be allocated",
     "can not malloc",
     "unable to malloc",
     "error allocating",
@@ -46,6 +49,19 @@ pub(super) const TRANSLATIONS: [&str; 11] = [
     "メモリを確保できません",
     "메모리를 할당할 수 없습니다",
 ];
+/// Too little memory, in languages that need no blanks.
+pub(super) const SHORTAGES: [&str; 6] =
+    ["内存不足", "显存不足", "記憶體不足", "メモリ不足", "메모리 부족", "메모리가 부족"];
+/// Sentences of systems and programs that mean nothing else: MATLAB, macOS, SageMaker, Blender, Emscripten, Kubernetes, Ray.
+pub(super) const SIGNATURES: [&str; 7] = [
+    "exceeds maximum array size preference",
+    "run out of application memory",
+    "use an instance type with more memory",
+    "system is out of gpu",
+    "aborted(oom)",
+    "had condition: [memorypressure]",
+    "of the memory on node ",
+];
 /// What is allocated that is memory.
 pub(super) const KINDS: &str = "memory mem ram vram bytes byte kb mb gb kib mib gib buffer buffers heap tensor workspace array matrix vector \
     pool arena gpu cuda device hbm malloc calloc mmap cudamalloc region page pages oom";
@@ -66,7 +82,7 @@ pub(super) const LACKS: [&str; 12] = [
 ];
 pub(super) const MEMORIES: [&str; 5] = ["memory", "vram", "ram", "mem", "heap"];
 /// Whole phrases for too little.
-pub(super) const LACKING: [&str; 7] = [
+pub(super) const LACKING: [&str; 8] = [
     "memory exhausted",
     "memory is exhausted",
     "heap exhausted",
@@ -74,6 +90,7 @@ pub(super) const LACKING: [&str; 7] = [
     "oom killed",
     "oomkilled",
     "memory error",
+    "bad allocation",
 ];
 /// Levels below that of an error.
 pub(super) const CALM: &str = "trace debug info notice warn warning warnings hint note tip verbose";
