@@ -22,7 +22,7 @@ use lowtide_trainers::Preset;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   lowtide run -- python train.py config/train_gpt2.py          nanoGPT: batch and flags are found
-  lowtide run -- torchrun --nproc_per_node=4 train.py          the whole group is started again
+  lowtide run -- torchrun --nproc_per_node=4 train.py          the whole group is restarted
   lowtide run -- python run_clm.py --per_device_train_batch_size 16 ...
   lowtide run -- python mine.py --bs 32                        its flags are found
   lowtide run --retry-with '--bs={micro} --accum={accum}' -- ./mine --bs 32
@@ -91,7 +91,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub forget: bool,
 
-    /// How often the command is started again at most.
+    /// How often the command is restarted at most. With 0 it runs once, with the batch as it is typed.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub max_restarts: u32,
 

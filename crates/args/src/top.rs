@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-/// Watch a run in the terminal: memory against its limit, what the guard did, the loss.
+/// Watch a run in the terminal: memory against its limit, retries, the loss.
 ///
 /// And what holds memory of the machine and its cards. Keys: q or Ctrl-C end it, the arrows choose another run of a series. The run itself is not disturbed. With --pid it
 /// shows any process.

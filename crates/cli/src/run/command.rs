@@ -52,8 +52,10 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let ladder = CommandLadder::make(request, &access)?;
     let runs = args.out.as_deref().map_or(Path::new(RUNS), parent);
     let mut memory = Memory::read(runs);
+    // Without restarts nothing is changed, so the batch is the one that was typed.
+    let is_only_watched = args.max_restarts == 0;
     if args.dry_run {
-        let first = if args.forget { None } else { memory.found(&ladder) };
+        let first = if args.forget || is_only_watched { None } else { memory.found(&ladder) };
         let rehearsal = DryRun::of(&ladder, Path::new(RUNS), args.max_restarts, first)?;
         if let Some(path) = &args.json {
             write_json(path, &rehearsal.json(&ladder))?;
@@ -69,7 +71,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     if args.forget {
         memory.forget(&ladder);
     }
-    let first = memory.found(&ladder);
+    let first = if is_only_watched { None } else { memory.found(&ladder) };
     let is_new = args.out.is_none();
     let folder = match args.out {
         Some(folder) => {

@@ -8,15 +8,21 @@ use lowtide_config::command::quoted;
 
 use crate::output::Failure;
 
-/// What was meant by words after `lowtide run` that have no `--` among them; `None` where something else is wrong.
+/// What was meant by words after `lowtide run` that have no `--` among them, or an option of training before it; `None`
+/// where something else is wrong.
 pub(crate) fn without_dashes(words: &[OsString]) -> Option<Failure> {
-    if words.iter().any(|word| word == "--") {
-        return None;
-    }
     let known = RunArgs::augment_args(Command::new("run"));
     let mut at = 0;
-    while words.get(at)?.as_encoded_bytes().starts_with(b"-") {
+    while words.get(at)?.as_encoded_bytes().starts_with(b"-") && words[at] != "--" {
+        if let Some(flag) = limit_of_training(&words[at]) {
+            let text = format!("{flag} is for `lowtide train`: the memory of a command is for its own framework to limit");
+            let hint = "in PyTorch, torch.cuda.set_per_process_memory_fraction(0.5) is half of the card".to_owned();
+            return Some(Failure::bad_input(text, Some(hint)));
+        }
         at += length(&known, &words[at])?;
+    }
+    if words.iter().any(|word| word == "--") {
+        return None;
     }
     let (own, command) = words.split_at(at);
     let meant: Vec<&OsStr> = ["lowtide", "run"]
@@ -28,6 +34,12 @@ pub(crate) fn without_dashes(words: &[OsString]) -> Option<Failure> {
         .collect();
     let text = "the command to run stands after `--`".to_owned();
     Some(Failure::bad_input(text, Some(quoted(&meant))))
+}
+
+/// The memory limits of `lowtide train`, which have no meaning for a command.
+fn limit_of_training(word: &OsStr) -> Option<&'static str> {
+    let name = word.to_str()?.split('=').next()?;
+    ["--limit", "--host-limit"].into_iter().find(|flag| *flag == name)
 }
 
 /// How many words an option takes, itself included; `None` where it is none of ours.
@@ -64,5 +76,8 @@ mod tests {
         assert_eq!(meant("--batch x -- python"), None);
         assert_eq!(meant("--no-such python"), None);
         assert_eq!(meant("--dry-run"), None);
+        let of_training = meant("-q --limit 8GiB -- python train.py");
+        assert!(of_training.is_some_and(|hint| hint.contains("set_per_process_memory_fraction")));
+        assert_eq!(meant("-q -- python train.py --limit 3"), None);
     }
 }

@@ -33,7 +33,7 @@ fn without_arguments_it_shows_its_commands() {
       doctor       Say what this machine has for training, what looks wrong, and how to fix it
       watch        Watch runs in a browser: memory against its limit, every out-of-memory error and its
                    answer, the loss
-      top          Watch a run in the terminal: memory against its limit, what the guard did, the loss
+      top          Watch a run in the terminal: memory against its limit, retries, the loss
       report       Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
       train        Train a model inside a memory limit
       eval         Evaluate a checkpoint of a run by itself
@@ -68,7 +68,7 @@ fn help() {
       doctor       Say what this machine has for training, what looks wrong, and how to fix it
       watch        Watch runs in a browser: memory against its limit, every out-of-memory error and its
                    answer, the loss
-      top          Watch a run in the terminal: memory against its limit, what the guard did, the loss
+      top          Watch a run in the terminal: memory against its limit, retries, the loss
       report       Write a run down as one HTML file that opens from disk, and its chart as SVG or PNG
       train        Train a model inside a memory limit
       eval         Evaluate a checkpoint of a run by itself
@@ -233,7 +233,7 @@ fn help_on_running() {
 
     Examples:
       lowtide run -- python train.py config/train_gpt2.py          nanoGPT: batch and flags are found
-      lowtide run -- torchrun --nproc_per_node=4 train.py          the whole group is started again
+      lowtide run -- torchrun --nproc_per_node=4 train.py          the whole group is restarted
       lowtide run -- python run_clm.py --per_device_train_batch_size 16 ...
       lowtide run -- python mine.py --bs 32                        its flags are found
       lowtide run --retry-with '--bs={micro} --accum={accum}' -- ./mine --bs 32

@@ -47,9 +47,9 @@ pub enum Event {
         batch: u32,
         /// The largest micro-batch it may take; after a resume the one it goes on with.
         micro_batch: MicroBatch,
-        /// The line on the device.
+        /// The memory limit of the device.
         line: Line,
-        /// The line on host memory.
+        /// The memory limit of the host.
         host_line: Line,
         /// The number of trained parameters.
         parameters: u64,
@@ -153,7 +153,7 @@ pub enum Event {
         /// The engine's own message.
         message: String,
     },
-    /// A failure was answered with a rung of the ladder.
+    /// Something was changed after memory ran out, and the step is tried again (or given up).
     RungTaken {
         /// The step that failed.
         step: Step,

@@ -269,6 +269,8 @@ fn what_worked_is_remembered_until_it_is_forgotten() {
     let ran = place.run(&words);
     assert_eq!((ran.code, &place.story("runs/train-2")["restarts"]), (Some(0), &json!(0)), "{}", ran.stderr);
     says(&ran, &format!("lowtide: {begins}"));
+    let ran = place.run(&[&["--dry-run", "--max-restarts", "0"], &words[..]].concat());
+    assert!(!ran.stdout.contains("it begins with"), "{}", ran.stdout);
     // Another command, and the same with another batch.
     let ran = place.run(&["--dry-run", "--", "python3", "train.py", "--batch_size=16", "--max_iters=8"]);
     assert!(!ran.stdout.contains("it begins with"), "{}", ran.stdout);
