@@ -15,7 +15,8 @@ pub(crate) fn without_dashes(words: &[OsString]) -> Option<Failure> {
     let mut at = 0;
     while words.get(at)?.as_encoded_bytes().starts_with(b"-") && words[at] != "--" {
         if let Some(flag) = limit_of_training(&words[at]) {
-            let text = format!("{flag} is for `lowtide train`: the memory of a command is for its own framework to limit");
+            let text =
+                format!("{flag} is for `lowtide train`: the memory of a command is for its own framework to limit");
             let hint = "in PyTorch, torch.cuda.set_per_process_memory_fraction(0.5) is half of the card".to_owned();
             return Some(Failure::bad_input(text, Some(hint)));
         }

@@ -204,7 +204,8 @@ fn help_on_running() {
               is typed
 
           --max-restarts <N>
-              How often the command is started again at most
+              How often the command is restarted at most. With 0 it runs once, with the batch as it is
+              typed
 
               [default: 8]
 

@@ -29,18 +29,19 @@ fn help_on_training() {
 
     Options:
           --set <KEY=VALUE>
-              Set one configuration key, such as train.steps=50. May be given several times
+              Set one configuration key, such as train.steps=50 or eval.batches=20. May be given several
+              times
 
           --limit <SIZE>
-              The memory limit (the line) of the device: a size (3.5GiB), a percentage of the device
-              (90%), or none.
+              The memory limit of the device: a size (3.5GiB), a percentage of the device (90%), or none
+              (memory.limit).
 
               On a GPU it is what the driver sees, everything included; on the CPU it is the memory of
               tensors.
 
           --host-limit <SIZE>
-              The memory limit (the line) of the host: bounds the resident memory of the process. A
-              size, a percentage, or none
+              The memory limit of the host: bounds the resident memory of the process. A size, a
+              percentage, or none (memory.host_limit)
 
           --out <DIR>
               The run folder itself. Default: a new folder under runs/ named after the configuration
@@ -48,11 +49,11 @@ fn help_on_training() {
               [alias: --output-dir]
 
           --resume
-              Go on from the newest checkpoint (or --checkpoint) of the run in --out (or of the newest
+              Resume from the newest checkpoint (or --checkpoint) of the run in --out (or of the newest
               run of this configuration)
 
           --checkpoint <WHICH>
-              With --resume: the checkpoint to go on from: newest, best, or the number of a step.
+              With --resume: the checkpoint to resume from: newest, best, or the number of a step.
 
               Steps after it are made again. Newer checkpoints stay under another name (STEP.aside).
 
@@ -115,8 +116,8 @@ fn help_on_training() {
               A table (CSV) with the score of each id (data.scores)
 
           --max-cache-batches <N>
-              Batch files or shards that are kept in memory (data.cache_batches). Default: what the host
-              line allows
+              Batch files or shards that are kept in memory (data.cache_batches). Default: what the
+              memory limit of the host allows
 
           --run-lstm
               Train the LSTM over the sequence alone (model.run)
@@ -138,9 +139,9 @@ fn help_on_training() {
 
     Examples:
       lowtide train configs/gpt-tiny.yaml                     train the small example
-      lowtide train configs/gpt-tiny.yaml --limit 64MiB        ... inside 64 MiB of tensor memory
+      lowtide train configs/gpt-tiny.yaml --limit 64MiB       ... inside 64 MiB of tensor memory
       lowtide train configs/gpt-tiny.yaml --set train.steps=50 --out runs/short
-      lowtide train --resume --out runs/short                 go on where it stopped
+      lowtide train --resume --out runs/short                 resume where it stopped
       lowtide train scoring --preprocessed-dir batches --host-limit 2GiB --epochs 20
                                                               three models on files larger than memory
 
@@ -153,7 +154,7 @@ fn help_on_training() {
       0    finished
       1    anything not named here
       2    bad input, a full disk or a file size limit; nothing is left half-written
-      3    nothing fits under the line; the state is saved
+      3    nothing fits under the memory limit; the state is saved
       130  interrupted; the state is saved
     ");
     assert_eq!(says("help train"), says("train --help"));

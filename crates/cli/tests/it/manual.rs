@@ -30,7 +30,7 @@ fn each_command_has_a_page() {
     // Once more, over what is there.
     place.says("man share/man1");
     let train = place.text("share/man1/lowtide-train.1");
-    assert!(train.contains(r"\-\-host\-line") && train.contains("Exit codes:"), "{train}");
+    assert!(train.contains(r"\-\-host\-limit") && train.contains("Exit codes:"), "{train}");
 }
 
 #[test]

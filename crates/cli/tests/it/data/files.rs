@@ -44,8 +44,8 @@ fn help() {
               is more
 
           --host-limit <SIZE>
-              Of a folder: what a run whose memory stays below this would read in an epoch, and with
-              other lines
+              Of a folder: what a run whose memory stays below this limit would read in an epoch, and
+              with other limits
 
           --max-cache-batches <N>
               The same for a cache that holds so many files or shards
@@ -63,11 +63,11 @@ fn help() {
       lowtide data batch_0000.pt --sums       ... and the sum of its values; finds flipped bytes
       lowtide data data/train                 files, samples, sizes and fields of a folder
       lowtide data data/train --sums          ... after every value was read
-      lowtide data packed --host-limit 4GiB    what a run in 4 GiB would read, an epoch
+      lowtide data packed --host-limit 4GiB   what a run in 4 GiB would read, an epoch
 
     Exit codes:
       0    listed
-      2    bad input: something is missing, damaged, cut short or refused, or a line is too small
+      2    bad input: something is missing, damaged, cut short or refused, or a limit is too small
     ");
     assert_eq!(place.says("help data"), place.says("data --help"));
 }

@@ -211,7 +211,7 @@ fn what_a_run_would_read() {
      8.38 KiB   10 %       -      83.76 KiB  83.76 KiB
     20.94 KiB   25 %       -      83.76 KiB  83.76 KiB
     41.88 KiB   50 %       1      47.26 KiB  60.13 KiB
-    42.31 KiB   51 %       1      47.26 KiB  60.13 KiB  this line
+    42.31 KiB   51 %       1      47.26 KiB  60.13 KiB  this limit
     62.82 KiB   75 %       1      24.95 KiB  44.55 KiB
     83.76 KiB  100 %       4        0 bytes    0 bytes
     ");
@@ -230,7 +230,7 @@ fn what_a_run_would_read() {
      41.88 KiB     50 %       1      47.26 KiB  60.13 KiB
      62.82 KiB     75 %       1      24.95 KiB  44.55 KiB
      83.76 KiB    100 %       4        0 bytes    0 bytes
-    673.96 MiB  > 999 %       4        0 bytes    0 bytes  this line
+    673.96 MiB  > 999 %       4        0 bytes    0 bytes  this limit
     ");
     assert_snapshot!(cost(place.says("data packed --host-limit 2.05MiB --base 2MiB")), @r"
     with a memory limit of 2.05 MiB for the host
@@ -243,7 +243,7 @@ fn what_a_run_would_read() {
 
         cache         window  read an epoch        lru
      8.38 KiB   10 %       -      83.76 KiB  83.76 KiB
-    11.59 KiB   14 %       -      83.76 KiB  83.76 KiB  this line
+    11.59 KiB   14 %       -      83.76 KiB  83.76 KiB  this limit
     20.94 KiB   25 %       -      83.76 KiB  83.76 KiB
     41.88 KiB   50 %       1      47.26 KiB  60.13 KiB
     62.82 KiB   75 %       1      24.95 KiB  44.55 KiB
@@ -262,7 +262,7 @@ fn what_a_run_would_read() {
      8.38 KiB   10 %       -      83.76 KiB  83.76 KiB
     20.94 KiB   25 %       -      83.76 KiB  83.76 KiB
     41.88 KiB   50 %       1      47.26 KiB  60.13 KiB
-    49.90 KiB   60 %       1      47.26 KiB  60.13 KiB  this line
+    49.90 KiB   60 %       1      47.26 KiB  60.13 KiB  this limit
     62.82 KiB   75 %       1      24.95 KiB  44.55 KiB
     83.76 KiB  100 %       4        0 bytes    0 bytes
     ");
@@ -280,7 +280,7 @@ fn what_a_run_would_read() {
     19.56 KiB   25 %       -      78.25 KiB  78.25 KiB
     39.12 KiB   50 %       1      69.23 KiB  69.23 KiB
     58.68 KiB   75 %       1      52.16 KiB  52.16 KiB
-    59.40 KiB   76 %       1      26.08 KiB  41.38 KiB  this line
+    59.40 KiB   76 %       1      26.08 KiB  41.38 KiB  this limit
     78.25 KiB  100 %       3        0 bytes    0 bytes
     ");
     let json: Value = serde_json::from_str(&place.says("data packed --max-cache-batches 2 --json")).unwrap();

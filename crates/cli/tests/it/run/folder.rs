@@ -71,7 +71,7 @@ fn every_start_is_told_to_those_who_watch() {
     let held = run["host"]["children_resident"].as_array().unwrap();
     assert!(held.iter().any(|bytes| bytes.as_u64().is_some_and(|bytes| bytes > 1 << 20)), "{held:?}");
     let svg = place.text("chart.svg");
-    assert!(svg.contains("the command, in RAM") && svg.contains("1 out-of-memory errors"), "{svg}");
+    assert!(svg.contains("the command, in RAM") && svg.contains("1 out-of-memory error"), "{svg}");
 }
 
 #[test]
