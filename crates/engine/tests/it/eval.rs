@@ -100,7 +100,7 @@ fn tiles_fit_where_whole_frames_do_not() {
     let line = format!("--limit {}B", peak / 8);
     let ran = place.ends(3, &format!("eval out {line} --device cpu"));
     let last: Vec<&str> = ran.stderr.lines().rev().take(2).collect();
-    assert_eq!(last[0], "hint: evaluate frames in tiles, --set eval.tile=auto, or draw a larger --limit");
+    assert_eq!(last[0], "hint: evaluate frames in tiles, --set eval.tile=auto, or raise --limit");
     assert!(last[1].starts_with("error: memory ran out in eval of step 2"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("training goes on"), "{}", ran.stderr);
     assert_eq!(ran.stdout, "");

@@ -103,7 +103,7 @@ fn where_nothing_fits_the_state_is_saved_and_a_larger_line_goes_on() {
     assert_snapshot!(settled(&ran.stderr[stop..]).replace("backward", "PHASE").replace("forward", "PHASE"), @r"
     stopped at the memory limit
       steps         0 (0 samples, none lost)
-      memory        peak SIZE (line SIZE)
+      memory        peak SIZE (limit SIZE)
       out of memory 11 times, 0 recovered
       time          # s
     error: memory ran out in PHASE of step 1, and nothing that is allowed is left to try
