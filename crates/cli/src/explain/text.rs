@@ -166,12 +166,11 @@ fn table(account: &Account) -> Vec<String> {
 }
 
 pub(super) fn shown_patch(patch: &Patch, advice: Option<usize>, written: Option<&str>) -> String {
-    let state = match (written, patch.file.as_str()) {
-        (Some(_), _) => "written",
-        (None, COMMAND_LINE) => "type it so",
-        (None, _) => "--write writes it",
-    };
     let advice = advice.map_or(String::new(), |number| format!(", for advice {number}"));
+    if patch.file == COMMAND_LINE {
+        return format!("\ntype instead{advice}\n{}\n", printable_lines(patch.patched().trim_end()));
+    }
+    let state = if written.is_some() { "written" } else { "--write writes it" };
     // The name stands at its head, once for each side.
     let diff = printable_lines(&patch.diff.replacen(&patch.file, &printable(&patch.file), 2));
     let note = match diff == patch.diff {

@@ -71,6 +71,12 @@ impl Patch {
         if text != self.original {
             return Err(PatchError::Changed);
         }
-        Ok(spliced(text, 0..text.len(), &self.edits))
+        Ok(self.patched())
+    }
+
+    /// The whole text with the change in it.
+    #[must_use]
+    pub fn patched(&self) -> String {
+        spliced(&self.original, 0..self.original.len(), &self.edits)
     }
 }
