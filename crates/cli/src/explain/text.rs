@@ -168,7 +168,9 @@ fn table(account: &Account) -> Vec<String> {
 pub(super) fn shown_patch(patch: &Patch, advice: Option<usize>, written: Option<&str>) -> String {
     let advice = advice.map_or(String::new(), |number| format!(", for advice {number}"));
     if patch.file == COMMAND_LINE {
-        return format!("\ntype instead{advice}\n{}\n", printable_lines(patch.patched().trim_end()));
+        // Indented, so that no line of a command that has several looks like one of ours.
+        let command: String = patch.patched().lines().map(|line| format!("  {}\n", printable(line))).collect();
+        return format!("\ntype instead{advice}\n{command}");
     }
     let state = if written.is_some() { "written" } else { "--write writes it" };
     // The name stands at its head, once for each side.

@@ -281,7 +281,7 @@ fn a_command_line_is_a_configuration_too() {
     let ran = place.run(&["train.log", "--command", "python train.py config/a.py --batch_size=64"]);
     assert!(
         ran.stdout.ends_with(
-            "\ntype instead, for advice 1\npython train.py config/a.py --batch_size=4 --gradient_accumulation_steps=16\n"
+            "\ntype instead, for advice 1\n  python train.py config/a.py --batch_size=4 --gradient_accumulation_steps=16\n"
         ),
         "{}",
         ran.stdout
