@@ -16,10 +16,11 @@ LONG = ["--set", "train.steps=100000", "--set", "eval.every=null", "--set", "sav
 
 
 def start_training(place, out, **more):
-    """Starts a run without an end and waits for its first checkpoint."""
+    """Starts a run without an end and waits until a step that it has made is saved: one of step 0 may come first."""
     started = place.start("train", "gpt", "--out", out, *CPU, *GPT, *LONG, **more)
     for _ in range(400):
-        if list(pathlib.Path(out).glob("checkpoints/0*/state.json")):
+        saved = newest(out)
+        if saved and int(saved.name) > 0:
             return started
         time.sleep(0.05)
     raise RuntimeError(f"no checkpoint in {out}: {place.finish(started).said}")
@@ -66,17 +67,19 @@ def signals(place):
     send(started, signal.SIGHUP)
     ran = place.finish(started)
     place.check("SIGHUP: ends as interrupted", ran.code == 130, f"exit {ran.code}: {ran.last_line}")
-    steps = json.loads((out / "summary.json").read_text())["steps"] if (out / "summary.json").exists() else None
-    place.check("SIGHUP: the last step is saved", newest(out).name == f"{steps or -1:08}", f"{newest(out).name} of {steps}")
+    steps = json.loads((out / "summary.json").read_text())["steps"] if (out / "summary.json").exists() else -1
+    place.check("SIGHUP: the last step is saved", newest(out).name == f"{steps:08}", f"{newest(out).name} of {steps}")
     out = place.path("usr1")
     started = start_training(place, out, patience=40)
     before = newest(out)
     send(started, signal.SIGUSR1)
-    time.sleep(1.5)
+    for _ in range(100):
+        time.sleep(0.1)
+        text = (out / "events.jsonl").read_text()
+        odd = re.findall(r'"event":"[a-z_]*saved[a-z_]*","step":(\d+)', text) or [path.name for path in out.glob("checkpoints/0*")]
+        if any(int(step) % 50 for step in odd):
+            break
     place.check("SIGUSR1: goes on", started[1].poll() is None, started[1].poll())
-    saved = [path.name for path in out.glob("checkpoints/0*") if int(path.name) % 50]
-    text = (out / "events.jsonl").read_text()
-    odd = re.findall(r'"event":"[a-z_]*saved[a-z_]*","step":(\d+)', text) or saved
     place.check("SIGUSR1: a step between is saved", any(int(step) % 50 for step in odd), f"{odd[-5:]} after {before}")
     send(started, signal.SIGTERM)
     place.check("SIGTERM: ends as interrupted", place.finish(started).code == 130, "")
