@@ -1,19 +1,16 @@
 //! What happens to a command, as events that others read while it runs.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use lowtide_config::command::quoted;
-use lowtide_core::{Bytes, CardMemory, CommandOutcome, Ending, Event, Record, Step, sealed};
+use lowtide_core::{Bytes, CardMemory, CommandOutcome, Ending, Event, Step};
+use lowtide_journal::{EVENTS, EventFile, LineFile};
 use lowtide_sensors::Sample;
 
 use crate::{BatchSplit, Chronicle, Conclusion, EndKind, Launch, StartRecord};
-
-/// The name of the file of events, as folders of all runs have it.
-pub(crate) const EVENTS: &str = "events.jsonl";
 
 /// Samples are written this many seconds apart in the first seconds, in the first minute, in the first hour, and later.
 const PAUSES: [(f64, f64); 4] = [(5.0, 0.1), (60.0, 1.0), (3600.0, 5.0), (f64::INFINITY, 15.0)];
@@ -29,7 +26,7 @@ pub(crate) struct Journal {
 
 #[derive(Debug)]
 struct Place {
-    file: Option<File>,
+    file: Option<EventFile>,
     /// When the last sample was written.
     sampled: Option<f64>,
 }
@@ -37,9 +34,10 @@ struct Place {
 impl Journal {
     /// Makes the file, and holds it locked: by that, others see that the run goes on.
     pub(crate) fn open(folder: &Path) -> Self {
-        let file = File::create_new(folder.join(EVENTS)).ok();
+        let file = LineFile::open(&folder.join(EVENTS)).ok();
         // Where a file system has no locks, a run that is silent for long is taken for gone.
-        let _ = file.as_ref().map(File::try_lock);
+        let _ = file.as_ref().map(LineFile::is_anothers);
+        let file = file.map(|file| EventFile::new(Some(file)));
         Self { begun: Instant::now(), place: Arc::new(Mutex::new(Place { file, sampled: None })) }
     }
 
@@ -124,11 +122,8 @@ impl Journal {
     }
 
     fn write(&self, event: Event) {
-        let record = Record::new(self.begun.elapsed().as_secs_f64(), event);
-        let Ok(text) = serde_json::to_string(&record) else { return };
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = sealed(text) + "\n";
-        if place.file.as_mut().is_some_and(|file| file.write_all(line.as_bytes()).is_err()) {
+        if place.file.as_mut().is_some_and(|file| file.write(event).is_err()) {
             place.file = None;
         }
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::{Bytes, Step, Stop};
 use lowtide_disk::{DiskError, HeldFolder};
+use lowtide_journal::LineFileError;
 use lowtide_settings::SettingsError;
 use lowtide_torch::TorchError;
 
@@ -246,6 +247,12 @@ pub enum ScheduleProblem {
 
 impl From<DiskError> for TrainError {
     fn from(error: DiskError) -> TrainError {
+        TrainError::File { path: error.path, source: error.source }
+    }
+}
+
+impl From<LineFileError> for TrainError {
+    fn from(error: LineFileError) -> TrainError {
         TrainError::File { path: error.path, source: error.source }
     }
 }

@@ -16,8 +16,6 @@ mod error;
 mod evaluation;
 mod folder;
 mod journal;
-mod line_file;
-mod line_reader;
 mod memory;
 mod requests;
 mod run;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::KeepError;
-use crate::journal::EVENTS;
+use lowtide_journal::EVENTS;
 
 /// The name of the file in which whoever keeps a command alive writes its [`Chronicle`](crate::Chronicle).
 pub const SUMMARY: &str = "summary.json";

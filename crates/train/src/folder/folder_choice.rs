@@ -6,19 +6,17 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::{CheckpointChoice, Numerics, Step};
 use lowtide_disk::HeldFolder;
+use lowtide_journal::{EVENTS, LineFile};
 use lowtide_settings::RunSettings;
 
 use super::checkpoint;
 use super::checkpoint_choice::{fallback, find};
 use super::checkpoints::{CHECKPOINTS, Checkpoints};
-use super::run_files::{
-    CONFIG, EVENTS, SERIES, SUMMARY, config_note, config_text, remove_file, remove_run, settings_text,
-};
+use super::run_files::{CONFIG, SERIES, SUMMARY, config_note, config_text, remove_file, remove_run, settings_text};
 use super::run_folder::RunFolder;
 use super::schedule::{SCHEDULE, Schedule};
 use super::summary::Summary;
 use crate::error::{Fallback, FolderProblem, Purpose, Result, TrainError};
-use crate::line_file::LineFile;
 
 /// More bytes than a summary ever has.
 const MOST_SUMMARY: u64 = 16 << 20;
@@ -167,8 +165,8 @@ impl FolderChoice {
             return refuse(FolderProblem::HasRun);
         }
         let mut notes = events.check()?;
-        if events.bytes < events_bytes {
-            let (now, then) = (events.bytes, events_bytes);
+        if events.bytes() < events_bytes {
+            let (now, then) = (events.bytes(), events_bytes);
             notes
                 .push(format!("{EVENTS} has {now} bytes, and {then} were there after step {step}: events are missing"));
         }

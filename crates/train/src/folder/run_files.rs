@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use lowtide_journal::EVENTS;
 use lowtide_settings::{FILE_LIMIT, RunSettings, to_yaml};
 use serde::Serialize;
 
@@ -20,7 +21,6 @@ use super::schedule::SCHEDULE;
 use crate::error::{Result, TrainError};
 
 pub(super) const CONFIG: &str = "config.yaml";
-pub(super) const EVENTS: &str = "events.jsonl";
 pub(super) const SUMMARY: &str = "summary.json";
 /// Marks the folder of several runs.
 pub(super) const SERIES: &str = ".series";

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lowtide_disk::{FolderNews, HeldFolder};
+use lowtide_journal::{EVENTS, LineFile};
 
 use super::checkpoints::Checkpoints;
-use super::run_files::{CONFIG, EVENTS, remove_run, write_summary};
+use super::run_files::{CONFIG, remove_run, write_summary};
 use super::schedule::SCHEDULE;
 use super::summary::Summary;
 use crate::error::{Result, TrainError};
-use crate::line_file::LineFile;
 
 /// Between two looks at where it is.
 const PAUSE: Duration = Duration::from_secs(1);

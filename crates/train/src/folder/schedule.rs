@@ -6,11 +6,11 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::{Bytes, Measures, MicroBatch, SCHEMA, Step};
+use lowtide_journal::{LineReader, LineState};
 use lowtide_torch::tch::Kind;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, ScheduleProblem, TrainError};
-use crate::line_reader::{LineReader, LineState};
 use crate::step::precision_name;
 
 /// The schedule's name in a run folder.
@@ -68,7 +68,7 @@ impl Schedule {
         }
         let mut reader = LineReader::new(file, 0);
         let mut lines = Vec::new();
-        while let Some(line) = reader.next().map_err(TrainError::at(&path))? {
+        while let Some(line) = reader.read_line().map_err(TrainError::at(&path))? {
             let step = lines.len() as u64 + 1;
             let wrong = |problem| refuse(ScheduleProblem::Line { line: step, problem });
             let text = line.text.filter(|_| line.state != LineState::Damaged);
@@ -99,7 +99,7 @@ impl Schedule {
         }
         let mut reader = LineReader::new(file, 0);
         let (mut number, mut kept, mut kept_bytes, mut damaged) = (0u64, 0u64, 0, None);
-        while let Some(line) = reader.next().map_err(TrainError::at(path))? {
+        while let Some(line) = reader.read_line().map_err(TrainError::at(path))? {
             number += 1;
             let read = line.text.filter(|_| line.state == LineState::Good).map(serde_json::from_slice::<ScheduleLine>);
             match read {

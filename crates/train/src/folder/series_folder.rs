@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::SCHEMA;
 use lowtide_disk::{FolderNews, HeldFolder};
+use lowtide_journal::LineFile;
 use lowtide_settings::RunSettings;
 use serde_json::{Value, json};
 
@@ -17,7 +18,6 @@ use super::folder_choice::{FolderChoice, Start};
 use super::run_files::{CONFIG, SERIES, SUMMARY, config_text, remove_file, write_summary};
 use super::summary::{RunEnding, Summary};
 use crate::error::{FolderProblem, Result, TrainError};
-use crate::line_file::LineFile;
 
 /// The folder of several runs, kept from other processes while this lives.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl SeriesFolder {
         fs::create_dir_all(&path).map_err(TrainError::at(&path))?;
         let held = HeldFolder::open(&path).map_err(TrainError::at(&path))?;
         let way = held.way();
-        let locked = LineFile::open(&way.join(SERIES)).map_err(|error| error.shown_in(&held))?;
+        let locked = LineFile::open(&way.join(SERIES)).map_err(|error| TrainError::from(error).shown_in(&held))?;
         if locked.is_anothers() {
             return refuse(FolderProblem::InUse);
         }

@@ -38,7 +38,7 @@ impl Trainer<'_> {
         let checkpoints = self.folder.checkpoints();
         checkpoints.make()?;
         let path = checkpoints.of(step);
-        let events_bytes = self.recovery.journal.lines().map_or(0, |lines| lines.bytes);
+        let events_bytes = self.recovery.journal.lines().map_or(0, |lines| lines.bytes());
         let bytes = loop {
             let save = || checkpoint::save(&path, &self.state, self.progress(), events_bytes);
             match self.recovery.injector.during(step, Phase::Save, save) {

@@ -8,25 +8,25 @@ use std::path::{Path, PathBuf};
 use lowtide_core::{Bytes, sealed};
 use serde::Serialize;
 
-use crate::error::{Result, TrainError};
+use crate::error::{LineFileError, Result};
 use crate::line_reader::{LineReader, LineState};
 
 /// The most bytes, from the end, whose lines are looked at again: seven times what a run writes in years.
 const LOOKED_AT: u64 = 1 << 30;
 
-/// Each line is handed to the system at once, so that someone who watches the file sees it, and has a seal, so that no bit
+/// A file to whose end lines are added: each is handed to the system at once, so that someone who watches the file sees it, and has a seal, so that no bit
 /// of it changes unnoticed.
 #[derive(Debug)]
-pub(crate) struct LineFile {
+pub struct LineFile {
     path: PathBuf,
     file: File,
     /// Bytes in it.
-    pub(crate) bytes: u64,
+    bytes: u64,
 }
 
 impl LineFile {
     /// Opens it at its end, or makes it. What is in it is not looked at, and what is no file is refused.
-    pub(crate) fn open(path: &Path) -> Result<LineFile> {
+    pub fn open(path: &Path) -> Result<LineFile> {
         let open = || {
             match fs::metadata(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -37,24 +37,25 @@ impl LineFile {
             lowtide_disk::ensure_regular(&metadata)?;
             Ok(LineFile { path: path.to_owned(), file, bytes: metadata.len() })
         };
-        open().map_err(TrainError::at(path))
+        open().map_err(LineFileError::at(path))
     }
 
     /// Whether another process has locked it; else it is ours until this process ends. Where a file system has no locks,
     /// nobody is kept out.
-    pub(crate) fn is_anothers(&self) -> bool {
+    #[must_use]
+    pub fn is_anothers(&self) -> bool {
         matches!(self.file.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Looks at what is in it, once it is ours: a last line that a kill cut short is dropped. What is damaged stays as it is
     /// and is told, in words.
-    pub(crate) fn check(&mut self) -> Result<Vec<String>> {
+    pub fn check(&mut self) -> Result<Vec<String>> {
         let begin = self.bytes.saturating_sub(LOOKED_AT);
-        self.file.seek(SeekFrom::Start(begin)).map_err(TrainError::at(&self.path))?;
+        self.file.seek(SeekFrom::Start(begin)).map_err(LineFileError::at(&self.path))?;
         let mut lines = LineReader::new(&self.file, begin);
         let (mut number, mut damaged, mut first, mut end) = (0u64, 0u64, 0, begin);
         let mut torn = false;
-        while let Some(line) = lines.next().map_err(TrainError::at(&self.path))? {
+        while let Some(line) = lines.read_line().map_err(LineFileError::at(&self.path))? {
             number += 1;
             // Where the look begins within a line, nothing can be said of it.
             let is_cut = begin > 0 && number == 1;
@@ -69,7 +70,7 @@ impl LineFile {
             end = if torn { line.start } else { line.end };
         }
         if torn {
-            self.file.set_len(end).map_err(TrainError::at(&self.path))?;
+            self.file.set_len(end).map_err(LineFileError::at(&self.path))?;
         }
         self.bytes = end;
         let name = self.path.file_name().unwrap_or_default().display();
@@ -85,35 +86,43 @@ impl LineFile {
         Ok(notes)
     }
 
-    pub(crate) fn write(&mut self, line: &impl Serialize) -> Result<()> {
+    /// Adds a line.
+    pub fn write(&mut self, line: &impl Serialize) -> Result<()> {
         let line = sealed(serde_json::to_string(line).expect("plain numbers and texts")) + "\n";
         let written = self.file.write_all(line.as_bytes());
         if written.is_err() {
             // Best effort: what was written of it is dropped when the run goes on, or here where that can be done.
             let _ = self.file.set_len(self.bytes);
         }
-        written.map_err(TrainError::at(&self.path))?;
+        written.map_err(LineFileError::at(&self.path))?;
         self.bytes += line.len() as u64;
         Ok(())
     }
 
+    /// Bytes in it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Whether it has no name any more: somebody deleted it.
-    pub(crate) fn is_deleted(&self) -> bool {
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
         self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
     }
 
     /// A copy under another name, to go on in.
-    pub(crate) fn copied_to(&self, path: &Path) -> Result<LineFile> {
+    pub fn copied_to(&self, path: &Path) -> Result<LineFile> {
         let mut copy = LineFile::open(path)?;
         let mut source = &self.file;
         let copied = source.seek(SeekFrom::Start(0)).and_then(|_| io::copy(&mut source, &mut copy.file));
-        copy.bytes += copied.map_err(TrainError::at(path))?;
+        copy.bytes += copied.map_err(LineFileError::at(path))?;
         Ok(copy)
     }
 
-    fn no_run_writes(&self, length: u64) -> TrainError {
+    fn no_run_writes(&self, length: u64) -> LineFileError {
         let problem = format!("its last line has {}, which no run writes: move this file away", Bytes(length));
-        TrainError::at(&self.path)(io::Error::new(io::ErrorKind::InvalidData, problem))
+        LineFileError::at(&self.path)(io::Error::new(io::ErrorKind::InvalidData, problem))
     }
 }
 

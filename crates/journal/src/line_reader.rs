@@ -9,7 +9,8 @@ use serde::de::IgnoredAny;
 const LONGEST: u64 = 1 << 20;
 
 /// Reads lines and judges each.
-pub(crate) struct LineReader<R> {
+#[derive(Debug)]
+pub struct LineReader<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     /// Where the next line begins.
@@ -20,20 +21,22 @@ pub(crate) struct LineReader<R> {
 
 /// A line of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileLine<'a> {
+pub struct FileLine<'a> {
     /// Its text without its end; none where it is too long for any line of ours.
-    pub(crate) text: Option<&'a [u8]>,
-    pub(crate) start: u64,
+    pub text: Option<&'a [u8]>,
+    /// Where it begins.
+    pub start: u64,
     /// Where the next line begins.
-    pub(crate) end: u64,
+    pub end: u64,
     /// Whether it has its end.
-    pub(crate) is_ended: bool,
-    pub(crate) state: LineState,
+    pub is_ended: bool,
+    /// What it is worth.
+    pub state: LineState,
 }
 
 /// What a line is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LineState {
+pub enum LineState {
     /// As it was written, or from a time when lines had no seal.
     Good,
     /// Not as it was written.
@@ -44,12 +47,12 @@ pub(crate) enum LineState {
 
 impl<R: Read> LineReader<R> {
     /// The first line begins at `at`, where the reader stands.
-    pub(crate) fn new(reader: R, at: u64) -> LineReader<R> {
+    pub fn new(reader: R, at: u64) -> LineReader<R> {
         LineReader { reader: BufReader::with_capacity(1 << 18, reader), line: Vec::new(), at, is_sealed: false }
     }
 
     /// The next line; none at the end.
-    pub(crate) fn next(&mut self) -> io::Result<Option<FileLine<'_>>> {
+    pub fn read_line(&mut self) -> io::Result<Option<FileLine<'_>>> {
         let start = self.at;
         if self.read_piece()? == 0 {
             return Ok(None);
@@ -99,7 +102,7 @@ mod tests {
     fn states(text: &[u8]) -> Vec<(LineState, u64)> {
         let mut reader = LineReader::new(text, 0);
         let mut states = Vec::new();
-        while let Some(line) = reader.next().unwrap() {
+        while let Some(line) = reader.read_line().unwrap() {
             states.push((line.state, line.end));
         }
         states
@@ -137,7 +140,7 @@ mod tests {
         let length = text.len() as u64;
         assert_eq!(states(&text), [(LineState::Damaged, length - 8), (LineState::Good, length)]);
         let mut reader = LineReader::new(&text[..], 0);
-        assert_eq!(reader.next().unwrap().unwrap().text, None);
+        assert_eq!(reader.read_line().unwrap().unwrap().text, None);
         assert!(reader.line.capacity() < 4 << 20);
     }
 }
