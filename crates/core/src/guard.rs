@@ -115,6 +115,25 @@ impl Guard {
         self.ladder == *ladder && self.ceiling == ceiling
     }
 
+    /// A batch larger than the ceiling came. Where the micro-batch is still the ceiling, nothing ever had to be made
+    /// smaller, and it grows too; else only climbing may reach it. A smaller ceiling changes nothing.
+    pub fn raise_ceiling(&mut self, ceiling: MicroBatch) {
+        if ceiling <= self.ceiling {
+            return;
+        }
+        if self.measures.micro_batch == self.ceiling && !self.strikes.is_out(ceiling) {
+            self.measures.micro_batch = ceiling;
+        }
+        self.ceiling = ceiling;
+    }
+
+    /// A batch of evaluation came that is larger than any before. As long as no evaluation has failed, it is computed at once.
+    pub fn raise_eval(&mut self, micro_batch: MicroBatch) {
+        if self.eval_failures == 0 {
+            self.measures.eval_micro_batch = self.measures.eval_micro_batch.max(micro_batch);
+        }
+    }
+
     /// Puts the measures of a schedule in force. What failed with other measures than its micro-batch is forgotten.
     pub fn follow(&mut self, measures: Measures) {
         if measures.with_micro_batch(self.measures.micro_batch) != self.measures {

@@ -169,6 +169,28 @@ fn climbs_back_when_there_is_room() {
 }
 
 #[test]
+fn larger_batches_raise_what_never_had_to_fall() {
+    let mut fresh = guard(Offer::default(), Limits::default());
+    fresh.raise_ceiling(micro_batch(2));
+    assert_eq!(fresh.measures().micro_batch, micro_batch(4), "a smaller batch changes nothing");
+    fresh.raise_ceiling(micro_batch(6));
+    fresh.raise_eval(micro_batch(64));
+    assert_eq!((fresh.measures().micro_batch, fresh.measures().eval_micro_batch), (micro_batch(6), micro_batch(64)));
+
+    let mut fallen = guard(Offer::default(), Limits { climb_after: 1, ..Limits::default() });
+    for expect in [(Rung::Clean, 4), (Rung::Split, 2)] {
+        assert_eq!(rung(&fail(&mut fallen, 1, Phase::Forward)), expect);
+    }
+    let _ = fail(&mut fallen, 1, Phase::Eval);
+    fallen.raise_ceiling(micro_batch(16));
+    fallen.raise_eval(micro_batch(64));
+    assert_eq!(fallen.measures().micro_batch, micro_batch(2));
+    assert!(fallen.measures().eval_micro_batch < micro_batch(64));
+    // 4 failed twice and stays out, however large batches are.
+    assert_eq!(commit(&mut fallen, 1, 200), Action::Continue);
+}
+
+#[test]
 fn a_model_that_may_not_be_split_does_not_climb() {
     let start = Measures::new(micro_batch(2), micro_batch(2));
     let ladder = Ladder {

@@ -1,0 +1,70 @@
+"""Lowtide: PyTorch training that survives running out of memory.
+
+``lowtide.Guard`` holds a training loop, ``lowtide.explain`` says why one crashed. ``import lowtide`` does not import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._errors import (
+    BadClosure,
+    BadLimit,
+    CannotCut,
+    CannotUndo,
+    LowtideError,
+    OutOfMemory,
+    Unsupported,
+    WrongParameters,
+)
+from ._native import __version__
+
+if TYPE_CHECKING:
+    from ._explain import Explanation, Oom, explain, is_oom, read_oom
+    from ._guard import Guard, Way
+    from ._inject import inject
+
+# What needs torch, or is rarely needed, and where it is.
+_LATER = {
+    "Explanation": "_explain",
+    "Guard": "_guard",
+    "Oom": "_explain",
+    "Way": "_guard",
+    "explain": "_explain",
+    "inject": "_inject",
+    "is_oom": "_explain",
+    "read_oom": "_explain",
+}
+
+__all__ = [
+    "BadClosure",
+    "BadLimit",
+    "CannotCut",
+    "CannotUndo",
+    "Explanation",
+    "Guard",
+    "LowtideError",
+    "Oom",
+    "OutOfMemory",
+    "Unsupported",
+    "Way",
+    "WrongParameters",
+    "__version__",
+    "explain",
+    "inject",
+    "is_oom",
+    "read_oom",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'lowtide' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

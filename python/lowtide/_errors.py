@@ -1,0 +1,47 @@
+"""What can go wrong, one exception for each kind. Every message ends with what to do."""
+
+from __future__ import annotations
+
+
+class LowtideError(Exception):
+    """Something that lowtide cannot do. ``hint`` says what to do about it."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message}\nhint: {hint}" if hint else message)
+        self.hint = hint
+
+
+class OutOfMemory(LowtideError, MemoryError):
+    """Memory ran out, and nothing more can be tried. The state is that before the step.
+
+    ``tried`` says in words what was tried; ``checkpoint`` is the file that was saved, where the guard has a run folder.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, tried: str = "", checkpoint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.tried = tried
+        self.checkpoint = checkpoint
+
+
+class CannotUndo(LowtideError):
+    """An error came half-way through a change that cannot be taken back: go on from the last checkpoint."""
+
+
+class CannotCut(LowtideError, ValueError):
+    """A batch whose samples cannot be told apart."""
+
+
+class BadClosure(LowtideError, TypeError):
+    """A closure or a count that does not give what it has to."""
+
+
+class BadLimit(LowtideError, ValueError):
+    """A memory limit that is none, or that cannot be set here."""
+
+
+class WrongParameters(LowtideError, ValueError):
+    """A model and an optimizer that do not belong together."""
+
+
+class Unsupported(LowtideError, NotImplementedError):
+    """Something that this version of lowtide, or of torch, cannot do: better refused than wrong."""

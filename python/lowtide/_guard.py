@@ -1,0 +1,564 @@
+"""The guard of a training loop."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from . import _batch, _native
+from ._checks import Count, blocks_of, check_loss, checked_parameters, counted_in, device_of, is_oom
+from ._compiled import Compiled
+from ._errors import BadClosure, CannotCut, CannotUndo, OutOfMemory
+from ._memory import let_go, memory_of
+from ._quiet import quiet
+from ._recompute import Recompute
+from ._story import Story
+from ._undo import RandomState, Undo
+from ._update import Clip, Update, clipping
+
+Closure = Callable[[Any], torch.Tensor]
+
+# Seconds between two samples of memory in the file of events.
+_MEMORY_EVERY = 10.0
+# Tries of what is left to do once the weights are updated.
+_SCALE_TRIES = 4
+
+
+class Way(NamedTuple):
+    """How a step is computed."""
+
+    micro_batch: int
+    recompute: int = 0
+    offload: int = 0
+    eager: bool = False
+
+
+class _Failure(NamedTuple):
+    phase: str
+    message: str
+
+
+class Guard:
+    """Runs the steps of a training loop so that an out-of-memory error ends none of them.
+
+    ::
+
+        guard = lowtide.Guard(model, optimizer, line="90%")
+        for batch in loader:
+            loss = guard.step(batch, lambda part: cross_entropy(model(part.x), part.y), count=lambda part: part.y.numel())
+
+    A step is forward, backward, clip and update of one batch. When memory runs out in it, everything that it changed is put
+    back as it was (random state, buffers, gradients, loss scale, a half-done update), and the same batch runs again with
+    less memory at once: after cached blocks were released, in smaller pieces whose gradients add up, with blocks computed
+    again in the backward pass, with saved tensors in host memory. Weights are then, bit for bit, those of a run that used
+    the same pieces from that step's beginning and met no error.
+
+    Args:
+        model: the model that is trained.
+        optimizer: its optimizer; only one.
+        line: a limit for this process on the model's device, as ``"90%"`` or ``"11.5GiB"``; ``None`` leaves it the device.
+        micro_batch: samples that are computed at once at first; the whole batch where it is left out.
+        clip: the largest norm of all gradients together, or a function that is given the parameters.
+        scaler: a ``torch.amp.GradScaler``, for fp16.
+        scheduler: a learning rate scheduler that is stepped after each update.
+        backward: what to call instead of ``loss.backward()``, as ``accelerator.backward``.
+        recompute: modules that may be computed again in the backward pass; ``True`` finds the repeated blocks of the model.
+        offload: whether saved tensors may go to host memory.
+        cut, size: for batches that lowtide cannot cut: ``cut(batch, start, stop)`` gives those samples, ``size(batch)`` says
+            how many there are.
+        also: things of yours that a failed step must put back too: generators, or what has a ``state_dict``.
+        run: the folder of the run, where ``lowtide watch``, ``top`` and ``report`` find its events.
+        name: what the run is called there.
+        climb_after: steps without an error after which a larger micro-batch is tried again; 0 never does.
+        schedule: how to compute each step, as ``guard.schedule()`` of another run gives it.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        line: str | int | None = None,
+        *,
+        micro_batch: int | None = None,
+        clip: float | Clip | None = None,
+        scaler: Any = None,
+        scheduler: Any = None,
+        backward: Callable[[torch.Tensor], Any] | None = None,
+        recompute: bool | Iterable[torch.nn.Module] = True,
+        offload: bool = True,
+        cut: _batch.Cut | None = None,
+        size: _batch.Size | None = None,
+        also: Iterable[Any] = (),
+        run: str | os.PathLike[str] | None = None,
+        name: str | None = None,
+        climb_after: int = 50,
+        schedule: Iterable[tuple[int, Way]] | None = None,
+    ) -> None:
+        self.model, self.optimizer, self.scaler, self.scheduler = model, optimizer, scaler, scheduler
+        self._parameters = checked_parameters(model, optimizer)
+        if (cut is None) != (size is None):
+            raise BadClosure("cut and size go together", "give both, or none")
+        self._cut, self._size = cut or _batch.part, size or _batch.samples
+        self._device = device_of(self._parameters)
+        self._memory = memory_of(self._device)
+        if line is not None:
+            self._memory.set_limit(str(line))
+        self._clip = clipping(clip)
+        self._backward = backward
+        self._compiled = Compiled(model)
+        self._recompute = Recompute(blocks_of(model, recompute))
+        self._offload = offload
+        self._undo = Undo(model, scaler, tuple(also))
+        self._update = Update(optimizer, self._memory)
+        self._micro_batch = micro_batch
+        self._climb_after = climb_after
+        self._decider: _native.Decider | None = None
+        self._followed = list(schedule) if schedule is not None else None
+        self._story = Story(run)
+        self._name = name or type(model).__name__
+        self._step = 0
+        self._phase = "forward"
+        self._is_noted = False
+        self._last_loss = _NO_LOSS
+        self._ways: list[tuple[int, Way]] = []
+        self._retries = 0
+        self._recovered = 0
+        self._sampled = -math.inf
+        self._resting = 0
+        warning = self._update.warning()
+        if warning is not None:
+            self._story.lines.append(f"note: {warning}")
+
+    # Steps.
+
+    def step(self, batch: Any, closure: Closure, count: Count | None = None) -> torch.Tensor:
+        """One step on a batch: forward, backward, clip, update. Gives the mean loss, detached, on its device.
+
+        ``closure`` is given a part of the batch and returns the mean loss of what ``count`` counts in that part: samples where
+        it is left out, else for instance the tokens that have a target. It must not change anything that it finds, besides
+        what the model itself does: after an error it runs again.
+        """
+        begun = time.perf_counter()
+        samples = self._size(batch)
+        if samples < 1:
+            raise CannotCut("a batch without samples", "leave it out")
+        decider = self._ready(samples)
+        self._is_noted = False
+        self._memory.reset_peak()
+        open_errors = 0
+        while True:
+            way = self._way()
+            loss, failure = self._attempt(batch, samples, way, closure, count)
+            if failure is None:
+                break
+            open_errors += 1
+            self._answer(decider, failure)
+        self._recovered += open_errors
+        self._commit(decider, way, loss, samples, time.perf_counter() - begun)
+        return loss
+
+    def evaluate(self, batches: Iterable[Any], closure: Closure, count: Count | None = None) -> float:
+        """The mean loss over batches, without gradients and with the model in evaluation mode, inside the limit.
+
+        When memory runs out, the same batch is evaluated in smaller pieces.
+        """
+        total, weight = 0.0, 0
+        begun, number = time.perf_counter(), 0
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                for batch in batches:
+                    value, counted = self._evaluate_one(batch, closure, count)
+                    total, weight, number = total + value, weight + counted, number + 1
+        finally:
+            for module, mode in modes:
+                module.training = mode
+        if self._decider is not None:
+            self._decider.evaluated(self._step)
+        loss = total / weight if weight else math.nan
+        reading = self._memory.reading()
+        self._story.tell(
+            event="evaluated",
+            step=self._step,
+            loss=loss if math.isfinite(loss) else None,
+            batches=number,
+            seconds=time.perf_counter() - begun,
+            allocated=reading.allocated,
+            reserved=reading.reserved,
+        )
+        return loss
+
+    # What it has done.
+
+    @property
+    def micro_batch(self) -> int | None:
+        """Samples that are computed at once at present."""
+        return self._decider.micro_batch if self._decider is not None else self._micro_batch
+
+    @property
+    def steps(self) -> int:
+        """Steps that are done."""
+        return self._step
+
+    @property
+    def errors(self) -> int:
+        """Out-of-memory errors met so far."""
+        return self._decider.failures if self._decider is not None else 0
+
+    def schedule(self) -> list[tuple[int, Way]]:
+        """How each step was computed: the first step of every way, and the way."""
+        return list(self._ways)
+
+    def report(self) -> str:
+        """The story so far, in words."""
+        self._story.flush()
+        errors = self.errors
+        lines = [
+            f"{_counted(self._step, 'step')}, {_counted(errors, 'out-of-memory error')}, {self._recovered} recovered"
+        ]
+        if self._decider is not None:
+            lines.append(f"now: {self._decider.words()}")
+        lines.extend(self._story.lines)
+        return "\n".join(lines)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Writes the end of the run. A guard used in a ``with`` block does it by itself."""
+        if self._decider is None:
+            return
+        ending = (
+            {"reason": "finished"}
+            if error is None
+            else {"reason": "error", "message": f"{type(error).__name__}: {error}"}
+        )
+        if isinstance(error, KeyboardInterrupt):
+            ending = {"reason": "interrupted"}
+        if not isinstance(error, OutOfMemory):
+            self._story.tell(event="stopped", step=self._step, **ending)
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(self, _kind: Any, error: BaseException | None, _trace: Any) -> None:
+        self.close(error)
+
+    def _repr_html_(self) -> str:
+        from ._html import preformatted
+
+        return preformatted("lowtide.Guard", self.report())
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the guard knows, for a checkpoint of yours: a resumed run then decides like an unbroken one."""
+        decider = self._decider.dump() if self._decider is not None else None
+        return {"step": self._step, "decider": decider, "ways": [(at, tuple(way)) for at, way in self._ways]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from there."""
+        self._step = state["step"]
+        self._decider = _native.Decider.load(state["decider"]) if state["decider"] is not None else None
+        self._ways = [(at, Way(*way)) for at, way in state["ways"]]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes model, optimizer, scaler, scheduler, random state and the guard itself to a file, whole or not at all."""
+        from ._checkpoint import save
+
+        save(self, Path(path))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Reads back what ``save`` wrote."""
+        from ._checkpoint import load
+
+        load(self, Path(path))
+
+    # One step.
+
+    def _ready(self, samples: int) -> _native.Decider:
+        """The one who decides, made when the first batch shows how large batches are."""
+        if self._decider is None:
+            first = min(self._micro_batch or samples, samples)
+            self._decider = _native.Decider(
+                first,
+                samples,
+                ceiling=self._micro_batch or samples,
+                split=True,
+                recompute_levels=self._recompute.levels,
+                spill_levels=int(self._offload),
+                climb_after=self._climb_after,
+            )
+            self._begin(samples, first)
+        elif self._micro_batch is None:
+            self._decider.raise_ceiling(samples)
+        if self._followed is not None:
+            way = [way for at, way in self._followed if at <= self._step][-1]
+            self._decider.follow(way.micro_batch, way.recompute, way.offload)
+        return self._decider
+
+    def _begin(self, samples: int, micro_batch: int) -> None:
+        parameters = sum(one.numel() for one in self._parameters if one.requires_grad)
+        self._story.begin(
+            workload=self._name,
+            device=str(self._device),
+            seed=torch.initial_seed() % 2**63,
+            batch=samples,
+            micro_batch=micro_batch,
+            line=self._memory.limit,
+            host_line=None,
+            parameters=parameters,
+            resumed_at=self._step or None,
+        )
+
+    def _way(self) -> Way:
+        decider = self._decider
+        assert decider is not None
+        way = Way(decider.micro_batch, decider.recompute, decider.spill)
+        if self._compiled.is_compiled and (way.recompute or way.offload):
+            return way._replace(eager=True)
+        return way
+
+    def _attempt(
+        self, batch: Any, samples: int, way: Way, closure: Closure, count: Count | None
+    ) -> tuple[torch.Tensor, _Failure | None]:
+        """The whole step once; what is left of it where it failed is dropped here, outside of the frames that hold it."""
+        error: BaseException | None = None
+        loss = _NO_LOSS
+        try:
+            if not self._is_noted:
+                self._phase = "forward"
+                self._undo.note()
+                self._is_noted = True
+            if not self._update.is_under_way:
+                loss = self._compute(batch, samples, way, closure, count)
+                self._last_loss = loss
+            loss = self._last_loss
+            self._apply()
+        except Exception as caught:
+            if not is_oom(caught):
+                raise
+            error = caught
+        if error is None:
+            return loss, None
+        failure = _Failure(self._phase, str(error))
+        let_go(error, self._device)
+        del error, loss
+        return _NO_LOSS, failure
+
+    def _compute(self, batch: Any, samples: int, way: Way, closure: Closure, count: Count | None) -> torch.Tensor:
+        """Forward and backward of all pieces; the gradients are those of the mean over the whole batch."""
+        self._phase = "forward"
+        self._drop_gradients()
+        self._recompute.set(way.recompute)
+        if samples <= way.micro_batch:
+            return self._piece(batch, samples, way, closure, None)
+        spans = [(start, min(start + way.micro_batch, samples)) for start in range(0, samples, way.micro_batch)]
+        parts = [self._cut(batch, start, stop) for start, stop in spans]
+        counts = [counted_in(part, count, stop - start) for part, (start, stop) in zip(parts, spans)]
+        total = sum(counts)
+        if total <= 0:
+            raise BadClosure(f"count found nothing in a batch of {samples} samples", "leave such batches out")
+        sum_of_losses: torch.Tensor | None = None
+        for index, (part, (start, stop), counted) in enumerate(zip(parts, spans, counts)):
+            parts[index] = None
+            if counted == 0:
+                continue  # nothing in it has a loss, and the mean over nothing is not a number
+            loss = self._piece(part, stop - start, way, closure, counted / total)
+            sum_of_losses = loss if sum_of_losses is None else sum_of_losses + loss
+        assert sum_of_losses is not None
+        return sum_of_losses
+
+    def _piece(self, part: Any, samples: int, way: Way, closure: Closure, weight: float | None) -> torch.Tensor:
+        self._phase = "forward"
+        with contextlib.ExitStack() as stack:
+            if way.offload:
+                stack.enter_context(torch.autograd.graph.save_on_cpu(pin_memory=self._device.type == "cuda"))
+            stack.enter_context(self._compiled.piece(part, samples, eager=way.eager))
+            loss = closure(part)
+            check_loss(loss)
+            if weight is not None:
+                loss = loss * weight
+        self._phase = "backward"
+        scaled = self.scaler.scale(loss) if self.scaler is not None else loss
+        if self._backward is not None:
+            self._backward(scaled)
+        else:
+            scaled.backward()
+        return loss.detach()
+
+    def _apply(self) -> None:
+        """Clips and updates. An update that was interrupted goes on where it was."""
+        self._phase = "optimizer"
+        scaler = self.scaler
+        if not self._update.is_under_way:
+            if scaler is not None and (self._clip is not None or scaler.is_enabled()):
+                scaler.unscale_(self.optimizer)
+            if self._clip is not None:
+                self._clip(self._parameters)
+        if scaler is None or not scaler.is_enabled():
+            self._update.run()
+            return
+        overflowed = sum(value.item() for value in scaler._found_inf_per_device(self.optimizer).values())
+        before = scaler._scale.clone(), scaler._growth_tracker.clone()
+        if not overflowed:
+            self._update.run()
+        # What `scaler.step` notes of an update, which could not be told to go on half-way.
+        scaler._per_optimizer_states[id(self.optimizer)]["stage"] = torch.amp.grad_scaler.OptState.STEPPED
+        self._update_scale(*before)
+        if overflowed:
+            self._story.tell(event="skipped", step=self._step, scale=scaler.get_scale())
+
+    def _update_scale(self, scale: torch.Tensor, growth: torch.Tensor) -> None:
+        """The last thing that a step does. The weights are updated, so it must not be the step that is tried again."""
+        for _ in range(_SCALE_TRIES):
+            try:
+                self.scaler.update()
+                return
+            except Exception as error:
+                if not is_oom(error):
+                    raise
+            self._memory.release()
+            with quiet():
+                self.scaler._scale.copy_(scale)
+                self.scaler._growth_tracker.copy_(growth)
+        raise CannotUndo(
+            "memory ran out in the update of the loss scale, after the weights", "go on from the last checkpoint"
+        )
+
+    def _answer(self, decider: _native.Decider, failure: _Failure) -> None:
+        reading = self._memory.reading()
+        self._story.out_of_memory(self._step, failure.phase, failure.message, reading)
+        if self._update.is_under_way:
+            self._update.shrink()
+        elif self._is_noted:
+            self._drop_gradients()
+            with quiet():
+                self._undo.restore()
+        answer = decider.failed(self._step, failure.phase)
+        self._release()
+        if answer.event is not None and answer.kind != "stop":
+            self._story.write(answer.event)
+        if answer.kind == "stop":
+            self._stop(answer, failure)
+        self._memory.reset_peak()
+
+    def _stop(self, answer: _native.Answer, failure: _Failure) -> None:
+        if self._update.is_under_way:
+            raise CannotUndo(
+                f"memory ran out in the update, half of the weights are updated: {failure.message}",
+                "go on from the last checkpoint; an optimizer with fused=True needs no memory for its update",
+            )
+        checkpoint = None
+        if self._story.folder is not None:
+            path = self._story.folder / f"checkpoint-{self._step:08}.pt"
+            self.save(path)
+            checkpoint = str(path)
+        self._story.write(answer.event or "{}")
+        saved = f"; saved before it: {checkpoint}" if checkpoint else ""
+        raise OutOfMemory(
+            f"{answer.words}{saved}",
+            "a smaller model or sequence, fewer others on the device, or a larger limit",
+            tried=answer.words or "",
+            checkpoint=checkpoint,
+        )
+
+    def _release(self) -> None:
+        begun = time.perf_counter()
+        freed = self._memory.release()
+        self._story.tell(event="cleaned", step=self._step, freed=freed, seconds=time.perf_counter() - begun)
+
+    def _drop_gradients(self) -> None:
+        for one in self._parameters:
+            one.grad = None
+
+    def _commit(self, decider: _native.Decider, way: Way, loss: torch.Tensor, samples: int, seconds: float) -> None:
+        way = way._replace(micro_batch=min(way.micro_batch, decider.micro_batch))
+        if not self._ways or self._ways[-1][1] != way:
+            self._ways.append((self._step, way))
+        step = self._step
+        self._step += 1
+        if self.scheduler is not None:
+            self.scheduler.step()
+        reading = self._memory.reading()
+        rate = float(self.optimizer.param_groups[0].get("lr", 0.0))
+        self._story.step(
+            loss,
+            step=self._step,
+            learning_rate=rate,
+            samples=samples,
+            tokens=None,
+            seconds=seconds,
+            allocated=reading.allocated,
+            peak=reading.peak,
+            reserved=reading.reserved_peak,
+            micro_batch=decider.micro_batch,
+        )
+        if reading.retries > self._retries:
+            self._retries = reading.retries
+            if decider.retries_rose(step).kind == "clean":
+                self._release()
+        self._resting = reading.allocated
+        if self._followed is None:
+            limit = self._memory.limit or self._memory.total
+            answer = decider.committed(step, reading.allocated, reading.peak, limit)
+            if answer.event is not None:
+                self._story.write(answer.event)
+        if self._story.is_written and self._story.seconds - self._sampled >= _MEMORY_EVERY:
+            self._sampled = self._story.seconds
+            self._story.memory(self._step, self._memory, reading)
+
+    # One evaluation.
+
+    def _evaluate_one(self, batch: Any, closure: Closure, count: Count | None) -> tuple[float, int]:
+        samples = self._size(batch)
+        decider = self._ready(samples)
+        decider.raise_eval(samples)
+        random_state = RandomState()
+        while True:
+            failure = None
+            size = min(decider.eval_micro_batch, samples)
+            error: BaseException | None = None
+            try:
+                total, weight = 0.0, 0
+                for start in range(0, samples, size):
+                    stop = min(start + size, samples)
+                    part = self._cut(batch, start, stop) if size < samples else batch
+                    counted = counted_in(part, count, stop - start)
+                    if counted == 0:
+                        continue
+                    with self._compiled.piece(part, stop - start, eager=False):
+                        loss = closure(part)
+                    check_loss(loss, is_graph=False)
+                    total, weight = total + float(loss) * counted, weight + counted
+                return total, weight
+            except Exception as caught:
+                if not is_oom(caught):
+                    raise
+                error = caught
+            failure = _Failure("eval", str(error))
+            let_go(error, self._device)
+            del error
+            self._story.out_of_memory(self._step, failure.phase, failure.message, self._memory.reading())
+            with quiet():
+                random_state.restore()
+            answer = decider.failed(self._step, "eval")
+            self._release()
+            if answer.event is not None:
+                self._story.write(answer.event)
+            if answer.kind in ("give_up", "stop"):
+                raise OutOfMemory(
+                    answer.words or "", "evaluate fewer or shorter samples at once", tried=answer.words or ""
+                )
+
+
+_NO_LOSS = torch.zeros(())
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

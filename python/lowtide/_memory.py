@@ -1,0 +1,139 @@
+"""The memory of a device: what is in use, what may be, and how to give back what is not."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from typing import NamedTuple
+
+import torch
+
+from . import _native
+from ._errors import BadLimit, Unsupported
+
+
+class Reading(NamedTuple):
+    """Bytes, as the allocator counts them; zeros where nobody counts."""
+
+    allocated: int = 0
+    reserved: int = 0
+    peak: int = 0
+    reserved_peak: int = 0
+    retries: int = 0
+
+
+class CpuMemory:
+    """The memory of the host, in which torch's allocator counts nothing and keeps nothing."""
+
+    limit: int | None = None
+    total: int | None = None
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def set_limit(self, line: str) -> None:
+        """There is no allocator to give it to. Checked all the same, so that a mistake shows wherever it is made."""
+        _limit_bytes(line, 1 << 40)
+
+    def reading(self) -> Reading:
+        return Reading()
+
+    def reset_peak(self) -> None:
+        pass
+
+    def room(self) -> int | None:
+        """Bytes that can be had for certain; none where nobody knows."""
+        return None
+
+    def release(self) -> int:
+        return 0
+
+
+class CudaMemory:
+    """The memory of a CUDA device, as torch's caching allocator holds it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.total: int = torch.cuda.get_device_properties(device).total_memory
+        self.limit: int | None = None
+
+    def set_limit(self, line: str) -> None:
+        """Sets the limit of this process. What the CUDA context takes beside the allocator is within it."""
+        limit = _limit_bytes(line, self.total)
+        if limit is None:
+            return
+        roof = limit - self._context()
+        if roof <= torch.cuda.memory_reserved(self.device):
+            held = torch.cuda.memory_reserved(self.device) + limit - roof
+            shown = _native.shown_bytes
+            raise BadLimit(f"{shown(held)} are in use already, and the limit is {shown(limit)}", "set a larger limit")
+        torch.cuda.set_per_process_memory_fraction(min(roof / self.total, 1.0), self.device)
+        self.limit = roof
+
+    def _context(self) -> int:
+        """What the process holds outside of the allocator, where it is alone; else what contexts take at most."""
+        free, total = torch.cuda.mem_get_info(self.device)
+        return min(max(total - free - torch.cuda.memory_reserved(self.device), 0), 768 << 20)
+
+    def reading(self) -> Reading:
+        stats = torch.cuda.memory_stats_as_nested_dict(self.device)
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        retries = stats["num_alloc_retries"]
+        return Reading(allocated["current"], reserved["current"], allocated["peak"], reserved["peak"], retries)
+
+    def reset_peak(self) -> None:
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def room(self) -> int | None:
+        free, _ = torch.cuda.mem_get_info(self.device)
+        if self.limit is not None:
+            free = min(free, self.limit - torch.cuda.memory_reserved(self.device))
+        return max(free, 0)
+
+    def release(self) -> int:
+        """Gives cached blocks back; says how many bytes."""
+        before = torch.cuda.memory_reserved(self.device)
+        torch.cuda.empty_cache()
+        return before - torch.cuda.memory_reserved(self.device)
+
+
+Memory = CpuMemory | CudaMemory
+
+
+def memory_of(device: torch.device) -> Memory:
+    if device.type == "cuda":
+        return CudaMemory(device)
+    if device.type == "cpu":
+        return CpuMemory(device)
+    raise Unsupported(f"the guard does not know the memory of a device of type {device.type}", "use cuda or cpu")
+
+
+def let_go(error: BaseException, device: torch.device) -> None:
+    """Drops what a failed computation still holds: the variables of its frames, and what autograd's queues keep."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        _clear_frames(link)
+        following = link.__cause__ or link.__context__
+        link.__traceback__ = link.__cause__ = link.__context__ = None
+        link = following
+    gc.collect()
+    with contextlib.suppress(RuntimeError):
+        # Whatever waits in the queue of this device's thread is dropped when the next backward begins.
+        torch.zeros((), device=device, requires_grad=True).backward()
+
+
+def _clear_frames(error: BaseException) -> None:
+    trace = error.__traceback__
+    while trace is not None:
+        with contextlib.suppress(RuntimeError):  # of those that are still running: ours
+            trace.tb_frame.clear()
+        trace = trace.tb_next
+
+
+def _limit_bytes(line: str, total: int) -> int | None:
+    try:
+        return _native.limit_bytes(line, total)
+    except ValueError as error:
+        raise BadLimit(str(error)) from None

@@ -1,0 +1,200 @@
+"""The update of the weights, so that an error in it can be taken back.
+
+Optimizers are not atomic: an error inside ``step()`` leaves some weights updated, some moments half-way, or a state without
+one of its tensors. A fused optimizer allocates next to nothing and runs as it is. Others run as they are where there is
+certainly room for what they allocate; else their parameters are updated in slices, each with a copy to go back to. What each
+parameter becomes does not depend on the slice it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ._errors import CannotUndo
+from ._memory import Memory
+from ._quiet import quiet
+
+# Optimizers of torch that treat every parameter by itself.
+_BY_PARAMETER = {
+    getattr(torch.optim, name)
+    for name in (
+        "ASGD",
+        "Adadelta",
+        "Adafactor",
+        "Adagrad",
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "Muon",
+        "NAdam",
+        "RAdam",
+        "RMSprop",
+        "Rprop",
+        "SGD",
+        "SparseAdam",
+    )
+    if hasattr(torch.optim, name)
+}
+
+# Bytes of parameters in a slice.
+SLICE = 64 << 20
+
+
+class Update:
+    """The update of one optimizer."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, memory: Memory) -> None:
+        self.optimizer = optimizer
+        self._memory = memory
+        self._slice = SLICE
+        hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {}) or getattr(
+            optimizer, "_optimizer_step_post_hooks", {}
+        )
+        self._is_sliceable = type(optimizer) in _BY_PARAMETER and not hooks
+        # The slices that an interrupted update still has to do.
+        self._waiting: list[list[torch.nn.Parameter]] = []
+
+    def warning(self) -> str | None:
+        """What cannot be undone, in words."""
+        if type(self.optimizer) in _BY_PARAMETER:
+            return None
+        name = type(self.optimizer).__name__
+        return f"{name} is not an optimizer of torch's that treats each parameter by itself: its update is copied as a whole"
+
+    def run(self) -> None:
+        """Updates all that has a gradient. After an error, ``run`` again does the rest."""
+        if not self._waiting:
+            parameters = [one for one in self._parameters() if one.grad is not None]
+            if self._is_safe(parameters):
+                self._run_whole()
+                return
+            self._waiting = list(self._slices(parameters))
+        while self._waiting:
+            self._run_slice(self._waiting[0])
+            self._waiting.pop(0)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a part of the weights is updated and another is not."""
+        return bool(self._waiting)
+
+    def shrink(self) -> None:
+        """Smaller slices from now on, and for what still has to be done."""
+        if not self._is_sliceable:
+            return
+        self._slice = max(self._slice // 4, 1)
+        rest = [one for slice_ in self._waiting for one in slice_]
+        self._waiting = list(self._slices(rest))
+
+    def _parameters(self) -> Iterator[torch.nn.Parameter]:
+        for group in self.optimizer.param_groups:
+            yield from group["params"]
+
+    def _is_safe(self, parameters: list[torch.nn.Parameter]) -> bool:
+        state = self.optimizer.state
+        if any(one not in state or not state[one] for one in parameters) and self._keeps_state():
+            return False  # state is made in the first step
+        if all(group.get("fused") for group in self.optimizer.param_groups):
+            return self._memory.device.type == "cuda"
+        room = self._memory.room()
+        if room is None:
+            return False
+        return room >= 3 * sum(one.numel() * max(one.element_size(), 4) for one in parameters)
+
+    def _keeps_state(self) -> bool:
+        if not isinstance(self.optimizer, torch.optim.SGD):
+            return True
+        return any(group.get("momentum") for group in self.optimizer.param_groups)
+
+    def _run_whole(self) -> None:
+        versions = [(one, one._version) for one in self._parameters()]
+        try:
+            self.optimizer.step()
+        except Exception as error:
+            if any(one._version != version for one, version in versions):
+                raise CannotUndo(
+                    f"{type(self.optimizer).__name__} failed half-way, and weights are changed: {error}",
+                    "go on from the last checkpoint; an optimizer with fused=True needs no memory for its update",
+                ) from None
+            raise
+
+    def _slices(self, parameters: list[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
+        if not self._is_sliceable:
+            if parameters:
+                yield parameters
+            return
+        slice_: list[torch.nn.Parameter] = []
+        size = 0
+        for one in parameters:
+            slice_.append(one)
+            size += one.numel() * one.element_size()
+            if size >= self._slice:
+                yield slice_
+                slice_, size = [], 0
+        if slice_:
+            yield slice_
+
+    def _run_slice(self, slice_: list[torch.nn.Parameter]) -> None:
+        undo = _SliceUndo(self.optimizer, slice_)
+        chosen = set(slice_)
+        hidden = [(one, one.grad) for one in self._parameters() if one.grad is not None and one not in chosen]
+        try:
+            for one, _ in hidden:
+                one.grad = None
+            self.optimizer.step()
+        except BaseException:
+            with quiet():
+                undo.restore()
+            raise
+        finally:
+            for one, gradient in hidden:
+                one.grad = gradient
+
+
+class _SliceUndo:
+    """Parameters, their gradients and their optimizer state, copied."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, slice_: list[torch.nn.Parameter]) -> None:
+        self._optimizer = optimizer
+        # Some optimizers keep numbers of their own beside the learning rate.
+        self._groups = [
+            {key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups
+        ]
+        with torch.no_grad():
+            # Some optimizers write into gradients (weight decay, maximize).
+            self._tensors: list[tuple[torch.Tensor, torch.Tensor]] = [(one, one.detach().clone()) for one in slice_]
+            self._tensors += [(one.grad, one.grad.detach().clone()) for one in slice_ if one.grad is not None]
+            self._states: list[tuple[torch.nn.Parameter, dict[str, Any] | None]] = []
+            for one in slice_:
+                state = optimizer.state.get(one)
+                if not state:
+                    self._states.append((one, None))
+                    continue
+                self._states.append((one, dict(state)))
+                self._tensors += [(value, value.clone()) for value in state.values() if isinstance(value, torch.Tensor)]
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            for tensor, copy in self._tensors:
+                tensor.copy_(copy)
+        for one, state in self._states:
+            if state is None:
+                self._optimizer.state.pop(one, None)
+            else:
+                self._optimizer.state[one] = state
+        for group, kept in zip(self._optimizer.param_groups, self._groups):
+            group.update(kept)
+
+
+Clip = Callable[[list[torch.nn.Parameter]], Any]
+
+
+def clipping(clip: float | Clip | None) -> Clip | None:
+    """A clip of the gradients: a largest norm, or a function of the user's."""
+    if clip is None or callable(clip):
+        return clip
+    largest = float(clip)
+    return lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, largest)
