@@ -25,6 +25,8 @@ const BEFORE: usize = 64 << 10;
 const AROUND_END: usize = 2 << 10;
 /// How far above a message a manual that it stands in may begin.
 const ABOVE: usize = 2 << 10;
+/// How much below a message without a stack above it is looked at for one.
+const BELOW: usize = 4 << 10;
 /// The beginning of a log tells of versions, settings and the model.
 const HEAD: u64 = 256 << 10;
 /// How many events are kept, the last ones.
@@ -244,6 +246,10 @@ impl Investigation {
             (true, None) => Circumstances::default(),
             (false, _) => Circumstances::read(&before),
         };
+        if circumstances.frames.is_empty() {
+            let below = &self.buffer[range.end..(range.end + BELOW).min(self.buffer.len())];
+            circumstances.take_stack_below(&String::from_utf8_lossy(below));
+        }
         // A message far behind the last step has it all the same.
         self.step = circumstances.step.or(self.step);
         self.time = time(&text).map(str::to_owned).or_else(|| circumstances.time.take()).or_else(|| self.time.take());

@@ -67,7 +67,20 @@ pub fn frames(text: &str) -> Vec<StackFrame> {
             last.code = cut(line, LONGEST_CODE);
         }
     }
+    if frames.is_empty() {
+        frames.extend(code_alone(&text));
+    }
     frames
+}
+
+/// The line of code that a post has left of a traceback: an arrow's, or an indented call right above the error.
+fn code_alone(text: &str) -> Option<StackFrame> {
+    let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    let (_, bare) = split_rank(last.trim_end());
+    let bare = bare.strip_prefix('>').unwrap_or(bare);
+    let is_call = bare.starts_with("    ") && bare.contains('(') && !bare.contains(": ");
+    let code = pointed_at(bare.trim_start()).or_else(|| is_call.then(|| bare.trim()))?;
+    Some(StackFrame { code: cut(code, LONGEST_CODE), ..StackFrame::default() })
 }
 
 /// The code a notebook's arrow points at: `----> 5     loss.backward()`, or rich's `❱ 217 │   loss.backward()   │`.
@@ -177,6 +190,9 @@ mod tests {
              \x1b[35mstep\x1b[0m\n    \x1b[31my = \x1b[1;31mf(x)\x1b[0m\n",
             &[("a.py", "step", "y = f(x)")],
         );
+        check("---> 21         loss.backward()\n", &[("", "", "loss.backward()")]);
+        check("    net = Net.from_pretrained(\"a\").cuda()\n", &[("", "", "net = Net.from_pretrained(\"a\").cuda()")]);
+        check("  0%|          | 0/10 [00:00<?, ?it/s]\n", &[]);
         check("File ~/x.py:22, in Trainer.train(self)\n", &[("~/x.py", "Trainer.train(self)", "")]);
         check("│ /home/me/train.py:123 in main     │\n", &[("/home/me/train.py", "main", "")]);
     }

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memmem};
 
+use crate::number::leading_number;
+
 /// The longest name of a process in a mark.
 const LONGEST_MARK: usize = 16;
 /// What launchers of several processes write.
@@ -55,7 +57,18 @@ pub fn last_lines(text: &[u8], count: usize, longest: usize) -> Vec<String> {
 /// Whether a text is of several processes that train together.
 #[must_use]
 pub fn is_of_group(text: &[u8]) -> bool {
-    GROUP_SIGNS.iter().any(|sign| memmem::find(text, sign.as_bytes()).is_some())
+    GROUP_SIGNS.iter().any(|sign| memmem::find(text, sign.as_bytes()).is_some()) || is_launched_as_group(text)
+}
+
+/// Whether a command in a text starts more than one process: `torchrun --nproc_per_node=4`.
+fn is_launched_as_group(text: &[u8]) -> bool {
+    ["--nproc_per_node", "--nproc-per-node", "--num_processes", "--num_gpus"].iter().any(|flag| {
+        memmem::find_iter(text, flag.as_bytes()).any(|at| {
+            let value = &text[at + flag.len()..];
+            value.first().is_some_and(|byte| matches!(byte, b'=' | b' '))
+                && leading_number(&value[1..]).is_some_and(|(count, _)| count > 1)
+        })
+    })
 }
 
 /// A line in two: the mark of its process, `[rank3]: `, torchrun's `[default0]:` or the `3: ` of `srun --label`, and the

@@ -9,7 +9,7 @@
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use memchr::memmem;
+use memchr::{memchr_iter, memmem};
 
 use crate::bar::bar;
 use crate::line::{lines, without_colours};
@@ -64,7 +64,19 @@ pub fn shows_progress(line: &[u8]) -> bool {
 /// The step of a line, where it is named, or drawn by a bar that counts to what bars of training do.
 fn step(line: &[u8], is_of_training: impl Fn(u64) -> bool) -> Option<u64> {
     let line = without_colours(line);
-    named(&line).or_else(|| drawn(&line).filter(|(_, all)| is_of_training(*all)).map(|(done, _)| done))
+    let drawn = || drawn(&line).filter(|(_, all)| is_of_training(*all)).map(|(done, _)| done);
+    named(&line).or_else(drawn).or_else(|| counted(&line))
+}
+
+/// `Epoch: [3][120/5005] Loss 2.31`, `[ 120/1000] d_loss: 3.4`, `Train Epoch: 3 [120/60000 (0%)] Loss: 2.31`: how far a loop has come,
+/// in a line that tells of its loss.
+fn counted(line: &[u8]) -> Option<u64> {
+    let counts = memchr_iter(b'[', line).find_map(|open| {
+        let (done, rest) = leading_number(line[open + 1..].trim_ascii_start())?;
+        let (_, rest) = leading_number(rest.strip_prefix(b"/")?.trim_ascii_start())?;
+        matches!(rest, [b']', ..] | [b' ', b'(', ..]).then_some(done)
+    });
+    counts.filter(|_| shows_progress(line))
 }
 
 fn drawn(line: &[u8]) -> Option<(u64, u64)> {
@@ -145,6 +157,10 @@ mod tests {
             (" iteration       10/  500000 | consumed samples: 80", Some(10)),
             ("\x1b[32mstep \x1b[36m120\x1b[0m loss", Some(120)),
             ("训练step: 5", Some(5)),
+            ("Epoch: [25][3096/5005]\tTime  0.551\tLoss 1.9055e+00 (2.1268e+00)", Some(3096)),
+            ("[ 1000/1000000] time: 1313.0527 d_loss: 3.22, g_loss: 1498.8", Some(1000)),
+            ("Train Epoch: 1 [400/2022 (20%)]\tLoss: 0.000023", Some(400)),
+            ("[4/18] linking loss.o 3", None),
             (" 12%|█▏        | 12/100 [00:03<00:21,  4.1it/s]", Some(12)),
             ("12/100 ━━━━━━━━━━━━━━━━━━━━ 3s 4ms/step - loss: 2.31", Some(12)),
             ("Epoch 3:  45%|████▌ | 45/100 [00:03<00:04, loss_step=0.5, global_step=345.0]", Some(345)),

@@ -130,6 +130,9 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "memory and trying again",
             "TRT]: Requested amount of GPU memory",
             "[W] [TRT] Requested",
+            // Memory that is not pinned is taken instead.
+            "of pinned memory: invalid argument",
+            "of pinned memory: resource already mapped",
         ],
     ),
 ];

@@ -307,6 +307,8 @@ impl List<'_> {
             "Keep numbers, not tensors, from step to step: total += loss.item(), outputs by .detach().cpu(); a kept loss \
              holds the graph of its whole step",
         );
+        let words = "; and torch.no_grad() around what is only shown or measured in between";
+        self.join(Lever::PlainNumbers, &[Lever::NoGraph], words);
     }
 }
 

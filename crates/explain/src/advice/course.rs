@@ -13,6 +13,7 @@
 //! the machine's memory a micro-batch is chosen that fits into the fixed part and one more tensor like the one that was
 //! refused, which was there to be had.
 
+use lowtide_core::Bytes;
 use lowtide_oom::Place;
 
 use super::case::Case;
@@ -122,6 +123,11 @@ impl List<'_> {
         self.offload();
         let words = "; or half precision (torch.autocast, model.half(), torch_dtype=torch.bfloat16)";
         self.join(Lever::Offload, &[Lever::Precision], words);
+        // On cards of this size language models are what is mostly run.
+        if self.case.oom.capacity.is_some_and(|capacity| capacity >= Bytes::from_gib(14)) {
+            let words = "; or, of a language model, weights in 8 or 4 bits, and LoRA in place of training all of them";
+            self.join(Lever::Offload, &[Lever::Quantize, Lever::Adapters], words);
+        }
     }
 
     fn preallocation(&mut self) {
@@ -200,6 +206,11 @@ impl List<'_> {
             self.no_temporaries();
         }
         self.smaller_optimizer();
+        self.join(Lever::SmallerOptimizer, &[Lever::SmallerModel], ". A smaller model of the family has fewer of them");
+        let is_shared_out = self.case.shows(Sign::Fsdp) || self.case.shows(Sign::DeepSpeed);
+        if self.case.facts.log.is_group && !is_shared_out {
+            self.shard();
+        }
         self.spill();
         self.contributors();
         self.shard();

@@ -142,6 +142,19 @@ impl List<'_> {
         self.add(Lever::OutputsToHost, text);
     }
 
+    /// What is kept of each output until the metric is computed.
+    pub(super) fn fewer_outputs(&mut self) {
+        let way = match self.case.shows(Sign::HuggingFaceTrainer) {
+            true => " (preprocess_logits_for_metrics, batch_eval_metrics=True, or prediction_loss_only)",
+            false => "",
+        };
+        let text = format!(
+            "Keep less of each output of the evaluation: what the metric needs (the argmax, a sum) batch by batch{way}, instead of \
+             all logits until the end"
+        );
+        self.add(Lever::PlainNumbers, text);
+    }
+
     pub(super) fn crop(&mut self) {
         let case = self.case;
         let crop = case.facts.number(Key::Crop);

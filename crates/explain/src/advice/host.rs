@@ -88,9 +88,9 @@ impl Case<'_> {
             Some(Activity::Loading) => Taker::Weights,
             _ if last_reads || self.passes(EXPERIENCE) => Taker::Data,
             _ if self.shows(Sign::DataCache) && self.step.is_none() => Taker::Data,
-            Some(Activity::Evaluation) if is_allocator => Taker::Outputs,
+            Some(Activity::Evaluation) => Taker::Outputs,
             _ if is_allocator && self.evaluates_by_name() => Taker::Outputs,
-            Some(Activity::Training | Activity::Evaluation | Activity::Optimizer) if is_allocator => Taker::Step,
+            Some(Activity::Training | Activity::Optimizer) if is_allocator => Taker::Step,
             _ if self.passes(COMPUTES) => Taker::Step,
             // PyTorch's allocator serves tensors: without a stack, those of a step.
             _ if is_allocator && matches!(self.oom.engine, Engine::PyTorch | Engine::Paddle) => Taker::Step,
@@ -200,6 +200,14 @@ impl List<'_> {
                 self.more_memory();
             }
             Taker::Outputs => {
+                self.fewer_outputs();
+                // Who was killed may as well have read too much.
+                if !matches!(self.case.oom.source, Source::Allocator | Source::Heap) {
+                    if self.case.facts.find(Key::EvalBatch).is_none() {
+                        self.join(Lever::PlainNumbers, &[Lever::EvaluationBatch], "; fewer samples at once");
+                    }
+                    self.more_memory();
+                }
                 self.evaluation_batch();
                 self.more_memory();
                 self.micro_batch();

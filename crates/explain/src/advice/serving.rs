@@ -155,7 +155,9 @@ impl Case<'_> {
 
     /// Whether weights were on their way to the card, before any cache was made.
     fn loads_weights(&self) -> bool {
-        self.passes(&["load_weights", "model_loader", "_initialize_model", "create_weights", "load_model("])
+        let words =
+            ["load_weights", "model_loader", "_initialize_model", "create_weights", "load_model(", "utils/weights.py"];
+        self.passes(&words)
     }
 
     /// The longest text that fits, where the server worked it out.

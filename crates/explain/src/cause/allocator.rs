@@ -183,6 +183,12 @@ fn in_pieces(figures: &Figures<'_>, idle: Bytes, stated: String) -> Judgement {
     // Rounding leaves a few percent idle, in the remainders of many blocks.
     let is_usual = idle.get() < allocated.get() / 20;
     let is_small = !figures.is_part(tried, 32) || tried <= Bytes::from_mib(64);
+    // More than the device has: the driver borrows from the machine, and pieces are not what is missing.
+    if figures.oom.capacity.is_some_and(|capacity| allocated > capacity) {
+        let mut judgement = need(figures, stated);
+        judgement.certainty = f64::min(judgement.certainty, 0.7);
+        return judgement;
+    }
     let evidence = vec![format!("{stated}: enough, but in no piece large enough")];
     if is_usual && is_small {
         let pieces = Possibility::new(
@@ -210,7 +216,10 @@ fn in_pieces(figures: &Figures<'_>, idle: Bytes, stated: String) -> Judgement {
         _ => 0.55,
     };
     // On a device that is full by itself, pieces are half of the truth.
-    let is_full = figures.oom.capacity.is_some_and(|capacity| allocated.get() > capacity.get() / 20 * 17);
+    let is_full = figures.oom.capacity.is_some_and(|capacity| {
+        let unused = figures.oom.free.unwrap_or_default().saturating_add(idle);
+        allocated.get() > capacity.get() / 20 * 17 || unused.get() < capacity.get() / 10
+    });
     // And where as much lies outside of the allocator as is idle in it, that would have served too.
     let beyond = figures.beyond_allocator().unwrap_or_default();
     let is_beside = beyond >= idle && figures.is_part(beyond, 5);

@@ -156,6 +156,23 @@ impl Circumstances {
         }
     }
 
+    /// Takes a stack that stands below the error: a report names the error first, and an editor has the innermost frame first.
+    pub(crate) fn take_stack_below(&mut self, below: &str) {
+        let first = below.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        let is_editor = first.starts_with("File \"");
+        if !is_editor && !["Stack Trace", "Traceback (most"].iter().any(|title| first.contains(title)) {
+            return;
+        }
+        let mut frames = frames(below);
+        if is_editor {
+            frames.reverse();
+        }
+        if let Some(activity) = activity_of_stack(&frames) {
+            self.activity = Some(activity);
+        }
+        self.frames = frames;
+    }
+
     /// Whether the stack ends where memory of the machine is pinned.
     pub(crate) fn ends_in_pinning(&self) -> bool {
         let pins = |frame: &StackFrame| frame.code.contains("pin_memory=True") || frame.code.contains("pin_memory(");

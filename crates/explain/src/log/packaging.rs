@@ -35,12 +35,26 @@ pub(crate) fn readable(text: &str) -> Cow<'_, str> {
             text = Cow::Owned(text.replace(entity, sign));
         }
     }
+    if text.contains("**") {
+        text = Cow::Owned(without_emphasis(&text));
+    }
     match shared_indentation(&text) {
         0 => text,
         blanks => {
             Cow::Owned(text.lines().map(|line| format!("{}\n", line.get(blanks..).unwrap_or_default())).collect())
         }
     }
+}
+
+/// The text without the stars of Markdown around an error, which stand in the middle of its message; those of code stay.
+fn without_emphasis(text: &str) -> String {
+    let bare = |line: &str| match line.matches("**").count() {
+        stars if stars % 2 == 0 && line.split("**").skip(1).step_by(2).any(|bold| bold.contains("rror")) => {
+            line.replace("**", "")
+        }
+        _ => line.to_owned(),
+    };
+    text.split('\n').map(bare).collect::<Vec<String>>().join("\n")
 }
 
 /// How many blanks or tabs every line begins with.
@@ -85,6 +99,8 @@ mod tests {
         assert_eq!(readable("<pre><code>Killed\n</code></pre>\n"), "Killed\n\n");
         assert!(matches!(readable("plain"), Cow::Borrowed("plain")));
         assert_eq!(readable("    a\n\n      b\n"), "a\n\n  b\n");
+        assert_eq!(readable("**AError: no memory.** Tried 2\n"), "AError: no memory. Tried 2\n");
+        assert_eq!(readable("f(*a, **b) # error\n"), "f(*a, **b) # error\n");
     }
 
     #[test]

@@ -200,7 +200,14 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Fairseq, &["fairseq", "max tokens per GPU", "max-tokens"]),
     (
         Sign::HuggingFaceTrainer,
-        &["transformers/trainer.py", "***** Running training *****", "TrainingArguments", "train_runtime"],
+        &[
+            "transformers/trainer.py",
+            "***** Running training *****",
+            "TrainingArguments",
+            "train_runtime",
+            "{'loss': ",
+            "'grad_norm': ",
+        ],
     ),
     (
         Sign::Transformer,
@@ -222,6 +229,8 @@ const WORDS: &[(Sign, &[&str])] = &[
             "wen2",
             "wen3",
             "seq_len",
+            // What Hugging Face's Trainer prints.
+            "{'loss': ",
         ],
     ),
     (

@@ -44,6 +44,8 @@ impl Unwrapped {
             let (joined, joints) = Self::at(text, longest);
             let is_usual = USUAL.contains(&longest) && joints.all > 0;
             let evidence = match joints {
+                // A single line that ends where a line may end hides the error below it.
+                Joints { all: 1, cut: 0 } if is_usual => Evidence::Chance,
                 _ if is_usual => Evidence::Sure,
                 Joints { all, cut } if all > 2 || all == 2 && cut == 2 => Evidence::Many,
                 Joints { cut: 0, .. } => return None,

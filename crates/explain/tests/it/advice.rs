@@ -287,7 +287,7 @@ fn the_first_two_are_two_different_ways() {
     assert_eq!(used, [(Lever::NoGraph, vec![Lever::Precision]), (Lever::SmallerInput, vec![Lever::FewerRequests])]);
     let bare = two(FULL);
     assert_eq!(bare[0], (Lever::MicroBatch, vec![Lever::SmallerInput, Lever::ShorterSequence]));
-    assert_eq!(bare[1], (Lever::Offload, vec![Lever::Precision]));
+    assert_eq!(bare[1], (Lever::Offload, vec![Lever::Precision, Lever::Quantize, Lever::Adapters]));
 }
 
 #[test]

@@ -55,10 +55,10 @@ const REMEDIES: &[(&str, &str, &str)] = &[
 
 /// Stories whose remedy does not come among the first two, each with the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    ("map_subprocess_died", "its message says nothing of memory, and it is not taken for a case of it"),
-    ("pool_of_batch_4096", "a pool of fixed size inside the program, which is not taken for a case of memory"),
-    ("seamless_24gib", "the optimizer's moments do not fit: less of them is told before a smaller batch or model"),
-    ("segmentation_workers_ram", "its message is not taken for a case of memory"),
+    (
+        "pool_of_batch_4096",
+        "a pool of fixed size inside the program: more memory would not help, and it is no case of it",
+    ),
     ("tagger_free_2_gib", "2.35 GiB were free for 20 MiB: nothing points to pieces"),
     ("theano_r2n2_device_memory", "nothing in the text points to others"),
     ("try_on_spills_windows", "more is allocated than the card has: nothing points to pieces"),

@@ -125,9 +125,10 @@ fn bytes(text: &str) -> f64 {
         Some('K' | 'k') => 10,
         Some('M') => 20,
         Some('G') => 30,
+        Some('T') => 40,
         _ => 0,
     };
-    text[..end].parse::<f64>().unwrap() * f64::from(1 << power)
+    text[..end].parse::<f64>().unwrap() * 2_f64.powi(power)
 }
 
 fn figures(verdict: &Verdict) -> Vec<u64> {

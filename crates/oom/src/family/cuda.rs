@@ -91,7 +91,8 @@ fn status(line: &str) -> Option<Certainty> {
         return Some(Certainty::Sure);
     }
     // The bare text of PyTorch's stream-ordered backend, as some tools cut it: only the whole line will do.
-    if line.trim() == "Allocation on device" || line.trim_start().starts_with("Allocation on device 0 ") {
+    let is_bare = line.trim_end().ends_with("! Allocation on device") || line.trim() == "Allocation on device";
+    if is_bare || line.trim_start().starts_with("Allocation on device 0 ") {
         return Some(Certainty::Possible);
     }
     None
@@ -102,6 +103,8 @@ const STATUSES: &[&str] = &[
     "CUDA driver error: out of memory",
     "CUDA runtime error: out of memory",
     "CUDA Error: out of memory",
+    "CUDA failed with error out of memory",
+    "CUDA failure 2: out of memory",
     "cuda runtime error (2)",
     "error=2 : out of memory",
     "CUDA error 2",

@@ -9,7 +9,10 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let (source, certainty) = if line.contains("is killed by signal:") {
         by_signal(line)?
     } else if line.contains("DataLoader worker (pid(s) ") && line.contains("exited unexpectedly") {
-        (Source::DataWorker, Certainty::Slight)
+        // Several at once did not start: on Windows each imports the script anew.
+        let (_, pids) = line.split_once("(pid(s) ")?;
+        let is_one = pids.split(')').next().is_some_and(|pids| !pids.contains(','));
+        (Source::DataWorker, is_one.then_some(Certainty::Slight)?)
     } else if line.contains("TerminatedWorkerError") && line.contains("memory usage") {
         (Source::DataWorker, Certainty::Possible)
     } else if has_any(line, &["out of shared memory", "insufficient shared memory (shm)"]) {

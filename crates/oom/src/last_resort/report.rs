@@ -38,7 +38,18 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
     static WORDS: OnceLock<AhoCorasick> = OnceLock::new();
     let words = WORDS.get_or_init(|| {
         // Every line of a log may speak of memory; few have a word of these.
-        let others = ["alloc", "memory limit", "nomem", "no_memory", "mem_error", "_STATUS_SUCCESS (", "exceeded "];
+        let others = [
+            "alloc",
+            "memory limit",
+            "nomem",
+            "no_memory",
+            "mem_error",
+            "_STATUS_SUCCESS (",
+            "exceeded ",
+            "(137)",
+            "s died",
+            "abruptly died",
+        ];
         let known = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS);
         let words = known.chain(&SHORTAGES).chain(&SIGNATURES).chain(&others);
         let words = AhoCorasick::builder().ascii_case_insensitive(true).build(words);
@@ -58,7 +69,9 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
             continue;
         }
         let line_text = clean(line);
-        if let Some(oom) = ended_notebook(&line_text, below).or_else(|| report(&line_text, below)) {
+        let ended = ended_notebook(&line_text, below).or_else(|| ended_pod(&line_text));
+        let ended = ended.or_else(|| ended_workers(&line_text, &text[..*start]));
+        if let Some(oom) = ended.or_else(|| report(&line_text, below)) {
             return Some(OomHit { line: index + 1, range: *start..*start + line.len(), oom });
         }
     }
@@ -117,6 +130,24 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
 fn ended_notebook(line: &str, below: &[u8]) -> Option<Oom> {
     let is_ended = line.contains("tcmalloc: large alloc ") && String::from_utf8_lossy(below).trim() == "^C";
     is_ended.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
+}
+
+/// `terminated with exit code (137)`, as those who watch over pods say it.
+fn ended_pod(line: &str) -> Option<Oom> {
+    let is_ended = has_any_caseless(line, &["exit code (137)", "exited (137)", "status (137)"]);
+    is_ended.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
+}
+
+/// Workers that were gone: nnU-Net says that memory was full where nothing above tells, and datasets' map says only that.
+fn ended_workers(line: &str, above: &[u8]) -> Option<Oom> {
+    let is_map = line.contains("subprocesses has abruptly died during map");
+    let is_told = line.contains("your RAM was full and the worker was killed");
+    let has_reason =
+        || String::from_utf8_lossy(above).lines().any(|line| names_class(line) && line.contains("Error: "));
+    (is_map || is_told && !has_reason()).then(|| Oom {
+        certainty: if is_told { Certainty::Possible } else { Certainty::Slight },
+        ..Oom::host(Engine::PyTorch, Source::DataWorker)
+    })
 }
 
 /// Whether one of the next lines calls itself an error.
