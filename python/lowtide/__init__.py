@@ -1,6 +1,7 @@
 """Lowtide: PyTorch training that survives running out of memory.
 
-``lowtide.Guard`` holds a training loop, ``lowtide.explain`` says why one crashed. ``import lowtide`` does not import torch.
+``lowtide.Guard`` holds a training loop, ``lowtide.Feed`` gives it data larger than memory, ``lowtide.explain`` says why one
+crashed. ``import lowtide`` does not import torch.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ._errors import (
     BadClosure,
+    BadData,
     BadLimit,
+    BadState,
     CannotCut,
     CannotUndo,
     LowtideError,
+    MissingData,
     OutOfMemory,
     Unsupported,
     WrongParameters,
@@ -21,32 +25,43 @@ from ._errors import (
 from ._native import __version__
 
 if TYPE_CHECKING:
+    from ._data import Packed, open, pack
     from ._explain import Explanation, Oom, explain, is_oom, read_oom
+    from ._feed import Feed
     from ._guard import Guard, Way
     from ._inject import inject
 
 # What needs torch, or is rarely needed, and where it is.
 _LATER = {
     "Explanation": "_explain",
+    "Feed": "_feed",
     "Guard": "_guard",
     "Oom": "_explain",
+    "Packed": "_data",
     "Way": "_guard",
     "explain": "_explain",
     "inject": "_inject",
     "is_oom": "_explain",
+    "open": "_data",
+    "pack": "_data",
     "read_oom": "_explain",
 }
 
 __all__ = [
     "BadClosure",
+    "BadData",
     "BadLimit",
+    "BadState",
     "CannotCut",
     "CannotUndo",
     "Explanation",
+    "Feed",
     "Guard",
     "LowtideError",
+    "MissingData",
     "Oom",
     "OutOfMemory",
+    "Packed",
     "Unsupported",
     "Way",
     "WrongParameters",
@@ -54,6 +69,8 @@ __all__ = [
     "explain",
     "inject",
     "is_oom",
+    "open",
+    "pack",
     "read_oom",
 ]
 

@@ -45,3 +45,15 @@ class WrongParameters(LowtideError, ValueError):
 
 class Unsupported(LowtideError, NotImplementedError):
     """Something that this version of lowtide, or of torch, cannot do: better refused than wrong."""
+
+
+class BadData(LowtideError, ValueError):
+    """Data that is broken, cut short, or not what it should be."""
+
+
+class MissingData(BadData, FileNotFoundError):
+    """A file or a folder of data that is not there."""
+
+
+class BadState(LowtideError, ValueError):
+    """A state that cannot be gone on with: it is none, or that of something else."""

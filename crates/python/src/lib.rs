@@ -1,10 +1,16 @@
-//! What the Python package `lowtide` has of Rust: decisions, events, and texts that are read.
+//! What the Python package `lowtide` has of Rust: decisions, events, texts that are read, and training data.
 //!
-//! Nothing here knows torch. Tensors stay in Python, in the user's own torch; what crosses is numbers and texts. The
-//! package in `python/lowtide` says what each of these is for, and is the only one that calls them.
+//! Nothing here links torch. Tensors are made in Python, by the user's own torch; what crosses is numbers, texts, and memory
+//! by DLPack (`dlpack.rs`, the only file with `unsafe`). The package in `python/lowtide` says what each of these is for, and is the only one that calls them.
 
 mod decisions;
+mod dlpack;
 mod events;
+mod failure;
+mod feed;
+mod feed_batch;
+mod pack;
+mod tensors;
 mod texts;
 
 use pyo3::prelude::*;
@@ -14,7 +20,15 @@ mod _native {
     #[pymodule_export]
     use crate::decisions::{Answer, Decider};
     #[pymodule_export]
+    use crate::dlpack::{Part, held_bytes};
+    #[pymodule_export]
     use crate::events::EventFile;
+    #[pymodule_export]
+    use crate::feed::DataFeed;
+    #[pymodule_export]
+    use crate::pack::pack;
+    #[pymodule_export]
+    use crate::tensors::open_tree;
     #[pymodule_export]
     use crate::texts::{is_oom, limit_bytes, read_oom_json, shown_bytes};
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use lowtide_core::Bytes;
 
+use super::options::FeedOptions;
 use super::slot::{Promise, Slot};
 use super::store::Store;
-use crate::order::{Cursor, Order, SampleId, Samples};
-use crate::policy::{Cache, Decision, Parts, Policy, Unit, Units};
+use crate::order::{Cursor, Order, SampleId, Samples, Share, StepRange};
+use crate::policy::{Cache, Decision, Parts, Unit, Units};
 
 /// Samples that it is ahead at the most: a few megabytes. A window of shards has to fit, or nothing is read ahead
 /// of it.
@@ -20,6 +21,11 @@ pub(super) struct Lookahead<S: Store> {
     order: Order,
     samples: Samples,
     end: Option<Cursor>,
+    share: Option<Share>,
+    /// Samples of the share that it is ahead at the most.
+    ahead: usize,
+    /// The step that the last sample belongs to, where there is a share, and its epoch.
+    step: (u64, StepRange),
     units: Units,
     /// Shards as they are read and kept, where they are the units.
     parts: Arc<Parts>,
@@ -62,14 +68,7 @@ pub(super) enum Extent {
 }
 
 impl<S: Store> Lookahead<S> {
-    pub(super) fn new(
-        store: &S,
-        order: &Order,
-        from: Cursor,
-        end: Option<Cursor>,
-        policy: Policy,
-        capacity: Bytes,
-    ) -> Lookahead<S> {
+    pub(super) fn new(store: &S, order: &Order, from: Cursor, options: &FeedOptions, capacity: Bytes) -> Lookahead<S> {
         let parts = Arc::new(Parts::new(order.layout(), |shard| store.parts(shard)));
         let part_bytes = |unit| {
             let (shard, samples) = parts.samples_of(order.layout(), Unit(unit));
@@ -79,30 +78,47 @@ impl<S: Store> Lookahead<S> {
         Lookahead {
             order: order.clone(),
             samples: order.samples_from(from),
-            end,
+            end: options.end,
+            share: options.share,
+            ahead: (AHEAD / options.share.map_or(1, |share| share.ranks() as usize)).max(1),
+            step: (from.epoch, StepRange { all: 0..0, own: 0..0 }),
             units: Units::of(order.shuffle()),
-            cache: Cache::new(order, policy, capacity).with_parts(Arc::clone(&parts)),
+            cache: Cache::new(order, options.policy, capacity).with_parts(Arc::clone(&parts)),
             parts,
             part_bytes,
             capacity,
             kept: HashMap::new(),
             upcoming: VecDeque::new(),
             tasks: VecDeque::new(),
-            is_done: false,
+            // Whoever looked for the next sample of an empty share would look for ever.
+            is_done: options.share.is_some_and(|share| share.steps_from(order.layout().samples(), 0) == 0),
         }
     }
 
     /// Goes on until `tasks` reads wait for a thread, or far enough ahead; whether anything was added to read.
     pub(super) fn go_on(&mut self, store: &S, tasks: usize) -> bool {
         let before = self.tasks.len();
-        while !self.is_done && self.tasks.len() < tasks && self.upcoming.len() < AHEAD {
+        while !self.is_done && self.tasks.len() < tasks && self.upcoming.len() < self.ahead {
             let next = self.samples.next().filter(|(at, _)| self.end.is_none_or(|end| *at < end));
             match next {
+                Some((at, _)) if !self.is_wanted(at) => {}
                 Some((at, sample)) => self.decide(store, at, sample),
                 None => self.is_done = true,
             }
         }
         self.tasks.len() > before
+    }
+
+    /// Whether a place, all before which were asked for, is in the share.
+    fn is_wanted(&mut self, at: Cursor) -> bool {
+        let Some(share) = self.share else { return true };
+        let (epoch, step) = &self.step;
+        if *epoch != at.epoch || !step.all.contains(&at.position) {
+            let samples = self.order.layout().samples();
+            let rest = StepRange { all: at.position..samples, own: samples..samples };
+            self.step = (at.epoch, share.step_at(samples, at.position).unwrap_or(rest));
+        }
+        self.step.1.own.contains(&at.position)
     }
 
     fn decide(&mut self, store: &S, at: Cursor, sample: SampleId) {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::DataError;
-use crate::order::{Cursor, SampleId};
+use crate::order::{Cursor, SampleId, Share};
 use crate::policy::Policy;
 
 /// How samples are read ahead.
@@ -23,6 +23,8 @@ pub struct FeedOptions {
     pub threads: NonZeroUsize,
     /// The first place that is not needed any more, so that nothing is read for it. Default: none.
     pub end: Option<Cursor>,
+    /// The part of the order that is wanted, whose steps begin where the feed begins. Default: all of it.
+    pub share: Option<Share>,
     /// What to do about a shard that cannot be read. Default: stop.
     pub on_damage: OnDamage,
 }
@@ -32,7 +34,14 @@ impl FeedOptions {
     #[must_use]
     pub fn new(budget: Bytes) -> FeedOptions {
         let threads = NonZeroUsize::new(2).expect("2 is not 0");
-        FeedOptions { budget, policy: Policy::default(), threads, end: None, on_damage: OnDamage::default() }
+        FeedOptions {
+            budget,
+            policy: Policy::default(),
+            threads,
+            end: None,
+            share: None,
+            on_damage: OnDamage::default(),
+        }
     }
 }
 

@@ -89,7 +89,7 @@ impl<S: Store> Feed<S> {
         };
         let capacity = options.budget.saturating_sub(transient_bytes(&*store)).saturating_sub(ahead);
         let state = Arc::new(FeedState {
-            lookahead: Mutex::new(Lookahead::new(&*store, order, from, options.end, options.policy, capacity)),
+            lookahead: Mutex::new(Lookahead::new(&*store, order, from, &options, capacity)),
             store,
             budget: Budget::new(options.budget),
             stop: Stop::default(),

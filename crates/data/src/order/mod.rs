@@ -6,15 +6,18 @@
 //! it is asked for, so a run goes on from a [`Cursor`] alone, and any number of threads see the same order.
 //!
 //! [`Order`] is the whole of it, [`EpochOrder`] one epoch of it, and [`window_for`] says how large a window may be.
+//! [`Share`] is the part of it that one of several ranks takes.
 
 mod epoch;
 mod layout;
 mod permutation;
 mod run;
+mod share;
 mod shuffle;
 
 pub use epoch::EpochOrder;
 pub use layout::{Layout, SampleId};
 pub use permutation::Permutation;
 pub use run::{Cursor, Order, Samples};
+pub use share::{Share, StepRange, Tail};
 pub use shuffle::{Shuffle, window_for};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lowtide_core::Bytes;
 use lowtide_data::DataError;
 use lowtide_data::feed::{Feed, FeedError, FeedOptions, FeedStats, OnDamage, Store};
-use lowtide_data::order::{Cursor, Layout, Order, SampleId, Shuffle};
+use lowtide_data::order::{Cursor, Layout, Order, SampleId, Share, Shuffle, Tail};
 use lowtide_data::policy::{Policy, Units};
 use lowtide_data::simulation::simulate;
 use lowtide_tensorfile::{Place, TensorFileError};
@@ -183,6 +183,32 @@ proptest! {
         let fake = Fake { moment, parts, ..Fake::new(&shards, 10) };
         let (taken, _) = take_all(fake, &order, from, options(10 * samples_that_fit + moment, policy, threads, 3));
         prop_assert_eq!(taken, expected(&order, from, 3));
+    }
+
+    /// Any number of ranks: together they take the order, each under its own budget, wherever they begin.
+    #[test]
+    fn ranks_divide_the_order(
+        shards in prop::collection::vec(0_u64..12, 1..12),
+        shuffle in shuffles(),
+        samples_that_fit in 1_u64..60,
+        ranks in 1_u64..5,
+        batch in 1_u64..5,
+        steps in 0_u64..4,
+    ) {
+        let order = Order::new(Layout::new(shards.iter().copied()), shuffle, 7);
+        let samples = order.layout().samples();
+        let from = Cursor { epoch: 0, position: (steps * ranks * batch).min(samples) };
+        let mut all = Vec::new();
+        for rank in 0..ranks {
+            let share = Share::new(rank, ranks, batch, Tail::Keep);
+            let options = FeedOptions { share, ..options(10 * samples_that_fit, Policy::Belady, 2, 3) };
+            all.extend(take_all(Fake::new(&shards, 10), &order, from, options).0);
+        }
+        all.sort_unstable();
+        // Fewer samples than ranks make no step.
+        let is_left = |at: Cursor| if at.epoch == 0 { samples - from.position >= ranks } else { samples >= ranks };
+        let expect: Vec<_> = expected(&order, from, 3).into_iter().filter(|(at, _)| is_left(*at)).collect();
+        prop_assert_eq!(all, expect);
     }
 }
 
