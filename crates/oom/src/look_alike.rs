@@ -1,12 +1,9 @@
 //! Messages that look like memory running out and are something else.
 
-use std::sync::OnceLock;
-
-use aho_corasick::AhoCorasick;
 use serde::Serialize;
 
 use crate::figure::{ABSURD, figure_at};
-use crate::phrase::{has_any, has_any_caseless, quick};
+use crate::phrase::{LateTable, has_any, has_any_caseless, quick};
 
 /// What a text is instead of an out-of-memory error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -49,14 +46,14 @@ pub(crate) fn resemblance(text: &str) -> Option<LookAlike> {
 
 /// Look-alikes that share words with real messages, so that they must be ruled out before any family is asked.
 pub(crate) fn never_memory(line: &str) -> Option<LookAlike> {
-    static ANY: OnceLock<AhoCorasick> = OnceLock::new();
+    static ANY: LateTable = LateTable::new();
     if is_corrupted_size(line) {
         return Some(LookAlike::CorruptedSize);
     }
     // One search for all of them: nearly every line has none.
     let phrases = || FIRST.iter().flat_map(|(_, phrases)| phrases.iter());
-    let any = ANY.get_or_init(|| quick(phrases()));
-    any.is_match(line)
+    let any = ANY.get(|| quick(phrases()));
+    any.is_none_or(|any| any.is_match(line))
         .then(|| by_phrase(line, FIRST))
         .flatten()
         .filter(|kind| *kind != LookAlike::Attempt || is_warning(line))
@@ -205,12 +202,15 @@ pub fn is_ended_by_someone(text: &str) -> bool {
 
 /// Whether a line asks for 1 EiB or more, or for less than nothing.
 fn is_corrupted_size(line: &str) -> bool {
-    static REQUEST: OnceLock<AhoCorasick> = OnceLock::new();
-    let request = REQUEST.get_or_init(|| quick(REQUESTS));
-    request.find_overlapping_iter(line).any(|found| {
-        let asked = line[found.end()..].trim_start();
+    static REQUEST: LateTable = LateTable::new();
+    let is_absurd = |end: usize| {
+        let asked = line[end..].trim_start();
         is_negative(asked) || figure_at(asked).is_some_and(|figure| figure.bytes >= ABSURD)
-    })
+    };
+    match REQUEST.get(|| quick(REQUESTS)) {
+        Some(request) => request.find_overlapping_iter(line).any(|found| is_absurd(found.end())),
+        None => REQUESTS.iter().any(|request| line.match_indices(request).any(|(at, _)| is_absurd(at + request.len()))),
+    }
 }
 
 fn is_negative(text: &str) -> bool {

@@ -12,19 +12,23 @@ use std::sync::OnceLock;
 
 use aho_corasick::packed::{Config, MatchKind, Searcher};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Span};
+use memchr::memmem;
 
-use crate::phrase::quick;
+use crate::phrase::{LateTable, quick};
 
-/// The search, built once.
+/// The searches, each built when it is asked for the first time: a short log needs none of them.
 pub(crate) struct Needles {
     words: Vec<&'static str>,
-    packed: Option<Searcher>,
-    automaton: AhoCorasick,
+    packed: OnceLock<Option<Searcher>>,
+    automaton: OnceLock<AhoCorasick>,
     /// The same with [`RARE`], for posts.
     posts: OnceLock<AhoCorasick>,
     /// The phrases of [`EVERYDAY`], in its order; most logs need few of them.
-    everyday: Vec<OnceLock<AhoCorasick>>,
+    everyday: Vec<LateTable>,
 }
+
+/// Posts up to this size are searched word by word: that takes less time than to build a search.
+const SHORT_POST: usize = 4 << 10;
 
 impl Needles {
     /// The one search of this process.
@@ -34,45 +38,54 @@ impl Needles {
     }
 
     fn new() -> Self {
-        let words = in_order_of_buckets();
-        // The limit on patterns guards against lists whose beginnings fill the buckets; this one was arranged not to.
-        let packed = Config::new()
-            .match_kind(MatchKind::LeftmostFirst)
-            .heuristic_pattern_limits(false)
-            .builder()
-            .extend(&words)
-            .build();
-        // For texts of a few bytes: cheap to build.
-        let automaton = AhoCorasick::builder().kind(Some(AhoCorasickKind::NoncontiguousNFA)).build(&words);
         Self {
-            packed,
-            automaton: automaton.expect("a short list of literals always builds"),
+            words: in_order_of_buckets(),
+            packed: OnceLock::new(),
+            automaton: OnceLock::new(),
             posts: OnceLock::new(),
-            everyday: EVERYDAY.iter().map(|_| OnceLock::new()).collect(),
-            words,
+            everyday: EVERYDAY.iter().map(|_| LateTable::new()).collect(),
         }
+    }
+
+    fn packed(&self) -> Option<&Searcher> {
+        let build = || {
+            // The limit on patterns guards against lists whose beginnings fill the buckets; this one was arranged not to.
+            Config::new()
+                .match_kind(MatchKind::LeftmostFirst)
+                .heuristic_pattern_limits(false)
+                .builder()
+                .extend(&self.words)
+                .build()
+        };
+        self.packed.get_or_init(build).as_ref()
     }
 
     /// The first needle at or after a position, and where it stands.
     pub(crate) fn find(&self, log: &[u8], from: usize) -> Option<(usize, &'static str)> {
         let span = Span { start: from.min(log.len()), end: log.len() };
-        let found = match &self.packed {
+        let found = match self.packed() {
             // The packed search has no path for less than its vector's width.
             Some(packed) if span.len() >= packed.minimum_len() => packed.find_in(log, span),
-            _ => self.automaton.find(aho_corasick::Input::new(log).span(span)),
+            _ => {
+                // For texts of a few bytes: cheap to build.
+                let automaton = self.automaton.get_or_init(|| cheap(&self.words));
+                automaton.find(aho_corasick::Input::new(log).span(span))
+            }
         }?;
         Some((found.start(), self.words[found.pattern().as_usize()]))
     }
 
     /// The same in a post, which is short: words are found in it that would cost more in a log than they are worth.
+    ///
+    /// Of several needles the one that ends first is found.
     pub(crate) fn find_in_post(&self, post: &[u8], from: usize) -> Option<(usize, &'static str)> {
         let words = || self.words.iter().chain(RARE);
-        let posts = self.posts.get_or_init(|| {
-            let posts = AhoCorasick::builder().kind(Some(AhoCorasickKind::NoncontiguousNFA)).build(words());
-            posts.expect("a short list of literals always builds")
-        });
         let span = Span { start: from.min(post.len()), end: post.len() };
-        let found = posts.find(aho_corasick::Input::new(post).span(span))?;
+        if post.len() <= SHORT_POST {
+            let find = |word: &&'static str| Some((span.start + memmem::find(&post[span], word.as_bytes())?, *word));
+            return words().filter_map(find).min_by_key(|(at, word)| (at + word.len(), *at));
+        }
+        let found = self.posts.get_or_init(|| cheap(words())).find(aho_corasick::Input::new(post).span(span))?;
         words().nth(found.pattern().as_usize()).map(|word| (found.start(), *word))
     }
 
@@ -81,8 +94,20 @@ impl Needles {
     /// Reading a line takes a hundred times as long as this, and logs are full of limits that are exceeded.
     pub(crate) fn is_worth(&self, needle: &str, line: &[u8]) -> bool {
         let known = EVERYDAY.iter().position(|(everyday, _)| *everyday == needle);
-        known.is_none_or(|known| self.everyday[known].get_or_init(|| quick(EVERYDAY[known].1)).is_match(line))
+        known.is_none_or(|known| {
+            let phrases = EVERYDAY[known].1;
+            match self.everyday[known].get(|| quick(phrases)) {
+                Some(table) => table.is_match(line),
+                None => phrases.iter().any(|phrase| memmem::find(line, phrase.as_bytes()).is_some()),
+            }
+        })
     }
+}
+
+/// A search that is built in less time than others, and slower.
+fn cheap<'a>(words: impl IntoIterator<Item = &'a &'a str>) -> AhoCorasick {
+    let search = AhoCorasick::builder().kind(Some(AhoCorasickKind::NoncontiguousNFA)).build(words);
+    search.expect("a short list of literals always builds")
 }
 
 /// The needles as the packed search shares them out: the first goes to the first bucket, the second to the second, and so on round.
@@ -213,9 +238,23 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn needles_are_found_by_four_bytes_at_memory_speed() {
         let needles = Needles::get();
-        assert!(needles.packed.is_some());
+        assert!(needles.packed().is_some());
         // One that is shorter would have the search look at fewer bytes of all of them.
         assert!(needles.words.iter().all(|word| word.len() >= 4), "{:?}", needles.words);
+    }
+
+    #[test]
+    fn a_short_post_is_searched_as_a_longer_one_is() {
+        let needles = Needles::get();
+        let words: Vec<&str> = needles.words.iter().chain(RARE).copied().collect();
+        for (at, word) in words.iter().enumerate() {
+            let short = format!("x{word}{} {}", words[(at + 7) % words.len()], words[(at + 31) % words.len()]);
+            let long = format!("{short}{:SHORT_POST$}", "");
+            for from in 0..short.len() {
+                let found = |post: &str| needles.find_in_post(post.as_bytes(), from);
+                assert_eq!(found(&short), found(&long), "{short} from {from}");
+            }
+        }
     }
 
     #[test]

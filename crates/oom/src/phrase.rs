@@ -1,5 +1,8 @@
 //! Small searches in a message: the figure after a phrase, the figure before one.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use lowtide_core::Bytes;
 
@@ -57,6 +60,31 @@ pub(crate) fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a 
 pub(crate) fn quick<'a>(phrases: impl IntoIterator<Item = &'a &'a str>) -> AhoCorasick {
     let table = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(phrases);
     table.expect("a short list of literals always builds")
+}
+
+/// A table that is built once it was asked for so often that this is worth its time: to build one takes as long as to look through
+/// dozens of lines phrase by phrase.
+pub(crate) struct LateTable {
+    asked: AtomicUsize,
+    table: OnceLock<AhoCorasick>,
+}
+
+/// Lines that are looked through without a table.
+const FEW: usize = 48;
+
+impl LateTable {
+    pub(crate) const fn new() -> Self {
+        Self { asked: AtomicUsize::new(0), table: OnceLock::new() }
+    }
+
+    /// The table, where it is there or worth building.
+    pub(crate) fn get(&self, build: impl FnOnce() -> AhoCorasick) -> Option<&AhoCorasick> {
+        match self.table.get() {
+            Some(table) => Some(table),
+            None if self.asked.fetch_add(1, Ordering::Relaxed) < FEW => None,
+            None => Some(self.table.get_or_init(build)),
+        }
+    }
 }
 
 /// Whether any of the phrases is in the text.

@@ -1,10 +1,6 @@
 //! Text that reports an error, told from text that talks about one: quoted source code, advice, hypotheses.
 
-use std::sync::OnceLock;
-
-use aho_corasick::AhoCorasick;
-
-use crate::phrase::{has_any, quick};
+use crate::phrase::{LateTable, has_any, quick};
 
 /// Whether a line is source code, as tracebacks and compilers quote it.
 pub(crate) fn is_source_code(line: &str) -> bool {
@@ -12,9 +8,12 @@ pub(crate) fn is_source_code(line: &str) -> bool {
     if is_native_crash_note(line) || ends_in_report(line) {
         return false;
     }
-    static MARKS: OnceLock<AhoCorasick> = OnceLock::new();
-    let marks = MARKS.get_or_init(|| quick(CODE_MARKS));
-    starts_like_code(line) || marks.is_match(line)
+    static MARKS: LateTable = LateTable::new();
+    let has_mark = || match MARKS.get(|| quick(CODE_MARKS)) {
+        Some(marks) => marks.is_match(line),
+        None => has_any(line, CODE_MARKS),
+    };
+    starts_like_code(line) || has_mark()
 }
 
 /// Whether behind code and a wide gap an error stands by its class: the last two lines of a traceback, as terminals hand them

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use memchr::memmem;
 
 /// Something that a log shows of the program it is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,6 +277,9 @@ const WORDS: &[(Sign, &[&str])] = &[
     ),
 ];
 
+/// Texts up to this size are looked through word by word: that takes less time than to build the search.
+const SHORT: usize = 8 << 10;
+
 /// The signs that a log shows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Signs(Vec<Sign>);
@@ -284,6 +288,16 @@ impl Signs {
     /// Looks through some text.
     pub(crate) fn note(&mut self, text: &str) {
         if self.0.len() == WORDS.len() {
+            return;
+        }
+        if text.len() <= SHORT {
+            let shown =
+                |words: &[&str]| words.iter().any(|word| memmem::find(text.as_bytes(), word.as_bytes()).is_some());
+            for (sign, words) in WORDS {
+                if !self.has(*sign) && shown(words) {
+                    self.0.push(*sign);
+                }
+            }
             return;
         }
         let (search, signs) = search();
@@ -337,5 +351,18 @@ mod tests {
         let mut signs = Signs::default();
         signs.note("2026-01-02 all is well\n");
         assert!(signs.0.is_empty(), "{signs:?}");
+    }
+
+    #[test]
+    fn a_short_text_shows_what_a_long_one_does() {
+        for (sign, words) in WORDS {
+            for word in *words {
+                let (mut short, mut long) = (Signs::default(), Signs::default());
+                short.note(word);
+                long.note(&format!("{word}{:SHORT$}", ""));
+                let all = |signs: &Signs| WORDS.iter().filter(|(sign, _)| signs.has(*sign)).count();
+                assert!(short.has(*sign) && all(&short) == all(&long), "{word}: {short:?} {long:?}");
+            }
+        }
     }
 }
