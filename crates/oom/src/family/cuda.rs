@@ -74,10 +74,13 @@ fn words_of_the_allocator(line: &str) -> Option<Oom> {
         ("HIP out of memory", DeviceKind::Hip),
         ("CUDA ran out of memory", DeviceKind::Cuda),
         ("out of GPU memory", DeviceKind::Cuda),
+        ("CUDA OOM", DeviceKind::Cuda),
     ];
     let (at, phrase, kind) = kinds.into_iter().find_map(|(phrase, kind)| Some((line.find(phrase)?, phrase, kind)))?;
     let requested = size_after(line, "ried to allocate ").or_else(|| size_after(line, "trying to allocate "));
-    (!is_only_mentioned(line, at, at + phrase.len())).then(|| Oom {
+    // In short, as people write it: with what was asked for it is an error.
+    let is_told = phrase != "CUDA OOM" || requested.is_some();
+    (is_told && !is_only_mentioned(line, at, at + phrase.len())).then(|| Oom {
         certainty: Certainty::Likely,
         device_kind: Some(kind),
         device: number_after(line, "on device ").or_else(|| number_after(line, "cuda:")),

@@ -16,7 +16,7 @@ use super::words::{
 use crate::figure::figure_at;
 use crate::look_alike::never_memory;
 use crate::message::{clean, without_prefix};
-use crate::phrase::{has_any, has_any_caseless};
+use crate::phrase::{has_any, has_any_caseless, has_word};
 use crate::reference::has_any_word;
 use crate::talk::{is_only_mentioned, is_prose, is_source_code};
 use crate::{Certainty, Engine, Oom, OomHit, Place, Source};
@@ -46,7 +46,7 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
             "mem_error",
             "_STATUS_SUCCESS (",
             "exceeded ",
-            "(137)",
+            "137",
             "s died",
             "abruptly died",
         ];
@@ -132,9 +132,18 @@ fn ended_notebook(line: &str, below: &[u8]) -> Option<Oom> {
     is_ended.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
 }
 
-/// `terminated with exit code (137)`, as those who watch over pods say it.
+/// `terminated with exit code (137)`, `Exit status: 137`, `exit_code=137`, as those who watch over containers say it.
 fn ended_pod(line: &str) -> Option<Oom> {
-    let is_ended = has_any_caseless(line, &["exit code (137)", "exited (137)", "status (137)"]);
+    let words = [
+        "exit code (137)",
+        "exited (137)",
+        "status (137)",
+        "exit code is 137",
+        "exit status: 137",
+        "code=137",
+        "rc=137",
+    ];
+    let is_ended = has_any_caseless(line, &words) && has_word(line, "137");
     is_ended.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
 }
 
@@ -303,6 +312,26 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn ends_of_pods_and_workers_are_slight_signs() {
+        for text in [
+            "[f81-n0-0] terminated with exit code (137). Reason [Error]. Message: \n",
+            "Exit status: 137. Container killed on request.\n",
+            "RuntimeError: One of the subprocesses has abruptly died during map operation.To debug, disable it.\n",
+        ] {
+            assert_eq!(
+                found(text).map(|oom| (oom.place, oom.certainty)),
+                Some((Place::Host, Certainty::Slight)),
+                "{text}"
+            );
+        }
+        let died =
+            "Background workers died. If there is none then your RAM was full and the worker was killed by the OS.\n";
+        assert_eq!(found(died).map(|oom| oom.source), Some(Source::DataWorker));
+        assert_eq!(found(&format!("FileNotFoundError: no such file\n{died}")), None);
+        assert_eq!(found("exit_code=1371\n"), None);
     }
 
     #[test]
