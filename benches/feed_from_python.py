@@ -5,12 +5,13 @@ Needs torch, and the package beside it (`make` or `pip install .`; else PYTHONPA
     python benches/feed_from_python.py                        # makes up 512 MiB of samples of 12 KiB
     python benches/feed_from_python.py packed --limit 256MiB  # or your own
 
-Rust runs twice: `feed` looks at every sample as little as one can, `feed --copy` copies every field out, as a program does
-that makes tensors of it. Python gives batches, which are copies. Contenders take turns, and the best of each counts.
+Rust runs twice: `feed --batch` puts the same batches together, `feed` alone looks at every sample as little as one can and
+copies nothing. Contenders take turns, and the median of each counts.
 """
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -74,14 +75,16 @@ def compare(args):
     order = lines(rust(args, "--print-order"))[1]["order"]
     if lines(python(args, "--order"))[0] != order:
         sys.exit("error: Python has another order than Rust")
-    contenders = {"rust": rust(args), "rust, copied": rust(args, "--copy"), "python": python(args)}
-    best = dict.fromkeys(contenders, 0.0)
+    batches = rust(args, "--batch", str(args.batch_size))
+    contenders = {"rust, batches": batches, "python, batches": python(args), "rust, samples": rust(args)}
+    speeds = {name: [] for name in contenders}
     for _ in range(args.rounds):
         for name, command in contenders.items():
-            best[name] = max(best[name], speed(lines(command)))
-    for name, rate in best.items():
+            speeds[name].append(speed(lines(command)))
+    middle = {name: statistics.median(rates) for name, rates in speeds.items()}
+    for name, rate in middle.items():
         print(json.dumps({"contender": name, "samples_per_second": round(rate), "batches_per_second": round(rate / args.batch_size, 1)}))
-    ratios = {name: round(best["python"] / best[name], 3) for name in ("rust", "rust, copied")}
+    ratios = {name: round(middle["python, batches"] / middle[name], 3) for name in ("rust, batches", "rust, samples")}
     print(json.dumps({"same_order": True, "batch_size": args.batch_size, "python_against": ratios}))
 
 
@@ -92,7 +95,7 @@ def main():
     parser.add_argument("--window", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--order", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()

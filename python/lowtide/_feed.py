@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.dlpack import from_dlpack
 
 from . import _native
 from ._errors import BadData, BadLimit, BadState, LowtideError, Unsupported
@@ -243,8 +244,7 @@ class _Loop(Iterator[Batch]):
             )
         while feed._place[0] < self._end:
             pins = feed._pins
-            taken = self._data.take() if pins is None else pins.take(self._data)
-            feed._place = self._data.place()
+            taken, feed._place = self._data.take() if pins is None else pins.take(self._data)
             if taken is not None:
                 return {name: _value(value) for name, value in taken.items()}
         feed._begin = feed._place
@@ -257,20 +257,20 @@ class _Pins:
     def __init__(self) -> None:
         self._seen: dict[str, tuple[str, list[int]]] = {}
 
-    def take(self, data: _native.DataFeed) -> dict[str, Any] | None:
+    def take(self, data: _native.DataFeed) -> tuple[dict[str, Any] | None, tuple[int, int]]:
         samples = data.next_samples()
         tensors = {
             name: pinned((samples, *shape), getattr(torch, dtype)) for name, (dtype, shape) in self._seen.items()
         }
-        taken = data.take([(name, *self._seen[name], tensor) for name, tensor in tensors.items()])
+        taken, place = data.take([(name, *self._seen[name], tensor) for name, tensor in tensors.items()])
         if taken is None:
-            return None
+            return None, place
         batch: dict[str, Any] = {}
         for name, value in taken.items():
             if isinstance(value, _native.Part):
                 self._seen[name] = (value.dtype, value.shape[1:])
             batch[name] = tensors[name] if value is None else _copied(value)
-        return batch
+        return batch, place
 
 
 def pinned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -287,7 +287,8 @@ def _copied(value: Any) -> Any:
 
 def tensor_of(part: _native.Part) -> torch.Tensor:
     """The tensor that Rust has put together, without a copy."""
-    tensor: torch.Tensor = torch.from_dlpack(part)  # type: ignore[attr-defined]
+    # The capsule itself: `from_dlpack` of an object asks it for its device first, which takes as long again.
+    tensor: torch.Tensor = from_dlpack(part.__dlpack__())
     return tensor.view(getattr(torch, part.dtype)) if part.is_raw else tensor
 
 

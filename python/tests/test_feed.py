@@ -246,7 +246,7 @@ def test_others_take_it_too(packed: Path) -> None:
     data = feed_of(packed)._data
     data.start("sequential", 0, epoch=0, position=0, end=1, rank=0, ranks=1, batch=4, drop_last=False)
     before = _native.held_bytes()
-    taken = data.take()
+    taken, _ = data.take()
     assert taken is not None
     capsule = taken["x"].__dlpack__()
     del capsule
@@ -282,10 +282,10 @@ def test_an_offer_that_does_not_fit_is_refused(packed: Path) -> None:
     for tensor in (torch.empty(3, 5), torch.empty(5, 4).t(), torch.empty(4, 5, device="meta")):
         with pytest.raises(ValueError, match="a tensor to gather into must be"):
             data.take([("x", "float32", [5], tensor)])
-    taken = data.take(
+    taken, place = data.take(
         [("x", "float32", [5], torch.empty(4, 5)), ("half", "bfloat16", [9], torch.empty(4, 9, dtype=torch.bfloat16))]
     )
-    assert taken is not None and taken["x"] is None and taken["half"].shape == [4, 3]
+    assert taken is not None and taken["x"] is None and taken["half"].shape == [4, 3] and place == (0, 4)
 
 
 def test_a_data_loader_in_this_process(packed: Path) -> None:

@@ -28,7 +28,7 @@ use serde_json::json;
 
 const USAGE: &str = "usage: feed DIR [--line SIZE | --cache SIZE | --cache-batches N] [--policy belady|lru] [--threads N] \
     [--epochs N] [--seed N] [--window N | --full | --sequential] \
-    [--keep-page-cache] [--drop-page-cache] [--copy] [--print-order]";
+    [--keep-page-cache] [--drop-page-cache] [--copy | --batch N] [--print-order]";
 
 /// What this program takes beside the data: stacks of threads, the plan of reads, a copy of a sample, what malloc holds.
 const OWN: Bytes = Bytes::from_mib(3);
@@ -50,6 +50,8 @@ struct Args {
     drops: bool,
     /// Whether each sample is copied out, as a program does that makes tensors of it.
     copies: bool,
+    /// So many samples are copied side by side, as a program does that makes batches of them; 0 makes none.
+    batch: usize,
     prints_order: bool,
 }
 
@@ -88,13 +90,14 @@ fn run(args: &Args, set: &Arc<DataSet>, order: &Order, budget: Bytes) -> Result<
     let (begun, device) = (Instant::now(), device_bytes());
     let mut feed = Feed::start(Arc::clone(set), order, Cursor::default(), options)?;
     let (mut seen, mut sum, mut apart) = (0_u64, 0_u64, 0_u64);
+    let mut batch = Batch::default();
     for epoch in 0..args.epochs {
         let (begun, device, before) = (Instant::now(), device_bytes(), feed.stats());
         for position in 0..samples {
             let Some(fed) = feed.take()? else { return Err("the feed ended early".into()) };
             let number = set.layout().number_of(fed.sample);
             apart += number.abs_diff(position);
-            sum += touch(&fed, args.copies);
+            sum += if args.batch > 0 { batch.add(&fed, args.batch) } else { touch(&fed, args.copies) };
             seen += 1;
         }
         let (seconds, stats) = (begun.elapsed().as_secs_f64(), feed.stats());
@@ -157,6 +160,37 @@ fn touch(sample: &lowtide_data::BufferedSample, copies: bool) -> u64 {
     sample.fields().map(|(_, view)| size(view)).sum()
 }
 
+/// Samples side by side, field by field. The batch before is held while the next one is made, as whoever trains on it does.
+#[derive(Default)]
+struct Batch {
+    fields: Vec<Vec<u8>>,
+    samples: usize,
+    before: Vec<Vec<u8>>,
+}
+
+impl Batch {
+    fn add(&mut self, sample: &lowtide_data::BufferedSample, samples: usize) -> u64 {
+        let mut added = 0;
+        for (number, (_, view)) in sample.fields().enumerate() {
+            let bytes = match view {
+                View::Text(text) => text.as_bytes(),
+                View::Array { bytes, .. } => bytes,
+            };
+            if self.samples == 0 {
+                self.fields.push(Vec::with_capacity(bytes.len() * samples));
+            }
+            self.fields[number].extend_from_slice(bytes);
+            added += bytes.len() as u64;
+        }
+        self.samples += 1;
+        if self.samples == samples {
+            self.before = std::hint::black_box(std::mem::take(&mut self.fields));
+            self.samples = 0;
+        }
+        added
+    }
+}
+
 fn budget_of(args: &Args, set: &DataSet, shards: &[Bytes]) -> Bytes {
     let batches = match args.cache {
         Cache::Line(line) => {
@@ -208,6 +242,7 @@ fn parse() -> Result<Args, Box<dyn Error>> {
         page_cache: PageCache::default(),
         drops: false,
         copies: false,
+        batch: 0,
         prints_order: false,
     };
     let mut words = std::env::args().skip(1);
@@ -227,6 +262,7 @@ fn parse() -> Result<Args, Box<dyn Error>> {
             "--keep-page-cache" => args.page_cache = PageCache::Keep,
             "--drop-page-cache" => args.drops = true,
             "--copy" => args.copies = true,
+            "--batch" => args.batch = value()?.parse()?,
             "--print-order" => args.prints_order = true,
             _ if word.starts_with('-') => return Err(format!("`{word}` is not known\n{USAGE}").into()),
             _ => args.folder = word.into(),

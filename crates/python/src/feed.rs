@@ -55,6 +55,11 @@ struct Course {
     end: Option<u64>,
 }
 
+/// A field, its type and shape in a sample, and a tensor to gather it into.
+type OfferedTensor<'py> = (String, String, Vec<u64>, Bound<'py, PyAny>);
+/// A batch, and where the next one begins.
+type Taken<'py> = (Option<Bound<'py, PyDict>>, (u64, u64));
+
 #[pymethods]
 impl DataFeed {
     /// Opens a folder of data files, or one file; no value is read.
@@ -142,13 +147,6 @@ impl DataFeed {
         Ok(())
     }
 
-    /// The epoch and the position at which the next step begins.
-    fn place(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        self.check_owner()?;
-        py.detach(|| self.running().as_ref().map(|running| (running.next.epoch, running.next.position)))
-            .ok_or_else(not_started)
-    }
-
     /// The steps of an epoch, from a position on.
     #[pyo3(signature = (position, *, rank, ranks, batch, drop_last))]
     fn steps(&self, position: u64, rank: u64, ranks: u64, batch: u64, drop_last: bool) -> PyResult<u64> {
@@ -162,29 +160,33 @@ impl DataFeed {
         py.detach(|| self.running().as_ref().map(|running| running.own(samples))).ok_or_else(not_started)
     }
 
-    /// The next batch of this rank: for each field what `torch.from_dlpack` takes, a list of that where shapes differ, a list of
-    /// texts, or `None` where it was gathered into memory that was offered. `None` at the end of an epoch.
+    /// The next batch of this rank, `None` at the end of an epoch; and the epoch and the position at which the next step begins.
     ///
-    /// An offer is a field, its type and shape in a sample, and a contiguous tensor for all samples of the batch.
-    #[pyo3(signature = (offers=Vec::new()))]
-    fn take<'py>(
-        &self,
-        py: Python<'py>,
-        offers: Vec<(String, String, Vec<u64>, Bound<'py, PyAny>)>,
-    ) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let samples = self.next_samples(py)?;
-        let offers = offers.into_iter().map(|offer| offer_of(samples, offer)).collect::<PyResult<Vec<_>>>()?;
-        let gathering = py.detach(|| {
+    /// A batch has for each field what `torch.from_dlpack` takes, a list of that where shapes differ, a list of texts, or `None`
+    /// where it was gathered into memory that was offered. An offer is a field, its type and shape in a sample, and a contiguous
+    /// tensor for all samples of the batch.
+    #[pyo3(signature = (offers=None))]
+    fn take<'py>(&self, py: Python<'py>, offers: Option<Vec<OfferedTensor<'py>>>) -> PyResult<Taken<'py>> {
+        self.check_owner()?;
+        let offers = match offers {
+            Some(offers) => {
+                let samples = self.next_samples(py)?;
+                offers.into_iter().map(|offer| offer_of(samples, offer)).collect::<PyResult<Vec<_>>>()?
+            }
+            None => Vec::new(),
+        };
+        let taken = py.detach(|| {
             let mut running = self.running();
-            let taken = running.as_mut().map(|running| running.take(self.samples(), offers));
+            let taken = running.as_mut().map(|running| Ok((running.take(self.samples(), offers)?, running.next)));
             if matches!(taken, Some(Err(_))) {
                 // It stands in the middle of a step.
                 *running = None;
             }
             taken
         });
-        let gathering = gathering.ok_or_else(not_started)??;
-        gathering.map(|gathering| gathering.finish(py)).transpose()
+        let (gathering, next) = taken.ok_or_else(not_started)?.map_err(|failure: Failure| PyErr::from(failure))?;
+        let batch = gathering.map(|gathering| gathering.finish(py)).transpose()?;
+        Ok((batch, (next.epoch, next.position)))
     }
 
     /// What it has done since it was started: hits, reads, bytes read, seconds waited, most bytes held.
@@ -311,10 +313,7 @@ fn shuffle_of(text: &str) -> PyResult<Shuffle> {
     .ok_or_else(|| PyValueError::new_err(format!("no shuffle: {text}")))
 }
 
-fn offer_of(
-    samples: u64,
-    (field, dtype, shape, tensor): (String, String, Vec<u64>, Bound<'_, PyAny>),
-) -> PyResult<Offer> {
+fn offer_of(samples: u64, (field, dtype, shape, tensor): OfferedTensor<'_>) -> PyResult<Offer> {
     let no_type = || PyValueError::new_err(format!("no type of values: {dtype}"));
     let dtype = Dtype::from_name(&dtype).ok_or_else(no_type)?;
     let bytes = shape.iter().try_fold(samples.saturating_mul(dtype.size()), |bytes, size| bytes.checked_mul(*size));
