@@ -90,7 +90,7 @@ fn innermost(frames: &[StackFrame], (activity, functions, files, codes): &Signs)
         functions.split(' ').any(|name| name == function)
             || (*activity == Activity::Evaluation && is_named_evaluation(function))
             || (*activity == Activity::Saving && writes_a_file(frame))
-            || files.iter().any(|file| frame.file.replace('\\', "/").contains(file))
+            || files.iter().any(|file| format!("/{}", frame.file.replace('\\', "/")).contains(file))
             // Of several statements in one line it is not known which one it was.
             || codes.iter().any(|code| frame.code.contains(code) && !frame.code.contains("; "))
     })
@@ -142,7 +142,7 @@ const SIGNS: &[Signs] = &[
          eval_model eval_epoch prediction_step prediction_loop predict predict_step test_step run_evaluation run_eval \
          run_validation val_step val_epoch val test test_epoch test_loop test_model test_one_epoch run_test _evaluate \
          _validate generate",
-        &["evaluation_loop.py", "/validate.py", "/evaluate.py"],
+        &["evaluation_loop.py", "/validate.py", "/evaluate.py", "/eval.py"],
         &["estimate_loss()", "validate(", "evaluate(", "val_step(", "_validation("],
     ),
     (

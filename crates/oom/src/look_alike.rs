@@ -127,6 +127,10 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "memory and trying again",
             "TRT]: Requested amount of GPU memory",
             "[W] [TRT] Requested",
+            ", using CPU",
+            " - using CPU",
+            "alling back to CPU",
+            "alling back to cpu",
             // Memory that is not pinned is taken instead.
             "of pinned memory: invalid argument",
             "of pinned memory: resource already mapped",

@@ -55,13 +55,22 @@ impl Inference {
         if only_uses || case.shows(Sign::Upscaling) && !trains {
             return Some(Self::Forward);
         }
-        let moves_weights = case.passes(&["convert", "_apply", "model.to(", ".cuda("]) && case.step.is_none();
+        let moves_weights =
+            (case.passes(&["convert", "_apply", "model.to("]) || case.moves_itself()) && case.step.is_none();
         let is_torch = case.framework() == Framework::Torch;
         (is_torch && !case.facts.log.is_group && (case.loads() || moves_weights)).then_some(Self::Weights)
     }
 }
 
 impl Case<'_> {
+    /// Whether something is moved to the card as a whole: `model.cuda()`, not `model(inputs.cuda())`.
+    fn moves_itself(&self) -> bool {
+        self.frames.iter().any(|frame| {
+            let before = frame.code.split_once(".cuda(").map(|(before, _)| before);
+            before.is_some_and(|before| before.matches('(').count() == before.matches(')').count())
+        })
+    }
+
     /// Whether pictures are a part of the question.
     fn looks_at_pictures(&self) -> bool {
         self.shows(Sign::PictureQuestion) || self.passes(&["vision", "visual", "image"])
@@ -190,6 +199,8 @@ impl List<'_> {
                 "Smaller pictures: max_pixels of the processor (512 * 28 * 28, say), fewer pictures or frames in a question; each \
                  becomes thousands of tokens",
             );
+            let words = "; one question at a time, and shorter answers (max_new_tokens)";
+            self.join(Lever::SmallerInput, &[Lever::FewerRequests, Lever::ShorterSequence], words);
         }
         if case.oom.engine == Engine::Mlx {
             self.change(

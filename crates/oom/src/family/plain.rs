@@ -17,6 +17,12 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return Some(oom);
     }
     let (at, phrase) = PHRASES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))?;
+    // `[CUDA ERROR] at file train.cu:693:` and the words for it in a line of their own.
+    let above = message.above();
+    let opens = above.trim_end().ends_with(':') && has_any(&above, &["CUDA ERROR", "CUDA error", "CUDA Error"]);
+    if opens && lower.trim_end().ends_with(phrase) {
+        return Some(Oom { certainty: Certainty::Likely, ..Oom::device(Engine::Cuda, Source::Runtime) });
+    }
     let end = at + phrase.len();
     if is_only_mentioned(line, at, end) || is_name(&lower, at, end) || is_prose(&lower[..at]) || !reports(&lower) {
         return None;
