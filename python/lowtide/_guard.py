@@ -149,7 +149,7 @@ class Guard:
         samples = self._size(batch)
         if samples < 1:
             raise CannotCut("a batch without samples", "leave it out")
-        decider = self._ready(samples)
+        decider = self._ready_to_train(samples)
         self._is_noted = False
         self._memory.reset_peak()
         open_errors = 0
@@ -295,12 +295,16 @@ class Guard:
                 climb_after=self._climb_after,
             )
             self._begin(samples, first)
-        elif self._micro_batch is None:
-            self._decider.raise_ceiling(samples)
+        return self._decider
+
+    def _ready_to_train(self, samples: int) -> _native.Decider:
+        decider = self._ready(samples)
+        if self._micro_batch is None:
+            decider.raise_ceiling(samples)
         if self._followed is not None:
             way = [way for at, way in self._followed if at <= self._step][-1]
-            self._decider.follow(way.micro_batch, way.recompute, way.offload)
-        return self._decider
+            decider.follow(way.micro_batch, way.recompute, way.offload)
+        return decider
 
     def _begin(self, samples: int, micro_batch: int) -> None:
         parameters = sum(one.numel() for one in self._parameters if one.requires_grad)
