@@ -21,7 +21,7 @@ nextest = $(cargo) nextest --version >/dev/null 2>&1
 # Many tests wait for a moment of a program, so a few more than there are processors run at once.
 export NEXTEST_TEST_THREADS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 
-.PHONY: help setup build front run tests test package reference install install-built uninstall attacks lint bench bench-scripts gpu-check clean
+.PHONY: help setup build front run tests test package wheel reference install install-built uninstall attacks lint bench bench-scripts gpu-check clean
 
 help: ## show this list
 	@echo 'Lowtide explains out-of-memory errors, and trains inside a memory limit.'
@@ -60,6 +60,11 @@ test: setup ## run all tests
 	else \
 		$(cargo) test $(all) --test it -- --ignored --test-threads 2 run::torch::; \
 	fi
+	@if [ -z "$$LOWTIDE_TORCH_PYTHON" ]; then \
+		echo 'not tested: the Python package (LOWTIDE_TORCH_PYTHON names no Python)'; \
+	else \
+		CARGO_TARGET_DIR='$(abspath $(target))' $(PYTHON) -B scripts/test_python.py; \
+	fi
 	@for program in man zsh; do \
 		if ! command -v $$program >/dev/null; then \
 			echo "not tested: what needs $$program, which is not installed"; \
@@ -70,6 +75,9 @@ test: setup ## run all tests
 		fi; \
 	done
 	@$(MAKE) --no-print-directory attacks
+
+wheel: ## build the wheel of the Python package into dist/
+	@$(PYTHON) -B scripts/wheel
 
 libraries = config core disk explain log oom pickle sensors tensorboard tensorfile trainers
 

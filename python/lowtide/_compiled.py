@@ -9,44 +9,29 @@ from typing import Any
 import torch
 
 
-class Compiled:
-    """Says for each piece whether it runs compiled, so that nothing is compiled for every size that comes up.
+# Pieces of this size and smaller run eagerly: compilers treat a dimension of 1 as a case of its own.
+EAGER = 1
 
-    The first size is compiled as the user has it. All others of at least two samples share one program with a dynamic first
-    dimension. A single sample runs eagerly: compilers treat a dimension of 1 as a case of its own.
+
+def is_compiled() -> bool:
+    """Whether anything was compiled in this process: a closure may call what it likes."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return dynamo is not None and bool(dynamo.utils.counters["frames"]["total"])
+
+
+def piece(part: Any, samples: int, *, is_whole: bool, eager: bool) -> contextlib.AbstractContextManager[Any]:
+    """Around the computation of a piece: a whole batch runs as the user has it.
+
+    Parts of one share a program with a dynamic first dimension, whatever their size; so at most one more is compiled.
+    What is chosen depends on the sizes alone, and so it is the same for everyone who computes the same pieces.
     """
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._model = model
-        self._first: int | None = None
-
-    @property
-    def is_compiled(self) -> bool:
-        if "torch._dynamo" not in sys.modules:
-            return False
-        from torch._dynamo.eval_frame import OptimizedModule
-
-        return isinstance(self._model, OptimizedModule) or any(
-            isinstance(one, OptimizedModule) or getattr(one, "_compiled_call_impl", None) is not None
-            for one in self._model.modules()
-        )
-
-    def runs_eager(self, samples: int) -> bool:
-        """Whether a piece of this size runs eagerly by our choice."""
-        return self.is_compiled and self._first not in (None, samples) and samples == 1
-
-    def piece(self, part: Any, samples: int, *, eager: bool) -> contextlib.AbstractContextManager[Any]:
-        """Around the computation of a piece."""
-        if "torch._dynamo" not in sys.modules or not self.is_compiled:
-            return contextlib.nullcontext()
-        if self._first is None:
-            self._first = samples
-        if eager or self.runs_eager(samples):
-            stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-            return stance
-        if samples != self._first:
-            _mark(part)
+    if is_whole and not eager or not is_compiled():
         return contextlib.nullcontext()
+    if eager or samples <= EAGER:
+        stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+        return stance
+    _mark(part)
+    return contextlib.nullcontext()
 
 
 def _mark(part: Any) -> None:

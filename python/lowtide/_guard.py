@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _batch, _native
+from . import _batch, _compiled, _native
 from ._checks import Count, blocks_of, check_loss, checked_parameters, counted_in, device_of, is_oom
-from ._compiled import Compiled
 from ._errors import BadClosure, CannotCut, CannotUndo, OutOfMemory
 from ._memory import let_go, memory_of
 from ._quiet import quiet
@@ -65,9 +64,10 @@ class Guard:
         optimizer: its optimizer; only one.
         line: a limit for this process on the model's device, as ``"90%"`` or ``"11.5GiB"``; ``None`` leaves it the device.
         micro_batch: samples that are computed at once at first; the whole batch where it is left out.
-        clip: the largest norm of all gradients together, or a function that is given the parameters.
+        clip: the largest norm of all gradients together (0 is no limit), or a function that is given the parameters.
         scaler: a ``torch.amp.GradScaler``, for fp16.
         scheduler: a learning rate scheduler that is stepped after each update.
+        autocast: a context that closures run in, as ``torch.autocast("cuda", dtype=torch.bfloat16)``.
         backward: what to call instead of ``loss.backward()``, as ``accelerator.backward``.
         recompute: modules that may be computed again in the backward pass; ``True`` finds the repeated blocks of the model.
         offload: whether saved tensors may go to host memory.
@@ -90,6 +90,7 @@ class Guard:
         clip: float | Clip | None = None,
         scaler: Any = None,
         scheduler: Any = None,
+        autocast: contextlib.AbstractContextManager[Any] | None = None,
         backward: Callable[[torch.Tensor], Any] | None = None,
         recompute: bool | Iterable[torch.nn.Module] = True,
         offload: bool = True,
@@ -101,6 +102,8 @@ class Guard:
         climb_after: int = 50,
         schedule: Iterable[tuple[int, Way]] | None = None,
     ) -> None:
+        if scaler is not None and not scaler.is_enabled():
+            scaler = None
         self.model, self.optimizer, self.scaler, self.scheduler = model, optimizer, scaler, scheduler
         self._parameters = checked_parameters(model, optimizer)
         if (cut is None) != (size is None):
@@ -111,8 +114,8 @@ class Guard:
         if line is not None:
             self._memory.set_limit(str(line))
         self._clip = clipping(clip)
+        self._autocast = autocast or contextlib.nullcontext()
         self._backward = backward
-        self._compiled = Compiled(model)
         self._recompute = Recompute(blocks_of(model, recompute))
         self._offload = offload
         self._undo = Undo(model, scaler, tuple(also))
@@ -154,13 +157,16 @@ class Guard:
         self._memory.reset_peak()
         open_errors = 0
         while True:
-            way = self._way()
+            way = self._way(samples)
             loss, failure = self._attempt(batch, samples, way, closure, count)
             if failure is None:
                 break
             open_errors += 1
             self._answer(decider, failure)
-        self._recovered += open_errors
+        if open_errors:
+            self._recovered += open_errors
+            # What made the allocator empty its cache so far is no warning.
+            self._retries = self._memory.reading().retries
         self._commit(decider, way, loss, samples, time.perf_counter() - begun)
         return loss
 
@@ -320,13 +326,13 @@ class Guard:
             resumed_at=self._step or None,
         )
 
-    def _way(self) -> Way:
+    def _way(self, samples: int) -> Way:
         decider = self._decider
         assert decider is not None
         way = Way(decider.micro_batch, decider.recompute, decider.spill)
-        if self._compiled.is_compiled and (way.recompute or way.offload):
-            return way._replace(eager=True)
-        return way
+        # Blocks that are wrapped anew would be compiled anew.
+        is_eager = way.recompute or way.offload or way.micro_batch <= _compiled.EAGER < samples
+        return way._replace(eager=True) if is_eager and _compiled.is_compiled() else way
 
     def _attempt(
         self, batch: Any, samples: int, way: Way, closure: Closure, count: Count | None
@@ -383,7 +389,8 @@ class Guard:
         with contextlib.ExitStack() as stack:
             if way.offload:
                 stack.enter_context(torch.autograd.graph.save_on_cpu(pin_memory=self._device.type == "cuda"))
-            stack.enter_context(self._compiled.piece(part, samples, eager=way.eager))
+            stack.enter_context(_compiled.piece(part, samples, is_whole=weight is None, eager=way.eager))
+            stack.enter_context(self._autocast)
             loss = closure(part)
             check_loss(loss)
             if weight is not None:
@@ -401,11 +408,11 @@ class Guard:
         self._phase = "optimizer"
         scaler = self.scaler
         if not self._update.is_under_way:
-            if scaler is not None and (self._clip is not None or scaler.is_enabled()):
+            if scaler is not None:
                 scaler.unscale_(self.optimizer)
             if self._clip is not None:
                 self._clip(self._parameters)
-        if scaler is None or not scaler.is_enabled():
+        if scaler is None:
             self._update.run()
             return
         overflowed = sum(value.item() for value in scaler._found_inf_per_device(self.optimizer).values())
@@ -536,7 +543,7 @@ class Guard:
                     counted = counted_in(part, count, stop - start)
                     if counted == 0:
                         continue
-                    with self._compiled.piece(part, stop - start, eager=False):
+                    with _compiled.piece(part, stop - start, is_whole=size == samples, eager=False), self._autocast:
                         loss = closure(part)
                     check_loss(loss, is_graph=False)
                     total, weight = total + float(loss) * counted, weight + counted

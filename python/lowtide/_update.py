@@ -194,7 +194,9 @@ Clip = Callable[[list[torch.nn.Parameter]], Any]
 
 def clipping(clip: float | Clip | None) -> Clip | None:
     """A clip of the gradients: a largest norm, or a function of the user's."""
-    if clip is None or callable(clip):
+    if callable(clip):
         return clip
+    if not clip:
+        return None
     largest = float(clip)
     return lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, largest)
