@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-
 # Pieces of this size and smaller run eagerly: compilers treat a dimension of 1 as a case of its own.
 EAGER = 1
 

@@ -386,12 +386,9 @@ class Guard:
 
     def _piece(self, part: Any, samples: int, way: Way, closure: Closure, weight: float | None) -> torch.Tensor:
         self._phase = "forward"
-        with contextlib.ExitStack() as stack:
-            if way.offload:
-                stack.enter_context(torch.autograd.graph.save_on_cpu(pin_memory=self._device.type == "cuda"))
-            stack.enter_context(_compiled.piece(part, samples, is_whole=weight is None, eager=way.eager))
-            stack.enter_context(self._autocast)
-            loss = closure(part)
+        with self._saving(way), _compiled.piece(part, samples, is_whole=weight is None, eager=way.eager):
+            with self._autocast:
+                loss = closure(part)
             check_loss(loss)
             if weight is not None:
                 loss = loss * weight
@@ -402,6 +399,12 @@ class Guard:
         else:
             scaled.backward()
         return loss.detach()
+
+    def _saving(self, way: Way) -> contextlib.AbstractContextManager[Any]:
+        """Where the tensors that backward needs are kept."""
+        if not way.offload:
+            return contextlib.nullcontext()
+        return torch.autograd.graph.save_on_cpu(pin_memory=self._device.type == "cuda")
 
     def _apply(self) -> None:
         """Clips and updates. An update that was interrupted goes on where it was."""

@@ -50,6 +50,8 @@ class Update:
         self.optimizer = optimizer
         self._memory = memory
         self._slice = SLICE
+        # The optimizer's own, also where somebody puts this update in its place.
+        self.step = optimizer.step
         hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {}) or getattr(
             optimizer, "_optimizer_step_post_hooks", {}
         )
@@ -112,7 +114,7 @@ class Update:
     def _run_whole(self) -> None:
         versions = [(one, one._version) for one in self._parameters()]
         try:
-            self.optimizer.step()
+            self.step()
         except Exception as error:
             if any(one._version != version for one, version in versions):
                 raise CannotUndo(
@@ -144,7 +146,7 @@ class Update:
         try:
             for one, _ in hidden:
                 one.grad = None
-            self.optimizer.step()
+            self.step()
         except BaseException:
             with quiet():
                 undo.restore()

@@ -20,3 +20,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def failures(request: pytest.FixtureRequest) -> int:
     return request.config.getoption("--failures")
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """What another test compiled is not this one's."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None:
+        dynamo.utils.counters.clear()

@@ -77,7 +77,9 @@ def test_pieces_share_one_program() -> None:
     torch.manual_seed(0)
     model = models.Gpt()
     compiled = torch.compile(model)
-    guard = lowtide.Guard(compiled, torch.optim.AdamW(model.parameters()), climb_after=0, recompute=False, offload=False)
+    guard = lowtide.Guard(
+        compiled, torch.optim.AdamW(model.parameters()), climb_after=0, recompute=False, offload=False
+    )
     fails = [0]
 
     def closure(part: models.Pair) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""The guard for those who own no loop."""
