@@ -275,6 +275,15 @@ def test_batches_in_memory_that_was_offered(data: Path, monkeypatch: pytest.Monk
         assert all(torch.equal(one, other) for one, other in zip(batch["ragged"], expect["ragged"], strict=True))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: pinned memory is CUDA's")
+def test_batches_in_pinned_memory(data: Path) -> None:
+    for expect, batch in zip(feed_of(data), feed_of(data, pin_memory=True), strict=True):
+        for name in ("number", "x", "half", "flag"):
+            assert batch[name].is_pinned()
+            assert torch.equal(batch[name].to("cuda", non_blocking=True).cpu(), expect[name])
+        assert all(part.is_pinned() for part in batch["ragged"])
+
+
 def test_an_offer_that_does_not_fit_is_refused(packed: Path) -> None:
     data = feed_of(packed)._data
     data.start("sequential", 0, epoch=0, position=0, end=None, rank=0, ranks=1, batch=4, drop_last=False)
