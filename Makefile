@@ -132,7 +132,7 @@ bench-scripts: build
 		$(programs)/lowtide generate scoring --out $$folder/data --samples 4000 --per-file 40 && \
 		$(PYTHON) -B benches/independent_cache.py $$folder/data
 
-gpu-check: setup ## run the checks that need a GPU (SUITE=engine, hold-gpt, hold-qca, validate or keep)
+gpu-check: setup ## run the checks that need a GPU (SUITE=engine, hold-gpt, hold-qca, validate, keep or python)
 	@scripts/gpu-check $(SUITE)
 
 clean: ## delete what was built; LibTorch in .venv stays
