@@ -48,6 +48,8 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
             "exceeded ",
             "137",
             "s died",
+            "no longer alive",
+            "processes is missing",
             "abruptly died",
         ];
         let known = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS);
@@ -147,12 +149,13 @@ fn ended_pod(line: &str) -> Option<Oom> {
     is_ended.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
 }
 
-/// Workers that were gone: nnU-Net says that memory was full where nothing above tells, and datasets' map says only that.
+/// Workers that were gone: nnU-Net says that memory was full where nothing above tells another reason, and datasets' map says only
+/// that they were.
 fn ended_workers(line: &str, above: &[u8]) -> Option<Oom> {
-    let is_map = line.contains("subprocesses has abruptly died during map");
-    let is_told = line.contains("your RAM was full and the worker was killed");
-    let has_reason =
-        || String::from_utf8_lossy(above).lines().any(|line| names_class(line) && line.contains("Error: "));
+    let told = ["your RAM was full and the worker was killed", "One of your background processes is missing"];
+    let (is_told, is_map) = (has_any(line, &told), line.contains("subprocesses has abruptly died during map"));
+    let is_reason = |line: &str| names_class(line) && line.contains("Error: ") && !line.contains("ackground worker");
+    let has_reason = || String::from_utf8_lossy(above).lines().any(is_reason);
     (is_map || is_told && !has_reason()).then(|| Oom {
         certainty: if is_told { Certainty::Possible } else { Certainty::Slight },
         ..Oom::host(Engine::PyTorch, Source::DataWorker)
