@@ -1,8 +1,25 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
+
+__all__ = [
+    "Answer",
+    "DataFeed",
+    "Decider",
+    "EventFile",
+    "Part",
+    "__version__",
+    "held_bytes",
+    "is_oom",
+    "limit_bytes",
+    "open_tree",
+    "pack",
+    "read_oom_json",
+    "shown_bytes",
+]
 
 __version__: str
 
+@final
 class Answer:
     @property
     def kind(self) -> str: ...
@@ -13,6 +30,7 @@ class Answer:
     @property
     def words(self) -> str | None: ...
 
+@final
 class Decider:
     def __new__(
         cls,
@@ -48,6 +66,7 @@ class Decider:
     def evaluated(self, step: int) -> Answer: ...
     def retries_rose(self, step: int) -> Answer: ...
 
+@final
 class DataFeed:
     def __new__(cls, path: str, *, limit: int, batch: int, threads: int, keep_page_cache: bool) -> DataFeed: ...
     @property
@@ -76,12 +95,14 @@ class DataFeed:
     def stats(self) -> tuple[int, int, int, float, int]: ...
     def close(self) -> None: ...
 
+@final
 class EventFile:
     def __new__(cls, folder: str | None = None) -> EventFile: ...
     def write(self, event: str, batch: int) -> str | None: ...
     @property
     def seconds(self) -> float: ...
 
+@final
 class Part:
     def __dlpack__(
         self,
