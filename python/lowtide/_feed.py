@@ -234,6 +234,8 @@ class _Loop(Iterator[Batch]):
             ranks=world,
             batch=feed.batch_size,
             drop_last=feed.drop_last,
+            # Into pinned memory a batch is put together once that memory is there.
+            ahead=feed._pins is None,
         )
 
     def __next__(self) -> Batch:

@@ -244,7 +244,7 @@ def _saved(tensor: torch.Tensor) -> str:
 def test_others_take_it_too(packed: Path) -> None:
     numpy = pytest.importorskip("numpy")
     data = feed_of(packed)._data
-    data.start("sequential", 0, epoch=0, position=0, end=1, rank=0, ranks=1, batch=4, drop_last=False)
+    data.start("sequential", 0, epoch=0, position=0, end=1, rank=0, ranks=1, batch=4, drop_last=False, ahead=False)
     before = _native.held_bytes()
     taken, _ = data.take()
     assert taken is not None
@@ -286,7 +286,7 @@ def test_batches_in_pinned_memory(data: Path) -> None:
 
 def test_an_offer_that_does_not_fit_is_refused(packed: Path) -> None:
     data = feed_of(packed)._data
-    data.start("sequential", 0, epoch=0, position=0, end=None, rank=0, ranks=1, batch=4, drop_last=False)
+    data.start("sequential", 0, epoch=0, position=0, end=None, rank=0, ranks=1, batch=4, drop_last=False, ahead=False)
     assert data.next_samples() == 4
     for tensor in (torch.empty(3, 5), torch.empty(5, 4).t(), torch.empty(4, 5, device="meta")):
         with pytest.raises(ValueError, match="a tensor to gather into must be"):

@@ -21,7 +21,8 @@ use pyo3::types::PyDict;
 
 use crate::dlpack::Lent;
 use crate::failure::{Failure, Kind};
-use crate::feed_batch::{Gathering, Offer};
+use crate::feed_batch::Offer;
+use crate::feed_steps::{Step, Stepper, Steps};
 
 /// A data set, and the threads that read it once it is started.
 ///
@@ -39,7 +40,7 @@ pub(crate) struct DataFeed {
 }
 
 struct Running {
-    feed: Feed<DataSet>,
+    steps: Steps,
     course: Course,
     /// Where the next step begins.
     next: Cursor,
@@ -51,6 +52,7 @@ struct Course {
     shuffle: Shuffle,
     seed: u64,
     share: Share,
+    ahead: bool,
     /// The first epoch that is not read any more.
     end: Option<u64>,
 }
@@ -109,7 +111,9 @@ impl DataFeed {
     }
 
     /// Starts reading at a place, with threads of its own. Where that is where it stands already, nothing is lost.
-    #[pyo3(signature = (shuffle, seed, *, epoch, position, end, rank, ranks, batch, drop_last))]
+    ///
+    /// `ahead` puts each batch together before it is asked for, in memory of its own: offers are not used then.
+    #[pyo3(signature = (shuffle, seed, *, epoch, position, end, rank, ranks, batch, drop_last, ahead))]
     #[expect(clippy::too_many_arguments, reason = "all of them have names in Python")]
     fn start(
         &self,
@@ -123,10 +127,11 @@ impl DataFeed {
         ranks: u64,
         batch: u64,
         drop_last: bool,
+        ahead: bool,
     ) -> PyResult<()> {
         self.check_owner()?;
         let share = share_of(rank, ranks, batch, drop_last)?;
-        let course = Course { shuffle: shuffle_of(shuffle)?, seed, share, end };
+        let course = Course { shuffle: shuffle_of(shuffle)?, seed, share, ahead, end };
         let next = Cursor { epoch, position };
         py.detach(|| {
             let mut running = self.running();
@@ -141,7 +146,9 @@ impl DataFeed {
                 FeedOptions { threads: self.threads, end, share: Some(share), ..FeedOptions::new(self.budget) };
             let feed = Feed::start(Arc::clone(&self.set), &order, next, options)?;
             self.owner.store(process::id(), Ordering::Relaxed);
-            *running = Some(Running { feed, course, next });
+            let stepper = Stepper { feed, share, samples: self.samples(), next, end: course.end };
+            let steps = if ahead { Steps::ahead(stepper) } else { Steps::asked(stepper) };
+            *running = Some(Running { steps, course, next });
             Ok::<_, Failure>(())
         })?;
         Ok(())
@@ -177,7 +184,7 @@ impl DataFeed {
         };
         let taken = py.detach(|| {
             let mut running = self.running();
-            let taken = running.as_mut().map(|running| Ok((running.take(self.samples(), offers)?, running.next)));
+            let taken = running.as_mut().map(|running| running.take(offers));
             if matches!(taken, Some(Err(_))) {
                 // It stands in the middle of a step.
                 *running = None;
@@ -192,7 +199,7 @@ impl DataFeed {
     /// What it has done since it was started: hits, reads, bytes read, seconds waited, most bytes held.
     fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, f64, u64)> {
         self.check_owner()?;
-        let stats = py.detach(|| self.running().as_ref().map(|running| running.feed.stats())).unwrap_or_default();
+        let stats = py.detach(|| self.running().as_ref().map(|running| running.steps.stats())).unwrap_or_default();
         Ok((stats.hits, stats.loads, stats.bytes_read.get(), stats.waited.as_secs_f64(), stats.peak.get()))
     }
 
@@ -239,24 +246,10 @@ impl Running {
         step.map_or(0, |step| step.own.end - step.own.start)
     }
 
-    fn take(&mut self, samples: u64, offers: Vec<Offer>) -> Result<Option<Gathering>, Failure> {
-        let Some(step) = self.course.share.step_at(samples, self.next.position) else {
-            self.next = Cursor { epoch: self.next.epoch + 1, position: 0 };
-            return Ok(None);
-        };
-        let mut gathering = Gathering::new((step.own.end - step.own.start) as usize, offers);
-        for position in step.own {
-            let sample = self.feed.take()?;
-            let expect = Cursor { epoch: self.next.epoch, position };
-            let sample = sample.filter(|sample| sample.at == expect);
-            let sample = sample.ok_or_else(|| {
-                let text = format!("the data ended before sample {position} of epoch {}", expect.epoch);
-                Failure::new(Kind::BadData, text, "this is a bug in lowtide: report it")
-            })?;
-            gathering.add(&sample)?;
-        }
-        self.next.position = step.all.end;
-        Ok(Some(gathering))
+    fn take(&mut self, offers: Vec<Offer>) -> Result<Step, Failure> {
+        let step = self.steps.take(offers)?;
+        self.next = step.1;
+        Ok(step)
     }
 }
 

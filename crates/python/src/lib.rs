@@ -9,6 +9,7 @@ mod events;
 mod failure;
 mod feed;
 mod feed_batch;
+mod feed_steps;
 mod pack;
 mod tensors;
 mod texts;

@@ -1,0 +1,135 @@
+//! The steps of a feed: put together when they are asked for, or by a thread that is one ahead.
+//!
+//! Whoever trains on a batch leaves the processor free to copy the next one. Into memory of Python's own that cannot be
+//! done ahead, for nobody has made it yet.
+
+use std::mem;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use lowtide_data::DataSet;
+use lowtide_data::feed::{Feed, FeedStats};
+use lowtide_data::order::{Cursor, Share};
+
+use crate::failure::{Failure, Kind};
+use crate::feed_batch::{Gathering, Offer};
+
+/// A batch, or the end of an epoch; and where the next step begins.
+pub(crate) type Step = (Option<Gathering>, Cursor);
+
+/// Takes samples out of a feed, step by step.
+pub(crate) struct Stepper {
+    pub(crate) feed: Feed<DataSet>,
+    pub(crate) share: Share,
+    /// Samples of an epoch.
+    pub(crate) samples: u64,
+    /// Where the next step begins.
+    pub(crate) next: Cursor,
+    /// The first epoch that is not read any more.
+    pub(crate) end: Option<u64>,
+}
+
+impl Stepper {
+    fn take(&mut self, offers: Vec<Offer>) -> Result<Step, Failure> {
+        let Some(step) = self.share.step_at(self.samples, self.next.position) else {
+            self.next = Cursor { epoch: self.next.epoch + 1, position: 0 };
+            return Ok((None, self.next));
+        };
+        let mut gathering = Gathering::new((step.own.end - step.own.start) as usize, offers);
+        for position in step.own {
+            let sample = self.feed.take()?;
+            let expect = Cursor { epoch: self.next.epoch, position };
+            let sample = sample.filter(|sample| sample.at == expect);
+            let sample = sample.ok_or_else(|| {
+                let text = format!("the data ended before sample {position} of epoch {}", expect.epoch);
+                Failure::new(Kind::BadData, text, "this is a bug in lowtide: report it")
+            })?;
+            gathering.add(&sample)?;
+        }
+        self.next.position = step.all.end;
+        Ok((Some(gathering), self.next))
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.end.is_some_and(|end| self.next.epoch >= end)
+    }
+}
+
+/// Where steps come from.
+pub(crate) enum Steps {
+    /// Put together when they are asked for.
+    Asked(Box<Stepper>),
+    /// Put together by a thread.
+    Ahead(StepThread),
+}
+
+impl Steps {
+    pub(crate) fn asked(stepper: Stepper) -> Self {
+        Self::Asked(Box::new(stepper))
+    }
+
+    pub(crate) fn ahead(stepper: Stepper) -> Self {
+        Self::Ahead(StepThread::start(stepper))
+    }
+
+    /// The next step. Offers are of use only where steps are put together when they are asked for.
+    pub(crate) fn take(&mut self, offers: Vec<Offer>) -> Result<Step, Failure> {
+        match self {
+            Self::Asked(stepper) => stepper.take(offers),
+            Self::Ahead(thread) => thread.take(),
+        }
+    }
+
+    /// What the feed has done so far.
+    pub(crate) fn stats(&self) -> FeedStats {
+        match self {
+            Self::Asked(stepper) => stepper.feed.stats(),
+            Self::Ahead(thread) => *thread.stats.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+/// A thread that puts the next step together while the one before is used. It holds one at the most.
+pub(crate) struct StepThread {
+    steps: Option<Receiver<Result<Step, Failure>>>,
+    stats: Arc<Mutex<FeedStats>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StepThread {
+    fn start(mut stepper: Stepper) -> Self {
+        // No room in the channel: what is finished waits in the thread.
+        let (sender, steps) = sync_channel(0);
+        let stats = Arc::new(Mutex::new(FeedStats::default()));
+        let shared = Arc::clone(&stats);
+        let thread = thread::spawn(move || {
+            while !stepper.is_at_end() {
+                let step = stepper.take(Vec::new());
+                let has_failed = step.is_err();
+                *shared.lock().unwrap_or_else(PoisonError::into_inner) = stepper.feed.stats();
+                if sender.send(step).is_err() || has_failed {
+                    return;
+                }
+            }
+        });
+        Self { steps: Some(steps), stats, thread: Some(thread) }
+    }
+
+    fn take(&mut self) -> Result<Step, Failure> {
+        let received = self.steps.as_ref().and_then(|steps| steps.recv().ok());
+        let lost = || Failure::new(Kind::BadData, "the thread that makes batches has ended", "begin a new loop");
+        received.ok_or_else(lost)?
+    }
+}
+
+impl Drop for StepThread {
+    fn drop(&mut self) {
+        // A thread that has a step to give sees that nobody wants it.
+        drop(mem::take(&mut self.steps));
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
