@@ -191,6 +191,18 @@ def test_ranks_are_found(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert numbers(feed_of(packed)) == numbers(feed_of(packed, rank=1, world_size=2))
 
 
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs a torch with torch.distributed")
+def test_ranks_of_a_process_group_go_first(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        feed = feed_of(packed)
+        assert numbers(feed) == feed.order()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_the_limit_is_shared(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed_of(packed)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "64")
