@@ -7,7 +7,6 @@ crashed. ``import lowtide`` does not import torch.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from ._errors import (
     BadClosure,
@@ -24,7 +23,11 @@ from ._errors import (
 )
 from ._native import __version__
 
+# As `typing` has it, which takes longer to import than all of this.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._data import Packed, open, pack
     from ._explain import Explanation, Oom, explain, is_oom, read_oom
     from ._feed import Feed

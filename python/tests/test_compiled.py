@@ -43,58 +43,71 @@ def failing_allocation(at: int | None) -> Iterator[list[int]]:
             module.empty_strided_cpu = real
 
 
-def trained(schedule: Any, at: int | None) -> tuple[lowtide.Guard, dict[str, Any], int]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    model = models.Gpt()
-    compiled = torch.compile(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    guard = lowtide.Guard(compiled, optimizer, schedule=schedule, clip=1.0)
+BATCH = 8
 
-    def step(number: int) -> None:
-        guard.step(models.tokens(6, number), lambda part: models.loss_of(compiled, part), count=models.counted)
 
-    step(0)
+class Compiled:
+    """One model that is compiled once; what every run changes is put back."""
+
+    def __init__(self) -> None:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        self.model = models.Gpt()
+        self.compiled = torch.compile(self.model)
+        self.state = {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def guard(self, **more: Any) -> lowtide.Guard:
+        torch.manual_seed(1)
+        self.model.load_state_dict(self.state)
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        return lowtide.Guard(self.compiled, optimizer, clip=1.0, **more)
+
+    def step(self, guard: lowtide.Guard, number: int, fails: int = 0) -> None:
+        left = [fails]
+
+        def closure(part: models.Pair) -> torch.Tensor:
+            loss = models.loss_of(self.compiled, part)
+            if left[0]:
+                left[0] -= 1
+                raise torch.OutOfMemoryError(MESSAGE)
+            return loss
+
+        guard.step(models.tokens(BATCH, number), closure, count=models.counted)
+
+
+@pytest.fixture(scope="module")
+def made() -> Compiled:
+    return Compiled()
+
+
+def trained(made: Compiled, at: int | None) -> tuple[lowtide.Guard, dict[str, Any], int]:
+    guard = made.guard()
+    made.step(guard, 0)
     with failing_allocation(at) as seen:
-        step(1)
-    step(2)
-    return guard, {**model.state_dict(), "random": torch.get_rng_state()}, seen[0]
+        made.step(guard, 1)
+    made.step(guard, 2)
+    state = {name: value.clone() for name, value in made.model.state_dict().items()}
+    return guard, {**state, "random": torch.get_rng_state()}, seen[0]
 
 
-def test_every_allocation_of_a_compiled_program_may_fail(failures: int) -> None:
-    guard, clean, allocations = trained(None, None)
+def test_every_allocation_of_a_compiled_program_may_fail(made: Compiled, failures: int) -> None:
+    guard, clean, allocations = trained(made, None)
     assert allocations > 10, "forward and backward allocate"
-    for at in range(1, allocations + 1, max(1, 16 * allocations // failures)):
-        guard, state, _ = trained(None, at)
+    for at in range(1, allocations + 1, max(1, 4 * allocations // failures)):
+        guard, state, _ = trained(made, at)
         assert guard.errors == 1
-        assert guard.schedule() == [(0, lowtide.Way(6))]
+        assert guard.schedule() == [(0, lowtide.Way(BATCH))]
         assert not runs.differences(state, clean), f"allocation {at} of {allocations}"
 
 
-def test_pieces_share_one_program() -> None:
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    torch.manual_seed(0)
-    model = models.Gpt()
-    compiled = torch.compile(model)
-    guard = lowtide.Guard(
-        compiled, torch.optim.AdamW(model.parameters()), climb_after=0, recompute=False, offload=False
-    )
-    fails = [0]
-
-    def closure(part: models.Pair) -> torch.Tensor:
-        loss = models.loss_of(compiled, part)
-        if fails[0]:
-            fails[0] -= 1
-            raise torch.OutOfMemoryError(MESSAGE)
-        return loss
-
-    for number, times in enumerate((0, 2, 2, 2, 0)):
-        fails[0] = times
-        guard.step(models.tokens(16, number), closure)
-    assert [way.micro_batch for _, way in guard.schedule()] == [16, 8, 4, 2]
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2, "one for whole batches, one for all pieces"
-    fails[0] = 2
-    guard.step(models.tokens(16, 9), closure)
-    assert guard.schedule()[-1][1] == lowtide.Way(1, eager=True)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+def test_pieces_share_one_program(made: Compiled) -> None:
+    guard = made.guard(climb_after=0, recompute=False, offload=False)
+    made.step(guard, 0)
+    compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for number in range(1, 4):
+        made.step(guard, number, fails=2)
+    made.step(guard, 4)
+    assert guard.schedule() == [
+        (0, lowtide.Way(BATCH)), (1, lowtide.Way(4)), (2, lowtide.Way(2)), (3, lowtide.Way(1, eager=True)),
+    ]  # fmt: skip
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled + 1, "one more for pieces of all sizes"
