@@ -14,7 +14,7 @@ import torch
 
 from . import _batch, _compiled, _native
 from ._checks import Count, blocks_of, check_loss, checked_parameters, counted_in, device_of, is_oom
-from ._errors import BadClosure, CannotCut, CannotUndo, OutOfMemory
+from ._errors import BadClosure, CannotCut, CannotUndo, LowtideError, OutOfMemory
 from ._memory import let_go, memory_of
 from ._quiet import quiet
 from ._recompute import Recompute
@@ -134,7 +134,7 @@ class Guard:
         self._retries = 0
         self._recovered = 0
         self._sampled = -math.inf
-        self._resting = 0
+        self._is_begun = False
         warning = self._update.warning()
         if warning is not None:
             self._story.lines.append(f"note: {warning}")
@@ -300,7 +300,9 @@ class Guard:
                 spill_levels=int(self._offload),
                 climb_after=self._climb_after,
             )
-            self._begin(samples, first)
+        if not self._is_begun:
+            self._is_begun = True
+            self._begin(samples, self._decider.micro_batch)
         return self._decider
 
     def _ready_to_train(self, samples: int) -> _native.Decider:
@@ -308,7 +310,12 @@ class Guard:
         if self._micro_batch is None:
             decider.raise_ceiling(samples)
         if self._followed is not None:
-            way = [way for at, way in self._followed if at <= self._step][-1]
+            ways = [way for at, way in self._followed if at <= self._step]
+            if not ways:
+                raise LowtideError(
+                    f"the schedule says nothing of step {self._step}", "its first entry must be for the first step"
+                )
+            way = ways[-1]
             decider.follow(way.micro_batch, way.recompute, way.offload)
         return decider
 
@@ -352,6 +359,9 @@ class Guard:
             self._apply()
         except Exception as caught:
             if not is_oom(caught):
+                if self._update.give_up():
+                    hint = "go on from the last checkpoint"
+                    raise CannotUndo(f"the update failed half-way: {type(caught).__name__}: {caught}", hint) from caught
                 raise
             error = caught
         if error is None:
@@ -492,7 +502,6 @@ class Guard:
             one.grad = None
 
     def _commit(self, decider: _native.Decider, way: Way, loss: torch.Tensor, samples: int, seconds: float) -> None:
-        way = way._replace(micro_batch=min(way.micro_batch, decider.micro_batch))
         if not self._ways or self._ways[-1][1] != way:
             self._ways.append((self._step, way))
         step = self._step
@@ -517,7 +526,6 @@ class Guard:
             self._retries = reading.retries
             if decider.retries_rose(step).kind == "clean":
                 self._release()
-        self._resting = reading.allocated
         if self._followed is None:
             limit = self._memory.limit or self._memory.total
             answer = decider.committed(step, reading.allocated, reading.peak, limit)

@@ -74,14 +74,28 @@ class Update:
                 self._run_whole()
                 return
             self._waiting = list(self._slices(parameters))
+        interrupt: KeyboardInterrupt | None = None
         while self._waiting:
-            self._run_slice(self._waiting[0])
+            try:
+                self._run_slice(self._waiting[0])
+            except KeyboardInterrupt as error:
+                # The slice is undone and done again: Ctrl-C must not leave half of the weights updated.
+                interrupt = error
+                continue
             self._waiting.pop(0)
+        if interrupt is not None:
+            raise interrupt
 
     @property
     def is_under_way(self) -> bool:
         """Whether a part of the weights is updated and another is not."""
         return bool(self._waiting)
+
+    def give_up(self) -> bool:
+        """Forgets what still has to be done; says whether there was anything."""
+        was_under_way = self.is_under_way
+        self._waiting = []
+        return was_under_way
 
     def shrink(self) -> None:
         """Smaller slices from now on, and for what still has to be done."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import gc
 import json
 import random
@@ -174,9 +175,11 @@ def test_a_resumed_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     guard.save(tmp_path / "at3.pt")
     random.random()
     second, other = made(seed=9)
-    resumed = lowtide.Guard(second, other, climb_after=2)
+    resumed = lowtide.Guard(second, other, climb_after=2, run=tmp_path / "resumed")
     resumed.load(tmp_path / "at3.pt")
     steps(resumed, range(3, 6))
+    begun = json.loads((tmp_path / "resumed/events.jsonl").read_text().splitlines()[0])
+    assert (begun["event"], begun["resumed_at"]) == ("run_started", 3)
     assert not runs.differences(dict(model.state_dict()), dict(second.state_dict()))
     assert resumed.schedule() == whole.schedule()
     (tmp_path / "other.pt").write_bytes((tmp_path / "at3.pt").read_bytes()[:1000])
@@ -291,10 +294,53 @@ def test_other_errors_pass_as_they_are() -> None:
 
 
 def raiser(error: Exception) -> Any:
-    def closure(part: Any) -> torch.Tensor:
+    def closure(part: Any = None) -> torch.Tensor:
         raise error
 
     return closure
+
+
+def test_an_interrupt_leaves_no_half_done_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lowtide import _update
+
+    monkeypatch.setattr(_update, "SLICE", 1)  # a slice for every parameter
+    ends = []
+    for interrupted in (False, True):
+        model, optimizer = made()
+        guard = lowtide.Guard(model, optimizer)
+        real, calls = optimizer.step, [0]
+
+        def step(real: Any = real, calls: list[int] = calls, interrupted: bool = interrupted) -> Any:
+            result = real()
+            calls[0] += 1
+            if interrupted and calls[0] == 5:
+                raise KeyboardInterrupt
+            return result
+
+        guard._update.step = step
+        with pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext():
+            guard.step(models.tokens(6, 0), Failing(model, 0))
+        assert not guard._update.is_under_way
+        ends.append({name: value.clone() for name, value in model.state_dict().items()})
+    assert not runs.differences(*ends)
+
+
+def test_other_errors_in_the_update_are_told_as_such() -> None:
+    model, optimizer = made()
+    guard = lowtide.Guard(model, optimizer)
+    guard._update.step = raiser(ValueError("of the optimizer"))
+    with pytest.raises(lowtide.CannotUndo, match="half-way: .*of the optimizer"):
+        guard.step(models.tokens(6, 0), Failing(model, 0))
+    del guard._update.step
+    guard._update.step = optimizer.step
+    guard.step(models.tokens(6, 0), Failing(model, 0))
+    assert guard.steps == 1
+
+
+def test_a_schedule_begins_at_the_first_step() -> None:
+    model, optimizer = made()
+    with pytest.raises(lowtide.LowtideError, match="says nothing of step 0"):
+        lowtide.Guard(model, optimizer, schedule=[]).step(models.tokens(6, 0), Failing(model, 0))
 
 
 def test_things_of_the_user_are_put_back_too() -> None:

@@ -14,7 +14,6 @@ An error in the update is taken back, and the update done in slices.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,13 +22,11 @@ import torch
 from .. import _compiled
 from .._checks import is_oom
 from .._errors import OutOfMemory, Unsupported
-from .._guard import Guard, Way, _Failure
+from .._guard import Guard, Way
 from .._memory import let_go
 from .._quiet import quiet
 from .._undo import RandomState
-
-# Tries of an update, each in smaller slices than the one before.
-_UPDATE_TRIES = 12
+from ._window import Window
 
 
 def guarded(
@@ -70,55 +67,23 @@ class _Hold:
         self._training_step = trainer.training_step
         self._prediction_step = trainer.prediction_step
         self._guard: Guard | None = None
-        # The batches of the window of accumulation that is under way, and its loss.
-        self._window: list[tuple[Any, Any]] = []
-        self._loss: torch.Tensor | None = None
+        self._window: Window | None = None
+        # The update that the window under way leads to.
+        self._at = -1
         # What the loss of the piece under way is multiplied by, where it is a mean.
         self._weight: float | None = None
         # Whether the model divides its loss by the number of items that it is told.
         self._listens: bool | None = None
-        self._at = -1
-        self._begun = 0.0
-        self._samples = 0
-        self._errors = 0
 
     def training_step(self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """In the place of the Trainer's own."""
         guard = self._ready()
-        samples = guard._size(inputs)
-        decider = guard._ready_to_train(samples)
+        assert self._window is not None
         # An update that the loss scale left out ends a window too.
-        if not self._window or self._at != self._trainer.state.global_step:
-            self._window.clear()
+        if not self._window.is_open or self._at != self._trainer.state.global_step:
             self._at = self._trainer.state.global_step
-            self._begun, self._samples, self._errors, self._loss = time.perf_counter(), 0, 0, None
-            guard._is_noted = False
-            guard._memory.reset_peak()
-        self._window.append((inputs, num_items_in_batch))
-        self._samples += samples
-        is_replay = False
-        while True:
-            error: BaseException | None = None
-            try:
-                if not guard._is_noted:
-                    guard._undo.note()
-                    guard._is_noted = True
-                if is_replay:
-                    for earlier, items in self._window[:-1]:
-                        self._compute(model, earlier, items)
-                loss = self._compute(model, inputs, num_items_in_batch)
-                self._loss = loss if self._loss is None else self._loss + loss
-                return loss
-            except Exception as caught:
-                if not is_oom(caught):
-                    raise
-                error = caught
-            failure = _Failure(guard._phase, str(error))
-            let_go(error, guard._device)
-            del error
-            self._errors += 1
-            is_replay = True
-            guard._answer(decider, failure)
+            self._window.begin()
+        return self._window.add((model, inputs, num_items_in_batch), guard._size(inputs))
 
     def prediction_step(self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None) -> Any:
         """In the place of the Trainer's own: what does not fit is predicted in pieces."""
@@ -168,13 +133,15 @@ class _Hold:
             name = type(trainer.model).__name__
             scaler = getattr(trainer.accelerator, "scaler", None)
             self._guard = Guard(trainer.model, inner, scaler=scaler, name=name, **self._options)
+            self._window = Window(self._guard, self._compute)
             trainer.lowtide = self._guard
             self._take_over(optimizer, inner)
             trainer.accelerator.backward = self._backward(trainer.accelerator.backward)
         return self._guard
 
-    def _compute(self, model: torch.nn.Module, inputs: Any, items: Any) -> torch.Tensor:
+    def _compute(self, batch: tuple[torch.nn.Module, Any, Any]) -> torch.Tensor:
         """Forward and backward of one batch, in pieces where the guard says so."""
+        model, inputs, items = batch
         guard = self._guard
         assert guard is not None
         samples = guard._size(inputs)
@@ -254,39 +221,16 @@ class _Hold:
             optimizer._optimizer_patched_step_method = patched
 
     def _updating(self, step: Any) -> Any:
-        """The optimizer's step, done in slices where there may be too little memory for it, and once more after an error."""
+        """The optimizer's step, as the guard does it."""
+        guard, window = self._guard, self._window
+        assert guard is not None and window is not None
+        guard._update.step = step
 
         def updated(closure: Any = None) -> Any:
-            guard = self._guard
-            if guard is None or closure is not None or not self._window:
+            if closure is not None or not window.is_open:
                 return step(closure) if closure is not None else step()
-            decider = guard._decider
-            assert decider is not None
-            guard._phase = "optimizer"
-            for _ in range(_UPDATE_TRIES):
-                error: BaseException | None = None
-                try:
-                    guard._update.run()
-                    break
-                except Exception as caught:
-                    if not is_oom(caught) or not guard._update.is_under_way:
-                        raise
-                    error = caught
-                failure = _Failure("optimizer", str(error))
-                let_go(error, guard._device)
-                del error
-                self._errors += 1
-                guard._answer(decider, failure)
-            guard._recovered += self._errors
-            loss = self._loss if self._loss is not None else torch.zeros(())
-            samples, seconds = self._samples, time.perf_counter() - self._begun
-            self._window.clear()
-            guard._commit(decider, guard._way(samples), loss, samples, seconds)
-            return None
+            return window.update()
 
-        guard = self._guard
-        assert guard is not None
-        guard._update.step = step
         return updated
 
 

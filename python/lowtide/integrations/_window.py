@@ -1,0 +1,127 @@
+"""A window of gradient accumulation in somebody else's loop: its batches, kept until the update, so that it can begin anew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .._checks import is_oom
+from .._guard import Guard, _Failure
+from .._memory import let_go
+
+# Tries of an update, each in smaller slices than the one before.
+_UPDATE_TRIES = 12
+
+Compute = Callable[[Any], torch.Tensor]
+
+
+class Window:
+    """The batches since the last update, under a guard. ``compute`` runs forward and backward of one of them."""
+
+    def __init__(self, guard: Guard, compute: Compute) -> None:
+        self._guard = guard
+        self._compute = compute
+        self._batches: list[Any] = []
+        self._loss: torch.Tensor | None = None
+        self._begun = 0.0
+        self._samples = 0
+        self._errors = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are batches that wait for an update."""
+        return bool(self._batches)
+
+    def begin(self) -> None:
+        """Begins a new one."""
+        self._batches.clear()
+        self._begun, self._samples, self._errors, self._loss = time.perf_counter(), 0, 0, None
+        self._guard._is_noted = False
+        self._guard._memory.reset_peak()
+
+    def add(self, batch: Any, samples: int) -> torch.Tensor:
+        """Forward and backward of a batch. After an error all batches of the window run again, with less memory at once."""
+        guard = self._guard
+        decider = guard._ready_to_train(samples)
+        self._batches.append(batch)
+        self._samples += samples
+        is_replay = False
+        while True:
+            error: BaseException | None = None
+            try:
+                if not guard._is_noted:
+                    guard._undo.note()
+                    guard._is_noted = True
+                if is_replay:
+                    self._run(self._batches[:-1])
+                loss = self._compute(batch)
+                self._loss = loss if self._loss is None else self._loss + loss
+                return loss
+            except Exception as caught:
+                if not is_oom(caught):
+                    raise
+                error = caught
+            failure = _Failure(guard._phase, str(error))
+            let_go(error, guard._device)
+            del error
+            is_replay = True
+            self._errors += 1
+            guard._answer(decider, failure)
+
+    def around_clip(self, clip: Callable[[], Any]) -> Any:
+        """What comes between the last batch and the update. After an error the whole window runs again before it."""
+        guard = self._guard
+        decider = guard._decider
+        assert decider is not None
+        is_replay = False
+        while True:
+            error: BaseException | None = None
+            try:
+                if is_replay:
+                    self._run(self._batches)
+                guard._phase = "optimizer"
+                return clip()
+            except Exception as caught:
+                if not is_oom(caught) or not self._batches:
+                    raise
+                error = caught
+            failure = _Failure(guard._phase, str(error))
+            let_go(error, guard._device)
+            del error
+            is_replay = True
+            self._errors += 1
+            guard._answer(decider, failure)
+
+    def update(self) -> None:
+        """Updates the weights, in slices where there may be too little memory for it, and closes the window."""
+        guard = self._guard
+        decider = guard._decider
+        assert decider is not None
+        guard._phase = "optimizer"
+        for _ in range(_UPDATE_TRIES):
+            error: BaseException | None = None
+            try:
+                guard._update.run()
+                break
+            except Exception as caught:
+                if not is_oom(caught) or not guard._update.is_under_way:
+                    raise
+                error = caught
+            failure = _Failure("optimizer", str(error))
+            let_go(error, guard._device)
+            del error
+            self._errors += 1
+            guard._answer(decider, failure)
+        guard._recovered += self._errors
+        if self._errors:
+            guard._retries = guard._memory.reading().retries
+        self._batches.clear()
+        loss = self._loss if self._loss is not None else torch.zeros(())
+        guard._commit(decider, guard._way(self._samples), loss, self._samples, time.perf_counter() - self._begun)
+
+    def _run(self, batches: list[Any]) -> None:
+        for batch in batches:
+            self._compute(batch)
