@@ -31,8 +31,8 @@ def main() -> int:
         tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", os.cpu_count() or 1, "--dist", "loadfile"]
         run(*tests, PROJECT / "python/tests", *sys.argv[1:], cwd=folder, env=environment)
     run("-m", "mypy", "--cache-dir", TARGET / "mypy", "python/lowtide", cwd=PROJECT)
-    run("-m", "ruff", "check", "--no-cache", "python", "scripts/gpu-python.py", cwd=PROJECT)
-    run("-m", "ruff", "format", "--no-cache", "--check", "python", cwd=PROJECT)
+    run("-m", "ruff", "check", "--no-cache", "python", "examples/python", "scripts/gpu-python.py", cwd=PROJECT)
+    run("-m", "ruff", "format", "--no-cache", "--check", "python", "examples/python", cwd=PROJECT)
     return 0
 
 

@@ -220,7 +220,7 @@ class Guard:
         return self._decider.failures if self._decider is not None else 0
 
     def schedule(self) -> list[tuple[int, Way]]:
-        """How each step was computed: the first step of every way, and the way."""
+        """How each step was computed: the first step of every way, counted from 0, and the way."""
         return list(self._ways)
 
     def report(self) -> str:
@@ -436,7 +436,7 @@ class Guard:
         scaler._per_optimizer_states[id(self.optimizer)]["stage"] = torch.amp.grad_scaler.OptState.STEPPED
         self._update_scale(*before)
         if overflowed:
-            self._story.tell(event="skipped", step=self._step, scale=scaler.get_scale())
+            self._story.tell(event="skipped", step=self._step + 1, scale=scaler.get_scale())
 
     def _update_scale(self, scale: torch.Tensor, growth: torch.Tensor) -> None:
         """The last thing that a step does. The weights are updated, so it must not be the step that is tried again."""
@@ -457,15 +457,15 @@ class Guard:
 
     def _answer(self, decider: _native.Decider, failure: _Failure) -> None:
         reading = self._memory.reading()
-        self._story.out_of_memory(self._step, failure.phase, failure.message, reading)
+        self._story.out_of_memory(self._step + 1, failure.phase, failure.message, reading)
         if self._update.is_under_way:
             self._update.shrink()
         elif self._is_noted:
             self._drop_gradients()
             with quiet():
                 self._undo.restore()
-        answer = decider.failed(self._step, failure.phase)
-        self._release()
+        answer = decider.failed(self._step + 1, failure.phase)
+        self._release(self._step + 1)
         if answer.event is not None and answer.kind != "stop":
             self._story.write(answer.event)
         if answer.kind == "stop":
@@ -492,10 +492,10 @@ class Guard:
             checkpoint=checkpoint,
         )
 
-    def _release(self) -> None:
+    def _release(self, step: int) -> None:
         begun = time.perf_counter()
         freed = self._memory.release()
-        self._story.tell(event="cleaned", step=self._step, freed=freed, seconds=time.perf_counter() - begun)
+        self._story.tell(event="cleaned", step=step, freed=freed, seconds=time.perf_counter() - begun)
 
     def _drop_gradients(self) -> None:
         for one in self._parameters:
@@ -504,8 +504,8 @@ class Guard:
     def _commit(self, decider: _native.Decider, way: Way, loss: torch.Tensor, samples: int, seconds: float) -> None:
         if not self._ways or self._ways[-1][1] != way:
             self._ways.append((self._step, way))
-        step = self._step
         self._step += 1
+        step = self._step
         if self.scheduler is not None:
             self.scheduler.step()
         reading = self._memory.reading()
@@ -525,7 +525,7 @@ class Guard:
         if reading.retries > self._retries:
             self._retries = reading.retries
             if decider.retries_rose(step).kind == "clean":
-                self._release()
+                self._release(step)
         if self._followed is None:
             limit = self._memory.limit or self._memory.total
             answer = decider.committed(step, reading.allocated, reading.peak, limit)
@@ -570,7 +570,7 @@ class Guard:
             with quiet():
                 random_state.restore()
             answer = decider.failed(self._step, "eval")
-            self._release()
+            self._release(self._step)
             if answer.event is not None:
                 self._story.write(answer.event)
             if answer.kind in ("give_up", "stop"):

@@ -71,11 +71,12 @@ class Window:
             self._errors += 1
             guard._answer(decider, failure)
 
-    def around_clip(self, clip: Callable[[], Any]) -> Any:
-        """What comes between the last batch and the update. After an error the whole window runs again before it."""
+    def around(self, work: Callable[[bool], Any]) -> Any:
+        """Around the last batch and what comes between it and the update, as clipping.
+
+        After an error in what comes after the batch all batches run again, and ``work`` is told that they have.
+        """
         guard = self._guard
-        decider = guard._decider
-        assert decider is not None
         is_replay = False
         while True:
             error: BaseException | None = None
@@ -83,7 +84,7 @@ class Window:
                 if is_replay:
                     self._run(self._batches)
                 guard._phase = "optimizer"
-                return clip()
+                return work(is_replay)
             except Exception as caught:
                 if not is_oom(caught) or not self._batches:
                     raise
@@ -93,7 +94,8 @@ class Window:
             del error
             is_replay = True
             self._errors += 1
-            guard._answer(decider, failure)
+            assert guard._decider is not None
+            guard._answer(guard._decider, failure)
 
     def update(self) -> None:
         """Updates the weights, in slices where there may be too little memory for it, and closes the window."""

@@ -115,7 +115,7 @@ class _Hold:
             with quiet():
                 numbers.restore()
             answer = decider.failed(guard.steps, "eval")
-            guard._release()
+            guard._release(guard.steps)
             if answer.event is not None:
                 guard._story.write(answer.event)
             if answer.kind in ("give_up", "stop"):
