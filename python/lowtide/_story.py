@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from . import _native
-from ._memory import Memory, Reading
+from ._memory import Memory, Reading, resident
 
 log = logging.getLogger("lowtide")
 
@@ -100,9 +100,8 @@ class Story:
 
     def memory(self, step: int, memory: Memory, reading: Reading) -> None:
         """Memory as it is now."""
-        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         event = {"step": step, "allocated": reading.allocated, "reserved": reading.reserved, "retries": reading.retries}
         if memory.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(memory.device)
             event |= {"device_used": total - free, "device_total": total}
-        self.tell(event="memory", resident=resident, **event)
+        self.tell(event="memory", resident=resident(), **event)
