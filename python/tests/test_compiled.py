@@ -93,7 +93,7 @@ def trained(made: Compiled, at: int | None) -> tuple[lowtide.Guard, dict[str, An
 def test_every_allocation_of_a_compiled_program_may_fail(made: Compiled, failures: int) -> None:
     guard, clean, allocations = trained(made, None)
     assert allocations > 10, "forward and backward allocate"
-    for at in range(1, allocations + 1, max(1, 4 * allocations // failures)):
+    for at in range(1, allocations + 1, max(1, 12 * allocations // failures)):
         guard, state, _ = trained(made, at)
         assert guard.errors == 1
         assert guard.schedule() == [(0, lowtide.Way(BATCH))]

@@ -17,7 +17,8 @@ def test_every_operation_may_fail(name: str, step: int, failures: int) -> None:
     operations = setup.run(inject_in=step).operations
     assert operations > 50
     clean: dict[str, dict] = {}
-    for at in chosen(operations, max(1, failures // (2 * len(SETUPS))), f"{name}-{step}"):
+    # Three failures for each operation that is chosen, in two steps of every setup.
+    for at in chosen(operations, max(1, failures // (3 * 2 * len(SETUPS))), f"{name}-{step}"):
         # One failure is answered by cleaning; a second one in the retry by smaller pieces.
         for numbers in ([at], [at, 2 * at]):
             outcome = setup.run(inject_in=step, at=numbers)
