@@ -14,6 +14,14 @@ accelerate = pytest.importorskip("accelerate")
 from lowtide.integrations.accelerate import guarded  # noqa: E402
 
 
+@pytest.fixture(autouse=True)
+def _fresh_state() -> Any:
+    """accelerate keeps one state in a process, which others of these tests have too."""
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def trained(fails: int, schedule: Any = None, **more: Any) -> tuple[lowtide.Guard, dict[str, Any]]:
     accelerator = accelerate.Accelerator(cpu=True, mixed_precision="bf16", **more)
     torch.manual_seed(2)
