@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--failures", type=int, default=288, help="failures that the tests of the contract inject, about")
+    parser.addoption("--failures", type=int, default=144, help="failures that the tests of the contract inject, about")
 
 
 @pytest.fixture
