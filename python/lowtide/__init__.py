@@ -50,6 +50,9 @@ _LATER = {
     "read_oom": "_explain",
 }
 
+# The modules among these that need no torch.
+_WITHOUT_TORCH = {"_explain"}
+
 __all__ = [
     "BadClosure",
     "BadData",
@@ -81,6 +84,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'lowtide' has no attribute {name!r}")
+    if _LATER[name] not in _WITHOUT_TORCH:
+        importlib.import_module("._versions", __name__).need_torch(f"lowtide.{name}")
     value = getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
     globals()[name] = value
     return value

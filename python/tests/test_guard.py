@@ -7,6 +7,8 @@ import contextlib
 import gc
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +375,33 @@ def test_is_oom_and_read_oom() -> None:
     found = lowtide.read_oom(torch.OutOfMemoryError(OOM))
     assert found is not None and (found.requested, found.place) == (2 << 30, "device")
     assert lowtide.read_oom("all is well") is None
+
+
+@pytest.mark.parametrize(
+    ("torch_there", "words"),
+    [
+        ("sys.modules['torch'] = None", "needs torch, which this Python does not have"),
+        (
+            "sys.modules['torch'] = types.SimpleNamespace(__version__='2.1.0')",
+            "needs torch 2.5 or newer, and this is 2.1.0",
+        ),
+    ],
+)
+def test_without_the_torch_it_needs(torch_there: str, words: str) -> None:
+    script = f"""
+import sys, types
+{torch_there}
+import lowtide
+assert lowtide.is_oom("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB")
+for use in ("lowtide.Guard", "lowtide.inject", "lowtide.Feed"):
+    try:
+        eval(use)
+    except lowtide.Unsupported as error:
+        print(error)
+try:
+    import lowtide.integrations.transformers
+except lowtide.Unsupported as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said.count(words) == 4, said
