@@ -15,7 +15,7 @@ import torch
 from . import _batch, _compiled, _native
 from ._checks import Count, blocks_of, check_loss, checked_parameters, counted_in, device_of, is_oom
 from ._errors import BadClosure, CannotCut, CannotUndo, LowtideError, OutOfMemory
-from ._memory import let_go, memory_of
+from ._memory import Reading, let_go, memory_of
 from ._quiet import quiet
 from ._recompute import Recompute
 from ._story import Story
@@ -26,6 +26,8 @@ Closure = Callable[[Any], torch.Tensor]
 
 # Seconds between two samples of memory in the file of events.
 _MEMORY_EVERY = 10.0
+# Steps after which the allocator's counts are read in any case.
+_READ_EVERY = 16
 # Tries of what is left to do once the weights are updated.
 _SCALE_TRIES = 4
 
@@ -135,6 +137,8 @@ class Guard:
         self._recovered = 0
         self._sampled = -math.inf
         self._is_begun = False
+        # Samples of the largest batch so far.
+        self._largest = 0
         warning = self._update.warning()
         if warning is not None:
             self._story.lines.append(f"note: {warning}")
@@ -307,6 +311,7 @@ class Guard:
 
     def _ready_to_train(self, samples: int) -> _native.Decider:
         decider = self._ready(samples)
+        self._largest = max(self._largest, samples)
         if self._micro_batch is None:
             decider.raise_ceiling(samples)
         if self._followed is not None:
@@ -508,7 +513,11 @@ class Guard:
         step = self._step
         if self.scheduler is not None:
             self.scheduler.step()
-        reading = self._memory.reading()
+        # Reading what the allocator counts takes as long as some kernels: it is left out where nobody would use it.
+        may_climb = way.micro_batch < self._largest
+        reading = (
+            self._memory.reading() if may_climb or self._story.is_written or step % _READ_EVERY == 0 else Reading()
+        )
         rate = float(self.optimizer.param_groups[0].get("lr", 0.0))
         self._story.step(
             loss,
