@@ -41,9 +41,30 @@ class Way(NamedTuple):
     eager: bool = False
 
 
-class _Failure(NamedTuple):
+class Failure(NamedTuple):
+    """Memory ran out."""
+
     phase: str
     message: str
+
+
+class Trial:
+    """Around what may run out of memory. Then ``failure`` says so, and nothing of the failed work is held any more."""
+
+    failure: Failure | None = None
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, _kind: Any, error: BaseException | None, _trace: Any) -> bool:
+        if not isinstance(error, Exception) or not is_oom(error):
+            return False
+        self.failure = Failure(self._guard._phase, str(error))
+        let_go(error, self._guard._device)
+        return True
 
 
 class Guard:
@@ -162,7 +183,7 @@ class Guard:
         open_errors = 0
         while True:
             way = self._way(samples)
-            loss, failure = self._attempt(batch, samples, way, closure, count)
+            failure = self._attempt(batch, samples, way, closure, count)
             if failure is None:
                 break
             open_errors += 1
@@ -171,6 +192,7 @@ class Guard:
             self._recovered += open_errors
             # What made the allocator empty its cache so far is no warning.
             self._retries = self._memory.reading().retries
+        loss, self._last_loss = self._last_loss, _NO_LOSS
         self._commit(decider, way, loss, samples, time.perf_counter() - begun)
         return loss
 
@@ -346,35 +368,21 @@ class Guard:
         is_eager = way.recompute or way.offload or way.micro_batch <= _compiled.EAGER < samples
         return way._replace(eager=True) if is_eager and _compiled.is_compiled() else way
 
-    def _attempt(
-        self, batch: Any, samples: int, way: Way, closure: Closure, count: Count | None
-    ) -> tuple[torch.Tensor, _Failure | None]:
-        """The whole step once; what is left of it where it failed is dropped here, outside of the frames that hold it."""
-        error: BaseException | None = None
-        loss = _NO_LOSS
-        try:
-            if not self._is_noted:
-                self._phase = "forward"
-                self._undo.note()
-                self._is_noted = True
+    def _attempt(self, batch: Any, samples: int, way: Way, closure: Closure, count: Count | None) -> Failure | None:
+        """The whole step once. Its loss is kept, for an update that is interrupted goes on without it."""
+        with Trial(self) as trial:
+            self._note()
             if not self._update.is_under_way:
-                loss = self._compute(batch, samples, way, closure, count)
-                self._last_loss = loss
-            loss = self._last_loss
+                self._last_loss = self._compute(batch, samples, way, closure, count)
             self._apply()
-        except Exception as caught:
-            if not is_oom(caught):
-                if self._update.give_up():
-                    hint = "go on from the last checkpoint"
-                    raise CannotUndo(f"the update failed half-way: {type(caught).__name__}: {caught}", hint) from caught
-                raise
-            error = caught
-        if error is None:
-            return loss, None
-        failure = _Failure(self._phase, str(error))
-        let_go(error, self._device)
-        del error, loss
-        return _NO_LOSS, failure
+        return trial.failure
+
+    def _note(self) -> None:
+        """Notes what the step may change, once."""
+        if not self._is_noted:
+            self._phase = "forward"
+            self._undo.note()
+            self._is_noted = True
 
     def _compute(self, batch: Any, samples: int, way: Way, closure: Closure, count: Count | None) -> torch.Tensor:
         """Forward and backward of all pieces; the gradients are those of the mean over the whole batch."""
@@ -460,7 +468,7 @@ class Guard:
             "memory ran out in the update of the loss scale, after the weights", "go on from the last checkpoint"
         )
 
-    def _answer(self, decider: _native.Decider, failure: _Failure) -> None:
+    def _answer(self, decider: _native.Decider, failure: Failure) -> None:
         reading = self._memory.reading()
         self._story.out_of_memory(self._step + 1, failure.phase, failure.message, reading)
         if self._update.is_under_way:
@@ -477,8 +485,14 @@ class Guard:
             self._stop(answer, failure)
         self._memory.reset_peak()
 
-    def _stop(self, answer: _native.Answer, failure: _Failure) -> None:
+    def _stop(self, answer: _native.Answer, failure: Failure) -> None:
         if self._update.is_under_way:
+            if not self._update.give_up():
+                # Nothing was updated yet, so all of it can be undone.
+                self._drop_gradients()
+                with quiet():
+                    self._undo.restore()
+                return self._stop(answer, failure)
             raise CannotUndo(
                 f"memory ran out in the update, half of the weights are updated: {failure.message}",
                 "go on from the last checkpoint; an optimizer with fused=True needs no memory for its update",
@@ -552,10 +566,9 @@ class Guard:
         decider.raise_eval(samples)
         random_state = RandomState()
         while True:
-            failure = None
             size = min(decider.eval_micro_batch, samples)
-            error: BaseException | None = None
-            try:
+            self._phase = "eval"
+            with Trial(self) as trial:
                 total, weight = 0.0, 0
                 for start in range(0, samples, size):
                     stop = min(start + size, samples)
@@ -568,24 +581,20 @@ class Guard:
                     check_loss(loss, is_graph=False)
                     total, weight = total + float(loss) * counted, weight + counted
                 return total, weight
-            except Exception as caught:
-                if not is_oom(caught):
-                    raise
-                error = caught
-            failure = _Failure("eval", str(error))
-            let_go(error, self._device)
-            del error
-            self._story.out_of_memory(self._step, failure.phase, failure.message, self._memory.reading())
-            with quiet():
-                random_state.restore()
-            answer = decider.failed(self._step, "eval")
-            self._release(self._step)
-            if answer.event is not None:
-                self._story.write(answer.event)
-            if answer.kind in ("give_up", "stop"):
-                raise OutOfMemory(
-                    answer.words or "", "evaluate fewer or shorter samples at once", tried=answer.words or ""
-                )
+            assert trial.failure is not None
+            self._answer_eval(decider, trial.failure, random_state, "evaluate fewer or shorter samples at once")
+
+    def _answer_eval(self, decider: _native.Decider, failure: Failure, numbers: RandomState, hint: str) -> None:
+        """The same batch of an evaluation runs again after it, unless there is nothing more to try."""
+        self._story.out_of_memory(self._step, failure.phase, failure.message, self._memory.reading())
+        with quiet():
+            numbers.restore()
+        answer = decider.failed(self._step, failure.phase)
+        self._release(self._step)
+        if answer.event is not None:
+            self._story.write(answer.event)
+        if answer.kind in ("give_up", "stop"):
+            raise OutOfMemory(answer.words or "", hint, tried=answer.words or "")
 
 
 _NO_LOSS = torch.zeros(())

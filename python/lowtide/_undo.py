@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-
-
-class Keepable(Protocol):
-    """Something of the user's that is put back too: a generator, or whatever has a ``state_dict``."""
 
 
 class RandomState:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ._checks import is_oom
 from ._errors import CannotUndo
 from ._memory import Memory
 from ._quiet import quiet
@@ -58,6 +59,8 @@ class Update:
         self._is_sliceable = type(optimizer) in _BY_PARAMETER and not hooks
         # The slices that an interrupted update still has to do.
         self._waiting: list[list[torch.nn.Parameter]] = []
+        # Whether a slice of this update is done.
+        self._is_begun = False
 
     def warning(self) -> str | None:
         """What cannot be undone, in words."""
@@ -70,10 +73,17 @@ class Update:
         """Updates all that has a gradient. After an error, ``run`` again does the rest."""
         if not self._waiting:
             parameters = [one for one in self._parameters() if one.grad is not None]
+            slices = list(self._slices(parameters))
+            self._is_begun = False
             if self._is_safe(parameters):
-                self._run_whole()
-                return
-            self._waiting = list(self._slices(parameters))
+                try:
+                    self._run_whole()
+                    return
+                except Exception as error:
+                    if is_oom(error):
+                        self._waiting = slices  # nothing is changed: the next try is more careful
+                    raise
+            self._waiting = slices
         interrupt: KeyboardInterrupt | None = None
         while self._waiting:
             try:
@@ -82,20 +92,28 @@ class Update:
                 # The slice is undone and done again: Ctrl-C must not leave half of the weights updated.
                 interrupt = error
                 continue
+            except Exception as error:
+                if is_oom(error):
+                    raise
+                if self.give_up():
+                    raise CannotUndo(
+                        f"the update failed half-way: {type(error).__name__}: {error}", "go on from the last checkpoint"
+                    ) from error
+                raise
             self._waiting.pop(0)
+            self._is_begun = True
         if interrupt is not None:
             raise interrupt
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a part of the weights is updated and another is not."""
+        """Whether slices wait to be updated, with gradients that are complete."""
         return bool(self._waiting)
 
     def give_up(self) -> bool:
-        """Forgets what still has to be done; says whether there was anything."""
-        was_under_way = self.is_under_way
+        """Forgets what still has to be done; says whether a part of the weights is updated already."""
         self._waiting = []
-        return was_under_way
+        return self._is_begun
 
     def shrink(self) -> None:
         """Smaller slices from now on, and for what still has to be done."""

@@ -327,16 +327,38 @@ def test_an_interrupt_leaves_no_half_done_update(monkeypatch: pytest.MonkeyPatch
     assert not runs.differences(*ends)
 
 
-def test_other_errors_in_the_update_are_told_as_such() -> None:
-    model, optimizer = made()
-    guard = lowtide.Guard(model, optimizer)
-    guard._update.step = raiser(ValueError("of the optimizer"))
-    with pytest.raises(lowtide.CannotUndo, match="half-way: .*of the optimizer"):
-        guard.step(models.tokens(6, 0), Failing(model, 0))
-    del guard._update.step
-    guard._update.step = optimizer.step
-    guard.step(models.tokens(6, 0), Failing(model, 0))
-    assert guard.steps == 1
+def failing_update(guard: lowtide.Guard, at: int, error: Exception) -> None:
+    """The updates of slices from this one on fail, after they have changed their weights."""
+    real, calls = guard.optimizer.step, [0]
+
+    def step() -> None:
+        real()
+        calls[0] += 1
+        if calls[0] >= at:
+            raise error
+
+    guard._update.step = step
+
+
+def test_errors_in_the_update_are_told_as_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lowtide import _update
+
+    monkeypatch.setattr(_update, "SLICE", 1)  # a slice for every parameter
+    oom = torch.OutOfMemoryError(OOM)
+    for at, error, kind, words in (
+        (1, ValueError("mine"), ValueError, "mine"),
+        (3, ValueError("mine"), lowtide.CannotUndo, "half-way: .*mine"),
+        (1, oom, lowtide.OutOfMemory, "optimizer"),
+        (3, oom, lowtide.CannotUndo, "half of the weights"),
+    ):
+        model, optimizer = made()
+        guard = lowtide.Guard(model, optimizer)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        failing_update(guard, at, error)
+        with pytest.raises(kind, match=words):
+            guard.step(models.tokens(6, 0), Failing(model, 0))
+        assert not guard._update.is_under_way
+        assert bool(runs.differences(before, dict(model.state_dict()))) == (at > 1), "the first slice is undone"
 
 
 def test_a_schedule_begins_at_the_first_step() -> None:

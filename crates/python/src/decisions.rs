@@ -1,7 +1,7 @@
 //! `core::Guard`, as Python asks it.
 
 use lowtide_core::{
-    Action, Bytes, Event, Guard, Ladder, Limits, Line, Measures, MicroBatch, Offer, Phase, Rung, Signal, Step, Usage,
+    Action, Bytes, Event, Guard, Ladder, Limits, Line, Measures, MicroBatch, Offer, Phase, Signal, Step, Usage,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -20,8 +20,6 @@ pub(crate) struct Decider {
 pub(crate) struct Answer {
     /// continue, clean, retry, climb, give_up or stop.
     kind: &'static str,
-    /// The rung that is taken, for a retry.
-    rung: Option<String>,
     /// The event that tells of it, as JSON; none where there is nothing to tell.
     event: Option<String>,
     /// Why it gives up, and what was tried.
@@ -94,11 +92,6 @@ impl Decider {
         self.guard.measures().in_phase(Phase::Forward)
     }
 
-    /// The measures in force, as the JSON that events have.
-    fn measures(&self) -> String {
-        serde_json::to_string(&self.guard.measures()).expect("plain numbers")
-    }
-
     /// A larger batch came than any before: where nothing was made smaller yet, it is computed at once too.
     fn raise_ceiling(&mut self, ceiling: u32) -> PyResult<()> {
         self.guard.raise_ceiling(samples(ceiling)?);
@@ -147,31 +140,24 @@ impl Decider {
 
 impl Answer {
     fn of(action: Action, step: Step) -> Self {
-        let (kind, rung, event, stop) = match action {
-            Action::Continue => ("continue", None, None, None),
-            Action::Clean { .. } => ("clean", None, None, None),
+        let (kind, event, stop) = match action {
+            Action::Continue => ("continue", None, None),
+            Action::Clean { .. } => ("clean", None, None),
             Action::Retry { rung, measures, reason } => {
-                ("retry", Some(rung), Some(Event::RungTaken { step, rung, measures, reason }), None)
+                ("retry", Some(Event::RungTaken { step, rung, measures, reason }), None)
             }
-            Action::Climb { measures, reason } => {
-                ("climb", None, Some(Event::Climbed { step, measures, reason }), None)
-            }
+            Action::Climb { measures, reason } => ("climb", Some(Event::Climbed { step, measures, reason }), None),
             Action::GiveUp(stop) => {
                 let event = Event::EvaluationFailed { step, stop: stop.clone() };
-                ("give_up", None, Some(event), Some(stop))
+                ("give_up", Some(event), Some(stop))
             }
             Action::Stop(stop) => {
                 let ending = lowtide_core::Ending::Line { stop: stop.clone() };
-                ("stop", Some(Rung::Stop), Some(Event::Stopped { step, ending }), Some(stop))
+                ("stop", Some(Event::Stopped { step, ending }), Some(stop))
             }
         };
         let json = |event: &Event| serde_json::to_string(event).expect("plain numbers and texts");
-        Self {
-            kind,
-            rung: rung.map(|rung| rung.to_string()),
-            event: event.as_ref().map(json),
-            words: stop.map(|stop| stop.to_string()),
-        }
+        Self { kind, event: event.as_ref().map(json), words: stop.map(|stop| stop.to_string()) }
     }
 }
 

@@ -8,12 +8,7 @@ from typing import Any
 
 import torch
 
-from .._checks import is_oom
-from .._guard import Guard, _Failure
-from .._memory import let_go
-
-# Tries of an update, each in smaller slices than the one before.
-_UPDATE_TRIES = 12
+from .._guard import Guard, Trial
 
 Compute = Callable[[Any], torch.Tensor]
 
@@ -45,31 +40,20 @@ class Window:
     def add(self, batch: Any, samples: int) -> torch.Tensor:
         """Forward and backward of a batch. After an error all batches of the window run again, with less memory at once."""
         guard = self._guard
-        decider = guard._ready_to_train(samples)
+        guard._ready_to_train(samples)
         self._batches.append(batch)
         self._samples += samples
         is_replay = False
         while True:
-            error: BaseException | None = None
-            try:
-                if not guard._is_noted:
-                    guard._undo.note()
-                    guard._is_noted = True
+            with Trial(guard) as trial:
+                guard._note()
                 if is_replay:
                     self._run(self._batches[:-1])
                 loss = self._compute(batch)
                 self._loss = loss if self._loss is None else self._loss + loss
                 return loss
-            except Exception as caught:
-                if not is_oom(caught):
-                    raise
-                error = caught
-            failure = _Failure(guard._phase, str(error))
-            let_go(error, guard._device)
-            del error
+            self._failed(trial)
             is_replay = True
-            self._errors += 1
-            guard._answer(decider, failure)
 
     def around(self, work: Callable[[bool], Any]) -> Any:
         """Around the last batch and what comes between it and the update, as clipping.
@@ -79,50 +63,37 @@ class Window:
         guard = self._guard
         is_replay = False
         while True:
-            error: BaseException | None = None
-            try:
+            with Trial(guard) as trial:
                 if is_replay:
                     self._run(self._batches)
                 guard._phase = "optimizer"
                 return work(is_replay)
-            except Exception as caught:
-                if not is_oom(caught) or not self._batches:
-                    raise
-                error = caught
-            failure = _Failure(guard._phase, str(error))
-            let_go(error, guard._device)
-            del error
+            self._failed(trial)
             is_replay = True
-            self._errors += 1
-            assert guard._decider is not None
-            guard._answer(guard._decider, failure)
 
     def update(self) -> None:
         """Updates the weights, in slices where there may be too little memory for it, and closes the window."""
         guard = self._guard
         decider = guard._decider
         assert decider is not None
-        guard._phase = "optimizer"
-        for _ in range(_UPDATE_TRIES):
-            error: BaseException | None = None
-            try:
+        while True:
+            guard._phase = "optimizer"
+            with Trial(guard) as trial:
                 guard._update.run()
                 break
-            except Exception as caught:
-                if not is_oom(caught) or not guard._update.is_under_way:
-                    raise
-                error = caught
-            failure = _Failure("optimizer", str(error))
-            let_go(error, guard._device)
-            del error
-            self._errors += 1
-            guard._answer(decider, failure)
+            self._failed(trial)
         guard._recovered += self._errors
         if self._errors:
             guard._retries = guard._memory.reading().retries
         self._batches.clear()
         loss = self._loss if self._loss is not None else torch.zeros(())
         guard._commit(decider, guard._way(self._samples), loss, self._samples, time.perf_counter() - self._begun)
+
+    def _failed(self, trial: Trial) -> None:
+        """Asks what to do; whoever called tries again, until there is nothing more to try."""
+        assert trial.failure is not None and self._guard._decider is not None
+        self._errors += 1
+        self._guard._answer(self._guard._decider, trial.failure)
 
     def _run(self, batches: list[Any]) -> None:
         for batch in batches:

@@ -20,10 +20,8 @@ from typing import Any
 import torch
 
 from .. import _compiled
-from .._checks import is_oom
-from .._errors import OutOfMemory, Unsupported
-from .._guard import Guard, Way
-from .._memory import let_go
+from .._errors import Unsupported
+from .._guard import Guard, Trial, Way
 from .._quiet import quiet
 from .._undo import RandomState
 from ._window import Window
@@ -94,8 +92,8 @@ class _Hold:
         numbers = RandomState()
         while True:
             size = min(decider.eval_micro_batch, samples)
-            error: BaseException | None = None
-            try:
+            guard._phase = "eval"
+            with Trial(guard) as trial:
                 if size == samples:
                     return self._prediction_step(model, inputs, prediction_loss_only, ignore_keys)
                 spans = [(start, min(start + size, samples)) for start in range(0, samples, size)]
@@ -104,24 +102,8 @@ class _Hold:
                     for span in spans
                 ]
                 return _joined(parts, [stop - start for start, stop in spans])
-            except Exception as caught:
-                if not is_oom(caught):
-                    raise
-                error = caught
-            message = str(error)
-            let_go(error, guard._device)
-            del error
-            guard._story.out_of_memory(guard.steps, "eval", message, guard._memory.reading())
-            with quiet():
-                numbers.restore()
-            answer = decider.failed(guard.steps, "eval")
-            guard._release(guard.steps)
-            if answer.event is not None:
-                guard._story.write(answer.event)
-            if answer.kind in ("give_up", "stop"):
-                raise OutOfMemory(
-                    answer.words or "", "set a smaller per_device_eval_batch_size", tried=answer.words or ""
-                )
+            assert trial.failure is not None
+            guard._answer_eval(decider, trial.failure, numbers, "set a smaller per_device_eval_batch_size")
 
     def _ready(self) -> Guard:
         if self._guard is None:
