@@ -1,6 +1,7 @@
 //! The table in which the values of a pickle stand.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 use lowtide_core::Bytes;
 
@@ -25,6 +26,8 @@ pub(crate) enum Node {
     Container(Kind, u32),
     Global(u32),
     Object(u32),
+    /// A dict that was taken in while the pickle was read, by the number that its reader gave it.
+    Folded(u32),
 }
 
 const _: () = assert!(size_of::<Node>() == 16);
@@ -46,6 +49,8 @@ pub(crate) struct Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     List,
+    /// A list that others turned out to be like: one node does for all, and nothing can be added to it.
+    SharedList,
     Tuple,
     Dict,
     Set,
@@ -110,17 +115,34 @@ pub(crate) struct Arena {
     bytes: Vec<u8>,
 }
 
+/// Lists of so many items are looked for among those that are there: most often they are stacks, which many values share.
+const SHARED_ITEMS: std::ops::RangeInclusive<usize> = 4..=512;
+/// What remembering a list takes.
+const REMEMBERED: u64 = 32;
+
 /// Which nodes stand for a value that needs no more than one; only wanted while the pickle is read.
 pub(crate) struct SharedNodes {
     small_ints: [Option<NodeId>; 256],
     /// Nothing can be added to it, so that one does for all.
     empty_tuple: Option<NodeId>,
     globals: HashMap<String, NodeId>,
+    hasher: RandomState,
+    /// Where the items of lists stand, by their hash.
+    items: HashMap<u64, (u32, u32)>,
+    /// Lists that are kept as they are, by the hash of their items.
+    lists: HashMap<u64, NodeId>,
 }
 
 impl SharedNodes {
     pub(crate) fn new() -> Self {
-        Self { small_ints: [None; 256], empty_tuple: None, globals: HashMap::new() }
+        Self {
+            small_ints: [None; 256],
+            empty_tuple: None,
+            globals: HashMap::new(),
+            hasher: RandomState::new(),
+            items: HashMap::new(),
+            lists: HashMap::new(),
+        }
     }
 }
 
@@ -243,7 +265,9 @@ impl Arena {
         // No more containers than nodes, whose number fits.
         let index = self.containers.len() as u32;
         let node = self.push(Node::Container(kind, index))?;
-        let mut container = Container::default();
+        // An empty one remembers what came before it, for `forget_behind`.
+        let start = u32::try_from(self.items.len()).unwrap_or_default();
+        let mut container = Container { start, length: 0, capacity: 0 };
         self.extend(&mut container, items)?;
         self.containers.push(container);
         Ok(node)
@@ -286,6 +310,94 @@ impl Arena {
         self.extend(&mut grown, items)?;
         self.containers[container as usize] = grown;
         Ok(())
+    }
+
+    /// Adds items to a list; an empty one that becomes like one that is there shares its items.
+    ///
+    /// Items of a list are never changed, and one that grows further does so elsewhere: what it shares has no room left.
+    pub(crate) fn append_to_list(
+        &mut self,
+        shared: &mut SharedNodes,
+        list: u32,
+        items: &[NodeId],
+    ) -> Result<(), Overrun> {
+        if self.containers[list as usize].length > 0 || !SHARED_ITEMS.contains(&items.len()) {
+            return self.append(list, items);
+        }
+        let hash = shared.hasher.hash_one(items);
+        if let Some((start, length)) = shared.items.get(&hash).copied()
+            && self.items[start as usize..][..length as usize] == *items
+        {
+            self.containers[list as usize] = Container { start, length, capacity: length };
+            return Ok(());
+        }
+        self.charge(REMEMBERED)?;
+        self.append(list, items)?;
+        let Container { start, length, .. } = self.containers[list as usize];
+        shared.items.insert(hash, (start, length));
+        Ok(())
+    }
+
+    /// Whether a node is the last of the table, and an empty list.
+    pub(crate) fn is_last_and_empty(&self, node: NodeId) -> bool {
+        let is_last = node.index() + 1 == self.nodes.len();
+        is_last
+            && matches!(self.node(node), Node::Container(Kind::List, index)
+            if index as usize + 1 == self.containers.len() && self.containers[index as usize].length == 0)
+    }
+
+    pub(crate) fn is_empty_container(&self, node: NodeId) -> bool {
+        matches!(self.node(node), Node::Container(_, index) if self.containers[index as usize].length == 0)
+    }
+
+    /// A list with these items that stands in the table and in the memo; where there is none, `list` is it from now on.
+    ///
+    /// Only for lists in the memo, which are never forgotten.
+    pub(crate) fn list_like(
+        &mut self,
+        shared: &mut SharedNodes,
+        list: NodeId,
+        items: &[NodeId],
+    ) -> Result<Option<NodeId>, Overrun> {
+        if items.len() > *SHARED_ITEMS.end() {
+            return Ok(None);
+        }
+        let hash = shared.hasher.hash_one(items);
+        let Some(known) = shared.lists.get(&hash).copied() else {
+            self.charge(REMEMBERED)?;
+            shared.lists.insert(hash, list);
+            return Ok(None);
+        };
+        let Node::Container(Kind::List | Kind::SharedList, index) = self.node(known) else { return Ok(None) };
+        if self.items_of(self.containers[index as usize]) != items {
+            return Ok(None);
+        }
+        self.nodes[known.index()] = Node::Container(Kind::SharedList, index);
+        Ok(Some(known))
+    }
+
+    /// Takes everything off the table that is newer than an empty container, and its place among the containers.
+    pub(crate) fn forget_behind(&mut self, container: NodeId) {
+        let Node::Container(_, index) = self.node(container) else { return };
+        let start = self.containers[index as usize].start as usize;
+        self.forget(container.index() + 1, index as usize, start);
+    }
+
+    /// Takes an empty container and everything that is newer off the table.
+    pub(crate) fn forget_from(&mut self, container: NodeId) {
+        let Node::Container(_, index) = self.node(container) else { return };
+        let start = self.containers[index as usize].start as usize;
+        self.forget(container.index(), index as usize, start);
+    }
+
+    fn forget(&mut self, nodes: usize, containers: usize, items: usize) {
+        let fewer = |from: usize, to: usize, each: usize| (from.saturating_sub(to) * each) as u64;
+        self.room += fewer(self.nodes.len(), nodes, size_of::<Node>());
+        self.room += fewer(self.containers.len(), containers, CONTAINER as usize);
+        self.room += fewer(self.items.len(), items, size_of::<NodeId>());
+        self.nodes.truncate(nodes);
+        self.containers.truncate(containers);
+        self.items.truncate(items);
     }
 
     /// Adds items to a container of an object, its items or its pairs.

@@ -3,6 +3,7 @@
 use std::io::BufRead;
 
 use crate::arena::{Container, Kind, Node, ObjectParts};
+use crate::fold::Fold;
 use crate::reader::Reader;
 use crate::value::Construction;
 use crate::{Call, NodeId, PickleError, text};
@@ -14,7 +15,7 @@ struct Callee {
     call: Call,
 }
 
-impl<R: BufRead> Reader<'_, R> {
+impl<R: BufRead, F: Fold> Reader<'_, R, F> {
     pub(crate) fn global_of_lines(&mut self) -> Result<(), PickleError> {
         let node = self.global_from_lines()?;
         self.push(node)
@@ -171,7 +172,7 @@ impl<R: BufRead> Reader<'_, R> {
         let items = match self.arena.items_of(args) {
             [] => Vec::new(),
             [list] => match self.arena.node(*list) {
-                Node::Container(Kind::List | Kind::Tuple, index) => {
+                Node::Container(Kind::List | Kind::SharedList | Kind::Tuple, index) => {
                     self.arena.items_of(self.arena.containers[index as usize]).to_vec()
                 }
                 _ => return Err(self.malformed("makes a set of a value that is no list".to_owned())),

@@ -140,8 +140,14 @@ impl<R: BufRead> Input<R> {
         self.reader.fill_buf().map_err(|source| PickleError::Io { offset: self.offset, source })
     }
 
+    /// Bytes that need not be waited for; none where nobody knows.
     #[inline]
-    fn consume(&mut self, count: usize) {
+    pub(crate) fn at_hand(&mut self) -> &[u8] {
+        self.reader.fill_buf().unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn consume(&mut self, count: usize) {
         self.reader.consume(count);
         self.offset += count as u64;
     }

@@ -31,13 +31,14 @@
 //! What it leaves out: writing, and any knowledge of classes. `lowtide-tensorfile` knows those of PyTorch and NumPy.
 //!
 //! Where to start: `reader.rs` is the machine, `call.rs` what becomes of calls, `arena.rs` the table, `measure.rs`
-//! the last check.
+//! the last check, `fold.rs` how a long pickle is read without keeping all of it.
 
 mod allow_list;
 mod arena;
 mod big_int;
 mod call;
 mod error;
+mod fold;
 mod input;
 mod limits;
 mod measure;
@@ -48,14 +49,17 @@ mod reader;
 mod stack;
 mod text;
 mod value;
+mod values;
 
 pub use allow_list::{AllowList, Call};
 pub use big_int::BigInt;
 pub use error::{LimitKind, PickleError};
+pub use fold::Fold;
 pub use limits::{Cycles, Limits};
 pub use pickle::Pickle;
-pub use reader::{read, read_seek};
+pub use reader::{read, read_folding, read_seek};
 pub use value::{Construction, Global, NodeId, Object, Pairs, Value};
+pub use values::Values;
 
 /// Tests the example of the README.
 #[cfg(doctest)]

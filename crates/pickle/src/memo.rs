@@ -53,6 +53,17 @@ impl Memo {
         self.put_out_of_order(index, node, limit)
     }
 
+    /// Points an entry that is there elsewhere.
+    pub(crate) fn replace(&mut self, index: u64, node: NodeId) {
+        let dense = usize::try_from(index).ok().and_then(|index| self.table.get_mut(index));
+        match dense {
+            Some(entry) if *entry != EMPTY => *entry = node,
+            _ => {
+                self.sparse.insert(index, node);
+            }
+        }
+    }
+
     fn put_out_of_order(&mut self, index: u64, node: NodeId, limit: u32) -> bool {
         if index >= u64::from(limit) {
             return false;

@@ -3,6 +3,7 @@
 use std::io::{BufRead, Seek};
 
 use crate::arena::{Arena, FALSE, InputSpan, Kind, NONE, Node, Overrun, SharedNodes, Span, TRUE};
+use crate::fold::{Fold, KeepAll, Puts};
 use crate::input::{Input, Skip, skip_by_reading, skip_by_seeking};
 use crate::measure::measure;
 use crate::memo::Memo;
@@ -20,7 +21,23 @@ const HIGHEST_PROTOCOL: u8 = 5;
 ///
 /// Where the pickle is broken, names what is not allowed, or exceeds the limits. The input may then stand anywhere.
 pub fn read(input: impl BufRead, allow: &AllowList, limits: &Limits) -> Result<Pickle, PickleError> {
-    Reader::new(input, skip_by_reading, allow, limits).run()
+    Reader::new(input, skip_by_reading, allow, limits, KeepAll).run()
+}
+
+/// As [`read`], but dicts become numbers where `fold` takes them, as soon as all their pairs were set at once.
+///
+/// A pickle that adds to a container later than Python does, when it might have been taken already, is refused.
+///
+/// # Errors
+///
+/// As for [`read`].
+pub fn read_folding(
+    input: impl BufRead,
+    allow: &AllowList,
+    limits: &Limits,
+    fold: impl Fold,
+) -> Result<Pickle, PickleError> {
+    Reader::new(input, skip_by_reading, allow, limits, fold).run()
 }
 
 /// As [`read`], but passes over long byte strings ([`Limits::far_bytes`]) without reading them.
@@ -29,25 +46,27 @@ pub fn read(input: impl BufRead, allow: &AllowList, limits: &Limits) -> Result<P
 ///
 /// As for [`read`].
 pub fn read_seek(input: impl BufRead + Seek, allow: &AllowList, limits: &Limits) -> Result<Pickle, PickleError> {
-    Reader::new(input, skip_by_seeking, allow, limits).run()
+    Reader::new(input, skip_by_seeking, allow, limits, KeepAll).run()
 }
 
-pub(crate) struct Reader<'a, R> {
+pub(crate) struct Reader<'a, R, F> {
     pub(crate) input: Input<R>,
     pub(crate) allow: &'a AllowList,
     limits: &'a Limits,
     pub(crate) arena: Arena,
     pub(crate) shared: SharedNodes,
     pub(crate) stack: Stack,
-    memo: Memo,
+    pub(crate) memo: Memo,
+    pub(crate) fold: F,
+    pub(crate) puts: Puts,
     /// Bytes of stack and memo that were counted.
     counted: u64,
     /// Where the frame that is being read ends.
     frame_end: Option<u64>,
 }
 
-impl<'a, R: BufRead> Reader<'a, R> {
-    fn new(input: R, skip: Skip<R>, allow: &'a AllowList, limits: &'a Limits) -> Self {
+impl<'a, R: BufRead, F: Fold> Reader<'a, R, F> {
+    fn new(input: R, skip: Skip<R>, allow: &'a AllowList, limits: &'a Limits, fold: F) -> Self {
         Self {
             input: Input::new(input, skip),
             allow,
@@ -56,12 +75,17 @@ impl<'a, R: BufRead> Reader<'a, R> {
             shared: SharedNodes::new(),
             stack: Stack::default(),
             memo: Memo::default(),
+            fold,
+            puts: Puts::default(),
             counted: 0,
             frame_end: None,
         }
     }
 
     fn run(mut self) -> Result<Pickle, PickleError> {
+        if F::IS_ON {
+            self.prepare_to_fold()?;
+        }
         loop {
             let byte = self.input.next_opcode()?;
             if byte == opcode::STOP {
@@ -97,11 +121,15 @@ impl<'a, R: BufRead> Reader<'a, R> {
         match byte {
             opcode::BINGET => {
                 let [index] = self.input.array()?;
-                self.get(u64::from(index))
+                self.get(u64::from(index))?;
+                self.more_gets();
+                Ok(())
             }
             opcode::LONG_BINGET => {
                 let index = u32::from_le_bytes(self.input.array()?);
-                self.get(u64::from(index))
+                self.get(u64::from(index))?;
+                self.more_gets();
+                Ok(())
             }
             opcode::MEMOIZE => self.put(u64::from(self.memo.len())),
             opcode::BINPUT => {
@@ -184,13 +212,13 @@ impl<'a, R: BufRead> Reader<'a, R> {
                 self.bytes(length, Node::ByteArray)
             }
 
-            opcode::EMPTY_DICT => self.container(Kind::Dict, &[]),
-            opcode::EMPTY_LIST => self.container(Kind::List, &[]),
+            opcode::EMPTY_DICT => self.open_container(Kind::Dict),
+            opcode::EMPTY_LIST => self.open_container(Kind::List),
             opcode::EMPTY_TUPLE => {
                 let node = self.arena.empty_tuple(&mut self.shared);
                 self.push_made(node)
             }
-            opcode::EMPTY_SET => self.container(Kind::Set, &[]),
+            opcode::EMPTY_SET => self.open_container(Kind::Set),
             opcode::TUPLE1 => self.tuple::<1>(),
             opcode::TUPLE2 => self.tuple::<2>(),
             opcode::TUPLE3 => self.tuple::<3>(),
@@ -336,11 +364,38 @@ impl<'a, R: BufRead> Reader<'a, R> {
         }
     }
 
+    /// Values from the memo come in long rows: the frames of a stack. As many of them as are at hand and sure to be right.
+    #[inline]
+    fn more_gets(&mut self) {
+        let places = (self.limits.items as usize).saturating_sub(self.stack.len());
+        let counted = self.counted.saturating_sub(self.stack.bytes() + self.memo.bytes());
+        let room = places.min(counted as usize / size_of::<NodeId>());
+        let left = self.frame_end.map_or(u64::MAX, |end| end.saturating_sub(self.input.offset()));
+        let ready = self.input.at_hand();
+        let mut rest = &ready[..ready.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+        let before = rest.len();
+        for _ in 0..room {
+            let (index, behind) = match rest {
+                [opcode::LONG_BINGET, a, b, c, d, behind @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), behind),
+                [opcode::BINGET, index, behind @ ..] => (u32::from(*index), behind),
+                _ => break,
+            };
+            let Some(node) = self.memo.get(u64::from(index)) else { break };
+            self.stack.push(node);
+            rest = behind;
+        }
+        let used = before - rest.len();
+        self.input.consume(used);
+    }
+
     #[inline]
     fn put(&mut self, index: u64) -> Result<(), PickleError> {
         let top = self.top()?;
         if !self.memo.put(index, top, self.limits.memo) {
             return Err(self.too_much(LimitKind::Memo));
+        }
+        if F::IS_ON {
+            self.puts.put(index, top);
         }
         if self.stack.bytes() + self.memo.bytes() >= self.counted { self.count_more() } else { Ok(()) }
     }
@@ -422,6 +477,16 @@ impl<'a, R: BufRead> Reader<'a, R> {
         self.push_made(node)
     }
 
+    /// A container that is filled by and by.
+    #[inline]
+    fn open_container(&mut self, kind: Kind) -> Result<(), PickleError> {
+        self.container(kind, &[])?;
+        if F::IS_ON {
+            self.stack.open_top();
+        }
+        Ok(())
+    }
+
     fn container_above_mark(&mut self, kind: Kind) -> Result<(), PickleError> {
         let start = self.pop_mark()?;
         let items = self.stack.from(start);
@@ -430,7 +495,11 @@ impl<'a, R: BufRead> Reader<'a, R> {
         }
         let node = self.arena.push_container(kind, items);
         self.stack.cut(start);
-        self.push_made(node)
+        self.push_made(node)?;
+        if F::IS_ON {
+            self.stack.open_top();
+        }
+        Ok(())
     }
 
     /// Adds the values from `start` on to the container below them.
@@ -441,13 +510,27 @@ impl<'a, R: BufRead> Reader<'a, R> {
             return Err(self.odd_pairs());
         }
         let target = self.stack.value_below(start).map(|node| self.arena.node(node));
+        if F::IS_ON {
+            self.check_fill(target, start)?;
+            if byte == opcode::SETITEMS
+                && matches!(target, Some(Node::Container(Kind::Dict, _)))
+                && self.fold_dict(start)?
+            {
+                self.stack.cut(start);
+                return Ok(());
+            }
+        }
+        if let Some(Node::Container(Kind::List, index)) = target
+            && matches!(byte, opcode::APPEND | opcode::APPENDS)
+        {
+            self.fill_list(index, start)?;
+            self.stack.cut(start);
+            return Ok(());
+        }
         let items = self.stack.from(start);
         let filled = match target {
             Some(Node::Container(Kind::Dict, index)) if by_key => self.arena.append(index, items),
             Some(Node::Container(Kind::Set, index)) if byte == opcode::ADDITEMS => self.arena.append(index, items),
-            Some(Node::Container(Kind::List, index)) if !by_key && byte != opcode::ADDITEMS => {
-                self.arena.append(index, items)
-            }
             Some(Node::Object(index)) if by_key => self.arena.append_to_object(index, |it| &mut it.pairs, items),
             Some(Node::Object(index)) => self.arena.append_to_object(index, |it| &mut it.items, items),
             Some(_) => return Err(self.malformed("fills a value that cannot be filled in this way".to_owned())),

@@ -7,6 +7,8 @@ use crate::NodeId;
 pub(crate) struct Stack {
     values: Vec<NodeId>,
     marks: Vec<usize>,
+    /// Containers that are being filled, each with its place, where it has been since it was made: what stands below it is older than it.
+    open: Vec<(NodeId, usize)>,
 }
 
 impl Stack {
@@ -18,7 +20,8 @@ impl Stack {
     /// Memory that it takes.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
-        (self.values.len() * size_of::<NodeId>() + self.marks.len() * size_of::<usize>()) as u64
+        let open = self.open.len() * size_of::<(NodeId, usize)>();
+        (self.values.len() * size_of::<NodeId>() + self.marks.len() * size_of::<usize>() + open) as u64
     }
 
     #[inline]
@@ -40,7 +43,9 @@ impl Stack {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<NodeId> {
         self.top()?;
-        self.values.pop()
+        let value = self.values.pop();
+        self.close();
+        value
     }
 
     /// Takes the last `N` values off, in order.
@@ -48,6 +53,7 @@ impl Stack {
     pub(crate) fn pop_array<const N: usize>(&mut self) -> Option<[NodeId; N]> {
         let values = *self.above_mark().last_chunk::<N>()?;
         self.values.truncate(self.values.len() - N);
+        self.close();
         Some(values)
     }
 
@@ -80,6 +86,36 @@ impl Stack {
     #[inline]
     pub(crate) fn cut(&mut self, place: usize) {
         self.values.truncate(place);
+        self.close();
+    }
+
+    /// Takes the top for a container that was just made.
+    #[inline]
+    pub(crate) fn open_top(&mut self) {
+        if let Some(top) = self.values.last() {
+            self.open.push((*top, self.values.len() - 1));
+        }
+    }
+
+    /// Whether the value just below a place is a container that has been there since it was made.
+    #[inline]
+    pub(crate) fn is_open_below(&self, place: usize) -> bool {
+        // Those above it are filled by now.
+        let open = self.open.iter().rev().find(|(_, at)| *at < place);
+        open.is_some_and(|(node, at)| at + 1 == place && self.values[*at] == *node)
+    }
+
+    /// Puts another node in the place of the value just below one.
+    pub(crate) fn replace_below(&mut self, place: usize, node: NodeId) {
+        self.values[place - 1] = node;
+    }
+
+    /// Forgets containers that are no longer where they were.
+    #[inline]
+    fn close(&mut self) {
+        while self.open.last().is_some_and(|(_, place)| *place >= self.values.len()) {
+            self.open.pop();
+        }
     }
 
     #[inline]

@@ -58,6 +58,8 @@ pub enum Value<'a> {
     Object(Object<'a>),
     /// A reference to something outside the pickle, with the id that names it.
     Persistent(NodeId),
+    /// A dict that was taken in while the pickle was read, by the number that [`Fold`](crate::Fold) gave it.
+    Folded(u32),
 }
 
 /// A class or function, by name.

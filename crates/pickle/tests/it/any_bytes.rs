@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 const OPCODES: &[u8] = b"(.02FILNPRSVabcdgilpst1JKMGQTUXehjoqru)]}\
     \x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8bBC\x8c\x8d\x8e\x8f\x90\x91\x92\x93\x94\x95\x96\x97\x98";
 
-fn tight() -> Limits {
+pub(crate) fn tight() -> Limits {
     Limits {
         memory: 1 << 20,
         nodes: 2000,
@@ -29,7 +29,7 @@ fn tight() -> Limits {
 /// What the table may take: tables double as they grow, an object takes up to 80 bytes besides its node.
 const MOST: Bytes = Bytes(2 * (2000 * (16 + 12 + 80 + 56) + 4000 * 4 + 3 * 4000) + 4096);
 
-fn allow() -> AllowList {
+pub(crate) fn allow() -> AllowList {
     let mut allow = AllowList::plain().with_unknown_classes_except(&["os"]);
     allow.add(&[("collections", "OrderedDict", Call::Object), ("a", "b", Call::Object)]);
     allow
@@ -69,7 +69,7 @@ fn exercise(bytes: &[u8]) {
     }
 }
 
-fn pickles() -> Vec<Vec<u8>> {
+pub(crate) fn pickles() -> Vec<Vec<u8>> {
     let cases: Vec<Json> = serde_json::from_str(include_str!("../fixtures/pickles.json")).expect("JSON");
     let hex = |text: &str| {
         let digit = |byte: u8| (byte as char).to_digit(16).expect("a digit") as u8;

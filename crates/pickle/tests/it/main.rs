@@ -2,4 +2,5 @@
 
 mod any_bytes;
 mod attacks;
+mod fold;
 mod protocols;

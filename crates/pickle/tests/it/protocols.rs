@@ -57,6 +57,7 @@ fn written(pickle: &Pickle, id: NodeId) -> Json {
         Value::FrozenSet(items) => json!({ "frozenset": all(items) }),
         Value::Global(global) => json!({ "global": format!("{}.{}", global.module, global.name) }),
         Value::Persistent(id) => json!({ "persistent": written(pickle, id) }),
+        Value::Folded(number) => json!({ "folded": number }),
         Value::Object(object) => {
             let mut fields = Map::new();
             let module = object.class.module.replace("__builtin__", "builtins");
