@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(&bytes[..at]);
     for syntax in [Syntax::Python, Syntax::Yaml, Syntax::Json, Syntax::Command] {
         let configs = Config::parse_as(syntax, "config", &text).into_iter().collect();
-        for verdict in explain(&bytes[at..], &Context { configs }) {
+        for verdict in explain(&bytes[at..], &Context { configs, ..Context::default() }) {
             assert!((0.0..=1.0).contains(&verdict.certainty));
             if let Some(patch) = verdict.patch {
                 assert_ne!(patch.apply(&text).expect("it was made for this text"), text);
