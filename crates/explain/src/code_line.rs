@@ -4,7 +4,7 @@ use lowtide_log::StackFrame;
 use serde::Serialize;
 
 /// A line of code in a stack.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct CodeLine {
     /// Path of the file.
@@ -17,16 +17,18 @@ pub struct CodeLine {
     pub code: String,
 }
 
+/// Whether a frame is none of a library's.
+pub(crate) fn is_own(frame: &StackFrame) -> bool {
+    let file = frame.file.replace('\\', "/");
+    let is_library = ["site-packages/", "dist-packages/", "/lib/python", "torch/", "<frozen", "torchinductor"]
+        .iter()
+        .any(|part| file.contains(part));
+    !is_library
+}
+
 /// The innermost frame that is none of a library's, or the innermost at all.
 pub(crate) fn code_line(frames: &[StackFrame]) -> Option<CodeLine> {
-    let is_own = |frame: &&StackFrame| {
-        let file = frame.file.replace('\\', "/");
-        let is_library = ["site-packages/", "dist-packages/", "/lib/python", "torch/", "<frozen", "torchinductor"]
-            .iter()
-            .any(|part| file.contains(part));
-        !is_library
-    };
-    let frame = frames.iter().rev().find(is_own).or(frames.last())?;
+    let frame = frames.iter().rev().find(|frame| is_own(frame)).or(frames.last())?;
     Some(CodeLine {
         file: frame.file.clone(),
         line: frame.line,

@@ -6,12 +6,12 @@ use lowtide_oom::{Engine, Place, Source};
 use crate::advice::{Case, Counsel, advise};
 use crate::cause::judge;
 use crate::code_line::code_line;
-use crate::culprit::culprit;
+use crate::culprit::{culprit, culprit_of_line};
 use crate::facts::Facts;
 use crate::holding::holdings;
 use crate::log::{Event, Printout};
 use crate::model::Model;
-use crate::{Activity, Cause, CheckpointWork, Context, Verdict};
+use crate::{Activity, Cause, CheckpointWork, Context, MemoryReport, Verdict};
 
 /// Explains one event of a log.
 pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdict {
@@ -30,7 +30,9 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let by_work = judgement.checkpoint.and_then(CheckpointWork::phase);
     let activity = by_work.or_else(|| activity_of_source(event)).or(stated);
     let model = Model::read(&facts);
-    let culprit = culprit(event, &facts, activity);
+    let report = event.report.and_then(|index| context.reports.get(index));
+    let by_line = || report.and_then(MemoryReport::code).and_then(|code| culprit_of_line(event, &code));
+    let culprit = culprit(event, &facts, activity).or_else(by_line);
     let mut evidence = judgement.evidence.clone();
     if let Some((activity, why)) = circumstances.activity.as_ref().filter(|(stated, _)| activity == Some(*stated)) {
         evidence.push(format!("it happened in {activity}: {why}"));
@@ -70,6 +72,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         before_first_step,
         step: circumstances.step,
         time: circumstances.time.clone(),
+        ranks: None,
         device_kind: oom.device_kind,
         device: oom.device,
         tried_bytes: oom.requested,
@@ -86,6 +89,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         possibilities: judgement.possibilities.clone(),
         checkpoint: judgement.checkpoint,
         holdings: holdings(oom, &judgement),
+        tensors: report.map(MemoryReport::tensors).unwrap_or_default(),
         code: code_line(&circumstances.frames),
         culprit,
         advice,

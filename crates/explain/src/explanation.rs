@@ -4,6 +4,7 @@ use lowtide_config::Config;
 use lowtide_oom::LookAlike;
 use serde::Serialize;
 
+use crate::MemoryReport;
 use crate::verdict::Verdict;
 
 /// What is known besides the log.
@@ -11,13 +12,16 @@ use crate::verdict::Verdict;
 pub struct Context {
     /// Configurations and command lines of the run; a later one counts before an earlier one.
     pub configs: Vec<Config>,
+    /// What processes of the run wrote down themselves when memory ran out.
+    pub reports: Vec<MemoryReport>,
 }
 
 /// What a log comes to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// One for each event, the last event first; of very many, the last ones.
+    /// One for each event, the last event first; of very many, the last ones. Of ranks that failed together, the one that
+    /// failed first comes before the others.
     pub verdicts: Vec<Verdict>,
     /// How many events were read in the log.
     pub events: u64,

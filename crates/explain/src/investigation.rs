@@ -3,17 +3,17 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use lowtide_log::{TextDecoder, TracebackKind, bar, shows_progress, steps, time, traceback_in_json, tracebacks};
+use lowtide_log::{TextDecoder, TracebackKind, bar, rank, shows_progress, steps, time, traceback_in_json, tracebacks};
 use lowtide_oom::{
-    LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is_reference, look_alike, scan, scan_last_resort,
-    scan_post,
+    Certainty, LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is_reference, look_alike, scan,
+    scan_last_resort, scan_post,
 };
 use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::explain::verdict;
-use crate::log::{Circumstances, Event, LONGEST_POST, Printout};
+use crate::log::{Circumstances, Event, LONGEST_POST, Printout, RankNotes};
 use crate::post::explain_post;
-use crate::{Context, Explanation, NotMemory, Verdict};
+use crate::{Context, Explanation, MemoryReport, NotMemory, Verdict};
 
 /// How much is gathered before it is searched.
 const PIECE: usize = 2 << 20;
@@ -79,6 +79,7 @@ pub struct Investigation {
     step: Option<u64>,
     time: Option<String>,
     not_memory: Option<NotMemory>,
+    ranks: RankNotes,
 }
 
 impl Investigation {
@@ -122,7 +123,19 @@ impl Investigation {
         }
         self.printout.note_end(&sequel);
         self.events.iter_mut().for_each(|event| event.settle(&self.printout.cards));
-        let verdicts = self.events.iter().rev().map(|event| verdict(event, &self.printout, context)).collect();
+        take_reports(&mut self.events, &context.reports);
+        let ranks = self.ranks.errors(&self.events);
+        // Of ranks that failed together the first is the one to look at.
+        if let Some((index, _)) = &ranks
+            && let Some(first) = self.events.remove(*index)
+        {
+            self.events.push_back(first);
+        }
+        let mut verdicts: Vec<Verdict> =
+            self.events.iter().rev().map(|event| verdict(event, &self.printout, context)).collect();
+        if let (Some(last), Some((_, ranks))) = (verdicts.first_mut(), ranks) {
+            last.ranks = Some(ranks);
+        }
         Explanation { verdicts, events: self.found, has_more: self.is_cut, not_memory: self.not_memory }
     }
 
@@ -191,8 +204,15 @@ impl Investigation {
             self.printout.note(&text);
             self.noted = head_end;
         }
+        let is_first = self.events.is_empty();
         for message in found {
             self.take(message);
+        }
+        if !self.events.is_empty() {
+            // Streams of ranks are not in order: what another says of the first error may stand before it.
+            let start = if is_first { self.from.saturating_sub(BEFORE) } else { self.from };
+            let above = memchr_iter(b'\n', &self.buffer[start..self.from]).count() as u64;
+            self.ranks.note(&self.buffer[start..self.from + consumed], self.lines + 1 - above);
         }
         self.lines += memchr_iter(b'\n', &self.buffer[self.from..self.from + consumed]).count() as u64;
         self.from += consumed;
@@ -219,14 +239,16 @@ impl Investigation {
             self.last_end = end;
             return;
         }
-        if message.oom.source == Source::ExitStatus && self.is_ended_by_someone(&range) {
+        if is_bare_end(&message.oom) && self.is_ended_by_someone(&range) {
             self.not_memory = Some(NotMemory { line, kind: LookAlike::Ended, text });
             return;
         }
+        let rank = self.rank_of(&range);
         if self.events.back().is_some_and(|event| event.takes(&message.oom, start)) {
             let between = self.before(range.start);
             self.printout.note_between(&between);
             let event = self.events.back_mut().expect("there is one that takes it");
+            event.take_rank(rank);
             let has_no_stack = event.circumstances.frames.is_empty();
             if (event.take(message.oom, line, text, end) || has_no_stack) && !between.trim().is_empty() {
                 event.circumstances.deepen(&between);
@@ -259,8 +281,24 @@ impl Investigation {
         if self.events.len() == MOST_EVENTS {
             self.events.pop_front();
         }
-        self.events.push_back(Event { line, message: text, oom: message.oom, circumstances, also: Vec::new(), end });
+        self.events.push_back(Event {
+            line,
+            message: text,
+            oom: message.oom,
+            circumstances,
+            also: Vec::new(),
+            end,
+            report: None,
+            ranks: rank.into_iter().collect(),
+        });
         self.last_end = end;
+    }
+
+    /// The rank that wrote a message, by the line it begins in.
+    fn rank_of(&self, range: &Range<usize>) -> Option<u64> {
+        let start = memrchr(b'\n', &self.buffer[..range.start]).map_or(0, |newline| newline + 1);
+        let line = self.buffer[start..range.end].split(|byte| *byte == b'\n').next()?;
+        rank(&cut(&String::from_utf8_lossy(line)))
     }
 
     /// Takes what the end of a log says in words that no family knows, unless it shows something else that went wrong, or goes on.
@@ -317,6 +355,18 @@ impl Investigation {
     }
 }
 
+/// Gives each event what its process wrote down of it, the last event first; a report is of one event alone.
+fn take_reports(events: &mut VecDeque<Event>, reports: &[MemoryReport]) {
+    let mut left: Vec<usize> = (0..reports.len()).collect();
+    // Of ranks that asked for the same, the one that ended by it.
+    left.sort_by_key(|index| !reports[*index].is_fatal);
+    for event in events.iter_mut().rev() {
+        let Some(place) = left.iter().position(|index| reports[*index].is_of(&event.oom)) else { continue };
+        let index = left.remove(place);
+        event.take_report(index, &reports[index].frames);
+    }
+}
+
 /// What programs say when a training is over that was to be.
 const TRAINED: [&str; 9] = [
     "training finished",
@@ -330,11 +380,14 @@ const TRAINED: [&str; 9] = [
     "end of training",
 ];
 /// What programs say when they have built or loaded what they were to.
-const BUILT: [&str; 5] = [
+const BUILT: [&str; 8] = [
     "engine generation completed",
     "engine built in",
     "saved engine",
     "application startup complete",
+    "server is listening on",
+    "the server is fired up",
+    "llama runner started in",
     "] model loaded",
 ];
 
@@ -363,6 +416,11 @@ fn besides_error(line: &str) -> String {
 fn tail_of(waiting: &[u8], limit: usize) -> usize {
     let latest = limit.saturating_sub(TAIL);
     memrchr(b'\n', &waiting[..latest]).map_or(0, |newline| newline + 1)
+}
+
+/// Whether only the end of a process is told, and not why.
+fn is_bare_end(oom: &Oom) -> bool {
+    oom.source == Source::ExitStatus || oom.source == Source::DataWorker && oom.certainty == Certainty::Slight
 }
 
 fn is_corrupted(oom: &Oom) -> bool {

@@ -35,6 +35,7 @@ mod log;
 mod model;
 mod patch;
 mod post;
+mod report;
 mod verdict;
 
 pub use cause::{CheckpointWork, Possibility};
@@ -42,12 +43,13 @@ pub use code_line::CodeLine;
 pub use explanation::{Context, Explanation, NotMemory};
 pub use holding::{Holding, HoldingKind};
 pub use investigation::{Investigation, explain};
-pub use log::Remark;
+pub use log::{RankError, RankErrors, Remark};
 pub use lowtide_config::{Config, ConfigError, Syntax};
 pub use lowtide_log::Activity;
 pub use lowtide_oom::{DeviceKind, Engine, LookAlike, Place, Source};
 pub use model::{Account, Row};
 pub use patch::{Edit, Patch, PatchError};
+pub use report::{MemoryReport, MemorySnapshot, SnapshotError, TensorGroup};
 pub use verdict::{Advice, Cause, Culprit, Holder, Lever, Relation, Verdict, Work};
 
 /// Tests the example of the README.

@@ -4,7 +4,9 @@ use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Engine, Place, ProcessUse, Source};
 use serde::Serialize;
 
-use crate::{Account, Activity, CheckpointWork, CodeLine, Holding, Patch, Possibility, Remark};
+use crate::{
+    Account, Activity, CheckpointWork, CodeLine, Holding, Patch, Possibility, RankErrors, Remark, TensorGroup,
+};
 
 /// One out-of-memory event, explained. What the log does not tell is `None` or empty.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,6 +42,8 @@ pub struct Verdict {
     pub step: Option<u64>,
     /// The last time of day the log names before, as it is written there.
     pub time: Option<String>,
+    /// Which rank of a job failed first, and who followed, where the log tells.
+    pub ranks: Option<RankErrors>,
     /// The kind of device.
     pub device_kind: Option<DeviceKind>,
     /// Index of the device.
@@ -72,6 +76,8 @@ pub struct Verdict {
     pub checkpoint: Option<CheckpointWork>,
     /// Who held which part of the device, as far as the figures tell.
     pub holdings: Vec<Holding>,
+    /// Who held most of the tensors, where the process wrote it down itself: by the line that made them, or by what they are.
+    pub tensors: Vec<TensorGroup>,
     /// The line of the program's own code that the stack ends in.
     pub code: Option<CodeLine>,
     /// Which tensor, or which kind of memory, the request was for.
@@ -288,6 +294,8 @@ pub enum Lever {
     AssignOnHost,
     /// Fewer jobs of a build at once.
     FewerJobs,
+    /// Host memory that the allocator falls back on where the card is full.
+    Reserve,
     /// A package is installed past the installer's cache.
     NoInstallCache,
     /// Numbers of a narrower type in an array.

@@ -89,17 +89,36 @@ fn innermost(frames: &[StackFrame], (activity, functions, files, codes): &Signs)
         let function = function.split('(').next().unwrap_or_default();
         functions.split(' ').any(|name| name == function)
             || (*activity == Activity::Evaluation && is_named_evaluation(function))
-            || (*activity == Activity::Saving && writes_a_file(frame))
+            || (*activity == Activity::Saving && (is_named_saving(function) || writes_a_file(frame)))
             || files.iter().any(|file| format!("/{}", frame.file.replace('\\', "/")).contains(file))
             // Of several statements in one line it is not known which one it was.
             || codes.iter().any(|code| frame.code.contains(code) && !frame.code.contains("; "))
     })
 }
 
-/// `_do_epoch_validate`, `run_validation_loop`, `validar_modelo`; not `train_and_evaluate`, which is both.
+/// Whether a name has one of the words as a part: `_do_epoch_validate`, `epochVal`.
+fn has_part(function: &str, words: &str) -> bool {
+    // Where a small letter is followed by a capital, a part begins.
+    let begins =
+        |(at, pair): (usize, &[u8])| (pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()).then_some(at + 1);
+    let mut start = 0;
+    let ends = function.as_bytes().windows(2).enumerate().filter_map(begins).chain([function.len()]);
+    let mut parts = ends.flat_map(|end| {
+        let part = &function[start..end];
+        start = end;
+        part.split('_')
+    });
+    parts.any(|part| words.split(' ').any(|word| part.eq_ignore_ascii_case(word)))
+}
+
+/// `safe_save_model_for_hf_trainer`, `saveCheckpoint`.
+fn is_named_saving(function: &str) -> bool {
+    has_part(function, "save saving") && has_part(function, "model checkpoint ckpt weights state pretrained")
+}
+
+/// `_do_epoch_validate`, `run_validation_loop`, `validar_modelo`, `epochVal`; not `train_and_evaluate`, which is both.
 fn is_named_evaluation(function: &str) -> bool {
-    let lower = function.to_ascii_lowercase();
-    let has = |words: &str| lower.split('_').any(|part| words.split(' ').any(|word| word == part));
+    let has = |words: &str| has_part(function, words);
     has("validate validation validating val evaluate evaluation eval validar evaluar valider evaluer validieren \
          auswerten")
         && !has("train training fit and")
@@ -240,3 +259,24 @@ const LINE_SIGNS: [(Activity, &str); 5] = [
     ),
     (Activity::Training, "iter |step |epoch |it/s|s/it|loss|start training|starting training|running training"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_known_by_the_parts_of_their_names() {
+        for name in ["epochVal", "_do_epoch_validate", "runValidation", "eval_model", "validar_modelo"] {
+            assert!(is_named_evaluation(name), "{name}");
+        }
+        for name in ["train_and_evaluate", "trainVal", "evaluates", "interval", "valve_open"] {
+            assert!(!is_named_evaluation(name), "{name}");
+        }
+        for name in ["safe_save_model_for_hf_trainer", "saveCheckpoint", "_save_ckpt"] {
+            assert!(is_named_saving(name), "{name}");
+        }
+        for name in ["save_image", "load_checkpoint", "autosave_interval", "model_state"] {
+            assert!(!is_named_saving(name), "{name}");
+        }
+    }
+}

@@ -40,6 +40,7 @@ pub fn frames(text: &str) -> Vec<StackFrame> {
     let (rank, _) = split_rank(text[..start].rsplit('\n').next().unwrap_or_default());
     let mut frames: Vec<StackFrame> = Vec::new();
     let mut margin = "";
+    let mut is_indented = false;
     for line in text[start..].lines() {
         let (mark, line) = split_rank(line.trim_end());
         if mark != rank && !rank.is_empty() {
@@ -47,13 +48,15 @@ pub fn frames(text: &str) -> Vec<StackFrame> {
         }
         // A box has something before it where somebody collected the lines.
         let line = line.find('│').filter(|_| line.ends_with('│')).map_or(line, |at| &line[at..]);
-        let line = without_margin(line, margin).unwrap_or(line).trim_start_matches(['│', '|', ' ', '\t']);
+        let full = without_margin(line, margin).unwrap_or(line);
+        let line = full.trim_start_matches(['│', '|', ' ', '\t']);
         let (prefix, framed) = line.find("File \"").filter(|at| *at > 0).map_or(("", line), |at| line.split_at(at));
         if let Some(frame) = head(framed) {
             if frames.len() == MOST {
                 frames.remove(0);
             }
             frames.push(frame);
+            is_indented = prefix.is_empty() && full.starts_with("  ");
             // What a logger puts before every line.
             if !prefix.is_empty() {
                 margin = prefix.trim_end();
@@ -63,6 +66,8 @@ pub fn frames(text: &str) -> Vec<StackFrame> {
         } else if let Some(last) = frames.last_mut()
             && last.code.is_empty()
             && !line.starts_with(['^', '~'])
+            // Code is indented where its frame is: any other line is of another stream, and came in between.
+            && (!is_indented || full.starts_with([' ', '\t']))
         {
             last.code = cut(line, LONGEST_CODE);
         }
@@ -188,6 +193,10 @@ mod tests {
         check(
             "Traceback (most recent call last):\n  File \x1b[35m\"a.py\"\x1b[0m, line \x1b[35m3\x1b[0m, in \
              \x1b[35mstep\x1b[0m\n    \x1b[31my = \x1b[1;31mf(x)\x1b[0m\n",
+            &[("a.py", "step", "y = f(x)")],
+        );
+        check(
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in step\nstep 4: loss 2.1\n    y = f(x)\n",
             &[("a.py", "step", "y = f(x)")],
         );
         check("---> 21         loss.backward()\n", &[("", "", "loss.backward()")]);

@@ -2,7 +2,7 @@
 //!
 //! **What it does.** It reads the [steps] that a log names or draws as a [progress bar](bar), the [time]
 //! of a line, the [frames] of a traceback, [what the program was doing](activity) by them, and [which
-//! tracebacks](tracebacks) a program may have ended by, the prefixes of ranks and loggers before all of these, the batch of a step as trainers print it ([`BatchReport`]), tables of cards ([`CardTable`]), and the
+//! tracebacks](tracebacks) a program may have ended by, the prefixes of ranks and loggers before all of these, which [rank] of a job failed and [which lost a peer](lost_peers), the batch of a step as trainers print it ([`BatchReport`]), tables of cards ([`CardTable`]), and the
 //! encoding of a file ([`TextDecoder`]).
 //!
 //! **What it leaves out.** Out-of-memory errors are read by crate `oom`; what follows from a stack or a step is up to
@@ -24,6 +24,7 @@ mod encoding;
 mod frame;
 mod line;
 mod number;
+mod rank;
 mod step;
 mod traceback;
 
@@ -35,6 +36,7 @@ pub use clock::time;
 pub use encoding::TextDecoder;
 pub use frame::{StackFrame, frames};
 pub use line::{is_of_group, last_lines, shared_margin, without_colours, without_margin};
+pub use rank::{LostPeer, first_failed_rank, lost_peers, rank};
 pub use step::{shows_progress, steps};
 pub use traceback::{TRACEBACK_HEADER, Traceback, TracebackKind, traceback_in_json, tracebacks};
 

@@ -134,6 +134,9 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             // Memory that is not pinned is taken instead.
             "of pinned memory: invalid argument",
             "of pinned memory: resource already mapped",
+            // Slurm's note at the end of a step whose cached files were let go at its limit; a kill is called an error.
+            "slurmstepd: Exceeded step memory limit at some point",
+            "slurmstepd: Exceeded job memory limit at some point",
         ],
     ),
 ];
@@ -200,6 +203,10 @@ pub fn is_ended_by_someone(text: &str) -> bool {
             "DeadlineExceeded",
             "received a shutdown signal",
             "The operation was canceled",
+            "failed liveness probe",
+            // Workers that could not start, or crashed.
+            "finished its bootstrapping phase",
+            "Fatal Python error: Segmentation fault",
         ],
     )
 }

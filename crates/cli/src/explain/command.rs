@@ -12,15 +12,20 @@ use lowtide_explain::{Config, ConfigError, Context, Syntax};
 
 use super::html::html;
 use super::log_file::read;
+use super::memory_reports::reports_of;
 use super::named_files::configs_of;
 use super::patch_file::{COMMAND_LINE, write_patch};
 use super::run_log::RunLog;
 use super::text::told;
-use super::words::{cause, named};
-use crate::output::{Failure, json_text, print, print_json, printable, report, to_stderr};
+use super::words::{cause, held, named, place};
+use crate::output::{Failure, json_text, print_json, print_page, printable, report, to_stderr};
+use crate::replay::{IsJson, explain_snapshot};
+use crate::section::MARGIN;
 
 /// The log has no out-of-memory error.
 const NONE_FOUND: u8 = 1;
+/// How many of those who hold most are named in a few lines.
+const SHORT: usize = 3;
 /// Far above any configuration people write by hand.
 const LARGEST_CONFIG: u64 = 16 << 20;
 
@@ -34,6 +39,10 @@ pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
 
 /// Whether there was anything to explain.
 fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
+    if let Some(path) = &args.snapshot {
+        let is_json = if args.json { IsJson::Yes } else { IsJson::No };
+        return explain_snapshot(path, is_json);
+    }
     let log = RunLog::find(args.log.as_deref())?;
     let context = context(args, &log)?;
     let explained = read(&log.path)?.finish(&context);
@@ -50,7 +59,7 @@ fn explain(args: &ExplainArgs) -> Result<bool, Failure> {
     }
     match args.json {
         true => print_json(&json_text(&explained.verdicts))?,
-        false => print(&told(args, &log, &explained, written.as_deref()))?,
+        false => print_page(&told(args, &log, &explained, written.as_deref()), MARGIN)?,
     }
     refused.map_or(Ok(!explained.verdicts.is_empty()), Err)
 }
@@ -64,10 +73,16 @@ pub(crate) fn in_short(log: &Path, command: &[String]) -> Vec<String> {
 fn short(log: &Path, command: &str) -> Vec<String> {
     let configs = Config::parse_as(Syntax::Command, COMMAND_LINE, command).into_iter().collect();
     let Ok(reader) = read(log) else { return Vec::new() };
-    let explained = reader.finish(&Context { configs });
+    let explained = reader.finish(&Context { configs, reports: reports_of(log) });
     let Some(verdict) = explained.verdicts.first() else { return Vec::new() };
     let mut lines = vec![format!("cause: {}", cause(verdict))];
     lines.extend(verdict.culprit.as_ref().map(|culprit| format!("culprit: {}", named(culprit))));
+    // What the process wrote down itself is worth a line; a stack is in the log anyway.
+    if !verdict.tensors.is_empty() {
+        lines.extend(verdict.code.as_ref().map(|code| format!("asked for in {}", place(code))));
+        let most = verdict.tensors.iter().take(SHORT).map(held).collect::<Vec<_>>();
+        lines.push(format!("held most: {}", most.join("; ")));
+    }
     lines.push(format!("more: lowtide explain {}", quoted(&[log])));
     lines.iter().map(|line| printable(line)).collect()
 }
@@ -88,7 +103,7 @@ fn context(args: &ExplainArgs, log: &RunLog) -> Result<Context, Failure> {
         configs.splice(0..0, named.into_iter().filter(|config| !given.contains(&config.name)));
         configs.push(Config::parse_as(Syntax::Command, COMMAND_LINE, command).map_err(wrong)?);
     }
-    Ok(Context { configs })
+    Ok(Context { configs, reports: reports_of(&log.path) })
 }
 
 fn read_config(path: &Path) -> Result<Config, Failure> {

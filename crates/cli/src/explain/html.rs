@@ -8,7 +8,7 @@ use lowtide_explain::{HoldingKind, Verdict};
 use lowtide_watch::COLOURS;
 
 use super::page::headline;
-use super::words::{cause, effect, memory, moment, named, place, possibilities, sentence};
+use super::words::{cause, effect, held, memory, moment, named, place, possibilities, ranks, sentence};
 use crate::output::{printable, shown};
 
 const STYLE: &str = include_str!("page.css");
@@ -114,10 +114,17 @@ fn happened(page: &mut String, verdict: &Verdict) {
     let culprit = verdict.culprit.iter().map(|culprit| format!("It was for {}: {}", named(culprit), culprit.how));
     page.push_str("<ul>\n");
     let evidence = verdict.evidence.iter().cloned();
-    for text in also.chain(evidence).chain(possibilities(verdict)).chain(culprit) {
+    for text in also.chain(ranks(verdict)).chain(evidence).chain(possibilities(verdict)).chain(culprit) {
         put(page, format_args!("<li>{}</li>", escaped(&sentence(&text))));
     }
     page.push_str("</ul>\n");
+    if !verdict.tensors.is_empty() {
+        page.push_str("<p class=\"soft\">Who held most</p>\n<ul>\n");
+        for group in &verdict.tensors {
+            put(page, format_args!("<li>{}</li>", escaped(&held(group))));
+        }
+        page.push_str("</ul>\n");
+    }
     if let Some(code) = &verdict.code {
         put(page, format_args!("<p class=\"soft\">The stack ends in</p>\n<pre>{}</pre>", escaped(&place(code))));
     }

@@ -3,6 +3,7 @@
 mod command;
 mod html;
 mod log_file;
+mod memory_reports;
 mod named_files;
 mod page;
 mod patch_file;
@@ -11,3 +12,4 @@ mod text;
 mod words;
 
 pub(crate) use command::{in_short, run};
+pub(crate) use words::held;

@@ -2,11 +2,14 @@
 
 use lowtide_explain::Verdict;
 
-use super::text::{advice_lines, section, shown_patch};
-use super::words::{cause, holdings, memory, moment, named, place, possibilities, sentence, without_size};
+use super::text::{advice_lines, shown_patch};
+use super::words::{cause, held, holdings, memory, moment, named, place, possibilities, ranks, sentence, without_size};
+use crate::section::section;
 
 /// How many sentences of evidence the page has.
 const EVIDENCE: usize = 2;
+/// How many of those who hold most the page has.
+const HOLDERS: usize = 5;
 
 /// The page of an event.
 pub(super) fn page(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
@@ -20,6 +23,7 @@ pub(super) fn page(name: &str, verdict: &Verdict, written: Option<&str>) -> Stri
     }
     what.extend(verdict.code.as_ref().map(place));
     section(&mut text, "what", &what);
+    section(&mut text, "ranks", &ranks(verdict));
     let mut why = vec![sentence(&cause(verdict))];
     why.extend(verdict.contributing.iter().map(|cause| format!("Also: {}", cause.part())));
     // What was asked for stands above.
@@ -28,6 +32,7 @@ pub(super) fn page(name: &str, verdict: &Verdict, written: Option<&str>) -> Stri
     why.extend(possibilities(verdict));
     section(&mut text, "why", &why);
     section(&mut text, "memory", &holdings(verdict).into_iter().collect::<Vec<_>>());
+    section(&mut text, "holds", &verdict.tensors.iter().take(HOLDERS).map(held).collect::<Vec<_>>());
     let advice = &verdict.advice;
     section(&mut text, "do now", &advice.first().map(advice_lines).unwrap_or_default());
     section(&mut text, "or", &advice.get(1).map(advice_lines).unwrap_or_default());
@@ -56,6 +61,7 @@ fn rest(verdict: &Verdict) -> Option<String> {
     };
     let parts: Vec<String> = [
         count(verdict.advice.len().saturating_sub(2), "more piece of advice", "more pieces of advice"),
+        count(verdict.tensors.len().saturating_sub(HOLDERS), "more holder", "more holders"),
         verdict.model.as_ref().map(|_| "the arithmetic of a step".to_owned()),
         count(verdict.remarks.len(), "remark on the log", "remarks on the log"),
     ]

@@ -11,12 +11,10 @@ use lowtide_explain::{Account, Advice, Explanation, NotMemory, Patch, Verdict};
 use super::page::{headline, page};
 use super::patch_file::COMMAND_LINE;
 use super::run_log::RunLog;
-use super::words::{cause, effect, holdings, named, place, possibilities};
+use super::words::{cause, effect, held, holdings, named, place, possibilities, ranks};
 use crate::output::{Side, aligned, printable, shown};
+use crate::section::section;
 
-/// Columns of the text, and of its margin.
-const WIDTH: usize = 100;
-const MARGIN: usize = 10;
 /// How many of the earlier events are listed.
 const LISTED: usize = 10;
 
@@ -86,12 +84,14 @@ fn nothing(name: &str, instead: Option<&NotMemory>) -> String {
 /// One event in full: what happened, the cause and all that it rests on, then all that can be done.
 fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
     let mut text = format!("{}\n\n", headline(name, verdict));
+    section(&mut text, "ranks", &ranks(verdict));
     let mut cause = vec![cause(verdict)];
     cause.extend(verdict.contributing.iter().map(|cause| format!("also: {}", cause.part())));
     cause.extend(possibilities(verdict));
     section(&mut text, "cause", &cause);
     section(&mut text, "evidence", &verdict.evidence);
     section(&mut text, "memory", &holdings(verdict).into_iter().collect::<Vec<_>>());
+    section(&mut text, "holds", &verdict.tensors.iter().map(held).collect::<Vec<_>>());
     if let Some(culprit) = &verdict.culprit {
         section(&mut text, "culprit", &[named(culprit), culprit.how.clone()]);
     }
@@ -110,40 +110,6 @@ fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
         text.push_str(&shown_patch(patch, number.map(|index| index + 1), written));
     }
     text
-}
-
-/// A heading in the margin, and paragraphs beside it.
-pub(super) fn section(text: &mut String, heading: &str, paragraphs: &[String]) {
-    let mut heading = heading;
-    for line in paragraphs.iter().flat_map(|paragraph| paragraph.lines()) {
-        for part in wrapped(&printable(line)) {
-            text.push_str(format!("{heading:<MARGIN$}{part}").trim_end());
-            text.push('\n');
-            heading = "";
-        }
-    }
-}
-
-/// A line broken at blanks; what goes on stands under the first word, past a number.
-fn wrapped(line: &str) -> Vec<String> {
-    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let blanks = line.bytes().take_while(|byte| *byte == b' ').count();
-    let indent = if digits > 0 && line[digits..].starts_with(". ") { digits + 2 } else { blanks };
-    let mut lines = vec![line[..indent].to_owned()];
-    let mut is_new = true;
-    // Blanks between words stay: tables are aligned by them.
-    for word in line[indent..].split(' ') {
-        let last = lines.last_mut().expect("there is always a line");
-        let blank = usize::from(!is_new);
-        if !is_new && last.chars().count() + blank + word.chars().count() > WIDTH - MARGIN {
-            lines.push(format!("{:indent$}{word}", ""));
-        } else {
-            last.push_str(&" ".repeat(blank));
-            last.push_str(word);
-        }
-        is_new = false;
-    }
-    lines
 }
 
 /// A piece of advice, and what it comes to.

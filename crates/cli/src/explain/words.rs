@@ -1,6 +1,8 @@
 //! What the parts of a verdict are called, in the short page, in full and as HTML.
 
-use lowtide_explain::{Activity, Cause, CodeLine, Culprit, DeviceKind, Holding, Lever, Place, Source, Verdict};
+use lowtide_explain::{
+    Activity, Cause, CodeLine, Culprit, DeviceKind, Holding, Lever, Place, Source, TensorGroup, Verdict,
+};
 
 use crate::output::printable;
 
@@ -71,6 +73,40 @@ pub(super) fn possibilities(verdict: &Verdict) -> Vec<String> {
     verdict.possibilities.iter().map(|it| format!("May be: {}; {}", it.text, it.test)).collect()
 }
 
+/// Which rank of a job failed first, and whose errors follow from that.
+pub(super) fn ranks(verdict: &Verdict) -> Vec<String> {
+    let Some(ranks) = &verdict.ranks else { return Vec::new() };
+    let by = if ranks.by_launcher { ", as the launcher saw it" } else { "" };
+    let also = match ranks.also_out_of_memory.len() {
+        0 => String::new(),
+        _ => format!("; {} ran out too", numbered_ranks(&ranks.also_out_of_memory)),
+    };
+    let mut sentences = vec![format!("Rank {} ran out of memory first{by}{also}", ranks.first)];
+    if let Some(error) = ranks.consequences.first() {
+        let known: Vec<u64> = ranks.consequences.iter().filter_map(|error| error.rank).collect();
+        let who = if known.is_empty() { "other ranks".to_owned() } else { numbered_ranks(&known) };
+        sentences.push(format!(
+            "What {who} reported follows from it, a lost peer (line {}: {})",
+            error.line,
+            printable(&error.text)
+        ));
+    }
+    sentences
+}
+
+/// `rank 1`, `ranks 0, 2 and 3`, and of many the first ones.
+fn numbered_ranks(ranks: &[u64]) -> String {
+    const SHOWN: usize = 8;
+    let mut ranks = ranks.to_vec();
+    ranks.sort_unstable();
+    let names: Vec<String> = ranks.iter().take(SHOWN).map(u64::to_string).collect();
+    match (names.split_last(), ranks.len()) {
+        (Some((only, [])), _) => format!("rank {only}"),
+        (Some((last, others)), count) if count <= SHOWN => format!("ranks {} and {last}", others.join(", ")),
+        (_, count) => format!("ranks {} and {} more", names.join(", "), count - SHOWN),
+    }
+}
+
 /// A line of code with its place: `model.py, line 77, in forward: x = f(x)`.
 pub(super) fn place(code: &CodeLine) -> String {
     let line = code.line.map_or(String::new(), |line| format!(", line {line}"));
@@ -80,6 +116,27 @@ pub(super) fn place(code: &CodeLine) -> String {
     };
     let text = if code.code.is_empty() { String::new() } else { format!(": {}", code.code) };
     format!("{}{line}{function}{text}", code.file)
+}
+
+/// What tensors hold, how many they are and what is known of them: `3.00 GiB in 12 tensors, made in model.py, line 7`.
+pub(crate) fn held(group: &TensorGroup) -> String {
+    let count = match group.count {
+        0 | 1 => String::new(),
+        many => format!(" in {many} tensors"),
+    };
+    let shape: Vec<String> = group.shape.iter().map(u64::to_string).collect();
+    let dtype = group.dtype.as_ref().map_or(String::new(), |dtype| format!(" in {dtype}"));
+    let shape = if shape.is_empty() { String::new() } else { format!(", {}{dtype}", shape.join(" x ")) };
+    match (&group.name, &group.place) {
+        // A variable is one of the tensors that were counted before by what they are.
+        (Some(name), Some(code)) => {
+            let function = if code.function == "<module>" { "the module" } else { &*code.function };
+            format!("{} of it: {name}{shape}, a variable of {function} in {}", group.bytes, code.file)
+        }
+        (Some(name), None) => format!("{}{count}: {name}", group.bytes),
+        (None, Some(code)) => format!("{}{count} made in {}", group.bytes, place(code)),
+        (None, None) => format!("{}{count}", group.bytes),
+    }
 }
 
 /// What a piece of advice changes, where it changes anything.

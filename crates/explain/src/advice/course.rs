@@ -144,7 +144,7 @@ impl List<'_> {
         if case.keeps_graphs() {
             self.plain_numbers();
         }
-        if case.fixed_part_is_too_much() {
+        if case.fixed_part_is_too_much() || case.is_one_sample_for_billions() {
             self.lighter_parameters();
         }
         if case.assigns_boxes() {
@@ -246,6 +246,7 @@ impl List<'_> {
 
     fn last_resorts(&mut self) {
         let case = self.case;
+        self.reserve();
         if let Some(sequence) = case.facts.sequence().filter(|_| case.is_language_model()) {
             let half = (sequence / 2).max(1);
             let peak = case.after(|model, batch| Model { sequence: half, ..model }.peak(batch));
@@ -272,4 +273,13 @@ impl List<'_> {
 }
 
 /// Where a loss over a vocabulary is computed.
-const LOSSES: &[&str] = &["log_softmax", "cross_entropy", "lm_logits", "logits.float("];
+const LOSSES: &[&str] = &[
+    "log_softmax",
+    "cross_entropy",
+    "lm_logits",
+    "lm_head(",
+    "logits.float(",
+    "logits_to_keep",
+    "per_token_logps",
+    "logprobs_from_logits",
+];

@@ -21,6 +21,9 @@ enum AllocatorSwitch {
     None,
 }
 
+/// GiB of host memory that are advised at least as a reserve.
+const LEAST_RESERVE: u64 = 4;
+
 impl Case<'_> {
     /// By the words of the message, which changed with the versions.
     fn allocator_switch(&self) -> AllocatorSwitch {
@@ -63,8 +66,14 @@ impl Case<'_> {
     fn is_first_use(&self) -> bool {
         let has_run = self.step.is_some() || self.facts.log.has_progress || self.activity == Some(Activity::Evaluation);
         // PyTorch 0.4 and 1.0 had no other words, whoever asked.
-        let computes = self.passes(&["backward", "forward", "optimize_parameters"]);
-        self.oom.source == Source::Runtime && !has_run && !computes
+        self.oom.source == Source::Runtime && !has_run && !self.computes_with_the_model()
+    }
+
+    /// Whether the stack ends where a model computes, and not where it is made or moved.
+    fn computes_with_the_model(&self) -> bool {
+        let words =
+            ["backward", "forward", "optimize_parameters", " model(", "self.model(", " @ ", "matmul(", "softmax("];
+        self.passes(&words)
     }
 
     /// A card that is free, and how to use it.
@@ -118,6 +127,7 @@ impl List<'_> {
             Cause::OutsideAllocator if case.framework() == Framework::Other => {}
             // Where only the driver's word is there, the phase tells more; unless nothing ran yet.
             Cause::OutsideAllocator if case.oom.source != Source::Runtime || case.is_first_use() => self.outside(),
+            Cause::OutsideAllocator if case.computes_with_the_model() => {}
             Cause::OutsideAllocator if case.activity.is_none() && !case.trains() => self.outside(),
             _ if case.oom.device_kind == Some(DeviceKind::Mps) && case.has(Cause::Limit) => self.limit(),
             _ => {}
@@ -154,6 +164,28 @@ impl List<'_> {
             ),
         };
         self.push(Lever::ExpandableSegments, text, Gain::peak(needed), ALL);
+    }
+
+    /// Nothing in the script changes, and the step is done: slowly, and the whole of it.
+    pub(super) fn reserve(&mut self) {
+        let case = self.case;
+        let is_nvidia = matches!(case.oom.device_kind, None | Some(DeviceKind::Cuda));
+        let is_new = case.allocator_switch() == AllocatorSwitch::Expandable && case.oom.source == Source::Allocator;
+        let Some(requested) = case.oom.requested.filter(|_| is_nvidia && is_new) else { return };
+        if case.framework() != Framework::Torch {
+            return;
+        }
+        // Whoever asked was not the last one who would have.
+        let size = LEAST_RESERVE.max(requested.get().saturating_mul(4).div_ceil(1 << 30));
+        let text = match case.shows(Sign::Reserve) {
+            // How large it was is not read, so no size is named that might be smaller.
+            true => "A larger reserve of host memory than the one it had (lowtide run --reserve)".to_owned(),
+            false => format!(
+                "Let PyTorch (2.8 or newer) fall back on host memory where the card is full: lowtide run --reserve \
+                 {size}GiB -- followed by your command; such a step is slow instead of out of memory"
+            ),
+        };
+        self.add(Lever::Reserve, text);
     }
 
     pub(super) fn other_process(&mut self) {
@@ -208,6 +240,11 @@ impl List<'_> {
             "Watch who holds the card while the program starts (nvidia-smi -l 1) and end it, if it is yours and not needed: \
              what was free when the message was written may not have been free when memory was refused",
         );
+        let is_linux = self.case.frames.iter().any(|frame| frame.file.starts_with('/'));
+        if !is_linux {
+            let words = "; on Windows a larger page file, because what a program takes of the card counts there too";
+            self.join(Lever::EndOtherProcess, &[Lever::PageFile], words);
+        }
     }
 
     pub(super) fn limit(&mut self) {
@@ -272,6 +309,12 @@ impl List<'_> {
             }
         }
         self.add(Lever::LeaveRoom, text);
+        // A library that gets no memory for a step says what an allocator would have said of a larger batch.
+        let computes = case.trains() || case.activity == Some(Activity::Training);
+        if computes && matches!(case.oom.source, Source::Blas | Source::Dnn) && framework.preallocation().is_none() {
+            self.micro_batch();
+            self.smaller_samples();
+        }
         self.other_card();
         if case.oom.source == Source::Runtime {
             self.other_process();

@@ -97,10 +97,13 @@ impl List<'_> {
             "Build the pipeline for validation in bf16 (torch_dtype=torch.bfloat16), from parts that are there already, and \
              delete it afterwards",
         );
+        let words = "; or make fewer and smaller pictures (--num_validation_images 1), or none while it trains (without \
+                     --validation_prompt)";
+        self.join(Lever::Precision, &[Lever::EvaluationLess, Lever::EvaluationBatch, Lever::SmallerInput], words);
         self.add(
             Lever::Offload,
             "Keep the parts that validation does not use at the moment on the host: pipeline.enable_model_cpu_offload(); \
-             fewer and smaller pictures",
+             and decode in tiles (pipeline.enable_vae_tiling())",
         );
     }
 

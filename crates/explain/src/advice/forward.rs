@@ -33,7 +33,7 @@ const WEIGHTS: &[&str] =
     &["_apply", "convert", "model.to(", "net.to(", ".cuda(", "torch.load(", "load_state_dict(", "from_pretrained("];
 
 /// Whether a frame is none of a library's.
-fn is_own(frame: &StackFrame) -> bool {
+pub(super) fn is_own(frame: &StackFrame) -> bool {
     let file = frame.file.replace('\\', "/");
     !["site-packages", "dist-packages", "lib/python", "torch/"].iter().any(|part| file.contains(part))
 }

@@ -1,8 +1,10 @@
 //! Programs that use a model and do not train it: pictures, texts, speech. No gradient, no recompute is spoken of.
 
+use lowtide_log::StackFrame;
 use lowtide_oom::{DeviceKind, Engine, Source};
 
 use super::case::Case;
+use super::forward::is_own;
 use super::framework::Framework;
 use super::list::{Gain, List, NOT_MODEL};
 use crate::log::Sign;
@@ -37,7 +39,8 @@ impl Inference {
         }
         let makes_pictures =
             [Sign::Comfy, Sign::Webui, Sign::Diffusers, Sign::Diffusion].into_iter().any(|it| case.shows(it));
-        if makes_pictures || case.message.contains("llocation on device") {
+        let is_chat = case.shows(Sign::ChatPage);
+        if makes_pictures && !is_chat || case.message.contains("llocation on device") {
             return Some(Self::Pictures);
         }
         if case.shows(Sign::Speech) || case.message.contains("CUDA failed with error out of memory") {
@@ -49,7 +52,7 @@ impl Inference {
             return Some(Self::Weights);
         }
         let is_metal = case.oom.engine == Engine::Mlx && !case.passes(&["backward", "grad"]);
-        if case.shows(Sign::Generation) || is_metal {
+        if case.shows(Sign::Generation) || is_chat || is_metal {
             return Some(Self::Texts);
         }
         if only_uses || case.shows(Sign::Upscaling) && !trains {
@@ -69,6 +72,17 @@ impl Case<'_> {
             let before = frame.code.split_once(".cuda(").map(|(before, _)| before);
             before.is_some_and(|before| before.matches('(').count() == before.matches(')').count())
         })
+    }
+
+    /// Whether a script calls the parts of a pipeline by itself: a pipeline keeps no graph, and a part alone does.
+    fn calls_parts_itself(&self) -> bool {
+        let is_program = [Sign::Comfy, Sign::Webui, Sign::LatentDiffusion].into_iter().any(|sign| self.shows(sign));
+        let calls = |frame: &StackFrame| {
+            let parts = [".encode(", ".decode(", "vae(", "unet(", "transformer("];
+            is_own(frame) && parts.iter().any(|part| frame.code.contains(part))
+        };
+        let is_part = self.passes(&["diffusers/models/"]) && !self.passes(&["pipelines/", "pipeline("]);
+        !is_program && is_part && self.frames.iter().any(calls)
     }
 
     /// Whether pictures are a part of the question.
@@ -105,13 +119,17 @@ impl List<'_> {
         if case.has(Cause::OtherProcess) {
             self.other_process();
         }
+        if case.has(Cause::Limit) {
+            self.limit();
+        }
         self.restart_kernel();
     }
 
     fn pictures(&mut self) {
         let case = self.case;
         let is_block = case.message.contains("larger than 4GB");
-        let is_tile = is_block || case.passes(&["vae", "VAE", "decode(", "tile"]) || case.is_one_large_request();
+        let decoders = ["vae", "VAE", "autoencoder", "decode(", "tile"];
+        let is_tile = is_block || case.passes(&decoders) || case.is_one_large_request();
         let has_tiles = case.facts.log.signs.has(Sign::Diffusion) && case.message.contains("tile");
         let offload = if case.shows(Sign::Comfy) {
             "Keep on the host what is not in use: start with --lowvram (or --novram), and close other programs that use the \
@@ -146,6 +164,9 @@ impl List<'_> {
                 Lever::Precision,
                 "Half precision: model.half() for all parts, and torch.autocast around the sampling; half the memory",
             );
+        }
+        if case.calls_parts_itself() {
+            self.no_graph();
         }
         if is_tile || has_tiles {
             self.add(Lever::Tiles, tiles);

@@ -40,6 +40,15 @@ impl Case<'_> {
     }
 }
 
+impl Case<'_> {
+    /// Whether the first step of a single sample fails where a billion parameters or more are trained: no card for less than a data
+    /// centre holds their 16 bytes each.
+    pub(super) fn is_one_sample_for_billions(&self) -> bool {
+        let is_first = self.facts.batch() == Some(1) && !self.has_run_a_while() && self.target().is_none();
+        is_first && !self.shows(Sign::Adapters) && self.trained().is_some_and(|trained| trained >= 1_000_000_000)
+    }
+}
+
 impl List<'_> {
     /// The levers that make the fixed part smaller, those that keep the training first where it is shared out already.
     pub(super) fn lighter_parameters(&mut self) {

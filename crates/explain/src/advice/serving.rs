@@ -70,6 +70,7 @@ impl Server {
             (Sign::Sglang, Self::Sglang),
             (Sign::TextGenerationInference, Self::TextGenerationInference),
             (Sign::TensorRtLlm, Self::TensorRtLlm),
+            (Sign::Ollama, Self::Ollama),
             (Sign::Ggml, Self::Ggml),
         ];
         signs.into_iter().find_map(|(sign, server)| case.shows(sign).then_some(server))
@@ -238,7 +239,7 @@ impl List<'_> {
         }
         self.context(server);
         if !is_running {
-            if case.message.contains("prefill tokens") {
+            if ["prefill tokens", "lower your batch size"].iter().any(|words| case.message.contains(words)) {
                 self.fewer_requests(server);
             }
             self.raise_share(server);

@@ -267,9 +267,17 @@ fn by_limit(figures: &Figures<'_>) -> Option<Judgement> {
     }
     let free = figures.oom.free.map_or(String::new(), |free| format!("; the device has {free} free"));
     let text = format!("{allocated} handed out and {tried} more are {wanted}, above the limit of {limit}{free}");
+    if figures.oom.engine != Engine::PyTorch && figures.oom.capacity.is_none() && !is_set_by_hand(limit) {
+        return Some(Judgement::new(Cause::Need, 0.65, vec![text]).with(Cause::Limit));
+    }
     // The limit of a pool may be all that was free; one that PyTorch prints was set.
     let certainty = if figures.oom.engine == Engine::PyTorch { 0.95 } else { 0.8 };
     Some(Judgement::new(Cause::Limit, certainty, vec![text]))
+}
+
+/// Whether somebody chose a limit: it is round, or less than any device has. A pool that took what it found is neither.
+fn is_set_by_hand(limit: Bytes) -> bool {
+    limit.get().is_multiple_of(128 << 20) || limit < Bytes::from_gib(1)
 }
 
 /// Messages of allocators that do not say what is free.

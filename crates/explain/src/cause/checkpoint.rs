@@ -79,7 +79,8 @@ pub(crate) fn checkpoint_work(event: &Event, log: &Printout) -> Option<Checkpoin
 /// FSDP's and DeepSpeed's ways to a whole state on one device.
 fn gathers(frame: &StackFrame) -> bool {
     let file = frame.file.replace('\\', "/");
-    let is_state = frame.function.contains("state_dict") && !frame.function.contains("load");
+    let is_state = (frame.function.contains("state_dict") || file.ends_with("_state_dict_utils.py"))
+        && !frame.function.contains("load");
     let calls = ["FULL_STATE_DICT", "summon_full_params(", "full_optim_state_dict(", "save_16bit_model("];
     (file.contains("/fsdp/") && is_state)
         || frame.function.contains("zero3_consolidated")

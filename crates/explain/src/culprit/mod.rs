@@ -6,5 +6,5 @@ mod request;
 mod settings;
 
 pub(crate) use names::FOREACH;
-pub(crate) use request::{allocation, culprit};
-pub(crate) use settings::WHOLE_FRAMES;
+pub(crate) use request::{allocation, culprit, culprit_of_line};
+pub(crate) use settings::{WHOLE_FRAMES, is_size};

@@ -5,10 +5,10 @@ use lowtide_oom::{Place, Source};
 
 use super::names::{from_names, is_of_language, kind};
 use super::settings::{from_frames, from_settings, is_size, product};
-use crate::Activity;
 use crate::facts::{Dtype, FP32, Facts, dtype_named};
 use crate::log::Event;
 use crate::verdict::Culprit;
+use crate::{Activity, CodeLine};
 
 const MESSAGE: &str = "the message gives its shape";
 
@@ -28,6 +28,15 @@ pub(crate) fn culprit(event: &Event, facts: &Facts<'_>, activity: Option<Activit
         .or_else(|| from_settings(event, facts, activity))
         .or_else(|| from_frames(event, facts, activity))
         .or_else(|| from_names(event, activity))
+}
+
+/// What the line that asked puts it into: `scores` of `scores = query @ key`.
+pub(crate) fn culprit_of_line(event: &Event, code: &CodeLine) -> Option<Culprit> {
+    let (target, rest) = code.code.split_once('=')?;
+    let target = target.trim_end_matches(['+', '-', '*', '/', '@']).trim();
+    let is_name = !target.is_empty() && target.chars().all(|letter| letter.is_alphanumeric() || "_.".contains(letter));
+    let how = "the process wrote down the line that asked for it";
+    (is_name && !rest.starts_with('=')).then(|| kind(event, &format!("`{target}`"), how, 0.9))
 }
 
 /// What libraries ask the driver for by themselves.

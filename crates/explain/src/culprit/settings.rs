@@ -170,7 +170,7 @@ pub(super) fn from_frames(event: &Event, facts: &Facts<'_>, activity: Option<Act
 
 /// Whether a tensor of so many bytes is a request that is printed as `tried`: rounded to 2 MiB, printed with two
 /// decimals.
-pub(super) fn is_size(bytes: u64, tried: Bytes) -> bool {
+pub(crate) fn is_size(bytes: u64, tried: Bytes) -> bool {
     let rounded = if bytes >= 10 << 20 { bytes.checked_next_multiple_of(2 << 20).unwrap_or(bytes) } else { bytes };
     [bytes, rounded].iter().any(|bytes| Bytes(*bytes) == tried || Bytes(*bytes).to_string() == tried.to_string())
 }

@@ -16,6 +16,8 @@ const ANNOUNCED: u64 = 1 << 10;
 const MOST_ALSO: usize = 6;
 /// How many processes are kept.
 const MOST_PROCESSES: usize = 16;
+/// How many ranks are kept.
+const MOST_RANKS: usize = 1024;
 
 /// An out-of-memory event.
 #[derive(Debug, Clone)]
@@ -28,6 +30,10 @@ pub(crate) struct Event {
     pub(crate) also: Vec<(Source, String)>,
     /// Where the last of its messages ends.
     pub(crate) end: u64,
+    /// Which of the reports of processes is of it.
+    pub(crate) report: Option<usize>,
+    /// The ranks of a job that its messages are of, where lines name them, as they came.
+    pub(crate) ranks: Vec<u64>,
 }
 
 /// What stands around an error.
@@ -41,6 +47,24 @@ pub(crate) struct Circumstances {
 }
 
 impl Event {
+    /// Takes what the process wrote down itself; its stack counts before that of the log, in which ranks may be mixed.
+    pub(crate) fn take_report(&mut self, report: usize, frames: &[StackFrame]) {
+        self.report = Some(report);
+        if frames.is_empty() {
+            return;
+        }
+        frames.clone_into(&mut self.circumstances.frames);
+        if let Some(activity) = activity_of_stack(frames) {
+            self.circumstances.activity = Some(activity);
+        }
+    }
+
+    /// Takes the rank that a message of it is of.
+    pub(crate) fn take_rank(&mut self, rank: Option<u64>) {
+        let is_new = |rank: &u64| self.ranks.len() < MOST_RANKS && !self.ranks.contains(rank);
+        self.ranks.extend(rank.filter(is_new));
+    }
+
     /// Whether a message that starts at `start` tells of this event too.
     pub(crate) fn takes(&self, oom: &Oom, start: u64) -> bool {
         let distance = start.saturating_sub(self.end);

@@ -12,6 +12,8 @@ pub(crate) enum Sign {
     Training,
     Comfy,
     Webui,
+    /// The page for chats that is named like the one for pictures.
+    ChatPage,
     Diffusers,
     /// Pictures are made by diffusion, by whatever program.
     Diffusion,
@@ -72,6 +74,8 @@ pub(crate) enum Sign {
     FullPrecision,
     /// The text of an evaluation by Lightning, Hugging Face or nanoGPT, which keep no graph.
     WithoutGraph,
+    /// Host memory was pinned for the allocator to fall back on.
+    Reserve,
 }
 
 /// Words of each, as programs write them.
@@ -92,12 +96,14 @@ const WORDS: &[(Sign, &[&str])] = &[
             "optimizer.step(",
             "iter ",
             "Iter ",
+            "minibatch",
         ],
     ),
     (
         Sign::Comfy,
         &["ComfyUI", "comfyui", "/comfy/", "\\comfy\\", "Prompt executed in", "!!! Exception during processing"],
     ),
+    (Sign::ChatPage, &["text-generation-webui", "oobabooga"]),
     (Sign::Webui, &["stable-diffusion-webui", "webui", "txt2img", "img2img", "process_images(", "Fooocus"]),
     (
         Sign::Diffusers,
@@ -121,6 +127,16 @@ const WORDS: &[(Sign, &[&str])] = &[
             "kohya",
             "ldm/m",
             "sd-scripts",
+            "Wan2.",
+            "wan2",
+            "i2v-",
+            "t2v-",
+            "HunyuanVideo",
+            "hunyuan_video",
+            "CogVideo",
+            "cogvideo",
+            "LTX-Video",
+            "FLUX.1",
         ],
     ),
     (Sign::Speech, &["whisper", "ctranslate2", "CUDA failed with error out of memory"]),
@@ -137,7 +153,17 @@ const WORDS: &[(Sign, &[&str])] = &[
     ),
     (
         Sign::Vllm,
-        &["/vllm/", "VllmWorker", "vllm serve", "vllm.entrypoints", "EngineCore", "gpu_model_runner.py", "vllm_config"],
+        &[
+            "/vllm/",
+            "VllmWorker",
+            "vllm serve",
+            "vllm.entrypoints",
+            "vLLM instance",
+            "vLLM API server",
+            "EngineCore",
+            "gpu_model_runner.py",
+            "vllm_config",
+        ],
     ),
     (
         Sign::Sglang,
@@ -162,6 +188,7 @@ const WORDS: &[(Sign, &[&str])] = &[
             "apturing CUDA graph",
             "apture cuda graph",
             "apturing cuda graph",
+            "apturing cudagraph",
             "capture_model",
             "cuda_graph_runner",
         ],
@@ -239,6 +266,7 @@ const WORDS: &[(Sign, &[&str])] = &[
         &["WinError", ":\\Users\\", "\\site-packages\\", "\\lib\\", "..\\aten\\", "..\\c10\\", "..\\caffe2\\"],
     ),
     (Sign::Torch, &["torch"]),
+    (Sign::Reserve, &["of host memory pinned in", "of host memory, used", "of host memory, not used"]),
     (Sign::Tensorflow, &["tensorflow", "keras"]),
     (Sign::Jax, &["jaxlib", "/jax/", "jax."]),
     (Sign::Wsl, &["WSL", "wsl"]),

@@ -31,8 +31,12 @@ pub(super) fn parameters(line: &str) -> Option<Parameters> {
 
 /// The first number that may count the parameters of a model: `124,354,560`, `123.59m`, `27.8 m`.
 fn count(text: &str) -> Option<u64> {
-    let is_gap = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | '=' | ':');
-    let mut words = text.split(is_gap).filter(|word| !word.is_empty()).peekable();
+    let is_gap = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | '=');
+    // `14:04:32,729` is a clock.
+    let is_clock =
+        |word: &&str| word.split_once(':').is_some_and(|(head, _)| head.ends_with(|c: char| c.is_ascii_digit()));
+    let words = text.split(is_gap).filter(|word| !is_clock(word)).flat_map(|word| word.split(':'));
+    let mut words = words.filter(|word| !word.is_empty()).peekable();
     while let Some(word) = words.next() {
         let scale = |unit: &str| match unit {
             "k" => Some(1e3),
@@ -96,6 +100,10 @@ mod tests {
             (
                 "trainable params: 4,194,304 || all params: 6,742,609,920 || trainable%: 0.0622",
                 Some((Some(6_742_609_920), Some(4_194_304))),
+            ),
+            (
+                "[INFO|trainer.py:1730] 2024-02-29 14:04:32,729 >>   Number of trainable parameters = 2,779,683,840",
+                Some((None, Some(2_779_683_840))),
             ),
             ("num decayed parameter tensors: 50, with 124,354,560 parameters", None),
             ("loading parameters", None),

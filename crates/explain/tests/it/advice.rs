@@ -6,7 +6,7 @@ use lowtide_explain::{Cause, Config, Context, Lever, Verdict, Work, explain};
 
 fn verdict(log: &str, configs: &[(&str, &str)]) -> Verdict {
     let configs = configs.iter().map(|(name, text)| Config::parse(name, text).unwrap()).collect();
-    let mut verdicts = explain(log.as_bytes(), &Context { configs });
+    let mut verdicts = explain(log.as_bytes(), &Context { configs, ..Context::default() });
     assert!(!verdicts.is_empty(), "{log}");
     verdicts.remove(0)
 }
@@ -53,6 +53,23 @@ fn training_by_where_the_stack_ends() {
     let words = attention.replace("vit.py", "bert.py");
     let told = first_two(&format!("{one}{words}{FULL}"), &[Lever::ShorterSequence, Lever::AttentionKernel]);
     assert!(!told.contains("half the batch"), "{told}");
+}
+
+#[test]
+fn a_reserve_comes_late_and_grows() {
+    let stack = stack(&[("train.py", "main", "loss.backward()")]);
+    let told = |before: &str, log: &str| -> Option<(usize, String)> {
+        let verdict = verdict(&format!("Epoch 1: loss 2.31\n{before}{stack}{log}"), &[]);
+        let place = verdict.advice.iter().position(|advice| advice.lever == Lever::Reserve)?;
+        Some((place, verdict.advice[place].text.clone()))
+    };
+    let (place, text) = told("", FULL).unwrap();
+    assert!(place >= 2 && text.contains("--reserve 4GiB"), "{place} {text}");
+    let (_, text) = told("", &FULL.replace("512.00 MiB", "2.30 GiB")).unwrap();
+    assert!(text.contains("--reserve 10GiB"), "{text}");
+    let (_, text) = told("lowtide: 4.00 GiB of host memory pinned in 0.3 s\n", FULL).unwrap();
+    assert!(text.starts_with("A larger reserve") && !text.contains("GiB"), "{text}");
+    assert_eq!(told("", &FULL.replace("CUDA out of memory", "HIP out of memory")), None);
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn what_looks_like_it_is_named() {
 fn exercise(log: &[u8], config: &str) {
     for syntax in [Syntax::Python, Syntax::Yaml, Syntax::Json, Syntax::Command] {
         let configs: Vec<Config> = Config::parse_as(syntax, "c", config).into_iter().collect();
-        let explained = read(log, 100, &Context { configs });
+        let explained = read(log, 100, &Context { configs, ..Context::default() });
         for verdict in &explained.verdicts {
             if let Some(patch) = &verdict.patch {
                 let patched = patch.apply(config).expect("the text it was made for");

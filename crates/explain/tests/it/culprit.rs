@@ -17,7 +17,7 @@ fn culprit(config: &str, line: &str, error: &str) -> String {
          File \"model.py\", line 88, in forward\n    {line}\n{LINEAR}{error}\n"
     );
     let configs = vec![Config::parse("mine.py", config).unwrap()];
-    let verdict = explain(log.as_bytes(), &Context { configs }).remove(0);
+    let verdict = explain(log.as_bytes(), &Context { configs, ..Context::default() }).remove(0);
     let culprit = verdict.culprit.unwrap();
     format!("{} {:?} {}", culprit.name, culprit.shape, culprit.dtype.unwrap_or_default())
 }

@@ -8,7 +8,7 @@ use lowtide_explain::{Activity, Cause, Config, Context, Lever, Verdict, explain}
 
 fn one(log: &str, configs: &[(&str, &str)]) -> Verdict {
     let configs = configs.iter().map(|(name, text)| Config::parse(name, text).unwrap()).collect();
-    let mut verdicts = explain(log.as_bytes(), &Context { configs });
+    let mut verdicts = explain(log.as_bytes(), &Context { configs, ..Context::default() });
     assert_eq!(verdicts.len(), 1);
     verdicts.remove(0)
 }

@@ -5,6 +5,8 @@ mod any_bytes;
 mod culprit;
 mod golden;
 mod json_lines;
+mod ranks;
 mod remedies;
+mod reports;
 mod stories;
 mod threads;

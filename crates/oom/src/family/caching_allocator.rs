@@ -108,7 +108,7 @@ fn split<'a>(line: &'a str, body: &'a str) -> Option<(&'a str, &'a str)> {
     }
     let (at, opening) = body.match_indices("out of memory").find(|(at, opening)| {
         let rest = body[at + opening.len()..].trim_start_matches(['.', ' ', '!', ',']);
-        rest.starts_with("Tried to allocate")
+        rest.starts_with("Tried to allocate") || rest.starts_with("(GPU ")
     })?;
     (at < line.len()).then(|| (&body[..at], &body[at + opening.len()..]))
 }

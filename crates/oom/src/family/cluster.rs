@@ -4,7 +4,7 @@ use lowtide_core::Bytes;
 
 use crate::message::Message;
 use crate::phrase::{between, has_any, has_any_caseless, number_after, size_after, size_before};
-use crate::{Engine, Oom, ProcessUse, Source};
+use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
@@ -39,6 +39,10 @@ fn ray(message: &Message<'_>) -> Option<Oom> {
     let killed =
         has_any(line, &["node running low on memory", "killed due to memory pressure (OOM)", "Memory on the node (IP"]);
     let class = line.contains("ray.exceptions.OutOfMemoryError") || line.contains("NODE_OUT_OF_MEMORY");
+    // The first of three reasons that Ray gives for a worker that is gone.
+    if line.contains("killed by SIGKILL by OOM killer due to high memory usage") {
+        return Some(Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Ray, Source::ExitStatus) });
+    }
     if !killed && !class {
         return None;
     }

@@ -12,7 +12,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         &["Sending ", "sending ", "Send ", "will be killed", "kill -9", "timeout", "Timeout", "timed out"],
     );
     // A process that writes past the end of a full `/dev/shm` ends by the bus error.
-    if line.to_ascii_lowercase().contains("exitcode") && is_bus_error(line) {
+    if is_bus_error(line) {
         return Some(Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::SharedMemory) });
     }
     // gunicorn is no surer than the question it asks.
@@ -44,9 +44,14 @@ fn is_status(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     [
         "exit code",
+        "error code",
         "exitcode",
         "exit status",
+        "exited",
         "exited with",
+        "docker container",
+        " rc=",
+        "(rc=",
         "return code",
         "returncode",
         "exit_code",
@@ -59,18 +64,31 @@ fn is_status(line: &str) -> bool {
     .any(|word| lower.match_indices(word).any(|(at, _)| is_kill_status(&lower[at + word.len()..])))
 }
 
-/// `exitcode  : -7 (pid: 4567)`
+/// `exitcode  : -7 (pid: 4567)`, `exits with return code = -7`, `died with <Signals.SIGBUS: 7>`
 fn is_bus_error(line: &str) -> bool {
-    line.split_once(": -7").or_else(|| line.split_once(":-7")).is_some_and(|(_, rest)| ends_number(rest))
+    let lower = line.to_ascii_lowercase();
+    let is_status =
+        |word: &str| lower.match_indices(word).any(|(at, _)| has_status(&lower[at + word.len()..], &["-7"]));
+    ["exitcode", "return code"].into_iter().any(is_status) || line.contains("died with <Signals.SIGBUS")
 }
 
 fn is_kill_status(rest: &str) -> bool {
-    let rest = rest.trim_start_matches([' ', ':', '=', '"', '\'', '(', '[', '\t']);
-    let rest = ["code ", "status ", "code: ", "code=", "status: ", "status="]
+    let rest = without_marks(rest);
+    let rest = ["code ", "status ", "code: ", "code=", "status: ", "status=", "is "]
         .into_iter()
         .find_map(|word| rest.strip_prefix(word))
         .unwrap_or(rest);
-    ["137", "-9"].into_iter().any(|status| rest.strip_prefix(status).is_some_and(ends_number))
+    has_status(rest, &["137", "-9"])
+}
+
+/// What stands between a word and its number is left out.
+fn without_marks(rest: &str) -> &str {
+    rest.trim_start_matches([' ', ':', '=', '"', '\'', '(', '[', '\t'])
+}
+
+fn has_status(rest: &str, statuses: &[&str]) -> bool {
+    let rest = without_marks(rest);
+    statuses.iter().any(|status| rest.strip_prefix(status).is_some_and(ends_number))
 }
 
 fn ends_number(rest: &str) -> bool {
@@ -94,8 +112,9 @@ fn is_signal(line: &str) -> bool {
     has_any(line, &words) || (has_word(line, "signal 9") && has_any(line, &["illed", "erminated", "exited", "died"]))
 }
 
-/// `[1]  + 12345 killed     python train.py`, as zsh tells how a job ended.
+/// `[1]  + 12345 killed     python train.py`, as zsh tells how a job ended, alone or behind a bar of progress (`1.8s/it][1]  + 12345 killed`).
 fn is_zsh_job(line: &str) -> bool {
+    let line = line.rfind("][").filter(|_| line.contains("%|")).map_or(line, |end| &line[end + 1..]);
     let Some((job, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) else { return false };
     let mut words = rest.split_whitespace().filter(|word| !matches!(*word, "+" | "-"));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -52,7 +52,11 @@ fn too_little_at_the_start(line: &str) -> Oom {
     Oom { requested, free, capacity, ..Oom::device(Engine::Vllm, Source::Startup) }
 }
 
+/// `Not enough memory. Please try to increase --mem-fraction-static.`, `Prefill out of memory. Try to lower your batch size.`
 fn sglang(line: &str) -> Option<Oom> {
+    if line.contains(" out of memory. Try to lower your batch size") {
+        return Some(Oom { certainty: Certainty::Likely, ..Oom::device(Engine::Sglang, Source::Allocator) });
+    }
     let is_refused = line.contains("Not enough memory") && line.contains("--mem-fraction-static");
     is_refused.then(|| Oom::device(Engine::Sglang, Source::Startup))
 }

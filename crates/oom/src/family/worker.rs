@@ -6,6 +6,9 @@ use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
+    if is_broken_pool(line) {
+        return Some(Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::DataWorker) });
+    }
     let (source, certainty) = if line.contains("is killed by signal:") {
         by_signal(line)?
     } else if line.contains("DataLoader worker (pid(s) ") && line.contains("exited unexpectedly") {
@@ -23,6 +26,12 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let pid = number_after(line, "(pid ").or_else(|| number_after(line, "(pid(s) "));
     let processes = pid.map(|pid| ProcessUse { pid, name: None, used: None }).into_iter().collect();
     Some(Oom { certainty, processes, ..Oom::host(Engine::PyTorch, source) })
+}
+
+/// A process of a pool ended without a word, as a kill or a crash ends it.
+fn is_broken_pool(line: &str) -> bool {
+    let ends = ["process pool", "executor was terminated abruptly", "subprocesses has abruptly died during map"];
+    line.contains("abruptly") && has_any(line, &ends)
 }
 
 /// A worker cannot write past the end of a full `/dev/shm`: that is the bus error.

@@ -16,7 +16,7 @@ use super::words::{
 use crate::figure::figure_at;
 use crate::look_alike::never_memory;
 use crate::message::{clean, without_prefix};
-use crate::phrase::{has_any, has_any_caseless, has_word};
+use crate::phrase::{has_any, has_any_caseless};
 use crate::reference::has_any_word;
 use crate::talk::{is_only_mentioned, is_prose, is_source_code};
 use crate::{Certainty, Engine, Oom, OomHit, Place, Source};
@@ -46,11 +46,9 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
             "mem_error",
             "_STATUS_SUCCESS (",
             "exceeded ",
-            "137",
             "s died",
             "no longer alive",
             "processes is missing",
-            "abruptly died",
         ];
         let known = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS);
         let words = known.chain(&SHORTAGES).chain(&SIGNATURES).chain(&others);
@@ -71,8 +69,7 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
             continue;
         }
         let line_text = clean(line);
-        let ended = ended_notebook(&line_text, below).or_else(|| ended_pod(&line_text));
-        let ended = ended.or_else(|| ended_workers(&line_text, &text[..*start]));
+        let ended = ended_notebook(&line_text, below).or_else(|| ended_workers(&line_text, &text[..*start]));
         if let Some(oom) = ended.or_else(|| report(&line_text, below)) {
             return Some(OomHit { line: index + 1, range: *start..*start + line.len(), oom });
         }
@@ -134,32 +131,13 @@ fn ended_notebook(line: &str, below: &[u8]) -> Option<Oom> {
     is_ended.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
 }
 
-/// `terminated with exit code (137)`, `Exit status: 137`, `exit_code=137`, as those who watch over containers say it.
-fn ended_pod(line: &str) -> Option<Oom> {
-    let words = [
-        "exit code (137)",
-        "exited (137)",
-        "status (137)",
-        "exit code is 137",
-        "exit status: 137",
-        "code=137",
-        "rc=137",
-    ];
-    let is_ended = has_any_caseless(line, &words) && has_word(line, "137");
-    is_ended.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
-}
-
-/// Workers that were gone: nnU-Net says that memory was full where nothing above tells another reason, and datasets' map says only
-/// that they were.
+/// Workers that were gone: nnU-Net says that memory was full, where nothing above tells another reason.
 fn ended_workers(line: &str, above: &[u8]) -> Option<Oom> {
     let told = ["your RAM was full and the worker was killed", "One of your background processes is missing"];
-    let (is_told, is_map) = (has_any(line, &told), line.contains("subprocesses has abruptly died during map"));
     let is_reason = |line: &str| names_class(line) && line.contains("Error: ") && !line.contains("ackground worker");
     let has_reason = || String::from_utf8_lossy(above).lines().any(is_reason);
-    (is_map || is_told && !has_reason()).then(|| Oom {
-        certainty: if is_told { Certainty::Possible } else { Certainty::Slight },
-        ..Oom::host(Engine::PyTorch, Source::DataWorker)
-    })
+    (has_any(line, &told) && !has_reason())
+        .then(|| Oom { certainty: Certainty::Possible, ..Oom::host(Engine::PyTorch, Source::DataWorker) })
 }
 
 /// Whether one of the next lines calls itself an error.
@@ -242,6 +220,7 @@ fn is_of_device(lower: &str) -> bool {
             "npu",
             "tpu",
             "vkalloc",
+            "llama runner",
             "cublas_",
             "cudnn_",
             "curand_",
@@ -318,23 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_pods_and_workers_are_slight_signs() {
-        for text in [
-            "[f81-n0-0] terminated with exit code (137). Reason [Error]. Message: \n",
-            "Exit status: 137. Container killed on request.\n",
-            "RuntimeError: One of the subprocesses has abruptly died during map operation.To debug, disable it.\n",
-        ] {
-            assert_eq!(
-                found(text).map(|oom| (oom.place, oom.certainty)),
-                Some((Place::Host, Certainty::Slight)),
-                "{text}"
-            );
-        }
+    fn workers_that_were_gone_are_a_sign_where_nothing_tells_more() {
         let died =
             "Background workers died. If there is none then your RAM was full and the worker was killed by the OS.\n";
         assert_eq!(found(died).map(|oom| oom.source), Some(Source::DataWorker));
         assert_eq!(found(&format!("FileNotFoundError: no such file\n{died}")), None);
-        assert_eq!(found("exit_code=1371\n"), None);
     }
 
     #[test]

@@ -53,8 +53,8 @@ pub(super) const TRANSLATIONS: [&str; 11] = [
 pub(super) const SHORTAGES: [&str; 6] =
     ["内存不足", "显存不足", "記憶體不足", "メモリ不足", "메모리 부족", "메모리가 부족"];
 /// Sentences of systems and programs that mean nothing else: MATLAB, macOS, SageMaker, Blender, Emscripten, Kubernetes, Ray,
-/// Wav2Lip and what is built on it.
-pub(super) const SIGNATURES: [&str; 8] = [
+/// Wav2Lip and what is built on it, ollama.
+pub(super) const SIGNATURES: [&str; 9] = [
     "exceeds maximum array size preference",
     "run out of application memory",
     "use an instance type with more memory",
@@ -63,6 +63,7 @@ pub(super) const SIGNATURES: [&str; 8] = [
     "had condition: [memorypressure]",
     "of the memory on node ",
     "image too big to run face detection on gpu",
+    "llama runner exited, you may not have enough available memory",
 ];
 /// What is allocated that is memory.
 pub(super) const KINDS: &str = "memory mem ram vram bytes byte kb mb gb kib mib gib buffer buffers heap tensor workspace array matrix vector \

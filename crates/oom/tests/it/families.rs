@@ -503,8 +503,23 @@ fn ends_of_processes_are_slight() {
         "train exited with 137",
         "srun: error: node3: task 0: Killed",
         "subprocess exited with status -9",
+        "      Exit Code:    137",
+        "[f81-n0-0] terminated with exit code (137). Reason [Error]. Message: ",
+        "web-1 exited (137)",
+        "the exit code is 137",
+        "step failed: exit_code=137",
+        "command terminated with non-zero exit code: Error executing in Docker Container: 137",
+        "['python', '-u', 'train.py', '--local_rank=2'] exits with return code = -7",
+        "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGBUS: 7>.",
+        "Worker exit detail: (1) The process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop",
+        "RuntimeError: One of the subprocesses has abruptly died during map operation.To debug, disable it.",
+        "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the \
+         future was running or pending.",
     ] {
         let oom = read(text).unwrap_or_else(|| panic!("not read: {text}"));
         assert_eq!((oom.place, oom.certainty), (Host, Slight), "{text}");
+    }
+    for text in ["exit_code=1371", "epoch=137", "iteration (137) is over", "src=137", "the talk ended abruptly"] {
+        assert_eq!(read(text), None, "{text}");
     }
 }
