@@ -107,6 +107,18 @@ pub struct StartRecord {
     pub step: Option<u64>,
     /// The most memory that was seen.
     pub peak: Peak,
+    /// What became of that which was put into its Pythons; none where nothing was.
+    pub inside: Option<InsideState>,
+}
+
+/// What became of that which was put into the Pythons of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InsideState {
+    /// At least one Python took it.
+    Active,
+    /// None did: a Python that reads nothing at its start (`-I`, `-S`), another machine or container, or no Python at all.
+    Unread,
 }
 
 /// The most memory that was seen.
@@ -161,7 +173,7 @@ pub enum EndKind {
     Failed,
 }
 
-/// What shows, from outside, that the kernel ended a process for want of memory.
+/// What shows, besides the words of the command, that a process of it ended for want of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
@@ -184,6 +196,13 @@ pub enum Evidence {
         /// What there is, in bytes.
         limit_bytes: u64,
     },
+    /// A process of the command wrote down itself that it ended by an out-of-memory error.
+    Report {
+        /// Its number.
+        pid: u32,
+        /// What it asked for, in bytes, where it says so.
+        asked_bytes: Option<u64>,
+    },
 }
 
 impl Evidence {
@@ -204,6 +223,10 @@ impl Evidence {
                 Bytes(held_bytes),
                 Bytes(limit_bytes)
             ),
+            Self::Report { asked_bytes, .. } => {
+                let asked = asked_bytes.map_or(String::new(), |bytes| format!(": {} asked for", Bytes(bytes)));
+                format!("an out-of-memory error ended a process of the command, as it wrote down itself{asked}")
+            }
         }
     }
 
@@ -213,7 +236,7 @@ impl Evidence {
             Self::ControlGroup { kills, limit_bytes: Some(_) } => Some(format!("memory.events: oom_kill {kills}")),
             Self::ControlGroup { limit_bytes: None, .. } => Some("kernel: Out of memory: Killed process".to_owned()),
             Self::KernelLog { pid } => Some(format!("kernel: Out of memory: Killed process {pid}")),
-            Self::NearTheLimit { .. } => None,
+            Self::NearTheLimit { .. } | Self::Report { .. } => None,
         }
     }
 }

@@ -74,6 +74,11 @@ impl Journal {
         });
     }
 
+    /// Uses of a reserve, which processes have told.
+    pub(crate) fn overflowed(&self, uses: &[Event]) {
+        uses.iter().for_each(|event| self.write(event.clone()));
+    }
+
     pub(crate) fn ended(&self, number: usize, record: &StartRecord) {
         self.write(Event::CommandEnded {
             start: u32::try_from(number).unwrap_or(u32::MAX),

@@ -14,7 +14,7 @@
 //! **Where to start reading.** `keeper/starts.rs` is the loop. What it decides is pure: `keeper/judgement.rs` (was it
 //! memory?), `keeper/sequel.rs` (what next?), all of `command` (but for its look for a checkpoint), `output/epilogue.rs`,
 //! and the values of `chronicle.rs` and `notice.rs`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
-//! `command/checkpoint.rs`, `command/script_copy.rs`, `folder.rs`, `refuge.rs` and `trainer_state.rs` of `keeper`,
+//! `command/checkpoint.rs`, `command/script_copy.rs`, `inside/door.rs`, `folder.rs`, `refuge.rs` and `trainer_state.rs` of `keeper`,
 //! `notebook.rs`, and `journal.rs`, which writes the events that `lowtide watch` reads.
 
 mod batch;
@@ -22,6 +22,7 @@ mod chronicle;
 mod command;
 mod error;
 mod evidence;
+mod inside;
 mod journal;
 mod keeper;
 mod notebook;
@@ -31,7 +32,7 @@ mod process;
 
 pub use batch::{BatchPart, BatchSplit, EffectiveBatch};
 pub use chronicle::{
-    CardPeak, Chronicle, Conclusion, End, EndKind, Evidence, Peak, SCHEMA, StartRecord, batch_changed,
+    CardPeak, Chronicle, Conclusion, End, EndKind, Evidence, InsideState, Peak, SCHEMA, StartRecord, batch_changed,
 };
 pub use command::checkpoint::Checkpoint;
 pub use command::discovery::{Library, NoAccumulation, RungGap};
@@ -41,6 +42,10 @@ pub use command::resume::{ResumeRule, Resumption};
 pub use command::script_copy::StandIn;
 pub use command::template::Template;
 pub use error::KeepError;
+pub use inside::host_reserve::USES;
+pub use inside::memory_watch::{MemoryWatch, REPORTS};
+pub use inside::request::{Inside, is_python_command};
+pub use inside::trainer_guard::TrainerGuard;
 pub use keeper::folder::{SUMMARY, is_free, new_folder};
 pub use keeper::refuge::Refuge;
 pub use keeper::starts::{KeepOptions, keep};

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lowtide_core::Event;
+
 use crate::{BatchSplit, Checkpoint, ConfigCopy, KeepError, Launch, Refuge, StartRecord};
 
 /// What is worth saying while a command is kept alive; whoever prints makes words of it.
@@ -29,6 +31,18 @@ pub enum Notice<'a> {
         checkpoint: &'a Path,
         /// Where it is safe, or why it is not.
         refuge: Result<&'a Refuge, &'a KeepError>,
+    },
+    /// A file that the start before wrote was moved, for the next one would refuse to write over it.
+    SetAside {
+        /// The file.
+        file: &'a Path,
+        /// Where it is now.
+        target: &'a Path,
+    },
+    /// A start with a reserve is over, and this is how its processes used it.
+    Overflows {
+        /// [`Event::Overflowed`], each of them.
+        uses: &'a [Event],
     },
     /// A start has ended.
     End {

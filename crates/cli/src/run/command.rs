@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anstream::{AutoStream, ColorChoice};
-use lowtide_args::RunArgs;
+use lowtide_args::{RunArgs, WatchMemory};
 use lowtide_keep::{
-    Chronicle, CommandLadder, CommandRequest, EffectiveBatch, EndKind, KeepError, KeepOptions, ResumeRequest, SUMMARY,
-    is_free, keep, lesson, new_folder,
+    Chronicle, CommandLadder, CommandRequest, EffectiveBatch, EndKind, Inside, KeepError, KeepOptions, ResumeRequest,
+    SUMMARY, TrainerGuard, is_free, keep, lesson, new_folder,
 };
 use lowtide_sensors::{Options as SensorOptions, Sampler};
 use lowtide_trainers::Access;
@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::output::{Failure, RUNS, json_text, print, print_json, printable, report};
 use crate::run::dry_run::DryRun;
 use crate::run::memory::Memory;
-use crate::run::{exit, narration};
+use crate::run::{exit, inside, narration};
 
 const STANDARD_OUTPUT: &str = "-";
 /// Files of settings are not larger; a script that is, is not looked into.
@@ -48,8 +48,14 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
             None => ResumeRequest::Found,
         },
     };
+    let watch_memory = if args.no_watch_memory { Some(WatchMemory::Off) } else { args.watch_memory };
     let access = Access { variable: &|name| env::var_os(name), read: &small_file, cards: &cards };
     let ladder = CommandLadder::make(request, &access)?;
+    let inside = Inside {
+        memory: inside::memory_watch(watch_memory, &ladder.command, &access)?,
+        guard: if args.inside { inside::trainer_guard(&ladder.command, &access)? } else { TrainerGuard::Off },
+        reserve: args.reserve.map(|bytes| inside::host_reserve(bytes, &ladder.command, &access)).transpose()?,
+    };
     let runs = args.out.as_deref().map_or(Path::new(RUNS), parent);
     let mut memory = Memory::read(runs);
     // Without restarts nothing is changed, so the batch is the one that was typed.
@@ -88,7 +94,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         say(&first.greeting());
     }
     let first_rung = first.map_or(0, |first| first.rung);
-    let options = KeepOptions { folder, grace: args.grace, max_restarts: args.max_restarts, first_rung };
+    let options = KeepOptions { folder, grace: args.grace, max_restarts: args.max_restarts, first_rung, inside };
     let kept = keep(&ladder, &options, &mut |notice| {
         if let Some(text) = narration::words(notice, &ladder) {
             say(&text);

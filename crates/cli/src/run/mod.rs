@@ -5,6 +5,7 @@ mod dashes;
 mod dry_run;
 mod exit;
 mod gap;
+mod inside;
 mod memory;
 mod narration;
 mod resume;

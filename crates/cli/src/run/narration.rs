@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use lowtide_config::command::quoted;
-use lowtide_core::{Bytes, counted};
+use lowtide_core::{Bytes, Event, counted};
 use lowtide_keep::{
     Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak, RungGap,
     StartRecord, batch_changed,
@@ -71,6 +71,19 @@ pub(super) fn retries_line(ladder: &CommandLadder) -> String {
     }
 }
 
+/// When the reserve was used, for how long, and how much smaller a batch would have needed none of it.
+fn overflows(uses: &[Event]) -> Option<String> {
+    let needed = |event: &&Event| match event {
+        Event::Overflowed { needed, bytes, .. } => needed.unwrap_or(*bytes),
+        _ => Bytes::ZERO,
+    };
+    let worst = uses.iter().max_by_key(needed)?;
+    let seconds: f64 = uses.iter().map(Event::seconds).sum();
+    let times = counted(uses.len() as u64, "time");
+    let worst = printable(&worst.sentence()?);
+    Some(format!("the reserve was used {times}, {seconds:.1} s in all, instead of an out-of-memory error. {worst}"))
+}
+
 /// Our flag for a number of the batch.
 pub(super) const fn flag(part: BatchPart) -> &'static str {
     match part {
@@ -121,6 +134,12 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
         }
         Notice::Unresumable => Some(resume::UNRESUMABLE.to_owned()),
         Notice::Endangered { checkpoint, refuge } => Some(resume::endangered(&ladder.resumption, checkpoint, *refuge)),
+        Notice::SetAside { file, target } => Some(format!(
+            "{} of the start before is {} now: the next one would refuse to write over it",
+            shown(file),
+            shown(target)
+        )),
+        Notice::Overflows { uses } => overflows(uses),
         Notice::End { record } => ended(record, ladder),
         Notice::CopyUnused { copy } => Some(format!(
             "the changed copy of {} was not taken: a Python that reads no PYTHONPATH at its start, or another machine or \

@@ -3,7 +3,7 @@
 //!
 //! How a command takes a smaller micro-batch is looked for in this order: a template of the user's, a known trainer's
 //! flags, flags that the script or a module beside it declares (`trainers/declaration.rs`, `trainers/flag.rs`), numbers
-//! that stand in the script (`trainers/hard_coded.rs`). A constant counts as accumulation only where the loss is
+//! that stand in the script or in one module that it imports (`trainers/hard_coded.rs`). A constant counts as accumulation only where the loss is
 //! divided by it, or a library is given it; an option that the script itself sets again counts for nothing.
 
 use std::ffi::OsString;
@@ -13,7 +13,8 @@ use lowtide_config::command::at_script;
 use lowtide_config::{Config, Syntax};
 use lowtide_trainers::{
     Access, Answer, Flag, HardCoded, Key, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag, command_line,
-    declarations, file, flag, hard_coded, hard_coded_steps, script, script_path, siblings, training_loop,
+    declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, script, script_path, siblings,
+    training_loop,
 };
 
 use crate::command::recipe::{Recipe, Script};
@@ -128,7 +129,8 @@ impl Discovery {
     /// What the script says of itself.
     fn of_script(request: &CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
         let own = script(&request.command, access);
-        let mut configs: Vec<Config> = own.iter().flat_map(|own| siblings(own, access)).collect();
+        let modules: Vec<Config> = own.iter().flat_map(|own| siblings(own, access)).collect();
+        let mut configs = modules.clone();
         configs.extend(own.clone());
         configs.extend(named_files(&request.command, access));
         configs.push(command_line(&request.command));
@@ -150,7 +152,13 @@ impl Discovery {
                 by_batch_flag(&micro, place.as_ref(), &configs, request.effective)
             }
             [Ok(None), Ok(accum)] => match &place {
-                Some(place) => by_source(place, accum.as_ref(), request.effective),
+                Some(place) => match by_source(place, accum.as_ref(), request.effective) {
+                    Err(gap @ (None | Some(RungGap::Batch { .. }))) => {
+                        let imported = imported_batch(&place.0, &modules);
+                        imported.map_or(Err(gap), |it| by_module(place, it, accum.as_ref(), request.effective))
+                    }
+                    found => found,
+                },
                 None => Err(None),
             },
             unknown => Err(Some(unknown_flags(&unknown))),
@@ -277,14 +285,47 @@ fn library(script: &Config) -> Library {
     }
 }
 
+/// A batch that stands in a module that the script imports; accumulation there too, or by a flag. Where accumulation stands in the
+/// script, two files would have to change together.
+fn by_module(
+    script: &Place,
+    (module, batch): (&Config, SourceBatch),
+    accum: Option<&Flag>,
+    effective: EffectiveBatch,
+) -> Found {
+    let place = (module.clone(), PathBuf::from(&module.name));
+    let SourceBatch::Alone { micro, slot } = &batch else { return by_batch(&place, batch, accum, effective) };
+    if accum.is_some() || effective == EffectiveBatch::MayShrink {
+        return by_batch(&place, batch, accum, effective);
+    }
+    let line = module.line_of(slot.setting.span.start);
+    let at = format!("{}, line {line}", module.name);
+    match hard_coded_steps(&script.0) {
+        Ok(Some((steps, other))) => {
+            let (file, name) = (&script.0.name, other.name());
+            let beside = script.0.line_of(other.setting.span.start);
+            let detail = format!(
+                "{at}: {} is {micro}, and {name} ({steps}) belongs into {file}, line {beside}, and a retry changes one file",
+                slot.name()
+            );
+            Err(Some(RungGap::Batch { detail }))
+        }
+        _ => Err(no_accumulation(Some(script), format!("{} = {{}} ({at})", slot.name()), None, *micro)),
+    }
+}
+
 /// A batch that stands in the script; accumulation there too, or by a flag.
 fn by_source(place: &Place, accum: Option<&Flag>, effective: EffectiveBatch) -> Found {
+    by_batch(place, hard_coded(&place.0), accum, effective)
+}
+
+fn by_batch(place: &Place, batch: SourceBatch, accum: Option<&Flag>, effective: EffectiveBatch) -> Found {
     let with_script = |slots, words: Option<String>, micro, steps| {
         let words = words.and_then(|words| Template::read(&words).ok());
         let recipe = Recipe { words, script: Some(Script::new(place, slots)), ..Recipe::default() };
         Ok((recipe, BatchSplit::new(micro, steps)))
     };
-    match (hard_coded(&place.0), accum) {
+    match (batch, accum) {
         (SourceBatch::Absent, _) => Err(None),
         (SourceBatch::Unknown(detail), _) => Err(Some(RungGap::Batch { detail })),
         (SourceBatch::Both(HardCoded { micro, accum, slots: [one, other] }), None) => {

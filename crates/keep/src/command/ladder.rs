@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use lowtide_config::command::{at_script, is_module};
-use lowtide_trainers::{Access, Flag, Preset, processes};
+use lowtide_trainers::{Access, Flag, Preset, processes, script_path};
 
 use crate::command::discovery::{Discovery, RungGap};
 use crate::command::recipe::Recipe;
 use crate::command::resume::Resumption;
-use crate::command::script_copy::PATHS;
 use crate::command::shell::deaf_script;
 use crate::command::template::Values;
+use crate::inside::door::PATHS;
 use crate::{BatchSplit, CommandRequest, KeepError, Launch, ResumeRequest};
 
 /// What is to be run.
@@ -71,7 +71,10 @@ impl CommandLadder {
         let mut ladder = Self { command, environment, preset, group, rungs, gap, resumption, evaluation, recipe };
         // What cannot be changed is better known before memory runs out than after.
         let last = ladder.launch(ladder.rungs.len().saturating_sub(1), Path::new(""), None)?;
-        if last.copy.is_some_and(|copy| copy.stand_in.is_some()) {
+        let script = script_path(&ladder.command, access);
+        // The call that trains stands in the script, and a copy may be of a module.
+        if last.copy.is_some_and(|copy| copy.stand_in.is_some() && script.is_none_or(|script| script == copy.original))
+        {
             ladder.resumption.use_copy();
         }
         Ok(ladder)
@@ -99,6 +102,11 @@ impl CommandLadder {
     #[must_use]
     pub fn whole(&self) -> Option<&Flag> {
         self.recipe.whole.as_ref()
+    }
+
+    /// Where the command's Python looks for modules besides.
+    pub(crate) fn python_paths(&self) -> Option<OsString> {
+        self.recipe.paths.clone()
     }
 
     /// What a retry changes, by the names that the command has for it.

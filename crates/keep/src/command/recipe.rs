@@ -8,8 +8,8 @@ use lowtide_config::command::{at_script, value};
 use lowtide_config::{Setting, Syntax, whole_number};
 use lowtide_trainers::{Access, Flag, Slot, file};
 
-use crate::command::script_copy::PATHS;
 use crate::command::template::Values;
+use crate::inside::door::PATHS;
 use crate::{BatchPart, CommandRequest, ConfigCopy, EffectiveBatch, KeepError, Launch, StandIn, Template};
 
 /// What a retry changes.

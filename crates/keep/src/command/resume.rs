@@ -1,6 +1,7 @@
 //! How starts of a command resume from checkpoints: in the user's own words, or as a known trainer does it.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -25,6 +26,8 @@ pub struct Resumption {
     last_file: Option<&'static str>,
     /// What makes a copy of the script resume, where there is one.
     call: Option<ResumeCall>,
+    /// Files that a start writes, and refuses to write over.
+    kept: Vec<PathBuf>,
 }
 
 /// How a restart resumes.
@@ -59,7 +62,8 @@ impl Resumption {
                 return Err(KeepError::Pattern { pattern: pattern.clone(), detail: error.to_string() });
             }
             let (rule, patterns) = (ResumeRule::Own(template), vec![pattern.clone()]);
-            return Ok(Self { rule, beginning: Beginning::Overwrites, patterns, last_file: None, call: None });
+            let beginning = Beginning::Overwrites;
+            return Ok(Self { rule, beginning, patterns, last_file: None, call: None, kept: Vec::new() });
         }
         let known = checkpoints(preset, &request.command, access);
         let rule = match known.resume {
@@ -71,7 +75,8 @@ impl Resumption {
             Err(gap) => ResumeRule::Gap(gap),
         };
         let patterns = known.places.iter().map(pattern).collect();
-        Ok(Self { rule, beginning: known.beginning, patterns, last_file: known.last_file, call: known.call })
+        let kept = known.kept.iter().map(PathBuf::from).collect();
+        Ok(Self { rule, beginning: known.beginning, patterns, last_file: known.last_file, call: known.call, kept })
     }
 
     /// What is put on the command line to resume.
@@ -116,6 +121,12 @@ impl Resumption {
             Beginning::Overwrites => newest_whole(&self.patterns, self.last_file, SystemTime::UNIX_EPOCH),
             Beginning::Beside | Beginning::Resumes => None,
         }
+    }
+
+    /// Files that a start since a moment wrote, and that the next one would refuse to write over.
+    pub(crate) fn in_the_way(&self, since: SystemTime) -> impl Iterator<Item = &Path> {
+        let written = |path: &&Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+        self.kept.iter().map(PathBuf::as_path).filter(move |path| written(path).is_some_and(|time| time >= since))
     }
 
     /// Makes a start resume from a checkpoint.

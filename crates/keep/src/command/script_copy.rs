@@ -1,31 +1,28 @@
 //! A changed copy of a script that is run as if it were the script.
 //!
-//! The command line stays as it is. What makes Python take the copy's text is `stand_in.py`, which every Python of the
-//! command reads at its start because its folder is first on `PYTHONPATH`.
+//! The command line stays as it is. What makes Python take the copy's text is `script.py`, which comes into every Python
+//! of the command by a [`Door`].
 //!
 //! Another path in the place of the script's would change `__file__`, `sys.argv[0]`, the siblings' folder and what
-//! spawned workers import. Instead `stand_in.py` is the `sitecustomize` of every Python that the command starts. It
-//! answers where Python reads that one file: imports and `-m` by the loader, workers by `runpy`. The main script is
+//! spawned workers import. Instead `script.py` answers where Python reads that one file: imports and `-m` by the loader,
+//! workers by `runpy`. The main script is
 //! read by C code, unless its path can be imported from, as a zip archive's can: so for one moment it can, and `runpy`
 //! runs the text. Exit codes, Ctrl-C and tracebacks are then Python's own. A mark is left where the copy was taken, so
 //! that a Python which ignores the variable is noticed; if the script on disk is no longer the one that was read,
 //! nothing is replaced.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use lowtide_config::command::at_script;
 
+use crate::inside::door::{Door, Moment, Part};
 use crate::{ConfigCopy, KeepError, Launch};
 
-/// The variable by which Python looks for modules in further folders.
-pub(crate) const PATHS: &str = "PYTHONPATH";
-/// The name under which Python looks for what is to be read at its start.
-const HOOK: &str = "sitecustomize.py";
-const STAND_IN: &str = include_str!("stand_in.py");
-/// Written by the stand-in when the copy was taken.
+const STAND_IN: &str = include_str!("../inside/script.py");
+/// Written by `script.py` when the copy was taken.
 const USED: &str = "used";
 
 /// What makes Python run the copy of a script.
@@ -40,18 +37,11 @@ pub struct StandIn {
 impl StandIn {
     /// Puts the folder before all others where the command looks for modules.
     pub(crate) fn enter(&self, launch: &mut Launch, own: Option<OsString>) {
-        let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
-        let joined = |rest: Option<&OsStr>| {
-            let rest = rest.map(env::split_paths).into_iter().flatten();
-            env::join_paths(std::iter::once(folder.clone()).chain(rest)).unwrap_or_else(|_| folder.clone().into())
-        };
-        // `env PYTHONPATH=src python train.py` has its own.
-        for word in &mut launch.command {
-            if let Some(rest) = word.as_bytes().strip_prefix(b"PYTHONPATH=") {
-                *word = [OsStr::new(PATHS), &joined(Some(OsStr::from_bytes(rest)))].join(OsStr::new("="));
-            }
-        }
-        launch.environment.push((PATHS.into(), joined(own.as_deref())));
+        self.door().enter(launch, own);
+    }
+
+    fn door(&self) -> Door {
+        Door { folder: self.folder.clone() }
     }
 
     /// Writes what Python reads at its start.
@@ -62,12 +52,9 @@ impl StandIn {
         if now != self.script.as_bytes() {
             return Err(KeepError::ScriptChanged { path: copy.original.clone() });
         }
-        fs::create_dir_all(&self.folder).map_err(KeepError::file(&self.folder))?;
         let paths = [original, real(&copy.path)?].map(|path| path.into_os_string().into_vec()).join(&0);
-        for (name, content) in [(HOOK, STAND_IN.as_bytes()), ("original", self.script.as_bytes()), ("paths", &paths)] {
-            lowtide_disk::write(&self.folder.join(name), content)?;
-        }
-        Ok(())
+        let files = vec![("original", self.script.clone().into_bytes()), ("paths", paths)];
+        self.door().write(&[Part { name: "script", moment: Moment::Start, text: STAND_IN, files }])
     }
 }
 
@@ -80,7 +67,7 @@ impl ConfigCopy {
 
     /// Whether the command took the copy; of a configuration file that is taken for granted.
     pub(crate) fn was_used(&self) -> bool {
-        let is_there = |stand_in: &StandIn| stand_in.folder.join(USED).exists();
+        let is_there = |stand_in: &StandIn| stand_in.door().folder_of(Moment::Start).join(USED).exists();
         self.stand_in.as_ref().is_none_or(is_there)
     }
 }
@@ -104,7 +91,7 @@ pub(crate) fn deaf_option(command: &[OsString]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use lowtide_config::command::{quoted, split};
+    use lowtide_config::command::split;
 
     use super::*;
 
@@ -116,19 +103,5 @@ mod tests {
         for text in ["python -u -X dev train.py -I", "python -Werror::SyntaxWarning train.py", "torchrun -S train.py"] {
             assert_eq!(deaf(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn the_folder_comes_first() {
-        let stand_in = StandIn { folder: "/r/retry-1".into(), script: String::new() };
-        let entered = |text: &str, own: Option<&str>| {
-            let command = split(text).unwrap().into_iter().map(OsString::from).collect();
-            let mut launch = Launch { command, environment: Vec::new(), copy: None };
-            stand_in.enter(&mut launch, own.map(OsString::from));
-            (quoted(&launch.command), launch.environment[0].1.clone().into_string().unwrap())
-        };
-        assert_eq!(entered("python t.py", None), ("python t.py".to_owned(), "/r/retry-1".to_owned()));
-        assert_eq!(entered("python t.py", Some("a:b")).1, "/r/retry-1:a:b");
-        assert_eq!(entered("env PYTHONPATH=src python t.py", None).0, "env PYTHONPATH=/r/retry-1:src python t.py");
     }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::KeepError;
+use crate::inside::host_reserve::USES;
+use crate::inside::memory_watch::REPORTS;
 use lowtide_journal::EVENTS;
 
 /// The name of the file in which whoever keeps a command alive writes its [`Chronicle`](crate::Chronicle).
@@ -18,7 +20,8 @@ pub const SUMMARY: &str = "summary.json";
 pub fn is_free(folder: &Path) -> Result<(), KeepError> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let ours = |name: &str| {
-        [SUMMARY, EVENTS].contains(&name) || ["start-", "retry-", "resume-"].iter().any(|start| name.starts_with(start))
+        [SUMMARY, EVENTS, REPORTS, USES].contains(&name)
+            || ["start-", "retry-", "resume-", "inside-"].iter().any(|start| name.starts_with(start))
     };
     let is_ours = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(ours);
     match entries.map(|entry| entry.path()).filter(is_ours).min() {

@@ -8,7 +8,8 @@ use crate::{End, EndKind, Evidence};
 ///
 /// Words of the command that tell of memory count where it failed. A SIGKILL counts where something shows that the
 /// kernel did it for memory; without that, it may have been anybody. So does a code of whoever waited for the process
-/// that was killed, where the kernel itself tells of the kill and nothing else of another error.
+/// that was killed, where the kernel itself tells of the kill and nothing else of another error. What a process wrote
+/// down itself counts likewise: a script may show its errors in words of its own, or not at all.
 pub(crate) fn judge(end: End, interruption: Interruption, epilogue: &Epilogue, evidence: Option<Evidence>) -> EndKind {
     if end == End::Code(0) {
         return EndKind::Finished;
@@ -22,7 +23,12 @@ pub(crate) fn judge(end: End, interruption: Interruption, epilogue: &Epilogue, e
     // Counted or named, not only likely.
     let is_kill = matches!(evidence, Some(Evidence::ControlGroup { .. } | Evidence::KernelLog { .. }));
     let told_below = matches!(end, End::Code(_)) && !epilogue.other_error && is_kill;
-    if said || (killed && evidence.is_some()) || told_below { EndKind::OutOfMemory } else { EndKind::Failed }
+    let is_reported = matches!(evidence, Some(Evidence::Report { .. })) && !epilogue.other_error;
+    if said || (killed && evidence.is_some()) || told_below || is_reported {
+        EndKind::OutOfMemory
+    } else {
+        EndKind::Failed
+    }
 }
 
 #[cfg(test)]
@@ -43,7 +49,12 @@ mod tests {
         use Interruption::{None as Free, Requested};
         const ERROR: &str = "Traceback (most recent call last):\n  File \"t.py\"\nValueError: no";
         const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.";
+        const REPORT: Option<Evidence> = Some(Evidence::Report { pid: 7, asked_bytes: None });
         let cases = [
+            (End::Code(1), Free, "it did not work", REPORT, OutOfMemory),
+            (End::Code(1), Free, ERROR, REPORT, Failed),
+            (End::Code(0), Free, "", REPORT, Finished),
+            (End::Code(1), Requested, "", REPORT, Interrupted),
             (End::Code(0), Free, "", None, Finished),
             // What it caught is its own affair.
             (End::Code(0), Free, OOM, EVIDENCE, Finished),

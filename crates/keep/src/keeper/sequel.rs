@@ -139,6 +139,7 @@ mod tests {
             batch_report: None,
             step,
             peak: Peak::default(),
+            inside: None,
         }
     }
 

@@ -9,10 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime};
 
+use lowtide_core::Bytes;
+use lowtide_disk::move_to;
 use lowtide_log::steps;
 
 use crate::command::checkpoint::CheckpointSearch;
 use crate::evidence::kill_counter::KillCounter;
+use crate::inside::door::Door;
+use crate::inside::fatal_report::fatal_report;
+use crate::inside::host_reserve;
 use crate::journal::Journal;
 use crate::keeper::folder::is_free;
 use crate::keeper::judgement::judge;
@@ -22,8 +27,8 @@ use crate::keeper::trainer_state::with_batch;
 use crate::output::epilogue::{Epilogue, FatalOom};
 use crate::process::supervisor::{Observation, Supervisor};
 use crate::{
-    Chronicle, CommandLadder, Conclusion, EndKind, Evidence, KeepError, Launch, Notice, ResumeRule, Resumption, SCHEMA,
-    StartRecord, batch_changed,
+    Chronicle, CommandLadder, Conclusion, EndKind, Evidence, Inside, InsideState, KeepError, Launch, Notice,
+    ResumeRule, Resumption, SCHEMA, StartRecord, batch_changed,
 };
 
 /// How a command is kept alive.
@@ -37,6 +42,8 @@ pub struct KeepOptions {
     pub max_restarts: u32,
     /// The rung of the first start.
     pub first_rung: usize,
+    /// What is put into the command's Pythons.
+    pub inside: Inside,
 }
 
 /// Runs a command to its end, starting it again when memory ran out.
@@ -103,6 +110,9 @@ fn start_on(
         if search.found.is_none() {
             save(&ladder.resumption, begun, &options.folder, number, notify);
         }
+        if !starts.is_empty() {
+            set_aside(&ladder.resumption, begun, &options.folder, starts.len(), notify);
+        }
         let checkpoint = search.found.take();
         let batch = ladder.rungs.get(rung).copied();
         let stand_in = match &checkpoint {
@@ -115,13 +125,17 @@ fn start_on(
             None => None,
         };
         let path = stand_in.as_ref().or(checkpoint.as_ref().map(|checkpoint| &checkpoint.path));
-        let launch = ladder.launch(rung, &options.folder, path.map(PathBuf::as_path))?;
+        let mut launch = ladder.launch(rung, &options.folder, path.map(PathBuf::as_path))?;
         if !starts.is_empty() {
             let (checkpoint, damaged) = (checkpoint.as_ref(), search.damaged.as_slice());
             notify(&Notice::Restart { number, launch: &launch, batch, checkpoint, damaged });
         }
         if let Some(copy) = &launch.copy {
             copy.write()?;
+        }
+        let door = door(&options.folder, options.inside, starts);
+        if let Some(door) = &door {
+            door.enter(&mut launch, ladder.python_paths());
         }
         let log = options.folder.join(format!("start-{number}.log"));
         let file = match File::create_new(&log) {
@@ -136,13 +150,20 @@ fn start_on(
             // Nothing was run: there is nothing in it.
             if starts.is_empty() {
                 let _ = fs::remove_file(&log);
+                door.as_ref().into_iter().for_each(Door::remove);
             }
         })?;
-        let evidence = kills.evidence(&observation.footprint);
+        let evidence = kills.evidence(&observation.footprint).or_else(|| fatal_report(&options.folder, number));
         let record = record(&launch, &log, observation, evidence);
         let resumed_step = checkpoint.as_ref().and_then(|checkpoint| checkpoint.step);
         let resumed_from = checkpoint.map(|checkpoint| shown(checkpoint.path));
-        let record = StartRecord { rung, batch, resumed_from, resumed_step, ..record };
+        let inside = door.map(|door| if door.was_seen() { InsideState::Active } else { InsideState::Unread });
+        let record = StartRecord { rung, batch, resumed_from, resumed_step, inside, ..record };
+        if options.inside.reserve.is_some() {
+            let uses = host_reserve::uses(&options.folder, number);
+            journal.overflowed(&uses);
+            notify(&Notice::Overflows { uses: &uses });
+        }
         journal.ended(number, &record);
         notify(&Notice::End { record: &record });
         let ran_out = record.outcome == EndKind::OutOfMemory;
@@ -172,6 +193,13 @@ fn start_on(
     }
 }
 
+/// The door of the next start; none where nothing is to come in. A full disk costs that and nothing else.
+fn door(folder: &Path, inside: Inside, starts: &[StartRecord]) -> Option<Door> {
+    let parts = inside.parts(folder, starts);
+    let door = Door { folder: folder.join(format!("inside-{}", starts.len() + 1)) };
+    (!parts.is_empty() && door.can_be_listed() && door.write(&parts).is_ok()).then_some(door)
+}
+
 /// The start that wrote a checkpoint, by when each of them began.
 fn writer(checkpoint: &Path, begins: &[SystemTime]) -> Option<usize> {
     let written = fs::metadata(checkpoint).and_then(|metadata| metadata.modified()).ok()?;
@@ -190,6 +218,19 @@ fn save(resumption: &Resumption, begun: SystemTime, folder: &Path, start: usize,
     notify(&Notice::Endangered { checkpoint: &checkpoint, refuge: refuge.as_ref() });
 }
 
+/// Moves what the start before wrote out of the way, where the next one would refuse to write over it.
+fn set_aside(resumption: &Resumption, begun: SystemTime, folder: &Path, start: usize, notify: &mut dyn FnMut(&Notice)) {
+    let run = folder.file_name().map_or_else(|| "run".to_owned(), shown);
+    for file in resumption.in_the_way(begun) {
+        let Some(name) = file.file_name() else { continue };
+        let target = file.with_file_name(format!("{run}-start-{start}-{}", shown(name)));
+        // One that cannot be moved ends the next start, which says why.
+        if move_to(file, &target).is_ok() {
+            notify(&Notice::SetAside { file, target: &target });
+        }
+    }
+}
+
 fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Option<Evidence>) -> StartRecord {
     let mut transcript = observation.transcript.lock().unwrap_or_else(PoisonError::into_inner);
     let epilogue = Epilogue::of(&transcript.tail);
@@ -203,6 +244,10 @@ fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Optio
     if let Some(line) = evidence.and_then(Evidence::kernel_line) {
         transcript.add(&line);
     }
+    let reported = match evidence {
+        Some(Evidence::Report { asked_bytes, .. }) => asked_bytes.map(Bytes),
+        _ => None,
+    };
     let set = |(name, value): &(OsString, OsString)| format!("{}={}", shown(name), shown(value));
     StartRecord {
         rung: 0,
@@ -218,7 +263,8 @@ fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Optio
         end: observation.end,
         outcome,
         cause,
-        requested_bytes: oom.as_ref().and_then(FatalOom::requested),
+        requested_bytes: oom.as_ref().and_then(FatalOom::requested).or(reported),
+        inside: None,
         phase: oom.as_ref().and_then(|oom| oom.activity),
         line: oom.map(|oom| oom.line),
         evidence,

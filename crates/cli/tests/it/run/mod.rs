@@ -3,9 +3,11 @@
 mod control_group;
 mod flags;
 mod folder;
+mod inside;
 mod kit;
 mod output;
 mod refusals;
+mod reserve;
 mod resume;
 mod retries;
 mod signals;

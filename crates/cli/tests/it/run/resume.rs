@@ -252,6 +252,32 @@ fn lightnings_command_line_gets_its_newest_checkpoint() {
     );
 }
 
+/// Without a logger, Lightning's command line saves its settings in the same place at each start, and writes over none.
+#[test]
+fn settings_that_lightnings_command_line_saved_are_moved_out_of_its_way() {
+    let script = "import os, sys\n# LightningCLI(Net, Data)\n\
+                  if os.path.exists('config.yaml'): sys.exit('expected config.yaml to NOT exist')\n\
+                  open('config.yaml', 'w').write(' '.join(sys.argv[1:]))\nos.makedirs('checkpoints', exist_ok=True)\n\
+                  with open('checkpoints/epoch=0-step=20.ckpt', 'wb') as file:\n    \
+                  file.write(b'PK\\x03\\x04 PK\\x05\\x06' + bytes(18))\n\
+                  if '--data.batch_size=8' in sys.argv: raise MemoryError\n";
+    let place = Place::with("main.py", script);
+    let ran = place.run(&["--", "python3", "main.py", "fit", "--trainer.logger=false", "--data.batch_size=8"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    says(&ran, "lowtide: config.yaml of the start before is main-1-start-1-config.yaml now: ");
+    assert!(place.text("main-1-start-1-config.yaml").ends_with("--data.batch_size=8"));
+    assert!(place.text("config.yaml").contains("--ckpt_path=checkpoints/epoch=0-step=20.ckpt"));
+}
+
+#[test]
+fn settings_from_before_the_run_stay_where_they_are() {
+    let script = "import os, sys\n# LightningCLI(Net, Data)\nif '--data.batch_size=8' in sys.argv: raise MemoryError\n";
+    let place = Place::with("main.py", script);
+    fs::write(place.path("config.yaml"), "mine").unwrap();
+    let ran = place.run(&["--", "python3", "main.py", "fit", "--data.batch_size=8"]);
+    assert_eq!((ran.code, &*place.text("config.yaml")), (Some(0), "mine"), "{}", ran.stderr);
+}
+
 #[test]
 fn what_worked_is_remembered_until_it_is_forgotten() {
     let place = nanogpt();

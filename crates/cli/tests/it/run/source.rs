@@ -59,6 +59,44 @@ fn constants_that_the_loop_uses() {
     }
 }
 
+#[test]
+fn constants_of_a_module_that_is_imported() {
+    let settings = "BATCH_SIZE = 8  # samples\nACCUM_STEPS = 1\n";
+    let script = "import settings\nfrom settings import ACCUM_STEPS, BATCH_SIZE\nprint(BATCH_SIZE, ACCUM_STEPS, settings.__file__[-11:])\n\
+                  loss = 1.0 / ACCUM_STEPS\nif settings.BATCH_SIZE > 2: raise MemoryError\n";
+    let place = with(&[("settings.py", settings), ("train.py", script)]);
+    let ran = place.run(&["--", "python3", "train.py"]);
+    let expected = "8 1 settings.py\n4 2 settings.py\n2 4 settings.py\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "{}", ran.stderr);
+    assert!(ran.stderr.contains("settings.py is run with BATCH_SIZE=4 ACCUM_STEPS=2"), "{}", ran.stderr);
+    assert_eq!((&*place.text("settings.py"), &*place.text("train.py")), (settings, script));
+}
+
+/// Where the batch stands in one file and accumulation in another, the lines to change are told.
+#[test]
+fn a_batch_in_a_module_and_accumulation_in_the_script() {
+    let data = "class Data:\n    def loader(self):\n        return DataLoader(x, batch_size=32)\n";
+    let script = "import lightning as L\nfrom data import Data\nif False:\n    L.Trainer(max_epochs=1).fit(m, Data())\nraise MemoryError\n";
+    let place = with(&[("data.py", data), ("train.py", script)]);
+    let ran = place.run(&["--", "python3", "train.py"]);
+    let said = "data.py, line 3: batch_size is 32, and accumulate_grad_batches (1) belongs into train.py, line 4";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let place = with(&[
+        ("settings.py", "BATCH_SIZE = 32\n"),
+        (
+            "train.py",
+            "from settings import BATCH_SIZE\n\
+        loader = [BATCH_SIZE]\nfor batch in loader:\n    loss = net(batch)\n    loss.backward()\n    opt.step()\n",
+        ),
+    ]);
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert!(
+        ran.stderr.contains("train.py has BATCH_SIZE = 32 (settings.py, line 1), and nothing that accumulates"),
+        "{}",
+        ran.stderr
+    );
+}
+
 /// Prints what a script can see of itself, then ends as it is told.
 const MIRROR: &str = r#"from __future__ import annotations
 import inspect, os, sys

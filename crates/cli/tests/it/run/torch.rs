@@ -3,7 +3,7 @@
 //! jsonargparse.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lowtide_testkit::Printout;
 use serde_json::{Value, json};
@@ -33,7 +33,25 @@ fn run(place: &Place, files: &[(&str, &str)], options: &[&str], command: &str) -
     let folder = runs.find(|path| path.is_dir()).unwrap();
     let story = place.story(folder.to_str().unwrap());
     ran_out_first(&story);
+    wrote_it_down(&folder, place);
     (ran, story)
+}
+
+/// The process that ran out has said so itself, with the line of the script that asked.
+fn wrote_it_down(folder: &Path, place: &Place) {
+    let entries = std::fs::read_dir(folder.join("memory")).unwrap().map(|entry| entry.unwrap().path());
+    let reports: Vec<Value> = entries
+        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("start-1-"))
+        .map(|path| serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap())
+        .collect();
+    let here = place.path("").canonicalize().unwrap();
+    let names_it = |report: &Value| {
+        let frames = report["threads"][0]["frames"].as_array().unwrap();
+        let own = frames.iter().rfind(|frame| Path::new(frame["file"].as_str().unwrap()).starts_with(&here));
+        let error = report["error"].as_str().unwrap_or_default();
+        own.is_some() && error.contains("DefaultCPUAllocator") && report["asked_bytes"].as_u64().is_some()
+    };
+    assert!(reports.iter().any(names_it), "{reports:#?}");
 }
 
 /// The first start must have run out of the memory of PyTorch's own allocator, or nothing is shown.
@@ -122,6 +140,31 @@ fn lightning_resumes_at_the_epoch_of_its_checkpoint() {
     assert!(ran.stdout.contains("begins at step 2\n"), "{ran:?}");
     // Two epochs of 128 samples are left, whatever the micro-batch.
     assert!(ran.stdout.ends_with("seen 256 until step 4\n"), "{ran:?}");
+}
+
+#[test]
+#[ignore = "needs LOWTIDE_TORCH_PYTHON"]
+fn lightning_resumes_without_a_logger() {
+    let files = [LIMIT, ("lit.py", include_str!("scripts/lit_epochs.py"))];
+    let command = "python lit.py fit --trainer.max_epochs=4 --data.batch_size=128 --trainer.accelerator=cpu \
+                   --trainer.enable_progress_bar=false --trainer.logger=false";
+    let place = Place::new();
+    let (ran, story) = run(&place, &files, &[], command);
+    assert_eq!(story["starts"][1]["resumed_from"], "checkpoints/epoch=1-step=2.ckpt", "{story:#}");
+    assert!(ran.stdout.ends_with("seen 256 until step 4\n"), "{ran:?}");
+    assert!(place.text("config.yaml").contains("ckpt_path: checkpoints/"), "{ran:?}");
+}
+
+#[test]
+#[ignore = "needs LOWTIDE_TORCH_PYTHON"]
+fn accelerate_resumes_from_the_state_it_saved() {
+    let files = [LIMIT, ("steps.py", include_str!("scripts/accelerate_steps.py"))];
+    let command = "python steps.py --per_device_train_batch_size=128 --gradient_accumulation_steps=1";
+    let (ran, story) = run(&Place::new(), &files, &[], command);
+    assert_eq!(story["starts"][1]["resumed_from"], "out/step_4", "{story:#}");
+    assert!(ran.stdout.contains("resumes at step 4 after 4 updates\n"), "{ran:?}");
+    // Four of the eight batches of 128 samples are left.
+    assert!(ran.stdout.ends_with("seen 512 until step 8\n"), "{ran:?}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 """Runs a changed copy of a script as if it were the script.
 
-`lowtide run` puts this file's folder first on PYTHONPATH, so that every Python of the command reads it at its start. Wherever the
-script would be run or imported (by its path, by `-m`, by a launcher, in the workers that multiprocessing spawns) the copy's text is
-taken, under the script's own path: imports of siblings, `__file__`, arguments and tracebacks stay as they are. The script
-on disk is not touched; if it is no longer what the copy was made of, it is run as it is.
+Wherever the script would be run or imported (by its path, by `-m`, by a launcher, in the workers that multiprocessing spawns) the
+copy's text is taken, under the script's own path: imports of siblings, `__file__`, arguments and tracebacks stay as they are. The
+script on disk is not touched; if it is no longer what the copy was made of, it is run as it is, and whoever wrote the copy sees that
+it was not used.
 """
 import os
 import sys
@@ -106,22 +106,4 @@ def without_us(hook):
     return show
 
 
-def next_of_this_name():
-    """The sitecustomize that this one stands before."""
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
-
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        sys.modules["sitecustomize"] = module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-
-
-if sys.version_info >= (3, 6):
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]
-    try:
-        Script().stand_in()
-    except Exception:
-        # The script as it is: whoever wrote the copy sees that it was not used.
-        pass
-    next_of_this_name()
+Script().stand_in()
