@@ -18,7 +18,12 @@ fn main() {
     // GCC guesses what a virtual function of LibTorch's headers is and calls it directly: one that needs CUDA's own library.
     build.flag_if_supported("-fno-devirtualize-speculatively");
     // System folders, because LibTorch's headers are not ours to be warned about.
-    for folder in [PathBuf::from("shim/cuda_types"), include.clone(), include.join("torch/csrc/api/include")] {
+    for folder in [
+        PathBuf::from("shim/cuda_types"),
+        PathBuf::from("shim/gloo_types"),
+        include.clone(),
+        include.join("torch/csrc/api/include"),
+    ] {
         build.flag("-isystem").flag(folder.display().to_string());
     }
     println!("cargo::rerun-if-changed=shim");

@@ -18,7 +18,7 @@ pub enum Action {
         reason: Reason,
     },
     /// Release cached blocks, put these measures in force and do the failed work again: the same batch, the same
-    /// evaluation or the same checkpoint.
+    /// evaluation or the same checkpoint. After an overflow nothing is done again: they hold from the next step on.
     Retry {
         /// The rung that was taken; never [`Rung::Stop`].
         rung: Rung,
@@ -67,6 +67,11 @@ pub enum Reason {
         /// Where it failed.
         phase: Phase,
     },
+    /// It needed more than the device has, and got it from the reserve.
+    Overflowed {
+        /// Where it did.
+        phase: Phase,
+    },
     /// The allocator had to free its cache and ask again.
     RetriesRose,
     /// There is room for a larger micro-batch.
@@ -86,7 +91,8 @@ impl Reason {
             Self::FirstFailure { phase }
             | Self::StillFailing { phase }
             | Self::FailedTwice { phase }
-            | Self::CleaningWornOut { phase } => Some(*phase),
+            | Self::CleaningWornOut { phase }
+            | Self::Overflowed { phase } => Some(*phase),
             Self::RetriesRose | Self::Room { .. } => None,
         }
     }
@@ -103,6 +109,7 @@ impl fmt::Display for Reason {
             Self::CleaningWornOut { phase } => {
                 write!(formatter, "memory ran out in {phase}, and cleaning has been needed too often")
             }
+            Self::Overflowed { phase } => write!(formatter, "{phase} needed more than the device has"),
             Self::RetriesRose => formatter.write_str("the allocator had to free its cache to serve a request"),
             Self::Room { forecast, limit: Some(limit) } => {
                 write!(formatter, "there is room: {forecast} expected, the limit is {limit}")

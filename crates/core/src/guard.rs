@@ -13,8 +13,8 @@ use crate::{
 ///
 /// **A failure in forward or backward.** The first one of a step is answered by cleaning, since a passing squeeze or
 /// fragmentation is the cheapest thing to mend and cleaning changes nothing else. From then on each failure of the same
-/// step goes one rung down: halve the micro-batch down to 1, double the loss chunks, recompute one level more, spill one
-/// level more, narrow, stop. Cleaning is passed over where it cannot help for long: the measures have failed twice, or
+/// step goes one rung down: halve the micro-batch down to 1, double the loss chunks, recompute one level more, shard the
+/// optimizer's state over ranks, spill one level more, narrow, stop. Cleaning is passed over where it cannot help for long: the measures have failed twice, or
 /// cleaning was the answer for [`Limits::cleans`](crate::Limits::cleans) steps of the present stretch already.
 ///
 /// **Failed twice.** A failure of forward or backward counts against the micro-batch together with all other training
@@ -22,7 +22,7 @@ use crate::{
 /// micro-batch and every larger one are never taken again with the same other measures. Going down still leaves a
 /// micro-batch after one failure where the step was cleaned before; that one may be tried once more when climbing.
 ///
-/// **A failure in the optimizer.** Clean, then spill level by level, then stop. The optimizer's memory does not depend on the
+/// **A failure in the optimizer.** Clean, then shard, then spill level by level, then stop. The optimizer's memory does not depend on the
 /// batch, so it never splits, and its failures do not count against the micro-batch.
 ///
 /// **A failure in evaluation.** Clean once per evaluation, then halve the evaluation's own micro-batch, then chunk its loss,
@@ -34,6 +34,11 @@ use crate::{
 /// **Climbing back.** After [`Limits::climb_after`](crate::Limits::climb_after) committed steps without a failure or
 /// warning the micro-batch is doubled, up to the ceiling, if the forecast from the last step leaves the margin free
 /// under the line. Only the micro-batch climbs; the other measures stay for the rest of the run.
+///
+/// **An overflow** into the reserve of host memory ends nothing, so its answer holds from the next step on. Where the tensors
+/// alone were more than the device holds, the micro-batch is halved until the forecast fits, at once; else cached blocks were in
+/// the way, and it is cleaned first, as after a failure, and one rung down if the next step overflows again. The micro-batch that was
+/// left is not taken again. Where no rung is left, it goes on as it is: slow, and alive. Overflows are no failures.
 ///
 /// **Without recovery.** Where [`Limits::recover`](crate::Limits::recover) is off, the first failure stops the run, in
 /// evaluation too.
@@ -60,6 +65,12 @@ pub struct Guard {
     calm_steps: u32,
     /// Steps of this stretch that cleaning answered.
     cleans: u32,
+    /// The last step that overflowed.
+    #[serde(default)]
+    overflowed_at: Option<Step>,
+    /// Whether an evaluation overflowed and was cut for it.
+    #[serde(default)]
+    is_eval_cut: bool,
     /// The value of `committed` at the last cleaning for a warning.
     warned_at: Option<u64>,
     /// The value of `committed` at each of the last failures, the oldest first.
@@ -85,6 +96,8 @@ impl Guard {
             committed: 0,
             calm_steps: 0,
             cleans: 0,
+            overflowed_at: None,
+            is_eval_cut: false,
             warned_at: None,
             recent: VecDeque::new(),
             stopped: None,
@@ -127,9 +140,9 @@ impl Guard {
         self.ceiling = ceiling;
     }
 
-    /// A batch of evaluation came that is larger than any before. As long as no evaluation has failed, it is computed at once.
+    /// A batch of evaluation came that is larger than any before. As long as none failed or overflowed, it is computed at once.
     pub fn raise_eval(&mut self, micro_batch: MicroBatch) {
-        if self.eval_failures == 0 {
+        if self.eval_failures == 0 && !self.is_eval_cut {
             self.measures.eval_micro_batch = self.measures.eval_micro_batch.max(micro_batch);
         }
     }
@@ -150,6 +163,7 @@ impl Guard {
         match signal {
             Signal::Failed { step, phase } => self.failed(step, phase),
             Signal::Committed { step, usage } => self.committed(step, usage),
+            Signal::Overflowed { step, phase, usage } => self.overflowed(step, phase, usage),
             Signal::Evaluated => self.evaluated(),
             Signal::RetriesRose => self.retries_rose(),
         }
@@ -258,6 +272,58 @@ impl Guard {
         }
         self.cleans = 0;
         self.climb(usage)
+    }
+
+    fn overflowed(&mut self, step: Step, phase: Phase, usage: Usage) -> Action {
+        let again = self.overflowed_at.is_some_and(|at| at == step || at.next() == step);
+        self.overflowed_at = Some(step);
+        let work = Work::of(phase);
+        if work != Work::Eval {
+            self.calm_steps = 0;
+        }
+        let is_too_large = usage.line.limit().is_some_and(|limit| usage.peak > limit);
+        let is_worn_out = self.cleans >= self.ladder.limits.cleans;
+        let reason = Reason::Overflowed { phase };
+        let below = self.below_overflow(work, usage);
+        if !(is_too_large || again || is_worn_out) || work == Work::Checkpoint {
+            self.cleans = self.cleans.saturating_add(1);
+            return Action::Retry { rung: Rung::Clean, measures: self.measures, reason };
+        }
+        let Some((rung, measures)) = below.filter(|_| self.ladder.limits.recover) else {
+            return Action::Continue;
+        };
+        match work {
+            Work::Compute if rung == Rung::Split => self.strikes.rule_out(self.measures.micro_batch),
+            Work::Compute | Work::Optimizer => self.strikes.measures_changed(),
+            Work::Eval => self.is_eval_cut = true,
+            Work::Checkpoint => {}
+        }
+        self.cleans = 0;
+        self.measures = measures;
+        Action::Retry { rung, measures, reason }
+    }
+
+    /// The next rung down, or the one of those that only split which the forecast says to fit.
+    fn below_overflow(&self, work: Work, usage: Usage) -> Option<(Rung, Measures)> {
+        let step_down = |now: Measures| match work {
+            Work::Compute => self.ladder.below_compute(now),
+            Work::Optimizer => self.ladder.below_optimizer(now),
+            Work::Eval => self.ladder.below_eval(now),
+            Work::Checkpoint => None,
+        };
+        let samples = |measures: Measures| match work {
+            Work::Eval => measures.eval_micro_batch,
+            _ => measures.micro_batch,
+        };
+        let (mut rung, mut measures) = step_down(self.measures)?;
+        while rung == Rung::Split
+            && let forecast = usage.forecast(samples(self.measures), samples(measures))
+            && !usage.line.admits(forecast, Bytes::ZERO)
+            && let Some((Rung::Split, smaller)) = step_down(measures)
+        {
+            (rung, measures) = (Rung::Split, smaller);
+        }
+        Some((rung, measures))
     }
 
     fn climb(&mut self, usage: Usage) -> Action {

@@ -27,6 +27,8 @@ pub struct Offer {
     pub loss_chunks: NonZeroU32,
     /// How many levels of recomputing the workload has; 0 means none. Default 0.
     pub recompute_levels: u32,
+    /// Whether several ranks may divide the optimizer's state among them. Default false.
+    pub shard: bool,
     /// How many levels of spilling to the host the workload has; 0 means none. Default 0.
     pub spill_levels: u32,
     /// Whether the user allows narrower precision. Default false.
@@ -35,7 +37,14 @@ pub struct Offer {
 
 impl Default for Offer {
     fn default() -> Self {
-        Self { split: true, loss_chunks: NonZeroU32::MIN, recompute_levels: 0, spill_levels: 0, narrow: false }
+        Self {
+            split: true,
+            loss_chunks: NonZeroU32::MIN,
+            recompute_levels: 0,
+            shard: false,
+            spill_levels: 0,
+            narrow: false,
+        }
     }
 }
 
@@ -84,19 +93,20 @@ impl Default for Limits {
 }
 
 impl Ladder {
-    /// One rung down for a forward or backward pass: the first of split, chunk the loss, recompute, spill and narrow that
+    /// One rung down for a forward or backward pass: the first of split, chunk the loss, recompute, shard, spill and narrow that
     /// still has something to give. `None` where nothing is left.
     pub(crate) fn below_compute(&self, now: Measures) -> Option<(Rung, Measures)> {
         self.split(now)
             .or_else(|| self.chunk_loss(now))
             .or_else(|| self.recompute(now))
+            .or_else(|| self.shard(now))
             .or_else(|| self.spill(now))
             .or_else(|| self.narrow(now))
     }
 
-    /// One rung down for the optimizer: spill. Its memory is the optimizer's state, which no other rung makes smaller.
+    /// One rung down for the optimizer: shard, then spill. Its memory is the optimizer's state, which no other rungs make smaller.
     pub(crate) fn below_optimizer(&self, now: Measures) -> Option<(Rung, Measures)> {
-        self.spill(now)
+        self.shard(now).or_else(|| self.spill(now))
     }
 
     /// One rung down for evaluation: its own micro-batch, then its own loss chunks. Training's measures stay.
@@ -121,6 +131,10 @@ impl Ladder {
     fn recompute(&self, now: Measures) -> Option<(Rung, Measures)> {
         let recompute = one_more(now.recompute, self.offer.recompute_levels)?;
         Some((Rung::Recompute, Measures { recompute, ..now }))
+    }
+
+    fn shard(&self, now: Measures) -> Option<(Rung, Measures)> {
+        (self.offer.shard && !now.shard).then_some((Rung::Shard, Measures { shard: true, ..now }))
     }
 
     fn spill(&self, now: Measures) -> Option<(Rung, Measures)> {
@@ -170,25 +184,26 @@ mod tests {
 
     fn everything() -> Offer {
         let loss_chunks = NonZeroU32::new(5).unwrap();
-        Offer { split: true, loss_chunks, recompute_levels: 2, spill_levels: 1, narrow: true }
+        Offer { split: true, loss_chunks, recompute_levels: 2, shard: true, spill_levels: 1, narrow: true }
     }
 
     #[test]
     fn walks_down_in_order() {
-        use Rung::{ChunkLoss, Narrow, Recompute, Spill, Split};
-        let whole = [Split, Split, ChunkLoss, ChunkLoss, ChunkLoss, Recompute, Recompute, Spill, Narrow];
+        use Rung::{ChunkLoss, Narrow, Recompute, Shard, Spill, Split};
+        let whole = [Split, Split, ChunkLoss, ChunkLoss, ChunkLoss, Recompute, Recompute, Shard, Spill, Narrow];
         let end = check(everything(), Ladder::below_compute, &whole);
         assert_eq!(
             end.to_string(),
-            "micro-batch 1, loss in 5 chunks, recompute level 2, spill level 1, narrow precision; evaluation micro-batch 2"
+            "micro-batch 1, loss in 5 chunks, recompute level 2, sharded optimizer state, spill level 1, narrow precision; \
+             evaluation micro-batch 2"
         );
-        check(Offer { split: false, narrow: false, ..everything() }, Ladder::below_compute, &whole[2..8]);
+        check(Offer { split: false, narrow: false, ..everything() }, Ladder::below_compute, &whole[2..9]);
         check(Offer::default(), Ladder::below_compute, &[Split, Split]);
     }
 
     #[test]
-    fn the_optimizer_only_spills_and_evaluation_keeps_to_itself() {
-        check(everything(), Ladder::below_optimizer, &[Rung::Spill]);
+    fn the_optimizer_only_shards_and_spills_and_evaluation_keeps_to_itself() {
+        check(everything(), Ladder::below_optimizer, &[Rung::Shard, Rung::Spill]);
         let end = check(
             Offer { split: false, ..everything() },
             Ladder::below_eval,

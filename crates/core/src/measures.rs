@@ -18,6 +18,9 @@ pub struct Measures {
     pub loss_chunks: NonZeroU32,
     /// How much is recomputed: 0 is nothing, the highest level is as much as the workload offers.
     pub recompute: u32,
+    /// Whether each of several ranks holds a part of the optimizer's state instead of all of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shard: bool,
     /// How much is kept in host memory: 0 is nothing, the highest level is as much as the workload offers.
     pub spill: u32,
     /// Whether the narrower floating-point type is used.
@@ -35,6 +38,7 @@ impl Measures {
             micro_batch,
             loss_chunks: NonZeroU32::MIN,
             recompute: 0,
+            shard: false,
             spill: 0,
             narrow: false,
             eval_micro_batch,
@@ -55,16 +59,20 @@ impl Measures {
             return format!("evaluation micro-batch {}{}", self.eval_micro_batch, in_chunks(self.eval_loss_chunks));
         }
         let mut text = format!("micro-batch {}{}", self.micro_batch, in_chunks(self.loss_chunks));
-        for (what, level) in [("recompute", self.recompute), ("spill", self.spill)] {
-            if level > 0 {
-                text.push_str(&format!(", {what} level {level}"));
-            }
+        text.push_str(&at_level("recompute", self.recompute));
+        if self.shard {
+            text.push_str(", sharded optimizer state");
         }
+        text.push_str(&at_level("spill", self.spill));
         if self.narrow {
             text.push_str(", narrow precision");
         }
         text
     }
+}
+
+fn at_level(what: &str, level: u32) -> String {
+    if level > 0 { format!(", {what} level {level}") } else { String::new() }
 }
 
 fn in_chunks(chunks: NonZeroU32) -> String {
@@ -87,11 +95,12 @@ mod tests {
         assert_eq!(measures.to_string(), "micro-batch 16; evaluation micro-batch 8");
         measures.loss_chunks = NonZeroU32::new(4).unwrap();
         measures.recompute = 2;
+        measures.shard = true;
         measures.spill = 1;
         measures.narrow = true;
         measures.eval_loss_chunks = NonZeroU32::new(2).unwrap();
-        let all = "micro-batch 16, loss in 4 chunks, recompute level 2, spill level 1, narrow precision; \
-                   evaluation micro-batch 8, loss in 2 chunks";
+        let all = "micro-batch 16, loss in 4 chunks, recompute level 2, sharded optimizer state, spill level 1, \
+                   narrow precision; evaluation micro-batch 8, loss in 2 chunks";
         assert_eq!(measures.to_string(), all);
         let parts = [measures.in_phase(Phase::Forward), measures.in_phase(Phase::Eval)];
         assert_eq!(parts.join("; "), all);

@@ -18,6 +18,8 @@ pub enum Rung {
     ChunkLoss,
     /// Recompute more activations in the backward pass instead of keeping them.
     Recompute,
+    /// Divide the optimizer's state among ranks, so that each holds a part of it.
+    Shard,
     /// Keep more in host memory: saved segment inputs, then optimizer state.
     Spill,
     /// Compute in a narrower floating-point type; the only rung that changes more than rounding order.
@@ -33,6 +35,7 @@ impl fmt::Display for Rung {
             Self::Split => "split",
             Self::ChunkLoss => "chunk the loss",
             Self::Recompute => "recompute",
+            Self::Shard => "shard",
             Self::Spill => "spill",
             Self::Narrow => "narrow",
             Self::Stop => "stop",
@@ -46,8 +49,8 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_the_ladder() {
-        use Rung::{ChunkLoss, Clean, Narrow, Recompute, Spill, Split, Stop};
-        assert!([Clean, Split, ChunkLoss, Recompute, Spill, Narrow, Stop].is_sorted());
+        use Rung::{ChunkLoss, Clean, Narrow, Recompute, Shard, Spill, Split, Stop};
+        assert!([Clean, Split, ChunkLoss, Recompute, Shard, Spill, Narrow, Stop].is_sorted());
         assert_eq!(serde_json::to_string(&ChunkLoss).unwrap(), "\"chunk_loss\"");
     }
 }

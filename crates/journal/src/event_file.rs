@@ -37,7 +37,12 @@ impl EventFile {
 
     /// Writes an event down, and gives it back with its time; in a large file, one of a step may wait for the steps after it.
     pub fn write(&mut self, event: Event) -> Result<Record> {
-        let record = Record::new(self.seconds(), event);
+        self.write_of(None, event)
+    }
+
+    /// The same, of one of several ranks.
+    pub fn write_of(&mut self, rank: Option<u32>, event: Event) -> Result<Record> {
+        let record = Record::new(self.seconds(), event).on_rank(rank);
         if let Some(file) = &mut self.file {
             for record in self.thinner.next(&record, file.bytes()) {
                 file.write(&record)?;

@@ -64,7 +64,7 @@ impl Curves {
     }
 
     fn write(&mut self, record: &Record) -> Result<(), Error> {
-        let curves = self.curves(&record.event);
+        let curves = if record.is_others_memory() { Vec::new() } else { self.curves(&record.event) };
         let text = text(&record.event);
         if curves.is_empty() && text.is_none() && !matches!(record.event, Event::Stopped { .. }) {
             return Ok(());

@@ -6,14 +6,14 @@ use lowtide_args::EvalArgs;
 use lowtide_core::{Bytes, counted};
 use lowtide_settings::{LoadedSettings, RunSettings, TileChoice};
 use lowtide_train::{
-    Bundle, EvalEnding, EvalMode, EvalSummary, Evaluation, FolderProblem, RunCheckpoint, SeriesFolder, TrainError,
+    Bundle, EvalEnding, EvalMode, EvalSummary, Evaluation, FolderProblem, RunCheckpoint, SeriesFolder, Team, TrainError,
 };
 
 use crate::Program;
 use crate::engine_choice::EngineChoice;
 use crate::exit::Exit;
 use crate::output::{print_json, to_stderr, to_stdout};
-use crate::session::Session;
+use crate::session::{Beginning, Session};
 use crate::signals;
 
 pub(crate) fn eval(program: Program, args: &EvalArgs) -> anyhow::Result<Exit> {
@@ -25,8 +25,8 @@ pub(crate) fn eval(program: Program, args: &EvalArgs) -> anyhow::Result<Exit> {
         runs.push((run, loaded));
     }
     let (_, first) = runs.first().expect("a series has runs, and else there is one");
-    let session =
-        Session::start(program, &args.engine, &EngineChoice::new(&args.engine, None), &first.settings, requests)?;
+    let beginning = Beginning { program, args: &args.engine, requests, team: Team::default(), launch: None };
+    let session = Session::start(beginning, &EngineChoice::new(&args.engine, None), &first.settings)?;
     let mut exit = Exit::Finished;
     for (run, loaded) in &runs {
         if session.requests.stop_asked() {

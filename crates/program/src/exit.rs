@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use lowtide_train::{RunEnding, TrainError};
+use lowtide_train::{Fault, RunEnding, TrainError};
 
 use crate::Program;
 use crate::output::to_stderr;
@@ -52,11 +52,10 @@ pub(crate) fn report(program: Program, result: anyhow::Result<Exit>) -> ExitCode
         Some(error) => tell(program, error),
         None => to_stderr(&format!("error: {error:#}")),
     }
-    match train {
-        Some(TrainError::Line { .. }) => ExitCode::from(3),
-        Some(TrainError::Engine(error)) if error.is_oom() => ExitCode::from(3),
-        Some(error) if error.is_users() => ExitCode::from(2),
-        _ => ExitCode::FAILURE,
+    match train.map(TrainError::fault) {
+        Some(Fault::Memory) => ExitCode::from(3),
+        Some(Fault::Input) => ExitCode::from(2),
+        Some(Fault::Other) | None => ExitCode::FAILURE,
     }
 }
 

@@ -7,7 +7,7 @@
 //! which it hands over to.
 //!
 //! **Where to start reading.** `program.rs`, then `train.rs` and `eval.rs`, which carry out what was typed. `session.rs` is the
-//! started engine with one run on it, `engine_choice.rs` is how it is to run, `series.rs` is several of them,
+//! started engine with one run on it, `engine_choice.rs` is how it is to run, `series.rs` is several of them, `launch/` and `ranks.rs` are one of them on several processes,
 //! `output/console.rs` is what a person sees meanwhile, `curves.rs` is what TensorBoard sees.
 
 #![expect(clippy::disallowed_methods, reason = "a program is what prints")]
@@ -17,8 +17,11 @@ mod engine_choice;
 mod eval;
 mod exit;
 mod front;
+mod launch;
+mod memory_recording;
 mod output;
 mod program;
+mod ranks;
 mod series;
 mod session;
 mod signals;

@@ -87,7 +87,7 @@ impl SeriesProgress {
         };
         let outcome = bundle.and_then(|bundle| {
             let run = folder.run(name)?;
-            session.run(&bundle, run, extras, |outcome| match folder.path() {
+            session.run(&bundle, Some(run), extras, |outcome| match folder.path() {
                 Ok(series) if outcome.folder.starts_with(series) => series.to_owned(),
                 _ => outcome.folder.clone(),
             })

@@ -3,21 +3,22 @@
 use std::path::PathBuf;
 
 use lowtide_args::EngineArgs;
-use lowtide_core::{Event, Line, LineSpec, NumericsChoice, Record};
+use lowtide_core::{Bytes, Event, Line, LineSpec, NumericsChoice, Record};
 use lowtide_settings::{LoadedSettings, RunSettings};
 use lowtide_torch::cuda::{self, AllocatorSettings};
 use lowtide_torch::tch::Device;
 use lowtide_torch::{
-    DeviceFacts, MatmulPrecision, host, numerics, rng, set_deterministic, set_matmul_precision, start,
+    DeviceFacts, MatmulPrecision, TorchError, host, numerics, rng, set_deterministic, set_matmul_precision, start_for,
 };
 use lowtide_train::{
-    Bundle, EvalEnding, EvalJob, FolderChoice, Injection, Outcome, Requests, Result, RunCheckpoint, Schedule,
+    Bundle, EvalEnding, EvalJob, FolderChoice, Injection, Outcome, Requests, Result, RunCheckpoint, Schedule, Team,
     TrainError, TrainJob, Trainer, evaluate_checkpoint,
 };
 
 use crate::Program;
 use crate::curves::Curves;
 use crate::engine_choice::EngineChoice;
+use crate::launch::Launch;
 use crate::output::{Console, RunHeader, to_stderr};
 
 /// What all runs of a command share.
@@ -28,6 +29,18 @@ pub(crate) struct Session<'a> {
     facts: DeviceFacts,
     allocator: AllocatorSettings,
     pub(crate) requests: Requests,
+    /// Those who train together.
+    pub(crate) team: Team,
+}
+
+/// What a session is started with beside its settings.
+pub(crate) struct Beginning<'a> {
+    pub(crate) program: Program,
+    pub(crate) args: &'a EngineArgs,
+    pub(crate) requests: Requests,
+    pub(crate) team: Team,
+    /// How this process was started, where there are others.
+    pub(crate) launch: Option<Launch>,
 }
 
 /// What a run is given beside its settings.
@@ -39,12 +52,11 @@ pub(crate) struct RunExtras<'a> {
 impl<'a> Session<'a> {
     /// Starts the engine as the settings and the arguments say.
     pub(crate) fn start(
-        program: Program,
-        args: &'a EngineArgs,
+        beginning: Beginning<'a>,
         choice: &EngineChoice,
         settings: &RunSettings,
-        requests: Requests,
     ) -> anyhow::Result<Session<'a>> {
+        let Beginning { program, args, requests, team, launch } = beginning;
         if choice.is_deterministic() {
             numerics::fix_environment();
         }
@@ -52,7 +64,7 @@ impl<'a> Session<'a> {
         if settings.memory.host_line != LineSpec::None {
             host::keep_little();
         }
-        let facts = start(choice.device).map_err(TrainError::from)?;
+        let facts = facts(choice, launch.as_ref()).map_err(TrainError::from)?;
         if let Some(threads) = choice.threads() {
             numerics::fix_threads(threads).map_err(TrainError::from)?;
         }
@@ -62,7 +74,7 @@ impl<'a> Session<'a> {
         set_deterministic(choice.is_deterministic())?;
         let precision = if choice.is_deterministic() { MatmulPrecision::Highest } else { MatmulPrecision::High };
         set_matmul_precision(precision)?;
-        let session = Session { program, args, choice: choice.record(), facts, allocator, requests };
+        let session = Session { program, args, choice: choice.record(), facts, allocator, requests, team };
         choice.notes.iter().for_each(|note| session.say(note));
         Ok(session)
     }
@@ -78,14 +90,17 @@ impl<'a> Session<'a> {
     pub(crate) fn run(
         &self,
         bundle: &Bundle,
-        folder: FolderChoice,
+        folder: Option<FolderChoice>,
         RunExtras { schedule, injections }: RunExtras<'_>,
         resumed_in: impl FnOnce(&Outcome) -> PathBuf,
     ) -> Result<Outcome> {
-        let header = RunHeader::new(&self.facts, bundle, folder.path());
-        let mut console = Console::new(self.args.json, &bundle.settings, header);
-        let mut curves = bundle.settings.watch.tensorboard.then(|| Curves::new(folder.path()));
+        // One rank speaks for all.
+        let path = folder.as_ref().map(FolderChoice::path);
+        let header = |path| RunHeader::new(&self.facts, bundle, path).with_ranks(self.team.world());
+        let mut console = path.map(|path| Console::new(self.args.json, &bundle.settings, header(path)));
+        let mut curves = path.filter(|_| bundle.settings.watch.tensorboard).map(Curves::new);
         let mut tell = |record: &Record| {
+            let Some(console) = &mut console else { return };
             console.event(record);
             if let Some(problem) = curves.as_mut().and_then(|curves| curves.event(record)) {
                 console.say(&problem);
@@ -97,12 +112,15 @@ impl<'a> Session<'a> {
             allocator: &self.allocator,
             choice: self.choice.clone(),
             folder,
+            team: &self.team,
             requests: &self.requests,
             injections,
             schedule,
         };
         let outcome = Trainer::prepare(job, bundle.workload.as_ref(), &mut tell)?.train()?;
-        console.end(&outcome, &self.program.resume_command(&resumed_in(&outcome)));
+        if let Some(console) = console {
+            console.end(&outcome, &self.program.resume_command(&resumed_in(&outcome)));
+        }
         Ok(outcome)
     }
 
@@ -115,6 +133,7 @@ impl<'a> Session<'a> {
             facts: &self.facts,
             allocator: &self.allocator,
             requests: &self.requests,
+            team: &self.team,
         };
         evaluate_checkpoint(run, job, bundle.workload.as_ref(), |record| {
             // The figures are told at the end, and there is no training that would go on.
@@ -136,15 +155,30 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Says something to people; with `--json` nobody is there to hear it.
+    /// Says something to people; with `--json` nobody is there to hear it, and of several ranks one speaks.
     pub(crate) fn say(&self, text: &str) {
-        if !self.is_json() {
+        if !self.is_json() && self.team.is_first() {
             to_stderr(text);
         }
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.facts.device
     }
 
     /// Whether every event is a line on standard output, and nothing else is said.
     pub(crate) fn is_json(&self) -> bool {
         self.args.json
     }
+}
+
+/// The device of this process. Ranks of a machine share its memory: a percentage means that of a rank's part.
+fn facts(choice: &EngineChoice, launch: Option<&Launch>) -> Result<DeviceFacts, TorchError> {
+    let (local_rank, local_world) = launch.map_or((0, 1), |launch| (launch.local_rank, launch.local_world.max(1)));
+    let mut facts = start_for(choice.device, local_rank)?;
+    facts.host_total = Bytes(facts.host_total.get() / u64::from(local_world));
+    if facts.device == Device::Cpu {
+        facts.total = Bytes(facts.total.get() / u64::from(local_world));
+    }
+    Ok(facts)
 }

@@ -153,6 +153,10 @@ watch:
   log_every: null
   seconds: 10
   tensorboard: true
+ranks:
+  shard: auto
+  timeout: 600
+  uneven: false
 ";
         assert_eq!(to_yaml(&RunSettings::default()), expect);
     }

@@ -6,5 +6,6 @@
 #include "libraries.cpp"
 #include "loss.cpp"
 #include "numerics.cpp"
+#include "ranks.cpp"
 #include "recompute.cpp"
 #include "settings.cpp"

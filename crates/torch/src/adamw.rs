@@ -6,6 +6,10 @@
 //!
 //! [`AdamW::spill`] moves the moments to the host. A step then takes them through a small stage on the device, slice by
 //! slice, which gives the same numbers: the update of an element looks at no other.
+//!
+//! [`AdamW::hold`] leaves the moments of most elements to other ranks: each updates the elements whose moments it has.
+
+use std::ops::Range;
 
 use tch::{Cuda, Device, Kind, Tensor};
 
@@ -34,14 +38,77 @@ impl Default for AdamWRule {
 /// Parameters that share a weight decay.
 struct Group {
     weight_decay: f64,
-    parameters: Vec<Tensor>,
-    first: Vec<Tensor>,
-    second: Vec<Tensor>,
+    pieces: Vec<Piece>,
+}
+
+/// What is updated of a parameter: all of it, unless other ranks hold a part of its moments.
+struct Piece {
+    /// Its number in the order of the groups.
+    index: usize,
+    parameter: Tensor,
+    /// The elements, where it is not all of them.
+    elements: Option<Range<i64>>,
+    moments: Option<(Tensor, Tensor)>,
+    /// Whether the moments lie within larger ones, which their memory is held for.
+    is_uncut: bool,
+}
+
+impl Piece {
+    fn part_of(&self, whole: &Tensor) -> Tensor {
+        match &self.elements {
+            Some(elements) => slice(whole, elements),
+            None => whole.shallow_clone(),
+        }
+    }
+
+    fn values(&self) -> Tensor {
+        self.part_of(&self.parameter.detach())
+    }
+
+    fn gradient(&self) -> Option<Tensor> {
+        Some(self.parameter.grad()).filter(Tensor::defined).map(|gradient| self.part_of(&gradient))
+    }
+
+    /// Lets go of all but some of its elements.
+    fn keep(&mut self, elements: Range<i64>) {
+        if elements == (0..length(&self.parameter)) {
+            return;
+        }
+        if let Some((first, second)) = &mut self.moments {
+            (*first, *second) = (slice(first, &elements), slice(second, &elements));
+            self.is_uncut = true;
+        }
+        self.elements = Some(elements);
+    }
+
+    fn cut(&mut self) -> Result<()> {
+        if let Some((first, second)) = &mut self.moments
+            && self.is_uncut
+        {
+            (*first, *second) = attempt(|| (first.copy(), second.copy()))?;
+            self.is_uncut = false;
+        }
+        Ok(())
+    }
+}
+
+/// Elements of a tensor, in the order of its rows.
+fn slice(whole: &Tensor, elements: &Range<i64>) -> Tensor {
+    whole.view_([-1_i64]).narrow(0, elements.start, elements.end - elements.start)
+}
+
+fn length(tensor: &Tensor) -> i64 {
+    i64::try_from(tensor.numel()).unwrap_or(i64::MAX)
+}
+
+fn bytes_of(tensor: &Tensor) -> u64 {
+    (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64
 }
 
 /// The optimizer and its state.
 pub struct AdamW {
     rule: AdamWRule,
+    device: Device,
     groups: Vec<Group>,
     /// Steps made; a checkpoint has them beside the moments.
     pub steps: u64,
@@ -66,12 +133,21 @@ impl AdamW {
     /// An optimizer over groups of parameters with their weight decay. Allocates nothing yet.
     #[must_use]
     pub fn new(rule: AdamWRule, groups: Vec<(f64, Vec<Tensor>)>) -> AdamW {
-        let groups = groups
-            .into_iter()
-            .map(|(weight_decay, parameters)| Group { weight_decay, parameters, first: Vec::new(), second: Vec::new() })
-            .collect();
-        let cursor = UpdateCursor::default();
-        AdamW { rule, groups, steps: 0, step_tensor: None, on_host: false, stage: None, cursor }
+        let device = groups.iter().flat_map(|(_, parameters)| parameters).next().map_or(Device::Cpu, Tensor::device);
+        let mut count = 0..;
+        let mut piece = |parameter| Piece {
+            index: count.next().expect("there is no end to them"),
+            parameter,
+            elements: None,
+            moments: None,
+            is_uncut: false,
+        };
+        let groups = groups.into_iter().map(|(weight_decay, parameters)| {
+            let pieces = parameters.into_iter().map(&mut piece).collect();
+            Group { weight_decay, pieces }
+        });
+        let (groups, cursor) = (groups.collect(), UpdateCursor::default());
+        AdamW { rule, device, groups, steps: 0, step_tensor: None, on_host: false, stage: None, cursor }
     }
 
     /// Allocates the moments, all zero. A failure leaves the optimizer as it was; a second call changes nothing.
@@ -79,42 +155,92 @@ impl AdamW {
         if self.step_tensor.is_some() {
             return Ok(());
         }
-        let device = self.device();
         let (step, moments) = attempt(|| {
-            let zeros = |group: &Group| group.parameters.iter().map(Tensor::zeros_like).collect::<Vec<_>>();
-            let moments: Vec<_> = self.groups.iter().map(|group| (zeros(group), zeros(group))).collect();
-            (Tensor::zeros([], (Kind::Float, device)), moments)
+            let zeros = |piece: &Piece| (piece.values().zeros_like(), piece.values().zeros_like());
+            let moments: Vec<_> = self.pieces().map(zeros).collect();
+            (Tensor::zeros([], (Kind::Float, self.device)), moments)
         })?;
-        for (group, (first, second)) in self.groups.iter_mut().zip(moments) {
-            group.first = first.into_iter().map(|moment| moment.set_requires_grad(false)).collect();
-            group.second = second.into_iter().map(|moment| moment.set_requires_grad(false)).collect();
-        }
+        self.put(moments);
         self.step_tensor = Some(step);
         Ok(())
+    }
+
+    /// Holds the moments of these elements of each parameter and of no others, given its number in the order of the groups; only
+    /// those are updated from now on. The moments of all others are forgotten. Parameters and gradients are contiguous.
+    ///
+    /// This allocates nothing. Memory that the moments of a cut parameter share with forgotten ones is free after
+    /// [`AdamW::cut`].
+    pub fn hold(&mut self, elements: impl Fn(usize) -> Range<i64>) {
+        for group in &mut self.groups {
+            group.pieces.retain_mut(|piece| {
+                let elements = elements(piece.index);
+                let is_held = !elements.is_empty();
+                if is_held {
+                    piece.keep(elements);
+                }
+                is_held
+            });
+        }
+    }
+
+    /// Whether [`AdamW::cut`] has something to do.
+    #[must_use]
+    pub fn is_uncut(&self) -> bool {
+        self.pieces().any(|piece| piece.is_uncut)
+    }
+
+    /// Gives moments memory of their own where they share it with forgotten ones. What fails can be tried again.
+    pub fn cut(&mut self) -> Result<()> {
+        if self.on_host && self.is_uncut() {
+            // Those on the host lie in one piece of memory.
+            return self.move_to_host();
+        }
+        self.groups.iter_mut().flat_map(|group| &mut group.pieces).try_for_each(Piece::cut)
+    }
+
+    /// Which elements of which parameters are held, in the order of [`AdamW::moments`]; `None` is all of them.
+    pub fn held(&self) -> impl Iterator<Item = (usize, Option<&Range<i64>>)> {
+        self.pieces().map(|piece| (piece.index, piece.elements.as_ref()))
+    }
+
+    /// What the moments take.
+    #[must_use]
+    pub fn moment_bytes(&self) -> u64 {
+        2 * self.pieces().map(|piece| bytes_of(&piece.values())).sum::<u64>()
     }
 
     /// Moves the moments to the host, or allocates them there. A failure leaves their values as they are, wherever they
     /// are then, and the next call goes on; a call after a success changes nothing.
     pub fn spill(&mut self) -> Result<()> {
-        let device = self.device();
         if !self.on_host {
             let step = match &self.step_tensor {
                 Some(step) => step.shallow_clone(),
-                None => attempt(|| Tensor::zeros([], (Kind::Float, device)))?,
+                None => attempt(|| Tensor::zeros([], (Kind::Float, self.device)))?,
             };
-            let parameters: Vec<&Tensor> = self.groups.iter().flat_map(|group| &group.parameters).collect();
-            let now: Vec<(&Tensor, &Tensor)> = self.moments().collect();
-            let mut moved = moments_on_host(&parameters, &now, device)?.into_iter();
-            for group in &mut self.groups {
-                (group.first, group.second) = moved.by_ref().take(group.parameters.len()).unzip();
-            }
+            self.move_to_host()?;
             self.step_tensor = Some(step);
             self.on_host = true;
         }
         if self.stage.is_none() {
-            self.stage = Some(stage(self.largest(), device)?);
+            self.stage = Some(stage(self.largest(), self.device)?);
         }
         Ok(())
+    }
+
+    fn move_to_host(&mut self) -> Result<()> {
+        let values: Vec<Tensor> = self.pieces().map(Piece::values).collect();
+        let now: Vec<(&Tensor, &Tensor)> = self.moments().collect();
+        let moved = moments_on_host(&values, &now, self.device)?;
+        self.put(moved);
+        Ok(())
+    }
+
+    /// Takes these moments, in the order of [`AdamW::moments`].
+    fn put(&mut self, moments: Vec<(Tensor, Tensor)>) {
+        let pieces = self.groups.iter_mut().flat_map(|group| &mut group.pieces);
+        for (piece, moments) in pieces.zip(moments) {
+            (piece.moments, piece.is_uncut) = (Some(moments), false);
+        }
     }
 
     /// Whether the moments are on the host.
@@ -145,7 +271,7 @@ impl AdamW {
             }
             self.cursor = UpdateCursor { groups: self.cursor.groups + 1, ..UpdateCursor::default() };
         }
-        if let (true, Device::Cuda(index)) = (self.on_host, self.device()) {
+        if let (true, Device::Cuda(index)) = (self.on_host, self.device) {
             // The copies back to the host do not wait by themselves, and the moments may be read from now on.
             attempt(|| Cuda::synchronize(index as i64))?;
         }
@@ -154,36 +280,37 @@ impl AdamW {
         Ok(())
     }
 
-    /// The moments of each parameter, in the order of the groups; empty before [`AdamW::allocate`].
+    /// The moments that are held, in the order of the groups; empty before [`AdamW::allocate`].
     pub fn moments(&self) -> impl Iterator<Item = (&Tensor, &Tensor)> {
-        self.groups.iter().flat_map(|group| group.first.iter().zip(&group.second))
+        self.pieces().filter_map(|piece| piece.moments.as_ref()).map(|(first, second)| (first, second))
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.groups.iter().flat_map(|group| &group.pieces)
     }
 
     fn update(&self, group: &Group, learning_rate: f64, number: u64) -> Result<()> {
         let mut lists = [const { Vec::new() }; 4];
-        let mut gradients = Vec::new();
-        for (index, parameter) in group.parameters.iter().enumerate() {
-            let gradient = parameter.grad();
-            if !gradient.defined() {
-                continue;
-            }
-            lists[0].push(parameter.as_ptr());
-            lists[1].push(gradient.as_ptr());
-            lists[2].push(group.first[index].as_ptr());
-            lists[3].push(group.second[index].as_ptr());
-            gradients.push(gradient);
+        let updated = |piece: &Piece| Some((piece.values(), piece.gradient()?));
+        let updated: Vec<_> = attempt(|| group.pieces.iter().map(updated).collect())?;
+        for (piece, (values, gradient)) in
+            group.pieces.iter().zip(&updated).filter_map(|(piece, updated)| Some((piece, updated.as_ref()?)))
+        {
+            let (first, second) = piece.moments.as_ref().expect("step() allocates first");
+            let tensors = [values, gradient, first, second];
+            lists.iter_mut().zip(tensors).for_each(|(list, tensor)| list.push(tensor.as_ptr()));
         }
-        if gradients.is_empty() {
+        if lists[0].is_empty() {
             return Ok(());
         }
-        // SAFETY: the four lists have the same length; their tensors live in `group` and `gradients` through the call.
+        // SAFETY: the four lists have the same length; their tensors live in `group` and `updated` through the call.
         let status = unsafe {
             ffi::lt_adamw(
                 lists[0].as_ptr(),
                 lists[1].as_ptr(),
                 lists[2].as_ptr(),
                 lists[3].as_ptr(),
-                gradients.len(),
+                lists[0].len(),
                 self.step_tensor.as_ref().expect("step() allocates first").as_ptr(),
                 number as f64,
                 self.shim_rule(group, learning_rate),
@@ -198,17 +325,18 @@ impl AdamW {
         let rule = self.shim_rule(group, learning_rate);
         let stage = self.stage.as_ref().expect("step() spills first");
         let step = self.step_tensor.as_ref().expect("step() spills first");
-        while let Some(parameter) = group.parameters.get(self.cursor.parameters) {
+        while let Some(piece) = group.pieces.get(self.cursor.parameters) {
             let index = self.cursor.parameters;
-            let gradient = parameter.grad();
-            if gradient.defined() {
-                // SAFETY: every tensor lives in `self` or in `gradient` through the call; `elements` is written to.
+            let (values, gradient) = attempt(|| (piece.values(), piece.gradient()))?;
+            if let Some(gradient) = gradient {
+                let (first, second) = piece.moments.as_ref().expect("step() spills first");
+                // SAFETY: every tensor lives in `self` or beside it through the call; `elements` is written to.
                 let status = unsafe {
                     ffi::lt_adamw_staged(
-                        parameter.as_ptr(),
+                        values.as_ptr(),
                         gradient.as_ptr(),
-                        group.first[index].as_ptr(),
-                        group.second[index].as_ptr(),
+                        first.as_ptr(),
+                        second.as_ptr(),
                         stage.as_ptr(),
                         step.as_ptr(),
                         number as f64,
@@ -235,11 +363,6 @@ impl AdamW {
 
     /// Bytes of the largest moment.
     fn largest(&self) -> u64 {
-        let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
-        self.groups.iter().flat_map(|group| &group.parameters).map(bytes).max().unwrap_or(0)
-    }
-
-    fn device(&self) -> Device {
-        self.groups.iter().flat_map(|group| &group.parameters).next().map_or(Device::Cpu, Tensor::device)
+        self.pieces().map(|piece| bytes_of(&piece.values())).max().unwrap_or(0)
     }
 }

@@ -35,6 +35,11 @@ pub struct DeviceFacts {
 ///
 /// The engine remembers for the life of the process whether there is CUDA, so this comes before any tensor.
 pub fn start(choice: DeviceChoice) -> Result<DeviceFacts> {
+    start_for(choice, 0)
+}
+
+/// The same for one of several ranks on a machine: `auto` gives each its own card, and begins anew where there are fewer.
+pub fn start_for(choice: DeviceChoice, local_rank: u32) -> Result<DeviceFacts> {
     host::install();
     numerics::warm_up()?;
     match choice {
@@ -49,7 +54,9 @@ pub fn start(choice: DeviceChoice) -> Result<DeviceFacts> {
         DeviceChoice::Auto if !driver_present() => Ok(cpu_facts(None)),
         DeviceChoice::Auto => match load_cuda() {
             Ok(0) => Ok(cpu_facts(Some("the NVIDIA driver is there and shows no device".to_owned()))),
-            Ok(_) => cuda_facts(0).or_else(|error| Ok(cpu_facts(Some(error.to_string())))),
+            Ok(count) => {
+                cuda_facts(local_rank as usize % count).or_else(|error| Ok(cpu_facts(Some(error.to_string()))))
+            }
             Err(error) => Ok(cpu_facts(Some(error.to_string()))),
         },
     }

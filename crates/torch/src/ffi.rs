@@ -87,6 +87,19 @@ pub(crate) struct AdamwRule {
     pub(crate) epsilon: f64,
 }
 
+#[repr(C)]
+pub(crate) struct RanksAddress {
+    pub(crate) host: *const c_char,
+    pub(crate) prefix: *const c_char,
+    pub(crate) network_interface: *const c_char,
+    pub(crate) rank: i32,
+    pub(crate) world: i32,
+    pub(crate) port: u16,
+    pub(crate) serves: i32,
+    pub(crate) is_local: i32,
+    pub(crate) timeout_ms: i64,
+}
+
 pub(crate) type RunSegment = extern "C" fn(*const c_void, *const *mut C_tensor, usize, *mut c_void);
 pub(crate) type DropSegment = extern "C" fn(*mut c_void);
 
@@ -175,6 +188,20 @@ unsafe extern "C" {
         out: *mut *mut C_tensor,
     ) -> Status;
     pub(crate) fn lt_copy_quietly(target: *const C_tensor, source: *const C_tensor) -> Status;
+
+    pub(crate) fn lt_ranks_store(address: *const RanksAddress, out: *mut *mut c_void) -> Status;
+    pub(crate) fn lt_ranks_connect(handle: *mut c_void, address: *const RanksAddress) -> Status;
+    pub(crate) fn lt_ranks_hang_up(handle: *mut c_void);
+    pub(crate) fn lt_ranks_leave(handle: *mut c_void);
+    pub(crate) fn lt_ranks_set(handle: *mut c_void, key: *const c_char, value: *const c_char, length: usize) -> Status;
+    pub(crate) fn lt_ranks_check(handle: *mut c_void, key: *const c_char, there: *mut i32) -> Status;
+    pub(crate) fn lt_ranks_sum(handle: *mut c_void, tensor: *const C_tensor) -> Status;
+    pub(crate) fn lt_ranks_broadcast(handle: *mut c_void, tensor: *const C_tensor, root: i32) -> Status;
+    pub(crate) fn lt_ranks_send(handle: *mut c_void, tensor: *const C_tensor, target: i32) -> Status;
+    pub(crate) fn lt_ranks_receive(handle: *mut c_void, tensor: *const C_tensor, source: i32) -> Status;
+    pub(crate) fn lt_ranks_send_number(handle: *mut c_void, number: i64, target: i32) -> Status;
+    pub(crate) fn lt_ranks_receive_number(handle: *mut c_void, number: *mut i64, source: i32) -> Status;
+    pub(crate) fn lt_ranks_gather(handle: *mut c_void, rows: *mut u8, length: usize) -> Status;
 
     pub(crate) fn lt_leave_out_stacks();
     pub(crate) fn lt_drain_backward();

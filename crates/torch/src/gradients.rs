@@ -4,7 +4,7 @@ use std::ptr;
 
 use tch::Tensor;
 
-use crate::attempt::raise;
+use crate::attempt::{attempt, raise};
 use crate::error::Result;
 use crate::ffi;
 
@@ -12,6 +12,19 @@ use crate::ffi;
 #[must_use]
 pub fn of(parameters: &[Tensor]) -> Vec<Tensor> {
     parameters.iter().map(Tensor::grad).filter(Tensor::defined).collect()
+}
+
+/// Puts the numbers of each gradient one after the other in memory, where they are not.
+pub fn make_contiguous(gradients: &[Tensor]) -> Result<()> {
+    for gradient in gradients.iter().filter(|gradient| !gradient.is_contiguous()) {
+        attempt(|| gradient.shallow_clone().set_data(&gradient.contiguous()))?;
+    }
+    Ok(())
+}
+
+/// Multiplies the gradients by a factor, in place.
+pub fn scale(gradients: &[Tensor], factor: f64) -> Result<()> {
+    attempt(|| gradients.iter().for_each(|gradient| drop(gradient.shallow_clone().g_mul_scalar_(factor))))
 }
 
 /// The 2-norm of all gradients together, as a scalar on their device; reading its value waits for the device.

@@ -21,7 +21,7 @@ const ALIGNMENT: usize = 256;
 /// Copies of the moments of `parameters` in host memory, zeros where there are none yet: all in one allocation, because
 /// the engine rounds each pinned one up to a power of two.
 pub(crate) fn moments_on_host(
-    parameters: &[&Tensor],
+    parameters: &[Tensor],
     now: &[(&Tensor, &Tensor)],
     device: Device,
 ) -> Result<Vec<(Tensor, Tensor)>> {
@@ -33,7 +33,7 @@ pub(crate) fn moments_on_host(
         // SAFETY: the tensor lives through the call, which only looks at it.
         unsafe { ffi::lt_check_dense(parameter.as_ptr()) }.check()?;
     }
-    let slab = host_bytes(2 * parameters.iter().map(|tensor| room(tensor)).sum::<i64>(), device)?;
+    let slab = host_bytes(2 * parameters.iter().map(room).sum::<i64>(), device)?;
     attempt(|| {
         let mut start = 0;
         let mut place = |like: &Tensor, value: Option<&Tensor>| {

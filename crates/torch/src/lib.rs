@@ -4,7 +4,8 @@
 //! engine call goes that may run out of memory. [`host`] is the CPU allocator with its line, [`cuda`] the control of
 //! CUDA's allocator, [`recompute`] trades time for memory, [`linear_cross_entropy`] holds logits in
 //! pieces, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
-//! [`gradients`] are what a training step needs beside `tch`. [`numerics`] is what decides the bits on the host.
+//! [`gradients`] are what a training step needs beside `tch`. [`numerics`] is what decides the bits on the host. [`Ranks`] are several
+//! processes that train together.
 //!
 //! This is the only crate with C++ and with `unsafe`. It knows nothing of training loops, configurations or files (but
 //! for the snapshot it is told to write), and it prints nothing.
@@ -16,12 +17,14 @@ pub mod cuda;
 mod device;
 mod error;
 mod ffi;
+mod gradient_buckets;
 pub mod gradients;
 pub mod host;
 mod host_moments;
 mod loss;
 mod message;
 pub mod numerics;
+mod ranks;
 mod recompute;
 pub mod rng;
 mod scaler;
@@ -30,9 +33,11 @@ mod settings;
 pub use adamw::{AdamW, AdamWRule};
 pub use attempt::{attempt, refuse_input};
 pub use autocast::Autocast;
-pub use device::{DeviceFacts, start};
+pub use device::{DeviceFacts, start, start_for};
 pub use error::{Result, TorchError};
+pub use gradient_buckets::GradientBuckets;
 pub use loss::{linear_cross_entropy, loss_kernel_problem};
+pub use ranks::{MeetingPoint, Ranks, RanksError};
 pub use recompute::{Keep, Segment, Shared, recompute};
 pub use scaler::{GradScaler, GradientRange, ScalerRule};
 pub use settings::{MatmulPrecision, set_deterministic, set_matmul_precision};

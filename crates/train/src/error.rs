@@ -7,7 +7,9 @@ use lowtide_core::{Bytes, Step, Stop};
 use lowtide_disk::{DiskError, HeldFolder};
 use lowtide_journal::LineFileError;
 use lowtide_settings::SettingsError;
-use lowtide_torch::TorchError;
+use lowtide_torch::{RanksError, TorchError};
+
+use crate::ranks::Fault;
 
 /// The result of a part of a run.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
@@ -93,6 +95,25 @@ pub enum TrainError {
     /// The engine failed for a reason other than memory.
     #[error(transparent)]
     Engine(#[from] TorchError),
+    /// Ranks cannot train together, or not any more.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
+    /// This rank was started with other settings than the first.
+    #[error("the settings are not those of rank 0: {differences}")]
+    OtherSettings {
+        /// Keys with both values.
+        differences: String,
+    },
+    /// An error of another rank, which ends the run of all.
+    #[error("rank {rank}: {message}")]
+    OtherRank {
+        /// The rank.
+        rank: u32,
+        /// Its own words.
+        message: String,
+        /// Who can do something about it.
+        fault: Fault,
+    },
     /// Nothing that is allowed fits under the line; the last state is saved.
     #[error("{stop}")]
     Line {
@@ -280,6 +301,9 @@ impl TrainError {
             | TrainError::LineTooSmall { .. }
             | TrainError::Folder { .. }
             | TrainError::Unwritten { .. }
+            | TrainError::Ranks(_)
+            | TrainError::OtherSettings { .. }
+            | TrainError::OtherRank { .. }
             | TrainError::Engine(_) => {}
         }
         self
@@ -323,7 +347,25 @@ impl TrainError {
             TrainError::Engine(error) if error.is_oom() => {
                 Some("the model itself does not fit: free the device, take a larger one or a smaller model".to_owned())
             }
-            TrainError::File { .. } | TrainError::Checkpoint { .. } | TrainError::Engine(_) => None,
+            TrainError::Ranks(RanksError::PortTaken { .. }) => {
+                Some("name a free port with MASTER_PORT (torchrun: --master-port)".to_owned())
+            }
+            TrainError::Ranks(RanksError::NobodyThere { .. }) => Some(
+                "start all ranks at the same time, with a MASTER_ADDR and MASTER_PORT that all of them can reach"
+                    .to_owned(),
+            ),
+            TrainError::Ranks(RanksError::Missing { .. }) => {
+                Some("see what that rank printed; --set ranks.timeout=SECONDS waits longer".to_owned())
+            }
+            TrainError::Ranks(RanksError::Silent { .. }) => Some(format!(
+                "see what that rank printed; the run goes on from its last checkpoint: {program} train --resume"
+            )),
+            TrainError::File { .. }
+            | TrainError::Checkpoint { .. }
+            | TrainError::Ranks(RanksError::Own(_) | RanksError::Unplaced(_))
+            | TrainError::OtherSettings { .. }
+            | TrainError::OtherRank { .. }
+            | TrainError::Engine(_) => None,
         }
     }
 
@@ -338,10 +380,25 @@ impl TrainError {
             | TrainError::Damaged { .. }
             | TrainError::OtherModel { .. }
             | TrainError::Schedule { .. }
+            | TrainError::OtherSettings { .. }
             | TrainError::File { .. }
             | TrainError::Unwritten { .. } => true,
             TrainError::Engine(error) => matches!(error, TorchError::Device(_) | TorchError::Input(_)),
+            TrainError::Ranks(error) => !matches!(error, RanksError::Silent { .. } | RanksError::Own(_)),
+            TrainError::OtherRank { fault, .. } => *fault == Fault::Input,
             TrainError::Line { .. } => false,
+        }
+    }
+
+    /// Who can do something about it.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            TrainError::OtherRank { fault, .. } => *fault,
+            TrainError::Line { .. } => Fault::Memory,
+            TrainError::Engine(error) if error.is_oom() => Fault::Memory,
+            error if error.is_users() => Fault::Input,
+            _ => Fault::Other,
         }
     }
 }

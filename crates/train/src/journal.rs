@@ -19,7 +19,12 @@ impl<'a> Journal<'a> {
 
     /// Writes an event down and tells of it.
     pub(crate) fn tell(&mut self, event: Event) -> Result<()> {
-        let record = self.events.write(event)?;
+        self.tell_of(None, event)
+    }
+
+    /// The same, of one of several ranks.
+    pub(crate) fn tell_of(&mut self, rank: Option<u32>, event: Event) -> Result<()> {
+        let record = self.events.write_of(rank, event)?;
         (self.listener)(&record);
         Ok(())
     }

@@ -17,6 +17,7 @@ mod evaluation;
 mod folder;
 mod journal;
 mod memory;
+mod ranks;
 mod requests;
 mod run;
 mod step;
@@ -28,9 +29,10 @@ pub use folder::{FolderChoice, RunCheckpoint, RunEnding, RunResult, Schedule, Se
 pub use memory::Profile;
 // What a run is told is typed where no LibTorch is.
 pub use lowtide_core::{CheckpointChoice, Injection, InjectionError};
+pub use ranks::{Fault, Team};
 pub use requests::Requests;
 pub use run::{EvalEnding, EvalJob, Evaluation, Outcome, TrainJob, Trainer, evaluate_checkpoint};
 pub use workload::{
-    Batch, Bundle, CachePoint, CacheReads, CacheSummary, Catalogue, EvaluationScope, Metric, Mode, Recipe, Series,
-    SeriesRun, Tally, Tiling, Workload,
+    Batch, Bundle, CachePoint, CacheReads, CacheSummary, Catalogue, EvaluationScope, Metric, Mode, PartOf, Recipe,
+    Series, SeriesRun, Tally, Tiling, Workload,
 };

@@ -93,6 +93,20 @@ const TRL: [&str; 12] = [
 /// What a script says of its own batch, by constants and arguments of calls.
 #[must_use]
 pub fn hard_coded(script: &Config) -> SourceBatch {
+    hard_coded_for(script, &[])
+}
+
+/// The one module that a script imports and that says what its batch is, and what it says.
+#[must_use]
+pub fn imported_batch<'a>(script: &Config, modules: &'a [Config]) -> Option<(&'a Config, SourceBatch)> {
+    let users: Vec<&Config> = std::iter::once(script).chain(modules).collect();
+    let said = modules.iter().map(|module| (module, hard_coded_for(module, &users)));
+    let mut known = said.filter(|(_, batch)| matches!(batch, SourceBatch::Both(_) | SourceBatch::Alone { .. }));
+    known.next().filter(|_| known.next().is_none())
+}
+
+/// The same of a file whose names others may use.
+fn hard_coded_for(script: &Config, users: &[&Config]) -> SourceBatch {
     if let Some(call) = only_call(script, is_arguments) {
         let sought = |index: usize, key: Key| {
             let (name, default) = (Preset::HuggingFace.keys()[index], Preset::HuggingFace.defaults()[index]);
@@ -101,9 +115,9 @@ pub fn hard_coded(script: &Config) -> SourceBatch {
             let question = if is_named { Question::Key(key) } else { Question::Name(name) };
             slot(script, question, Some((call, name, default)))
         };
-        return both(script, sought(0, Key::Batch), |_| sought(1, Key::Accumulation));
+        return both(script, users, sought(0, Key::Batch), |_| sought(1, Key::Accumulation));
     }
-    both(script, slot(script, Question::Key(Key::Batch), None), |_| hard_coded_steps(script))
+    both(script, users, slot(script, Question::Key(Key::Batch), None), |_| steps_for(script, users))
 }
 
 /// A number with its place, where there is one; why it is not known.
@@ -115,14 +129,24 @@ type Found = Result<Option<(u64, Slot)>, String>;
 ///
 /// Why it is not known, or why another number would mean something else.
 pub fn hard_coded_steps(script: &Config) -> Result<Option<(u64, Slot)>, String> {
+    steps_for(script, &[])
+}
+
+fn steps_for(script: &Config, users: &[&Config]) -> Found {
     let call = trainer_call(script).map(|(call, name)| (call, name, Some(1)));
     let found = slot(script, Question::Key(Key::Accumulation), call)?;
-    let Some((accum, slot)) = found.as_ref().filter(|(_, slot)| !is_used(script, slot)) else { return Ok(found) };
+    let is_used = |slot: &Slot| is_used(script, slot) || users.iter().any(|user| is_used_in(user, slot.name()));
+    let Some((accum, slot)) = found.as_ref().filter(|(_, slot)| !is_used(slot)) else { return Ok(found) };
     let (at, name) = (place(script, slot.setting.span.start), slot.name());
     Err(format!("{at}: the loss is not divided by {name} ({accum}), so that another would change the gradients"))
 }
 
-fn both(script: &Config, micro: Found, accum: impl FnOnce(&Slot) -> Found) -> SourceBatch {
+fn both(script: &Config, users: &[&Config], micro: Found, accum: impl FnOnce(&Slot) -> Found) -> SourceBatch {
+    let is_in_use = |setting: &Setting| {
+        let is_named =
+            |user: &&Config| user.name != script.name && setting.name().is_some_and(|it| has_word(&user.text, it));
+        is_in_use(script, setting) || users.iter().any(is_named)
+    };
     let (micro, slot) = match micro {
         Ok(Some(found)) => found,
         Ok(None) => return SourceBatch::Absent,
@@ -130,7 +154,7 @@ fn both(script: &Config, micro: Found, accum: impl FnOnce(&Slot) -> Found) -> So
     };
     match accum(&slot) {
         Ok(Some((accum, other))) => SourceBatch::Both(HardCoded { micro, accum, slots: [slot, other] }),
-        Ok(None) if is_in_use(script, &slot.setting) => SourceBatch::Alone { micro, slot },
+        Ok(None) if is_in_use(&slot.setting) => SourceBatch::Alone { micro, slot },
         Ok(None) => SourceBatch::Absent,
         Err(why) => SourceBatch::Unknown(why),
     }
@@ -232,16 +256,26 @@ fn trainer_call(script: &Config) -> Option<(&Setting, &'static str)> {
 
 /// Whether more accumulation means as much: a library's own argument, or a number that the loss is divided by.
 fn is_used(script: &Config, slot: &Slot) -> bool {
-    let is_librarys = |setting: &Setting| {
-        let owner = setting.owner.as_deref().filter(|_| setting.scope == Scope::Call).unwrap_or_default();
-        is_arguments(owner) || ["Trainer", "Accelerator", "GradientAccumulationPlugin"].contains(&owner)
-    };
-    let name = slot.name();
+    is_librarys(&slot.setting) || is_used_in(script, slot.name())
+}
+
+/// Whether a number by this name is handed to a library, or the loss is divided by it.
+fn is_used_in(script: &Config, name: &str) -> bool {
     let is_passed = |setting: &Setting| {
         let about = setting.name().and_then(key_of).is_some_and(|(key, _)| key == Key::Accumulation);
         about && is_librarys(setting) && setting.value.rsplit('.').next() == Some(name)
     };
-    is_librarys(&slot.setting) || script.settings.iter().any(is_passed) || is_divided_by(script, name)
+    script.settings.iter().any(is_passed) || is_divided_by(script, name)
+}
+
+/// Whether a setting is an argument that a library accumulates by.
+fn is_librarys(setting: &Setting) -> bool {
+    let owner = setting.owner.as_deref().filter(|_| setting.scope == Scope::Call).unwrap_or_default();
+    is_arguments(owner) || ["Trainer", "Accelerator", "GradientAccumulationPlugin"].contains(&owner)
+}
+
+fn has_word(text: &str, name: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
 }
 
 /// Whether a constant is more than written down: its name stands somewhere else too.
@@ -361,6 +395,30 @@ mod tests {
                 "def main():\n    batch_size = 4\n    accum_steps = 4\n    d = DataLoader(x, batch_size=batch_size)\n    loss /= accum_steps\n",
             )),
         );
+    }
+
+    #[test]
+    fn a_batch_in_a_module_that_is_imported() {
+        let parse = |name: &str, text: &str| Config::parse_as(Syntax::Python, name, text).unwrap();
+        let said = |script: &str, modules: &[&str]| {
+            let names = ["settings.py", "data.py"];
+            let modules: Vec<Config> = names.iter().zip(modules).map(|(name, text)| parse(name, text)).collect();
+            imported_batch(&parse("train.py", script), &modules).map(|(module, batch)| match batch {
+                SourceBatch::Both(found) => format!("{}: {} x {}", module.name, found.micro, found.accum),
+                SourceBatch::Alone { micro, .. } => format!("{}: {micro} alone", module.name),
+                _ => unreachable!("only what is known is told"),
+            })
+        };
+        let constants = "BATCH_SIZE = 32\nACCUM_STEPS = 4\n";
+        let script = "from settings import ACCUM_STEPS, BATCH_SIZE\nloader = DataLoader(x, batch_size=BATCH_SIZE)\n";
+        let divides = format!("{script}loss = loss / ACCUM_STEPS\n");
+        assert_eq!(said(&divides, &[constants]), Some("settings.py: 32 x 4".to_owned()));
+        // The loss is not divided anywhere.
+        assert_eq!(said(script, &[constants]), None);
+        assert_eq!(said(script, &["BATCH_SIZE = 32\n"]), Some("settings.py: 32 alone".to_owned()));
+        assert_eq!(said("import settings\n", &["BATCH_SIZE = 32\n"]), None);
+        let two = ["BATCH_SIZE = 32\n", "BATCH_SIZE = 64\n"];
+        assert_eq!(said(script, &two), None);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use checkpoints::{Beginning, CheckpointPlace, Checkpoints, ResumeGap, Resume
 pub use declaration::{Declaration, declarations};
 pub use deepspeed::{is_deepspeed, whole_batch};
 pub use flag::{Flag, UnknownFlag, flag};
-pub use hard_coded::{HardCoded, Slot, SourceBatch, hard_coded, hard_coded_steps};
+pub use hard_coded::{HardCoded, Slot, SourceBatch, hard_coded, hard_coded_steps, imported_batch};
 pub use key::{Key, key_of, key_of_option, key_of_path};
 pub use launcher::processes;
 pub use preset::Preset;

@@ -23,7 +23,7 @@ use lowtide_torch::tch::{Cuda, Device, Kind, Tensor, set_num_threads};
 use lowtide_torch::{
     AdamW, AdamWRule, Autocast, DeviceChoice, DeviceFacts, MatmulPrecision, gradients, rng, set_matmul_precision, start,
 };
-use lowtide_train::{FolderChoice, Requests, Start, TrainJob, Trainer, Workload};
+use lowtide_train::{FolderChoice, Requests, Start, Team, TrainJob, Trainer, Workload};
 use lowtide_workloads::CATALOGUE;
 
 const GOAL: f64 = 1.005;
@@ -113,13 +113,14 @@ fn measure(case: &Case) -> (f64, f64) {
     }
     let guarded = fresh(&loaded, &facts);
     let folder = tempfile::tempdir().expect("a folder for the run");
-    let requests = Requests::default();
+    let (requests, team) = (Requests::default(), Team::default());
     let job = TrainJob {
         settings: &loaded.settings,
         facts: &facts,
         allocator: &allocator,
         choice: NumericsChoice::default(),
-        folder: FolderChoice::look(folder.path(), Start::New).expect("the folder is new"),
+        folder: Some(FolderChoice::look(folder.path(), Start::New).expect("the folder is new")),
+        team: &team,
         requests: &requests,
         injections: &[],
         schedule: None,

@@ -25,6 +25,8 @@ pub enum EventKind {
     EvaluationFailed,
     /// A failure was answered.
     Rung,
+    /// Memory would have run out without the reserve.
+    Overflowed,
     /// Memory ran out.
     OutOfMemory,
     /// Something that a person should know.
@@ -50,6 +52,7 @@ impl EventKind {
             Self::Climbed => "larger micro-batches",
             Self::EvaluationFailed => "failed evaluations",
             Self::Rung => "retries",
+            Self::Overflowed => "uses of the reserve",
             Self::OutOfMemory => "times out of memory",
             Self::Note => "notes",
             Self::Started => "starts",
@@ -71,6 +74,7 @@ impl Event {
             Self::OutOfMemory { .. } | Self::CommandEnded { outcome: CommandOutcome::OutOfMemory, .. } => {
                 EventKind::OutOfMemory
             }
+            Self::Overflowed { .. } => EventKind::Overflowed,
             // The end of the run says it.
             Self::CommandEnded { .. } => return None,
             Self::RungTaken { .. } | Self::TileHalved { .. } | Self::CommandStarted { .. } => EventKind::Rung,
@@ -96,6 +100,7 @@ impl Event {
             | Self::Memory { step, .. }
             | Self::NumericsChanged { step, .. }
             | Self::OutOfMemory { step, .. }
+            | Self::Overflowed { step, .. }
             | Self::RungTaken { step, .. }
             | Self::TileHalved { step, .. }
             | Self::Climbed { step, .. }
@@ -121,6 +126,7 @@ impl Event {
             Self::Probed { seconds, .. }
             | Self::StepDone { seconds, .. }
             | Self::Cleaned { seconds, .. }
+            | Self::Overflowed { seconds, .. }
             | Self::Evaluated { seconds, .. }
             | Self::Saved { seconds, .. } => *seconds,
             _ => 0.0,

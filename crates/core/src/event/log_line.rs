@@ -1,7 +1,20 @@
 //! An event as one short line for the log of the run itself.
 
 use super::numerics::listed;
-use crate::{Bytes, Event, MicroBatch, Phase, Relocation, Rung};
+use crate::{Bytes, Event, MicroBatch, Phase, Reason, Record, Relocation, Rung};
+
+impl Record {
+    /// The line of its event, with the rank where it is one's own.
+    #[must_use]
+    pub fn log_line(&self, batch: u32) -> Option<String> {
+        let line = self.event.log_line(batch)?;
+        Some(match (self.rank, line.split_once("] ")) {
+            (Some(rank), Some((step, text))) => format!("{step}] rank {rank}: {text}"),
+            (Some(rank), None) => format!("rank {rank}: {line}"),
+            (None, _) => line,
+        })
+    }
+}
 
 impl Event {
     /// The line that tells of it while the run goes on; none for what is not worth one. `batch` is the effective batch.
@@ -29,6 +42,14 @@ impl Event {
                 let asked = requested.map_or(String::new(), |bytes| format!(", which asked for {bytes}"));
                 format!("out of memory in {phase}{asked}")
             }
+            Self::Overflowed { phase, bytes, reserve, seconds, .. } => {
+                let smaller = self.smaller_batch().map_or(String::new(), |words| format!("; {words}"));
+                format!("{phase} used {bytes} of the reserve of {reserve} for {seconds:.1} s{smaller}")
+            }
+            Self::RungTaken { rung, measures, reason: Reason::Overflowed { phase }, .. } => match rung {
+                Rung::Clean => "from the next step on: clean".to_owned(),
+                _ => format!("from the next step on: {rung}: {}", measures.in_phase(*phase)),
+            },
             Self::RungTaken { rung, measures, reason, .. } => {
                 let what = match rung {
                     Rung::Clean => String::new(),
@@ -84,7 +105,18 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Measures, Metrics, NumericsChange, Reason, Step};
+    use crate::{Measures, Metrics, NumericsChange, Step};
+
+    #[test]
+    fn what_happened_on_one_rank_names_it() {
+        let told = |rank, event| Record::new(0.0, event).on_rank(rank).log_line(32);
+        let note = || Event::Note { step: Step(3), message: "a [word] of it".to_owned() };
+        assert_eq!(told(None, note()).as_deref(), Some("[step 3] note: a [word] of it"));
+        assert_eq!(told(Some(1), note()).as_deref(), Some("[step 3] rank 1: note: a [word] of it"));
+        let (micro_batch, peak, seconds) = (MicroBatch::new(2).unwrap(), None, 0.1);
+        let probed = Event::Probed { micro_batch, peak, seconds };
+        assert_eq!(told(Some(0), probed).as_deref(), Some("rank 0: tried micro-batch 2: does not fit, 0.1 s"));
+    }
 
     #[track_caller]
     fn check(event: &Event, expect: Option<&str>) {
@@ -131,6 +163,28 @@ mod tests {
         let cleaned = |freed| Event::Cleaned { step, freed, seconds };
         check(&cleaned(Bytes::ZERO), None);
         check(&cleaned(Bytes::from_mib(2)), Some("[step 7] cleaned: 2.00 MiB of cached memory given back"));
+        let rung =
+            |rung| Event::RungTaken { step, rung, measures, reason: Reason::Overflowed { phase: Phase::Forward } };
+        check(&rung(Rung::Split), Some("[step 7] from the next step on: split: micro-batch 8"));
+        let overflowed = |needed, limit| Event::Overflowed {
+            step,
+            phase: Phase::Backward,
+            bytes: Bytes::from_mib(512),
+            reserve: Bytes::from_gib(4),
+            seconds,
+            needed,
+            limit,
+            resting: Some(Bytes::from_gib(2)),
+        };
+        let text =
+            "[step 7] backward used 512.00 MiB of the reserve of 4.00 GiB for 0.2 s; a batch 38 % smaller would fit";
+        check(&overflowed(Some(Bytes::from_gib(18)), Some(Bytes::from_gib(12))), Some(text));
+        let text =
+            "[step 7] backward used 512.00 MiB of the reserve of 4.00 GiB for 0.2 s; without cached blocks it fits";
+        check(&overflowed(Some(Bytes::from_gib(10)), Some(Bytes::from_gib(12))), Some(text));
+        let text = "[step 7] backward used 512.00 MiB of the reserve of 4.00 GiB for 0.2 s";
+        check(&overflowed(None, None), Some(text));
+        check(&overflowed(Some(Bytes::from_gib(18)), Some(Bytes::from_gib(1))), Some(text));
         check(&Event::TileHalved { step, tile: 256 }, Some("[step 7] retrying in tiles of 256 x 256 pixels"));
     }
 }

@@ -15,6 +15,9 @@ pub struct Record {
     pub schema: u32,
     /// Seconds since the run, or its present part after a resume, began.
     pub time: f64,
+    /// The rank it happened on, where several train together and it is one's own; left out of the line where it is all ranks'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
     /// What happened.
     #[serde(flatten)]
     pub event: Event,
@@ -24,7 +27,19 @@ impl Record {
     /// A record in the present schema of something that happened at `time` seconds.
     #[must_use]
     pub const fn new(time: f64, event: Event) -> Self {
-        Self { schema: SCHEMA, time, event }
+        Self { schema: SCHEMA, time, rank: None, event }
+    }
+
+    /// Whether it tells of memory on another rank than the first, whose memory stands for the run's where one figure is shown.
+    #[must_use]
+    pub fn is_others_memory(&self) -> bool {
+        matches!(self.event, Event::Memory { .. }) && self.rank.is_some_and(|rank| rank > 0)
+    }
+
+    /// The same, of one of several ranks.
+    #[must_use]
+    pub fn on_rank(self, rank: Option<u32>) -> Self {
+        Self { rank, ..self }
     }
 }
 
@@ -131,6 +146,9 @@ pub enum Event {
         /// Bytes that the host has, or that the process's control group may take.
         #[serde(skip_serializing_if = "Option::is_none")]
         host_total: Option<Bytes>,
+        /// Bytes of `resident` that are the reserve for a full device.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reserve: Option<Bytes>,
     },
     /// Memory ran out; what the message does not tell is `null`.
     OutOfMemory {
@@ -152,6 +170,28 @@ pub enum Event {
         reserved: Option<Bytes>,
         /// The engine's own message.
         message: String,
+    },
+    /// Work needed more than the device has, and got it from the reserve of host memory: it was slow, and is done.
+    Overflowed {
+        /// The step that it belongs to; of an evaluation the last committed one.
+        step: Step,
+        /// What it was doing.
+        phase: Phase,
+        /// Bytes of the reserve that were used.
+        bytes: Bytes,
+        /// The size of the reserve.
+        reserve: Bytes,
+        /// How long it took, from the first use of the reserve on.
+        seconds: f64,
+        /// The most bytes in use.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        needed: Option<Bytes>,
+        /// The bytes that the device had for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<Bytes>,
+        /// Bytes in use whatever the batch is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resting: Option<Bytes>,
     },
     /// Something was changed after memory ran out, and the step is tried again (or given up).
     RungTaken {

@@ -1,7 +1,7 @@
 //! What the guard and the run did, in one plain sentence an event.
 
 use super::numerics::listed;
-use crate::{Bytes, CommandOutcome, Ending, Event, Line, Phase, Relocation, Rung, Step, grouped};
+use crate::{Bytes, CommandOutcome, Ending, Event, Line, Phase, Reason, Relocation, Rung, Step, grouped};
 
 impl Event {
     /// It in one sentence; committed steps and samples of memory have none.
@@ -33,6 +33,22 @@ impl Event {
             Self::OutOfMemory { step, phase, requested, limit, allocated, .. } => {
                 format!("Memory ran out in {} of step {step}{}.", part(*phase), figures(*requested, *allocated, *limit))
             }
+            Self::Overflowed { step, phase, bytes, reserve, seconds, .. } => {
+                let smaller = self.smaller_batch().map_or(String::new(), |words| format!(" ({words})"));
+                format!(
+                    "Without the reserve, memory would have run out in {} of step {step}: {bytes} of {reserve} were used for {seconds:.1} s{smaller}.",
+                    part(*phase)
+                )
+            }
+            Self::RungTaken { step, rung, measures, reason: Reason::Overflowed { phase } } => match rung {
+                Rung::Clean => {
+                    format!("After step {step} the guard released cached blocks, so that the next one fits.")
+                }
+                rung => {
+                    let (rung, measures) = (done(*rung), measures.in_phase(*phase));
+                    format!("After step {step} the guard {rung} ({measures}), so that the next one fits.")
+                }
+            },
             Self::RungTaken { step, rung, measures, reason } => {
                 let phase = reason.phase().unwrap_or(Phase::Forward);
                 match rung {
@@ -123,6 +139,20 @@ impl Event {
         })
     }
 
+    /// How much smaller a batch would have needed no reserve, where figures tell: what is above rest grows with the batch.
+    pub(super) fn smaller_batch(&self) -> Option<String> {
+        let Self::Overflowed { needed: Some(needed), limit: Some(limit), resting: Some(resting), .. } = self else {
+            return None;
+        };
+        if needed <= limit {
+            return Some("without cached blocks it fits".to_owned());
+        }
+        let above_rest = needed.saturating_sub(*resting).get();
+        let too_much = needed.saturating_sub(*limit).get();
+        let percent = (too_much as f64 / above_rest as f64 * 100.0).ceil();
+        (percent < 100.0).then(|| format!("a batch {percent} % smaller would fit"))
+    }
+
     /// What ran out of memory and what was done about it, in Markdown, for those who look at curves; other events have none.
     #[must_use]
     pub fn note(&self) -> Option<String> {
@@ -174,6 +204,7 @@ fn done(rung: Rung) -> &'static str {
         Rung::Split => "split the batch",
         Rung::ChunkLoss => "cut the loss into pieces",
         Rung::Recompute => "chose to recompute activations",
+        Rung::Shard => "divided the optimizer state among the ranks",
         Rung::Spill => "moved more to host memory",
         Rung::Narrow => "took a narrower type",
         Rung::Stop => "gave up",

@@ -11,7 +11,7 @@ use crate::kit::micro_batch;
 
 fn everything() -> Offer {
     let loss_chunks = NonZeroU32::new(4).expect("not 0");
-    Offer { split: true, loss_chunks, recompute_levels: 2, spill_levels: 2, narrow: true }
+    Offer { split: true, loss_chunks, recompute_levels: 2, shard: true, spill_levels: 2, narrow: true }
 }
 
 fn guard(offer: Offer, limits: Limits) -> Guard {
@@ -52,8 +52,8 @@ fn check_descent(offer: Offer, phase: Phase, expect: &[Rung]) -> Guard {
 
 #[test]
 fn goes_down_one_rung_per_failure() {
-    use Rung::{ChunkLoss, Clean, Narrow, Recompute, Spill, Split, Stop};
-    let whole = [Clean, Split, Split, ChunkLoss, ChunkLoss, Recompute, Recompute, Spill, Spill, Narrow, Stop];
+    use Rung::{ChunkLoss, Clean, Narrow, Recompute, Shard, Spill, Split, Stop};
+    let whole = [Clean, Split, Split, ChunkLoss, ChunkLoss, Recompute, Recompute, Shard, Spill, Spill, Narrow, Stop];
     check_descent(everything(), Phase::Forward, &whole);
     check_descent(everything(), Phase::Backward, &whole);
     check_descent(Offer::default(), Phase::Forward, &[Clean, Split, Split, Stop]);
@@ -61,10 +61,11 @@ fn goes_down_one_rung_per_failure() {
 }
 
 #[test]
-fn the_optimizer_cleans_spills_and_stops() {
-    let guard = check_descent(everything(), Phase::Optimizer, &[Rung::Clean, Rung::Spill, Rung::Spill, Rung::Stop]);
+fn the_optimizer_cleans_shards_spills_and_stops() {
+    use Rung::{Clean, Shard, Spill, Stop};
+    let guard = check_descent(everything(), Phase::Optimizer, &[Clean, Shard, Spill, Spill, Stop]);
     assert_eq!(guard.measures().micro_batch, micro_batch(4));
-    check_descent(Offer::default(), Phase::Optimizer, &[Rung::Clean, Rung::Stop]);
+    check_descent(Offer::default(), Phase::Optimizer, &[Clean, Stop]);
 }
 
 #[test]
@@ -291,4 +292,77 @@ fn measures_of_a_schedule_are_guarded_like_its_own() {
     assert_eq!(guard.measures(), other);
     assert_eq!(rung(&fail(&mut guard, 1, Phase::Forward)), (Rung::Clean, 2));
     assert_eq!(rung(&fail(&mut guard, 1, Phase::Forward)), (Rung::Split, 1));
+}
+
+/// A step that needed `peak` where the device had 1,000 bytes, 100 of them between steps, the rest in the reserve.
+fn overflow(guard: &mut Guard, step: u64, phase: Phase, peak: u64) -> Action {
+    let line = Line::at(Bytes(1000)).expect("not 0");
+    let usage = Usage { resting: Bytes(100), peak: Bytes(peak), line };
+    let answer = guard.on(Signal::Overflowed { step: Step(step), phase, usage });
+    let _ = commit(guard, step, peak);
+    answer
+}
+
+#[test]
+fn an_overflow_of_cached_blocks_is_cleaned_first_and_split_if_it_comes_again() {
+    let mut guard = guard(everything(), Limits::default());
+    assert_eq!(rung(&overflow(&mut guard, 1, Phase::Forward, 900)), (Rung::Clean, 4));
+    let _ = commit(&mut guard, 2, 900);
+    assert_eq!(rung(&overflow(&mut guard, 3, Phase::Backward, 900)), (Rung::Clean, 4));
+    assert_eq!(rung(&overflow(&mut guard, 4, Phase::Backward, 900)), (Rung::Split, 2));
+    assert_eq!(guard.failures(), 0);
+}
+
+#[test]
+fn tensors_that_are_more_than_the_device_holds_are_split_at_once_until_they_fit() {
+    let start = Measures::new(micro_batch(64), micro_batch(64));
+    let new = |offer| Guard::new(Ladder { offer, limits: Limits::default() }, start, micro_batch(64));
+    let mut guard = new(everything());
+    assert_eq!(rung(&overflow(&mut guard, 1, Phase::Forward, 1100)), (Rung::Split, 32));
+    let mut guard = new(everything());
+    // 64 samples need 7,200 above rest, 8 of them 900 and a byte of rounding.
+    assert_eq!(rung(&overflow(&mut guard, 1, Phase::Forward, 7300)), (Rung::Split, 4));
+    // Nothing that has to stay is made smaller by a smaller batch.
+    let mut guard = new(everything());
+    let line = Line::at(Bytes(1000)).expect("not 0");
+    let usage = Usage { resting: Bytes(2000), peak: Bytes(2100), line };
+    let answer = guard.on(Signal::Overflowed { step: Step(1), phase: Phase::Forward, usage });
+    assert_eq!(rung(&answer), (Rung::Split, 1));
+}
+
+#[test]
+fn a_micro_batch_that_overflowed_is_not_climbed_to_again() {
+    let mut guard = guard(Offer::default(), Limits { climb_after: 2, ..Limits::default() });
+    assert_eq!(rung(&overflow(&mut guard, 1, Phase::Forward, 1500)), (Rung::Split, 2));
+    for step in 2..20 {
+        assert_eq!(commit(&mut guard, step, 200), Action::Continue);
+    }
+}
+
+#[test]
+fn where_no_rung_is_left_it_goes_on_in_the_reserve() {
+    let mut guard = guard(Offer { split: false, ..Offer::default() }, Limits::default());
+    for step in 1..300 {
+        let answer = overflow(&mut guard, step, Phase::Backward, 1500);
+        assert_eq!(answer, Action::Continue);
+    }
+    assert!(!guard.has_stopped());
+}
+
+#[test]
+fn an_overflow_of_evaluation_splits_evaluation_alone() {
+    let mut guard = guard(everything(), Limits::default());
+    let Action::Retry { measures, rung, reason } = overflow(&mut guard, 1, Phase::Eval, 1500) else {
+        panic!("it is answered");
+    };
+    assert_eq!((measures.micro_batch.get(), measures.eval_micro_batch.get(), rung), (4, 1, Rung::Split));
+    assert_eq!(reason, Reason::Overflowed { phase: Phase::Eval });
+}
+
+#[test]
+fn an_overflow_of_the_update_is_cleaned_then_sharded_and_then_spilled() {
+    let mut guard = guard(everything(), Limits::default());
+    assert_eq!(rung(&overflow(&mut guard, 1, Phase::Optimizer, 900)), (Rung::Clean, 4));
+    assert_eq!(rung(&overflow(&mut guard, 2, Phase::Optimizer, 900)), (Rung::Shard, 4));
+    assert_eq!(rung(&overflow(&mut guard, 3, Phase::Optimizer, 900)), (Rung::Spill, 4));
 }

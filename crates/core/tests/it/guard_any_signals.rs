@@ -54,8 +54,9 @@ fn signal(happening: Happening, step: Step) -> Signal {
 }
 
 /// The training part of measures, as a key.
-fn training(measures: Measures) -> [u32; 5] {
-    [measures.micro_batch.get(), measures.loss_chunks.get(), measures.recompute, measures.spill, measures.narrow.into()]
+fn training(measures: Measures) -> [u32; 6] {
+    let Measures { micro_batch, loss_chunks, recompute, shard, spill, narrow, .. } = measures;
+    [micro_batch.get(), loss_chunks.get(), recompute, shard.into(), spill, narrow.into()]
 }
 
 /// The evaluation part of measures, as a key.
@@ -77,6 +78,7 @@ fn allows(offer: Offer, rung: Rung) -> bool {
         Rung::Split => offer.split,
         Rung::ChunkLoss => offer.loss_chunks.get() > 1,
         Rung::Recompute => offer.recompute_levels > 0,
+        Rung::Shard => offer.shard,
         Rung::Spill => offer.spill_levels > 0,
         Rung::Narrow => offer.narrow,
     }
@@ -93,14 +95,14 @@ fn check_retry(offer: Offer, phase: Phase, rung: Rung, before: Measures, after: 
         prop_assert_eq!(rung, Rung::Clean);
     }
     if phase == Phase::Optimizer {
-        prop_assert!(matches!(rung, Rung::Clean | Rung::Spill));
+        prop_assert!(matches!(rung, Rung::Clean | Rung::Shard | Rung::Spill));
     }
     Ok(())
 }
 
 /// Failures of forward and backward by training measures, forgiven by a commit with the same ones.
 #[derive(Default)]
-struct Tally(BTreeMap<[u32; 5], u32>);
+struct Tally(BTreeMap<[u32; 6], u32>);
 
 impl Tally {
     fn note(&mut self, happening: Happening, measures: Measures) {
@@ -127,7 +129,8 @@ const TRAINING: [Phase; 5] = [Phase::Load, Phase::Forward, Phase::Backward, Phas
 fn depth(offer: Offer, limits: Limits, start: Measures) -> u32 {
     let halvings = |samples: u32| samples.ilog2();
     let doublings = offer.loss_chunks.get().next_power_of_two().ilog2();
-    let compute = halvings(start.micro_batch.get()) + doublings + offer.recompute_levels + offer.spill_levels + 1;
+    let levels = offer.recompute_levels + offer.spill_levels + 2;
+    let compute = halvings(start.micro_batch.get()) + doublings + levels;
     let eval = halvings(start.eval_micro_batch.get()) + doublings;
     let cleans = 3 + limits.checkpoint_retries;
     compute + eval + cleans + 1

@@ -18,7 +18,7 @@ struct Model {
 
 impl Model {
     fn resting(&self, measures: Measures) -> u64 {
-        self.parameters + self.optimizer / (1 + u64::from(measures.spill))
+        self.parameters + self.optimizer / (1 + u64::from(measures.spill) + u64::from(measures.shard))
     }
 
     /// The peak of forward and backward.
@@ -56,6 +56,7 @@ fn lowest(offer: Offer, start: Measures) -> Measures {
         micro_batch: if offer.split { MicroBatch::ONE } else { start.micro_batch },
         loss_chunks: offer.loss_chunks,
         recompute: offer.recompute_levels,
+        shard: offer.shard,
         spill: offer.spill_levels,
         narrow: offer.narrow,
         eval_micro_batch: MicroBatch::ONE,

@@ -12,11 +12,12 @@ pub(crate) fn micro_batch(samples: u32) -> MicroBatch {
 
 /// Any mixture of rungs that a user and a workload may offer.
 pub(crate) fn offers() -> impl Strategy<Value = Offer> {
-    (any::<bool>(), 1..17_u32, 0..4_u32, 0..3_u32, any::<bool>()).prop_map(
-        |(split, loss_chunks, recompute_levels, spill_levels, narrow)| Offer {
+    (any::<bool>(), 1..17_u32, 0..4_u32, any::<bool>(), 0..3_u32, any::<bool>()).prop_map(
+        |(split, loss_chunks, recompute_levels, shard, spill_levels, narrow)| Offer {
             split,
             loss_chunks: NonZeroU32::new(loss_chunks).expect("not 0"),
             recompute_levels,
+            shard,
             spill_levels,
             narrow,
         },

@@ -14,7 +14,7 @@ const OPENING: &str = "\
 # Events
 
 One JSON object a line, in `events.jsonl` of every run folder and on standard output with `--json`. Each has `schema` (1), `time`
-(seconds since the run began, or since it was resumed) and `event` (one of the names below); sizes are in bytes. New events and new
+(seconds since the run began, or since it was resumed) and `event` (one of the names below), and `rank` where it happened on one of several ranks; sizes are in bytes. New events and new
 fields may come: pass over what you do not know. This page is written from the program itself by `make reference`.
 ";
 

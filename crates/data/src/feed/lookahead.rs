@@ -9,7 +9,7 @@ use lowtide_core::Bytes;
 use super::options::FeedOptions;
 use super::slot::{Promise, Slot};
 use super::store::Store;
-use crate::order::{Cursor, Order, SampleId, Samples, Share, StepRange};
+use crate::order::{Cursor, Order, SampleId, Samples, Share, StepRange, Stride};
 use crate::policy::{Cache, Decision, Parts, Unit, Units};
 
 /// Samples that it is ahead at the most: a few megabytes. A window of shards has to fit, or nothing is read ahead
@@ -22,6 +22,8 @@ pub(super) struct Lookahead<S: Store> {
     samples: Samples,
     end: Option<Cursor>,
     share: Option<Share>,
+    /// The places that are wanted, and the one from which they are counted.
+    stride: Option<(Stride, u64)>,
     /// Samples of the share that it is ahead at the most.
     ahead: usize,
     /// The step that the last sample belongs to, where there is a share, and its epoch.
@@ -67,6 +69,12 @@ pub(super) enum Extent {
     Sample(SampleId),
 }
 
+/// Places of the order for one that is wanted.
+fn sparsity(options: &FeedOptions) -> usize {
+    let of_share = options.share.map_or(1, |share| share.ranks());
+    usize::try_from(of_share.max(options.stride.map_or(1, |stride| stride.sparsity()))).unwrap_or(usize::MAX)
+}
+
 impl<S: Store> Lookahead<S> {
     pub(super) fn new(store: &S, order: &Order, from: Cursor, options: &FeedOptions, capacity: Bytes) -> Lookahead<S> {
         let parts = Arc::new(Parts::new(order.layout(), |shard| store.parts(shard)));
@@ -80,7 +88,8 @@ impl<S: Store> Lookahead<S> {
             samples: order.samples_from(from),
             end: options.end,
             share: options.share,
-            ahead: (AHEAD / options.share.map_or(1, |share| share.ranks() as usize)).max(1),
+            stride: options.stride.map(|stride| (stride, from.epoch * order.layout().samples() + from.position)),
+            ahead: (AHEAD / sparsity(options)).max(1),
             step: (from.epoch, StepRange { all: 0..0, own: 0..0 }),
             units: Units::of(order.shuffle()),
             cache: Cache::new(order, options.policy, capacity).with_parts(Arc::clone(&parts)),
@@ -111,6 +120,9 @@ impl<S: Store> Lookahead<S> {
 
     /// Whether a place, all before which were asked for, is in the share.
     fn is_wanted(&mut self, at: Cursor) -> bool {
+        if let Some((stride, from)) = self.stride {
+            return stride.takes(at.epoch * self.order.layout().samples() + at.position - from);
+        }
         let Some(share) = self.share else { return true };
         let (epoch, step) = &self.step;
         if *epoch != at.epoch || !step.all.contains(&at.position) {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::DataError;
-use crate::order::{Cursor, SampleId, Share};
+use crate::order::{Cursor, SampleId, Share, Stride};
 use crate::policy::Policy;
 
 /// How samples are read ahead.
@@ -25,6 +25,8 @@ pub struct FeedOptions {
     pub end: Option<Cursor>,
     /// The part of the order that is wanted, whose steps begin where the feed begins. Default: all of it.
     pub share: Option<Share>,
+    /// The places that are wanted, counted from where the feed begins on through all epochs. Default: all of them.
+    pub stride: Option<Stride>,
     /// What to do about a shard that cannot be read. Default: stop.
     pub on_damage: OnDamage,
 }
@@ -40,6 +42,7 @@ impl FeedOptions {
             threads,
             end: None,
             share: None,
+            stride: None,
             on_damage: OnDamage::default(),
         }
     }

@@ -6,7 +6,7 @@
 //! it is asked for, so a run goes on from a [`Cursor`] alone, and any number of threads see the same order.
 //!
 //! [`Order`] is the whole of it, [`EpochOrder`] one epoch of it, and [`window_for`] says how large a window may be.
-//! [`Share`] is the part of it that one of several ranks takes.
+//! [`Share`] is the part of it that one of several ranks takes, epoch by epoch, [`Stride`] where steps go on through epochs.
 
 mod epoch;
 mod layout;
@@ -14,6 +14,7 @@ mod permutation;
 mod run;
 mod share;
 mod shuffle;
+mod stride;
 
 pub use epoch::EpochOrder;
 pub use layout::{Layout, SampleId};
@@ -21,3 +22,4 @@ pub use permutation::Permutation;
 pub use run::{Cursor, Order, Samples};
 pub use share::{Share, StepRange, Tail};
 pub use shuffle::{Shuffle, window_for};
+pub use stride::Stride;

@@ -83,6 +83,7 @@ impl Console {
                 self.step(step.get(), &format!("loss {loss:.4}  {speed}  {}", self.memory(*peak)));
                 self.look_at(step.get(), *loss);
             }
+            Event::Memory { .. } if record.is_others_memory() => {}
             Event::Memory { step, allocated, reserved, device_total, host_used, host_total, .. } => {
                 let room = MemoryLine::room(self.line, *device_total);
                 let (step, allocated, reserved) = (*step, *allocated, *reserved);
@@ -93,7 +94,7 @@ impl Console {
                 if let Event::Evaluated { step, .. } = event {
                     self.evaluated = Some(*step);
                 }
-                if let Some(line) = event.log_line(self.batch) {
+                if let Some(line) = record.log_line(self.batch) {
                     self.say(&line);
                 }
             }

@@ -7,5 +7,5 @@ mod run_lines;
 
 pub(crate) use comparison::comparison;
 pub(crate) use console::Console;
-pub(crate) use print::{print_json, print_summary, report_panic, to_stderr, to_stdout};
+pub(crate) use print::{print_json, print_summary, report_panic, speak_as, to_stderr, to_stdout};
 pub(crate) use run_lines::RunHeader;

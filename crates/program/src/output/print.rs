@@ -4,6 +4,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
 use std::panic::PanicHookInfo;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lowtide_args::with_label;
@@ -26,10 +27,21 @@ pub(crate) fn to_stdout(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{}", printable(line));
 }
 
+/// The rank that speaks, where it is not the first of several.
+static SPEAKER: OnceLock<u32> = OnceLock::new();
+
+/// Says from now on, before each line on standard error, which rank it is of, in PyTorch's form.
+pub(crate) fn speak_as(rank: u32) {
+    if rank > 0 {
+        let _ = SPEAKER.set(rank);
+    }
+}
+
 /// One line on standard error. Unlike `eprintln!`, does not panic where nobody reads any more.
 pub(crate) fn to_stderr(line: &str) {
+    let speaker = SPEAKER.get().map_or(String::new(), |rank| format!("[rank{rank}]: "));
     // Colours are left out where no person reads, or one who wants none.
-    let _ = writeln!(anstream::stderr().lock(), "{}", with_label(&printable(line)));
+    let _ = writeln!(anstream::stderr().lock(), "{speaker}{}", with_label(&printable(line)));
 }
 
 /// What a fault of ours leaves on standard error, which may repeat what came from outside.

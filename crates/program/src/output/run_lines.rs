@@ -14,6 +14,7 @@ pub(crate) struct RunHeader {
     free: Bytes,
     notes: Vec<String>,
     folder: PathBuf,
+    ranks: u32,
 }
 
 impl RunHeader {
@@ -29,7 +30,12 @@ impl RunHeader {
         let line = settings.memory.line.resolve(facts.total).unwrap_or(Line::NONE);
         let profile = Profile::of(facts, line).map(|profile| format!("the memory to use is {profile}"));
         let notes = no_gpu.into_iter().chain(above).chain(profile).chain(bundle.notes.iter().cloned()).collect();
-        RunHeader { device, total: facts.total, free: facts.free, notes, folder: folder.to_owned() }
+        RunHeader { device, total: facts.total, free: facts.free, notes, folder: folder.to_owned(), ranks: 1 }
+    }
+
+    /// The same, where several ranks train together.
+    pub(crate) fn with_ranks(self, ranks: u32) -> RunHeader {
+        RunHeader { ranks, ..self }
     }
 
     /// The lines for a run that has started.
@@ -42,6 +48,9 @@ impl RunHeader {
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
         let drawn = line.limit().map_or("no memory limit".to_owned(), |limit| format!("a memory limit of {limit}"));
         lines.push(format!("{} parameters, {batch} samples a step, {drawn}", grouped(*parameters)));
+        if self.ranks > 1 {
+            lines.push(format!("{} ranks, each with its part of a step", self.ranks));
+        }
         lines.push(format!("writing to {}", self.folder.display()));
         lines.extend(resumed_at.map(|step| format!("resumed after step {step}")));
         lines

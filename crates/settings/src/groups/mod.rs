@@ -3,6 +3,7 @@
 pub(crate) mod eval;
 pub(crate) mod memory;
 pub(crate) mod optimizer;
+pub(crate) mod ranks;
 pub(crate) mod run;
 pub(crate) mod save;
 pub(crate) mod train;

@@ -7,7 +7,8 @@ use super::violation::{Violation, ensure};
 use crate::source::excerpt::{described, excerpt};
 use crate::source::origin::join;
 use crate::{
-    EvalSettings, MemorySettings, OptimizerSettings, Origins, SaveSettings, SettingsError, TrainSettings, WatchSettings,
+    EvalSettings, MemorySettings, OptimizerSettings, Origins, RanksSettings, SaveSettings, SettingsError,
+    TrainSettings, WatchSettings,
 };
 
 /// Everything that a settings file can say.
@@ -36,6 +37,8 @@ pub struct RunSettings {
     pub save: SaveSettings,
     /// What it tells of memory meanwhile.
     pub watch: WatchSettings,
+    /// How several ranks train together.
+    pub ranks: RanksSettings,
 }
 
 impl Default for RunSettings {
@@ -51,14 +54,15 @@ impl Default for RunSettings {
             eval: EvalSettings::default(),
             save: SaveSettings::default(),
             watch: WatchSettings::default(),
+            ranks: RanksSettings::default(),
         }
     }
 }
 
 impl RunSettings {
     /// The keys that hold groups, in the order of a settings file.
-    pub(crate) const GROUPS: [&'static str; 8] =
-        ["model", "data", "train", "optimizer", "memory", "eval", "save", "watch"];
+    pub(crate) const GROUPS: [&'static str; 9] =
+        ["model", "data", "train", "optimizer", "memory", "eval", "save", "watch", "ranks"];
 
     /// Refuses values that parse and make no sense, such as 0 steps or a micro-batch above the batch.
     ///
@@ -80,6 +84,7 @@ impl RunSettings {
             ("eval", self.eval.check()),
             ("save", self.save.check()),
             ("watch", self.watch.check()),
+            ("ranks", self.ranks.check()),
         ];
         for (group, checked) in parts {
             checked.map_err(|wrong| refuse(group, wrong, origins))?;

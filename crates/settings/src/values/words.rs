@@ -64,6 +64,21 @@ pub enum Spill {
     Off,
 }
 
+/// Whether several ranks divide the optimizer's state among them, so that each holds a part. Less memory, the same numbers;
+/// parameters are exchanged after each update.
+///
+/// Written `auto`, `on` (or `true`), `off` (or `false`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Shard {
+    /// Where all of it does not fit on some rank, at the start or once nothing smaller helps.
+    #[default]
+    Auto,
+    /// From the start.
+    On,
+    /// Never.
+    Off,
+}
+
 /// The words that a setting may be and what they stand for, and what `false` and `true` stand for if they are allowed.
 #[derive(Clone, Copy)]
 struct Choice<T: 'static> {
@@ -123,3 +138,4 @@ choice!(Clean: "auto" => Auto, "clock" => Clock, "never" => Never);
 choice!(Precision: "auto" => Auto, "fp32" => Fp32, "bf16" => Bf16, "fp16" => Fp16);
 choice!(Recompute: "auto" => Auto, "on" => On, "off" => Off; false => Off, true => On);
 choice!(Spill: "auto" => Auto, "on" => On, "off" => Off; false => Off, true => On);
+choice!(Shard: "auto" => Auto, "on" => On, "off" => Off; false => Off, true => On);

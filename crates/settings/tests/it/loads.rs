@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use lowtide_core::{Bytes, LineSpec, MicroBatch, Percent};
 use lowtide_settings::{
     Clean, CropChoice, EvalSettings, LoadedSettings, MemorySettings, MicroBatchChoice, OptimizerSettings, Override,
-    Precision, Recompute, RunSettings, SaveSettings, Spill, TileChoice, TrainSettings, WatchSettings, to_yaml,
+    Precision, RanksSettings, Recompute, RunSettings, SaveSettings, Shard, Spill, TileChoice, TrainSettings,
+    WatchSettings, to_yaml,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -192,7 +193,12 @@ prop_compose! {
         };
         let save = SaveSettings { every: save_every, keep };
         let watch = WatchSettings { seconds, log_every, tensorboard: false };
-        RunSettings { workload, seed, model, data, train, optimizer, memory, eval, save, watch }
+        let ranks = RanksSettings {
+            timeout: seconds.map_or(1, |seconds| seconds.clamp(1, 86_400)),
+            uneven: seconds.is_none(),
+            shard: if seconds.is_some() { Shard::On } else { Shard::Off },
+        };
+        RunSettings { workload, seed, model, data, train, optimizer, memory, eval, save, watch, ranks }
     }
 }
 

@@ -13,4 +13,5 @@ mod kit;
 mod loss;
 mod model;
 mod precision;
+mod ranks;
 mod recompute;

@@ -1,6 +1,7 @@
 //! Numbers: narrower kinds against fp32, loss scaling, random state, determinism, clipping and AdamW, on the CPU.
 
 use std::env;
+use std::ops::Range;
 use std::process::Command;
 
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad};
@@ -284,6 +285,65 @@ fn spilled_moments_give_the_same_numbers() {
             assert_eq!(plain, spilled);
         }
         assert_eq!(optimizer.steps, 3);
+    }
+}
+
+/// Two parameters updated three times; before the step that is named, only these elements of each are held.
+fn updated_in_part(held: [Range<i64>; 2], before: u64, spilled_before: Option<u64>) -> (Vec<Tensor>, AdamW) {
+    rng::seed(Device::Cpu, 3).unwrap();
+    let parameters = [[300, 301], [7, 10]].map(|size| Tensor::randn(size, CPU).set_requires_grad(true));
+    let groups = parameters.iter().map(|parameter| (0.1, vec![parameter.shallow_clone()])).collect();
+    let mut optimizer = AdamW::new(AdamWRule::default(), groups);
+    for number in 1..=3 {
+        if spilled_before == Some(number) {
+            optimizer.spill().unwrap();
+        }
+        if number == before {
+            optimizer.hold(|parameter| held[parameter].clone());
+            let is_uncut = optimizer.is_uncut();
+            host::fail_nth(1, 1);
+            assert_eq!(optimizer.cut().is_err(), is_uncut, "held {held:?} before step {number}");
+            host::fail_nth(1, 0);
+            optimizer.cut().unwrap();
+            assert!(!optimizer.is_uncut());
+        }
+        // Gradients do not depend on parameters, of which only some are updated.
+        for parameter in &parameters {
+            (parameter * parameter.randn_like()).sum(Kind::Float).backward();
+        }
+        optimizer.step(0.01).unwrap();
+        gradients::release(&parameters);
+    }
+    (parameters.map(|tensor| tensor.detach().flatten(0, -1)).into(), optimizer)
+}
+
+#[test]
+fn parts_of_the_moments_give_the_numbers_of_all() {
+    let _alone = alone();
+    let all = [0..300 * 301, 0..70];
+    let (whole, optimizer) = updated_in_part(all.clone(), 1, None);
+    let moments: Vec<Tensor> = optimizer.moments().map(|(first, _)| first.flatten(0, -1)).collect();
+    let thirds = [[0..30_016, 0..0], [30_016..60_032, 0..0], [60_032..300 * 301, 0..70]];
+    for (held, before) in thirds.iter().flat_map(|held| [1, 2, 3].map(|before| (held, before))) {
+        for spilled_before in [None, Some(1), Some(2), Some(3)] {
+            let (parts, optimizer) = updated_in_part(held.clone(), before, spilled_before);
+            for (index, elements) in held.iter().enumerate() {
+                let of = |all: &Tensor| all.narrow(0, elements.start, elements.end - elements.start);
+                assert_eq!(of(&parts[index]), of(&whole[index]), "{held:?} before step {before}, {spilled_before:?}");
+            }
+            let found: Vec<(usize, Tensor)> = optimizer
+                .held()
+                .map(|(index, _)| index)
+                .zip(optimizer.moments())
+                .map(|(index, (first, _))| (index, first.flatten(0, -1)))
+                .collect();
+            for (index, first) in found {
+                let elements = &held[index];
+                assert_eq!(first, moments[index].narrow(0, elements.start, elements.end - elements.start));
+            }
+            let bytes: i64 = held.iter().map(|elements| 8 * (elements.end - elements.start)).sum();
+            assert_eq!(optimizer.moment_bytes(), bytes.unsigned_abs());
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use lowtide_core::Event;
 use lowtide_settings::RunSettings;
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::{DeviceChoice, rng, start};
-use lowtide_train::{FolderChoice, Requests, Start, TrainJob, Trainer};
+use lowtide_train::{FolderChoice, Requests, Start, Team, TrainJob, Trainer};
 
 use crate::model::Curve;
 
@@ -30,13 +30,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let folder = std::env::temp_dir().join(format!("own-model-{}", std::process::id()));
     let folder = FolderChoice::look(Path::new(&folder), Start::New)?;
-    let requests = Requests::default();
+    let (requests, team) = (Requests::default(), Team::default());
     let job = TrainJob {
         settings: &settings,
         facts: &facts,
         allocator: &allocator,
         choice: lowtide_core::NumericsChoice::default(),
-        folder,
+        folder: Some(folder),
+        team: &team,
         requests: &requests,
         injections: &[],
         schedule: None,

@@ -10,16 +10,17 @@ use lowtide_core::{Bytes, Ending, Event, Phase, Rung, RungAttempt, Step, Stop, S
 use lowtide_settings::{CropChoice, RunSettings, TileChoice};
 use lowtide_torch::cuda::AllocatorReading;
 
-use super::eval_pass::{EvalError, EvalPass, batches};
+use super::eval_pass::{EvalPass, EvalTry, batches, expected_part};
 use super::figures::{
     EvalFigures, EvalMode, EvalSummary, LOSS, LastEvaluation, MissingFigures, check_metrics, reason, selected_metrics,
 };
 use super::tiles;
 use crate::error::Result;
 use crate::memory::{Moment, Recovery};
+use crate::ranks::{RankFailure, Team};
 use crate::requests::Requests;
 use crate::step::Model;
-use crate::workload::Workload;
+use crate::workload::{PartOf, Workload};
 
 /// Evaluates a model as the settings ask for it, under training or by itself.
 pub(crate) struct Evaluator<'a> {
@@ -66,6 +67,11 @@ impl<'a> Evaluator<'a> {
     pub(crate) fn check(settings: &RunSettings, workload: &dyn Workload) -> Result<()> {
         tiles::check(&settings.eval, workload)?;
         check_metrics(&settings.eval, workload)
+    }
+
+    /// What one of several ranks will ask of the samples to evaluate on.
+    pub(crate) fn expected_part(settings: &RunSettings, workload: &dyn Workload, team: &Team) -> PartOf {
+        expected_part(settings, workload, team)
     }
 
     /// Goes on from the last evaluation of an earlier start.
@@ -130,30 +136,31 @@ impl<'a> Evaluator<'a> {
             let pass = EvalPass {
                 settings: self.settings,
                 requests: self.requests,
+                team: recovery.team,
                 model,
                 memory: &recovery.memory,
                 measures: recovery.guard.measures(),
                 tile: self.tile,
                 left_out: &left_out,
             };
-            let figures = recovery.injector.during(step, Phase::Eval, || pass.figures(step, &mut releases));
+            let tried = pass.run(step, &recovery.injector, &mut releases)?;
             releases.into_iter().try_for_each(|event| recovery.tell(event))?;
-            let error = match figures {
-                Ok(None) => return Ok(EvalOutcome::Interrupted),
-                Ok(Some(figures)) => {
+            let failures = match tried {
+                EvalTry::Stopped => return Ok(EvalOutcome::Interrupted),
+                EvalTry::Done(figures) => {
                     self.last.missing = left_out;
                     self.complete(figures, begun, recovery)?;
                     return Ok(EvalOutcome::Complete);
                 }
-                Err(error) => error,
+                EvalTry::Failed(failures) => failures,
             };
-            let reason = reason(&error.error);
-            let metric = error.metric;
-            let Some(stop) = self.failed(step, error, &mut is_cleaned, recovery)? else { continue };
+            let first = failures.first().expect("somebody failed");
+            let (reason, metric) = (reason(&first.error), first.metric.clone());
+            let Some(stop) = self.failed(step, &failures, &mut is_cleaned, recovery)? else { continue };
             match metric {
                 Some(metric) if !recovery.guard.has_stopped() => {
-                    left_out.insert(metric.to_owned(), reason.clone());
-                    recovery.tell(Event::MetricMissing { step, metric: metric.to_owned(), reason })?;
+                    left_out.insert(metric.clone(), reason.clone());
+                    recovery.tell(Event::MetricMissing { step, metric, reason })?;
                 }
                 _ => return self.give_up(step, stop, recovery),
             }
@@ -204,19 +211,20 @@ impl<'a> Evaluator<'a> {
     fn failed(
         &mut self,
         step: Step,
-        EvalError { metric, error }: EvalError,
+        failures: &[RankFailure],
         is_cleaned: &mut bool,
         recovery: &mut Recovery<'_>,
     ) -> Result<Option<Stop>> {
-        let Some(tile) = self.tile.filter(|_| self.settings.memory.recover && error.is_oom()) else {
-            return recovery.failed(step, Phase::Eval, error);
+        let Some(tile) = self.tile.filter(|_| self.settings.memory.recover) else {
+            return recovery.failed(step, failures);
         };
-        recovery.note_failure(step, Phase::Eval, &error)?;
+        recovery.note_failures(step, failures)?;
         recovery.clean(step)?;
         recovery.memory.reset_peaks()?;
         let smaller = self.workload.tiling().ok().and_then(|tiling| tiling.smaller(tile));
         // A figure is computed of the whole frame, whatever the tile.
-        let may_choose = self.settings.eval.tile == TileChoice::Auto && metric.is_none();
+        let is_in_metric = failures.iter().all(|failure| failure.metric.is_some());
+        let may_choose = self.settings.eval.tile == TileChoice::Auto && !is_in_metric;
         if let Some(tile) = smaller.filter(|_| may_choose) {
             (self.tile, self.last.found_tile) = (Some(tile), Some(tile));
             recovery.tell(Event::TileHalved { step, tile })?;

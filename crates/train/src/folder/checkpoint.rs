@@ -21,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use super::checkpoints::STATE;
 use super::file_sum::FileSum;
 use super::progress::Progress;
-use super::tensor_file;
+use super::tensor_file::{self, into_itself, itself};
 use crate::error::{Result, TrainError};
+use crate::ranks::{MomentId, MomentOrder, Team};
 use crate::step::State;
 use crate::workload::Workload;
 
@@ -62,10 +63,16 @@ pub(crate) struct Loaded {
     pub(crate) notes: Vec<String>,
 }
 
-/// Saves at `path`, unless it is there already; returns its size.
-pub(crate) fn save(path: &Path, state: &State<'_>, progress: Progress, events_bytes: u64) -> Result<Bytes> {
+/// Saves at `path`, unless it is there already; returns its size. Moments that other ranks hold are asked for meanwhile.
+pub(crate) fn save(
+    path: &Path,
+    state: &State<'_>,
+    team: &Team,
+    progress: Progress,
+    events_bytes: u64,
+) -> Result<Bytes> {
     if !path.is_dir() {
-        lowtide_disk::write_folder(path, |partial| fill(partial, state, progress, events_bytes))?;
+        lowtide_disk::write_folder(path, |partial| fill(partial, state, team, progress, events_bytes))?;
     }
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     Ok(Bytes(entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()))
@@ -74,20 +81,26 @@ pub(crate) fn save(path: &Path, state: &State<'_>, progress: Progress, events_by
 /// Fills the weights of the workload from the checkpoint at `path`, and nothing else of it.
 pub(crate) fn load_weights(path: &Path, workload: &dyn Workload) -> Result<Loaded> {
     let saved = read_state(path, workload)?;
-    tensor_file::read_into(&path.join(MODEL), &workload.state(), &[], saved.sum_of(MODEL))?;
+    tensor_file::read_into(&path.join(MODEL), &workload.state(), &[], saved.sum_of(MODEL), into_itself)?;
     Ok(saved.loaded(path))
 }
 
-/// Fills the state from the checkpoint at `path`.
-pub(crate) fn load(path: &Path, state: &mut State<'_>) -> Result<Loaded> {
+/// Fills the state from the checkpoint at `path`. Other ranks are given the moments that they hold.
+pub(crate) fn load(path: &Path, state: &mut State<'_>, team: &Team) -> Result<Loaded> {
     let saved = read_state(path, state.model.workload)?;
     state.optimizer.allocate()?;
     let device = state.model.device;
     let rng = rng::state(device)?;
-    tensor_file::read_into(&path.join(MODEL), &state.model.workload.state(), &[], saved.sum_of(MODEL))?;
+    let weights = state.model.workload.state();
+    tensor_file::read_into(&path.join(MODEL), &weights, &[], saved.sum_of(MODEL), into_itself)?;
     // A run may go on on another device: its generator then starts from the seed.
     let sum = saved.sum_of(TRAINING);
-    tensor_file::read_into(&path.join(TRAINING), &training_tensors(state, &rng), &[RNG_CUDA], sum)?;
+    let parted = parted_moments(state);
+    let put = |name: &str, target: &Tensor, value: &Tensor| match (parted.get(name), &state.shards, team.ranks()) {
+        (Some(id), Some(shards), Some(ranks)) => shards.distribute(*id, value, &state.optimizer, ranks),
+        _ => into_itself(name, target, value),
+    };
+    tensor_file::read_into(&path.join(TRAINING), &training_tensors(state, &rng), &[RNG_CUDA], sum, put)?;
     rng::set_state(device, &rng)?;
     state.optimizer.steps = saved.optimizer_steps;
     // A scale is of no use where there is no fp16.
@@ -163,11 +176,16 @@ fn read_numbers(path: &Path) -> Result<StateFile> {
     }
 }
 
-fn fill(folder: &Path, state: &State<'_>, progress: Progress, events_bytes: u64) -> Result<()> {
+fn fill(folder: &Path, state: &State<'_>, team: &Team, progress: Progress, events_bytes: u64) -> Result<()> {
     let workload = state.model.workload;
-    let model = tensor_file::write(&folder.join(MODEL), &workload.state())?;
+    let model = tensor_file::write(&folder.join(MODEL), &workload.state(), itself)?;
     let rng = rng::state(state.model.device)?;
-    let training = tensor_file::write(&folder.join(TRAINING), &training_tensors(state, &rng))?;
+    let parted = parted_moments(state);
+    let value = |name: &str, tensor: &Tensor| match (parted.get(name), &state.shards, team.ranks()) {
+        (Some(id), Some(shards), Some(ranks)) => shards.collect(*id, &state.optimizer, ranks),
+        _ => itself(name, tensor),
+    };
+    let training = tensor_file::write(&folder.join(TRAINING), &training_tensors(state, &rng), value)?;
     let file = StateFile {
         schema: SCHEMA,
         workload: workload.name().to_owned(),
@@ -182,12 +200,33 @@ fn fill(folder: &Path, state: &State<'_>, progress: Progress, events_bytes: u64)
     fs::write(&path, text).map_err(TrainError::at(&path))
 }
 
-/// Moments and random states by name, sharing memory with the ones in use.
+/// What a moment is called.
+fn name_of_moment(order: MomentOrder, parameter: &str) -> String {
+    match order {
+        MomentOrder::First => format!("exp_avg.{parameter}"),
+        MomentOrder::Second => format!("exp_avg_sq.{parameter}"),
+    }
+}
+
+/// The moments by name, where ranks have divided them.
+fn parted_moments(state: &State<'_>) -> BTreeMap<String, MomentId> {
+    let names = state.shards.iter().flat_map(|_| state.parameter_names.iter().enumerate());
+    let both = |(parameter, name): (usize, &String)| {
+        [MomentOrder::First, MomentOrder::Second]
+            .map(|order| (name_of_moment(order, name), MomentId { parameter, order }))
+    };
+    names.flat_map(both).collect()
+}
+
+/// Moments and random states by name, sharing memory with the ones in use. For moments that ranks have divided, their parameters stand,
+/// which are of the same kind and shape.
 fn training_tensors(state: &State<'_>, rng: &RngState) -> BTreeMap<String, Tensor> {
     let mut tensors = BTreeMap::new();
-    for (name, (first, second)) in state.moments() {
-        tensors.insert(format!("exp_avg.{name}"), first.shallow_clone());
-        tensors.insert(format!("exp_avg_sq.{name}"), second.shallow_clone());
+    let stand_ins = state.shards.iter().flat_map(|_| state.model.parameters.iter().map(|tensor| (tensor, tensor)));
+    let moments = state.shards.is_none().then(|| state.optimizer.moments()).into_iter().flatten();
+    for (name, (first, second)) in state.parameter_names.iter().zip(stand_ins.chain(moments)) {
+        tensors.insert(name_of_moment(MomentOrder::First, name), first.shallow_clone());
+        tensors.insert(name_of_moment(MomentOrder::Second, name), second.shallow_clone());
     }
     tensors.insert(RNG_CPU.to_owned(), rng.cpu.shallow_clone());
     if let Some(cuda) = &rng.cuda {

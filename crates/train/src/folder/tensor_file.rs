@@ -16,8 +16,12 @@ use super::file_sum::{FileSum, Summed};
 use crate::error::{Result, TrainError};
 
 /// Writes the tensors, in the order and with the header that safetensors' own writer gives them. At most one is copied at a
-/// time.
-pub(super) fn write(path: &Path, tensors: &BTreeMap<String, Tensor>) -> Result<FileSum> {
+/// time. `value` gives each in its turn, of the kind and shape of the one in `tensors`.
+pub(super) fn write(
+    path: &Path,
+    tensors: &BTreeMap<String, Tensor>,
+    value: impl Fn(&str, &Tensor) -> Result<Tensor>,
+) -> Result<FileSum> {
     let mut entries = Vec::new();
     for (name, tensor) in tensors {
         entries.push((dtype_of(path, name, tensor)?, name, tensor));
@@ -28,12 +32,23 @@ pub(super) fn write(path: &Path, tensors: &BTreeMap<String, Tensor>) -> Result<F
     let mut out = Summed::new(BufWriter::with_capacity(1 << 20, file));
     let head = out.write_all(&(header.len() as u64).to_le_bytes()).and_then(|()| out.write_all(&header));
     head.map_err(TrainError::at(path))?;
-    for (_, _, tensor) in entries {
-        let bytes = attempt(|| bytes_of(tensor))?;
+    for (_, name, tensor) in entries {
+        let value = value(name, tensor)?;
+        let bytes = attempt(|| bytes_of(&value))?;
         out.write_all(&bytes).map_err(TrainError::at(path))?;
     }
     out.flush().map_err(TrainError::at(path))?;
     Ok(out.sum())
+}
+
+/// The tensor itself as its value.
+pub(super) fn itself(_: &str, tensor: &Tensor) -> Result<Tensor> {
+    Ok(tensor.shallow_clone())
+}
+
+/// Takes a value into the tensor itself.
+pub(super) fn into_itself(_: &str, target: &Tensor, value: &Tensor) -> Result<()> {
+    Ok(gradients::copy_quietly(target, value)?)
 }
 
 fn header(entries: &[(Dtype, &String, &Tensor)]) -> std::result::Result<Vec<u8>, SafeTensorError> {
@@ -51,7 +66,7 @@ fn header(entries: &[(Dtype, &String, &Tensor)]) -> std::result::Result<Vec<u8>,
     Ok(header)
 }
 
-/// Copies every tensor of the file into the tensor of the same name. Names, shapes and kinds must agree exactly, and are
+/// Gives `put` every tensor of the file with the target of the same name. Names, shapes and kinds must agree exactly, and are
 /// compared before anything is changed; only a name in `optional` may be missing on either side. The file is compared with
 /// its sum, where that was noted, as it is read: a difference is found after tensors were changed.
 pub(super) fn read_into(
@@ -59,13 +74,14 @@ pub(super) fn read_into(
     targets: &BTreeMap<String, Tensor>,
     optional: &[&str],
     sum: Option<&FileSum>,
+    put: impl Fn(&str, &Tensor, &Tensor) -> Result<()>,
 ) -> Result<()> {
     let damaged = |problem: String| TrainError::damaged(path, problem);
     let file = lowtide_disk::open(path).map_err(TrainError::at(path))?;
     let length = file.metadata().map_err(TrainError::at(path))?.len();
     sum.map_or(Ok(()), |sum| sum.check_length(length)).map_err(damaged)?;
     let mut file = Summed::new(file);
-    let read = read_tensors(path, &mut file, length, targets, optional);
+    let read = read_tensors(path, &mut file, length, targets, optional, put);
     let Some(sum) = sum else { return read };
     // Whatever the tensors look like, a file that was changed says nothing about the model.
     file.drain().map_err(TrainError::at(path))?;
@@ -79,6 +95,7 @@ fn read_tensors(
     length: u64,
     targets: &BTreeMap<String, Tensor>,
     optional: &[&str],
+    put: impl Fn(&str, &Tensor, &Tensor) -> Result<()>,
 ) -> Result<()> {
     let damaged = |problem: String| TrainError::damaged(path, problem);
     let (data_start, metadata) = read_metadata(file).map_err(damaged)?;
@@ -102,7 +119,7 @@ fn read_tensors(
         file.read_exact(&mut bytes).map_err(TrainError::at(path))?;
         let Some(target) = targets.get(&name) else { continue };
         let value = attempt(|| Tensor::from_data_size(&bytes, &target.size(), target.kind()))?;
-        gradients::copy_quietly(target, &value)?;
+        put(&name, target, &value)?;
     }
     Ok(())
 }

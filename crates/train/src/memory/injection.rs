@@ -22,8 +22,10 @@ struct Pending {
 }
 
 impl Injector {
-    pub(crate) fn new(device: Device, injections: &[Injection]) -> Injector {
-        let pending = injections.iter().map(|told| Pending { injection: *told, allocations_left: told.alloc });
+    /// Those that `rank` was told to meet.
+    pub(crate) fn new(device: Device, rank: u32, injections: &[Injection]) -> Injector {
+        let own = injections.iter().filter(|told| told.rank == rank);
+        let pending = own.map(|told| Pending { injection: *told, allocations_left: told.alloc });
         Injector { device, pending: RefCell::new(pending.collect()) }
     }
 
@@ -84,13 +86,15 @@ mod tests {
     fn it_fires_in_the_first_such_phase_at_or_after_its_step() {
         let told = "step=3,phase=forward,times=2".parse().unwrap();
         for device in [Device::Cpu, Device::Cuda(0)] {
-            let injector = Injector::new(device, &[told]);
+            let injector = Injector::new(device, 0, &[told]);
             let fails = |step, phase| injector.during(Step(step), phase, || Ok::<_, TorchError>(())).is_err();
             assert!(!fails(2, Phase::Forward));
             assert!(!fails(5, Phase::Backward));
             assert!(fails(5, Phase::Forward));
             assert!(fails(5, Phase::Forward));
             assert!(!fails(5, Phase::Forward));
+            let of_another = Injector::new(device, 1, &[told]);
+            assert!(of_another.during(Step(5), Phase::Forward, || Ok::<_, TorchError>(())).is_ok());
         }
     }
 }

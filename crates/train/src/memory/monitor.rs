@@ -49,6 +49,7 @@ impl Monitor {
             resident: host::resident().now,
             host_used: host.map(|host| Bytes(host.used_bytes)),
             host_total: host.map(|host| Bytes(host.total_bytes)),
+            reserve: None,
         })
     }
 }

@@ -11,9 +11,12 @@ use super::device_memory::DeviceMemory;
 use super::injection::Injector;
 use crate::error::Result;
 use crate::journal::Journal;
+use crate::ranks::{RankFailure, Team};
 
 /// What training and evaluation share: the device's memory, the guard that keeps them under its line, and the journal.
 pub(crate) struct Recovery<'a> {
+    /// Those who train together: what one meets, all answer.
+    pub(crate) team: &'a Team,
     pub(crate) memory: DeviceMemory,
     pub(crate) guard: Guard,
     pub(crate) journal: Journal<'a>,
@@ -58,6 +61,7 @@ impl MemoryFigures {
 impl<'a> Recovery<'a> {
     /// Counts on from the figures of earlier starts.
     pub(crate) fn new(
+        team: &'a Team,
         memory: DeviceMemory,
         guard: Guard,
         journal: Journal<'a>,
@@ -65,19 +69,17 @@ impl<'a> Recovery<'a> {
         clean: Clean,
         figures: MemoryFigures,
     ) -> Recovery<'a> {
-        Recovery { memory, guard, journal, injector, clean, figures, open_errors: 0, last_need: None, retries: 0 }
+        Recovery { team, memory, guard, journal, injector, clean, figures, open_errors: 0, last_need: None, retries: 0 }
     }
 
     pub(crate) fn tell(&mut self, event: Event) -> Result<()> {
         self.journal.tell(event)
     }
 
-    /// Tells of a failure and does what the guard says; `Some` where there is to be no other try.
-    pub(crate) fn failed(&mut self, step: Step, phase: Phase, error: TorchError) -> Result<Option<Stop>> {
-        if !error.is_oom() {
-            return Err(error.into());
-        }
-        self.note_failure(step, phase, &error)?;
+    /// Tells of memory that ran out on some ranks and does what the guard says; `Some` where there is to be no other try.
+    pub(crate) fn failed(&mut self, step: Step, failures: &[RankFailure]) -> Result<Option<Stop>> {
+        self.note_failures(step, failures)?;
+        let phase = failures.first().map_or(Phase::Forward, |failure| failure.phase);
         match self.guard.on(Signal::Failed { step, phase }) {
             Action::Stop(stop) | Action::GiveUp(stop) => {
                 self.forget_open_errors();
@@ -92,16 +94,20 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Counts an out-of-memory error and tells of it.
-    pub(crate) fn note_failure(&mut self, step: Step, phase: Phase, error: &TorchError) -> Result<()> {
-        self.figures.oom_errors += 1;
+    /// Counts out-of-memory errors and tells of them.
+    pub(crate) fn note_failures(&mut self, step: Step, failures: &[RankFailure]) -> Result<()> {
         let reading = self.memory.reading()?;
         self.figures.note(&reading);
-        self.open_errors += 1;
-        if let TorchError::Oom { oom, .. } = error {
-            self.last_need = oom.requested.zip(oom.allocated).map(|(asked, held)| held.saturating_add(asked));
+        for RankFailure { rank, phase, error, peaks, .. } in failures {
+            self.figures.oom_errors += 1;
+            self.open_errors += 1;
+            if let TorchError::Oom { oom, .. } = error {
+                self.last_need = oom.requested.zip(oom.allocated).map(|(asked, held)| held.saturating_add(asked));
+            }
+            let rank = (!self.team.is_alone()).then_some(*rank);
+            self.journal.tell_of(rank, out_of_memory(step, *phase, error, *peaks))?;
         }
-        self.tell(out_of_memory(step, phase, error, Some(&reading)))
+        Ok(())
     }
 
     /// The work that had failed was done.
@@ -114,14 +120,23 @@ impl<'a> Recovery<'a> {
         self.open_errors = 0;
     }
 
-    /// Hears of a committed step, and does what the guard and the settings say about it.
-    pub(crate) fn committed(&mut self, step: Step, resting: Bytes, reading: &AllocatorReading) -> Result<()> {
-        if reading.retries > self.retries {
+    /// Hears of a committed step, and does what the guard and the settings say about it. `tightest` is the memory of the rank
+    /// with the least room, where there are several.
+    pub(crate) fn committed(
+        &mut self,
+        step: Step,
+        resting: Bytes,
+        reading: &AllocatorReading,
+        tightest: Option<Usage>,
+    ) -> Result<()> {
+        // A warning of one rank alone would make its guard another than those of the others.
+        if reading.retries > self.retries && self.team.is_alone() {
             self.retries = reading.retries;
             let warning = self.guard.on(Signal::RetriesRose);
             self.carry_out(step, warning)?;
         }
-        let usage = Usage { resting, peak: reading.allocated_peak, line: self.memory.roof() };
+        let own = Usage { resting, peak: reading.allocated_peak, line: self.memory.roof() };
+        let usage = tightest.unwrap_or(own);
         let answer = self.guard.on(Signal::Committed { step, usage });
         self.carry_out(step, answer)?;
         self.clean_if_due(step, Moment::AfterStep { allocated: reading.allocated, reserved: reading.reserved })
@@ -168,8 +183,9 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// What is told of memory that ran out; `reading` is of the try that failed, where its peaks were counted from its start.
-pub(crate) fn out_of_memory(step: Step, phase: Phase, error: &TorchError, reading: Option<&AllocatorReading>) -> Event {
+/// What is told of memory that ran out; `peaks` are the most that was in use and held in the try that failed, where they were
+/// counted from its start.
+pub(crate) fn out_of_memory(step: Step, phase: Phase, error: &TorchError, peaks: Option<(Bytes, Bytes)>) -> Event {
     let oom = match error {
         TorchError::Oom { oom, .. } => Some(oom),
         _ => None,
@@ -180,8 +196,8 @@ pub(crate) fn out_of_memory(step: Step, phase: Phase, error: &TorchError, readin
         requested: oom.and_then(|oom| oom.requested),
         limit: oom.and_then(|oom| oom.limit),
         allocated: oom.and_then(|oom| oom.allocated),
-        peak: reading.map(|reading| reading.allocated_peak),
-        reserved: reading.map(|reading| reading.reserved_peak),
+        peak: peaks.map(|(allocated, _)| allocated),
+        reserved: peaks.map(|(_, reserved)| reserved),
         message: error.to_string(),
     }
 }

@@ -16,6 +16,7 @@ use crate::evaluation::{EvalOutcome, EvalSummary, Evaluator, LastEvaluation};
 use crate::folder::{RunCheckpoint, checkpoint};
 use crate::journal::Journal;
 use crate::memory::{DeviceMemory, Injector, MemoryFigures, Monitor, Profile, Recovery};
+use crate::ranks::{Shares, Team};
 use crate::requests::Requests;
 use crate::step::Model;
 use crate::workload::Workload;
@@ -30,6 +31,8 @@ pub struct EvalJob<'a> {
     pub allocator: &'a AllocatorSettings,
     /// What is asked of it meanwhile.
     pub requests: &'a Requests,
+    /// Those who evaluate together.
+    pub team: &'a Team,
 }
 
 /// What an evaluation found, in the form of `lowtide eval --json`.
@@ -80,7 +83,7 @@ pub fn evaluate_checkpoint(
     listener: impl FnMut(&Record),
 ) -> Result<EvalEnding> {
     let begun = Instant::now();
-    let EvalJob { settings, facts, allocator, requests } = job;
+    let EvalJob { settings, facts, allocator, requests, team } = job;
     Evaluator::check(settings, workload)?;
     let memory = DeviceMemory::resolve(&settings.memory, facts, allocator, workload.data_reserve())?;
     let model = Model::new(settings, facts, workload);
@@ -94,11 +97,12 @@ pub fn evaluate_checkpoint(
         other => other,
     })?;
     let step = loaded.progress.step;
-    let guard = Choices::of(settings, &model, None, Profile::of(facts, memory.line)).fresh_guard();
+    let most = Shares::of(settings, team, None)?.largest();
+    let guard = Choices::of(settings, &model, team, most, None, Profile::of(facts, memory.line)).fresh_guard();
     let journal = Journal::new(None, listener);
-    let injector = Injector::new(facts.device, &[]);
+    let injector = Injector::new(facts.device, team.rank(), &[]);
     let (clean, figures) = (settings.memory.clean, MemoryFigures::default());
-    let mut recovery = Recovery::new(memory, guard, journal, injector, clean, figures);
+    let mut recovery = Recovery::new(team, memory, guard, journal, injector, clean, figures);
     for message in loaded.notes.into_iter().chain(run.note()) {
         recovery.tell(Event::Note { step, message })?;
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use lowtide_core::{Bytes, Ending, Event, Metrics, SCHEMA, Stop};
-use lowtide_torch::{GradScaler, attempt, host};
+use lowtide_torch::{GradScaler, TorchError, attempt, host};
 
 use super::trainer::Trainer;
 use crate::error::{Result, TrainError};
@@ -42,27 +42,45 @@ impl Trainer<'_> {
             Ending::Error { .. } => unreachable!("a run that ends by an error has no summary"),
         };
         let checkpoint = self.save()?;
-        self.recovery.tell(Event::Stopped { step: self.step, ending })?;
         let summary = self.summary(stopped)?;
-        self.folder.summary(&summary)?;
+        self.check_weights(&summary.weights_sha256)?;
+        let written = self.recovery.tell(Event::Stopped { step: self.step, ending });
+        let written = written.and_then(|()| self.folder.as_ref().map_or(Ok(()), |folder| folder.summary(&summary)));
+        self.recovery.team.settle("ending the run", written)?;
         evaluated?;
         let least_line = stop.as_ref().and_then(|_| self.recovery.least_line());
-        Ok(Outcome { summary, folder: self.folder.path().to_owned(), checkpoint, stop, least_line })
+        let folder = self.folder.as_ref().map(|folder| folder.path().to_owned()).unwrap_or_default();
+        Ok(Outcome { summary, folder, checkpoint, stop, least_line })
+    }
+
+    /// All ranks have the same weights, or something is wrong that nobody would see.
+    fn check_weights(&self, own: &str) -> Result<()> {
+        let team = self.recovery.team;
+        let first = team.of_first("comparing weights", Some(own.to_owned()))?;
+        let compared = if first == own {
+            Ok(())
+        } else {
+            let message = format!("rank {} has other weights than rank 0: this must not happen", team.rank());
+            Err(TorchError::Engine(message).into())
+        };
+        team.settle("comparing weights", compared)
     }
 
     /// Does what can still be done after an error, and says where the last good checkpoint is.
     pub(super) fn ended_by(&mut self, error: TrainError) -> TrainError {
         // Best effort, here and below: the error itself is what the caller hears.
-        let may_save = match &error {
-            TrainError::Engine(_) => true,
+        self.recovery.team.leave();
+        let may_save = match (&error, &self.folder) {
+            (TrainError::Engine(_) | TrainError::Ranks(_) | TrainError::OtherRank { .. }, _) => true,
             // A checkpoint that could not be written would not be now.
-            TrainError::File { path, .. } => !path.starts_with(&self.folder.checkpoints().path),
+            (TrainError::File { path, .. }, Some(folder)) => !path.starts_with(&folder.checkpoints().path),
             _ => false,
         };
-        if may_save && !self.state.is_half_way() {
+        // The parts of the optimizer's state that others held cannot be had any more.
+        if may_save && !self.state.is_half_way() && self.state.shards.is_none() {
             let _ = self.save();
         }
-        let error = self.folder.shown_error(error);
+        let error = self.shown_error(error);
         let ending = match &error {
             TrainError::Line { stop, .. } => Ending::Line { stop: Stop::clone(stop) },
             other => Ending::Error { message: other.to_string() },
@@ -72,7 +90,7 @@ impl Trainer<'_> {
             TrainError::File { path, source } => TrainError::Unwritten {
                 path,
                 source,
-                folder: self.folder.path().to_owned(),
+                folder: self.folder.as_ref().map(|folder| folder.path().to_owned()).unwrap_or_default(),
                 checkpoint: self.newest_checkpoint(),
             },
             other => other,
@@ -85,7 +103,16 @@ impl Trainer<'_> {
     }
 
     fn newest_checkpoint(&self) -> Option<PathBuf> {
-        self.folder.checkpoints().newest().map(|(_, path)| self.folder.shown(&path))
+        let folder = self.folder.as_ref()?;
+        folder.checkpoints().newest().map(|(_, path)| folder.shown(&path))
+    }
+
+    /// An error about a file of the folder, as people call it.
+    pub(super) fn shown_error(&self, error: TrainError) -> TrainError {
+        match &self.folder {
+            Some(folder) => folder.shown_error(error),
+            None => error,
+        }
     }
 
     fn summary(&self, stopped: RunEnding) -> Result<Summary> {

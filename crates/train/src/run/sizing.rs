@@ -3,10 +3,11 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use lowtide_core::{Event, Measures, Percent, Probe, Sizing, Step, Usage};
+use lowtide_core::{Event, Measures, Percent, Phase, Probe, Sizing, Step, Usage};
 
 use crate::error::Result;
 use crate::memory::Recovery;
+use crate::ranks::{Agreed, OwnFailure, Shares};
 use crate::requests::Requests;
 use crate::step::{State, StepSpec};
 
@@ -23,8 +24,8 @@ pub(super) struct Trial<'t, 'a> {
     pub(super) step: Step,
     /// The next sample to train on.
     pub(super) next_sample: u64,
-    /// Samples in a step.
-    pub(super) batch: u32,
+    /// The samples of a step, divided among ranks.
+    pub(super) shares: &'t Shares,
 }
 
 impl Trial<'_, '_> {
@@ -36,12 +37,12 @@ impl Trial<'_, '_> {
         let micro_batch = loop {
             match Sizing::after(&probes, now.micro_batch, MARGIN) {
                 Sizing::Take(micro_batch) => break micro_batch,
-                Sizing::Measure(_) if self.requests.stop_asked() => return Ok(false),
+                Sizing::Measure(_) if self.stop_asked()? => return Ok(false),
                 Sizing::Measure(micro_batch) => probes.push(self.probe(now.with_micro_batch(micro_batch))?),
             }
         };
         let mut measures = Measures { eval_micro_batch: micro_batch, ..now.with_micro_batch(micro_batch) };
-        if self.requests.stop_asked() {
+        if self.stop_asked()? {
             return Ok(false);
         }
         if self.has_room_for_whole_loss(measures)? {
@@ -54,6 +55,13 @@ impl Trial<'_, '_> {
             self.recovery.tell(Event::Sized { measures })?;
         }
         Ok(true)
+    }
+
+    /// Whether somebody asked any rank to end.
+    fn stop_asked(&self) -> Result<bool> {
+        let (_, all) =
+            self.recovery.team.agree("choosing a micro-batch", Ok(()), &[self.requests.stop_asked().into()])?;
+        Ok(all.iter().any(|row| row[0] != 0))
     }
 
     /// Whether the pieces of the loss, which a small device starts with, are not needed. They cost time.
@@ -76,16 +84,23 @@ impl Trial<'_, '_> {
         self.recovery.memory.reset_peaks()?;
         let resting = self.recovery.memory.resting(self.state.model.parameter_bytes())?;
         // Two pieces: the second one finds the gradients of the first already there.
-        let count = micro_batch.get().saturating_mul(2).min(self.batch);
+        let (first, part) = self.shares.part(self.next_sample);
+        let own = self.shares.micro_batch(micro_batch);
+        let count = own.get().saturating_mul(2).min(part);
         // No step has this number, so no error is injected.
-        let spec = StepSpec { step: Step::ZERO, first: self.next_sample, count, measures };
+        let spec = StepSpec { step: Step::ZERO, first, count, micro_batch: own, whole: count, measures };
         let probed = self.state.probe(&spec, &self.recovery.injector);
         let reading = self.recovery.memory.reading()?;
         self.recovery.figures.note(&reading);
-        let usage = match probed {
-            Ok(()) => Some(Usage { resting, peak: reading.allocated_peak, line: self.recovery.memory.roof() }),
-            Err(error) if error.is_oom() => None,
-            Err(error) => return Err(error.into()),
+        let own = Usage { resting, peak: reading.allocated_peak, line: self.recovery.memory.roof() };
+        let probed = probed.map_err(|error| OwnFailure::new(Phase::Forward, error, &self.recovery.memory));
+        let team = self.recovery.team;
+        let usage = match team.agree("trying out a micro-batch", probed, &[])?.0 {
+            Agreed::Done(()) => {
+                let all = team.gather("trying out a micro-batch", Some(&own))?;
+                Usage::tightest(&all.into_iter().flatten().collect::<Vec<_>>())
+            }
+            Agreed::Failed(_) => None,
         };
         let (peak, seconds) = (usage.map(|usage| usage.peak), begun.elapsed().as_secs_f64());
         self.recovery.tell(Event::Probed { micro_batch, peak, seconds })?;

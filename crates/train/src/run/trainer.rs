@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use lowtide_core::{Bytes, Ending, Event, Injection, Numerics, NumericsChoice, Record, Step, Stop};
-use lowtide_settings::{MicroBatchChoice, RunSettings};
+use lowtide_core::{Bytes, Ending, Event, Injection, Numerics, NumericsChoice, Record, Step, Stop, Usage};
+use lowtide_settings::{MicroBatchChoice, Origins, RunSettings, SettingsError};
 use lowtide_torch::cuda::AllocatorSettings;
 use lowtide_torch::numerics::numerics;
 use lowtide_torch::{DeviceFacts, GradScaler};
@@ -12,14 +12,15 @@ use super::choices::Choices;
 use super::ending::Outcome;
 use super::sizing::Trial;
 use super::start::{Standing, make_room, standing};
-use crate::error::Result;
+use crate::error::{Result, TrainError};
 use crate::evaluation::{EvalOutcome, Evaluator, Trend};
 use crate::folder::{FolderChoice, OpenRun, RecentLosses, RunFolder, Schedule, ScheduleLine, Start};
 use crate::journal::Journal;
 use crate::memory::{DeviceMemory, Injector, Moment, Monitor, Profile, Recovery};
+use crate::ranks::{Shares, Team};
 use crate::requests::Requests;
-use crate::step::{Model, PhaseError, State, StepFigures, StepSpec, learning_rate};
-use crate::workload::Workload;
+use crate::step::{Asked, Companions, Model, State, StepFailure, StepFigures, StepSpec, learning_rate};
+use crate::workload::{PartOf, Workload};
 
 /// What a run is given.
 pub struct TrainJob<'a> {
@@ -31,8 +32,10 @@ pub struct TrainJob<'a> {
     pub allocator: &'a AllocatorSettings,
     /// What was asked of the engine, written down for a resume.
     pub choice: NumericsChoice,
-    /// Where it is written down, and whether it starts anew.
-    pub folder: FolderChoice,
+    /// Where it is written down, and whether it starts anew: the first rank's to know, `None` on all others.
+    pub folder: Option<FolderChoice>,
+    /// Those who train together.
+    pub team: &'a Team,
     /// What is asked of it while it trains.
     pub requests: &'a Requests,
     /// Errors that it is to meet, for tests. Usually empty.
@@ -45,8 +48,11 @@ pub struct TrainJob<'a> {
 pub struct Trainer<'a> {
     pub(super) settings: &'a RunSettings,
     pub(super) requests: &'a Requests,
-    pub(super) folder: RunFolder,
+    /// Where all is written, by the first rank.
+    pub(super) folder: Option<RunFolder>,
     pub(super) state: State<'a>,
+    /// The samples of a step, divided among ranks.
+    shares: Shares,
     pub(super) recovery: Recovery<'a>,
     pub(super) evaluator: Evaluator<'a>,
     pub(super) monitor: Monitor,
@@ -68,6 +74,8 @@ pub struct Trainer<'a> {
     pub(super) earlier_seconds: f64,
     /// Seconds spent in the steps of this start, and their samples.
     pub(super) speed: (f64, u64),
+    /// What is asked of any rank and not done yet.
+    pub(super) asked: Asked,
 }
 
 impl<'a> Trainer<'a> {
@@ -77,32 +85,48 @@ impl<'a> Trainer<'a> {
         workload: &'a dyn Workload,
         listener: impl FnMut(&Record) + 'a,
     ) -> Result<Trainer<'a>> {
-        let TrainJob { settings, facts, allocator, choice, folder, requests, injections, schedule } = job;
-        if let Some(schedule) = &schedule {
-            schedule.fits(settings.train.steps, settings.train.batch)?;
+        let TrainJob { settings, facts, allocator, choice, folder, team, requests, injections, schedule } = job;
+        let checked = check(settings, workload, team, schedule.as_ref()).and_then(|()| {
+            let memory = DeviceMemory::resolve(&settings.memory, facts, allocator, workload.data_reserve())?;
+            let model = Model::new(settings, facts, workload);
+            if let Some(schedule) = &schedule {
+                schedule.agrees(|measures| model.kind_in(measures))?;
+            }
+            Ok((memory, model))
+        });
+        let (memory, model) = team.settle(PREPARING, checked)?;
+        let shares = Shares::of(settings, team, room_for_samples(&model, &memory))?;
+        if !team.is_alone() {
+            let train = PartOf { own: shares.part(0).1.into(), whole: settings.train.batch.into() };
+            workload.expect(train, Evaluator::expected_part(settings, workload, team));
         }
-        Evaluator::check(settings, workload)?;
-        let memory = DeviceMemory::resolve(&settings.memory, facts, allocator, workload.data_reserve())?;
-        let model = Model::new(settings, facts, workload);
-        if let Some(schedule) = &schedule {
-            schedule.agrees(|measures| model.kind_in(measures))?;
-        }
-        let mut choices = Choices::of(settings, &model, schedule.as_ref(), Profile::of(facts, memory.line));
+        let profile = Profile::of(facts, memory.line);
+        let mut choices = Choices::of(settings, &model, team, shares.largest(), schedule.as_ref(), profile);
         let mut state = State::new(settings, model);
-        make_room(&mut state, &memory, &mut choices)?;
-        let (start, is_first) = (folder.start(), folder.is_fresh());
-        let injector = Injector::new(facts.device, injections);
+        make_room(&mut state, &memory, &mut choices, team)?;
+        let start = folder.as_ref().map_or(Start::New, FolderChoice::start);
+        let is_first = team.of_first(PREPARING, Some(folder.as_ref().is_some_and(FolderChoice::is_fresh)))?;
+        let injector = Injector::new(facts.device, team.rank(), injections);
         let Standing { progress, events_bytes, events: mut load_events } =
-            standing(&folder, &choices, &memory, &mut state, &injector)?;
+            standing(folder.as_ref(), &choices, &memory, &mut state, &injector, team)?;
         let step = progress.step;
-        let numerics = numerics(choice, facts)?;
+        let numerics = team.settle(PREPARING, numerics(choice, facts).map_err(TrainError::from))?;
         let changes = progress.numerics.as_ref().map_or_else(Vec::new, |then| numerics.changes_since(then));
         if !changes.is_empty() {
             load_events.insert(0, Event::NumericsChanged { step, changes });
         }
-        let OpenRun { folder, events, notes } = folder.open(settings, step, events_bytes)?;
-        load_events.extend(notes.into_iter().map(|message| Event::Note { step, message }));
-        let journal = Journal::new(Some(events), listener);
+        let opened = folder.map(|folder| folder.open(settings, step, events_bytes)).transpose();
+        let (folder, events, notes) = match team.settle(PREPARING, opened)? {
+            Some(OpenRun { folder, events, notes }) => (Some(folder), Some(events), notes),
+            None => (None, None, Vec::new()),
+        };
+        let sharded = state
+            .shards
+            .as_ref()
+            .map(|_| format!("each of {} ranks holds a part of the optimizer state", team.world()));
+        load_events
+            .extend(notes.into_iter().chain(sharded).chain(shares.note()).map(|message| Event::Note { step, message }));
+        let journal = Journal::new(events, listener);
         let figures = progress.figures;
         let clean = settings.memory.clean;
         let mut trainer = Trainer {
@@ -110,7 +134,8 @@ impl<'a> Trainer<'a> {
             requests,
             folder,
             state,
-            recovery: Recovery::new(memory, progress.guard, journal, injector, clean, figures.memory),
+            shares,
+            recovery: Recovery::new(team, memory, progress.guard, journal, injector, clean, figures.memory),
             evaluator: Evaluator::new(settings, requests, workload, progress.evaluation),
             monitor: Monitor::new(&settings.watch),
             numerics,
@@ -123,13 +148,14 @@ impl<'a> Trainer<'a> {
             trend: progress.trend,
             earlier_seconds: figures.wall_seconds,
             speed: (0.0, 0),
+            asked: Asked::default(),
         };
         let begun = trainer.begin(start, load_events);
         let begun = begun.and_then(|()| if is_first { trainer.save().map(drop) } else { Ok(()) });
-        if begun.is_err() && start == Start::New {
-            trainer.folder.abandon();
+        if let (Err(_), Start::New, Some(folder)) = (&begun, start, &trainer.folder) {
+            folder.abandon();
         }
-        begun.map_err(|error| trainer.folder.shown_error(error))?;
+        begun.map_err(|error| trainer.shown_error(error))?;
         Ok(trainer)
     }
 
@@ -166,7 +192,7 @@ impl<'a> Trainer<'a> {
             requests: self.requests,
             step: self.step,
             next_sample: self.next_sample,
-            batch: self.settings.train.batch,
+            shares: &self.shares,
         };
         self.is_sized = trial.choose_micro_batch()?;
         Ok(())
@@ -192,7 +218,7 @@ impl<'a> Trainer<'a> {
                 self.recovery.tell(Event::StoppedEarly { step: self.step, evaluations: not_better, best })?;
                 return Ok(Ending::Finished);
             }
-            if self.requests.stop_asked() {
+            if self.is_stop_asked() {
                 return Ok(Ending::Interrupted);
             }
             if let Some(stop) = self.step()? {
@@ -201,17 +227,45 @@ impl<'a> Trainer<'a> {
             if let Some(ending) = self.evaluate_if_due()? {
                 return Ok(ending);
             }
-            if self.monitor.is_due(self.step) {
+            let Asked { save, restore, sample, .. } = self.take_asked();
+            if sample {
                 self.sample()?;
             }
-            if self.requests.take_save() {
+            if save {
                 self.save_as_asked()?;
-            } else if self.is_at(self.settings.save.every) {
+            } else if restore || self.is_at(self.settings.save.every) {
                 self.save()?;
-            } else if self.folder.is_look_due() {
+            } else if self.folder.as_ref().is_some_and(RunFolder::is_look_due) {
                 self.look_after_folder()?;
             }
         }
+    }
+
+    /// Whether the run is to end; with other ranks, as all of them heard in the last step.
+    fn is_stop_asked(&self) -> bool {
+        if self.recovery.team.is_alone() { self.requests.stop_asked() } else { self.asked.stop }
+    }
+
+    /// What is to be done after a step, and is done from now on.
+    fn take_asked(&mut self) -> Asked {
+        if self.recovery.team.is_alone() {
+            let sample = self.monitor.is_due(self.step);
+            return Asked { save: self.requests.take_save(), sample, ..Asked::default() };
+        }
+        let asked = self.asked;
+        self.asked = Asked { stop: asked.stop, ..Asked::default() };
+        asked
+    }
+
+    /// What is asked of this rank before it makes a step with others.
+    fn asked_here(&self, step: Step) -> Asked {
+        let team = self.recovery.team;
+        if team.is_alone() {
+            return Asked::default();
+        }
+        let sample = team.is_first() && self.monitor.is_due(step);
+        let here = Asked { stop: self.requests.stop_asked(), save: self.requests.take_save(), restore: false, sample };
+        here.or(self.asked)
     }
 
     /// Makes the next step, trying again as the guard says.
@@ -227,13 +281,22 @@ impl<'a> Trainer<'a> {
         let resting = self.recovery.memory.resting(self.state.model.parameter_bytes())?;
         loop {
             let measures = self.recovery.guard.measures();
-            let spec = StepSpec { step, first: self.next_sample, count: self.settings.train.batch, measures };
-            match self.state.step(&spec, rate, &self.recovery.injector) {
+            let (team, whole) = (self.recovery.team, self.settings.train.batch);
+            let (first, count) = self.shares.part(self.next_sample);
+            let micro_batch = self.shares.micro_batch(measures.micro_batch);
+            let spec = StepSpec { step, first, count, micro_batch, whole, measures };
+            let (memory, asked) = (&self.recovery.memory, self.asked_here(step));
+            let mut companions = Companions { team, memory, resting, asked, tightest: None };
+            let made = self.state.step(&spec, rate, &self.recovery.injector, &mut companions);
+            let tightest = companions.tightest;
+            self.asked = companions.asked;
+            match made {
                 Ok(figures) => {
-                    self.commit(&spec, figures, rate, resting, begun.elapsed().as_secs_f64())?;
+                    self.commit(&spec, figures, rate, (resting, tightest), begun.elapsed().as_secs_f64())?;
                     return Ok(None);
                 }
-                Err(PhaseError { phase, error }) => match self.recovery.failed(step, phase, error)? {
+                Err(StepFailure::Ended(error)) => return Err(error),
+                Err(StepFailure::Failed(failures)) => match self.recovery.failed(step, &failures)? {
                     Some(stop) if self.state.is_half_way() => return Err(self.line_error(stop)),
                     Some(stop) => return Ok(Some(stop)),
                     None if self.recovery.guard.measures() != measures => self.schedule = None,
@@ -243,8 +306,15 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    fn commit(&mut self, spec: &StepSpec, figures: StepFigures, rate: f64, resting: Bytes, seconds: f64) -> Result<()> {
-        let StepSpec { step, count, measures, .. } = *spec;
+    fn commit(
+        &mut self,
+        spec: &StepSpec,
+        figures: StepFigures,
+        rate: f64,
+        (resting, tightest): (Bytes, Option<Usage>),
+        seconds: f64,
+    ) -> Result<()> {
+        let StepSpec { step, whole: count, measures, .. } = *spec;
         let StepFigures { loss, samples, skipped } = figures;
         let reading = self.recovery.memory.reading()?;
         self.step = step;
@@ -257,7 +327,9 @@ impl<'a> Trainer<'a> {
 
         let model = &self.state.model;
         let tokens = model.workload.has_tokens().then_some(samples * model.workload.targets_per_sample());
-        self.folder.schedule.write(&ScheduleLine::new(step, count, &measures, model.kind_in(&measures)))?;
+        if let Some(folder) = &mut self.folder {
+            folder.schedule.write(&ScheduleLine::new(step, count, &measures, model.kind_in(&measures)))?;
+        }
         if skipped {
             let scale = self.state.scaler.as_ref().map_or(1.0, GradScaler::scale);
             self.recovery.tell(Event::Skipped { step, scale })?;
@@ -274,7 +346,7 @@ impl<'a> Trainer<'a> {
             reserved: reading.reserved_peak,
             micro_batch: measures.micro_batch,
         })?;
-        self.recovery.committed(step, resting, &reading)
+        self.recovery.committed(step, resting, &reading, tightest)
     }
 
     /// Whether the last committed step is one after which something is done that is done `every` so many steps.
@@ -305,9 +377,43 @@ impl<'a> Trainer<'a> {
         Ok(outcome.ending())
     }
 
-    /// Tells of memory as it is now.
+    /// Tells of memory as it is now, on every rank.
     fn sample(&mut self) -> Result<()> {
         let sample = self.monitor.sample(self.step, &self.recovery.memory)?;
-        self.recovery.tell(sample)
+        let team = self.recovery.team;
+        if team.is_alone() {
+            return self.recovery.tell(sample);
+        }
+        let all = team.gather("telling of memory", Some(&sample))?;
+        (0..)
+            .zip(all)
+            .filter_map(|(rank, sample)| Some((rank, sample?)))
+            .try_for_each(|(rank, sample)| self.recovery.journal.tell_of(Some(rank), sample))
     }
+}
+
+/// What ranks do meanwhile.
+const PREPARING: &str = "getting ready";
+
+/// What the device has beside weights, gradients and the optimizer's state.
+fn room_for_samples(model: &Model<'_>, memory: &DeviceMemory) -> Option<Bytes> {
+    let held = model.weight_bytes().saturating_add(model.parameter_bytes().saturating_mul(3));
+    Some(memory.roof().limit()?.saturating_sub(held))
+}
+
+/// Refuses what can be known to be wrong before anything is allocated.
+fn check(settings: &RunSettings, workload: &dyn Workload, team: &Team, schedule: Option<&Schedule>) -> Result<()> {
+    if let Some(schedule) = schedule {
+        schedule.fits(settings.train.steps, settings.train.batch)?;
+    }
+    let refuse = |problem: String| SettingsError::refused("train.batch", problem, &Origins::default());
+    let (batch, world) = (settings.train.batch, team.world());
+    if batch < world {
+        return Err(refuse(format!("a step has {batch} samples, and {world} ranks are to have one at least")).into());
+    }
+    if world > 1 && !workload.splits() {
+        let problem = format!("the batches of `{}` cannot be cut, so it trains on one rank", workload.name());
+        return Err(refuse(problem).into());
+    }
+    Evaluator::check(settings, workload)
 }

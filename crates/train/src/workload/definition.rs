@@ -61,6 +61,10 @@ pub trait Workload {
     /// It may be on the host: each piece is moved to the device when it is computed.
     fn eval_batch(&self, first: u64, count: u32) -> Batch;
 
+    /// Hears before training, on one of several ranks, that only a part of every step and of every evaluation will be asked for.
+    /// One that reads ahead can leave out the rest.
+    fn expect(&self, _train: PartOf, _eval: PartOf) {}
+
     /// Samples that there are to evaluate on, at least 1; `None` where there are always more. No other is asked for.
     fn eval_samples(&self) -> Option<u64> {
         None
@@ -99,6 +103,15 @@ pub trait Workload {
     fn splits(&self) -> bool {
         true
     }
+}
+
+/// The part of a rank: the first `own` of every `whole` samples, counted from the first one that it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartOf {
+    /// Its samples.
+    pub own: u64,
+    /// Samples of all ranks.
+    pub whole: u64,
 }
 
 /// Samples that are computed together. Every tensor's first dimension counts samples.
@@ -189,6 +202,14 @@ pub trait Tally {
 
     /// The figure of everything that was taken in.
     fn finish(self: Box<Self>) -> f64;
+
+    /// What it took in, as numbers for [`Tally::merge`] on another rank. Where one says nothing, every rank evaluates all.
+    fn export(&self) -> Option<Vec<f64>> {
+        None
+    }
+
+    /// Takes in what another one exported, which saw the samples behind those seen so far.
+    fn merge(&mut self, _exported: &[f64]) {}
 }
 
 /// A figure in the making, and its name.
@@ -225,5 +246,16 @@ impl<F: Fn(&[Tensor], &Batch) -> Tensor> Tally for Mean<F> {
 
     fn finish(self: Box<Self>) -> f64 {
         self.sum / self.samples as f64
+    }
+
+    fn export(&self) -> Option<Vec<f64>> {
+        Some(vec![self.sum, self.samples as f64])
+    }
+
+    fn merge(&mut self, exported: &[f64]) {
+        if let [sum, samples] = exported {
+            self.sum += sum;
+            self.samples += *samples as u64;
+        }
     }
 }

@@ -7,5 +7,5 @@ mod tiling;
 
 pub use cache_summary::{CachePoint, CacheReads, CacheSummary};
 pub use catalogue::{Bundle, Catalogue, Recipe, Series, SeriesRun};
-pub use definition::{Batch, EvaluationScope, Metric, Mode, Tally, Workload};
+pub use definition::{Batch, EvaluationScope, Metric, Mode, PartOf, Tally, Workload};
 pub use tiling::Tiling;

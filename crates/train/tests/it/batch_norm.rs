@@ -188,7 +188,7 @@ fn a_passing_failure_at_any_allocation_leaves_the_buffers_alone() {
             let step = Step(2);
             let place = |alloc| format!("recompute {recompute:?}, allocation {alloc} in {phase}");
             for alloc in 1.. {
-                let came = run(&settings, &[Injection { step, phase, times: 1, alloc }]);
+                let came = run(&settings, &[Injection { step, phase, times: 1, alloc, rank: 0 }]);
                 same_numbers(&came, &undisturbed, &place(alloc));
                 assert_eq!((came.summary().oom_errors, came.summary().oom_recovered), (1, 1), "{}", place(alloc));
                 assert_eq!(came.rungs(), [Rung::Clean], "{}", place(alloc));
@@ -215,7 +215,7 @@ fn recompute_taken_on_the_way_keeps_them_too() {
     let undisturbed = run(&busy(Recompute::Auto), &[]);
     for (times, levels) in [(2, 1), (3, 2)] {
         for phase in [Phase::Forward, Phase::Backward] {
-            let came = run(&busy(Recompute::Auto), &[Injection { step: Step(2), phase, times, alloc: 3 }]);
+            let came = run(&busy(Recompute::Auto), &[Injection { step: Step(2), phase, times, alloc: 3, rank: 0 }]);
             let mut expect = vec![Rung::Clean];
             expect.resize(1 + levels, Rung::Recompute);
             assert_eq!(came.rungs(), expect);
@@ -229,7 +229,7 @@ fn a_failure_that_stays_never_splits_the_batch() {
     let _alone = alone();
     for recompute in [Recompute::Off, Recompute::Auto, Recompute::On] {
         for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer] {
-            let came = run(&busy(recompute), &[Injection { step: Step(2), phase, times: 1000, alloc: 2 }]);
+            let came = run(&busy(recompute), &[Injection { step: Step(2), phase, times: 1000, alloc: 2, rank: 0 }]);
             let place = format!("recompute {recompute:?}, {phase}");
             let at_line = matches!(came.events.last(), Some(Event::Stopped { ending: Ending::Line { .. }, .. }));
             assert!(at_line, "{place}: {:?}", came.events.last());

@@ -13,7 +13,7 @@ use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{DeviceChoice, Segment, host, rng, start};
 use lowtide_train::{
-    Batch, FolderChoice, Injection, Metric, Mode, Outcome, Requests, Result, Schedule, Start, TrainJob, Trainer,
+    Batch, FolderChoice, Injection, Metric, Mode, Outcome, Requests, Result, Schedule, Start, Team, TrainJob, Trainer,
     Workload,
 };
 
@@ -140,6 +140,7 @@ fn run(
     let RunExtras { injections, schedule, requests } = extras;
     let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
     let facts = start(DeviceChoice::Cpu).unwrap();
+    let team = Team::default();
     let mut events = Vec::new();
     let outcome = FolderChoice::look(folder, begin).and_then(|folder| {
         let job = TrainJob {
@@ -147,7 +148,8 @@ fn run(
             facts: &facts,
             allocator: &allocator,
             choice: NumericsChoice::default(),
-            folder,
+            folder: Some(folder),
+            team: &team,
             requests: &requests,
             injections: &injections,
             schedule,

@@ -22,6 +22,8 @@ pub struct Checkpoints {
     pub resume: Result<ResumeWords, ResumeGap>,
     /// The call of the script that would take one, where a copy of the script is run anyway.
     pub call: Option<ResumeCall>,
+    /// Files that a start writes, and refuses to write over.
+    pub kept: Vec<String>,
 }
 
 /// A folder with the names of checkpoints in it, where `*` stands for anything.
@@ -137,7 +139,7 @@ fn nanogpt(script: Option<&Config>, sources: &[Config]) -> Checkpoints {
         }
     };
     let beginning = if resumes { Beginning::Resumes } else { Beginning::Overwrites };
-    Checkpoints { places, last_file: None, beginning, resume, call: None }
+    Checkpoints { places, last_file: None, beginning, resume, call: None, kept: Vec::new() }
 }
 
 fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config]) -> Checkpoints {
@@ -203,7 +205,7 @@ fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config
         true => Some("trainer_state.json"),
         false => by_accelerate.then_some("random_states_0.pkl"),
     };
-    Checkpoints { places, last_file, beginning, resume, call }
+    Checkpoints { places, last_file, beginning, resume, call, kept: Vec::new() }
 }
 
 /// The folder in `TrainingArguments("out", ...)`.
@@ -228,7 +230,14 @@ fn unknown(script: Option<&Config>) -> Checkpoints {
     };
     let remedy = format!("say it: --resume-with '{example} {{checkpoint}}' --checkpoint-glob 'out/*.pt'");
     let resume = Err(ResumeGap { reason, remedy });
-    Checkpoints { places: Vec::new(), last_file: None, beginning: Beginning::Overwrites, resume, call: None }
+    Checkpoints {
+        places: Vec::new(),
+        last_file: None,
+        beginning: Beginning::Overwrites,
+        resume,
+        call: None,
+        kept: Vec::new(),
+    }
 }
 
 #[cfg(test)]

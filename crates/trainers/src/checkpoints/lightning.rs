@@ -51,7 +51,13 @@ pub(super) fn lightning(command: &[OsString], script: Option<&Config>, sources: 
     let call = script.filter(|_| resume.is_err());
     let call = call.and_then(|script| ResumeCall::find(&script.text, ".fit(", "ckpt_path", LIGHTNING));
     let beginning = if is_told { Beginning::Resumes } else { Beginning::Beside };
-    Checkpoints { places, last_file: None, beginning, resume, call }
+    // Without a logger each start has the same folder, and its command line saves the settings there once.
+    let saved = |root: &String| match root.trim_end_matches('/') {
+        "." => "config.yaml".to_owned(),
+        root => format!("{root}/config.yaml"),
+    };
+    let kept = roots.iter().filter(|_| fits).map(saved).collect();
+    Checkpoints { places, last_file: None, beginning, resume, call, kept }
 }
 
 fn named_in<'a>(config: &'a Config, name: &str) -> Vec<&'a str> {

@@ -65,7 +65,8 @@ impl Case {
         let python = |name: &str| if name.ends_with(".py") { Syntax::Python } else { Syntax::Yaml };
         let files = self.files.iter().map(|(name, text)| Config::parse_as(python(name), name, text).unwrap());
         let command = Config::parse_as(Syntax::Command, COMMAND_LINE, &self.command).unwrap();
-        let verdicts = explain(LOG.as_bytes(), &Context { configs: files.chain([command]).collect() });
+        let verdicts =
+            explain(LOG.as_bytes(), &Context { configs: files.chain([command]).collect(), ..Context::default() });
         let advice = verdicts[0].advice.iter().find(|advice| advice.lever == Lever::MicroBatch);
         // `(batch_size 4, accumulation 16)`
         let numbers = advice.and_then(|advice| {

@@ -30,6 +30,16 @@ impl Tally for Agreement {
     fn finish(self: Box<Self>) -> f64 {
         (self.figure)(&self.predicted, &self.actual)
     }
+
+    fn export(&self) -> Option<Vec<f64>> {
+        Some(self.predicted.iter().chain(&self.actual).copied().collect())
+    }
+
+    fn merge(&mut self, exported: &[f64]) {
+        let (predicted, actual) = exported.split_at(exported.len() / 2);
+        self.predicted.extend(predicted);
+        self.actual.extend(actual);
+    }
 }
 
 fn mae(predicted: &[f64], actual: &[f64]) -> f64 {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lowtide_core::Bytes;
 use lowtide_data::feed::{Feed, FeedError, FeedOptions, FeedStats, Store};
-use lowtide_data::order::{Cursor, Order, SampleId};
+use lowtide_data::order::{Cursor, Order, SampleId, Stride};
 use lowtide_data::policy::{Cache, Decision, Policy, Units};
 use lowtide_generators::traces::Item;
 use lowtide_train::CacheReads;
@@ -24,6 +24,9 @@ const MOST_SIMULATED: u64 = 500_000;
 pub(crate) trait Places {
     /// The items at `first .. first + count`: fewer where some were left out because they cannot be read.
     fn take(&mut self, first: u64, count: u32) -> Result<Vec<Arc<Item>>, String>;
+
+    /// Only such places will be asked for, counted from the first one that is.
+    fn expect(&mut self, stride: Stride);
 
     /// What was asked of the cache so far.
     fn figures(&self) -> StreamFigures;
@@ -92,6 +95,13 @@ impl<S: Store> Stream<S> {
         Cursor { epoch: place / self.len(), position: place % self.len() }
     }
 
+    /// The place behind a place that a feed from `from` gives.
+    fn following(&self, from: Cursor, at: Cursor) -> Cursor {
+        let Some(stride) = self.options.stride else { return following(at, self.len()) };
+        let way = |at: Cursor| at.epoch * self.len() + at.position;
+        self.cursor(way(from) + stride.after(way(at) - way(from)))
+    }
+
     fn place(&self, at: Cursor) -> u64 {
         match self.counting {
             Counting::Through { .. } => at.epoch * self.len() + at.position,
@@ -127,20 +137,20 @@ impl<S: Store> Stream<S> {
 
     /// Puts the next item behind those that are kept, and those before it that were left out.
     fn pull(&mut self) -> Result<(), String> {
-        let len = self.len();
         let Some(open) = &mut self.open else { return Err("the feed has not begun".to_owned()) };
-        let expected = open.next;
+        let (expected, from) = (open.next, open.from);
         let (at, item) = match open.feed.take().map_err(|error| error.to_string())? {
             Some(fed) => (fed.at, Some((self.decode)(&fed, fed.sample)?)),
             // The last ones were left out.
             None => (expected, None),
         };
-        open.next = following(at, len);
+        let next = self.following(from, at);
         let mut left_out = expected;
         while left_out != at {
             self.kept.push_back((self.place(left_out), None));
-            left_out = following(left_out, len);
+            left_out = self.following(from, left_out);
         }
+        self.open.iter_mut().for_each(|open| open.next = next);
         self.kept.push_back((self.place(at), item));
         Ok(())
     }
@@ -162,6 +172,9 @@ impl<S: Store> Stream<S> {
         let mut cache = Cache::new(&self.order, Policy::Belady, capacity);
         let (mut half, mut read) = (Bytes::ZERO, Bytes::ZERO);
         for (number, (at, sample)) in (0..samples).zip(self.order.samples_from(from)) {
+            if self.options.stride.is_some_and(|stride| !stride.takes(number)) {
+                continue;
+            }
             if number == samples / 2 {
                 half = read;
             }
@@ -195,6 +208,12 @@ impl<S: Store> Places for Stream<S> {
             }
         }
         Ok(self.kept.iter().take(taken).filter_map(|(_, item)| item.clone()).collect())
+    }
+
+    fn expect(&mut self, stride: Stride) {
+        self.options.stride = Some(stride);
+        self.open = None;
+        self.kept.clear();
     }
 
     fn figures(&self) -> StreamFigures {
@@ -305,6 +324,35 @@ mod tests {
         assert_eq!(stream.before.reads, CacheReads::default(), "no feed was started anew");
         assert_eq!(taken(&mut stream, 0, 2), [0, 1]);
         assert_eq!(taken(&mut stream, 0, 2), [0, 1], "one that was cut");
+    }
+
+    #[test]
+    fn ranks_take_all_places_of_an_order_without_starting_anew() {
+        let shuffle = Shuffle::Window { shards: 2 };
+        let through = Counting::Through { end: 60 };
+        let mut all = stream(shuffle, through, Vec::new());
+        let order: Vec<u64> = (0..10).flat_map(|step| taken(&mut all, 6 * step, 6)).collect();
+        let mut parts: Vec<Stream<Numbers>> = (0..3).map(|_| stream(shuffle, through, Vec::new())).collect();
+        parts.iter_mut().for_each(|part| part.expect(Stride::new(2, 6).unwrap()));
+        let mut together = Vec::new();
+        for step in 0..10 {
+            for (rank, part) in (0..).zip(&mut parts) {
+                let first = 6 * step + 2 * rank;
+                assert_eq!(taken(part, first, 1), order[first as usize..][..1], "a micro-batch that is tried out");
+                together.extend(taken(part, first, 2));
+            }
+        }
+        assert_eq!(together, order);
+        assert!(parts.iter().all(|part| part.before.reads == CacheReads::default()), "no feed was started anew");
+    }
+
+    #[test]
+    fn what_cannot_be_read_of_a_part_is_missing_from_its_own_place() {
+        let mut stream = stream(Shuffle::Sequential, Counting::Through { end: 40 }, vec![1]);
+        stream.expect(Stride::new(3, 6).unwrap());
+        assert_eq!(taken(&mut stream, 3, 3), [3], "4 and 5 are of the damaged shard");
+        assert_eq!(taken(&mut stream, 9, 3), [9, 10, 11]);
+        assert_eq!(taken(&mut stream, 15, 3), [15, 16, 17]);
     }
 
     #[test]

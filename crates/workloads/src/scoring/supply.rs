@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use lowtide_core::Bytes;
 use lowtide_data::feed::{FeedOptions, Store};
-use lowtide_data::order::{Order, Shuffle, window_for};
+use lowtide_data::order::{Order, Shuffle, Stride, window_for};
 use lowtide_data::policy::Policy;
 use lowtide_data::simulation::curve;
 use lowtide_data::{Subset, order::SampleId};
 use lowtide_generators::traces::Item;
 use lowtide_torch::refuse_input;
-use lowtide_train::{CachePoint, CacheSummary};
+use lowtide_train::{CachePoint, CacheSummary, PartOf};
 
 use super::room::{Needs, Room};
 use super::set::{ItemStore, Parts};
@@ -94,6 +94,15 @@ impl Supply {
     /// The evaluation items at `first .. first + count`.
     pub(crate) fn eval(&self, first: u64, count: u32) -> Vec<Arc<Item>> {
         taken(&self.eval, first, count)
+    }
+
+    /// Only a part of every step is asked for, and only a part of every evaluation.
+    pub(crate) fn expect(&self, train: PartOf, eval: PartOf) {
+        for (places, PartOf { own, whole }) in [(&self.train, train), (&self.eval, eval)] {
+            if let Some(stride) = Stride::new(own, whole) {
+                places.borrow_mut().expect(stride);
+            }
+        }
     }
 
     /// Items to evaluate on.

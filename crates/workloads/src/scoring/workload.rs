@@ -12,7 +12,7 @@ use lowtide_settings::{LoadedSettings, Origins, RunSettings, SettingsError, type
 use lowtide_tensorfile::DecodeLimit;
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{DeviceFacts, Segment, attempt, gradients, host, refuse_input, rng};
-use lowtide_train::{Batch, CacheSummary, Holder, Metric, Mode, Result, TrainError, Workload};
+use lowtide_train::{Batch, CacheSummary, Holder, Metric, Mode, PartOf, Result, TrainError, Workload};
 
 use super::batch::collate;
 use super::item::{Items, Widths};
@@ -336,6 +336,10 @@ impl Workload for Scoring {
 
     fn eval_batch(&self, first: u64, count: u32) -> Batch {
         self.batch(&self.supply.eval(first, count))
+    }
+
+    fn expect(&self, train: PartOf, eval: PartOf) {
+        self.supply.expect(train, eval);
     }
 
     fn eval_samples(&self) -> Option<u64> {

@@ -7,7 +7,7 @@ use lowtide_settings::{LoadedSettings, Override, RunSettings};
 use lowtide_torch::cuda::{Deterministic, set_environment};
 use lowtide_torch::{DeviceChoice, DeviceFacts, host, rng, start, tch};
 use lowtide_train::{
-    FolderChoice, Injection, Outcome, Requests, Result, Schedule, Start, Summary, TrainJob, Trainer, Workload,
+    FolderChoice, Injection, Outcome, Requests, Result, Schedule, Start, Summary, Team, TrainJob, Trainer, Workload,
 };
 use lowtide_workloads::CATALOGUE;
 
@@ -68,12 +68,13 @@ pub(crate) fn train_in(
 ) -> (Result<Outcome>, Vec<Event>) {
     let Disturbance { injections, schedule } = disturbance;
     let allocator = set_environment(&settings.memory.allocator, Deterministic::No);
-    let requests = Requests::default();
+    let (requests, team) = (Requests::default(), Team::default());
     let mut events = Vec::new();
     let outcome = FolderChoice::look(folder, begin).and_then(|folder| {
         let (allocator, requests, injections) = (&allocator, &requests, &injections);
         let choice = NumericsChoice::default();
-        let job = TrainJob { settings, facts, allocator, choice, folder, requests, injections, schedule };
+        let (folder, team) = (Some(folder), &team);
+        let job = TrainJob { settings, facts, allocator, choice, folder, team, requests, injections, schedule };
         Trainer::prepare(job, workload, |record| events.push(record.event.clone()))?.train()
     });
     host::set_line(Line::NONE);

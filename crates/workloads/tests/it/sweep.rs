@@ -148,7 +148,7 @@ fn every_allocation(tiny: &Tiny, phase: Phase, undisturbed: &Summary) -> u64 {
     let mut met = 0;
     for alloc in 1.. {
         let place = format!("{}: allocation {alloc} in {phase}", tiny.name);
-        let (summary, events) = tiny.run(RunExtras::to_fail(vec![Injection { step, phase, times: 1, alloc }]));
+        let (summary, events) = tiny.run(RunExtras::to_fail(vec![Injection { step, phase, times: 1, alloc, rank: 0 }]));
         same_numbers(&summary, undisturbed, &place);
         assert_eq!((summary.oom_errors, summary.oom_recovered), (1, 1), "{place}");
         met += summary.oom_errors;
@@ -166,7 +166,7 @@ fn everywhere(tiny: &Tiny, turn: u64) -> Vec<Injection> {
     for step in 1..=STEPS {
         let mut fail = |phase, times| {
             let alloc = tiny.allocation(phase, turn * STEPS + step);
-            all.push(Injection { step: Step(step), phase, times, alloc });
+            all.push(Injection { step: Step(step), phase, times, alloc, rank: 0 });
         };
         // One of the two in a step: a second failure would split the batch.
         fail(if (step + turn).is_multiple_of(2) { Phase::Forward } else { Phase::Backward }, 1);
@@ -244,7 +244,7 @@ fn a_failure_that_stays_ends_the_run_and_a_resume_ends_it_well() {
         let undisturbed = tiny.undisturbed();
         for phase in PHASES {
             for (step, alloc) in [(Step(1), 1), (Step(3), tiny.allocation(phase, 3))] {
-                fails_for_good(&tiny, Injection { step, phase, times: 1000, alloc }, &undisturbed);
+                fails_for_good(&tiny, Injection { step, phase, times: 1000, alloc, rank: 0 }, &undisturbed);
             }
         }
     }
@@ -260,7 +260,7 @@ fn a_run_that_had_to_split_is_made_again_from_its_schedule() {
             let place = format!("{}: {times} times in {phase} of step {step}", tiny.name);
             let split = tempfile::tempdir().unwrap();
             let alloc = tiny.allocation(phase, times);
-            let extras = RunExtras::to_fail(vec![Injection { step: Step(step), phase, times, alloc }]);
+            let extras = RunExtras::to_fail(vec![Injection { step: Step(step), phase, times, alloc, rank: 0 }]);
             let (outcome, events) = tiny.train(split.path(), Start::New, extras);
             let outcome = outcome.unwrap().summary;
             assert!(u64::from(outcome.micro_batch_final) < tiny.batch, "{place}");
