@@ -1,10 +1,13 @@
 """Builds the wheel: maturin's extension module and package, and the program beside it.
 
 maturin builds a program or an extension module, not both. So the program is built by cargo first and laid where maturin takes
-the scripts of a wheel from. Nothing of it needs LibTorch. ``LOWTIDE_PROGRAM`` names one that is built already.
+the scripts of a wheel from. Nothing of it needs LibTorch. ``LOWTIDE_PROGRAM`` names one that is built already; the extension
+module is then built in the profile of the tests, which have built most of it. ``LOWTIDE_GLIBC`` names the oldest glibc that both
+must run with; then zig links them.
 """
 
 import os
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +23,11 @@ from maturin import (  # noqa: F401  the hooks of PEP 517 that need no program
 ROOT = Path(__file__).resolve().parents[2]
 # As pyproject.toml has it; maturin asks for it even where nothing of it is needed.
 SCRIPTS = ROOT / "target" / "wheel" / "lowtide.data" / "scripts"
+PROFILE = "release" if os.environ.get("LOWTIDE_PROGRAM") else "front"
+GLIBC = os.environ.get("LOWTIDE_GLIBC")
+MACHINE = f"{platform.machine()}-unknown-linux-gnu"
+LINKED = f" --zig --target {MACHINE} --compatibility manylinux_{GLIBC.replace('.', '_')}" if GLIBC else ""
+os.environ.setdefault("MATURIN_PEP517_ARGS", f"--profile {PROFILE}{LINKED}")
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
@@ -55,5 +63,7 @@ def lay_program():
 
 def build_program():
     cargo = os.environ.get("CARGO", "cargo")
-    subprocess.run([cargo, "build", "--release", "--locked", "-p", "lowtide-cli"], cwd=ROOT, check=True)
-    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "lowtide"
+    how = ["zigbuild", "--target", f"{MACHINE}.{GLIBC}"] if GLIBC else ["build"]
+    subprocess.run([cargo, *how, "--profile", PROFILE, "--locked", "-p", "lowtide-cli"], cwd=ROOT, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return (target / MACHINE if GLIBC else target) / PROFILE / "lowtide"

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from ._data import Packed, open, pack
     from ._explain import Explanation, Oom, explain, is_oom, read_oom
     from ._feed import Feed
-    from ._guard import Guard, Way
+    from ._guard import Guard
     from ._inject import inject
+    from ._reserve import Overflow, Reserve, reserve
+    from ._watch import Watch, watch
+    from ._way import Way
 
 # What needs torch, or is rarely needed, and where it is.
 _LATER = {
@@ -40,18 +43,23 @@ _LATER = {
     "Feed": "_feed",
     "Guard": "_guard",
     "Oom": "_explain",
+    "Overflow": "_reserve",
     "Packed": "_data",
-    "Way": "_guard",
+    "Reserve": "_reserve",
+    "Watch": "_watch",
+    "Way": "_way",
     "explain": "_explain",
     "inject": "_inject",
     "is_oom": "_explain",
     "open": "_data",
     "pack": "_data",
     "read_oom": "_explain",
+    "reserve": "_reserve",
+    "watch": "_watch",
 }
 
 # The modules among these that need no torch.
-_WITHOUT_TORCH = {"_explain"}
+_WITHOUT_TORCH = {"_explain", "_watch"}
 
 __all__ = [
     "BadClosure",
@@ -67,8 +75,11 @@ __all__ = [
     "MissingData",
     "Oom",
     "OutOfMemory",
+    "Overflow",
     "Packed",
+    "Reserve",
     "Unsupported",
+    "Watch",
     "Way",
     "WrongParameters",
     "__version__",
@@ -78,6 +89,8 @@ __all__ = [
     "open",
     "pack",
     "read_oom",
+    "reserve",
+    "watch",
 ]
 
 

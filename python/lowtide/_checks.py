@@ -91,12 +91,4 @@ def checked_parameters(model: Any, optimizer: Any) -> list[torch.nn.Parameter]:
     if foreign:
         hint = "make the optimizer from model.parameters(), after the model was moved or wrapped"
         raise WrongParameters(f"{foreign} parameters of the optimizer are not the model's", hint)
-    if (
-        torch.distributed.is_available()
-        and torch.distributed.is_initialized()
-        and torch.distributed.get_world_size() > 1
-    ):
-        raise Unsupported(
-            "several ranks train together", "until the guard can hold them, keep the command alive: lowtide run"
-        )
     return parameters

@@ -15,6 +15,12 @@ from ._errors import BadLimit, Unsupported
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+# What a context of CUDA takes at most, with the kernels of a training.
+_LARGEST_CONTEXT = 768 << 20
+# Bytes of the host that torch counts as memory of a device, by the device's number: those of a reserve.
+POOLED: dict[int, int] = {}
+
+
 class Reading(NamedTuple):
     """Bytes, as the allocator counts them; on a CPU what the process takes at that moment."""
 
@@ -73,23 +79,43 @@ class CudaMemory:
         if limit is None:
             return
         roof = limit - self._context()
-        if roof <= torch.cuda.memory_reserved(self.device):
-            held = torch.cuda.memory_reserved(self.device) + limit - roof
-            shown = _native.shown_bytes
+        shown = _native.shown_bytes
+        if roof <= self._held():
+            held = self._held() + limit - roof
             raise BadLimit(f"{shown(held)} are in use already, and the limit is {shown(limit)}", "set a larger limit")
-        torch.cuda.set_per_process_memory_fraction(min(roof / self.total, 1.0), self.device)
+        if self._pooled and roof + self._pooled >= self.total:
+            most = shown(max(self.total - roof - (32 << 20), 0))
+            raise BadLimit(
+                f"a limit of {shown(limit)} and a reserve of {shown(self._pooled)} are more than the {shown(self.total)} of {self.device}",
+                f"torch counts both together: take a reserve of at most {most}, or no limit",
+            )
+        torch.cuda.set_per_process_memory_fraction(min((roof + self._pooled) / self.total, 1.0), self.device)
         self.limit = roof
 
     def _context(self) -> int:
         """What the process holds outside of the allocator, where it is alone; else what contexts take at most."""
+        if self._pooled:
+            # Kernels are loaded when they are first used, and with a reserve the allocator fills all that is left.
+            return _LARGEST_CONTEXT
         free, total = torch.cuda.mem_get_info(self.device)
-        return min(max(total - free - torch.cuda.memory_reserved(self.device), 0), 768 << 20)
+        return min(max(total - free - self._held(), 0), _LARGEST_CONTEXT)
+
+    @property
+    def _pooled(self) -> int:
+        return POOLED.get(self.device.index or 0, 0)
+
+    def _held(self) -> int:
+        """Bytes that the allocator holds from the device, without those of a reserve."""
+        return torch.cuda.memory_reserved(self.device) - self._pooled
 
     def reading(self) -> Reading:
         stats = torch.cuda.memory_stats_as_nested_dict(self.device)
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
         retries = stats["num_alloc_retries"]
-        return Reading(allocated["current"], reserved["current"], allocated["peak"], reserved["peak"], retries)
+        pooled = self._pooled
+        return Reading(
+            allocated["current"], reserved["current"] - pooled, allocated["peak"], reserved["peak"] - pooled, retries
+        )
 
     def reset_peak(self) -> None:
         torch.cuda.reset_peak_memory_stats(self.device)
@@ -97,7 +123,7 @@ class CudaMemory:
     def room(self) -> int | None:
         free, _ = torch.cuda.mem_get_info(self.device)
         if self.limit is not None:
-            free = min(free, self.limit - torch.cuda.memory_reserved(self.device))
+            free = min(free, self.limit - self._held())
         return max(free, 0)
 
     def release(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from . import _native
-from ._memory import Memory, Reading, resident
+from ._memory import POOLED, Memory, Reading, resident
 
 log = logging.getLogger("lowtide")
 
@@ -43,21 +43,21 @@ class Story:
         self._batch = event["batch"]
         self.tell(event="run_started", **event)
 
-    def tell(self, **event: Any) -> None:
-        self.write(json.dumps(event))
+    def tell(self, *, of_rank: int | None = None, **event: Any) -> None:
+        self.write(json.dumps(event), of_rank)
 
-    def write(self, event: str) -> None:
+    def write(self, event: str, of_rank: int | None = None) -> None:
         """An event as JSON, behind the steps before it."""
         self.flush()
-        self._write(event)
+        self._write(event, of_rank)
 
-    def _write(self, event: str) -> None:
-        line = self._file.write(event, self._batch)
+    def _write(self, event: str, of_rank: int | None = None) -> None:
+        line = self._file.write(event, self._batch, of_rank)
         if line is not None:
             self.lines.append(line)
             log.info(line)
 
-    def out_of_memory(self, step: int, phase: str, message: str, reading: Reading) -> None:
+    def out_of_memory(self, step: int, phase: str, message: str, reading: Reading, rank: int | None = None) -> None:
         said = json.loads(_native.read_oom_json(message) or "{}")
         self.tell(
             event="out_of_memory",
@@ -69,6 +69,7 @@ class Story:
             peak=reading.peak or None,
             reserved=reading.reserved_peak or None,
             message=message,
+            of_rank=rank,
         )
 
     def step(self, loss: torch.Tensor, **event: Any) -> None:
@@ -104,4 +105,6 @@ class Story:
         if memory.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(memory.device)
             event |= {"device_used": total - free, "device_total": total}
+            pooled = POOLED.get(memory.device.index or 0)
+            event |= {"reserve": pooled} if pooled else {}
         self.tell(event="memory", resident=resident(), **event)

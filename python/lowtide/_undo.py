@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import sys
 from typing import Any
@@ -16,8 +17,7 @@ class RandomState:
         self.cpu = torch.default_generator.get_state()
         self.cuda = [one.get_state() for one in torch.cuda.default_generators] if torch.cuda.is_initialized() else []
         self.python = random.getstate()
-        numpy = sys.modules.get("numpy")
-        self.numpy: Any = numpy.random.get_state() if numpy is not None else None
+        self.numpy: Any = _NUMPY.state()
 
     def restore(self) -> None:
         torch.default_generator.set_state(self.cpu)
@@ -25,7 +25,39 @@ class RandomState:
             generator.set_state(state)
         random.setstate(self.python)
         if self.numpy is not None:
-            sys.modules["numpy"].random.set_state(self.numpy)
+            _NUMPY.set_state(self.numpy)
+
+
+class _Numpy:
+    """NumPy's random numbers. To ask for them takes as long as many kernels, so it is asked where they may have moved."""
+
+    # Of the Mersenne Twister: its words and the position among them.
+    _BYTES = 624 * 4 + 4
+
+    def __init__(self) -> None:
+        self._known: tuple[bytes, Any] | None = None
+
+    def state(self) -> Any:
+        numpy = sys.modules.get("numpy")
+        if numpy is None:
+            return None
+        generator = getattr(numpy.random.mtrand._rand, "_bit_generator", None)
+        if generator is None or type(generator).__name__ != "MT19937":
+            return numpy.random.get_state()
+        words = ctypes.string_at(generator.ctypes.state_address, self._BYTES)
+        if self._known is None or self._known[0] != words:
+            state = numpy.random.get_state()
+            has_normal = state[3]  # a number made with another one, and waiting: handing it out moves nothing
+            self._known = None if has_normal else (words, state)
+            return state
+        return self._known[1]
+
+    def set_state(self, state: Any) -> None:
+        sys.modules["numpy"].random.set_state(state)
+        self._known = None
+
+
+_NUMPY = _Numpy()
 
 
 # The averages of normalisation layers change inside of one operation, which does not count as a change of the tensor.

@@ -8,7 +8,7 @@ parameter becomes does not depend on the slice it is in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,6 +59,9 @@ class Update:
         self._is_sliceable = type(optimizer) in _BY_PARAMETER and not hooks
         # The slices that an interrupted update still has to do.
         self._waiting: list[list[torch.nn.Parameter]] = []
+        self._all: list[torch.nn.Parameter] = []
+        # Whether all parameters were seen to have a state.
+        self._is_complete = False
         # Whether a slice of this update is done.
         self._is_begun = False
 
@@ -72,18 +75,17 @@ class Update:
     def run(self) -> None:
         """Updates all that has a gradient. After an error, ``run`` again does the rest."""
         if not self._waiting:
-            parameters = [one for one in self._parameters() if one.grad is not None]
-            slices = list(self._slices(parameters))
             self._is_begun = False
-            if self._is_safe(parameters):
+            if self._is_safe():
                 try:
                     self._run_whole()
                     return
                 except Exception as error:
                     if is_oom(error):
-                        self._waiting = slices  # nothing is changed: the next try is more careful
+                        # Nothing is changed: the next try is more careful.
+                        self._waiting = self._slices(self._with_gradient())
                     raise
-            self._waiting = slices
+            self._waiting = self._slices(self._with_gradient())
         interrupt: KeyboardInterrupt | None = None
         while self._waiting:
             try:
@@ -121,22 +123,34 @@ class Update:
             return
         self._slice = max(self._slice // 4, 1)
         rest = [one for slice_ in self._waiting for one in slice_]
-        self._waiting = list(self._slices(rest))
+        self._waiting = self._slices(rest)
 
-    def _parameters(self) -> Iterator[torch.nn.Parameter]:
-        for group in self.optimizer.param_groups:
-            yield from group["params"]
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        number = sum(len(group["params"]) for group in self.optimizer.param_groups)
+        if number != len(self._all):
+            self._all = [one for group in self.optimizer.param_groups for one in group["params"]]
+        return self._all
 
-    def _is_safe(self, parameters: list[torch.nn.Parameter]) -> bool:
-        state = self.optimizer.state
-        if any(one not in state or not state[one] for one in parameters) and self._keeps_state():
+    def _with_gradient(self) -> list[torch.nn.Parameter]:
+        return [one for one in self._parameters() if one.grad is not None]
+
+    def _is_safe(self) -> bool:
+        if self._keeps_state() and not self._has_state():
             return False  # state is made in the first step
         if all(group.get("fused") for group in self.optimizer.param_groups):
             return self._memory.device.type == "cuda"
         room = self._memory.room()
         if room is None:
             return False
-        return room >= 3 * sum(one.numel() * max(one.element_size(), 4) for one in parameters)
+        return room >= 3 * sum(local(one).numel() * max(one.element_size(), 4) for one in self._with_gradient())
+
+    def _has_state(self) -> bool:
+        state = self.optimizer.state
+        # To look each one up takes as long as a kernel: once all were found, their number tells.
+        if self._is_complete and len(state) == len(self._parameters()):
+            return True
+        self._is_complete = all(one in state and state[one] for one in self._parameters())
+        return self._is_complete or all(one in state and state[one] for one in self._with_gradient())
 
     def _keeps_state(self) -> bool:
         if not isinstance(self.optimizer, torch.optim.SGD):
@@ -144,32 +158,29 @@ class Update:
         return any(group.get("momentum") for group in self.optimizer.param_groups)
 
     def _run_whole(self) -> None:
-        versions = [(one, one._version) for one in self._parameters()]
+        versions = [one._version for one in self._parameters()]
         try:
             self.step()
         except Exception as error:
-            if any(one._version != version for one, version in versions):
+            if any(one._version != version for one, version in zip(self._parameters(), versions)):
                 raise CannotUndo(
                     f"{type(self.optimizer).__name__} failed half-way, and weights are changed: {error}",
                     "go on from the last checkpoint; an optimizer with fused=True needs no memory for its update",
                 ) from None
             raise
 
-    def _slices(self, parameters: list[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
+    def _slices(self, parameters: list[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
         if not self._is_sliceable:
-            if parameters:
-                yield parameters
-            return
-        slice_: list[torch.nn.Parameter] = []
-        size = 0
+            return [parameters] if parameters else []
+        slices: list[list[torch.nn.Parameter]] = []
+        size = self._slice
         for one in parameters:
-            slice_.append(one)
-            size += one.numel() * one.element_size()
             if size >= self._slice:
-                yield slice_
-                slice_, size = [], 0
-        if slice_:
-            yield slice_
+                slices.append([])
+                size = 0
+            slices[-1].append(one)
+            size += local(one).numel() * one.element_size()
+        return slices
 
     def _run_slice(self, slice_: list[torch.nn.Parameter]) -> None:
         undo = _SliceUndo(self.optimizer, slice_)
@@ -226,11 +237,36 @@ class _SliceUndo:
 Clip = Callable[[list[torch.nn.Parameter]], Any]
 
 
+class LargestNorm:
+    """A clip by the norm of all gradients together."""
+
+    def __init__(self, largest: float) -> None:
+        self._largest = largest
+
+    def __call__(self, parameters: list[torch.nn.Parameter]) -> None:
+        torch.nn.utils.clip_grad_norm_(parameters, self._largest)
+
+    # The same in two steps.
+
+    @staticmethod
+    def norm(gradients: list[torch.Tensor]) -> torch.Tensor:
+        """The norm, over all ranks where gradients are in shards: they meet in it."""
+        norm = torch.nn.utils.get_total_norm(gradients)
+        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+    def scale(self, gradients: list[torch.Tensor], norm: torch.Tensor) -> None:
+        """Makes gradients smaller, where that norm is too large."""
+        factor = torch.clamp(self._largest / (norm + 1e-6), max=1.0)
+        torch._foreach_mul_(gradients, factor)
+
+
 def clipping(clip: float | Clip | None) -> Clip | None:
     """A clip of the gradients: a largest norm, or a function of the user's."""
     if callable(clip):
         return clip
-    if not clip:
-        return None
-    largest = float(clip)
-    return lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, largest)
+    return LargestNorm(float(clip)) if clip else None
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a tensor."""
+    return getattr(tensor, "_local_tensor", tensor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -77,6 +78,15 @@ def everything(model: Any, optimizer: Any, scaler: Any, scheduler: Any, losses: 
     state["scaler"] = scaler.state_dict() if scaler is not None else None
     state["rate"] = scheduler.get_last_lr()
     return state
+
+
+def fingerprints(model: Any, optimizer: Any) -> dict[str, str]:
+    """Of all weights and moments, whole."""
+    state = dict(model.state_dict())
+    for number, values in optimizer.state_dict()["state"].items():
+        state |= {f"{number}.{key}": value for key, value in values.items()}
+    whole = {name: one.full_tensor() if hasattr(one, "full_tensor") else one for name, one in state.items()}
+    return {name: hashlib.sha256(one.contiguous().numpy().tobytes()).hexdigest() for name, one in whole.items()}
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

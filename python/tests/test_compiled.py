@@ -12,6 +12,7 @@ import models
 import pytest
 import runs
 import torch
+from lowtide._compiled import Programs
 from lowtide._inject import MESSAGE
 
 # Sums of several threads have no order: these bits can only be compared where a compiled program has one.
@@ -41,6 +42,14 @@ def failing_allocation(at: int | None) -> Iterator[list[int]]:
     finally:
         for module in modules:
             module.empty_strided_cpu = real
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Programs that others compiled for several threads would be found, and their sums have no order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        yield
 
 
 BATCH = 8
@@ -76,7 +85,7 @@ class Compiled:
 
 
 @pytest.fixture(scope="module")
-def made() -> Compiled:
+def made(own_programs: None) -> Compiled:
     return Compiled()
 
 
@@ -111,3 +120,30 @@ def test_pieces_share_one_program(made: Compiled) -> None:
         (0, lowtide.Way(BATCH)), (1, lowtide.Way(4)), (2, lowtide.Way(2)), (3, lowtide.Way(1, eager=True)),
     ]  # fmt: skip
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled + 1, "one more for pieces of all sizes"
+
+
+def test_only_sizes_that_hold_count_against_their_number() -> None:
+    programs = Programs(torch.compile(torch.nn.Linear(1, 1)))
+    for size in (32, 24, 16, 12):
+        assert not programs.committed(size)
+    assert [size for size in (2, 4, 6, 8) if any(programs.committed(size) for _ in range(9))] == [2, 4, 6]
+
+
+def test_a_size_that_holds_gets_a_program_of_its_own(made: Compiled) -> None:
+    def trained(fails: int, **more: Any) -> tuple[lowtide.Guard, dict[str, Any]]:
+        guard = made.guard(climb_after=0, **more)
+        for number in range(8):
+            made.step(guard, number, fails=fails if number == 0 else 0)
+        return guard, {name: value.clone() for name, value in made.model.state_dict().items()}
+
+    compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    guard, state = trained(2)
+    assert guard.schedule() == [(0, lowtide.Way(4)), (6, lowtide.Way(4, settled=True))]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= compiled + 3, "whole, any size, and this one"
+    clean, expected = trained(0, schedule=guard.schedule())
+    assert clean.errors == 0
+    assert not runs.differences(state, expected)
+    resumed = made.guard(climb_after=0)
+    resumed.load_state_dict(guard.state_dict())
+    made.step(resumed, 8)
+    assert resumed.schedule()[-1] == (6, lowtide.Way(4, settled=True))

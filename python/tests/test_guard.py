@@ -163,6 +163,20 @@ def test_evaluation_stays_inside_too() -> None:
         guard.evaluate(batches, Failing(model, 100), count=models.counted)
 
 
+@pytest.mark.parametrize(("asked", "expected"), [(8, 6), (2, 2)])
+def test_a_resumed_run_keeps_to_a_smaller_micro_batch(tmp_path: Path, asked: int, expected: int) -> None:
+    def guarded(micro_batch: int) -> lowtide.Guard:
+        model = models.Cnn()
+        return lowtide.Guard(model, torch.optim.SGD(model.parameters(), lr=0.1), micro_batch=micro_batch)
+
+    first, second = guarded(6), guarded(asked)
+    first.step(models.pictures(12, 0), lambda part: models.loss_of(first.model, part))
+    first.save(tmp_path / "saved.pt")
+    second.load(tmp_path / "saved.pt")
+    second.step(models.pictures(12, 1), lambda part: models.loss_of(second.model, part))
+    assert [way.micro_batch for _, way in second.schedule()][-1] == expected
+
+
 def test_a_resumed_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     def steps(guard: lowtide.Guard, numbers: range) -> None:
         for number in numbers:
@@ -319,10 +333,10 @@ def test_an_interrupt_leaves_no_half_done_update(monkeypatch: pytest.MonkeyPatch
                 raise KeyboardInterrupt
             return result
 
-        guard._update.step = step
+        guard._recovery.update.step = step
         with pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext():
             guard.step(models.tokens(6, 0), Failing(model, 0))
-        assert not guard._update.is_under_way
+        assert not guard._recovery.update.is_under_way
         ends.append({name: value.clone() for name, value in model.state_dict().items()})
     assert not runs.differences(*ends)
 
@@ -337,7 +351,7 @@ def failing_update(guard: lowtide.Guard, at: int, error: Exception) -> None:
         if calls[0] >= at:
             raise error
 
-    guard._update.step = step
+    guard._recovery.update.step = step
 
 
 def test_errors_in_the_update_are_told_as_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +371,7 @@ def test_errors_in_the_update_are_told_as_what_they_are(monkeypatch: pytest.Monk
         failing_update(guard, at, error)
         with pytest.raises(kind, match=words):
             guard.step(models.tokens(6, 0), Failing(model, 0))
-        assert not guard._update.is_under_way
+        assert not guard._recovery.update.is_under_way
         assert bool(runs.differences(before, dict(model.state_dict()))) == (at > 1), "the first slice is undone"
 
 
@@ -427,3 +441,20 @@ except lowtide.Unsupported as error:
 """
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert said.count(words) == 4, said
+
+
+def test_watch_serves_a_run_and_ends(tmp_path: Path) -> None:
+    import urllib.request
+
+    model, optimizer = made()
+    lowtide.Guard(model, optimizer, run=tmp_path / "run")
+    with lowtide.watch(tmp_path / "run") as page:
+        with urllib.request.urlopen(page.url, timeout=10) as answer:
+            assert answer.status == 200
+        assert page.url in page._repr_html_()
+    assert "closed" in repr(page)
+    with pytest.raises(lowtide.LowtideError, match="no folder"):
+        lowtide.watch(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(lowtide.LowtideError, match="no run is in this folder"):
+        lowtide.watch(tmp_path / "empty")

@@ -9,6 +9,7 @@ from typing import Any
 import lowtide
 import models
 import pytest
+import ranks
 import runs
 import torch
 
@@ -97,3 +98,10 @@ def test_an_error_in_clipping_begins_the_window_anew(tmp_path: Path, accumulate:
     assert not runs.differences(state, trained(tmp_path, set(), schedule=guard.schedule(), accumulate=accumulate)[1])
     guard, state, _ = trained(tmp_path, set(), clip_fails=2, accumulate=accumulate)
     assert not runs.differences(state, trained(tmp_path, set(), schedule=guard.schedule(), accumulate=accumulate)[1])
+
+
+def test_several_ranks_are_refused_on_all_of_them() -> None:
+    for one in ranks.run("lightning_rank.py", 2, NODE_RANK="0"):
+        answer = one.answer()
+        assert answer["ranks"] == 2
+        assert answer["said"].startswith("Lightning on 2 ranks (DDPStrategy)\nhint: ")

@@ -1,7 +1,7 @@
 //! `core::Guard`, as Python asks it.
 
 use lowtide_core::{
-    Action, Bytes, Event, Guard, Ladder, Limits, Line, Measures, MicroBatch, Offer, Phase, Signal, Step, Usage,
+    Action, Bytes, Event, Guard, Ladder, Limits, Line, Measures, MicroBatch, Offer, Percent, Phase, Signal, Step, Usage,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -30,7 +30,8 @@ pub(crate) struct Answer {
 impl Decider {
     /// Starts with micro-batches of this size and climbs up to it.
     #[new]
-    #[pyo3(signature = (micro_batch, eval_micro_batch, *, ceiling, split, recompute_levels, spill_levels, climb_after))]
+    #[pyo3(signature = (micro_batch, eval_micro_batch, *, ceiling, split, recompute_levels, spill_levels, climb_after, has_net=false))]
+    #[expect(clippy::too_many_arguments, reason = "Python gives all but two by name")]
     fn new(
         micro_batch: u32,
         eval_micro_batch: u32,
@@ -39,9 +40,14 @@ impl Decider {
         recompute_levels: u32,
         spill_levels: u32,
         climb_after: u32,
+        has_net: bool,
     ) -> PyResult<Self> {
         let offer = Offer { split, recompute_levels, spill_levels, ..Offer::default() };
-        let limits = Limits { climb_after, ..Limits::default() };
+        let mut limits = Limits { climb_after, ..Limits::default() };
+        if has_net {
+            // A larger micro-batch that does not fit after all is slow for a step, and ends nothing.
+            limits.climb_margin = Percent::from_hundredths(1).expect("0.01 % is in range");
+        }
         let start = Measures::new(samples(micro_batch)?, samples(eval_micro_batch)?);
         Ok(Self { guard: Guard::new(Ladder { offer, limits }, start, samples(ceiling)?) })
     }
@@ -125,6 +131,15 @@ impl Decider {
         let line = line.map_err(|error| PyValueError::new_err(error.to_string()))?;
         let usage = Usage { resting: Bytes(resting), peak: Bytes(peak), line };
         Ok(Answer::of(self.guard.on(Signal::Committed { step: Step(step), usage }), Step(step)))
+    }
+
+    /// Work was done, but needed more than the device had, which was `limit`: the rest lay in the reserve.
+    fn overflowed(&mut self, step: u64, phase: &str, resting: u64, peak: u64, limit: u64) -> PyResult<Answer> {
+        let phase: Phase =
+            phase.parse().map_err(|error: lowtide_core::Error| PyValueError::new_err(error.to_string()))?;
+        let line = Line::at(Bytes(limit)).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let usage = Usage { resting: Bytes(resting), peak: Bytes(peak), line };
+        Ok(Answer::of(self.guard.on(Signal::Overflowed { step: Step(step), phase, usage }), Step(step)))
     }
 
     /// An evaluation ran to its end.

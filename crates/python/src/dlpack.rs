@@ -1,107 +1,24 @@
-//! Memory that becomes a tensor of somebody else's: filled here, then handed out by DLPack and never looked at again.
+//! Memory that becomes a tensor of somebody else's: a [`Block`] that is handed out by DLPack and never looked at again, or the
+//! memory of a tensor that Python has made.
 //!
-//! The only `unsafe` of this crate. What it relies on: a [`Block`] owns its memory and is written to only while nobody else
-//! can see it (`push` and `zeros` need it alone); a [`Part`] that was handed out keeps its block alive until the consumer's
-//! deleter runs, and has no way to read or write it.
+//! What its `unsafe` relies on: a [`Part`] that was handed out keeps its block alive until the consumer's deleter runs, and has no
+//! way to read or write it.
 
 #![expect(unsafe_code, reason = "DLPack is an interface of C, and what a tensor of Python's holds is a pointer")]
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use lowtide_tensorfile::Dtype;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::block::Block;
 use crate::failure::Failure;
 
-/// What every block begins at a multiple of: a cache line, and the widest vectors of a processor.
-const ALIGN: usize = 64;
 const FRESH: &CStr = c"dltensor";
-
-/// Bytes of all blocks that are alive.
-static HELD: AtomicU64 = AtomicU64::new(0);
-
-/// Bytes that tensors from here hold.
-#[pyfunction]
-pub(crate) fn held_bytes() -> u64 {
-    HELD.load(Ordering::Relaxed)
-}
-
-/// Memory that is filled from its beginning on.
-#[derive(Debug)]
-pub(crate) struct Block {
-    start: NonNull<u8>,
-    layout: Layout,
-    filled: usize,
-}
-
-// SAFETY: it owns its memory as a `Vec` does, and gives access to it only through `&mut self`.
-unsafe impl Send for Block {}
-// SAFETY: nothing is read or written through `&Block`.
-unsafe impl Sync for Block {}
-
-impl Block {
-    /// Room for so many bytes.
-    pub(crate) fn with_room(bytes: usize) -> Result<Self, Failure> {
-        Self::of(bytes, alloc)
-    }
-
-    /// So many zeros, which `fill` replaces.
-    pub(crate) fn filled_by(
-        bytes: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), Failure>,
-    ) -> Result<Self, Failure> {
-        let mut block = Self::of(bytes, alloc_zeroed)?;
-        block.filled = bytes;
-        // SAFETY: all of it was allocated as zeros, and `block` is not shared yet.
-        let whole = unsafe { std::slice::from_raw_parts_mut(block.start.as_ptr(), bytes) };
-        fill(whole)?;
-        Ok(block)
-    }
-
-    fn of(bytes: usize, take: unsafe fn(Layout) -> *mut u8) -> Result<Self, Failure> {
-        let no_memory = || Failure::NoMemory(bytes as u64);
-        let layout = Layout::from_size_align(bytes.max(1), ALIGN).map_err(|_| no_memory())?;
-        // SAFETY: the size is not zero.
-        let start = NonNull::new(unsafe { take(layout) }).ok_or_else(no_memory)?;
-        HELD.fetch_add(layout.size() as u64, Ordering::Relaxed);
-        Ok(Self { start, layout, filled: 0 })
-    }
-
-    /// Bytes that are in it.
-    pub(crate) fn len(&self) -> usize {
-        self.filled
-    }
-
-    /// Adds bytes behind those that are there; where there is no room, into twice as much.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let end = self.filled.saturating_add(bytes.len());
-        if end > self.layout.size() {
-            let mut larger = Self::with_room(end.max(self.layout.size().saturating_mul(2)))?;
-            // SAFETY: `filled` bytes were written here, as many fit there, and these are two allocations.
-            unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), larger.start.as_ptr(), self.filled) };
-            larger.filled = self.filled;
-            *self = larger;
-        }
-        // SAFETY: there is room up to `end`, and `bytes` cannot lie in memory that only `self` has.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(self.filled), bytes.len()) };
-        self.filled = end;
-        Ok(())
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        HELD.fetch_sub(self.layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: `start` was allocated with this layout, and nobody else frees it.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
-    }
-}
 
 /// The memory of a tensor that Python allocated, pinned for instance, and that is filled from its beginning on.
 #[derive(Debug)]
@@ -255,7 +172,7 @@ impl Part {
         let (shape, strides) = (held.shape.as_mut_ptr(), held.strides.as_mut_ptr());
         held.block = Some(Arc::clone(&self.block));
         // SAFETY: `new` has checked that the tensor lies within the block.
-        let data = unsafe { self.block.start.as_ptr().add(self.offset) };
+        let data = unsafe { self.block.address().add(self.offset) };
         let device = Device { kind: CPU, number: 0 };
         let dimensions = self.shape.len() as i32;
         let tensor = DlTensor { data: data.cast(), device, dimensions, dtype, shape, strides, byte_offset: 0 };

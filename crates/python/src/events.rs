@@ -34,13 +34,14 @@ impl EventFile {
         Ok(Self { file: lowtide_journal::EventFile::new(Some(lines)) })
     }
 
-    /// Writes an event, given as JSON. Gives the line that tells people of it, where it is worth one.
-    fn write(&mut self, event: &str, batch: u32) -> PyResult<Option<String>> {
+    /// Writes an event, given as JSON, with the rank where it is one's own. Gives the line that tells people of it, where it is
+    /// worth one.
+    #[pyo3(signature = (event, batch, rank=None))]
+    fn write(&mut self, event: &str, batch: u32, rank: Option<u32>) -> PyResult<Option<String>> {
         let event: Event = serde_json::from_str(event)
             .map_err(|error| PyValueError::new_err(format!("no event: {error}: {event}")))?;
-        let line = event.log_line(batch);
-        self.file.write(event).map_err(|error| PyOSError::new_err(error.to_string()))?;
-        Ok(line)
+        let record = self.file.write_of(rank, event).map_err(|error| PyOSError::new_err(error.to_string()))?;
+        Ok(record.log_line(batch))
     }
 
     /// Seconds since it was opened.

@@ -19,6 +19,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::block::drop_spare;
 use crate::dlpack::Lent;
 use crate::failure::{Failure, Kind};
 use crate::feed_batch::Offer;
@@ -207,6 +208,7 @@ impl DataFeed {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.check_owner()?;
         py.detach(|| *self.running() = None);
+        drop_spare();
         Ok(())
     }
 }
@@ -236,7 +238,9 @@ impl Drop for DataFeed {
         if self.check_owner().is_err() {
             // There are no threads here that could end.
             mem::forget(self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+            return;
         }
+        drop_spare();
     }
 }
 
@@ -261,7 +265,7 @@ fn open(path: &Path, options: OpenOptions) -> Result<DataSet, Failure> {
     Ok(opened.map_err(|error| Failure::from(&error))?.set)
 }
 
-/// What the data may hold where batches are within the limit too: the one that was handed out, and the next.
+/// What the data may hold where batches are within the limit too: the one that was handed out, and the next two.
 fn budget_of(set: &DataSet, limit: Bytes, batch: u64) -> Result<Bytes, Failure> {
     let layout = set.layout();
     let mut largest: BinaryHeap<Reverse<Bytes>> = BinaryHeap::new();
@@ -276,7 +280,7 @@ fn budget_of(set: &DataSet, limit: Bytes, batch: u64) -> Result<Bytes, Failure> 
         }
     }
     let one = largest.into_iter().fold(Bytes::ZERO, |sum, Reverse(bytes)| sum.saturating_add(bytes));
-    let beside = one.saturating_mul(2).saturating_add(set.most_kept_open());
+    let beside = one.saturating_mul(3).saturating_add(set.most_kept_open());
     let least = beside.saturating_add(alone);
     if least > limit {
         let text = format!("batches of {batch} samples take {least} while they are read, and the limit is {limit}");

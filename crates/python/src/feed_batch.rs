@@ -8,7 +8,8 @@ use lowtide_tensorfile::{Dtype, View};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::dlpack::{Block, Lent, Part};
+use crate::block::Block;
+use crate::dlpack::{Lent, Part};
 use crate::failure::{Failure, Kind};
 
 /// A batch that is being put together.

@@ -1,4 +1,4 @@
-//! The steps of a feed: put together when they are asked for, or by a thread that is one ahead.
+//! The steps of a feed: put together when they are asked for, or by a thread that is two ahead.
 //!
 //! Whoever trains on a batch leaves the processor free to copy the next one. Into memory of Python's own that cannot be
 //! done ahead, for nobody has made it yet.
@@ -90,7 +90,7 @@ impl Steps {
     }
 }
 
-/// A thread that puts the next step together while the one before is used. It holds one at the most.
+/// A thread that puts the next steps together while the one before is used. It holds two at the most.
 pub(crate) struct StepThread {
     steps: Option<Receiver<Result<Step, Failure>>>,
     stats: Arc<Mutex<FeedStats>>,
@@ -99,8 +99,8 @@ pub(crate) struct StepThread {
 
 impl StepThread {
     fn start(mut stepper: Stepper) -> Self {
-        // No room in the channel: what is finished waits in the thread.
-        let (sender, steps) = sync_channel(0);
+        // One waits in the channel, and one is being put together: whoever asks finds one at once.
+        let (sender, steps) = sync_channel(1);
         let stats = Arc::new(Mutex::new(FeedStats::default()));
         let shared = Arc::clone(&stats);
         let thread = thread::spawn(move || {

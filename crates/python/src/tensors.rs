@@ -8,7 +8,8 @@ use lowtide_tensorfile::{DecodeLimit, Fields, Loader, StorageReader, Tensor, Tre
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyComplex, PyDict, PyInt, PyList, PySet, PyTuple};
 
-use crate::dlpack::{Block, Part};
+use crate::block::Block;
+use crate::dlpack::Part;
 use crate::failure::{Failure, Kind};
 
 /// Storages of views that are kept for the next view of them.

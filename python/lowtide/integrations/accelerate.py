@@ -20,6 +20,9 @@ import torch
 from .._errors import Unsupported
 from .._guard import Guard
 
+# One process, DDP, and FSDP2, whose older kin the guard refuses by itself.
+_KINDS = ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP")
+
 
 def guarded(
     accelerator: Any, model: torch.nn.Module, optimizer: Any, line: str | int | None = None, **more: Any
@@ -28,8 +31,8 @@ def guarded(
     if not hasattr(accelerator, "prepare") or not hasattr(accelerator, "distributed_type"):
         raise Unsupported(f"a {type(accelerator).__name__} is no Accelerator", "give it accelerate.Accelerator() first")
     kind = str(accelerator.distributed_type).rpartition(".")[2]
-    if kind != "NO" or accelerator.num_processes > 1:
-        hint = "until the guard can hold them, keep the command alive: lowtide run -- accelerate launch ..."
+    if kind not in _KINDS:
+        hint = "keep the command alive: lowtide run -- accelerate launch ..."
         raise Unsupported(f"several processes train together ({kind})", hint)
     if accelerator.gradient_accumulation_steps > 1:
         hint = "make batches of the size of an update: the guard cuts them as memory allows"

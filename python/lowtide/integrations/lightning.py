@@ -19,10 +19,13 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loops.optimization.automatic import Closure, ClosureResult
 
-from .. import _batch, _compiled
-from .._checks import Count, counted_in
+from .. import _batch
+from .._checks import Count
 from .._errors import Unsupported
-from .._guard import Guard, Way
+from .._guard import Guard
+from .._pieces import Piece
+from .._recovery import Recovery
+from .._way import Way
 from ._window import Window
 
 
@@ -61,7 +64,7 @@ class GuardCallback(Callback):
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         self.guard = Guard(pl_module, optimizer, scaler=scaler, name=type(pl_module).__name__, **self._options)  # type: ignore[arg-type]
         loop = trainer.fit_loop.epoch_loop.automatic_optimization
-        hold = _Hold(self.guard, loop, self._count)
+        hold = _Hold(self.guard._recovery, loop, self._count)
         loop._make_closure = hold.closure
         optimizer.step = hold.updating(optimizer.step)
 
@@ -81,9 +84,10 @@ class GuardCallback(Callback):
 
 
 def _check(trainer: Any, module: Any) -> None:
-    hint = "until the guard can hold that, keep the command alive: lowtide run"
     if trainer.world_size > 1:
-        raise Unsupported("several ranks train together", hint)
+        strategy = type(trainer.strategy).__name__
+        hint = "train by lowtide.Guard in a loop of your own, or keep the command alive: lowtide run -- torchrun ..."
+        raise Unsupported(f"Lightning on {trainer.world_size} ranks ({strategy})", hint)
     if not module.automatic_optimization:
         raise Unsupported("the module optimizes by itself", "use lowtide.Guard in its training_step")
     if len(trainer.optimizers) != 1:
@@ -93,11 +97,11 @@ def _check(trainer: Any, module: Any) -> None:
 class _Hold:
     """Lightning's automatic optimization under a guard."""
 
-    def __init__(self, guard: Guard, loop: Any, count: Count | None) -> None:
-        self._guard = guard
+    def __init__(self, recovery: Recovery, loop: Any, count: Count | None) -> None:
+        self._recovery = recovery
         self._loop = loop
         self._count = count
-        self._window = Window(guard, self._compute)
+        self._window = Window(recovery, self._compute)
         self._result: ClosureResult | None = None
         self._is_replayed = False
 
@@ -114,14 +118,14 @@ class _Hold:
         if zero_grad is not None:
             self._window.begin()
             zero_grad()
-        self._window.add((kwargs, backward), self._guard._size(kwargs["batch"]))
+        self._window.add((kwargs, backward), self._recovery.pieces.size(kwargs["batch"]))
         assert self._result is not None
         return self._result
 
     def updating(self, step: Any) -> Callable[..., Any]:
         """The optimizer's step, which Lightning hands the closure of the last batch, clipping included."""
         window = self._window
-        self._guard._update.step = step
+        self._recovery.update.step = step
 
         def updated(closure: Any = None) -> Any:
             result = None
@@ -146,40 +150,30 @@ class _Hold:
 
     def _compute(self, batch: tuple[Any, Any]) -> torch.Tensor:
         kwargs, backward = batch
-        guard, loop = self._guard, self._loop
-        whole = kwargs["batch"]
-        samples = guard._size(whole)
-        way = guard._way(samples)
-        guard._recompute.set(way.recompute)
-        if samples <= way.micro_batch:
-            self._result = self._piece(kwargs, backward, whole, way, samples, None)
-        else:
-            spans = [(start, min(start + way.micro_batch, samples)) for start in range(0, samples, way.micro_batch)]
-            counts = [counted_in(guard._cut(whole, *span), self._count, span[1] - span[0]) for span in spans]
-            total = sum(counts)
-            losses: list[Any] = []
-            for span, counted in zip(spans, counts):
-                if counted:
-                    part = guard._cut(whole, *span)
-                    result = self._piece(kwargs, backward, part, way, span[1] - span[0], counted / total)
-                    losses.append(result.loss)
-            self._result = loop.output_result_cls(sum(losses) if losses else None)
+        recovery, whole = self._recovery, kwargs["batch"]
+        samples = recovery.pieces.size(whole)
+        way = recovery.way(samples)
+        results = [
+            self._piece(kwargs, backward, piece, way) for piece in recovery.pieces.of(whole, samples, way, self._count)
+        ]
+        losses = [one.loss for one in results if one.loss is not None]
+        self._result = (
+            results[0] if len(results) == 1 else self._loop.output_result_cls(sum(losses) if losses else None)
+        )
         loss = self._result.loss
-        return loss if loss is not None else torch.zeros((), device=guard._device)
+        return loss if loss is not None else torch.zeros((), device=recovery.device)
 
-    def _piece(
-        self, kwargs: Any, backward: Any, part: Any, way: Way, samples: int, weight: float | None
-    ) -> ClosureResult:
-        guard = self._guard
+    def _piece(self, kwargs: Any, backward: Any, piece: Piece, way: Way) -> ClosureResult:
+        recovery = self._recovery
         given = type(kwargs)(kwargs)
-        given["batch"] = part
-        guard._phase = "forward"
-        with guard._saving(way), _compiled.piece(part, samples, is_whole=weight is None, eager=way.eager):
+        given["batch"] = piece.part
+        recovery.phase = "forward"
+        with recovery.pieces.around(piece, way):
             result: ClosureResult = self._loop._training_step(given)
         if result.closure_loss is None:
             return result
-        guard._phase = "backward"
-        loss = result.closure_loss if weight is None else result.closure_loss * weight
+        recovery.phase = "backward"
+        loss = result.closure_loss if piece.weight is None else result.closure_loss * piece.weight
         if backward is not None:
             backward(loss)
         return type(result)(loss.detach(), extra=result.extra)

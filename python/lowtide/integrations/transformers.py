@@ -13,18 +13,26 @@ An error in the update is taken back, and the update done in slices.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
-from .. import _compiled
+from .. import _batch
 from .._errors import Unsupported
-from .._guard import Guard, Trial, Way
+from .._guard import Guard
+from .._pieces import Piece, spans_of
 from .._quiet import quiet
+from .._recovery import Recovery, Trial
 from .._undo import RandomState
-from ._window import Window
+from .._way import Way
+from ._window import RankWindow, Window
+
+# Of accelerate's kinds of training: one process, and DDP.
+_KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")
 
 
 def guarded(
@@ -45,10 +53,10 @@ def guarded(
         raise Unsupported(
             f"a {type(trainer).__name__} is no Trainer of Hugging Face's", "give it transformers.Trainer(...)"
         )
-    if str(trainer.accelerator.distributed_type).rpartition(".")[2] != "NO" or trainer.args.n_gpu > 1:
-        raise Unsupported(
-            "several devices train together", "until the guard can hold them, keep the command alive: lowtide run"
-        )
+    kind = str(trainer.accelerator.distributed_type).rpartition(".")[2]
+    if kind not in _KINDS or trainer.args.n_gpu > 1:
+        hint = "start it with torchrun, one process a device; keep others alive by: lowtide run"
+        raise Unsupported(f"several devices train together ({kind})", hint)
     options = {"line": line, "run": run, "recompute": recompute, "offload": offload, "climb_after": climb_after}
     hold = _Hold(trainer, {**options, "schedule": schedule})
     trainer.training_step = hold.training_step
@@ -64,7 +72,7 @@ class _Hold:
         self._options = options
         self._training_step = trainer.training_step
         self._prediction_step = trainer.prediction_step
-        self._guard: Guard | None = None
+        self._recovery: Recovery | None = None
         self._window: Window | None = None
         # The update that the window under way leads to.
         self._at = -1
@@ -75,38 +83,42 @@ class _Hold:
 
     def training_step(self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """In the place of the Trainer's own."""
-        guard = self._ready()
+        recovery = self._ready(model)
         assert self._window is not None
         # An update that the loss scale left out ends a window too.
         if not self._window.is_open or self._at != self._trainer.state.global_step:
             self._at = self._trainer.state.global_step
             self._window.begin()
-        return self._window.add((model, inputs, num_items_in_batch), guard._size(inputs))
+        self._window.is_last = self._trainer.accelerator.sync_gradients
+        return self._window.add((model, inputs, num_items_in_batch), recovery.pieces.size(inputs))
 
     def prediction_step(self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None) -> Any:
         """In the place of the Trainer's own: what does not fit is predicted in pieces."""
-        guard = self._ready()
-        samples = guard._size(inputs)
-        decider = guard._ready(samples)
-        decider.raise_eval(samples)
+        if self._recovery is None and self._trainer.accelerator.num_processes > 1:
+            # Ranks are found by the model that is trained, and none is yet.
+            return self._prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        recovery = self._ready(self._trainer.model)
+        pieces = recovery.pieces
+        samples = pieces.size(inputs)
+        decider = recovery.ready_to_evaluate(samples)
         numbers = RandomState()
         while True:
             size = min(decider.eval_micro_batch, samples)
-            guard._phase = "eval"
-            with Trial(guard) as trial:
+            recovery.phase = "eval"
+            with Trial(recovery) as trial:
                 if size == samples:
                     return self._prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-                spans = [(start, min(start + size, samples)) for start in range(0, samples, size)]
+                spans = list(spans_of(samples, size))
                 parts = [
-                    self._prediction_step(model, guard._cut(inputs, *span), prediction_loss_only, ignore_keys)
+                    self._prediction_step(model, pieces.cut(inputs, *span), prediction_loss_only, ignore_keys)
                     for span in spans
                 ]
                 return _joined(parts, [stop - start for start, stop in spans])
             assert trial.failure is not None
-            guard._answer_eval(decider, trial.failure, numbers, "set a smaller per_device_eval_batch_size")
+            recovery.answer_eval(trial.failure, numbers, "set a smaller per_device_eval_batch_size")
 
-    def _ready(self) -> Guard:
-        if self._guard is None:
+    def _ready(self, model: torch.nn.Module) -> Recovery:
+        if self._recovery is None:
             trainer = self._trainer
             optimizer = trainer.optimizer
             if optimizer is None:
@@ -114,41 +126,51 @@ class _Hold:
             inner = getattr(optimizer, "optimizer", optimizer)
             name = type(trainer.model).__name__
             scaler = getattr(trainer.accelerator, "scaler", None)
-            self._guard = Guard(trainer.model, inner, scaler=scaler, name=name, **self._options)
-            self._window = Window(self._guard, self._compute)
-            trainer.lowtide = self._guard
+            trainer.lowtide = guard = Guard(model, inner, scaler=scaler, name=name, **self._options)
+            self._recovery = recovery = guard._recovery
+            ranks = recovery.ranks
+            self._window = (
+                Window(recovery, self._compute) if ranks is None else RankWindow(recovery, self._compute, ranks)
+            )
             self._take_over(optimizer, inner)
             trainer.accelerator.backward = self._backward(trainer.accelerator.backward)
-        return self._guard
+        return self._recovery
 
     def _compute(self, batch: tuple[torch.nn.Module, Any, Any]) -> torch.Tensor:
         """Forward and backward of one batch, in pieces where the guard says so."""
         model, inputs, items = batch
-        guard = self._guard
-        assert guard is not None
-        samples = guard._size(inputs)
-        way = guard._way(samples)
-        guard._phase = "forward"
-        guard._recompute.set(way.recompute)
-        if samples <= way.micro_batch:
-            return self._piece(model, inputs, items, way, samples, is_whole=True)
-        spans = [(start, min(start + way.micro_batch, samples)) for start in range(0, samples, way.micro_batch)]
-        counts = [_counted(guard._cut(inputs, *span), span[1] - span[0]) for span in spans]
-        total = sum(counts)
-        is_mean = self._is_mean(model, guard._cut(inputs, 0, 1), items)
+        recovery = self._recovery
+        assert recovery is not None
+        samples = recovery.pieces.size(inputs)
+        way = recovery.way(recovery.open(samples, lambda: 1))
+        recovery.phase = "forward"
         loss: torch.Tensor | None = None
         try:
-            for span, counted in zip(spans, counts):
-                if counted == 0:
-                    continue
-                self._weight = counted / total if is_mean else None
-                part = guard._cut(inputs, *span)
-                one = self._piece(model, part, items, way, span[1] - span[0], is_whole=False)
+            for piece, reduces in self._pieces(inputs, samples, way):
+                if piece.weight is not None and self._is_mean(model, recovery.pieces.cut(inputs, 0, 1), items):
+                    self._weight = piece.weight
+                with reduces:
+                    one = self._piece(model, piece, items, way)
                 one = one if self._weight is None else one * self._weight
                 loss = one if loss is None else loss + one
         finally:
             self._weight = None
-        return loss if loss is not None else torch.zeros((), device=guard._device)
+        return loss if loss is not None else torch.zeros((), device=recovery.device)
+
+    def _pieces(self, inputs: Any, samples: int, way: Way) -> Iterator[tuple[Piece, AbstractContextManager[Any]]]:
+        """The pieces of a batch, each with a context in which ranks reduce its gradients or do not."""
+        recovery, window = self._recovery, self._window
+        assert recovery is not None and window is not None
+        pieces = recovery.pieces.of(inputs, samples, way, _counted)
+        if recovery.ranks is None:
+            for piece in pieces:
+                yield piece, contextlib.nullcontext()
+            return
+        # All ranks reduce, also one in whose batch nothing has a label.
+        parts = list(pieces) or [Piece(recovery.pieces.cut(inputs, 0, 1), 1, 0.0)]
+        number = len(parts) if window.is_last else len(parts) + 1
+        for index, piece in enumerate(parts):
+            yield piece, recovery.ranks.piece(index, number)
 
     def _is_mean(self, model: torch.nn.Module, sample: Any, items: Any) -> bool:
         """Whether the loss of a part is a mean over it, or a sum that is divided by the items of the whole window.
@@ -171,20 +193,18 @@ class _Hold:
             self._listens = losses[0] != losses[1]
         return not self._listens
 
-    def _piece(
-        self, model: torch.nn.Module, part: Any, items: Any, way: Way, samples: int, *, is_whole: bool
-    ) -> torch.Tensor:
-        guard = self._guard
-        assert guard is not None
-        with guard._saving(way), _compiled.piece(part, samples, is_whole=is_whole, eager=way.eager):
-            guard._phase = "forward"
-            loss: torch.Tensor = self._training_step(model, part, items)
+    def _piece(self, model: torch.nn.Module, piece: Piece, items: Any, way: Way) -> torch.Tensor:
+        recovery = self._recovery
+        assert recovery is not None
+        with recovery.pieces.around(piece, way):
+            recovery.phase = "forward"
+            loss: torch.Tensor = self._training_step(model, piece.part, items)
         return loss
 
     def _backward(self, backward: Any) -> Any:
         def weighed(loss: torch.Tensor, **kwargs: Any) -> Any:
-            if self._guard is not None:
-                self._guard._phase = "backward"
+            if self._recovery is not None:
+                self._recovery.phase = "backward"
             return backward(loss if self._weight is None else loss * self._weight, **kwargs)
 
         return weighed
@@ -204,9 +224,9 @@ class _Hold:
 
     def _updating(self, step: Any) -> Any:
         """The optimizer's step, as the guard does it."""
-        guard, window = self._guard, self._window
-        assert guard is not None and window is not None
-        guard._update.step = step
+        recovery, window = self._recovery, self._window
+        assert recovery is not None and window is not None
+        recovery.update.step = step
 
         def updated(closure: Any = None) -> Any:
             if closure is not None or not window.is_open:
@@ -216,12 +236,12 @@ class _Hold:
         return updated
 
 
-def _counted(part: Any, samples: int) -> int:
+def _counted(part: Any) -> int:
     """What the mean loss of a part is the mean of: its labelled tokens, else its samples."""
     labels = part.get("labels") if hasattr(part, "get") else None
     if isinstance(labels, torch.Tensor) and labels.dim() > 1 and not labels.is_floating_point():
         return int((labels != -100).sum())
-    return samples
+    return _batch.samples(part)
 
 
 def _joined(parts: list[Any], sizes: list[int]) -> tuple[Any, Any, Any]:
