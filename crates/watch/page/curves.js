@@ -58,6 +58,7 @@ function drawHost(data) {
     const xs = places(data, data.host.time);
     area(pen, xs, together(data), scale, "--below", 0.7);
     area(pen, xs, data.host.process_resident || [], scale, "--own", 0.75);
+    if (has(data.host.reserve)) area(pen, ...known(data, "reserve"), scale, "--rung", 0.75);
     trace(pen, ...known(data, "host_used"), scale); stroke(pen, "--reserved", 1.5);
     if (limit) {
       trace(pen, range, [limit, limit], scale); stroke(pen, "--line", 1.8, [7, 4]);

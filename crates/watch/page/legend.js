@@ -21,6 +21,7 @@ function showLegend(data) {
     ...(data && data.points.line.some((line) => line !== null) ? [entry("--line", "memory limit", "stroke dash", LIMIT_TITLE)] : []),
     ...marked("out_of_memory", "--oom", "out of memory", "mark"),
     ...(data && failedTries(data).length > 0 ? [entry("--oom", "reserved by the try that failed", "cross")] : []),
+    ...marked("overflowed", "--rung", "reserve used", "mark"),
     ...marked("rung", "--rung", "retry", "mark"),
     ...marked("cleaned", "--clean", "cleaned", "mark"), ...marked("evaluated", "--eval", "evaluation", "mark"),
     ...marked("saved", "--save", "checkpoint", "mark"));
@@ -35,6 +36,7 @@ function showHostLegend(data) {
   const kinds = new Set(run.command ? data.marks.map((mark) => mark.kind) : []);
   byId("host-legend").replaceChildren(
     ...(has(data.host.process_resident) && !run.command ? [entry("--own", own)] : []),
+    ...(has(data.host.reserve) ? [entry("--rung", "of it the reserve for a full card")] : []),
     ...((data.host.children_resident || []).some((value) => value > 0) ? [entry("--below", below)] : []),
     ...(kinds.has("out_of_memory") ? [entry("--oom", "out of memory", "mark")] : []),
     ...(kinds.has("rung") ? [entry("--rung", "restart", "mark")] : []),

@@ -78,7 +78,7 @@ function rail(pen, data, scale) {
 function drawPile(pen, { x, kind, count }, scale) {
   pen.fillStyle = colour(MARK_COLOUR[kind]);
   const failed = kind === "out_of_memory" || kind === "evaluation_failed";
-  if (failed || kind === "rung" || kind === "cleaned") {
+  if (failed || kind === "rung" || kind === "overflowed" || kind === "cleaned") {
     pen.globalAlpha = 0.55;
     pen.fillRect(x - 0.6, scale.top - 8, 1.2, scale.bottom - scale.top + 8);
     pen.globalAlpha = 1;

@@ -29,6 +29,30 @@ function showHolding(run) {
     element("li", {}, element("i", { style: `background:var(${name})` }), element("b", {}, bytes(size)), ` ${words}`)));
 }
 
+// The fullest first: the one that the others will wait for when it runs out.
+function showRanks(run) {
+  const { ranks } = run.figures;
+  byId("ranks-card").hidden = ranks.length < 2;
+  if (ranks.length < 2) return;
+  const line = run.header && run.header.line;
+  const all = line || Math.max(...ranks.map((rank) => rank.highest_reserved), 1);
+  const fullest = ranks.toSorted((a, b) => b.reserved - a.reserved || a.rank - b.rank);
+  const [first, last] = [fullest[0], fullest[fullest.length - 1]];
+  const room = line ? `, ${bytes(Math.max(0, line - first.reserved))} below the limit` : "";
+  const words = first.reserved === last.reserved ? `Each holds ${bytes(first.reserved)}${room}.`
+    : `Rank ${first.rank} holds most: ${bytes(first.reserved)}${room}. Rank ${last.rank} holds least: ${bytes(last.reserved)}.`;
+  byId("ranks-words").textContent = `${whole(ranks.length)} ranks, between steps. ${words}`;
+  byId("ranks").replaceChildren(...fullest.slice(0, 64).map((rank) => {
+    const times = rank.out_of_memory === 1 ? "once" : `${whole(rank.out_of_memory)} times`;
+    const errors = rank.out_of_memory ? `, out of memory ${times}` : "";
+    const share = (part) => Math.min(100, 100 * part / all).toFixed(2);
+    return element("div", { className: line && rank.reserved > 0.9 * line ? "gauge near" : "gauge" },
+      element("b", {}, `rank ${rank.rank}`), ` ${bytes(rank.reserved)}, at most ${bytes(rank.highest_reserved)}`,
+      element("span", {}, `${errors} · host ${bytes(rank.resident)}`),
+      element("div", { className: "stack" }, element("i", { style: `width:${share(rank.reserved)}%` })));
+  }));
+}
+
 function showLive() {
   const live = view.live || { gauges: [], on_cards: [], holders: [], notes: [], unlisted: 0 };
   byId("live-card").hidden = live.gauges.length === 0;

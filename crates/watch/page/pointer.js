@@ -39,6 +39,7 @@ function hostRows(data) {
     ...runCards(data).flatMap((name) => told(name, `${cardName(name)}, all programs`)),
     ...(cards(data).length > 0 ? told("process_on_cards", "of it this process") : []),
     ...(run.command ? [] : told("process_resident", "process, on the host")),
+    ...told("reserve", "of it the reserve"),
     ...(host.children_resident && host.children_resident[at] > 0
       ? told("children_resident", run.command ? "the command, on the host" : "its children") : []),
     ...told("host_used", "all programs on the host"),

@@ -21,6 +21,7 @@ function show() {
   } else {
     showRunFigures(run);
     showHolding(run);
+    showRanks(run);
   }
   showLive();
   showCompare();

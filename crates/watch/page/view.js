@@ -19,7 +19,7 @@ const view = {
 };
 
 const COLOURS = ["#0e9ab5", "#c2710c", "#7c3aed", "#15803d", "#d6264f", "#64748b", "#b45309", "#2563eb"];
-const MEMORY_KINDS = ["out_of_memory", "rung", "climbed", "cleaned", "probed", "sized", "skipped", "evaluation_failed"];
+const MEMORY_KINDS = ["out_of_memory", "overflowed", "rung", "climbed", "cleaned", "probed", "sized", "skipped", "evaluation_failed"];
 const FILTERS = {
   all: ["All", () => true],
   memory: ["Memory", (mark) => MEMORY_KINDS.includes(mark.kind)],
@@ -27,15 +27,15 @@ const FILTERS = {
   checkpoints: ["Checkpoints", (mark) => mark.kind === "saved"],
 };
 const MARK_COLOUR = {
-  out_of_memory: "--oom", rung: "--rung", climbed: "--sized", cleaned: "--clean", evaluated: "--eval",
+  out_of_memory: "--oom", overflowed: "--rung", rung: "--rung", climbed: "--sized", cleaned: "--clean", evaluated: "--eval",
   evaluation_failed: "--oom", saved: "--save", probed: "--sized", sized: "--sized", skipped: "--rung",
   started: "--rest", ended: "--rest",
 };
 const MARK_WORDS = {
-  out_of_memory: ["out of memory", "times out of memory"], rung: ["retry", "retries"],
+  out_of_memory: ["out of memory", "times out of memory"], overflowed: ["use of the reserve", "uses of the reserve"], rung: ["retry", "retries"],
   climbed: ["larger micro-batch", "larger micro-batches"], cleaned: ["cleaning", "cleanings"],
   evaluated: ["evaluation", "evaluations"], evaluation_failed: ["failed evaluation", "failed evaluations"],
   saved: ["checkpoint", "checkpoints"], skipped: ["skipped update", "skipped updates"],
 };
 /** The kinds with a place of their own above the chart, the most important one last, so that it is on top. */
-const RAIL = ["saved", "evaluated", "climbed", "skipped", "cleaned", "rung", "evaluation_failed", "out_of_memory"];
+const RAIL = ["saved", "evaluated", "climbed", "skipped", "cleaned", "rung", "overflowed", "evaluation_failed", "out_of_memory"];

@@ -17,10 +17,10 @@ pub use error::WatchError;
 pub use http::{PORT, Server};
 pub use machine::{
     CHILDREN, DEVICE_USED, FreeMemory, Gauge, HOST_USED, History, Holder, MOMENTS, MachineStatus, Moment, ON_CARDS,
-    ProcessMonitor, ProcessRow, RESIDENT,
+    ProcessMonitor, ProcessRow, RESERVE, RESIDENT,
 };
 pub use runs::{
     Board, CommandHeader, Figures, ForecastRow, MARKS, Mark, Marks, POINTS, Point, RUNS, Run, RunHeader, RunRow,
     RunState, TimeLeft, Timeline, newest_in,
 };
-pub use views::{COLOURS, Drawing, chart, report};
+pub use views::{Anchor, COLOURS, Drawing, Paint, Pen, Place, Shape, chart, report};

@@ -10,6 +10,6 @@ pub use free_memory::FreeMemory;
 pub use history::{History, MOMENTS, Moment};
 pub use process_monitor::{ProcessMonitor, ProcessRow};
 pub use status::{Gauge, Holder, MachineStatus};
-pub use viewpoint::{CHILDREN, DEVICE_USED, HOST_USED, ON_CARDS, RESIDENT};
+pub use viewpoint::{CHILDREN, DEVICE_USED, HOST_USED, ON_CARDS, RESERVE, RESIDENT};
 
 pub(crate) use viewpoint::{Viewpoint, card_used};

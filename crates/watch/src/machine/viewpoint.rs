@@ -8,6 +8,8 @@ use super::history::History;
 
 /// Memory of a process in RAM.
 pub const RESIDENT: &str = "process_resident";
+/// What of it is kept for a full device.
+pub const RESERVE: &str = "reserve";
 /// Memory of the processes below it in RAM.
 pub const CHILDREN: &str = "children_resident";
 /// What the process and those below it hold on all cards.

@@ -10,7 +10,7 @@ use super::forecasts::Forecasts;
 use super::marks::{Mark, Marks};
 use super::pace::Pace;
 use super::timeline::{Point, Timeline};
-use crate::machine::{CHILDREN, DEVICE_USED, FreeMemory, HOST_USED, History, ON_CARDS, RESIDENT, card_used};
+use crate::machine::{CHILDREN, DEVICE_USED, FreeMemory, HOST_USED, History, ON_CARDS, RESERVE, RESIDENT, card_used};
 
 /// The longest text that is kept of what an engine said.
 const MESSAGE: usize = 800;
@@ -80,8 +80,29 @@ impl RunDigest {
         }
         let time = (self.before + record.time.max(0.0)).max(self.figures.time);
         self.figures.time = time;
-        self.mark(time, &record.event);
+        if let Some(rank) = record.rank {
+            self.count_of_rank(rank, &record.event);
+        }
+        if record.is_others_memory() {
+            return;
+        }
+        self.mark(time, record);
         self.count(time, &record.event);
+    }
+
+    /// What one of several ranks tells of itself.
+    fn count_of_rank(&mut self, rank: u32, event: &Event) {
+        let is_of_interest = matches!(event, Event::Memory { .. } | Event::OutOfMemory { .. });
+        let Some(figures) = is_of_interest.then(|| self.figures.rank(rank)).flatten() else { return };
+        match event {
+            Event::Memory { allocated, reserved, resident, .. } => {
+                figures.allocated = *allocated;
+                figures.reserved = *reserved;
+                figures.highest_reserved = figures.highest_reserved.max(*reserved);
+                figures.resident = *resident;
+            }
+            _ => figures.out_of_memory += 1,
+        }
     }
 
     fn count(&mut self, time: f64, event: &Event) {
@@ -101,7 +122,7 @@ impl RunDigest {
             Event::StepDone { .. } => self.step(time, event),
             Event::Probed { micro_batch, peak, .. } => self.forecasts.probed(*micro_batch, *peak),
             Event::Sized { measures } => self.forecasts.sized(measures.micro_batch),
-            Event::Memory { retries, device_used, device_total, resident, host_used, host_total, .. } => {
+            Event::Memory { retries, device_used, device_total, resident, host_used, host_total, reserve, .. } => {
                 figures.retries = Some(*retries);
                 figures.resident = Some(*resident);
                 let on_card = left(*device_total, *device_used);
@@ -116,7 +137,8 @@ impl RunDigest {
                     (HOST_USED, host_used.map(Bytes::get)),
                     (DEVICE_USED, device_used.map(Bytes::get)),
                 ];
-                self.history.push(time, &noted);
+                let reserve = reserve.map(|bytes| (RESERVE, Some(bytes.get())));
+                self.history.push(time, &noted.into_iter().chain(reserve).collect::<Vec<_>>());
             }
             Event::OutOfMemory { step, phase, allocated, peak, reserved, .. } => {
                 figures.out_of_memory += 1;
@@ -256,7 +278,8 @@ impl RunDigest {
         }
     }
 
-    fn mark(&mut self, time: f64, event: &Event) {
+    fn mark(&mut self, time: f64, record: &Record) {
+        let event = &record.event;
         let (Some(kind), Some(text)) = (event.kind(), event.sentence()) else { return };
         let (step, seconds) = (event.step().unwrap_or(Step(self.figures.step)), event.seconds());
         let loss = match event {
@@ -267,7 +290,10 @@ impl RunDigest {
             Event::OutOfMemory { message, reserved, .. } => (Some(shortened(message)), *reserved),
             _ => (None, None),
         };
-        let text = shortened(&text);
+        let text = match record.rank {
+            Some(rank) => shortened(&format!("Rank {rank}: {text}")),
+            None => shortened(&text),
+        };
         self.marks.push(Mark { kind, time, seconds, step, first_step: step, count: 1, loss, reserved, text, detail });
     }
 }

@@ -90,4 +90,41 @@ pub struct Figures {
     pub failed_card: Option<Bytes>,
     /// Memory of the host, or what its control group may take of it.
     pub host_total: Option<Bytes>,
+    /// Every rank, where there are several.
+    pub ranks: Vec<RankFigures>,
+}
+
+/// The memory of one of several ranks, when it was last noted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct RankFigures {
+    /// Its number.
+    pub rank: u32,
+    /// Bytes held by tensors on its device.
+    pub allocated: Bytes,
+    /// Bytes held from its device.
+    pub reserved: Bytes,
+    /// The most of that.
+    pub highest_reserved: Bytes,
+    /// Bytes of its host that it takes.
+    pub resident: Bytes,
+    /// Out-of-memory errors.
+    pub out_of_memory: u64,
+}
+
+/// More ranks than these are counted and not kept.
+const MOST_RANKS: usize = 4096;
+
+impl Figures {
+    /// One of several ranks, if there are not too many.
+    pub(crate) fn rank(&mut self, rank: u32) -> Option<&mut RankFigures> {
+        let place = match self.ranks.binary_search_by_key(&rank, |figures| figures.rank) {
+            Ok(place) => place,
+            Err(_) if self.ranks.len() >= MOST_RANKS => return None,
+            Err(place) => {
+                self.ranks.insert(place, RankFigures { rank, ..RankFigures::default() });
+                place
+            }
+        };
+        self.ranks.get_mut(place)
+    }
 }

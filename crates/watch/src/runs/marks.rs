@@ -91,6 +91,7 @@ impl Marks {
             EventKind::Skipped,
             EventKind::Probed,
             EventKind::Climbed,
+            EventKind::Overflowed,
         ];
         let failures = [
             EventKind::EvaluationFailed,

@@ -9,5 +9,5 @@ mod rail;
 mod svg;
 
 pub use chart::chart;
-pub use drawing::Drawing;
+pub use drawing::{Anchor, Drawing, Paint, Pen, Place, Shape};
 pub use page::{COLOURS, report};

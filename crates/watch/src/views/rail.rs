@@ -8,8 +8,12 @@ use crate::runs::Mark;
 /// Marks that begin nearer to each other than this are one.
 const NEAR: f64 = 16.0;
 /// What is drawn, the most important kind first.
-const KINDS: [(EventKind, u32); 3] =
-    [(EventKind::OutOfMemory, 0xdc2626), (EventKind::Rung, 0xc2710c), (EventKind::Cleaned, 0x15803d)];
+const KINDS: [(EventKind, u32); 4] = [
+    (EventKind::OutOfMemory, 0xdc2626),
+    (EventKind::Overflowed, 0xc2710c),
+    (EventKind::Rung, 0xc2710c),
+    (EventKind::Cleaned, 0x15803d),
+];
 
 /// Marks in one place: of each kind all as one.
 struct Pile {
@@ -101,11 +105,11 @@ mod tests {
         marks.insert(1, mark(EventKind::Rung, 1.5));
         marks.push(mark(EventKind::Saved, 95.0));
         let piles = piles(&marks, &|time| time);
-        let counts: Vec<(f64, [u64; 3])> = piles
+        let counts: Vec<(f64, [u64; KINDS.len()])> = piles
             .iter()
             .map(|pile| (pile.x, pile.by_kind.each_ref().map(|mark| mark.as_ref().map_or(0, |mark| mark.count))))
             .collect();
-        assert_eq!(counts, [(1.0, [3, 1, 0]), (30.0, [2, 0, 0]), (90.0, [1, 0, 0])]);
+        assert_eq!(counts, [(1.0, [3, 0, 1, 0]), (30.0, [2, 0, 0, 0]), (90.0, [1, 0, 0, 0])]);
         let Shape::Group { title, shapes } = drawn(&piles[0], (64.0, 300.0)) else { panic!("a group") };
         assert_eq!(title, "3 times out of memory from step 1 to 3; the last: It. It.");
         assert!(shapes.iter().any(|shape| matches!(shape, Shape::Text { text, .. } if text == "3")), "{shapes:?}");

@@ -84,12 +84,28 @@ fn served() -> (Served, TempDir) {
     (Served::new(board), folder)
 }
 
+/// How long fifty honest callers take until all have read what bad ones ask for: next to nothing, unless the machine is busy.
+fn honest_crowd(address: SocketAddr) -> Duration {
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..50 {
+            scope.spawn(|| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(Manner::Deaf.first_words()).unwrap();
+                // The server may send some of so many away.
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    begun.elapsed()
+}
+
 /// The status that an honest caller gets, and how long that took.
-fn ask(address: SocketAddr) -> (String, Duration) {
+fn ask(address: SocketAddr, patience: Duration) -> (String, Duration) {
     let begun = Instant::now();
     let answer = || -> io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.set_read_timeout(Some(patience))?;
         stream.write_all(REQUEST)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
@@ -103,6 +119,8 @@ fn ask(address: SocketAddr) -> (String, Duration) {
 fn check(manner: Manner, number: usize) {
     let (served, _folder) = served();
     let address = served.address();
+    // Who has to wait for a bad caller waits five seconds or more; who waits for a processor, less than three and some times what the machine needs.
+    let patience = Duration::from_secs(3) + 5 * honest_crowd(address);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..number {
@@ -127,13 +145,12 @@ fn check(manner: Manner, number: usize) {
         let answers: Vec<(String, Duration)> = (0..12)
             .map(|_| {
                 thread::sleep(Duration::from_millis(50));
-                ask(address)
+                ask(address, patience)
             })
             .collect();
         is_over.store(true, Ordering::Relaxed);
-        // Who has to wait for a bad caller waits five seconds or more; who waits for a processor, less than three.
-        let is_good = |(status, time): &(String, Duration)| status == "HTTP/1.1 200 OK" && time.as_secs() < 3;
-        assert!(answers.iter().all(is_good), "{manner:?} {number}: {answers:?}");
+        let is_good = |(status, time): &(String, Duration)| status == "HTTP/1.1 200 OK" && *time < patience;
+        assert!(answers.iter().all(is_good), "{manner:?} {number}: {answers:?}, patience {patience:?}");
     });
 }
 

@@ -150,6 +150,7 @@ impl Written {
                 resident: Bytes::from_gib(3),
                 host_used: Some(Bytes::from_gib(14)),
                 host_total: Some(Bytes::from_gib(32)),
+                reserve: None,
             },
         );
     }

@@ -121,6 +121,46 @@ fn a_run_grows_is_killed_and_goes_on() {
 }
 
 #[test]
+fn every_rank_has_its_own_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = events_file(folder.path());
+    let memory = |mebibytes: u64| Event::Memory {
+        step: Step(1),
+        allocated: Bytes::from_mib(mebibytes / 2),
+        reserved: Bytes::from_mib(mebibytes),
+        retries: 0,
+        device_used: None,
+        device_total: None,
+        resident: Bytes::from_mib(300),
+        host_used: None,
+        host_total: None,
+        reserve: None,
+    };
+    let mut write = |rank, event| {
+        let record = Record::new(0.1, event).on_rank(rank);
+        writeln!(file, "{}", serde_json::to_string(&record).unwrap()).unwrap();
+    };
+    write(None, started(None));
+    for (rank, mebibytes) in [(0, 40), (2, 60), (1, 50), (2, 44)] {
+        write(Some(rank), memory(mebibytes));
+    }
+    write(Some(1), out_of_memory(2));
+    let mut run = Run::new("mine".to_owned(), folder.path().to_owned());
+    look(&mut run, SystemTime::now());
+    let figures = run.figures();
+    let mebibytes = |bytes: Bytes| bytes.get() >> 20;
+    let ranks = figures
+        .ranks
+        .iter()
+        .map(|rank| (rank.rank, mebibytes(rank.reserved), mebibytes(rank.highest_reserved), rank.out_of_memory));
+    assert_eq!(ranks.collect::<Vec<_>>(), [(0, 40, 40, 0), (1, 50, 50, 1), (2, 44, 60, 0)]);
+    let last = run.marks().all().last().map(|mark| mark.text.as_str());
+    assert!(last.is_some_and(|text| text.starts_with("Rank 1: Memory ran out in the backward pass")), "{last:?}");
+    // What the page says of the run as a whole is the first rank's.
+    assert_eq!((figures.resident, figures.out_of_memory), (Some(Bytes::from_mib(300)), 1));
+}
+
+#[test]
 fn what_cannot_be_read_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = events_file(folder.path());
