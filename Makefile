@@ -1,5 +1,5 @@
-# Everything is built in the one release profile: the C++ part of torch-sys takes minutes, and each profile builds it
-# anew.
+# All but the front by itself is built in the one release profile: the C++ part of torch-sys takes minutes, and each profile
+# builds it anew.
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -35,8 +35,9 @@ setup: ## find or install LibTorch, tell Cargo where it is (LOWTIDE_TORCH=slim: 
 build: setup ## build the programs lowtide and lowtide-engine
 	@$(cargo) build --release --locked --workspace --bins
 
+# In a profile of its own, which compiles faster. `make test` never builds it, so nothing is built twice there.
 front: ## build lowtide alone, without LibTorch: explain, run, doctor, watch, data, but not train
-	@$(cargo) build --release --locked -p lowtide-cli
+	@$(cargo) build --profile front --locked -p lowtide-cli
 
 run: build ## train the small default model (ARGS="--limit 512MiB" adds arguments)
 	@$(programs)/lowtide train configs/gpt-tiny.yaml $(ARGS)
@@ -54,11 +55,11 @@ test: setup ## run all tests
 	@$(PYTHON) -B scripts/test_install.py
 	@$(PYTHON) -B scripts/test_own_model.py
 	@if [ -z "$$LOWTIDE_TORCH_PYTHON" ]; then \
-		echo 'not tested: `lowtide run` with PyTorch itself (LOWTIDE_TORCH_PYTHON names no Python)'; \
+		echo 'not tested: `lowtide run` and `lowtide train` with PyTorch itself (LOWTIDE_TORCH_PYTHON names no Python)'; \
 	elif $(nextest); then \
-		$(cargo) nextest run $(all) --run-ignored only -E 'package(lowtide-cli) and test(/^run::torch::/)'; \
+		$(cargo) nextest run $(all) --run-ignored only -E '(package(lowtide-cli) and test(/^run::torch::/)) or test(/^ranks::torchrun::/)'; \
 	else \
-		$(cargo) test $(all) --test it -- --ignored --test-threads 2 run::torch::; \
+		$(cargo) test $(all) --test it -- --ignored --test-threads 2 run::torch:: ranks::torchrun::; \
 	fi
 	@if [ -z "$$LOWTIDE_TORCH_PYTHON" ]; then \
 		echo 'not tested: the Python package (LOWTIDE_TORCH_PYTHON names no Python)'; \
@@ -79,12 +80,13 @@ test: setup ## run all tests
 wheel: ## build the wheel of the Python package into dist/
 	@$(PYTHON) -B scripts/wheel
 
-libraries = config core disk explain log oom pickle sensors tensorboard tensorfile trainers
+libraries = config core disk explain log oom pickle sensors sim tensorboard tensorfile trainers
 
 package: ## pack the crates that others can use by themselves, and build each from its package
 	@$(cargo) package --locked --allow-dirty $(libraries:%=-p lowtide-%)
 
 # The engine finds LibTorch where `make setup` has put it, so this folder has to stay.
+install: programs = $(target)/$(if $(filter engine,$(WITH)),release,front)
 install: $(if $(filter engine,$(WITH)),build,front) install-built ## install lowtide to PREFIX (~/.local), with completions and manual; WITH=engine: to train, too
 
 completions = bash:bash-completion/completions/lowtide zsh:zsh/site-functions/_lowtide fish:fish/vendor_completions.d/lowtide.fish
@@ -132,7 +134,7 @@ bench-scripts: build
 		$(programs)/lowtide generate scoring --out $$folder/data --samples 4000 --per-file 40 && \
 		$(PYTHON) -B benches/independent_cache.py $$folder/data
 
-gpu-check: setup ## run the checks that need a GPU (SUITE=engine, hold-gpt, hold-qca, validate, keep or python)
+gpu-check: setup ## run the checks that need a GPU (SUITE=engine, hold-gpt, hold-qca, validate, keep, python, reserve, inside or ranks)
 	@scripts/gpu-check $(SUITE)
 
 clean: ## delete what was built; LibTorch in .venv stays

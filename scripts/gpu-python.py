@@ -1,6 +1,7 @@
 """Checks of the Python package that need a GPU: real out-of-memory errors, what the guard costs, and the real nanoGPT.
 
-    python3 scripts/gpu-python.py [NAME...]      hold-gpt, hold-resnet, hold-compiled, cost, nanogpt (NANOGPT names its folder)
+    python3 scripts/gpu-python.py [NAME...]      hold-gpt, hold-resnet, hold-compiled, cost, nanogpt (NANOGPT names its folder),
+                                                 hold-trainer and hold-accelerate (transformers and accelerate are there)
 
 Prints one JSON object for each check; exit code 1 where one does not hold.
 """
@@ -156,43 +157,107 @@ def hold(model, batch, samples, steps, *, compiled=False, scaler=False, fused=Tr
     }
 
 
-def cost(batch=4, rounds=8, steps=20):
-    """The guard against the bare loop, in turn in one process."""
+def hugging_face_gpt2():
+    import transformers
+
+    torch.manual_seed(1)
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=50304, bos_token_id=0, eos_token_id=0))
+
+
+def trainer_run(line, schedule):
+    """Hugging Face's Trainer in fp16 with a loss scale."""
+    import transformers
+    from lowtide.integrations.transformers import guarded
+
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self):
+            return 256
+
+        def __getitem__(self, index):
+            ids = torch.randint(50257, (1024,), generator=torch.Generator().manual_seed(index))
+            return {"input_ids": ids, "labels": ids}
+
+    transformers.set_seed(5)
+    arguments = transformers.TrainingArguments(
+        output_dir=tempfile.mkdtemp(), per_device_train_batch_size=16, gradient_accumulation_steps=2, max_steps=4, fp16=True, report_to="none",
+        save_strategy="no", disable_tqdm=True, seed=5, logging_steps=1, optim="adamw_torch_fused",
+    )
+    trainer = guarded(transformers.Trainer(model=hugging_face_gpt2(), args=arguments, train_dataset=Rows()), line=line, schedule=schedule)
+    trainer.train()
+    return trainer.lowtide, trainer.model, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def accelerate_run(line, schedule):
+    """A loop with accelerate in fp16."""
+    import accelerate
+    from lowtide.integrations.accelerate import guarded
+
+    accelerator = accelerate.Accelerator(mixed_precision="fp16")
+    torch.manual_seed(1)
+    made = Gpt2()
+    model, optimizer = accelerator.prepare(made, torch.optim.AdamW(made.parameters(), lr=1e-4, fused=True))
+    guard = guarded(accelerator, model, optimizer, line=line, clip=1.0, schedule=schedule)
+
+    def closure(part):
+        return functional.cross_entropy(model(part[0]).flatten(0, -2), part[1].flatten())
+
+    losses = [guard.step(tokens(32, number), closure).item() for number in range(4)]
+    return guard, accelerator.unwrap_model(model), losses
+
+
+def hold_library(run, limit=LIMIT):
+    """Under a limit that the batch does not fit under; then on the same schedule without one, bit for bit the same."""
+    torch.use_deterministic_algorithms(True)
+    found = []
+    for line in (limit, None):
+        cleared()
+        guard, model, losses = run(line, found[0]["schedule"] if found else None)
+        state = [value.detach().cpu() for value in model.state_dict().values()]
+        found.append({"errors": guard.errors, "schedule": guard.schedule(), "losses": losses, "state": state, "report": guard.report().splitlines()[:6]})
+        del guard, model
+    torch.use_deterministic_algorithms(False)
+    held, clean = found
+    different = sum(not torch.equal(one, two) for one, two in zip(held["state"], clean["state"]))
+    return {
+        "holds": held["errors"] > 0 and clean["errors"] == 0 and different == 0 and held["losses"] == clean["losses"],
+        "errors": held["errors"], "clean": clean["errors"], "tensors that differ": different, "losses": held["losses"], "report": held["report"],
+    }
+
+
+def cost(batch=4, steps=400):
+    """The guard against the bare loop: the same model and optimizer, one step of each in turn, each waited for."""
     cleared()
     torch.manual_seed(1)
-    made = {}
-    for name in ("bare", "guard", "written"):
-        model = Gpt2().to(DEVICE)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-        guard = None
-        if name != "bare":
-            run = tempfile.mkdtemp() if name == "written" else None
-            guard = lowtide.Guard(model, optimizer, clip=1.0, run=run)
-        made[name] = (model, optimizer, guard)
+    model = Gpt2().to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     part = tokens(batch, 0)
+    guards = [lowtide.Guard(model, optimizer, clip=1.0), lowtide.Guard(model, optimizer, clip=1.0, run=tempfile.mkdtemp())]
 
-    def bare(model, optimizer, _):
-        loss = loss_of(model, part)
-        loss.backward()
+    def bare():
+        optimizer.zero_grad(set_to_none=True)
+        loss_of(model, part).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
 
-    def guarded(model, _, guard):
-        guard.step(part, lambda one: loss_of(model, one))
-
-    times = {name: [] for name in made}
-    for number in range(rounds + 1):
-        for name in made if number % 2 else reversed(made):
+    ways = {"bare": bare, "bare again": bare}
+    for name, guard in zip(("guard", "written"), guards):
+        ways[name] = lambda guard=guard: guard.step(part, lambda one: loss_of(model, one))
+    names, times = list(ways), {name: [] for name in ways}
+    for number in range(steps):
+        for name in names[number % 4 :] + names[: number % 4]:
             torch.cuda.synchronize()
             begun = time.perf_counter()
-            for _ in range(steps):
-                (bare if name == "bare" else guarded)(*made[name])
+            ways[name]()
             torch.cuda.synchronize()
-            if number:
-                times[name].append((time.perf_counter() - begun) / steps)
-    median = {name: sorted(values)[len(values) // 2] for name, values in times.items()}
-    ratio = {name: round(median[name] / median["bare"], 4) for name in median}
+            times[name].append(time.perf_counter() - begun)
+
+    def middle(values):
+        return sorted(values)[len(values) // 2]
+
+    median = {name: middle(values[steps // 10 :]) for name, values in times.items()}
+    # Each step against the bare one of its round.
+    more = {name: middle([one - other for one, other in zip(times[name][steps // 10 :], times["bare"][steps // 10 :])]) for name in names}
+    ratio = {name: round(1 + more[name] / median["bare"], 4) for name in names}
     return {"holds": max(ratio.values()) <= 1.005, "batch": batch, "milliseconds": {name: round(1e3 * one, 3) for name, one in median.items()}, "ratio": ratio}
 
 
@@ -213,7 +278,7 @@ def changed(script):
     return "import lowtide\n" + script.replace("# training loop\n", MADE + "\n# training loop\n")
 
 
-def nanogpt(steps=24):
+def nanogpt(steps=24, compiled=False):
     """The real nanoGPT at an effective batch of 64: guarded and begun too large, against each fixed micro-batch."""
     source = Path(os.environ["NANOGPT"])
     folder = Path(tempfile.mkdtemp())
@@ -228,7 +293,6 @@ def nanogpt(steps=24):
     # The limit for the script as it is.
     limited = f"import torch\nfrom lowtide._memory import CudaMemory\ntorch.zeros(1, device='cuda')\nCudaMemory(torch.device('cuda', 0)).set_limit('{NANO_LIMIT}')\n"
     (folder / "fixed.py").write_text(limited + (folder / "train.py").read_text())
-    compiled = os.environ.get("NANOGPT_COMPILE", "False")
     common = ["--dataset=made", f"--max_iters={steps}", "--eval_interval=100000", "--eval_iters=1", "--log_interval=1",
               f"--compile={compiled}", "--always_save_checkpoint=False"]
 
@@ -252,9 +316,13 @@ CHECKS = {
     "hold-gpt-foreach": lambda: hold(Gpt2, tokens, 32, 4, fused=False),
     "hold-gpt-fp16": lambda: hold(Gpt2, tokens, 32, 4, scaler=True),
     "hold-resnet": lambda: hold(resnet50, pictures, 256, 4, limit="8GiB"),
-    "hold-compiled": lambda: hold(Gpt2, tokens, 32, 4, compiled=True),
+    "hold-compiled": lambda: hold(Gpt2, tokens, 32, 9, compiled=True),
+    "hold-trainer": lambda: hold_library(trainer_run),
+    "hold-accelerate": lambda: hold_library(accelerate_run),
     "cost": cost,
+    "cost-16": lambda: cost(batch=16, steps=120),
     "nanogpt": nanogpt,
+    "nanogpt-compiled": lambda: nanogpt(compiled=True),
 }
 
 

@@ -21,9 +21,9 @@ class Install(unittest.TestCase):
         # A blank is what breaks recipes.
         self.prefix = Path(folder.name) / "a prefix"
 
-    def make(self, *words):
+    def make(self, *words, environment=os.environ):
         command = ["make", "--no-print-directory", f"PREFIX={self.prefix}", *words]
-        environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+        environment = {name: value for name, value in environment.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
@@ -51,6 +51,11 @@ class Install(unittest.TestCase):
         words = ["train", "gpt", "--set", "train.steps=1", "--device", "cpu", "--out", self.prefix / "run"]
         done = subprocess.run([self.prefix / "bin/lowtide", *words], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_the_front_alone_is_built_in_its_own_profile(self):
+        environment = {**os.environ, "CARGO_TARGET_DIR": "built"}
+        self.assertIn("'built/front/lowtide'", self.make("-n", "install", environment=environment))
+        self.assertIn("'built/release/lowtide-engine'", self.make("-n", "install", "WITH=engine", environment=environment))
 
     def test_uninstall_leaves_what_is_not_ours(self):
         self.make("install-built")

@@ -19,6 +19,9 @@ MOST_BYTES = 8_000_000
 
 
 def main() -> int:
+    run("-m", "mypy", "--cache-dir", TARGET / "mypy", "python/lowtide", cwd=PROJECT)
+    run("-m", "ruff", "check", "--no-cache", "python", "examples/python", "scripts/gpu-python.py", cwd=PROJECT)
+    run("-m", "ruff", "format", "--no-cache", "--check", "python", "examples/python", cwd=PROJECT)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wheel = built(folder)
@@ -30,9 +33,6 @@ def main() -> int:
         run("-m", "mypy.stubtest", "lowtide._native", cwd=folder)
         tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", os.cpu_count() or 1, "--dist", "loadfile"]
         run(*tests, PROJECT / "python/tests", *sys.argv[1:], cwd=folder, env=environment)
-    run("-m", "mypy", "--cache-dir", TARGET / "mypy", "python/lowtide", cwd=PROJECT)
-    run("-m", "ruff", "check", "--no-cache", "python", "examples/python", "scripts/gpu-python.py", cwd=PROJECT)
-    run("-m", "ruff", "format", "--no-cache", "--check", "python", "examples/python", cwd=PROJECT)
     return 0
 
 

@@ -17,6 +17,7 @@ use clap::{Args, ValueHint};
   lowtide explain train.log --command 'python train.py config/train_gpt2.py --batch_size=16'
   lowtide explain train.log --html why.html
   kubectl logs mine | lowtide explain - --json
+  lowtide explain --snapshot snapshot.pickle
 
 Exit codes:
   0    memory ran out, and here is why
@@ -26,6 +27,12 @@ pub struct ExplainArgs {
     /// The log, `-` for standard input, or a folder of `lowtide run` [default: the newest of those in runs/].
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
+
+    /// Explain a memory snapshot of PyTorch instead of a log: who held memory when it ran out, and whether another allocator setting alone would
+    /// have saved the run.
+    #[arg(long, value_name = "PICKLE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["log", "config", "command", "write", "all", "html"])]
+    pub snapshot: Option<PathBuf>,
 
     /// A configuration of the run: nanoGPT's Python, YAML, JSON (also Hugging Face's config.json), or a shell script.
     /// May be given several times; a later one counts before an earlier one.

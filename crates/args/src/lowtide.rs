@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::styles::STYLES;
 use crate::{
-    CompletionsArgs, DataArgs, DoctorArgs, EvalArgs, ExplainArgs, GenerateArgs, ManualArgs, PackArgs, ReportArgs,
-    RunArgs, TopArgs, TrainArgs, WatchArgs,
+    CompletionsArgs, DataArgs, DoctorArgs, EvalArgs, ExplainArgs, GenerateArgs, ManualArgs, PackArgs, ReplayArgs,
+    ReportArgs, RunArgs, TopArgs, TrainArgs, WatchArgs,
 };
 
 /// Explains out-of-memory errors, keeps training alive through them, and trains inside a memory limit.
@@ -26,6 +26,7 @@ pub struct Lowtide {
 pub enum Command {
     Explain(ExplainArgs),
     Run(Box<RunArgs>),
+    Replay(ReplayArgs),
     Doctor(DoctorArgs),
     Watch(WatchArgs),
     Top(TopArgs),

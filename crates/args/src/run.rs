@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
+use lowtide_core::Bytes;
 use lowtide_trainers::Preset;
 
 /// Run any training command; when memory runs out, start it again with a smaller micro-batch.
@@ -30,6 +31,7 @@ use lowtide_trainers::Preset;
   lowtide run --config my.yaml --retry-config 'train.batch={micro} train.accum={accum}' -- python mine.py my.yaml
   lowtide run --shrink-batch -- python evaluate.py --batch-size 64
   lowtide run --resume-with '--init_from=resume' --checkpoint-glob 'out/ckpt.pt' -- python train.py
+  lowtide run --inside -- python finetune.py                   Hugging Face, Lightning: no restart
   lowtide run --dry-run -- python train.py                     what would be done
 
 Exit codes:
@@ -99,6 +101,29 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub grace: Duration,
 
+    /// What every Python of the command that uses PyTorch writes into the run's folder when memory runs out, before it
+    /// dies: what was asked for, by which lines of code, and PyTorch's memory snapshot. Which line made each tensor is
+    /// in it in the first 10 minutes after a crash, or always, which makes small steps up to 15 % slower [default:
+    /// after-crash, or the variable LOWTIDE_WATCH_MEMORY].
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "after-crash")]
+    pub watch_memory: Option<WatchMemory>,
+
+    /// Put nothing into the command's Pythons that writes down how memory ran out. The same as --watch-memory=off.
+    #[arg(long, conflicts_with = "watch_memory")]
+    pub no_watch_memory: bool,
+
+    /// Put lowtide's guard into the training loop of Hugging Face's Trainer or Lightning's, without a change of the
+    /// script: an out-of-memory error is undone inside the process, and the same batch runs again in smaller pieces. The
+    /// command's Python needs the package (pip install lowtide); one device.
+    #[arg(long)]
+    pub inside: bool,
+
+    /// Pin this much host memory in each process of the command that uses CUDA, for PyTorch (2.8 or newer) to fall back
+    /// on when the device is full: a step that is too large is slow instead of out of memory. The command's Python
+    /// needs the package (pip install lowtide).
+    #[arg(long, value_name = "SIZE")]
+    pub reserve: Option<Bytes>,
+
     /// The folder for logs and summary.json, made if need be; one that has another run's is refused [default: a new
     /// runs/NAME-N].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -120,6 +145,17 @@ pub struct RunArgs {
     /// The command, after `--`, as it would be typed without lowtide.
     #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// When PyTorch's history of allocations is kept, for what is written down when memory runs out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WatchMemory {
+    /// From the first start on.
+    Always,
+    /// In the first 10 minutes of a restart after a crash.
+    AfterCrash,
+    /// Never, and nothing else is written down either.
+    Off,
 }
 
 /// Trainers by the names that people type.

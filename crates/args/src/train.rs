@@ -1,5 +1,6 @@
 //! What `lowtide train` takes.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
@@ -20,6 +21,8 @@ use crate::settings::SettingArgs;
   lowtide train --resume --out runs/short                 resume where it stopped
   lowtide train scoring --preprocessed-dir batches --host-limit 2GiB --epochs 20
                                                           three models on files larger than memory
+  lowtide train configs/gpt-tiny.yaml --ranks 2           two processes, half of each step on each
+  torchrun --nproc-per-node=8 --no-python lowtide train configs/gpt-tiny.yaml --out runs/eight
 
 Signals:
   SIGINT (Ctrl-C), SIGTERM   finish the step, save and end; a second one ends at once
@@ -66,9 +69,15 @@ pub struct TrainArgs {
     /// Let memory run out on purpose, such as step=3,phase=backward. May be given several times.
     ///
     /// Phases are forward, backward, optimizer, eval, save and load; the first one at or after that step fails. times=N fails N
-    /// tries in a row, alloc=N fails the N-th allocation of the phase (on a GPU always the first).
+    /// tries in a row, alloc=N fails the N-th allocation of the phase (on a GPU always the first), rank=N fails on that rank alone.
     #[arg(long, value_name = "step=N,phase=PHASE")]
     pub inject_oom: Vec<Injection>,
+
+    /// Write every request of the run's allocator to this file, to be replayed; of several ranks those of the first.
+    ///
+    /// For a few steps: it takes memory for each allocation, which the limit does not count.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub record_memory: Option<PathBuf>,
 
     /// Passes over the training data (train.epochs).
     #[arg(long, value_name = "N")]
@@ -82,6 +91,10 @@ pub struct TrainArgs {
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, value_parser = port)]
     pub watch: Option<Option<u16>>,
 
+    /// Train on so many processes of this machine, each on its part of every step (torchrun and srun start them on several).
+    #[arg(long, value_name = "N", value_parser = ranks)]
+    pub ranks: Option<NonZeroU32>,
+
     /// How the engine runs.
     #[command(flatten)]
     pub engine: EngineArgs,
@@ -89,6 +102,14 @@ pub struct TrainArgs {
     /// What only the workload scoring takes.
     #[command(flatten)]
     pub scoring: ScoringFlags,
+}
+
+/// The most processes that are started on a machine: far more than cards or cores are worth it.
+const MOST_RANKS: u32 = 1024;
+
+fn ranks(text: &str) -> Result<NonZeroU32, String> {
+    let number = text.parse::<NonZeroU32>().ok().filter(|number| number.get() <= MOST_RANKS);
+    number.ok_or_else(|| format!("expected a number from 1 to {MOST_RANKS}"))
 }
 
 fn port(text: &str) -> Result<u16, String> {

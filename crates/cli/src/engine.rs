@@ -32,16 +32,40 @@ const IGNORING: &str = r#"trap '' USR1; exec "$0" "$@""#;
 pub(crate) fn become_engine(command: &str, args: &[OsString]) -> ExitCode {
     let engine = match find() {
         Ok(engine) => engine,
-        Err(error) => return failed(&format!("cannot tell where this program is: {error}"), None),
+        Err(error) => {
+            return report(Err(failure(&format!("cannot tell where this program is: {error}"), None)));
+        }
     };
     if command == "train" && is_program(&engine) {
         // Returns where there is no shell, and then the engine is started without one.
-        let _ = engine_command(Path::new(SHELL)).args(["-c", IGNORING]).arg(&engine).arg(command).args(args).exec();
+        let _ = ignoring(&engine).arg(command).args(args).exec();
     }
     let error = engine_command(&engine).arg(command).args(args).exec();
+    report(Err(unusable(&engine, &error)))
+}
+
+/// The engine as a process of its own that trains with these words.
+pub(crate) fn training(args: &[OsString]) -> Result<Command, Failure> {
+    let engine = find().map_err(|error| failure(&format!("cannot tell where this program is: {error}"), None))?;
+    if !is_program(&engine) {
+        return Err(unusable(&engine, &io::ErrorKind::NotFound.into()));
+    }
+    let mut command = if is_program(Path::new(SHELL)) { ignoring(&engine) } else { engine_command(&engine) };
+    command.arg("train").args(args);
+    Ok(command)
+}
+
+/// A shell that turns into the engine.
+fn ignoring(engine: &Path) -> Command {
+    let mut command = engine_command(Path::new(SHELL));
+    command.args(["-c", IGNORING]).arg(engine);
+    command
+}
+
+fn unusable(engine: &Path, error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::NotFound => failed(&format!("the engine is not there: {}", engine.display()), Some(remedy())),
-        _ => failed(&format!("{}: {error}", engine.display()), None),
+        io::ErrorKind::NotFound => failure(&format!("the engine is not there: {}", engine.display()), Some(remedy())),
+        _ => failure(&format!("{}: {error}", engine.display()), None),
     }
 }
 
@@ -78,7 +102,6 @@ fn remedy() -> &'static str {
     }
 }
 
-fn failed(message: &str, hint: Option<&str>) -> ExitCode {
-    let hint = hint.map(str::to_owned);
-    report(Err(Failure { text: message.to_owned(), hint, code: 1 }))
+fn failure(message: &str, hint: Option<&str>) -> Failure {
+    Failure { text: message.to_owned(), hint: hint.map(str::to_owned), code: 1 }
 }

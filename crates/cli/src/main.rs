@@ -15,8 +15,11 @@ mod generate;
 mod manual;
 mod output;
 mod pack;
+mod ranks;
+mod replay;
 mod report;
 mod run;
+mod section;
 mod stop_flag;
 mod suggestion;
 mod top;
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Pack(args) => pack::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Run(args) => run::run(*args),

@@ -6,7 +6,8 @@ use std::panic::PanicHookInfo;
 use std::path::Path;
 use std::process::ExitCode;
 
-use lowtide_args::with_label;
+use anstream::{AutoStream, ColorChoice};
+use lowtide_args::{with_heading, with_label};
 pub(crate) use lowtide_core::printable;
 use lowtide_core::{printable_json, printable_lines};
 use lowtide_data::DataError;
@@ -88,6 +89,15 @@ pub(crate) fn to_stderr(line: &str) {
 /// through [`printable`] before.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write_out(&printable_lines(text))
+}
+
+/// The same for a page with headings in a margin of so many columns, in colour where a person reads.
+pub(crate) fn print_page(text: &str, margin: usize) -> Result<(), Failure> {
+    let text = printable_lines(text);
+    if AutoStream::choice(&io::stdout()) == ColorChoice::Never {
+        return write_out(&text);
+    }
+    write_out(&text.lines().map(|line| format!("{}\n", with_heading(line, margin))).collect::<String>())
 }
 
 /// Writes JSON to standard output.

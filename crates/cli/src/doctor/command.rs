@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::facts::{Facts, HostEnvironment};
 use super::findings::findings;
-use super::text::text;
+use super::text::{MARGIN, text};
 use crate::engine;
-use crate::output::{Failure, print, print_json, report};
+use crate::output::{Failure, print_json, print_page, report};
 
 pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
     match examined(args) {
@@ -33,7 +33,7 @@ fn examined(args: &DoctorArgs) -> Result<bool, Failure> {
         let told = json!({ "schema": 1, "machine": facts, "wrong": findings });
         print_json(&format!("{told:#}\n"))?;
     } else {
-        print(&text(&facts, &findings))?;
+        print_page(&text(&facts, &findings), MARGIN)?;
     }
     Ok(findings.is_empty())
 }

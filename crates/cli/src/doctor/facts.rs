@@ -5,10 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::Bytes;
-use lowtide_sensors::{CardProcesses, Cgroup, Gpus, HostSampler, Machine, Options, Reading, Sampler};
+use lowtide_sensors::{CardProcesses, Cgroup, Gpus, Host, HostSampler, Machine, Options, Reading, Sampler};
 use serde::Serialize;
 
 use super::variables::{ALLOCATOR, meant};
+
+/// One part in so many of the machine's memory that a reserve leaves, as the Python package has it.
+const LEFT: u64 = 20;
 
 /// Where to look.
 pub(crate) struct HostEnvironment<'a> {
@@ -45,6 +48,8 @@ pub(crate) struct Facts {
     pub(crate) cgroup_left_bytes: Option<u64>,
     pub(crate) shared_memory_bytes: Option<u64>,
     pub(crate) open_files: Option<Limit>,
+    /// The most host memory that a process can pin for PyTorch to fall back on; none without a card, or where PyTorch cannot.
+    pub(crate) reserve_bytes: Option<u64>,
     /// The addresses that a process may use, in bytes: `ulimit -v`.
     pub(crate) address_space: Option<Limit>,
     /// NVIDIA's cards on the bus, with a driver or without.
@@ -64,6 +69,15 @@ pub(crate) struct Torch {
     pub(crate) hip: Option<String>,
 }
 
+impl Torch {
+    /// Whether its allocator can fall back on a pool of other memory: for CUDA from 2.8 on.
+    fn has_reserve(&self) -> bool {
+        let mut parts = self.version.split(['.', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
+        let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        self.cuda.is_some() && version >= (2, 8)
+    }
+}
+
 /// How much a process may have of something; `None` where there is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Limit {
@@ -81,18 +95,22 @@ impl Facts {
         let set = |name: &&str| Some(((*name).to_owned(), (around.variable)(name)?));
         let limits = read("proc/self/limits").unwrap_or_default();
         let group_limit = sample.cgroup.known().and_then(|group| group.limit_bytes);
-        let host =
-            HostSampler::new(around.root.clone()).read().ok().filter(|host| Some(host.total_bytes) == group_limit);
+        let host = HostSampler::new(around.root.clone()).read().ok();
+        let torch = installed(around);
+        let left = |host: Host| host.total_bytes.saturating_sub(host.used_bytes);
+        let can_fall_back = !sample.gpus.cards.is_empty() && torch.iter().any(Torch::has_reserve);
+        let room = host.map(|host| left(host).saturating_sub(host.total_bytes / LEFT));
         Self {
+            reserve_bytes: room.filter(|_| can_fall_back),
             gpus: sample.gpus,
             gpu_processes: sampler.slow(0.0).cards,
             driver: read("proc/driver/nvidia/version").and_then(|text| driver(&text)),
             visible: (around.variable)("CUDA_VISIBLE_DEVICES"),
             own_torch: around.engine.as_deref().and_then(linked_with),
-            torch: installed(around),
+            torch,
             allocator: ALLOCATOR.iter().filter_map(set).collect(),
             misspelt: around.names.iter().filter(|name| meant(name).is_some()).cloned().collect(),
-            cgroup_left_bytes: host.map(|host| host.total_bytes.saturating_sub(host.used_bytes)),
+            cgroup_left_bytes: host.filter(|host| Some(host.total_bytes) == group_limit).map(left),
             shared_memory_bytes: read("proc/mounts")
                 .and_then(|text| shared_memory(&text, sample.machine.known().map(|machine| machine.total_bytes))),
             machine: sample.machine,
@@ -237,6 +255,19 @@ fn torch(folder: &Path) -> Option<Torch> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_can_fall_back_on_host_memory() {
+        let torch = |version: &str, cuda: Option<&str>| Torch {
+            folder: PathBuf::new(),
+            version: version.to_owned(),
+            cuda: cuda.map(str::to_owned),
+            hip: None,
+        };
+        assert!(torch("2.11.0+cu130", Some("13.0")).has_reserve() && torch("2.8.0", Some("12.8")).has_reserve());
+        assert!(!torch("2.7.1+cu126", Some("12.6")).has_reserve() && !torch("2.11.0+cpu", None).has_reserve());
+        assert!(torch("3.0.0a0+git1", Some("14.0")).has_reserve() && !torch("unknown", Some("1")).has_reserve());
+    }
 
     #[test]
     fn files_of_the_system() {

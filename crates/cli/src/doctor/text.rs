@@ -6,10 +6,13 @@ use super::facts::Facts;
 use super::findings::Finding;
 use crate::output::printable;
 
+/// Columns before what is told of a thing.
+pub(super) const MARGIN: usize = 12;
+
 /// A line for each thing there is, then what looks wrong with its fix.
 pub(super) fn text(facts: &Facts, findings: &[Finding]) -> String {
     let mut lines = Vec::new();
-    let mut row = |name: &str, value: String| lines.push(format!("{name:<12}{}", printable(&value)));
+    let mut row = |name: &str, value: String| lines.push(format!("{name:<MARGIN$}{}", printable(&value)));
     if let Some(missing) = &facts.gpus.missing {
         row("GPU", format!("none ({missing})"));
     }
@@ -63,6 +66,14 @@ pub(super) fn text(facts: &Facts, findings: &[Finding]) -> String {
             None => "none".to_owned(),
         },
     );
+    if !facts.gpus.cards.is_empty() {
+        row(
+            "reserve",
+            facts.reserve_bytes.map_or("none: needs torch 2.8 or newer with CUDA".to_owned(), |most| {
+                format!("up to {} of RAM for PyTorch to fall back on (`lowtide run --reserve`)", Bytes(most))
+            }),
+        );
+    }
     row("/dev/shm", facts.shared_memory_bytes.map_or("not there".to_owned(), |bytes| Bytes(bytes).to_string()));
     row(
         "open files",

@@ -176,7 +176,7 @@ fn draw_story(frame: &mut Frame<'_>, run: &Run, area: Rect) {
     lines.extend(marks.map(|mark| {
         let colour = match mark.kind {
             EventKind::OutOfMemory | EventKind::EvaluationFailed => Color::LightRed,
-            EventKind::Rung | EventKind::Skipped => Color::Yellow,
+            EventKind::Overflowed | EventKind::Rung | EventKind::Skipped => Color::Yellow,
             EventKind::Cleaned => Color::Green,
             EventKind::Evaluated => Color::Magenta,
             _ => Color::Gray,

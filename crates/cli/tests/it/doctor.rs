@@ -263,6 +263,7 @@ fn cards_and_who_holds_them() {
     RAM         16.00 GiB of 32.00 GiB available
     swap        2.00 GiB of 2.00 GiB used
     cgroup      none
+    reserve     none: needs torch 2.8 or newer with CUDA
     /dev/shm    16.00 GiB
     open files  65536
     overcommit  0
@@ -276,6 +277,9 @@ fn cards_and_who_holds_them() {
     wrong: 41.00 GiB of 48.00 GiB on GPU 0 are taken: 40.00 GiB held by process 10 (outside of this container), 2.00 GiB held by process 77 (jupyter), an unknown amount held by process 78 (outside of this container)
     fix:   end what is not needed (`kill PID`; a notebook holds memory until its kernel is shut down)
     "#);
+    machine.torch("conda", "2.11.0+cu130", "'13.0'");
+    let (_, text) = machine.told(&[("CONDA_PREFIX", "/conda")]);
+    assert!(text.contains("\nreserve     up to 14.40 GiB of RAM"), "{text}");
 }
 
 #[test]
@@ -310,7 +314,7 @@ fn the_form_for_programs() {
     assert_eq!(
         names(&told["machine"]),
         "address_space allocator cards_on_the_bus cgroup cgroup_left_bytes driver gpu_processes gpus machine misspelt \
-         open_files overcommit own_torch shared_memory_bytes torch visible"
+         open_files overcommit own_torch reserve_bytes shared_memory_bytes torch visible"
     );
     assert_eq!(names(&told["machine"]["torch"][0]), "cuda folder hip version");
 }

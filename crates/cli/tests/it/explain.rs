@@ -15,6 +15,7 @@ use crate::kit::sandbox;
 
 const NANOGPT: &str = include_str!("../../../explain/tests/golden/nanogpt.log");
 const OPENWEBTEXT: &str = include_str!("../../../explain/tests/golden/train_openwebtext.py");
+const RANKS: &str = include_str!("../../../explain/tests/ranks/two.log");
 const FRAMES: &str = include_str!("../../../explain/tests/golden/frames.log");
 
 /// A folder that a person stands in.
@@ -87,8 +88,48 @@ fn the_whole_story() {
               one tile
     or        Evaluate fewer samples at once, or fewer candidates for each, and turn outputs into plain
               numbers before the next batch
-    more      --all shows 7 more pieces of advice
+    more      --all shows 8 more pieces of advice
     ");
+}
+
+#[test]
+fn of_ranks_the_first_to_run_out_is_named() {
+    let place = Place::new(&[("torchrun.log", RANKS.as_bytes())]);
+    let shown = place.run(&["torchrun.log"]).stdout;
+    assert_snapshot!(shown, @r"
+    torchrun.log, line 20: GPU 1 ran out of memory, in training, after step 3
+
+    what      It asked for 2.25 GiB: gradients of activations
+              /home/me/train.py, line 16, in backward: raise
+              torch.OutOfMemoryError(MESSAGE.format(gpu=dist.get_rank()))
+    ranks     Rank 1 ran out of memory first, as the launcher saw it
+              What rank 0 reported follows from it, a lost peer (line 31: RuntimeError:
+              [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer
+              [127.0.0.1]:13743)
+    why       The step needs more memory than there is (95 % sure)
+              Asked for 2.25 GiB; 1.41 GiB were free and 812.30 MiB reserved but not handed out, 2.20
+              GiB together: 47.86 MiB too few
+              20.95 GiB in use and 2.25 GiB more are 23.20 GiB; the device has 23.64 GiB
+    memory    of 23.64 GiB: 20.95 GiB tensors of this process, 812.30 MiB idle in its allocator, 467.70
+              MiB this process outside its allocator, 1.41 GiB free
+    do now    Compute the batch in smaller pieces: half the batch, and twice whatever gradient
+              accumulation is now; or smaller inputs (crops, a lower resolution, fewer frames or points)
+    or        Compute in bf16 (fp16 with a GradScaler where the card has no bf16) under torch.autocast:
+              about half the memory of activations; or keep fewer of them: recompute in backward
+              (torch.utils.checkpoint around each block)
+              [changes the numbers]
+    more      --all shows 4 more pieces of advice
+    ");
+    let full = place.run(&["torchrun.log", "--all"]).stdout;
+    assert!(full.contains("\nranks     Rank 1 ran out of memory first"), "{full}");
+    let verdicts: Value = serde_json::from_str(&place.run(&["torchrun.log", "--json"]).stdout).unwrap();
+    assert_eq!(
+        (&verdicts[0]["ranks"]["first"], &verdicts[0]["ranks"]["consequences"][0]["rank"]),
+        (&1.into(), &0.into())
+    );
+    let html = place.run(&["torchrun.log", "--html", "why.html"]);
+    assert_eq!(html.code, Some(0));
+    assert!(place.text("why.html").contains("Rank 1 ran out of memory first"));
 }
 
 #[test]
@@ -96,7 +137,7 @@ fn all_that_is_known_is_shown_when_asked() {
     let place = Place::new(&[("train.log", NANOGPT.as_bytes()), ("train_owt.py", OPENWEBTEXT.as_bytes())]);
     let short = place.run(&["train.log", "--config", "train_owt.py"]).stdout;
     let full = place.run(&["train.log", "--config", "train_owt.py", "--all"]).stdout;
-    for words in ["\na step    parameters", "\nbesides   ", "\nadvice    1. ", "7. A smaller model"] {
+    for words in ["\na step    parameters", "\nbesides   ", "\nadvice    1. ", "8. A smaller model"] {
         assert!(full.contains(words) && !short.contains(words), "{words}\n{full}");
     }
     // What everything keeps is not said of each.
@@ -443,4 +484,53 @@ fn a_patch_that_cannot_be_applied_from_the_screen_says_so() {
     assert!(ran.stdout.ends_with("only --write can apply this patch\n"), "{}", ran.stdout);
     assert_eq!(place.run(&WRITE).code, Some(0));
     assert_eq!(place.text("run.yaml"), "x: 1 # \u{1b}[31m\nbatch_size: 6\naccum_steps: 4\n");
+}
+
+#[test]
+fn a_snapshot_that_ran_out_of_memory() {
+    let place = sandbox();
+    place.write("capped.pickle.gz", include_bytes!("../../../sim/tests/traces/gpt__default__cap977.pickle.gz"));
+    assert_snapshot!(place.says("explain --snapshot capped.pickle.gz"), @r"
+    capped.pickle.gz: GPU 0 ran out of memory
+
+    asked     128.00 MiB (event 2199, 4.8 s after the first)
+    cause     fragmentation: live tensors held 759.53 MiB of the 894.00 MiB that could be reserved;
+              134.47 MiB were not in use, but in pieces of at most 64.00 MiB
+    culprit   216.00 MiB in 18 tensors of 12.00 MiB
+    also      128.00 MiB in 2 tensors of 64.00 MiB
+              84.00 MiB in 14 tensors of 6.00 MiB
+              81.00 MiB in 36 tensors of 2.25 MiB
+              64.00 MiB in 2 tensors of 32.00 MiB
+              57.00 MiB in 19 tensors of 3.00 MiB
+              54.00 MiB in 6 tensors of 9.00 MiB
+              30.38 MiB in 18 tensors of 1.69 MiB
+              13.50 MiB in 12 tensors of 1.13 MiB
+              10.13 MiB in 18 tensors of 576.00 KiB
+    settings  another setting alone would have saved the run (2 of 12 do):
+              PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    more      lowtide replay capped.pickle.gz --html page.html
+    ");
+    let told: Value = serde_json::from_str(&place.says("explain --snapshot capped.pickle.gz --json")).unwrap();
+    assert_eq!((&told[0]["cause"], &told[0]["asked"]["event"]), (&"fragmentation".into(), &2199.into()), "{told}");
+    assert!(told[0]["saved_by"].as_array().unwrap().contains(&"expandable_segments:True".into()), "{told}");
+}
+
+#[test]
+fn a_snapshot_without_an_error() {
+    let place = sandbox();
+    place.write("stacks.pickle.gz", include_bytes!("../../../sim/tests/traces/gpt_stacks.pickle.gz"));
+    let printout = place.run("explain --snapshot stacks.pickle.gz");
+    assert_eq!(printout.code, Some(1), "{}", printout.stdout);
+    assert_snapshot!(printout.stdout, @r"
+    no out-of-memory error in the history of stacks.pickle.gz
+
+    GPU 0     live tensors hold 125.92 MiB at its end
+              33.00 MiB in 2 tensors made in modules/linear.py, line 134, in forward
+              32.00 MiB: made before the history began
+              20.30 MiB in 52 tensors made in modules/module.py, line 1097, in <lambda>
+              20.30 MiB in 52 tensors made in optim/adam.py, line 178, in _init_group
+              20.30 MiB in 52 tensors made in optim/adam.py, line 182, in _init_group
+              16.00 KiB made in lab/stacks.py, line 9
+              512 bytes made in nn/functional.py, line 3504, in cross_entropy
+    ");
 }

@@ -30,6 +30,8 @@ fn without_arguments_it_shows_its_commands() {
       explain      Say from a log why memory ran out, which tensor it was, and what to change
       run          Run any training command; when memory runs out, start it again with a smaller
                    micro-batch
+      replay       Replay a memory snapshot of PyTorch: where memory went, and what other allocator
+                   settings would have held
       doctor       Say what this machine has for training, what looks wrong, and how to fix it
       watch        Watch runs in a browser: memory against its limit, every out-of-memory error and its
                    answer, the loss
@@ -65,6 +67,8 @@ fn help() {
       explain      Say from a log why memory ran out, which tensor it was, and what to change
       run          Run any training command; when memory runs out, start it again with a smaller
                    micro-batch
+      replay       Replay a memory snapshot of PyTorch: where memory went, and what other allocator
+                   settings would have held
       doctor       Say what this machine has for training, what looks wrong, and how to fix it
       watch        Watch runs in a browser: memory against its limit, every out-of-memory error and its
                    answer, the loss
@@ -215,6 +219,33 @@ fn help_on_running() {
 
               [default: 10s]
 
+          --watch-memory[=<WHEN>]
+              What every Python of the command that uses PyTorch writes into the run's folder when
+              memory runs out, before it dies: what was asked for, by which lines of code, and PyTorch's
+              memory snapshot. Which line made each tensor is in it in the first 10 minutes after a
+              crash, or always, which makes small steps up to 15 % slower [default: after-crash, or the
+              variable LOWTIDE_WATCH_MEMORY]
+
+              Possible values:
+              - always:      From the first start on
+              - after-crash: In the first 10 minutes of a restart after a crash
+              - off:         Never, and nothing else is written down either
+
+          --no-watch-memory
+              Put nothing into the command's Pythons that writes down how memory ran out. The same as
+              --watch-memory=off
+
+          --inside
+              Put lowtide's guard into the training loop of Hugging Face's Trainer or Lightning's,
+              without a change of the script: an out-of-memory error is undone inside the process, and
+              the same batch runs again in smaller pieces. The command's Python needs the package (pip
+              install lowtide); one device
+
+          --reserve <SIZE>
+              Pin this much host memory in each process of the command that uses CUDA, for PyTorch (2.8
+              or newer) to fall back on when the device is full: a step that is too large is slow
+              instead of out of memory. The command's Python needs the package (pip install lowtide)
+
           --out <DIR>
               The folder for logs and summary.json, made if need be; one that has another run's is
               refused [default: a new runs/NAME-N]
@@ -243,6 +274,7 @@ fn help_on_running() {
       mine.py my.yaml
       lowtide run --shrink-batch -- python evaluate.py --batch-size 64
       lowtide run --resume-with '--init_from=resume' --checkpoint-glob 'out/ckpt.pt' -- python train.py
+      lowtide run --inside -- python finetune.py                   Hugging Face, Lightning: no restart
       lowtide run --dry-run -- python train.py                     what would be done
 
     Exit codes:

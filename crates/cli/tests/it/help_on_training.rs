@@ -69,7 +69,13 @@ fn help_on_training() {
 
               Phases are forward, backward, optimizer, eval, save and load; the first one at or after
               that step fails. times=N fails N tries in a row, alloc=N fails the N-th allocation of the
-              phase (on a GPU always the first).
+              phase (on a GPU always the first), rank=N fails on that rank alone.
+
+          --record-memory <FILE>
+              Write every request of the run's allocator to this file, to be replayed; of several ranks
+              those of the first.
+
+              For a few steps: it takes memory for each allocation, which the limit does not count.
 
           --epochs <N>
               Passes over the training data (train.epochs)
@@ -79,6 +85,10 @@ fn help_on_training() {
 
           --watch[=<PORT>]
               Show the run in a browser while it goes, at this port or the first free one from 7823 on
+
+          --ranks <N>
+              Train on so many processes of this machine, each on its part of every step (torchrun and
+              srun start them on several)
 
           --device <DEVICE>
               Where to compute: auto, cpu, cuda or cuda:N. auto takes the first GPU, or the CPU where
@@ -144,6 +154,8 @@ fn help_on_training() {
       lowtide train --resume --out runs/short                 resume where it stopped
       lowtide train scoring --preprocessed-dir batches --host-limit 2GiB --epochs 20
                                                               three models on files larger than memory
+      lowtide train configs/gpt-tiny.yaml --ranks 2           two processes, half of each step on each
+      torchrun --nproc-per-node=8 --no-python lowtide train configs/gpt-tiny.yaml --out runs/eight
 
     Signals:
       SIGINT (Ctrl-C), SIGTERM   finish the step, save and end; a second one ends at once

@@ -14,6 +14,8 @@ mod help_on_training;
 mod hostile_names;
 mod kit;
 mod manual;
+mod replay;
+mod replay_page;
 mod run;
 mod watching;
 mod with_man;

@@ -20,6 +20,7 @@ fn each_command_has_a_page() {
         "generate-scoring",
         "pack",
         "report",
+        "replay",
         "run",
         "top",
         "train",

@@ -8,3 +8,5 @@ mod page;
 mod report;
 mod top;
 mod watch;
+
+pub(crate) use browser::Browser;

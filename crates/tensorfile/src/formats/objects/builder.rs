@@ -92,6 +92,8 @@ impl<'a> Builder<'a> {
             Value::Set(items) | Value::FrozenSet(items) => Tree::Set(self.enter(node, |builder| builder.items(items))?),
             Value::Dict(pairs) => Tree::Dict(self.enter(node, |builder| builder.fields(pairs))?),
             Value::Persistent(_) => self.bare_storage(node)?,
+            // Nothing is folded here.
+            Value::Folded(number) => Tree::Int(i64::from(number)),
             Value::Object(object) => match self.tensors.get(&node) {
                 Some(tensor) => Tree::Tensor(Arc::clone(tensor)),
                 None => {
