@@ -168,7 +168,7 @@ impl<'a> HostPlayer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AddressOrder, AllocatorSettings, Conditions, Placement, TorchVersion};
+    use crate::{AddressOrder, AllocatorSettings, Conditions, Fit, Placement, SizedRecording, TorchVersion, Verdict};
 
     fn recording(line: Option<u64>) -> Recording {
         let mut history = HostHistory::default();
@@ -206,6 +206,34 @@ mod tests {
         // The second, the one that was refused, and nothing after: 1400 fit where the second is missing.
         assert_eq!((narrow.statistics.ooms, narrow.first_oom), (2, Some(1)));
         assert_eq!(narrow.statistics.allocated.peak, 1400);
+    }
+
+    /// Nothing is rounded, and sums over rows take no buffers: another size is exact, to the byte.
+    #[test]
+    fn another_size() {
+        let settings = AllocatorSettings::new(TorchVersion::default());
+        let sized = |size: u64, source: Source| {
+            let mut history = HostHistory::default();
+            history.allocated(1, 12_000, 0);
+            history.allocated(2, 3000 * size, 1);
+            // The gradient of a bias, which has a buffer beside it on a card.
+            history.allocated(3, 400, 2);
+            history.freed(2, 3);
+            history.allocated(4, 100 + 1024 * size, 4);
+            let mut snapshot = history.into_snapshot(None);
+            snapshot.devices[0].source = source;
+            SizedRecording::new(size, &snapshot, &snapshot.devices[0], &settings)
+        };
+        let recorded = [1000, 2000].map(|size| sized(size, Source::Host).unwrap());
+        let fit = Fit::new(recorded.to_vec()).unwrap();
+        let prediction = fit.predict(8000, &settings).unwrap();
+        assert_eq!((prediction.reserved_peak, prediction.allocated_peak), (24_012_400, 24_012_400));
+        assert!(fit.what_if(8000, TorchVersion::default(), None).unwrap().is_empty());
+        assert_eq!(fit.verdict(8000, &settings, 24_012_399).unwrap(), Verdict::ProbablyNot);
+        assert_eq!(fit.largest(&settings, 24_012_400), Some(8000));
+        let mixed = vec![recorded[0].clone(), sized(2000, Source::CachingAllocator).unwrap()];
+        let refused = Fit::new(mixed).unwrap_err().to_string();
+        assert_eq!(refused, "some of the recordings are of a GPU and some of a CPU");
     }
 
     #[test]

@@ -69,6 +69,11 @@ impl Recording {
         Ok(Self { source: history.source, limit: history.limit, ..recording })
     }
 
+    /// One without a request.
+    pub(crate) fn empty(source: Source) -> Self {
+        Self { source, ..Self::default() }
+    }
+
     /// Whether something was held before its first entry.
     #[must_use]
     pub const fn is_reconstructed(&self) -> bool {

@@ -3,7 +3,7 @@
 use lowtide_args::{ReplayArgs, SizedFile};
 use lowtide_core::Bytes;
 use lowtide_sim::{
-    AllocatorSettings, Fit, Pairing, Prediction, SimError, SizedRecording, SizedWhatIf, TorchVersion, Verdict,
+    AllocatorSettings, Fit, Pairing, Prediction, SimError, SizedRecording, SizedWhatIf, Source, TorchVersion, Verdict,
 };
 use serde::Serialize;
 
@@ -17,6 +17,7 @@ use crate::section::{MARGIN, section};
 #[derive(Debug, Serialize)]
 struct Foresight {
     size: u64,
+    is_cpu: bool,
     /// The sizes that were recorded, and their peaks.
     recorded: Vec<Recorded>,
     conf: String,
@@ -112,6 +113,7 @@ fn foresight(args: &ReplayArgs, size: u64, version: TorchVersion) -> Result<Fore
     let peak = |recorded: &SizedRecording| Recorded { size: recorded.size(), peak_reserved: recorded.reserved_peak() };
     Ok(Foresight {
         size,
+        is_cpu: fit.source() == Source::Host,
         recorded: fit.recorded().iter().map(peak).collect(),
         conf,
         torch: version.to_string(),
@@ -140,29 +142,31 @@ fn best(rows: &[Row], is_fitting: bool, peak: u64) -> Option<&str> {
 
 fn page(found: &Foresight) -> String {
     let bytes = |number: u64| Bytes(number).to_string();
-    let settings = if found.conf.is_empty() { "PyTorch's own settings" } else { &found.conf };
+    let under = match (found.is_cpu, found.conf.as_str()) {
+        (true, _) => ", on a CPU",
+        (false, "") => " under PyTorch's own settings",
+        (false, conf) => &format!(" under {conf}"),
+    };
     let sizes: Vec<String> = found.recorded.iter().map(|recorded| recorded.size.to_string()).collect();
-    let mut text = format!("size {}, predicted from {} under {settings}", found.size, sizes.join(" and "));
+    let mut text = format!("size {}, predicted from {}{under}", found.size, sizes.join(" and "));
     if let Some(limit) = found.limit {
         text.push_str(&format!(", limit {}", bytes(limit)));
     }
     text.push_str("\n\n");
     let predicted = &found.predicted;
-    section(
-        &mut text,
-        "peak",
-        &[format!(
-            "reserved {} (between {} and {}), allocated {}",
-            bytes(predicted.peak_reserved),
-            bytes(predicted.low),
-            bytes(predicted.high),
-            bytes(predicted.peak_allocated)
-        )],
-    );
+    let peak = bytes(predicted.peak_reserved);
+    let bounds = format!("(between {} and {})", bytes(predicted.low), bytes(predicted.high));
+    let words = match found.is_cpu {
+        true => format!("{peak} {bounds}"),
+        false => format!("reserved {peak} {bounds}, allocated {}", bytes(predicted.peak_allocated)),
+    };
+    section(&mut text, "peak", &[words]);
     section(&mut text, "recorded", &recorded(found));
     section(&mut text, "fits", &fits(found));
-    section(&mut text, "what if", &table(found));
-    section(&mut text, "best", &best_of(found));
+    if !found.is_cpu {
+        section(&mut text, "what if", &table(found));
+        section(&mut text, "best", &best_of(found));
+    }
     section(&mut text, "note", &notes(found));
     text
 }

@@ -294,3 +294,24 @@ fn memory_of_the_cpu() {
     assert_eq!((&narrow["simulated"]["num_ooms"], &narrow["simulated"]["first_oom"]["event"]), (&2.into(), &2.into()));
     assert_eq!(json(&place, "run.ltmem --limit 200MiB")["simulated"]["num_ooms"], 0);
 }
+
+#[test]
+fn memory_of_the_cpu_at_another_size() {
+    let place = sandbox();
+    for size in [2_u64, 4] {
+        let mut history = HostHistory::default();
+        history.allocated(1, 64 << 20, 0);
+        history.allocated(2, size << 20, 1);
+        history.freed(2, 2);
+        let mut bytes = Vec::new();
+        history.into_snapshot(None).write_recording(&mut bytes).unwrap();
+        place.write(&format!("{size}.ltmem"), &bytes);
+    }
+    assert_snapshot!(place.says("replay --at 2=2.ltmem --at 4=4.ltmem --size 16 --limit 100MiB"), @r"
+    size 16, predicted from 2 and 4, on a CPU, limit 100.00 MiB
+
+    peak      80.00 MiB (between 78.40 MiB and 81.60 MiB)
+    recorded  size 2: 66.00 MiB, size 4: 68.00 MiB
+    fits      yes; the largest size that fits in 100.00 MiB is 36
+    ");
+}

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::BufReader;
 
 use lowtide_sim::{
-    Action, AddressOrder, AllocatorSettings, Conditions, Placement, Recording, Replay, Snapshot, TorchVersion,
+    Action, AddressOrder, AllocatorSettings, Conditions, Fit, Placement, Recording, Replay, SizedRecording, Snapshot,
+    TorchVersion,
 };
 
 use crate::kit::Place;
@@ -33,6 +34,24 @@ fn a_recorded_run_has_its_own_peak_and_bits() {
     // One byte less, and the request that made the peak would have been refused.
     assert_eq!(replay(&recording, Some(peak)).statistics.ooms, 0);
     assert!(replay(&recording, Some(peak - 1)).statistics.ooms > 0);
+}
+
+/// From two small batches to a larger one.
+#[test]
+fn the_peak_at_another_batch_is_foreseen_to_the_byte() {
+    let place = Place::new();
+    let settings = AllocatorSettings::new(TorchVersion::default());
+    let sized = |size: u64| {
+        let words = format!("--record-memory {size}.ltmem --set train.batch={size}");
+        place.train(&format!("at{size}"), &words);
+        let file = File::open(place.path(&format!("{size}.ltmem"))).unwrap();
+        let snapshot = Snapshot::read_recording(BufReader::new(file)).unwrap();
+        let recorded = SizedRecording::new(size, &snapshot, &snapshot.devices[0], &settings).unwrap();
+        (recorded, place.summary(&format!("at{size}"))["peak_allocated_bytes"].as_u64().unwrap())
+    };
+    let fit = Fit::new(vec![sized(4).0, sized(8).0]).unwrap();
+    let (_, peak) = sized(32);
+    assert_eq!(fit.predict(32, &settings).unwrap().reserved_peak, peak);
 }
 
 #[test]

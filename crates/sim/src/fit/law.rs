@@ -12,6 +12,9 @@ const NEARLY: f64 = 0.125;
 /// How far off such requests are.
 const TILES: f64 = 0.06;
 
+/// How far apart the bytes of one unit of size may be where they hang on the data.
+const SCATTER: f64 = 1.25;
+
 /// Bytes as a function of the size: `constant + linear·size + quadratic·size²`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Polynomial {
@@ -171,6 +174,12 @@ pub(super) fn estimate(points: &[(u64, u64)], used_as: Use) -> Estimate<Polynomi
     if let [.., first, _, _] = points
         && used_as == Use::Tensor
     {
+        if line.meets(points) {
+            return Estimate::certain(line);
+        }
+        if let Some(scattered) = scattered(points) {
+            return scattered;
+        }
         let parabola = Polynomial::parabola([*first, *before, last]);
         if parabola.quadratic >= 0.0 && parabola.linear >= 0.0 && parabola.meets(points) {
             return Estimate { likely: parabola, low: line, high: parabola };
@@ -180,6 +189,17 @@ pub(super) fn estimate(points: &[(u64, u64)], used_as: Use) -> Estimate<Polynomi
         Use::Workspace => workspace(*before, last),
         Use::Tensor => tensor(*before, last),
     }
+}
+
+/// What grows with the size and with what the data is: rows that are sent to an expert, boxes that are found, texts of many lengths.
+fn scattered(points: &[(u64, u64)]) -> Option<Estimate<Polynomial>> {
+    let slope = |bytes: f64, size: f64| Polynomial { constant: 0.0, linear: bytes / size, quadratic: 0.0 };
+    let slopes = || points.iter().map(|(size, bytes)| slope(*bytes as f64, *size as f64));
+    let low = slopes().min_by(|one, other| one.linear.total_cmp(&other.linear))?;
+    let high = slopes().max_by(|one, other| one.linear.total_cmp(&other.linear))?;
+    let sum = |of: fn(&(u64, u64)) -> u64| points.iter().map(|point| of(point) as f64).sum::<f64>();
+    let likely = slope(sum(|(_, bytes)| *bytes), sum(|(size, _)| *size));
+    (high.linear <= low.linear * SCATTER).then_some(Estimate { likely, low, high })
 }
 
 /// A workspace whose size has no law that the recordings show.
@@ -205,4 +225,32 @@ fn tensor(before: (u64, u64), last: (u64, u64)) -> Estimate<Polynomial> {
         return Estimate { likely: flat, low: flat, high: straight };
     }
     Estimate { likely: line, low: straight, high: Polynomial::quadratic(last.0, last.1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(points: &[(u64, u64)], size: u64) -> [u64; 3] {
+        let law = estimate(points, Use::Tensor);
+        [law.low, law.likely, law.high].map(|law| law.at(size))
+    }
+
+    #[test]
+    fn a_square_and_a_line_are_told_apart_by_three_sizes() {
+        let parabola = |size: u64| 300 * size + 40 * size * size;
+        let [.., likely, high] = at(&[2, 4, 8].map(|size| (size, parabola(size))), 32);
+        assert_eq!((likely, high), (parabola(32), parabola(32)));
+        assert_eq!(at(&[2, 4].map(|size| (size, 512 * size * size)), 32), [512 * 1024; 3]);
+        // Without the first token of each text.
+        assert_eq!(at(&[8, 16, 32].map(|size| (size, 768 * (size - 1))), 64)[1], 768 * 63);
+    }
+
+    /// Rows of one expert of eight: about a quarter of all, more or less.
+    #[test]
+    fn what_hangs_on_the_data_is_no_curve() {
+        let [low, likely, high] = at(&[(2, 124 * 512), (4, 270 * 512), (8, 590 * 512)], 32);
+        assert_eq!((low, high), (124 * 16 * 512, 590 * 4 * 512));
+        assert!((2200..=2300).contains(&(likely / 512)), "{}", likely / 512);
+    }
 }

@@ -9,7 +9,7 @@ use super::program::{Request, SizedRecording};
 use super::reduction::{Reduction, seen};
 use super::sizes::Form;
 use super::sums::sums;
-use crate::SimError;
+use crate::{SimError, Source};
 
 /// Sizes and bytes of a request, by size.
 pub(super) type Points = Vec<(u64, u64)>;
@@ -57,12 +57,14 @@ impl Law {
 pub(super) fn laws_of(recorded: &[SizedRecording], index: usize) -> Result<Laws, SimError> {
     let base = &recorded[index];
     let points = points(recorded, index)?;
-    let sums = sums(base, &points);
+    // Sums over many rows are cut among the blocks of a card; a CPU has none.
+    let is_card = base.source() == Source::CachingAllocator;
+    let sums = if is_card { sums(base, &points) } else { HashMap::new() };
     let kin = kin(base, &points);
     let mut pairing = Pairing { requests: points.len(), ..Pairing::default() };
     let mut laws = Vec::with_capacity(points.len());
     for (at, own) in points.iter().enumerate() {
-        if let Some(sum) = buffer(base, at, own, &sums) {
+        if is_card && let Some(sum) = buffer(base, at, own, &sums) {
             laws.push(Law::Buffer(sum));
             continue;
         }

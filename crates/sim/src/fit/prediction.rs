@@ -4,8 +4,11 @@ use serde::Serialize;
 
 use super::pairing::Pairing;
 use super::sizes::{Fit, Form};
+use crate::settings::SMALL_SEGMENT;
 use crate::what_if::SETTINGS;
-use crate::{AddressOrder, AllocatorSettings, Conditions, Placement, Recording, Replay, SimError, TorchVersion};
+use crate::{
+    AddressOrder, AllocatorSettings, Conditions, Placement, Recording, Replay, SimError, Source, TorchVersion,
+};
 
 /// More than tensors may have at once.
 const MOST_BYTES: u64 = 1 << 40;
@@ -91,7 +94,12 @@ impl Fit {
         let most = peaks.iter().copied().max().unwrap_or_default();
         // Where sizes are not known to the byte, a segment more or less hangs on any of them.
         let Pairing { unpaired, undecided, .. } = self.pairing(size);
-        let grain = if unpaired + undecided > 0 { settings.large_segment_size } else { 0 };
+        let grain = match self.source() {
+            Source::Host => 0,
+            Source::CachingAllocator if unpaired + undecided > 0 => settings.large_segment_size,
+            Source::CachingAllocator if self.is_recorded(size) => 0,
+            Source::CachingAllocator => SMALL_SEGMENT,
+        };
         Ok(Prediction {
             size,
             reserved_peak: median(likely.iter().map(|[replay, _]| replay.statistics.reserved.peak)),
@@ -121,7 +129,11 @@ impl Fit {
     /// Whether kernels were changed between the recordings, so that they may be at this size too.
     fn has_doubt(&self, size: u64) -> bool {
         let Pairing { unpaired, jumping, .. } = self.pairing(size);
-        unpaired + jumping > 0 && self.recorded().iter().all(|recorded| recorded.size() != size)
+        unpaired + jumping > 0 && !self.is_recorded(size)
+    }
+
+    fn is_recorded(&self, size: u64) -> bool {
+        self.recorded().iter().any(|recorded| recorded.size() == size)
     }
 
     /// What no recording can show, as a part of the peak.
@@ -150,13 +162,16 @@ impl Fit {
         Ok(if is_possible { Verdict::ProbablyNot } else { Verdict::DoesNotFit })
     }
 
-    /// The same size under each of the settings that people try.
+    /// The same size under each of the settings that people try; a CPU allocator has none.
     ///
     /// # Errors
     ///
     /// As for [`Fit::predict`].
     pub fn what_if(&self, size: u64, version: TorchVersion, limit: Option<u64>) -> Result<Vec<SizedWhatIf>, SimError> {
         self.check(size)?;
+        if self.source() == Source::Host {
+            return Ok(Vec::new());
+        }
         let likely: Vec<Recording> = self.likely(size).collect();
         let peak = |settings: &AllocatorSettings, limit: Option<u64>| {
             median(

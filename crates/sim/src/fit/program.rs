@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::recording::Input;
-use crate::{Action, AllocatorSettings, DeviceHistory, Frame, Recording, SimError, Snapshot};
+use crate::{Action, AllocatorSettings, DeviceHistory, Frame, Recording, SimError, Snapshot, Source};
 
 /// A recording of a program that ran at a known size.
 #[derive(Debug, Clone)]
@@ -66,6 +66,12 @@ impl SizedRecording {
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Whose memory it is of.
+    #[must_use]
+    pub const fn source(&self) -> Source {
+        self.recording.source
     }
 
     /// The most that was reserved in it.

@@ -7,7 +7,7 @@ use super::multiprocessors::Multiprocessors;
 use super::pairing::Pairing;
 use super::program::SizedRecording;
 use crate::recording::Input;
-use crate::{Recording, SimError};
+use crate::{Recording, SimError, Source};
 
 /// Recordings of one program at several sizes.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ impl Fit {
     ///
     /// # Errors
     ///
-    /// Where there are fewer than two sizes, where two have the same, or where they are not of the same program.
+    /// Where there are fewer than two sizes, where two have the same, or where they are not of the same program or the same kind of memory.
     pub fn new(mut recorded: Vec<SizedRecording>) -> Result<Self, SimError> {
         let wrong = |reason: String| SimError::Sizes { reason };
         recorded.sort_by_key(SizedRecording::size);
@@ -43,6 +43,9 @@ impl Fit {
         }
         if let Some(two) = recorded.windows(2).find(|two| two[0].size == two[1].size) {
             return Err(wrong(format!("two recordings are at size {}", two[0].size)));
+        }
+        if recorded.iter().any(|one| one.source() != recorded[0].source()) {
+            return Err(wrong("some of the recordings are of a GPU and some of a CPU".to_owned()));
         }
         let laws = (0..recorded.len()).map(|index| laws_of(&recorded, index)).collect::<Result<_, _>>()?;
         let multiprocessors = Multiprocessors::of(&recorded)?;
@@ -53,6 +56,12 @@ impl Fit {
     #[must_use]
     pub fn recorded(&self) -> &[SizedRecording] {
         &self.recorded
+    }
+
+    /// Whose memory they are of.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.recorded[0].source()
     }
 
     /// How well they pair, for a prediction at this size.
@@ -94,7 +103,7 @@ impl Fit {
         }
         let multiprocessors = self.multiprocessors.get(form);
         let laws = &self.laws[base];
-        let mut recording = Recording::default();
+        let mut recording = Recording::empty(recorded.source());
         let mut entries = recorded.recording.entries.to_vec();
         // New numbers of requests, since some come between.
         let mut numbers: Vec<u32> = Vec::with_capacity(laws.requests.len());
