@@ -41,16 +41,31 @@ function showRanks(run) {
   const room = line ? `, ${bytes(Math.max(0, line - first.reserved))} below the limit` : "";
   const words = first.reserved === last.reserved ? `Each holds ${bytes(first.reserved)}${room}.`
     : `Rank ${first.rank} holds most: ${bytes(first.reserved)}${room}. Rank ${last.rank} holds least: ${bytes(last.reserved)}.`;
-  byId("ranks-words").textContent = `${whole(ranks.length)} ranks, between steps. ${words}`;
+  byId("ranks-words").textContent = `${whole(ranks.length)} ranks, between steps. ${words} ${waitingWords(ranks)}`;
   byId("ranks").replaceChildren(...fullest.slice(0, 64).map((rank) => {
     const times = rank.out_of_memory === 1 ? "once" : `${whole(rank.out_of_memory)} times`;
     const errors = rank.out_of_memory ? `, out of memory ${times}` : "";
     const share = (part) => Math.min(100, 100 * part / all).toFixed(2);
     return element("div", { className: line && rank.reserved > 0.9 * line ? "gauge near" : "gauge" },
       element("b", {}, `rank ${rank.rank}`), ` ${bytes(rank.reserved)}, at most ${bytes(rank.highest_reserved)}`,
-      element("span", {}, `${errors} · host ${bytes(rank.resident)}`),
+      element("span", {}, `${errors} · host ${bytes(rank.resident)}${paceWords(rank)}`),
       element("div", { className: "stack" }, element("i", { style: `width:${share(rank.reserved)}%` })));
   }));
+}
+
+function isPaced(rank) { return rank.worked !== null && rank.waited !== null; }
+function paceWords(rank) {
+  return isPaced(rank) ? ` · works ${brief(rank.worked)} of a step, waits ${brief(rank.waited)}` : "";
+}
+/** Who waits for whom: the slowest is the one that all others wait for. */
+function waitingWords(ranks) {
+  const paced = ranks.filter(isPaced).toSorted((a, b) => b.worked - a.worked || a.rank - b.rank);
+  if (paced.length < 2) return "";
+  const [slowest, quickest] = [paced[0], paced[paced.length - 1]];
+  // Less than a twentieth of a step is noise.
+  if (slowest.worked - quickest.worked < 0.05 * (slowest.worked + slowest.waited)) return "None waits for another for long.";
+  return `The others wait for rank ${slowest.rank}: it works ${brief(slowest.worked)} of a step, `
+    + `rank ${quickest.rank} ${brief(quickest.worked)} and then waits ${brief(quickest.waited)}.`;
 }
 
 function showLive() {

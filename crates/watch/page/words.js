@@ -15,6 +15,8 @@ function span(seconds) {
   if (seconds < 3600) return `${Math.floor(seconds / 60)}:${pad(seconds % 60)}`;
   return `${Math.floor(seconds / 3600)}:${pad((seconds % 3600) / 60)}:${pad(seconds % 60)}`;
 }
+/** A part of a step. */
+function brief(seconds) { return seconds < 1 ? `${(1000 * seconds).toFixed(seconds < 0.1 ? 1 : 0)} ms` : `${seconds.toFixed(2)} s`; }
 function short(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);

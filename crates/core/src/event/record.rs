@@ -149,6 +149,12 @@ pub enum Event {
         /// Bytes of `resident` that are the reserve for a full device.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reserve: Option<Bytes>,
+        /// Of several ranks, seconds of a step in which this one worked, on average since the last of these lines.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        worked: Option<f64>,
+        /// Of several ranks, seconds of a step in which this one waited for others, on average since the last of these lines.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waited: Option<f64>,
     },
     /// Memory ran out; what the message does not tell is `null`.
     OutOfMemory {

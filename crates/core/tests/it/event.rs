@@ -155,10 +155,12 @@ fn a_sample_of_memory_leaves_out_what_cannot_be_had() {
         host_used: device,
         host_total: device,
         reserve: device,
+        worked: device.map(|_| 0.25),
+        waited: device.map(|_| 0.5),
     };
     let start = r#""event":"memory","step":3,"allocated":10,"reserved":40,"retries":2,"#;
     check(sample(None), &format!(r#"{start}"resident":7"#));
-    let all = r#""device_used":5,"device_total":5,"resident":7,"host_used":5,"host_total":5,"reserve":5"#;
+    let all = r#""device_used":5,"device_total":5,"resident":7,"host_used":5,"host_total":5,"reserve":5,"worked":0.25,"waited":0.5"#;
     check(sample(Some(Bytes(5))), &format!("{start}{all}"));
 }
 

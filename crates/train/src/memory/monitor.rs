@@ -18,12 +18,37 @@ pub(crate) struct Monitor {
     log_every: Option<u64>,
     /// When and after which step the last one was taken.
     last: Option<(Instant, Step)>,
+    /// The steps with other ranks since then.
+    steps: Steps,
+}
+
+/// How long steps took, and how much of that this rank waited for others.
+#[derive(Debug, Clone, Copy, Default)]
+struct Steps {
+    count: u32,
+    seconds: f64,
+    waited: f64,
+}
+
+impl Steps {
+    /// On average: worked and waited.
+    fn pace(self) -> Option<(f64, f64)> {
+        let Self { count, seconds, waited } = self;
+        (count > 0).then(|| ((seconds - waited).max(0.0) / f64::from(count), waited / f64::from(count)))
+    }
 }
 
 impl Monitor {
     pub(crate) fn new(settings: &WatchSettings) -> Monitor {
         let pause = settings.seconds.map(Duration::from_secs);
-        Monitor { host: HostSampler::new(PathBuf::from("/")), pause, log_every: settings.log_every, last: None }
+        let host = HostSampler::new(PathBuf::from("/"));
+        Monitor { host, pause, log_every: settings.log_every, last: None, steps: Steps::default() }
+    }
+
+    /// Notes a step that was made with other ranks.
+    pub(crate) fn note(&mut self, seconds: f64, waited: f64) {
+        let Steps { count, seconds: before, waited: waited_before } = self.steps;
+        self.steps = Steps { count: count + 1, seconds: before + seconds, waited: waited_before + waited };
     }
 
     /// Whether a sample is due after this step: by the clock, or because the log is to tell of it.
@@ -39,6 +64,7 @@ impl Monitor {
         let reading = memory.reading()?;
         let device = memory.of_device();
         let host = self.host.read().ok();
+        let pace = std::mem::take(&mut self.steps).pace();
         Ok(Event::Memory {
             step,
             allocated: reading.allocated,
@@ -50,6 +76,8 @@ impl Monitor {
             host_used: host.map(|host| Bytes(host.used_bytes)),
             host_total: host.map(|host| Bytes(host.total_bytes)),
             reserve: None,
+            worked: pace.map(|(worked, _)| worked),
+            waited: pace.map(|(_, waited)| waited),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! This process among the ranks: its part of the work, and what all of them agree on.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use lowtide_torch::{Ranks, RanksError, TorchError};
 use serde::de::DeserializeOwned;
@@ -15,6 +16,8 @@ pub struct Team {
     ranks: Option<Ranks>,
     /// Whether nothing is done together any more.
     has_left: Cell<bool>,
+    /// How long it waited for the others to agree, since this was last asked.
+    waited: Cell<Duration>,
 }
 
 /// What came of work that every rank did its part of.
@@ -52,7 +55,7 @@ impl Team {
     /// Several ranks that have met.
     #[must_use]
     pub fn of(ranks: Ranks) -> Team {
-        Team { ranks: Some(ranks).filter(|ranks| ranks.world() > 1), has_left: Cell::new(false) }
+        Team { ranks: Some(ranks).filter(|ranks| ranks.world() > 1), ..Team::default() }
     }
 
     /// The number of this rank, from 0.
@@ -121,7 +124,9 @@ impl Team {
             Err(_) => ENDED,
         };
         let row: Vec<i64> = [state].iter().chain(numbers).copied().collect();
+        let arrived = Instant::now();
         let mut rows = ranks.gather_numbers(doing, &row)?;
+        self.waited.set(self.waited.get() + arrived.elapsed());
         let states: Vec<i64> = rows.iter_mut().map(|row| row.remove(0)).collect();
         if states.contains(&ENDED) {
             return Err(self.ended(doing, own.err().map(|failure| *failure.error).filter(|_| state == ENDED)));
@@ -144,6 +149,11 @@ impl Team {
             Ok(done) if rows.iter().all(|row| row[0] == DONE) => Ok(done),
             own => Err(self.ended(doing, own.err())),
         }
+    }
+
+    /// How long this rank waited for the others to agree, since this was last asked.
+    pub(crate) fn take_waited(&self) -> Duration {
+        self.waited.take()
     }
 
     /// What ends the run, where it ends on some rank: its own error there, elsewhere that of the first such rank.

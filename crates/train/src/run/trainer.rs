@@ -276,6 +276,7 @@ impl<'a> Trainer<'a> {
             self.recovery.guard.follow(schedule.at(step, self.recovery.guard.measures()));
         }
         let begun = Instant::now();
+        self.recovery.team.take_waited();
         self.recovery.clean_if_due(step, Moment::InStep)?;
         self.recovery.memory.reset_peaks()?;
         let resting = self.recovery.memory.resting(self.state.model.parameter_bytes())?;
@@ -317,6 +318,9 @@ impl<'a> Trainer<'a> {
         let StepSpec { step, whole: count, measures, .. } = *spec;
         let StepFigures { loss, samples, skipped } = figures;
         let reading = self.recovery.memory.reading()?;
+        if !self.recovery.team.is_alone() {
+            self.monitor.note(seconds, self.recovery.team.take_waited().as_secs_f64());
+        }
         self.step = step;
         self.next_sample += u64::from(count);
         self.speed = (self.speed.0 + seconds, self.speed.1 + samples);

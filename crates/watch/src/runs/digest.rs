@@ -95,11 +95,13 @@ impl RunDigest {
         let is_of_interest = matches!(event, Event::Memory { .. } | Event::OutOfMemory { .. });
         let Some(figures) = is_of_interest.then(|| self.figures.rank(rank)).flatten() else { return };
         match event {
-            Event::Memory { allocated, reserved, resident, .. } => {
+            Event::Memory { allocated, reserved, resident, worked, waited, .. } => {
                 figures.allocated = *allocated;
                 figures.reserved = *reserved;
                 figures.highest_reserved = figures.highest_reserved.max(*reserved);
                 figures.resident = *resident;
+                figures.worked = worked.or(figures.worked);
+                figures.waited = waited.or(figures.waited);
             }
             _ => figures.out_of_memory += 1,
         }

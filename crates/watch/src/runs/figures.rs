@@ -109,6 +109,10 @@ pub struct RankFigures {
     pub resident: Bytes,
     /// Out-of-memory errors.
     pub out_of_memory: u64,
+    /// Seconds of a step in which it worked.
+    pub worked: Option<f64>,
+    /// Seconds of a step in which it waited for others.
+    pub waited: Option<f64>,
 }
 
 /// More ranks than these are counted and not kept.

@@ -151,6 +151,8 @@ impl Written {
                 host_used: Some(Bytes::from_gib(14)),
                 host_total: Some(Bytes::from_gib(32)),
                 reserve: None,
+                worked: None,
+                waited: None,
             },
         );
     }

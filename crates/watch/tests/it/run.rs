@@ -124,7 +124,7 @@ fn a_run_grows_is_killed_and_goes_on() {
 fn every_rank_has_its_own_memory() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = events_file(folder.path());
-    let memory = |mebibytes: u64| Event::Memory {
+    let memory = |mebibytes: u64, worked: f64| Event::Memory {
         step: Step(1),
         allocated: Bytes::from_mib(mebibytes / 2),
         reserved: Bytes::from_mib(mebibytes),
@@ -135,14 +135,16 @@ fn every_rank_has_its_own_memory() {
         host_used: None,
         host_total: None,
         reserve: None,
+        worked: Some(worked),
+        waited: Some(0.5 - worked),
     };
     let mut write = |rank, event| {
         let record = Record::new(0.1, event).on_rank(rank);
         writeln!(file, "{}", serde_json::to_string(&record).unwrap()).unwrap();
     };
     write(None, started(None));
-    for (rank, mebibytes) in [(0, 40), (2, 60), (1, 50), (2, 44)] {
-        write(Some(rank), memory(mebibytes));
+    for (rank, mebibytes, worked) in [(0, 40, 0.25), (2, 60, 0.5), (1, 50, 0.375), (2, 44, 0.5)] {
+        write(Some(rank), memory(mebibytes, worked));
     }
     write(Some(1), out_of_memory(2));
     let mut run = Run::new("mine".to_owned(), folder.path().to_owned());
@@ -154,6 +156,11 @@ fn every_rank_has_its_own_memory() {
         .iter()
         .map(|rank| (rank.rank, mebibytes(rank.reserved), mebibytes(rank.highest_reserved), rank.out_of_memory));
     assert_eq!(ranks.collect::<Vec<_>>(), [(0, 40, 40, 0), (1, 50, 50, 1), (2, 44, 60, 0)]);
+    let pace = figures.ranks.iter().map(|rank| (rank.worked, rank.waited));
+    assert_eq!(
+        pace.collect::<Vec<_>>(),
+        [(Some(0.25), Some(0.25)), (Some(0.375), Some(0.125)), (Some(0.5), Some(0.0))]
+    );
     let last = run.marks().all().last().map(|mark| mark.text.as_str());
     assert!(last.is_some_and(|text| text.starts_with("Rank 1: Memory ran out in the backward pass")), "{last:?}");
     // What the page says of the run as a whole is the first rank's.
