@@ -16,7 +16,7 @@ import torch
 from . import _compiled, _native
 from ._checks import is_oom
 from ._errors import CannotUndo, LowtideError, OutOfMemory
-from ._memory import Reading, let_go, memory_of
+from ._memory import Reading, let_go, memory_of, resident
 from ._pieces import Pieces
 from ._quiet import quiet
 from ._ranks import Ranks, Verdict
@@ -112,7 +112,7 @@ class Recovery:
         self._save = save
         self._is_noted = False
         self._retries = 0
-        self._sampled = -math.inf
+        self._sampled = self._ranks_sampled = -math.inf
         self._is_begun = False
         # Samples of the largest batch so far.
         self._largest = 0
@@ -420,6 +420,8 @@ class Recovery:
         if verdict is not None:
             reading, limit, has_retried = verdict.reading, verdict.limit, verdict.has_retried
             self.hear_overflow(decider, verdict.overflow)
+            if self._is_read(way, self.step):
+                self._tell_ranks(verdict.words)
         if has_retried and decider.retries_rose(self.step).kind == "clean":
             self.release(self.step)
         if self._followed is None:
@@ -468,6 +470,8 @@ class Recovery:
             peak=reading.peak,
             limit=self.memory.limit or self.memory.total or 0,
             has_retried=int(reading.retries > self._retries),
+            reserved=reading.reserved,
+            resident=resident(),
         )
 
     def hear_overflow(self, decider: _native.Decider | None, found: Overflow | None) -> None:
@@ -495,4 +499,13 @@ class Recovery:
         )
         if self.story.seconds - self._sampled >= _MEMORY_EVERY:
             self._sampled = self.story.seconds
-            self.story.memory(self.step, self.memory, reading)
+            self.story.memory(self.step, self.memory, reading, 0 if self.ranks is not None else None)
+
+    def _tell_ranks(self, words: tuple[Word, ...]) -> None:
+        """The memory of the other ranks, as they said it in a step in which all of them read theirs."""
+        if not self.story.is_written or self.story.seconds - self._ranks_sampled < _MEMORY_EVERY:
+            return
+        self._ranks_sampled = self.story.seconds
+        for rank, word in enumerate(words[1:], 1):
+            held = {"allocated": word.allocated, "reserved": word.reserved, "resident": word.resident}
+            self.story.tell(event="memory", step=self.step, retries=0, of_rank=rank, **held)

@@ -99,12 +99,12 @@ class Story:
         event["loss"] = value if value - value == 0 else None
         self._write(json.dumps({"event": "step", **event}))
 
-    def memory(self, step: int, memory: Memory, reading: Reading) -> None:
-        """Memory as it is now."""
+    def memory(self, step: int, memory: Memory, reading: Reading, rank: int | None = None) -> None:
+        """Memory as it is now, on this rank where there are several."""
         event = {"step": step, "allocated": reading.allocated, "reserved": reading.reserved, "retries": reading.retries}
         if memory.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(memory.device)
             event |= {"device_used": total - free, "device_total": total}
             pooled = POOLED.get(memory.device.index or 0)
             event |= {"reserve": pooled} if pooled else {}
-        self.tell(event="memory", resident=resident(), **event)
+        self.tell(event="memory", resident=resident(), of_rank=rank, **event)

@@ -122,6 +122,10 @@ def test_the_rank_that_ran_out_is_named(tmp_path: Path) -> None:
     (event,) = [one for one in events if one["event"] == "out_of_memory"]
     assert event["rank"] == 1
     assert not {"peak", "reserved"} & event.keys(), "rank 0 writes, and knows only its own"
+    # Memory is told of every rank, by what each of them counted.
+    memory = {one["rank"]: one for one in events if one["event"] == "memory"}
+    assert memory.keys() == {0, 1}
+    assert memory[1]["resident"] != memory[0]["resident"] and min(one["resident"] for one in memory.values()) > 0
 
 
 def test_an_overflow_on_one_rank_is_answered_once() -> None:

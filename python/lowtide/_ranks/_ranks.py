@@ -62,6 +62,9 @@ class Word(NamedTuple):
     overflow_needed: int = 0
     overflow_limit: int = 0
     overflow_way: int = 0
+    # For those who watch: what is held from the device, and what the process takes of the host.
+    reserved: int = 0
+    resident: int = 0
 
 
 class Verdict(NamedTuple):
@@ -75,6 +78,8 @@ class Verdict(NamedTuple):
     limit: int | None = None
     has_retried: bool = False
     overflow: Overflow | None = None
+    # What each rank said, in their order.
+    words: tuple[Word, ...] = ()
 
 
 class Ranks:
@@ -275,6 +280,7 @@ class Ranks:
             tightest.limit or None,
             any(word.has_retried for word in words),
             _overflow(words),
+            tuple(words),
         )
 
     def _words(self, message: Message) -> list[Word]:
