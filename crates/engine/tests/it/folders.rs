@@ -39,9 +39,16 @@ fn newest(run: &Path) -> Option<u64> {
 
 /// Ends it after it has saved once more in `run`; its last words.
 #[track_caller]
-fn end(child: Child, run: &Path) -> String {
-    let before = newest(run);
-    until("another checkpoint", || newest(run) > before);
+fn end(mut child: Child, run: &Path) -> String {
+    let (before, begun) = (newest(run), Instant::now());
+    while newest(run) <= before {
+        if child.try_wait().unwrap().is_some() || begun.elapsed().as_secs() >= 60 {
+            child.kill().unwrap();
+            let output = child.wait_with_output().unwrap();
+            panic!("another checkpoint never came, {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        sleep(Duration::from_millis(10));
+    }
     let kill = format!("kill -TERM {}", child.id());
     assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
