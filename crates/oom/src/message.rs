@@ -52,6 +52,21 @@ impl<'a> Message<'a> {
         })
     }
 
+    /// The message and what stands below it behind a blank line, for those that are written in two paragraphs.
+    pub(crate) fn with_next_paragraph(&self) -> String {
+        let mut text = self.line.trim_end().to_owned();
+        for next in self.rest.split(|&byte| byte == b'\n').take(MOST_LINES) {
+            let next = clean(next);
+            let next = next[margin(&self.line, &next)..].trim();
+            if next.starts_with("Traceback (most recent") {
+                break;
+            }
+            text.push(' ');
+            text.push_str(next);
+        }
+        text
+    }
+
     /// The same for a terminal that breaks lines at its width, in the middle of words; `None` for a single line.
     pub(crate) fn body_broken_in_words(&self) -> Option<String> {
         let mut body = self.line.trim_end_matches('\r').to_owned();

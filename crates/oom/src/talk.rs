@@ -189,7 +189,7 @@ const HYPOTHETICAL: &str = "avoid avoids avoided avoiding prevent prevents preve
     until before expected simulate simulated simulating isn't wasn't doesn't don't didn't won't can't couldn't \
     catch catches detect detects zero about recover recovers retry_on reduce reduces fix fixes fixed solve \
     solved help helps since likely cause causes lead leads usually often sometimes probably how test \
-    testing what";
+    testing what thought think suspect suspected guess guessed assume assumed believe believed supposed took mistook";
 
 /// Whether a line opens as a sentence about something does, with nothing set apart before the anchor: `The out of memory error ...`.
 pub(crate) fn is_prose(head: &str) -> bool {
@@ -279,6 +279,8 @@ mod tests {
         assert!(check("To avoid CUDA out of memory errors, reduce the batch"));
         assert!(check("If you run out of memory, lower it"));
         assert!(check("no out of memory so far"));
+        assert!(check("Originally I thought it is due to out of memory error"));
+        assert!(check("I took it for an out of memory error at first"));
         assert!(check("See \"CUDA out of memory\" in the FAQ"));
         assert!(check("If you see an error like `RuntimeError: CUDA out of memory`, lower it"));
         assert!(!check("if this fails: CUDA out of memory"));

@@ -124,10 +124,13 @@ fn need(figures: &Figures<'_>, lacking: String) -> Judgement {
     let outside = figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT));
     // On a small card a context and a desktop are a large part of it.
     let beyond = figures.beyond_allocator().unwrap_or_default();
+    let unnamed = beyond.saturating_sub(Bytes(CONTEXT));
     let certainty = match (figures.idle, figures.others) {
         _ if figures.is_part(beyond, 4) && within.saturating_add(beyond) >= tried => 0.65,
         (_, Some(others)) if figures.is_large(others) && within.saturating_add(others) >= tried => 0.6,
         _ if figures.is_large(outside) && within.saturating_add(outside) >= tried => 0.7,
+        // Nobody says whose it is, and more than a context is missing.
+        _ if figures.is_part(unnamed, 48) && within.saturating_add(unnamed) >= tried => 0.75,
         (Some(_), Some(_)) => 0.95,
         (Some(_), None) | (None, Some(_)) => 0.9,
         (None, None) => 0.75,

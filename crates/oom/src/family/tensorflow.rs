@@ -20,6 +20,12 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if line.contains("ailed to allocate") && line.contains("from device") {
         return Some(driver(line));
     }
+    // A kernel that takes scratch space for itself.
+    if line.contains("an out of GPU memory when allocating ") {
+        let requested = size_after(message.body(), "memory when allocating ");
+        let base = Oom::device(Engine::Tensorflow, Source::Allocator);
+        return Some(Oom { requested, device: number_after(message.body(), "device:GPU:"), ..base });
+    }
     // What a copy onto a full device ends by.
     if line.contains("Dst tensor is not initialized") {
         return Some(Oom { certainty: Certainty::Likely, ..Oom::device(Engine::Tensorflow, Source::Allocator) });

@@ -1,7 +1,7 @@
 //! Data workers that died.
 
 use crate::message::Message;
-use crate::phrase::{has_any, number_after};
+use crate::phrase::{between, has_any, number_after};
 use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -17,7 +17,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         let is_one = pids.split(')').next().is_some_and(|pids| !pids.contains(','));
         (Source::DataWorker, is_one.then_some(Certainty::Slight)?)
     } else if line.contains("TerminatedWorkerError") && line.contains("memory usage") {
-        (Source::DataWorker, Certainty::Possible)
+        (Source::DataWorker, by_exit_codes(message)?)
     } else if has_any(line, &["out of shared memory", "insufficient shared memory (shm)"]) {
         (Source::SharedMemory, Certainty::Likely)
     } else {
@@ -32,6 +32,16 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
 fn is_broken_pool(line: &str) -> bool {
     let ends = ["process pool", "executor was terminated abruptly", "subprocesses has abruptly died during map"];
     line.contains("abruptly") && has_any(line, &ends)
+}
+
+/// loky names memory and a segmentation fault, and its newer versions below them the codes that tell the two apart.
+fn by_exit_codes(message: &Message<'_>) -> Option<Certainty> {
+    let text = message.with_next_paragraph();
+    match between(&text, "exit codes of the workers are {", "}") {
+        Some(codes) if has_any(codes, &["SIGKILL", "(-9)"]) => Some(Certainty::Likely),
+        Some(_) => None,
+        None => Some(Certainty::Possible),
+    }
 }
 
 /// A worker cannot write past the end of a full `/dev/shm`: that is the bus error.

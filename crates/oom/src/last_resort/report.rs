@@ -12,6 +12,7 @@ use lowtide_core::Bytes;
 use super::claim::{Claim, Phrase, claim};
 use super::words::{
     CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, SHORTAGES, SIGNATURES, TRANSLATIONS,
+    WORKERS_GONE, WORKERS_KILLED,
 };
 use crate::figure::figure_at;
 use crate::look_alike::never_memory;
@@ -38,19 +39,9 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
     static WORDS: OnceLock<AhoCorasick> = OnceLock::new();
     let words = WORDS.get_or_init(|| {
         // Every line of a log may speak of memory; few have a word of these.
-        let others = [
-            "alloc",
-            "memory limit",
-            "nomem",
-            "no_memory",
-            "mem_error",
-            "_STATUS_SUCCESS (",
-            "exceeded ",
-            "s died",
-            "no longer alive",
-            "processes is missing",
-        ];
+        let others = ["alloc", "memory limit", "nomem", "no_memory", "mem_error", "_STATUS_SUCCESS (", "exceeded "];
         let known = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS);
+        let known = known.chain(&WORKERS_KILLED).chain(&WORKERS_GONE);
         let words = known.chain(&SHORTAGES).chain(&SIGNATURES).chain(&others);
         let words = AhoCorasick::builder().ascii_case_insensitive(true).build(words);
         words.expect("a short list of literals always builds")
@@ -103,7 +94,11 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
     // Of a sentence that is taken as a whole, the figures may be limits.
     // `Requested amount of GPU memory (4096 bytes) could not be allocated`
     let before = || requested(&line[..at]).filter(|_| lower[at..end].ends_with("be allocated"));
-    let requested = requested(&line[at..]).or_else(asked).or_else(before).filter(|_| phrase != Phrase::Plain);
+    // `Insufficient graphics memory! 2.0 GB, needs 3.9 GB`
+    let needed = needed(&line[end..]);
+    let free = needed.and_then(|_| requested(&line[end..])).and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
+    let asked = || needed.or_else(|| requested(&line[at..])).or_else(asked).or_else(before);
+    let requested = asked().filter(|_| phrase != Phrase::Plain);
     if requested.is_some_and(|bytes| bytes > LARGEST) {
         return None;
     }
@@ -116,11 +111,20 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
         Phrase::Lack => is_error || is_named && ends(),
         Phrase::Limit | Phrase::Plain => true,
     };
-    let source = if phrase == Phrase::Limit { Source::Scheduler } else { Source::Heap };
+    // `cpu_device_storage.h:75: Failed to allocate CPU Memory`
+    let is_of_host = has_any(&lower[at..], &["cpu memory", "host memory", "system memory", "main memory"]);
+    let is_of_device = is_of_device(&lower) && !is_of_host;
+    let source = match phrase {
+        Phrase::Limit => Source::Scheduler,
+        // Who says what is there and what is needed knows his figures.
+        _ if is_of_device && free.is_some() => Source::Allocator,
+        _ => Source::Heap,
+    };
     has_shape.then(|| Oom {
-        place: if is_of_device(&lower) { Place::Device } else { Place::Host },
+        place: if is_of_device { Place::Device } else { Place::Host },
         certainty: Certainty::Possible,
         requested,
+        free: free.filter(|free| requested.is_some_and(|requested| *free < requested)),
         ..Oom::host(Engine::Unknown, source)
     })
 }
@@ -131,13 +135,26 @@ fn ended_notebook(line: &str, below: &[u8]) -> Option<Oom> {
     is_ended.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
 }
 
-/// Workers that were gone: nnU-Net says that memory was full, where nothing above tells another reason.
+/// Workers that were gone, where nothing above tells another reason: nnU-Net says that memory was full, Dask and Ray say of a process
+/// that vanished only that.
 fn ended_workers(line: &str, above: &[u8]) -> Option<Oom> {
-    let told = ["your RAM was full and the worker was killed", "One of your background processes is missing"];
-    let is_reason = |line: &str| names_class(line) && line.contains("Error: ") && !line.contains("ackground worker");
+    let is_reason = |line: &str| {
+        names_class(line) && line.contains("Error: ") && !has_any(line, &["ackground worker", "died unexpectedly"])
+    };
     let has_reason = || String::from_utf8_lossy(above).lines().any(is_reason);
-    (has_any(line, &told) && !has_reason())
-        .then(|| Oom { certainty: Certainty::Possible, ..Oom::host(Engine::PyTorch, Source::DataWorker) })
+    let certainty = match () {
+        () if has_any(line, &WORKERS_KILLED) => Certainty::Possible,
+        () if has_any(line, &WORKERS_GONE) && !is_source_code(line) => Certainty::Slight,
+        () => return None,
+    };
+    let engine = if certainty == Certainty::Possible { Engine::PyTorch } else { Engine::Unknown };
+    (!has_reason()).then(|| Oom { certainty, ..Oom::host(engine, Source::DataWorker) })
+}
+
+/// The first figure behind a word for what is needed.
+fn needed(text: &str) -> Option<u128> {
+    let at = ["needs ", "needed ", "need ", "requires ", "required "].iter().find_map(|word| text.find(word))?;
+    requested(&text[at..])
 }
 
 /// Whether one of the next lines calls itself an error.
@@ -216,6 +233,8 @@ fn is_of_device(lower: &str) -> bool {
             "accelerator",
             "opencl",
             "video mem",
+            "graphics mem",
+            "graphic mem",
             "hbm",
             "npu",
             "tpu",

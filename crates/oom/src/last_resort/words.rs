@@ -65,6 +65,19 @@ pub(super) const SIGNATURES: [&str; 9] = [
     "image too big to run face detection on gpu",
     "llama runner exited, you may not have enough available memory",
 ];
+/// A worker that is gone, by who says himself that memory may have been full: nnU-Net.
+pub(super) const WORKERS_KILLED: [&str; 3] = [
+    "your RAM was full and the worker was killed",
+    "One of your background processes is missing",
+    "Please also check whether your RAM was full",
+];
+/// The same by who says nothing of the reason: Dask, Ray.
+pub(super) const WORKERS_GONE: [&str; 4] = [
+    "but all those workers died while running it",
+    "The worker died unexpectedly while executing this task",
+    "The actor died unexpectedly before finishing this task",
+    "A worker died or was killed while executing a task",
+];
 /// What is allocated that is memory.
 pub(super) const KINDS: &str = "memory mem ram vram bytes byte kb mb gb kib mib gib buffer buffers heap tensor workspace array matrix vector \
     pool arena gpu cuda device hbm malloc calloc mmap cudamalloc region page pages oom";
