@@ -25,6 +25,8 @@ pub(crate) struct Needles {
     posts: OnceLock<AhoCorasick>,
     /// The phrases of [`EVERYDAY`], in its order; most logs need few of them.
     everyday: Vec<LateTable>,
+    /// How far they reach, in the same order.
+    reach: Vec<Reach>,
 }
 
 /// Posts up to this size are searched word by word: that takes less time than to build a search.
@@ -44,6 +46,7 @@ impl Needles {
             automaton: OnceLock::new(),
             posts: OnceLock::new(),
             everyday: EVERYDAY.iter().map(|_| LateTable::new()).collect(),
+            reach: EVERYDAY.iter().map(|(needle, phrases)| Reach::of(needle, phrases)).collect(),
         }
     }
 
@@ -89,19 +92,60 @@ impl Needles {
         words().nth(found.pattern().as_usize()).map(|word| (found.start(), *word))
     }
 
-    /// Whether a line with this needle is worth reading: one of everyday words is, where it goes on as a message would.
+    /// Whether a line with this needle at a place is worth reading: one of everyday words is, where it goes on as a message would.
     ///
-    /// Reading a line takes a hundred times as long as this, and logs are full of limits that are exceeded.
-    pub(crate) fn is_worth(&self, needle: &str, line: &[u8]) -> bool {
-        let known = EVERYDAY.iter().position(|(everyday, _)| *everyday == needle);
-        known.is_none_or(|known| {
-            let phrases = EVERYDAY[known].1;
-            match self.everyday[known].get(|| quick(phrases)) {
-                Some(table) => table.is_match(line),
-                None => phrases.iter().any(|phrase| memmem::find(line, phrase.as_bytes()).is_some()),
+    /// Reading a line takes a hundred times as long as this, and logs are full of limits that are exceeded. A line may be a list of
+    /// thousands of numbers, of which many begin as an exit code does: so no more of it is looked at than the phrases may reach.
+    pub(crate) fn is_worth(&self, needle: &str, line: &[u8], at: usize) -> bool {
+        let Some(known) = EVERYDAY.iter().position(|(everyday, _)| *everyday == needle) else { return true };
+        let is_digit = |byte: &u8| byte.is_ascii_digit();
+        let is_longer =
+            needle.as_bytes().last().is_some_and(is_digit) && line.get(at + needle.len()).is_some_and(is_digit);
+        if is_longer {
+            return false;
+        }
+        let phrases = EVERYDAY[known].1;
+        let near = match &self.reach[known] {
+            Reach::Needle(offsets) => {
+                return phrases.iter().zip(offsets).any(|(phrase, offset)| stands_at(phrase, line, at, *offset));
             }
-        })
+            Reach::Near => &line[at.saturating_sub(NEAR)..(at + needle.len() + NEAR).min(line.len())],
+            Reach::Line => line,
+        };
+        match self.everyday[known].get(|| quick(phrases)) {
+            Some(table) => table.is_match(near),
+            None => phrases.iter().any(|phrase| memmem::find(near, phrase.as_bytes()).is_some()),
+        }
     }
+}
+
+/// How far from a needle its phrases may stand.
+enum Reach {
+    /// All of them have it in them, so far behind their beginning.
+    Needle(Vec<usize>),
+    /// It is a number, and they are what is said right before it.
+    Near,
+    /// Anywhere in the line.
+    Line,
+}
+
+/// How far before a number its name may stand.
+const NEAR: usize = 48;
+
+impl Reach {
+    fn of(needle: &str, phrases: &[&str]) -> Self {
+        let offsets: Option<Vec<usize>> = phrases.iter().map(|phrase| phrase.find(needle)).collect();
+        match offsets {
+            Some(offsets) => Self::Needle(offsets),
+            None if needle.ends_with(|c: char| c.is_ascii_digit()) => Self::Near,
+            None => Self::Line,
+        }
+    }
+}
+
+/// Whether a phrase begins so far before a place.
+fn stands_at(phrase: &str, line: &[u8], at: usize, offset: usize) -> bool {
+    at.checked_sub(offset).is_some_and(|start| line[start..].starts_with(phrase.as_bytes()))
 }
 
 /// A search that is built in less time than others, and slower.
@@ -133,7 +177,7 @@ const EVERYDAY: &[(&str, &[&str])] = &[
             "vailable RAM",
             "vailable memory of ",
             "vailable memory for the cache",
-            "than is available",
+            "than is available ",
             "vailable KV cache",
         ],
     ),
@@ -254,9 +298,15 @@ mod tests {
         for (word, _) in EVERYDAY {
             assert!(needles.words.contains(word), "{word}");
         }
-        assert!(needles.is_worth("xceed", b"job exceeded memory limit (3 > 2)"));
-        assert!(!needles.is_worth("xceed", b"gradient norm exceeds the limit"));
-        assert!(needles.is_worth("MemoryError", b"MemoryError"));
+        let is_worth = |needle: &str, line: &str| needles.is_worth(needle, line.as_bytes(), line.find(needle).unwrap());
+        assert!(is_worth("xceed", "job exceeded memory limit (3 > 2)"));
+        assert!(!is_worth("xceed", "gradient norm exceeds the limit"));
+        assert!(is_worth("oryError", "MemoryError"));
+        assert!(!is_worth(" 137", "exited with code 1370"));
+        assert!(is_worth(" 137", "  Exit Code:    137") && is_worth(" 137", "exited with code 137"));
+        assert!(!is_worth(" 137", "ids 12 137 9 and far away, at the end of the line, the words of an exit code 1"));
+        assert!(is_worth("nable to ", "Unable to allocate 3 GiB") && !is_worth("nable to ", "unable to overlap"));
+        assert!(is_worth("utOf", "OutOfMemoryError") && !is_worth("utOf", "LayoutOf"));
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Iterator for Scan<'_> {
     fn next(&mut self) -> Option<OomHit> {
         while let Some((at, needle)) = (self.find)(self.needles, self.log, self.position) {
             let range = line_around(self.log, at, self.floor);
-            if !self.needles.is_worth(needle, &self.log[range.clone()]) {
+            if !self.needles.is_worth(needle, &self.log[range.clone()], at - range.start) {
                 // Another needle may begin inside this one.
                 self.position = at + 1;
                 continue;

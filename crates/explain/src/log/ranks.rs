@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use lowtide_log::{first_failed_rank, lost_peers};
+use memchr::memchr_iter;
 use serde::Serialize;
 
 use super::Event;
@@ -49,15 +50,14 @@ impl RankNotes {
     /// Takes a part of the log that begins on this line.
     pub(crate) fn note(&mut self, text: &[u8], line: u64) {
         self.first_failed = first_failed_rank(text).or(self.first_failed);
-        let text = String::from_utf8_lossy(text);
-        for lost in lost_peers(&text) {
+        for lost in lost_peers(text) {
             if self.lost.len() == MOST {
                 return;
             }
             if self.lost.iter().any(|known| known.rank == lost.rank) {
                 continue;
             }
-            let above = text[..lost.start].bytes().filter(|byte| *byte == b'\n').count() as u64;
+            let above = memchr_iter(b'\n', &text[..lost.start]).count() as u64;
             let text = lost.text.chars().take(LONGEST).collect();
             self.lost.push(RankError { rank: lost.rank, line: line + above, text });
         }
