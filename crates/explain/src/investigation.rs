@@ -11,6 +11,7 @@ use lowtide_oom::{
 use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::explain::verdict;
+use crate::json_end::{begin_of_end, explain_end, with_end};
 use crate::log::{Circumstances, Event, LONGEST_POST, Printout, RankNotes};
 use crate::post::explain_post;
 use crate::{Context, Explanation, MemoryReport, NotMemory, Verdict};
@@ -79,6 +80,8 @@ pub struct Investigation {
     step: Option<u64>,
     time: Option<String>,
     not_memory: Option<NotMemory>,
+    /// Whether an event has named its rank.
+    is_of_ranks: bool,
     ranks: RankNotes,
 }
 
@@ -101,13 +104,28 @@ impl Investigation {
     pub fn finish(mut self, context: &Context) -> Explanation {
         self.buffer.extend(self.decoder.finish());
         let is_post = self.base == 0 && self.from == 0 && self.buffer.len() <= LONGEST_POST;
+        let explain = |text: &str| Self { buffer: text.as_bytes().to_vec(), ..Self::default() }.conclude(context);
         if !is_post {
-            return self.conclude(context);
+            let end = self.last_objects(&explain);
+            let whole = self.conclude(context);
+            return match end {
+                Some(end) => with_end(whole, end),
+                None => whole,
+            };
         }
         let post = String::from_utf8_lossy(&self.buffer);
-        explain_post(&post, &|text: &str| {
-            Self { buffer: text.as_bytes().to_vec(), ..Self::default() }.conclude(context)
-        })
+        explain_post(&post, &explain)
+    }
+
+    /// What the end of a long log says, where it is of JSON objects.
+    fn last_objects(&self, explain: &dyn Fn(&str) -> Explanation) -> Option<Explanation> {
+        let start = begin_of_end(&self.buffer)?;
+        let lines = |range: &[u8]| memchr_iter(b'\n', range).count() as u64;
+        let above = match start.checked_sub(self.from) {
+            Some(_) => self.lines + lines(&self.buffer[self.from..start]),
+            None => self.lines - lines(&self.buffer[start..self.from]),
+        };
+        explain_end(&String::from_utf8_lossy(&self.buffer[start..]), above, explain)
     }
 
     fn conclude(mut self, context: &Context) -> Explanation {
@@ -204,11 +222,12 @@ impl Investigation {
             self.printout.note(&text);
             self.noted = head_end;
         }
-        let is_first = self.events.is_empty();
         for message in found {
             self.take(message);
         }
-        if !self.events.is_empty() {
+        // Errors of others are told of beside an error whose rank is known.
+        if self.events.iter().any(|event| !event.ranks.is_empty()) {
+            let is_first = !std::mem::replace(&mut self.is_of_ranks, true);
             // Streams of ranks are not in order: what another says of the first error may stand before it.
             let start = if is_first { self.from.saturating_sub(BEFORE) } else { self.from };
             let above = memchr_iter(b'\n', &self.buffer[start..self.from]).count() as u64;

@@ -31,6 +31,7 @@ mod explanation;
 mod facts;
 mod holding;
 mod investigation;
+mod json_end;
 mod log;
 mod model;
 mod patch;

@@ -96,6 +96,66 @@ fn the_line_is_that_of_the_file() {
     assert!(verdict.code.is_some(), "{verdict:?}");
 }
 
+const ERROR: &str = "Traceback (most recent call last):\n  File \"t.py\", line 3, in <module>\n    loss.backward()\n\
+    torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 23.70 GiB of \
+    which 1.10 GiB is free. Including non-PyTorch memory, this process has 22.50 GiB memory in use.";
+
+/// Steps as objects, in more bytes than a post has where there are many.
+fn steps(count: usize) -> String {
+    let step = |step: usize| json!({"time": format!("2026-01-02T03:04:{:02}Z", step % 60), "level": "info", "msg": "training", "step": step});
+    (0..count).map(|number| format!("{}\n", step(number))).collect()
+}
+
+/// A line of more than 64 KiB has its message and the stack beside it found, wherever in it they stand, in a short log and in a long one.
+#[test]
+fn a_message_in_a_very_long_object_is_found_with_its_stack() {
+    for count in [40, 4000] {
+        for (before, after) in [(0, 300), (150, 150), (300, 0), (600, 300)] {
+            let ids = |kibibytes: usize| "31 7 ".repeat(kibibytes * 205);
+            let object = format!(
+                r#"{{"level":"error","ids":"{}","exc_info":{},"msg":"step failed","more":"{}"}}"#,
+                ids(before),
+                json!(ERROR),
+                ids(after)
+            );
+            assert!(object.len() > 256 << 10);
+            let explanation = explained(&format!("{}{object}\n", steps(count)));
+            let verdict = &explanation.verdicts[0];
+            let place = (verdict.line, verdict.cause, verdict.tried_bytes.map(lowtide_core::Bytes::get));
+            assert_eq!(place, (count as u64 + 1, Cause::Need, Some(3 << 30)), "{count} {before} {after}");
+            assert!(verdict.code.is_some() && verdict.phase.is_some(), "{count} {before} {after}: {verdict:?}");
+            assert_eq!(explanation.events, 1);
+        }
+    }
+}
+
+/// A line longer than is read as an object is searched as it is: the message is found, and its stack where it stands near.
+#[test]
+fn a_message_in_an_object_of_megabytes_is_found() {
+    let ids = "31 7 ".repeat(400_000);
+    for object in [
+        format!(r#"{{"level":"error","ids":"{ids}","exc_info":{}}}"#, json!(ERROR)),
+        format!(r#"{{"level":"error","exc_info":{},"ids":"{ids}"}}"#, json!(ERROR)),
+    ] {
+        let verdict = explained(&format!("{}{object}\n", steps(40))).verdicts.remove(0);
+        assert_eq!((verdict.line, verdict.cause), (41, Cause::Need));
+    }
+}
+
+/// What only a line of its own tells is read out of the last objects of a log that is no post.
+#[test]
+fn the_end_of_a_long_log_of_objects_is_read() {
+    let log = |line: &str| format!("{}{}\n", steps(4000), json!({"log": format!("{line}\n"), "stream": "stderr"}));
+    let killed = explained(&log("Killed"));
+    assert_eq!((killed.verdicts[0].line, killed.verdicts[0].cause), (4001, Cause::HostMemory));
+    assert!(explained(&log("done")).verdicts.is_empty());
+    let plan = json!({"level": "info", "msg": "will retry on CUDA out of memory", "ids": "7 ".repeat(60_000)});
+    let explanation =
+        explained(&format!("{}{plan}\n{}\n", steps(4000), json!({"level": "error", "msg": "KeyError: 'x'"})));
+    assert!(explanation.verdicts.is_empty());
+    assert_eq!(explanation.not_memory.map(|found| found.line), Some(4001));
+}
+
 #[test]
 fn plans_at_a_level_below_errors_are_none() {
     let log = concat!(
