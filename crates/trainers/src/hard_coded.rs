@@ -121,7 +121,7 @@ fn hard_coded_for(script: &Config, users: &[&Config]) -> SourceBatch {
 }
 
 /// A number with its place, where there is one; why it is not known.
-type Found = Result<Option<(u64, Slot)>, String>;
+pub(crate) type Found = Result<Option<(u64, Slot)>, String>;
 
 /// What a script says of accumulation by itself, where its batch is given by a flag.
 ///
@@ -132,7 +132,7 @@ pub fn hard_coded_steps(script: &Config) -> Result<Option<(u64, Slot)>, String> 
     steps_for(script, &[])
 }
 
-fn steps_for(script: &Config, users: &[&Config]) -> Found {
+pub(crate) fn steps_for(script: &Config, users: &[&Config]) -> Found {
     let call = trainer_call(script).map(|(call, name)| (call, name, Some(1)));
     let found = slot(script, Question::Key(Key::Accumulation), call)?;
     let is_used = |slot: &Slot| is_used(script, slot) || users.iter().any(|user| is_used_in(user, slot.name()));
@@ -161,7 +161,7 @@ fn both(script: &Config, users: &[&Config], micro: Found, accum: impl FnOnce(&Sl
 }
 
 /// The place of a number, in the script or to be added to a call with the default that it has.
-fn slot(script: &Config, question: Question, added: Option<(&Setting, &str, Option<u64>)>) -> Found {
+pub(crate) fn slot(script: &Config, question: Question, added: Option<(&Setting, &str, Option<u64>)>) -> Found {
     match answer(std::slice::from_ref(script), question) {
         Answer::Unknown(why) => local(script, question).or_else(|| constant(script, question)).map(Some).ok_or(why),
         Answer::Absent => Ok(added.and_then(|(call, name, default)| Some((default?, Slot::beside(call, name))))),
@@ -249,6 +249,9 @@ fn trainer_call(script: &Config) -> Option<(&Setting, &'static str)> {
     if script.text.contains("lightning") {
         return Some((only_call(script, |owner| owner == "Trainer")?, "accumulate_grad_batches"));
     }
+    if let Some(call) = only_call(script, is_arguments) {
+        return Some((call, Preset::HuggingFace.keys()[1]));
+    }
     let accumulates = script.text.contains(".accumulate(");
     let call = only_call(script, |owner| owner == "Accelerator").filter(|_| accumulates)?;
     Some((call, "gradient_accumulation_steps"))
@@ -274,12 +277,12 @@ fn is_librarys(setting: &Setting) -> bool {
     is_arguments(owner) || ["Trainer", "Accelerator", "GradientAccumulationPlugin"].contains(&owner)
 }
 
-fn has_word(text: &str, name: &str) -> bool {
+pub(crate) fn has_word(text: &str, name: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
 }
 
 /// Whether a constant is more than written down: its name stands somewhere else too.
-fn is_in_use(script: &Config, setting: &Setting) -> bool {
+pub(crate) fn is_in_use(script: &Config, setting: &Setting) -> bool {
     setting.scope != Scope::File || setting.name().is_some_and(|name| script.text.matches(name).count() > 1)
 }
 

@@ -24,6 +24,7 @@ mod preset;
 mod resume_call;
 mod script;
 mod sources;
+mod split_batch;
 mod text;
 mod training_loop;
 
@@ -39,5 +40,6 @@ pub use preset::Preset;
 pub use resume_call::ResumeCall;
 pub use script::{script, script_path, siblings};
 pub use sources::{Access, command_line, file};
+pub use split_batch::{NumberInFile, imported_steps, split_batch};
 pub use text::{TextAnswer, text};
 pub use training_loop::{TrainingLoop, training_loop};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use lowtide_core::counted;
-use lowtide_keep::{CommandLadder, Launch};
+use lowtide_keep::{CommandLadder, ConfigCopy, Launch};
 use serde_json::{Value, json};
 
 use crate::output::{Failure, printable, shown};
@@ -46,7 +46,7 @@ impl DryRun {
         for (rung, launch) in self.launches.iter().enumerate() {
             let batch = ladder.rungs.get(rung).map_or(String::new(), |batch| format!("   # {batch}"));
             text.push_str(&format!("  {}{batch}\n", command_line(ladder, launch)));
-            if let Some(copy) = &launch.copy {
+            for copy in &launch.copies {
                 text.push_str(&format!("    {}\n", copy_line(copy)));
             }
         }
@@ -75,15 +75,19 @@ impl DryRun {
     }
 
     pub(crate) fn json(&self, ladder: &CommandLadder) -> Value {
+        let copied = |copy: &ConfigCopy| {
+            json!({
+                "path": copy.path, "original": copy.original, "changes": copy.changes, "text": copy.text,
+            })
+        };
         let starts = self.launches.iter().enumerate().map(|(rung, launch)| {
             json!({
                 "rung": rung,
                 "batch": ladder.rungs.get(rung),
                 "command": launch.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
                 "environment": launch.environment.iter().map(|(name, value)| setting(name, value)).collect::<Vec<_>>(),
-                "config_copy": launch.copy.as_ref().map(|copy| json!({
-                    "path": copy.path, "original": copy.original, "changes": copy.changes, "text": copy.text,
-                })),
+                "config_copy": launch.copies.first().map(copied),
+                "further_copies": launch.copies.iter().skip(1).map(copied).collect::<Vec<_>>(),
             })
         });
         json!({

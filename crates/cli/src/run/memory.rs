@@ -78,11 +78,11 @@ fn words(ladder: &CommandLadder, rung: usize) -> String {
     if !set.is_empty() {
         places.push(format!("start with `{}` before the command", printable(&quoted(&set))));
     }
-    if let Some(copy) = &launch.copy {
+    for copy in &launch.copies {
         places.push(format!("set {} in {}", printable(&copy.changes.join(" ")), shown(&copy.original)));
     }
     // The copy of a configuration file is one of the words.
-    if launch.copy.as_ref().is_none_or(|copy| copy.stand_in.is_some()) {
+    if launch.copies.iter().all(|copy| copy.stand_in.is_some()) {
         let typed = launch.words_beyond(&ladder.command);
         places.extend((!typed.is_empty()).then(|| format!("start with `{}`", printable(&quoted(&typed)))));
     }

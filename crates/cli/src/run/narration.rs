@@ -97,7 +97,7 @@ pub(super) fn own_environment<'a>(
     ladder: &CommandLadder,
     launch: &'a Launch,
 ) -> impl Iterator<Item = &'a (OsString, OsString)> {
-    let is_script = launch.copy.as_ref().is_some_and(|copy| copy.stand_in.is_some());
+    let is_script = launch.runs_copies();
     let is_own =
         move |set: &&(OsString, OsString)| !(ladder.environment.contains(set) || is_script && set.0 == "PYTHONPATH");
     launch.environment.iter().filter(is_own)
@@ -126,8 +126,8 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
             let batch = batch.map_or(String::new(), |batch| format!(" with micro-batch x accumulation {batch}"));
             let origin = resume::origin(resumption, *checkpoint);
             let mut text = format!("start {number} {origin}{batch}: {}", command_line(ladder, launch));
-            let copy = launch.copy.as_ref().map(copy_line);
-            for line in resume::remarks(resumption, *checkpoint, damaged).into_iter().chain(copy) {
+            let copies = launch.copies.iter().map(copy_line);
+            for line in resume::remarks(resumption, *checkpoint, damaged).into_iter().chain(copies) {
                 text.push_str(&format!("\n  {line}"));
             }
             Some(text)

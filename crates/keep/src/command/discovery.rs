@@ -3,7 +3,7 @@
 //!
 //! How a command takes a smaller micro-batch is looked for in this order: a template of the user's, a known trainer's
 //! flags, flags that the script or a module beside it declares (`trainers/declaration.rs`, `trainers/flag.rs`), numbers
-//! that stand in the script or in one module that it imports (`trainers/hard_coded.rs`). A constant counts as accumulation only where the loss is
+//! that stand in the script or in modules that it imports (`trainers/hard_coded.rs`, `trainers/split_batch.rs`). A constant counts as accumulation only where the loss is
 //! divided by it, or a library is given it; an option that the script itself sets again counts for nothing.
 
 use std::ffi::OsString;
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use lowtide_config::command::at_script;
 use lowtide_config::{Config, Syntax};
 use lowtide_trainers::{
-    Access, Answer, Flag, HardCoded, Key, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag, command_line,
-    declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, script, script_path, siblings,
-    training_loop,
+    Access, Answer, Flag, HardCoded, Key, NumberInFile, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag,
+    command_line, declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, imported_steps, script,
+    script_path, siblings, split_batch, training_loop,
 };
 
 use crate::command::recipe::{Recipe, Script};
@@ -149,16 +149,10 @@ impl Discovery {
             }
             [Ok(Some(micro)), Ok(None)] => {
                 agrees(BatchPart::Micro, request.micro, &micro)?;
-                by_batch_flag(&micro, place.as_ref(), &configs, request.effective)
+                by_batch_flag(&micro, place.as_ref(), &modules, &configs, request.effective)
             }
             [Ok(None), Ok(accum)] => match &place {
-                Some(place) => match by_source(place, accum.as_ref(), request.effective) {
-                    Err(gap @ (None | Some(RungGap::Batch { .. }))) => {
-                        let imported = imported_batch(&place.0, &modules);
-                        imported.map_or(Err(gap), |it| by_module(place, it, accum.as_ref(), request.effective))
-                    }
-                    found => found,
-                },
+                Some(place) => by_files(place, &modules, accum.as_ref(), request.effective),
                 None => Err(None),
             },
             unknown => Err(Some(unknown_flags(&unknown))),
@@ -168,7 +162,7 @@ impl Discovery {
             part.map(|part| RungGap::Template { part })
         };
         let deaf = |recipe: &Recipe| {
-            let option = deaf_option(&request.command).filter(|_| recipe.script.is_some())?;
+            let option = deaf_option(&request.command).filter(|_| !recipe.scripts.is_empty())?;
             let detail = format!(
                 "python {option} reads nothing at its start, so that it would not take a changed copy of its script"
             );
@@ -250,15 +244,26 @@ fn by_flags(micro: &Flag, accum: Option<&Flag>, source: Option<(&Place, Slot, u6
     let words = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let steps = accum.map(|accum| accum.number).or(source.as_ref().map(|(.., steps)| *steps)).unwrap_or(1);
     let script = source.map(|(place, slot, _)| Script::new(place, vec![(BatchPart::Accum, slot)]));
-    let recipe = Recipe { words: Template::read(&words).ok(), script, ..Recipe::default() };
+    let recipe =
+        Recipe { words: Template::read(&words).ok(), scripts: script.into_iter().collect(), ..Recipe::default() };
     (recipe, BatchSplit::new(micro.number, steps))
 }
 
-/// A flag for the batch and none for accumulation, which may stand in the script.
-fn by_batch_flag(micro: &Flag, place: Option<&Place>, configs: &[Config], effective: EffectiveBatch) -> Found {
+/// A flag for the batch and none for accumulation, which may stand in the script or in a module of it.
+fn by_batch_flag(
+    micro: &Flag,
+    place: Option<&Place>,
+    modules: &[Config],
+    configs: &[Config],
+    effective: EffectiveBatch,
+) -> Found {
     let steps = place.map_or(Ok(None), |(script, _)| hard_coded_steps(script));
+    let imported = place.and_then(|(script, _)| imported_steps(script, modules));
     match (steps, place) {
         (Ok(Some((steps, slot))), Some(place)) => Ok(by_flags(micro, None, Some((place, slot, steps)))),
+        (_, Some(place)) if let Some(NumberInFile { file, number, slot }) = imported => {
+            Ok(by_flags(micro, None, Some((&place_of(file, place), slot, number))))
+        }
         (Err(detail), _) => Err(Some(RungGap::Batch { detail })),
         _ if effective == EffectiveBatch::MayShrink => Ok(by_flags(micro, None, None)),
         // Where neither options nor a loop are to be seen, accumulation may be anywhere.
@@ -285,15 +290,51 @@ fn library(script: &Config) -> Library {
     }
 }
 
-/// A batch that stands in a module that the script imports; accumulation there too, or by a flag. Where accumulation stands in the
-/// script, two files would have to change together.
+/// A batch that stands in the script or in modules that it imports: both numbers in one file, or each in its own.
+fn by_files(script: &Place, modules: &[Config], accum: Option<&Flag>, effective: EffectiveBatch) -> Found {
+    let gap = match by_source(script, accum, effective) {
+        Err(gap) => gap,
+        found => return found,
+    };
+    let imported = imported_batch(&script.0, modules).filter(|_| matches!(gap, None | Some(RungGap::Batch { .. })));
+    if let Some((module, batch @ SourceBatch::Both(_))) = imported {
+        return by_batch(&place_of(module, script), batch, accum, effective);
+    }
+    if let Some(numbers) = split_batch(&script.0, modules).filter(|_| accum.is_none()) {
+        return Ok(by_numbers(script, numbers));
+    }
+    imported.map_or(Err(gap), |imported| by_module(script, imported, accum, effective))
+}
+
+/// Two numbers, each with its file.
+fn by_numbers(script: &Place, numbers: [NumberInFile<'_>; 2]) -> (Recipe, Option<BatchSplit>) {
+    let batch = BatchSplit::new(numbers[0].number, numbers[1].number);
+    let mut scripts: Vec<Script> = Vec::new();
+    for (part, NumberInFile { file, slot, .. }) in [BatchPart::Micro, BatchPart::Accum].into_iter().zip(numbers) {
+        let place = place_of(file, script);
+        match scripts.iter_mut().find(|script| script.path == place.1) {
+            Some(same) => same.slots.push((part, slot)),
+            None => scripts.push(Script::new(&place, vec![(part, slot)])),
+        }
+    }
+    scripts.sort_by_key(|it| it.path != script.1);
+    (Recipe { scripts, ..Recipe::default() }, batch)
+}
+
+/// The script as it was read, or a module, whose name is its path.
+fn place_of(file: &Config, script: &Place) -> Place {
+    let path = if *file == script.0 { script.1.clone() } else { PathBuf::from(&file.name) };
+    (file.clone(), path)
+}
+
+/// A batch that stands in a module that the script imports; accumulation by a flag, or nowhere.
 fn by_module(
     script: &Place,
     (module, batch): (&Config, SourceBatch),
     accum: Option<&Flag>,
     effective: EffectiveBatch,
 ) -> Found {
-    let place = (module.clone(), PathBuf::from(&module.name));
+    let place = place_of(module, script);
     let SourceBatch::Alone { micro, slot } = &batch else { return by_batch(&place, batch, accum, effective) };
     if accum.is_some() || effective == EffectiveBatch::MayShrink {
         return by_batch(&place, batch, accum, effective);
@@ -305,12 +346,13 @@ fn by_module(
             let (file, name) = (&script.0.name, other.name());
             let beside = script.0.line_of(other.setting.span.start);
             let detail = format!(
-                "{at}: {} is {micro}, and {name} ({steps}) belongs into {file}, line {beside}, and a retry changes one file",
+                "{at}: {} is {micro}, and {name} ({steps}, {file}, line {beside}) is set elsewhere too",
                 slot.name()
             );
             Err(Some(RungGap::Batch { detail }))
         }
-        _ => Err(no_accumulation(Some(script), format!("{} = {{}} ({at})", slot.name()), None, *micro)),
+        Err(detail) => Err(Some(RungGap::Batch { detail })),
+        Ok(None) => Err(no_accumulation(Some(script), format!("{} = {{}} ({at})", slot.name()), None, *micro)),
     }
 }
 
@@ -322,7 +364,7 @@ fn by_source(place: &Place, accum: Option<&Flag>, effective: EffectiveBatch) -> 
 fn by_batch(place: &Place, batch: SourceBatch, accum: Option<&Flag>, effective: EffectiveBatch) -> Found {
     let with_script = |slots, words: Option<String>, micro, steps| {
         let words = words.and_then(|words| Template::read(&words).ok());
-        let recipe = Recipe { words, script: Some(Script::new(place, slots)), ..Recipe::default() };
+        let recipe = Recipe { words, scripts: vec![Script::new(place, slots)], ..Recipe::default() };
         Ok((recipe, BatchSplit::new(micro, steps)))
     };
     match (batch, accum) {

@@ -12,7 +12,7 @@ use crate::command::resume::Resumption;
 use crate::command::shell::deaf_script;
 use crate::command::template::Values;
 use crate::inside::door::PATHS;
-use crate::{BatchSplit, CommandRequest, KeepError, Launch, ResumeRequest};
+use crate::{BatchSplit, CommandRequest, ConfigCopy, KeepError, Launch, ResumeRequest};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -73,8 +73,8 @@ impl CommandLadder {
         let last = ladder.launch(ladder.rungs.len().saturating_sub(1), Path::new(""), None)?;
         let script = script_path(&ladder.command, access);
         // The call that trains stands in the script, and a copy may be of a module.
-        if last.copy.is_some_and(|copy| copy.stand_in.is_some() && script.is_none_or(|script| script == copy.original))
-        {
+        let is_script = |copy: &ConfigCopy| script.as_ref().is_none_or(|script| *script == copy.original);
+        if last.copies.first().is_some_and(|copy| copy.stand_in.is_some() && is_script(copy)) {
             ladder.resumption.use_copy();
         }
         Ok(ladder)
@@ -135,7 +135,8 @@ impl CommandLadder {
     ///
     /// The configuration file has no such key.
     pub fn launch(&self, rung: usize, folder: &Path, checkpoint: Option<&Path>) -> Result<Launch, KeepError> {
-        let mut launch = Launch { command: self.command.clone(), environment: self.environment.clone(), copy: None };
+        let mut launch =
+            Launch { command: self.command.clone(), environment: self.environment.clone(), copies: Vec::new() };
         if rung > 0
             && let Some(batch) = self.rungs.get(rung)
         {
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(quoted(&launch.command), "python -m pkg.mine");
         let (name, value) = launch.environment.last().unwrap();
         assert_eq!((name.to_str(), value.to_str()), (Some("PYTHONPATH"), Some("/runs/a/retry-1.start")));
-        let copy = launch.copy.unwrap();
+        let copy = launch.copies[0].clone();
         assert_eq!(copy.original, Path::new("pkg/mine.py"));
         let changed = "a = TrainingArguments('o', per_device_train_batch_size=2, gradient_accumulation_steps=2)\n";
         assert_eq!((&*copy.text, copy.path.to_str()), (changed, Some("/runs/a/retry-1.py")));
@@ -240,7 +241,7 @@ mod tests {
     fn one_number_by_a_flag_and_one_in_the_script() {
         let launch = made(request("python half.py")).unwrap().launch(1, Path::new("/f"), None).unwrap();
         assert_eq!(quoted(&launch.command), "python half.py --bs=2");
-        assert_eq!(launch.copy.unwrap().changes, ["n_accum_steps=4"]);
+        assert_eq!(launch.copies[0].changes, ["n_accum_steps=4"]);
     }
 
     #[test]
@@ -263,7 +264,7 @@ mod tests {
         let launch = ladder.launch(2, Path::new("runs/t-1"), None).unwrap();
         assert_eq!(quoted(&launch.command), "t fit --config=runs/t-1/retry-2.yaml");
         let text = "data:\n  batch_size: 2\ntrainer:\n  accumulate: 8\n".to_owned();
-        let copy = launch.copy.unwrap();
+        let copy = launch.copies[0].clone();
         assert_eq!((copy.path, copy.text), (PathBuf::from("runs/t-1/retry-2.yaml"), text));
         assert_eq!(copy.changes, ["data.batch_size=2", "trainer.accumulate=8"]);
     }

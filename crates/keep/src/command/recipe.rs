@@ -18,7 +18,7 @@ pub(crate) struct Recipe {
     pub(crate) words: Option<Template>,
     pub(crate) environment: Option<Template>,
     pub(crate) config: Option<Config>,
-    pub(crate) script: Option<Script>,
+    pub(crate) scripts: Vec<Script>,
     /// The flag for the batch of a whole step, for which the script accumulates what is missing by itself.
     pub(crate) whole: Option<Flag>,
     /// Where the command's Python looks for modules besides.
@@ -37,7 +37,8 @@ pub(crate) struct Config {
     is_script: bool,
 }
 
-/// The script, in which numbers stand that a retry changes: a copy is changed, and run as if it were the script.
+/// The script or a module that it imports, in which numbers stand that a retry changes: a copy is changed, and run as if it were
+/// that file.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     pub(crate) path: PathBuf,
@@ -68,7 +69,15 @@ impl Recipe {
             None => None,
         };
         let is_own = words.is_some() || environment.is_some() || config.is_some();
-        Ok(Self { words, environment, config, script: None, whole: None, paths: (access.variable)(PATHS), is_own })
+        Ok(Self {
+            words,
+            environment,
+            config,
+            scripts: Vec::new(),
+            whole: None,
+            paths: (access.variable)(PATHS),
+            is_own,
+        })
     }
 
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
@@ -102,7 +111,7 @@ impl Recipe {
         let places = [BatchPart::Micro, BatchPart::Accum];
         let typed =
             places.iter().flat_map(|part| self.templates().filter_map(|template| template.key_of(part.place())));
-        let in_script = self.script.iter().flat_map(|script| {
+        let in_script = self.scripts.iter().flat_map(|script| {
             let name =
                 |slot: &Slot| format!("{} in line {}", slot.name(), script.config.line_of(slot.setting.span.start));
             let mut names: Vec<String> = script.slots.iter().map(|(_, slot)| name(slot)).collect();
@@ -114,7 +123,7 @@ impl Recipe {
 
     /// Whether more accumulation goes with a smaller micro-batch.
     pub(crate) fn accumulates(&self) -> bool {
-        let in_script = self.script.iter().flat_map(|script| &script.slots).any(|(part, _)| *part == BatchPart::Accum);
+        let in_script = self.scripts.iter().flat_map(|script| &script.slots).any(|(part, _)| *part == BatchPart::Accum);
         self.whole.is_some() || in_script || self.templates().any(|template| template.has(BatchPart::Accum.place()))
     }
 
@@ -158,33 +167,43 @@ impl Recipe {
                 edits.push((config.setting(&key)?, value.to_string_lossy().into_owned()));
             }
             let edits = edits.iter().map(|(setting, value)| (*setting, value.clone()));
-            launch.copy = Some(copy_of(&config.config, &config.path, copy, edits));
-        }
-        if let (Some(script), Some(batch)) = (&self.script, values.batch) {
-            let edits = script.slots.iter().map(|(part, slot)| (&slot.setting, slot.text(batch.part(*part))));
-            let made = copy_of(&script.config, &script.path, copy, edits);
-            let changes = script.slots.iter().map(|(part, slot)| format!("{}={}", slot.name(), batch.part(*part)));
-            launch.copy = Some(ConfigCopy { changes: changes.collect(), ..made });
-        }
-        let is_script = self.script.is_some() || self.config.as_ref().is_some_and(|config| config.is_script);
-        let Some(made) = &mut launch.copy else { return Ok(()) };
-        if is_script {
-            let script =
-                self.script.as_ref().map(|script| &script.config).or(self.config.as_ref().map(|it| &it.config));
-            let script = script.map(|script| script.text.clone()).unwrap_or_default();
-            let stand_in = StandIn { folder: copy.with_extension("start"), script };
-            made.stand_in = Some(stand_in.clone());
-            stand_in.enter(launch, self.paths.clone());
-            return Ok(());
-        }
-        let (original, made) = (made.original.clone(), made.path.clone());
-        for word in &mut launch.command {
-            if let Some(changed) = instead(word, &original, &made) {
-                *word = changed;
+            let made = copy_of(&config.config, &config.path, copy, edits);
+            if config.is_script {
+                self.stand_in(launch, made, &config.config.text, copy);
+            } else {
+                for word in &mut launch.command {
+                    if let Some(changed) = instead(word, &made.original, &made.path) {
+                        *word = changed;
+                    }
+                }
+                launch.copies.push(made);
             }
+        }
+        let Some(batch) = values.batch else { return Ok(()) };
+        for (index, script) in self.scripts.iter().enumerate() {
+            let copy = if index == 0 { copy.to_owned() } else { numbered(copy, index + 1) };
+            let edits = script.slots.iter().map(|(part, slot)| (&slot.setting, slot.text(batch.part(*part))));
+            let made = copy_of(&script.config, &script.path, &copy, edits);
+            let changes = script.slots.iter().map(|(part, slot)| format!("{}={}", slot.name(), batch.part(*part)));
+            let made = ConfigCopy { changes: changes.collect(), ..made };
+            self.stand_in(launch, made, &script.config.text, &copy);
         }
         Ok(())
     }
+
+    /// Makes a start run a copy as if it were the file.
+    fn stand_in(&self, launch: &mut Launch, made: ConfigCopy, original: &str, copy: &Path) {
+        let stand_in = StandIn { folder: copy.with_extension("start"), script: original.to_owned() };
+        stand_in.enter(launch, self.paths.clone());
+        launch.copies.push(ConfigCopy { stand_in: Some(stand_in), ..made });
+    }
+}
+
+/// The path of a further copy of the same start: `retry-1-2`.
+fn numbered(copy: &Path, number: usize) -> PathBuf {
+    let mut name = copy.file_name().unwrap_or_default().to_owned();
+    name.push(format!("-{number}"));
+    copy.with_file_name(name)
 }
 
 impl Config {

@@ -54,11 +54,18 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// Variables besides those that are there.
     pub environment: Vec<(OsString, OsString)>,
-    /// The copy of a configuration file or of the script, to be written first.
-    pub copy: Option<ConfigCopy>,
+    /// Copies of a configuration file, or of the script and the modules that it imports, to be written first; the script's own
+    /// before others.
+    pub copies: Vec<ConfigCopy>,
 }
 
 impl Launch {
+    /// Whether the command runs changed files under their own names.
+    #[must_use]
+    pub fn runs_copies(&self) -> bool {
+        self.copies.iter().any(|copy| copy.stand_in.is_some())
+    }
+
     /// The words that this start has and the command as it was given has not, each option with its value.
     #[must_use]
     pub fn words_beyond(&self, command: &[OsString]) -> Vec<OsString> {
@@ -83,7 +90,7 @@ impl Launch {
     }
 }
 
-/// A copy of a configuration file or of the script, with other values.
+/// A copy of a configuration file, of the script or of a module, with other values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigCopy {
     /// Where it is written.
@@ -94,7 +101,7 @@ pub struct ConfigCopy {
     pub text: String,
     /// What is different, as `key=value`.
     pub changes: Vec<String>,
-    /// What makes the command take it, where it is a copy of the script and the command line stays as it is.
+    /// What makes the command take it, where it is a copy of code and the command line stays as it is.
     pub stand_in: Option<StandIn>,
 }
 
@@ -116,7 +123,7 @@ mod tests {
             ("t -n 8 x", "t -n 4 x", "-n 4"),
             ("t", "t", ""),
         ] {
-            let launch = Launch { command: words(started), environment: Vec::new(), copy: None };
+            let launch = Launch { command: words(started), environment: Vec::new(), copies: Vec::new() };
             assert_eq!(quoted(&launch.words_beyond(&words(given))), expected, "{given}");
         }
     }

@@ -132,7 +132,7 @@ impl Resumption {
     /// Makes a start resume from a checkpoint.
     pub(crate) fn apply(&self, launch: &mut Launch, checkpoint: &Path) {
         launch.command = self.applied(&launch.command, checkpoint);
-        if let (ResumeRule::Call(call), Some(copy)) = (&self.rule, &mut launch.copy) {
+        if let (ResumeRule::Call(call), Some(copy)) = (&self.rule, launch.copies.first_mut()) {
             let path = std::path::absolute(checkpoint).unwrap_or_else(|_| checkpoint.to_owned());
             if let Some(text) = path.to_str().and_then(|path| call.applied(&copy.text, path)) {
                 copy.text = text;

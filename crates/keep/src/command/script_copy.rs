@@ -1,4 +1,6 @@
-//! A changed copy of a script that is run as if it were the script.
+//! A changed copy of a script, or of a module that it imports, which is run as if it were that file.
+//!
+//! Where the batch stands in one file and accumulation in another, both have a copy, each with a door of its own.
 //!
 //! The command line stays as it is. What makes Python take the copy's text is `script.py`, which comes into every Python
 //! of the command by a [`Door`].

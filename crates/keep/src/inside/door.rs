@@ -120,7 +120,7 @@ mod tests {
     fn the_folder_comes_first() {
         let entered = |text: &str, own: Option<&str>| {
             let command = split(text).unwrap().into_iter().map(OsString::from).collect();
-            let mut launch = Launch { command, environment: Vec::new(), copy: None };
+            let mut launch = Launch { command, environment: Vec::new(), copies: Vec::new() };
             Door { folder: "/r/retry-1".into() }.enter(&mut launch, own.map(OsString::from));
             let first = launch.environment[0].1.clone().into_string().unwrap();
             Door { folder: "/r/inside-1".into() }.enter(&mut launch, own.map(OsString::from));

@@ -130,7 +130,7 @@ fn start_on(
             let (checkpoint, damaged) = (checkpoint.as_ref(), search.damaged.as_slice());
             notify(&Notice::Restart { number, launch: &launch, batch, checkpoint, damaged });
         }
-        if let Some(copy) = &launch.copy {
+        for copy in &launch.copies {
             copy.write()?;
         }
         let door = door(&options.folder, options.inside, starts);
@@ -168,7 +168,7 @@ fn start_on(
         notify(&Notice::End { record: &record });
         let ran_out = record.outcome == EndKind::OutOfMemory;
         starts.push(record);
-        if let Some(copy) = launch.copy.as_ref().filter(|copy| !copy.was_used()) {
+        if let Some(copy) = launch.copies.iter().find(|copy| !copy.was_used()) {
             notify(&Notice::CopyUnused { copy });
             if ran_out {
                 return Ok(Conclusion::NoRungs);

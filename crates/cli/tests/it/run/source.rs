@@ -72,15 +72,59 @@ fn constants_of_a_module_that_is_imported() {
     assert_eq!((&*place.text("settings.py"), &*place.text("train.py")), (settings, script));
 }
 
-/// Where the batch stands in one file and accumulation in another, the lines to change are told.
+/// Where the batch stands in one file and accumulation in another, both are changed at once.
 #[test]
 fn a_batch_in_a_module_and_accumulation_in_the_script() {
-    let data = "class Data:\n    def loader(self):\n        return DataLoader(x, batch_size=32)\n";
-    let script = "import lightning as L\nfrom data import Data\nif False:\n    L.Trainer(max_epochs=1).fit(m, Data())\nraise MemoryError\n";
-    let place = with(&[("data.py", data), ("train.py", script)]);
+    let settings = "BATCH_SIZE = 8  # samples\n";
+    let script = "import multiprocessing, settings\nACCUM_STEPS = 1\ndef size(_): return settings.BATCH_SIZE\n\
+                  if __name__ == '__main__':\n    loss = 1.0 / ACCUM_STEPS\n    \
+                  sizes = multiprocessing.get_context('spawn').Pool(1).map(size, [0])\n    \
+                  print(settings.BATCH_SIZE, ACCUM_STEPS, sizes, settings.__file__[-11:], __file__[-8:], flush=True)\n    \
+                  if settings.BATCH_SIZE > 2: raise MemoryError\n";
+    let place = with(&[("settings.py", settings), ("train.py", script)]);
     let ran = place.run(&["--", "python3", "train.py"]);
-    let said = "data.py, line 3: batch_size is 32, and accumulate_grad_batches (1) belongs into train.py, line 4";
-    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let expected = "8 1 [8] settings.py train.py\n4 2 [4] settings.py train.py\n2 4 [2] settings.py train.py\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "{}", ran.stderr);
+    for told in [
+        "train.py is run with ACCUM_STEPS=2",
+        "settings.py is run with BATCH_SIZE=4",
+        "set ACCUM_STEPS=4 in train.py, set BATCH_SIZE=2 in settings.py next time",
+    ] {
+        assert!(ran.stderr.contains(told), "{told}\n{}", ran.stderr);
+    }
+    assert_eq!((&*place.text("settings.py"), &*place.text("train.py")), (settings, script));
+}
+
+#[test]
+fn accumulation_in_a_module_and_the_batch_in_the_script_or_by_a_flag() {
+    let settings = "ACCUM_STEPS = 1\n";
+    let ends = "loss = 1.0 / ACCUM_STEPS\nprint(n, ACCUM_STEPS, flush=True)\nif n > 2: raise MemoryError\n";
+    let batch = format!("from settings import ACCUM_STEPS\nbatch_size = 4\nn = batch_size\n{ends}");
+    let flag = format!(
+        "import argparse\nfrom settings import ACCUM_STEPS\np = argparse.ArgumentParser()\n\
+         p.add_argument('--batch_size', type=int, default=4)\nn = p.parse_args().batch_size\n{ends}"
+    );
+    for script in [batch, flag] {
+        let place = with(&[("settings.py", settings), ("train.py", &script)]);
+        let ran = place.run(&["--", "python3", "train.py"]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "4 1\n2 2\n"), "{script}{}", ran.stderr);
+    }
+}
+
+/// Arguments that a library has a default for are added beside a batch that stands elsewhere.
+#[test]
+fn a_constant_elsewhere_and_a_librarys_arguments_in_the_script() {
+    let script = "import settings\nfrom transformers import Trainer, TrainingArguments\n\
+                  Trainer(TrainingArguments('out', per_device_train_batch_size=settings.BATCH_SIZE)).train()\n";
+    let files = [("lib/transformers.py", TRANSFORMERS), ("settings.py", "BATCH_SIZE = 8\n"), ("train.py", script)];
+    let place = with(&files);
+    let ran = place.run(&["--", "env", "PYTHONPATH=lib", "python3", "train.py"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "8 1\n4 2\n"), "{}", ran.stderr);
+}
+
+/// Without accumulation anywhere, the lines to change are told.
+#[test]
+fn a_batch_in_a_module_and_no_accumulation() {
     let place = with(&[
         ("settings.py", "BATCH_SIZE = 32\n"),
         (
