@@ -21,7 +21,7 @@ nextest = $(cargo) nextest --version >/dev/null 2>&1
 # Many tests wait for a moment of a program, so a few more than there are processors run at once.
 export NEXTEST_TEST_THREADS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 
-.PHONY: help setup build front run tests test package wheel reference install install-built uninstall attacks lint bench bench-scripts gpu-check clean
+.PHONY: help setup build front run tests test package wheel reference install install-built uninstall attacks lint bench bench-scripts bench-before gpu-check clean
 
 help: ## show this list
 	@echo 'Lowtide explains out-of-memory errors, and trains inside a memory limit.'
@@ -133,6 +133,19 @@ bench-scripts: build
 	@folder=$$(mktemp -d) && trap "rm -rf $$folder" EXIT && \
 		$(programs)/lowtide generate scoring --out $$folder/data --samples 4000 --per-file 40 && \
 		$(PYTHON) -B benches/independent_cache.py $$folder/data
+	@$(MAKE) --no-print-directory bench-before
+
+# The last commit before `explain` was written for what people post, and `run` for their scripts.
+BEFORE ?= cb00c01
+
+bench-before: ## compare explain and run with those of an older commit, in turn (BEFORE=commit)
+	@$(cargo) build --release --locked -p lowtide-cli
+	@folder=$(abspath $(target))/before; \
+	git rev-parse --quiet --verify '$(BEFORE)^{commit}' >/dev/null || { echo 'there is no commit $(BEFORE) here to compare with'; exit 0; }; \
+	test -d $$folder/source || git worktree add --quiet --detach $$folder/source $(BEFORE); \
+	git -C $$folder/source checkout --quiet --detach $(BEFORE) && \
+	(cd $$folder/source && CARGO_TARGET_DIR=$$folder/target $(cargo) build --release --locked -p lowtide-cli) && \
+	$(PYTHON) -B benches/before_and_after.py $$folder/target/release/lowtide $(programs)/lowtide
 
 gpu-check: setup ## run the checks that need a GPU (SUITE=engine, hold-gpt, hold-qca, validate, keep, python, reserve, inside or ranks)
 	@scripts/gpu-check $(SUITE)
