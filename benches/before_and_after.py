@@ -1,11 +1,11 @@
 """How fast and how small are `lowtide explain` and `lowtide run` against an older lowtide, on the same logs and in turn?
 
-    python -B benches/before_and_after.py OLD NEW [--size MB] [--rounds N] [--goal RATIO]
+    python -B benches/before_and_after.py OLD NEW [--size MB] [--rounds N] [--goal RATIO] [--strict]
 
 Logs of several forms are written into a folder that is deleted afterwards: lines of training, lines of JSON, lines of 100 KB,
 bars that tqdm draws with carriage returns, lines that speak of memory without lacking it, and a post of 4 KB. Each is explained
 by both programs in turn. Then both pass on the output of a command. Printed are the best time of each, the most memory, and the
-ratio of new to old; the exit code is 1 where a ratio is above the goal.
+ratio of new to old; with --strict the exit code is 1 where a ratio is above the goal.
 
 Other programs on the machine make a time longer and never shorter, so that the best of the rounds counts. Where cores are shared,
 the processor's time is the better measure: a goal is met where that or the wall's is within it.
@@ -132,6 +132,7 @@ def main():
     parser.add_argument("--size", type=int, default=1000, help="MB of each log and of what a command prints (1000)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--goal", type=float, default=1.2)
+    parser.add_argument("--strict", action="store_true", help="end with 1 where a goal is missed")
     parser.add_argument("--work", type=Path, help="where the logs are written")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=options.work))
@@ -171,7 +172,7 @@ def main():
             f"{name:26} {old['seconds']:8.3f} {new['seconds']:8.3f} {old['peak_bytes'] / 1e6:7.1f} {new['peak_bytes'] / 1e6:7.1f} "
             f"{ratios['seconds']:6.2f} {ratios['cpu_seconds']:6.2f} {ratios['peak_bytes']:6.2f}   {'met' if is_met else 'missed'}"
         )
-    return bool(missed)
+    return bool(missed) and options.strict
 
 
 if __name__ == "__main__":
