@@ -118,4 +118,16 @@ fn the_memory_of_every_rank_is_in_the_events() {
     let ranks: Vec<Option<u32>> = ranks.collect();
     // After each step, and after the evaluation at the end.
     assert_eq!(ranks, [Some(0), Some(1)].repeat(5));
+    // Each step is work and waiting for the other, on both ranks.
+    let seconds = told.iter().find_map(|record| match record.event {
+        Event::StepDone { seconds, .. } => Some(seconds),
+        _ => None,
+    });
+    let parts = told.iter().filter_map(|record| match record.event {
+        Event::Memory { worked, waited, .. } => Some((record.rank?, worked? + waited?)),
+        _ => None,
+    });
+    let parts: Vec<(u32, f64)> = parts.collect();
+    assert_eq!(parts.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1].repeat(4));
+    assert!((parts[0].1 - seconds.unwrap()).abs() < 1e-9, "{parts:?} {seconds:?}");
 }
