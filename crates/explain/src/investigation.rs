@@ -17,7 +17,7 @@ use crate::post::explain_post;
 use crate::{Context, Explanation, MemoryReport, NotMemory, Verdict};
 
 /// How much is gathered before it is searched.
-const PIECE: usize = 2 << 20;
+const PIECE: usize = 3 << 19;
 /// How much stays back for the lines that go on with a message.
 const AHEAD: usize = 16 << 10;
 /// How much before a message is looked at.

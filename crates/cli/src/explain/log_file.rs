@@ -9,7 +9,7 @@ use lowtide_explain::Investigation;
 use crate::output::Failure;
 
 /// How much is read at once.
-const PIECE: usize = 1 << 20;
+const PIECE: usize = 256 << 10;
 
 pub(super) fn read(path: &Path) -> Result<Investigation, Failure> {
     let failure = |error: &io::Error| Failure::bad_input(format!("{}: {error}", path.display()), None);
