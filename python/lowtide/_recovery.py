@@ -508,4 +508,4 @@ class Recovery:
         self._ranks_sampled = self.story.seconds
         for rank, word in enumerate(words[1:], 1):
             held = {"allocated": word.allocated, "reserved": word.reserved, "resident": word.resident}
-            self.story.tell(event="memory", step=self.step, retries=0, of_rank=rank, **held)
+            self.story.tell(event="memory", step=self.step, of_rank=rank, **held)

@@ -84,6 +84,14 @@ class Started:
         return Path(self._folder.name, f"{rank}.err").read_text()
 
 
+def check_recovered(answers: list[dict[str, Any]], cases: int) -> None:
+    """Whether every variant met its errors and ended with the bits of a clean run, on all ranks."""
+    for variant in answers[0]:
+        found = [answer[variant] for answer in answers]
+        assert not any(one["different"] for one in found), (variant, found)
+        assert sum(one["errors"] for one in found) >= cases, (variant, found)
+
+
 def leave() -> None:
     """Ends a rank that has said what it found, without taking its groups down: now and then a thread of torch's aborts in that."""
     import torch.distributed as dist

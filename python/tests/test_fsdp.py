@@ -18,10 +18,7 @@ pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="th
 def test_errors_of_ranks_end_with_the_bits_of_a_clean_run(world: int, cases: int) -> None:
     """``scripts/rank-errors.py --all`` runs hundreds of these."""
     answers = [one.answer() for one in ranks.run("fsdp_errors.py", world, str(cases), seconds=600)]
-    for variant in answers[0]:
-        found = [answer[variant] for answer in answers]
-        assert not any(one["different"] for one in found), (variant, found)
-        assert sum(one["errors"] for one in found) >= cases, (variant, found)
+    ranks.check_recovered(answers, cases)
     if world == 4:
         failed = [tuple(one) for answer in answers[0].values() for one in answer["ranks"]]
         assert {(0,), (1,), (2,), (3,), (1, 2)} <= set(failed)
@@ -31,10 +28,7 @@ def test_errors_of_ranks_end_with_the_bits_of_a_clean_run(world: int, cases: int
 def test_an_evaluation_with_errors_has_the_bits_of_one_without(world: int, cases: int, variants: list[str]) -> None:
     """``scripts/rank-errors.py --all`` runs hundreds of these."""
     answers = [one.answer() for one in ranks.run("fsdp_evaluated.py", world, str(cases), *variants, seconds=600)]
-    for variant in answers[0]:
-        found = [answer[variant] for answer in answers]
-        assert not any(one["different"] for one in found), (variant, found)
-        assert sum(one["errors"] for one in found) >= cases, (variant, found)
+    ranks.check_recovered(answers, cases)
 
 
 @pytest.mark.parametrize(("world", "cases", "variant"), [(2, 6, "buffers"), (4, 8, "hsdp")])

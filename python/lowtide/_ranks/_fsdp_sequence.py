@@ -114,6 +114,11 @@ def sending(group: dist.ProcessGroup, done: Callable[[], None]) -> Iterator[None
     done()
 
 
+def _call(kind: str, group: Any, result: torch.Tensor, given: torch.Tensor, again: Callable[..., Any]) -> Call:
+    """A collective of one of FSDP2's groups of parameters."""
+    return Call(kind, group._module_fqn or "", result.numel(), given.numel(), result.dtype, again)
+
+
 class _AllGather(AllGather):
     def __init__(self, inner: AllGather, group: Any, seen: Seen) -> None:
         self._inner, self._group, self._seen = inner, group, seen
@@ -129,14 +134,7 @@ class _AllGather(AllGather):
         def again(result: torch.Tensor, given: torch.Tensor) -> None:
             inner(output_tensor=result, input_tensor=given, group=group, async_op=False)
 
-        call = Call(
-            "all-gather",
-            self._group._module_fqn or "",
-            output_tensor.numel(),
-            input_tensor.numel(),
-            output_tensor.dtype,
-            again,
-        )
+        call = _call("all-gather", self._group, output_tensor, input_tensor, again)
         with sending(group, lambda: self._seen(call)):
             return inner(output_tensor=output_tensor, input_tensor=input_tensor, group=group, async_op=async_op)
 
@@ -156,14 +154,7 @@ class _ReduceScatter(ReduceScatter):
         def again(result: torch.Tensor, given: torch.Tensor) -> None:
             inner(output_tensor=result, input_tensor=given, group=group, op=op, async_op=False)
 
-        call = Call(
-            "reduce-scatter",
-            self._group._module_fqn or "",
-            output_tensor.numel(),
-            input_tensor.numel(),
-            output_tensor.dtype,
-            again,
-        )
+        call = _call("reduce-scatter", self._group, output_tensor, input_tensor, again)
         with sending(group, lambda: self._seen(call)):
             return inner(output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op, async_op=async_op)
 
@@ -184,8 +175,7 @@ def _after_all_reduce(inner: Any, group: Any, seen: Seen) -> Callable[[torch.Ten
         dist.all_reduce(result, op=op, group=replicas)
 
     def hook(reduced: torch.Tensor) -> None:
-        numel = reduced.numel()
-        seen(Call("all-reduce", group._module_fqn or "", numel, numel, reduced.dtype, again))
+        seen(_call("all-reduce", group, reduced, reduced, again))
         if inner is not None:
             inner(reduced)
 
