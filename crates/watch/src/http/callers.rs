@@ -1,14 +1,10 @@
 //! All who are connected, and who of them gives way.
 //!
-//! Each stage of a connection has its own places, so that those who have not asked cannot take the room of those who are
-//! being answered. Nobody is refused: where all places of a stage are taken, the caller who has come on least lately loses
-//! its own. An honest request arrives as a whole, within moments of its connection, so there are always others that have waited longer.
-//!
-//! Nobody is refused a connection; the slowest gives way. Callers who have not asked, who are being answered and who
-//! are leaving have 32 places each. Where they are taken, the one that has come on least lately is closed: of those
-//! that have not asked the oldest, however much of a request has dripped in, of those that are answered the one that
-//! took nothing for longest. An honest request arrives within moments, so a crowd of half-open connections keeps nobody
-//! out.
+//! Nobody is refused a connection; where the places of a stage are taken, the caller that has come on least lately gives
+//! way. Each stage has its own places, so that those who have not asked cannot take the room of those who are being
+//! answered: of those that have not asked the oldest is closed, however much of a request has dripped in, of those that
+//! are answered the one that took nothing for longest. An honest request follows its connection within moments, in
+//! which fewer come than there are places for those who have not asked.
 
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
@@ -18,8 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::connection::{Connection, Stage};
 use super::message::{Request, Response};
 
-/// Stages with their places; the first is the first to lose one where files run out.
-const PLACES: [(Stage, usize); 3] = [(Stage::Leaving, 32), (Stage::Asking, 32), (Stage::Answering, 32)];
+/// Stages with their places; the first is the first to lose one where files run out. One who has not asked costs a file
+/// and at most 8 KiB; on a busy machine an honest caller may be held up between its connection and its request while
+/// hundreds of others come.
+const PLACES: [(Stage, usize); 3] = [(Stage::Leaving, 32), (Stage::Asking, 512), (Stage::Answering, 32)];
 
 /// The open connections.
 #[derive(Debug, Default)]
