@@ -114,6 +114,10 @@ def _weight(counted: int, base: float) -> float | None:
 
 
 def spans_of(samples: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where pieces of a size begin and end."""
-    for start in range(0, samples, size):
-        yield start, min(start + size, samples)
+    """Where pieces of at most a size begin and end: as few as can be, as equal as can be, the larger first."""
+    number = -(-samples // size)
+    start = 0
+    for index in range(number):
+        stop = start + samples // number + (index < samples % number)
+        yield start, stop
+        start = stop

@@ -37,6 +37,14 @@ impl MicroBatch {
         let wanted = Self(self.0.saturating_mul(NonZeroU32::MIN.saturating_add(1))).min(ceiling);
         (wanted > self).then_some(wanted)
     }
+
+    /// The next smaller size that cuts a batch of `samples` into pieces of another number: sizes between would not make its
+    /// pieces smaller. `None` below one sample.
+    pub fn next_smaller(self, samples: Self) -> Option<Self> {
+        let smaller = self.get().min(samples.get()).checked_sub(1).and_then(Self::new)?;
+        let number = samples.get().div_ceil(smaller.get());
+        Self::new(samples.get().div_ceil(number))
+    }
 }
 
 impl fmt::Display for MicroBatch {
@@ -45,12 +53,14 @@ impl fmt::Display for MicroBatch {
     }
 }
 
-/// The sizes into which a batch of `samples` is cut: each is `micro_batch`, the last may be smaller.
+/// The sizes into which a batch of `samples` is cut: as few pieces as `micro_batch` allows, as equal as can be, the larger
+/// first. So a batch of 64 in pieces of at most 30 is 22, 21 and 21, and needs the memory of 22.
 ///
 /// They always add up to `samples`, and none is 0: a batch of 0 samples has no pieces.
 pub fn pieces(samples: u32, micro_batch: MicroBatch) -> impl ExactSizeIterator<Item = u32> {
-    let size = micro_batch.get();
-    (0..samples).step_by(size as usize).map(move |start| size.min(samples - start))
+    let number = samples.div_ceil(micro_batch.get());
+    let (size, larger) = (samples.checked_div(number).unwrap_or(0), samples.checked_rem(number).unwrap_or(0));
+    (0..number).map(move |piece| if piece < larger { size + 1 } else { size })
 }
 
 /// All divisors of a number, the smallest first; 0 has none. Takes as many steps as the number's square root.
@@ -76,7 +86,8 @@ mod tests {
     #[test]
     fn cuts_a_batch() {
         check(8, 4, &[4, 4]);
-        check(10, 4, &[4, 4, 2]);
+        check(10, 4, &[4, 3, 3]);
+        check(64, 30, &[22, 21, 21]);
         check(3, 4, &[3]);
         check(0, 4, &[]);
         check(u32::MAX, u32::MAX, &[u32::MAX]);
@@ -92,6 +103,18 @@ mod tests {
         assert_eq!(micro_batch(5).doubled(micro_batch(5)), None);
         assert_eq!(micro_batch(6).doubled(micro_batch(5)), None);
         assert_eq!(micro_batch(u32::MAX).doubled(micro_batch(u32::MAX)), None);
+    }
+
+    #[test]
+    fn smaller_sizes_are_those_that_cut_into_more_pieces() {
+        let micro_batch = |samples| MicroBatch::new(samples).unwrap();
+        let sizes = |samples, from| {
+            let smaller = |size: &MicroBatch| size.next_smaller(micro_batch(samples));
+            std::iter::successors(Some(micro_batch(from)), smaller).map(MicroBatch::get).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(64, 64), [64, 32, 22, 16, 13, 11, 10, 8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(sizes(10, 99), [99, 5, 4, 3, 2, 1]);
+        assert_eq!(sizes(1, 1), [1]);
     }
 
     #[test]

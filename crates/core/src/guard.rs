@@ -33,7 +33,7 @@ use crate::{
 ///
 /// **Climbing back.** After [`Limits::climb_after`](crate::Limits::climb_after) committed steps without a failure or
 /// warning the micro-batch is doubled, up to the ceiling, if the forecast from the last step leaves the margin free
-/// under the line. Only the micro-batch climbs; the other measures stay for the rest of the run.
+/// under the line and it was not ruled out; else it grows to the largest size between of which both hold. Only the micro-batch climbs; the other measures stay for the rest of the run.
 ///
 /// **An overflow** into the reserve of host memory ends nothing, so its answer holds from the next step on. Where the tensors
 /// alone were more than the device holds, the micro-batch is halved until the forecast fits, at once; else cached blocks were in
@@ -335,15 +335,15 @@ impl Guard {
         Action::Climb { measures: self.measures, reason: Reason::Room { forecast, limit: usage.line.limit() } }
     }
 
-    /// The next larger micro-batch, with its forecast, if it may be tried and should fit.
+    /// The largest micro-batch, up to twice this one, that may be tried and should fit, with its forecast.
     fn larger_that_fits(&self, usage: Usage) -> Option<(MicroBatch, Bytes)> {
         let now = self.measures.micro_batch;
-        let next = now.doubled(self.ceiling)?;
-        if !self.ladder.offer.split || self.strikes.is_out(next) {
-            return None;
-        }
-        let forecast = usage.forecast(now, next);
-        usage.admits(forecast, self.ladder.limits.climb_margin).then_some((next, forecast))
+        let double = now.doubled(self.ceiling).filter(|_| self.ladder.offer.split)?;
+        std::iter::successors(Some(double), |size| size.next_smaller(self.ceiling))
+            .take_while(|size| *size > now)
+            .filter(|size| !self.strikes.is_out(*size))
+            .map(|size| (size, usage.forecast(now, size)))
+            .find(|(_, forecast)| usage.admits(*forecast, self.ladder.limits.climb_margin))
     }
 
     fn evaluated(&mut self) -> Action {

@@ -1,7 +1,7 @@
-//! How the first micro-batch is found: a small one is measured, then doubled while it fits.
+//! How the first micro-batch is found: a small one is measured, then doubled while it fits, then one between.
 //!
 //! The first micro-batch is tried out, not guessed: one sample is computed, then twice as many as long as the next is
-//! foreseen to fit (`core::Sizing`), two pieces each, because the second finds the gradients of the first. Weights,
+//! foreseen to fit (`core::Sizing`), then the largest between that is, two pieces each, because the second finds the gradients of the first. Weights,
 //! random state, buffers and cursor are as before.
 
 use crate::{Bytes, MicroBatch, Percent, Usage};
@@ -30,8 +30,8 @@ impl Sizing {
     ///
     /// One sample is measured first. Where the whole `ceiling` fits even if all that a probe needed above rest grows with it,
     /// it is taken at once: that forecast errs to the high side. Otherwise the micro-batch doubles as long as the next one
-    /// is foreseen to fit by the last two probes, which may err to the low side, so each one is measured. Nothing is
-    /// measured where one sample is all there is to choose.
+    /// is foreseen to fit by the last two probes, which may err to the low side, so each one is measured; and then the largest
+    /// below it that is foreseen to fit and makes fewer pieces. Nothing is measured where one sample is all there is to choose.
     #[must_use]
     pub fn after(probes: &[Probe], ceiling: MicroBatch, margin: Percent) -> Sizing {
         let Some((last, before)) = probes.split_last() else {
@@ -40,15 +40,22 @@ impl Sizing {
         let Some(usage) = last.usage else {
             return Sizing::Take(before.last().map_or(MicroBatch::ONE, |probe| probe.micro_batch));
         };
+        let fits = |next| usage.admits(forecast(before.last(), last.micro_batch, usage, next), margin);
         match last.micro_batch.doubled(ceiling) {
             None => Sizing::Take(last.micro_batch),
+            Some(_) if is_between(before.last(), last.micro_batch, ceiling) => Sizing::Take(last.micro_batch),
             Some(_) if usage.admits(usage.forecast(last.micro_batch, ceiling), margin) => Sizing::Take(ceiling),
-            Some(next) if usage.admits(forecast(before.last(), last.micro_batch, usage, next), margin) => {
-                Sizing::Measure(next)
-            }
-            Some(_) => Sizing::Take(last.micro_batch),
+            Some(next) => std::iter::successors(Some(next), |size| size.next_smaller(ceiling))
+                .take_while(|size| *size > last.micro_batch)
+                .find(|size| fits(*size))
+                .map_or(Sizing::Take(last.micro_batch), Sizing::Measure),
         }
     }
+}
+
+/// Whether a probe was not twice the one before it: so the double of that one does not fit.
+fn is_between(before: Option<&Probe>, now: MicroBatch, ceiling: MicroBatch) -> bool {
+    before.is_some_and(|before| before.micro_batch.doubled(ceiling) != Some(now))
 }
 
 /// The peak to expect: on the line through the last two probes, or in proportion where there is one.
@@ -94,6 +101,28 @@ mod tests {
         check(64, 1000, (100, 10), (&[1, 2, 4, 8, 16], 64));
         check(6, 1000, (0, 150), (&[1], 6));
         check(6, 1000, (100, 140), (&[1, 2, 4, 6], 6));
+    }
+
+    #[test]
+    fn then_takes_the_largest_between_that_fits() {
+        check(64, 1000, (100, 36), (&[1, 2, 4, 8, 16, 22], 22));
+        check(64, 1000, (100, 55), (&[1, 2, 4, 8, 13], 13));
+        check(6, 1000, (100, 230), (&[1, 2, 3], 3));
+    }
+
+    #[test]
+    fn one_between_that_fails_is_not_taken() {
+        let line = Line::at(Bytes(1000)).unwrap();
+        let probe = |samples: u32, peak: Option<u64>| Probe {
+            micro_batch: MicroBatch::new(samples).unwrap(),
+            usage: peak.map(|peak| Usage { resting: Bytes(50), peak: Bytes(peak), line }),
+        };
+        let probes =
+            [probe(1, Some(136)), probe(2, Some(172)), probe(4, Some(244)), probe(8, Some(388)), probe(16, Some(676))];
+        let ceiling = MicroBatch::new(64).unwrap();
+        assert_eq!(Sizing::after(&probes, ceiling, MARGIN), Sizing::Measure(MicroBatch::new(22).unwrap()));
+        let with_failure: Vec<Probe> = probes.into_iter().chain([probe(22, None)]).collect();
+        assert_eq!(Sizing::after(&with_failure, ceiling, MARGIN), Sizing::Take(MicroBatch::new(16).unwrap()));
     }
 
     #[test]

@@ -187,8 +187,27 @@ fn larger_batches_raise_what_never_had_to_fall() {
     fallen.raise_eval(micro_batch(64));
     assert_eq!(fallen.measures().micro_batch, micro_batch(2));
     assert!(fallen.measures().eval_micro_batch < micro_batch(64));
-    // 4 failed twice and stays out, however large batches are.
-    assert_eq!(commit(&mut fallen, 1, 200), Action::Continue);
+    // 4 failed twice and stays out, however large batches are; 3 did not.
+    assert_eq!(climbed(&commit(&mut fallen, 1, 200)), Some(3));
+    assert_eq!(commit(&mut fallen, 2, 200), Action::Continue);
+}
+
+#[test]
+fn it_climbs_to_a_size_between_where_the_double_does_not_fit() {
+    let limits = Limits { climb_after: 1, ..Limits::default() };
+    let start = Measures::new(micro_batch(16), micro_batch(2));
+    let mut guard = Guard::new(Ladder { offer: Offer::default(), limits }, start, micro_batch(64));
+    // 100 of 600 are there without a sample, so 22 samples, a third of the batch, need about 788 of 1000.
+    assert_eq!(climbed(&commit(&mut guard, 1, 600)), Some(22));
+    // 26 would cut the batch into three pieces as well.
+    assert_eq!(commit(&mut guard, 2, 788), Action::Continue);
+}
+
+fn climbed(action: &Action) -> Option<u32> {
+    match action {
+        Action::Climb { measures, .. } => Some(measures.micro_batch.get()),
+        _ => None,
+    }
 }
 
 #[test]
