@@ -8,8 +8,9 @@ use lowtide_settings::Clean;
 pub(crate) enum Moment {
     /// A step begins.
     InStep,
-    /// A step was committed, with so much memory in use and so much taken from the device.
-    AfterStep { allocated: Bytes, reserved: Bytes },
+    /// A step was committed, with so much memory in use at its peak and so much taken from the device. Between two steps much
+    /// is unused that the next one asks for again, so only the peak tells what is idle.
+    AfterStep { peak: Bytes, reserved: Bytes },
     /// A checkpoint was written.
     AfterSave,
     /// An evaluation begins, with so much memory in use and so much taken from the device.
@@ -43,8 +44,8 @@ pub(crate) fn is_due(clean: Clean, moment: Moment, step: Step, room: Option<Byte
 
 fn pays(moment: Moment, room: Bytes) -> bool {
     match moment {
-        Moment::AfterStep { allocated, reserved } => {
-            reserved.saturating_sub(allocated) > room.of_percent(IDLE) && reserved > room.of_percent(TAKEN)
+        Moment::AfterStep { peak, reserved } => {
+            reserved.saturating_sub(peak) > room.of_percent(IDLE) && reserved > room.of_percent(TAKEN)
         }
         Moment::AfterEvaluation { allocated, reserved } => reserved.saturating_sub(allocated) > LEFT_BY_EVALUATION,
         Moment::BeforeEvaluation { allocated, reserved } => reserved.saturating_sub(allocated) > room.of_percent(IDLE),
@@ -66,8 +67,8 @@ fn by_clock(moment: Moment, step: Step) -> bool {
 mod tests {
     use super::*;
 
-    fn after(allocated: u64, reserved: u64) -> Moment {
-        Moment::AfterStep { allocated: Bytes(allocated), reserved: Bytes(reserved) }
+    fn after(peak: u64, reserved: u64) -> Moment {
+        Moment::AfterStep { peak: Bytes(peak), reserved: Bytes(reserved) }
     }
 
     #[test]

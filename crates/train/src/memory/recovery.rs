@@ -139,7 +139,7 @@ impl<'a> Recovery<'a> {
         let usage = tightest.unwrap_or(own);
         let answer = self.guard.on(Signal::Committed { step, usage });
         self.carry_out(step, answer)?;
-        self.clean_if_due(step, Moment::AfterStep { allocated: reading.allocated, reserved: reading.reserved })
+        self.clean_if_due(step, Moment::AfterStep { peak: reading.allocated_peak, reserved: reading.reserved })
     }
 
     /// Hears of an evaluation that was done.
