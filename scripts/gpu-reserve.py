@@ -1,6 +1,6 @@
 """Checks of the reserve that need a GPU, on a card whose other memory is really taken by plain allocations.
 
-    python3 scripts/gpu-reserve.py [NAME...]     hold, cost, begins, evaluation, small, streams, line, nanogpt (NANOGPT names its folder),
+    python3 scripts/gpu-reserve.py [NAME...]     hold, speed, cost, begins, evaluation, small, streams, line, nanogpt (NANOGPT names its folder),
                                                  trainer (transformers is there)
 
 Each part runs in a process of its own. Prints one JSON object for each check; exit code 1 where one does not hold.
@@ -127,6 +127,44 @@ def paced(micro_batch, size):
         loop = Loop(micro_batch, plain=True)
         loop.batch = models.tokens(micro_batch, 0)
         return {"rate": round(micro_batch * 1024 / middle([timed(loop) for _ in range(15)]))}
+
+
+BARE = """
+#include <stdlib.h>
+#include <sys/types.h>
+int cuMemHostAlloc(void **place, size_t size, unsigned flags);
+int cuMemFreeHost(void *place);
+void *bare_malloc(ssize_t size, int device, void *stream) { void *place = NULL; return cuMemHostAlloc(&place, size, 3) ? NULL : place; }
+void bare_free(void *place, ssize_t size, int device, void *stream) { cuMemFreeHost(place); }
+"""
+
+
+def bare_pool(gib):
+    """What torch offers by itself: a pool of pinned host memory to fall back on, which nobody looks after."""
+    folder = Path(tempfile.mkdtemp())
+    (folder / "bare.c").write_text(BARE)
+    driver = next(line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcuda.so" in line)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "bare.so", folder / "bare.c", driver], check=True)
+    functions = torch.cuda.memory.CUDAPluggableAllocator(str(folder / "bare.so"), "bare_malloc", "bare_free")
+    pool = torch.cuda.MemPool(functions.allocator(), use_on_oom=True)
+    with torch.cuda.use_mem_pool(pool):
+        whole = torch.empty(gib * GIB, dtype=torch.uint8, device="cuda")
+    del whole
+    return functions, pool
+
+
+def raced(micro_batch, kind):
+    """Tokens a second on a full card, with our reserve, a bare pool, or none: the middle of the last 20 of 40 steps."""
+    ballast()
+    kept = {"ours": lambda: lowtide.reserve(RESERVE), "bare": lambda: bare_pool(int(RESERVE.removesuffix("GiB"))), "none": lambda: None}[kind]()
+    loop = Loop(micro_batch, plain=True)
+    loop.batch = models.tokens(micro_batch, 0)
+    times = [timed(loop) for _ in range(40)]
+    found = {"rate": round(micro_batch * 1024 / middle(times[20:]))}
+    if kind == "ours":
+        found["releases"] = kept._release._is_releasing
+        kept.close()
+    return found
 
 
 def guarded(micro_batch, size, steps):
@@ -360,6 +398,7 @@ PARTS = {
     "references": references,
     "train": lambda *words: train(int(words[0]), words[1] == "full", words[2] if len(words) > 2 else ""),
     "paced": lambda micro_batch, size: paced(int(micro_batch), size),
+    "raced": lambda micro_batch, kind: raced(int(micro_batch), kind),
     "guarded": lambda micro_batch, size, steps: guarded(int(micro_batch), size if size != "none" else "", int(steps)),
     "evaluate": lambda *words: evaluate(words[0] == "full", words[1] if len(words) > 1 else ""),
     "in-turn": in_turn,
@@ -395,6 +434,17 @@ def hold():
         good = good and same and held.get("ooms") == 0 and by_table >= 0.95
         rows[micro_batch] = {"same bits": same, "plain model": plain, "by the table": by_table, "rate of a free card": rate, **{name: held[name] for name in held if name != "losses"}}
     return {"holds": good, "rows": rows, "free": free.get("failed")}
+
+
+def speed():
+    """Our reserve beside a bare pool, in turn and in the same run; where the batch fits, beside none at all."""
+    rows, good = {}, True
+    for micro_batch, other in ((16, "bare"), (12, "bare"), (8, "bare"), (8, "none")):
+        ours, theirs = part("raced", micro_batch, "ours"), part("raced", micro_batch, other)
+        ratio = round(ours.get("rate", 0) / theirs["rate"], 3) if theirs.get("rate") else None
+        good = good and ratio is not None and ratio >= 0.98
+        rows[f"{micro_batch}, {other}"] = {"ratio": ratio, "ours": ours, "theirs": theirs}
+    return {"holds": good, "rows": rows}
 
 
 def cost():
@@ -448,7 +498,7 @@ def of_trainer():
     return {"holds": good, **found}
 
 
-CHECKS = {"hold": hold, "cost": cost, "begins": begins, "evaluation": evaluation, "small": small, "streams": of_streams, "line": of_line, "nanogpt": of_nanogpt, "trainer": of_trainer}
+CHECKS = {"hold": hold, "speed": speed, "cost": cost, "begins": begins, "evaluation": evaluation, "small": small, "streams": of_streams, "line": of_line, "nanogpt": of_nanogpt, "trainer": of_trainer}
 
 
 def main():

@@ -3,7 +3,7 @@
 torch can fall back on a memory pool when a device is full (``MemPool(use_on_oom=True)``), and the memory of the pool can come from two
 functions of C: here it is pinned host memory, which the GPU reads and writes over the bus. Torch tells nobody that it did so;
 marks in the memory show it (``HostRegion``). What torch's order has wrong is put right between two steps: it falls back before
-it releases cached blocks, so an overflow is followed by their release; and what came to lie in the reserve for longer, as the state of an
+it releases cached blocks, so an overflow is followed by their release where that makes steps faster; and what came to lie in the reserve for longer, as the state of an
 optimizer, is moved to the device.
 """
 
@@ -27,6 +27,7 @@ from ._host_pool import HostPool
 from ._memory import POOLED, CudaMemory
 from ._phase import phase_of_main_thread
 from ._pinned import refuse_here, refuse_too_much, size_of
+from ._release import Release
 from ._stay import move_to_device
 
 log = logging.getLogger("lowtide")
@@ -79,7 +80,8 @@ def reserve(
         print(reserve.report())
 
     A step that needs more than the device has is slow then, and not out of memory. After each step of an optimizer the reserve is
-    looked at: where it was used, cached blocks are released, and what stayed in it is moved to the device.
+    looked at: where it was used, cached blocks are released, as long as that makes steps faster, and what stayed in it is moved to the
+    device.
 
     Args:
         size: bytes, as ``"4GiB"``, or a share of the device's memory, as ``"25%"``.
@@ -136,6 +138,7 @@ class Reserve:
         self.count = 0
         self.seconds = 0.0
         self._most = 0
+        self._release = Release()
         # Requests that found nothing in it: their sizes by the number of their stream.
         self._unserved: dict[int, int] = {}
         _observe()
@@ -254,17 +257,17 @@ class Reserve:
         return self._pool.taken()
 
     def settle(self) -> Overflow | None:
-        """Looks, and where it was used, releases cached blocks and gives it back: what a loop without a guard needs after a step."""
+        """Looks, and where it was used, releases cached blocks if that pays and gives it back: what a loop without a guard needs after a step."""
         found = self.look()
         if found is None:
+            self._release.after_other()
             return None
         if self._told is not None:
             self._told(found)
         elif self.count == 1:
             log.warning("%s", self.report())
-        # Also in every step of a batch that is too large: blocks that the step before has left are in its way. On an H200 a step that
-        # needed 1.5 times the card took half as long for it.
-        torch.cuda.empty_cache()
+        if self._release.after_overflow(time.monotonic()):
+            torch.cuda.empty_cache()
         self.give_back()
         return found
 
