@@ -1,4 +1,4 @@
-// The one CUDA kernel of this crate, compiled at run time for the card it runs on.
+// The kernel of the loss head.
 #pragma once
 
 #include <ATen/core/Tensor.h>

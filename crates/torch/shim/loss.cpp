@@ -8,7 +8,6 @@
 #include "lowtide.h"
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -58,15 +57,11 @@ struct LossNode final : torch::autograd::Node {
  private:
   static at::Tensor scaled(const at::Tensor& gradient, at::ScalarType kind, const at::Tensor& factor) {
     if (!gradient.defined()) return {};
-    return gradient.scalar_type() == kind ? gradient * factor.to(kind) : gradient.to(kind).mul_(factor);
+    // In fp32: a narrow factor would take the digits from every gradient alike.
+    const bool is_narrow = at::isReducedFloatingType(gradient.scalar_type());
+    return is_narrow ? gradient.to(at::kFloat).mul_(factor).to(kind) : (gradient * factor).to(kind);
   }
 };
-
-// The kind in which products are computed: autocast's where it is on.
-at::ScalarType product_kind(const at::Tensor& hidden) {
-  const auto device = hidden.device().type();
-  return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device) : hidden.scalar_type();
-}
 
 // Losses of the rows, and where `gain` is not 0 the gradient of their sum, times `gain`, in place of the logits.
 at::Tensor rows_loss(at::Tensor& logits, const at::Tensor& targets, double gain) {
@@ -103,7 +98,7 @@ Status lt_linear_cross_entropy(at::Tensor* hidden_in, at::Tensor* weight_in, at:
     if (wanted) node->set_next_edges(torch::autograd::collect_next_edges(hidden, weight));
 
     at::NoGradGuard no_grad;
-    const auto kind = product_kind(hidden);
+    const auto kind = lowtide::product_kind(hidden);
     c10::impl::ExcludeDispatchKeyGuard plain(c10::autocast_dispatch_keyset);
     const auto rows = hidden.to(kind).contiguous();
     const auto columns = weight.to(kind);

@@ -5,6 +5,7 @@
 // exactly as tch hands them out: a pointer that comes in stays the caller's, a pointer that goes out is the caller's to free.
 #pragma once
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
@@ -69,6 +70,12 @@ inline std::vector<at::Tensor> list(at::Tensor* const* tensors, size_t count) {
   out.reserve(count);
   for (size_t i = 0; i < count; i++) out.push_back(*tensors[i]);
   return out;
+}
+
+// The kind in which products with a tensor are computed: autocast's where it is on.
+inline at::ScalarType product_kind(const at::Tensor& tensor) {
+  const auto device = tensor.device().type();
+  return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device) : tensor.scalar_type();
 }
 
 }  // namespace lowtide

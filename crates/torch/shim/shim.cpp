@@ -2,10 +2,13 @@
 
 #include "allocator.cpp"
 #include "cuda.cpp"
+#include "fused.cpp"
 #include "kernel.cpp"
 #include "libraries.cpp"
 #include "loss.cpp"
 #include "numerics.cpp"
+#include "nvrtc.cpp"
 #include "ranks.cpp"
 #include "recompute.cpp"
 #include "settings.cpp"
+#include "transfer.cpp"

@@ -187,6 +187,35 @@ unsafe extern "C" {
         chunks: i64,
         out: *mut *mut C_tensor,
     ) -> Status;
+    pub(crate) fn lt_add_norm(
+        x: *const C_tensor,
+        delta: *const C_tensor,
+        bias: *const C_tensor,
+        gain: *const C_tensor,
+        shift: *const C_tensor,
+        epsilon: f64,
+        sum: *mut *mut C_tensor,
+        normed: *mut *mut C_tensor,
+    ) -> Status;
+    pub(crate) fn lt_add(
+        x: *const C_tensor,
+        delta: *const C_tensor,
+        bias: *const C_tensor,
+        sum: *mut *mut C_tensor,
+    ) -> Status;
+    pub(crate) fn lt_gelu(x: *const C_tensor, bias: *const C_tensor, out: *mut *mut C_tensor) -> Status;
+    pub(crate) fn lt_split_heads(
+        joined: *const C_tensor,
+        heads: i64,
+        queries: *mut *mut C_tensor,
+        keys: *mut *mut C_tensor,
+        values: *mut *mut C_tensor,
+    ) -> Status;
+    pub(crate) fn lt_fused_check(device: i32) -> Status;
+    pub(crate) fn lt_upload(tensor: *const C_tensor, device: i32, out: *mut *mut C_tensor) -> Status;
+    pub(crate) fn lt_read_begin(tensor: *const C_tensor, out: *mut *mut c_void) -> Status;
+    pub(crate) fn lt_read_end(handle: *mut c_void, out: *mut f64) -> Status;
+    pub(crate) fn lt_read_free(handle: *mut c_void);
     pub(crate) fn lt_copy_quietly(target: *const C_tensor, source: *const C_tensor) -> Status;
 
     pub(crate) fn lt_ranks_store(address: *const RanksAddress, out: *mut *mut c_void) -> Status;

@@ -3,8 +3,8 @@
 //! Start with [`start`], which opens the engine (and CUDA where there is a driver), then [`attempt`], through which every
 //! engine call goes that may run out of memory. [`host`] is the CPU allocator with its line, [`cuda`] the control of
 //! CUDA's allocator, [`recompute`] trades time for memory, [`linear_cross_entropy`] holds logits in
-//! pieces, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
-//! [`gradients`] are what a training step needs beside `tch`. [`numerics`] is what decides the bits on the host. [`Ranks`] are several
+//! pieces, [`LayerNorm`], [`add`], [`gelu`] and [`split_heads`] are one pass over memory each, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
+//! [`gradients`] are what a training step needs beside `tch`; [`upload`] and [`Later`] let it go on without waiting. [`numerics`] is what decides the bits on the host. [`Ranks`] are several
 //! processes that train together.
 //!
 //! This is the only crate with C++ and with `unsafe`. It knows nothing of training loops, configurations or files (but
@@ -17,6 +17,7 @@ pub mod cuda;
 mod device;
 mod error;
 mod ffi;
+mod fused;
 mod gradient_buckets;
 pub mod gradients;
 pub mod host;
@@ -29,18 +30,22 @@ mod recompute;
 pub mod rng;
 mod scaler;
 mod settings;
+mod transfer;
 
 pub use adamw::{AdamW, AdamWRule};
 pub use attempt::{attempt, refuse_input};
 pub use autocast::Autocast;
 pub use device::{DeviceFacts, start, start_for};
 pub use error::{Result, TorchError};
+pub use fused::{LayerNorm, Product, add, fused_kernels_problem, gelu, split_heads};
 pub use gradient_buckets::GradientBuckets;
 pub use loss::{linear_cross_entropy, loss_kernel_problem};
 pub use ranks::{MeetingPoint, Ranks, RanksError};
 pub use recompute::{Keep, Segment, Shared, recompute};
 pub use scaler::{GradScaler, GradientRange, ScalerRule};
 pub use settings::{MatmulPrecision, set_deterministic, set_matmul_precision};
+
+pub use transfer::{Later, upload};
 
 pub use lowtide_core::DeviceChoice;
 pub use tch;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use lowtide_torch::tch::{Device, Kind, Tensor};
+use lowtide_torch::{LayerNorm, Product};
 use lowtide_train::Mode;
 
 /// Parameters by name, drawn from the engine's generator.
@@ -28,11 +29,30 @@ impl Linear {
     pub(crate) fn apply(&self, x: &Tensor) -> Tensor {
         x.linear(&self.weight, Some(&self.bias))
     }
+
+    /// The same, for a function that can add the bias by itself.
+    pub(crate) fn product(&self, x: &Tensor) -> Product<'_> {
+        Product::of(x, &self.weight, &self.bias)
+    }
 }
 
 impl Norm {
     pub(crate) fn apply(&self, x: &Tensor) -> Tensor {
-        x.layer_norm(self.bias.size(), Some(&self.weight), Some(&self.bias), 1e-5, true)
+        self.split(x).1
+    }
+
+    /// `x`, to go on with, and its normalised values.
+    pub(crate) fn split(&self, x: &Tensor) -> (Tensor, Tensor) {
+        self.layer().apply(x)
+    }
+
+    /// `x` and `more` added up, and that sum normalised.
+    pub(crate) fn after_adding(&self, x: &Tensor, more: &Product<'_>) -> (Tensor, Tensor) {
+        self.layer().after_adding(x, more)
+    }
+
+    fn layer(&self) -> LayerNorm<'_> {
+        LayerNorm { weight: &self.weight, bias: &self.bias, epsilon: 1e-5 }
     }
 }
 
@@ -107,6 +127,11 @@ impl Dropout {
 
     pub(crate) fn apply(&self, x: Tensor) -> Tensor {
         if self.rate() == 0.0 { x } else { x.dropout(self.share, true) }
+    }
+
+    /// What a layer gives, with values dropped.
+    pub(crate) fn of<'a>(&self, layer: &'a Linear, x: &Tensor) -> Product<'a> {
+        if self.rate() == 0.0 { layer.product(x) } else { self.apply(layer.apply(x)).into() }
     }
 }
 

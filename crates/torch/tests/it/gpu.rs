@@ -11,10 +11,11 @@ use lowtide_torch::cuda::{self, Deterministic};
 use lowtide_torch::tch::{Cuda, Device, Kind, Reduction, Tensor};
 use lowtide_torch::{
     AdamW, AdamWRule, Autocast, DeviceChoice, DeviceFacts, GradScaler, GradientRange, Keep, ScalerRule, Segment,
-    Shared, TorchError, attempt, gradients, linear_cross_entropy, loss_kernel_problem, recompute, rng,
-    set_deterministic, start,
+    Shared, TorchError, attempt, fused_kernels_problem, gradients, linear_cross_entropy, loss_kernel_problem,
+    recompute, rng, set_deterministic, start,
 };
 
+use crate::fused::Block;
 use crate::model::{Model, Shape};
 
 const GPU: Device = Device::Cuda(0);
@@ -184,6 +185,33 @@ fn the_loss_head_is_that_of_the_plain_way() {
             }
         }
     }
+}
+
+/// Widths that the kernels take, with one to four columns times four a thread, and one that they leave to LibTorch.
+#[test]
+#[ignore = "needs a GPU"]
+fn fused_parts_of_a_block_are_plain_operations() {
+    let _turn = gpu();
+    assert_eq!(fused_kernels_problem(0), None);
+    for width in [32, 34, 768, 1600, 2304, 4608] {
+        for (kind, bound) in [(Kind::Float, 1e-4), (Kind::BFloat16, 0.03), (Kind::Half, 0.005)] {
+            let [wanted, found] = Block::new(GPU, width).both(kind);
+            for (index, (wanted, found)) in wanted.iter().zip(&found).enumerate() {
+                let error = ((wanted - found).norm() / wanted.norm()).double_value(&[]);
+                assert!(error < bound, "width {width}, {kind:?}, tensor {index}: relative error {error:.2e}");
+            }
+        }
+    }
+}
+
+/// The same input gives the same bits, gradients of biases and gains among them.
+#[test]
+#[ignore = "needs a GPU"]
+fn fused_parts_of_a_block_give_the_same_bits_again() {
+    let _turn = gpu();
+    let block = Block::new(GPU, 768);
+    let [first, again] = [block.both(Kind::BFloat16), block.both(Kind::BFloat16)].map(|[_, fused]| fused);
+    assert!(first.iter().zip(&again).all(|(first, again)| first.equal(again)));
 }
 
 /// A value that is not finite must reach the gradients, where the loss scale and the person can see it.

@@ -7,6 +7,7 @@
 
 mod border;
 mod every_allocation;
+mod fused;
 mod gpu;
 mod host;
 mod kit;

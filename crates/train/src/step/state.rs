@@ -14,7 +14,8 @@ use lowtide_settings::RunSettings;
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{
-    AdamW, AdamWRule, GradScaler, GradientBuckets, GradientRange, Ranks, ScalerRule, TorchError, attempt, gradients,
+    AdamW, AdamWRule, GradScaler, GradientBuckets, GradientRange, Later, Ranks, ScalerRule, TorchError, attempt,
+    gradients,
 };
 
 use super::companions::{Companions, Part, StepFailure};
@@ -268,9 +269,9 @@ impl<'a> State<'a> {
     fn gradients(&self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<StepFigures, TorchError> {
         let Accumulated { loss, samples, .. } = self.accumulate(spec, injector, phase)?;
         *phase = Phase::Optimizer;
-        let loss = || attempt(|| loss.double_value(&[]));
         injector.during(spec.step, *phase, || {
-            self.complete(&gradients::of(&self.model.parameters), loss, samples, &spec.measures)
+            let loss = Later::read(&loss)?;
+            self.complete(&gradients::of(&self.model.parameters), || loss.get(), samples, &spec.measures)
         })
     }
 
@@ -286,11 +287,11 @@ impl<'a> State<'a> {
             Some(scaler) => attempt(|| scaler.unscale(all)).and_then(|outcome| outcome)?,
             None => GradientRange::Finite,
         };
-        // Read before the update, so that nothing can fail after it.
-        let loss = loss()?;
         if let (Some(limit), GradientRange::Finite) = (self.clip, outcome) {
             let _norm = gradients::clip(all, limit)?;
         }
+        // Read before the update, so that nothing can fail after it; after the clipping, which the device does meanwhile.
+        let loss = loss()?;
         Ok(StepFigures { loss, samples, skipped: outcome == GradientRange::Overflow })
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lowtide_core::Bytes;
-use lowtide_torch::Segment;
 use lowtide_torch::tch::{Device, Tensor};
+use lowtide_torch::{Segment, upload};
 
 use super::cache_summary::CacheSummary;
 use super::tiling::Tiling;
@@ -151,7 +151,7 @@ impl Batch {
     /// The same samples on a device, sharing memory where they are there already.
     #[must_use]
     pub fn to_device(&self, device: Device) -> Batch {
-        let there = |tensors: &[Tensor]| tensors.iter().map(|tensor| tensor.to_device(device)).collect();
+        let there = |tensors: &[Tensor]| tensors.iter().map(|tensor| upload(tensor, device)).collect();
         let (inputs, targets) = (there(&self.inputs), there(&self.targets));
         Batch { inputs, targets, targets_per_sample: self.targets_per_sample }
     }

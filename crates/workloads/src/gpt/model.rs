@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use lowtide_core::Bytes;
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{Segment, Shared, linear_cross_entropy};
+use lowtide_torch::{Product, Segment, Shared, add, gelu, linear_cross_entropy, split_heads};
 use lowtide_train::Mode;
 
 use super::settings::ModelSettings;
@@ -129,16 +129,15 @@ impl Block {
     }
 
     fn apply(&self, x_btc: &Tensor) -> Tensor {
-        let x_btc = x_btc + self.attend(&self.attention_norm.apply(x_btc));
-        let mlp_btc = self.mlp_out.apply(&self.mlp_in.apply(&self.mlp_norm.apply(&x_btc)).gelu("none"));
-        x_btc + self.dropout.apply(mlp_btc)
+        let (x_btc, normed_btc) = self.attention_norm.split(x_btc);
+        let (x_btc, normed_btc) = self.mlp_norm.after_adding(&x_btc, &self.attend(&normed_btc));
+        let wide = gelu(&self.mlp_in.product(&normed_btc));
+        add(&x_btc, &self.dropout.of(&self.mlp_out, &wide))
     }
 
-    fn attend(&self, x_btc: &Tensor) -> Tensor {
+    fn attend(&self, x_btc: &Tensor) -> Product<'_> {
         let (b, t, c) = x_btc.size3().expect("hidden values have three dimensions");
-        let qkv = self.attention_in.apply(x_btc).view([b, t, 3, self.heads, c / self.heads]).permute([2, 0, 3, 1, 4]);
-        // Unbound at once: three selections would each write a gradient of the whole.
-        let [q_bhtd, k_bhtd, v_bhtd] = <[Tensor; 3]>::try_from(qkv.unbind(0)).expect("the first dimension is 3");
+        let [q_bhtd, k_bhtd, v_bhtd] = split_heads(&self.attention_in.apply(x_btc), self.heads);
         let y_bhtd = Tensor::scaled_dot_product_attention::<Tensor>(
             &q_bhtd,
             &k_bhtd,
@@ -149,7 +148,7 @@ impl Block {
             None,
             false,
         );
-        self.dropout.apply(self.attention_out.apply(&y_bhtd.transpose(1, 2).reshape([b, t, c])))
+        self.dropout.of(&self.attention_out, &y_bhtd.transpose(1, 2).reshape([b, t, c]))
     }
 }
 

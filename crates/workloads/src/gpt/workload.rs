@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use lowtide_settings::{LoadedSettings, RunSettings, SettingsError, typed};
 use lowtide_torch::tch::{Device, Tensor};
-use lowtide_torch::{Segment, attempt};
+use lowtide_torch::{Segment, attempt, upload};
 use lowtide_train::{Batch, Mode, Result, Workload};
 
 use super::model::Model;
@@ -48,7 +48,7 @@ impl Gpt {
         for number in first..first + u64::from(count) {
             ids.extend(self.text.sample(part, number));
         }
-        let ids = Tensor::from_slice(&ids).view([i64::from(count), length as i64]).to_device(self.device);
+        let ids = upload(&Tensor::from_slice(&ids).view([i64::from(count), length as i64]), self.device);
         Batch {
             inputs: vec![ids.narrow(1, 0, self.tokens as i64)],
             targets: vec![ids.narrow(1, 1, self.tokens as i64)],

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use lowtide_generators::traces::Item;
 use lowtide_torch::tch::{Device, Tensor};
+use lowtide_torch::upload;
 use lowtide_train::Batch;
 
 use super::item::Widths;
@@ -43,10 +44,10 @@ pub(crate) fn collate(items: &[Arc<Item>], widths: Widths, model: ModelName, dev
     let sequence_btf = sequence_btf.view([items.len() as i64, steps as i64, widths.step as i64]);
     let last: Vec<i64> = items.iter().map(|item| item.steps as i64 - 1).collect();
     let scores: Vec<f32> = items.iter().map(|item| item.score).collect();
-    let mut inputs = vec![sequence_btf.to_device(device), Tensor::from_slice(&last).to_device(device)];
-    let mut targets = vec![Tensor::from_slice(&scores).to_device(device)];
+    let mut inputs = vec![upload(&sequence_btf, device), upload(&Tensor::from_slice(&last), device)];
+    let mut targets = vec![upload(&Tensor::from_slice(&scores), device)];
     if model != ModelName::Lstm {
-        inputs.extend(graphs(items, widths.node).map(|tensor| tensor.to_device(device)));
+        inputs.extend(graphs(items, widths.node).map(|tensor| upload(&tensor, device)));
     }
     if model == ModelName::Gvae {
         targets.extend([input::NODE_MASK, input::ADJACENCY].map(|at| inputs[at].shallow_clone()));
