@@ -91,6 +91,7 @@ CAUGHT = """
 from model import *
 
 torch.cuda.init()
+torch.cuda.set_per_process_memory_fraction(0.05)
 begun, caught = time.time(), 0
 for _ in range(50):
     try:
@@ -164,7 +165,8 @@ def report(folder):
 def caught(folder):
     """A script that catches the error again and again."""
     (folder / "train.py").write_text(CAUGHT)
-    plain = run(folder, sys.executable, "train.py")
+    # As `lowtide run` sets the allocator: with segments that grow it maps what there is, piece by piece, before it gives up.
+    plain = run(folder, sys.executable, "train.py", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
     watched = run(folder, "lowtide", "run", "--quiet", "--watch-memory=always", "--", sys.executable, "train.py")
     seconds = [float(one.stdout.split()[-1]) for one in (plain, watched)]
     files = sorted((folder / "runs/train-1/memory").iterdir())
