@@ -25,13 +25,15 @@ using torch::autograd::variable_list;
 // What may be missing: autograd does not take an undefined tensor for an input.
 using Optional = std::optional<at::Tensor>;
 
-// Each thread of a block holds the same columns of every row: up to this many times four.
-constexpr int64_t kMostPacks = 4;
+// A thread holds the same columns of every row: up to this many times four.
+constexpr int64_t kMostPacks = 4, kMostPacksOfWarp = 8;
 constexpr int64_t kMostThreads = 512;
+// Warps of a block where each has a row of its own.
+constexpr int kWarps = 4;
 // Blocks for each multiprocessor where a block takes many rows. More would hide more waiting, and leave more sums to add up.
-constexpr int64_t kBlocksEach = 8;
+constexpr int64_t kBlocksEach = 8, kBlocksThatSum = 4;
 
-// `T` is the kind of the products, `K` how many times four columns a thread holds.
+// `T` is the kind of the products, `K` how many times four columns a thread holds, `GROUP` how many threads a row has.
 lowtide::Program block_kernels(R"(
 template <typename N>
 struct alignas(4 * sizeof(N)) Four {
@@ -54,13 +56,24 @@ __device__ void store(N* to, const float* from) {
 __device__ void load(float* out, const float* from) { load(out, reinterpret_cast<const Float*>(from)); }
 __device__ void store(float* to, const float* from) { store(reinterpret_cast<Float*>(to), from); }
 
-// The sums of two values over all threads of the block, for all of them. `turn` is another one at each call in a row.
-__device__ void sum_block(float& a, float& b, int turn) {
-  __shared__ float parts[2][2][32];
+// A row belongs to the whole block, or where GROUP is not 0 to so many of its threads.
+__device__ int lanes() { return GROUP ? GROUP : blockDim.x; }
+__device__ int group() { return GROUP ? threadIdx.x / GROUP : 0; }
+__device__ int groups() { return GROUP ? blockDim.x / GROUP : 1; }
+__device__ int lane() { return GROUP ? threadIdx.x % GROUP : threadIdx.x; }
+
+#define ROWS(row) \
+  for (long long row = (long long)blockIdx.x * groups() + group(); row < rows; row += (long long)gridDim.x * groups())
+#define COLUMNS(k, column) for (int k = 0, column = lane() * 4; k < K; k++, column += lanes() * 4) if (column < width)
+
+// The sums of two values over all threads of a row, for all of them. `turn` is another one at each call in a row.
+__device__ void sum_row(float& a, float& b, int turn) {
   for (int lane = 16; lane > 0; lane >>= 1) {
     a += __shfl_xor_sync(0xffffffffu, a, lane);
     b += __shfl_xor_sync(0xffffffffu, b, lane);
   }
+  if (GROUP == 32) return;
+  __shared__ float parts[2][2][32];
   int warp = threadIdx.x >> 5;
   if ((threadIdx.x & 31) == 0) { parts[turn][0][warp] = a; parts[turn][1][warp] = b; }
   __syncthreads();
@@ -69,13 +82,30 @@ __device__ void sum_block(float& a, float& b, int turn) {
   for (int other = 0; other < blockDim.x >> 5; other++) { a += parts[turn][0][other]; b += parts[turn][1][other]; }
 }
 
-#define COLUMNS(k, column) \
-  for (int k = 0, column = threadIdx.x * 4; k < K; k++, column += blockDim.x * 4) if (column < width)
+// Writes what the rows of the block add up to, one value for each column: in the order of its groups.
+__device__ void keep_part(const float (&sums)[K][4], float* part, int width) {
+  if (GROUP == 0) {
+    COLUMNS(k, column) { store(part + column, sums[k]); }
+    return;
+  }
+  __shared__ float total[K * 32 * 4];
+  for (int turn = 0; turn < groups(); turn++) {
+    if (group() == turn) {
+      COLUMNS(k, column) {
+        for (int i = 0; i < 4; i++) total[column + i] = (turn == 0 ? 0.f : total[column + i]) + sums[k][i];
+      }
+    }
+    __syncthreads();
+  }
+  for (int column = threadIdx.x; column < width; column += blockDim.x) part[column] = total[column];
+  __syncthreads();
+}
 
 // sum = x + delta + bias, and its normalised values. Without `delta` the sum is x, and is not written.
-extern "C" __global__ void norm_forward(const float* x, const T* delta, const float* bias, const float* gain, const float* shift,
-                             float* sum, T* normed, float* means, float* scales, long long rows, int width, float epsilon) {
-  for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+extern "C" __global__ void norm_forward(const float* x, const T* delta, const float* bias, const float* gain,
+                                        const float* shift, float* sum, T* normed, float* means, float* scales,
+                                        long long rows, int width, float epsilon) {
+  ROWS(row) {
     const long long start = row * width;
     float values[K][4];
     float total = 0.f, none = 0.f;
@@ -93,13 +123,13 @@ extern "C" __global__ void norm_forward(const float* x, const T* delta, const fl
       }
       for (int i = 0; i < 4; i++) total += values[k][i];
     }
-    sum_block(total, none, 0);
+    sum_row(total, none, 0);
     const float mean = total / width;
     float spread = 0.f;
     COLUMNS(k, column) {
       for (int i = 0; i < 4; i++) { float apart = values[k][i] - mean; spread += apart * apart; }
     }
-    sum_block(spread, none, 1);
+    sum_row(spread, none, 1);
     const float scale = rsqrtf(spread / width + epsilon);
     COLUMNS(k, column) {
       float gains[4], shifts[4], out[4];
@@ -108,23 +138,29 @@ extern "C" __global__ void norm_forward(const float* x, const T* delta, const fl
       for (int i = 0; i < 4; i++) out[i] = (values[k][i] - mean) * scale * gains[i] + shifts[i];
       store(normed + start + column, out);
     }
-    if (threadIdx.x == 0) { means[row] = mean; scales[row] = scale; }
+    if (lane() == 0) { means[row] = mean; scales[row] = scale; }
   }
 }
 
 // The gradient of x, also as that of `delta` where there is one, and the block's part of those of gain, shift and bias.
-extern "C" __global__ void norm_backward(const float* sum, const float* means, const float* scales, const float* gain, const T* of_normed,
-                              const float* of_sum, float* of_x, T* of_delta, float* parts, long long rows, int width) {
+extern "C" __global__ void __launch_bounds__(GROUP ? 128 : 512, GROUP == 0 ? 1 : K <= 6 ? 3 : 2)
+norm_backward(const float* sum, const float* means, const float* scales, const float* gain, const T* of_normed,
+              const float* of_sum, float* of_x, T* of_delta, float* parts, long long rows, int width) {
   float of_gain[K][4] = {}, of_shift[K][4] = {}, of_bias[K][4] = {};
-  for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+  int turn = 0;
+  ROWS(row) {
     const long long start = row * width;
     const float mean = means[row], scale = scales[row];
-    float unit[K][4], slope[K][4];
+    // All is asked for before the first sum is waited for.
+    float unit[K][4], slope[K][4], beside[K][4] = {};
+    COLUMNS(k, column) {
+      load(unit[k], sum + start + column);
+      load(slope[k], of_normed + start + column);
+      if (of_sum) load(beside[k], of_sum + start + column);
+    }
     float slopes = 0.f, along = 0.f;
     COLUMNS(k, column) {
       float gains[4];
-      load(unit[k], sum + start + column);
-      load(slope[k], of_normed + start + column);
       load(gains, gain + column);
       for (int i = 0; i < 4; i++) {
         unit[k][i] = (unit[k][i] - mean) * scale;
@@ -135,33 +171,33 @@ extern "C" __global__ void norm_backward(const float* sum, const float* means, c
         along += slope[k][i] * unit[k][i];
       }
     }
-    sum_block(slopes, along, (row / gridDim.x) & 1);
+    sum_row(slopes, along, turn);
+    turn ^= 1;
     slopes /= width;
     along /= width;
     COLUMNS(k, column) {
-      float out[4], beside[4] = {};
-      if (of_sum) load(beside, of_sum + start + column);
+      float out[4];
       for (int i = 0; i < 4; i++) {
-        out[i] = (slope[k][i] - slopes - unit[k][i] * along) * scale + beside[i];
+        out[i] = (slope[k][i] - slopes - unit[k][i] * along) * scale + beside[k][i];
         of_bias[k][i] += out[i];
       }
       store(of_x + start + column, out);
       if (of_delta) store(of_delta + start + column, out);
     }
   }
-  const long long whole = (long long)gridDim.x * width, own = (long long)blockIdx.x * width;
-  COLUMNS(k, column) {
-    store(parts + own + column, of_gain[k]);
-    store(parts + whole + own + column, of_shift[k]);
-    store(parts + 2 * whole + own + column, of_bias[k]);
-  }
+  float* part = parts + (long long)blockIdx.x * width;
+  const long long whole = (long long)gridDim.x * width;
+  keep_part(of_gain, part, width);
+  keep_part(of_shift, part + whole, width);
+  keep_part(of_bias, part + 2 * whole, width);
 }
 
 // x + delta + bias.
-extern "C" __global__ void add_forward(const float* x, const T* delta, const float* bias, float* sum, long long rows, int width) {
+extern "C" __global__ void add_forward(const float* x, const T* delta, const float* bias, float* sum, long long rows,
+                                       int width) {
   float shifts[K][4] = {};
   COLUMNS(k, column) { if (bias) load(shifts[k], bias + column); }
-  for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+  ROWS(row) {
     const long long start = row * width;
     COLUMNS(k, column) {
       float values[4], more[4];
@@ -176,7 +212,7 @@ extern "C" __global__ void add_forward(const float* x, const T* delta, const flo
 // The gradient of the sum as that of `delta`, and the block's part of that of the bias.
 extern "C" __global__ void add_backward(const float* of_sum, T* of_delta, float* parts, long long rows, int width) {
   float of_bias[K][4] = {};
-  for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+  ROWS(row) {
     const long long start = row * width;
     COLUMNS(k, column) {
       float values[4];
@@ -185,76 +221,110 @@ extern "C" __global__ void add_backward(const float* of_sum, T* of_delta, float*
       store(of_delta + start + column, values);
     }
   }
-  COLUMNS(k, column) { store(parts + (long long)blockIdx.x * width + column, of_bias[k]); }
+  keep_part(of_bias, parts + (long long)blockIdx.x * width, width);
+}
+
+// The chance that a normal number is below x, and its density there: one exponential for both. Error function by
+// Abramowitz and Stegun, 7.1.26: at most 1.5e-7 off, where the exact one costs more than reading the numbers does.
+__device__ void normal(float x, float& below, float& density) {
+  const float size = fabsf(x);
+  const float t = __fdividef(1.f, 1.f + 0.23164190f * size);
+  const float power = __expf(-0.5f * x * x);
+  const float poly = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+  const float tail = 0.5f * poly * power;
+  below = x < 0.f ? tail : 1.f - tail;
+  density = 0.39894228f * power;
 }
 
 extern "C" __global__ void gelu_forward(const T* x, const float* bias, T* out, long long rows, int width) {
   float shifts[K][4] = {};
   COLUMNS(k, column) { if (bias) load(shifts[k], bias + column); }
-  for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+  ROWS(row) {
     const long long start = row * width;
     COLUMNS(k, column) {
       float values[4];
       load(values, x + start + column);
       for (int i = 0; i < 4; i++) {
-        float value = values[i] + shifts[k][i];
-        values[i] = value * normcdff(value);
+        float value = values[i] + shifts[k][i], below, density;
+        normal(value, below, density);
+        values[i] = value * below;
       }
       store(out + start + column, values);
     }
   }
 }
 
-extern "C" __global__ void gelu_backward(const T* x, const float* bias, const T* of_out, T* of_x, float* parts, long long rows, int width) {
+extern "C" __global__ void gelu_backward(const T* x, const float* bias, const T* of_out, T* of_x, float* parts,
+                                         long long rows, int width) {
   float shifts[K][4] = {}, of_bias[K][4] = {};
   COLUMNS(k, column) { if (bias) load(shifts[k], bias + column); }
-  for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+  ROWS(row) {
     const long long start = row * width;
     COLUMNS(k, column) {
       float values[4], slopes[4];
       load(values, x + start + column);
       load(slopes, of_out + start + column);
       for (int i = 0; i < 4; i++) {
-        float value = values[i] + shifts[k][i];
-        slopes[i] *= normcdff(value) + value * 0.3989422804f * __expf(-0.5f * value * value);
+        float value = values[i] + shifts[k][i], below, density;
+        normal(value, below, density);
+        slopes[i] *= below + value * density;
         of_bias[k][i] += slopes[i];
       }
       store(of_x + start + column, slopes);
     }
   }
-  COLUMNS(k, column) { store(parts + (long long)blockIdx.x * width + column, of_bias[k]); }
+  keep_part(of_bias, parts + (long long)blockIdx.x * width, width);
 }
 )");
 
-// How rows of a width are laid over threads.
+// How rows of a width are laid over threads: `packs` times four columns for each of `group`, or of all where that is 0.
 struct Layout {
   int64_t packs;
+  int group;
   int threads;
 
-  static Layout of(int64_t width) {
+  // A block to a row.
+  static Layout of_blocks(int64_t width) {
     int64_t packs = 1;
     while (packs < kMostPacks && width > 4 * kMostThreads * packs) packs *= 2;
     const int64_t each = (width + 4 * packs - 1) / (4 * packs);
-    return {packs, static_cast<int>((each + 31) / 32 * 32)};
+    return {packs, 0, static_cast<int>((each + 31) / 32 * 32)};
   }
+
+  // A warp to a row, which needs no other to add up its values; a block where the row would not fit into registers.
+  static Layout of_warps(int64_t width) {
+    const int64_t packs = (width + 127) / 128;
+    return packs <= kMostPacksOfWarp ? Layout{packs, 32, kWarps * 32} : of_blocks(width);
+  }
+
+  std::string instance(const char* kind) const {
+    return std::string("using T = ") + kind + "; constexpr int K = " + std::to_string(packs) +
+           ", GROUP = " + std::to_string(group) + ";\n";
+  }
+
+  // Blocks for each multiprocessor where sums are kept, as many as find registers there.
+  int64_t summing_blocks() const { return group == 0 ? kBlocksThatSum : packs <= 6 ? 3 : 2; }
+
+  int64_t rows_at_once() const { return group == 0 ? 1 : threads / group; }
 };
 
-std::string instance_of(const char* kind, int64_t packs) {
-  return std::string("using T = ") + kind + "; constexpr int K = " + std::to_string(packs) + ";\n";
+// Each kernel has one layout for a width, which both find by its name.
+Layout layout_of(const char* name, int64_t width) {
+  return std::strncmp(name, "norm", 4) == 0 ? Layout::of_warps(width) : Layout::of_blocks(width);
 }
 
 // A kernel for rows of a kind and width, or none.
 void* kernel_for(const char* name, const at::Device& device, at::ScalarType kind, int64_t width) {
   const auto* type = lowtide::name_of(kind);
   if (!device.is_cuda() || type == nullptr || width % 4 != 0 || width > 4 * kMostThreads * kMostPacks) return nullptr;
-  return block_kernels.kernel(device, instance_of(type, Layout::of(width).packs), name);
+  return block_kernels.kernel(device, layout_of(name, width).instance(type), name);
 }
 
 bool is_wide_rows(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat && tensor.is_contiguous(); }
 
 // Blocks where each takes many rows.
-int64_t many_rows(const at::Tensor& rows, int64_t count) {
-  return std::min(count, kBlocksEach * lowtide::multiprocessors(rows.device()));
+int64_t many_rows(const at::Tensor& rows, int64_t count, int64_t each) {
+  return std::min(count, each * lowtide::multiprocessors(rows.device()));
 }
 
 // A contiguous gradient of a kind, or an undefined one.
@@ -271,7 +341,7 @@ void* room_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutab
 template <typename... Arguments>
 void start(const char* name, const at::Tensor& rows, at::ScalarType kind, int64_t width, int64_t blocks, Arguments... values) {
   void* arguments[] = {&values...};
-  lowtide::launch(kernel_for(name, rows.device(), kind, width), rows.device(), blocks, Layout::of(width).threads, arguments);
+  lowtide::launch(kernel_for(name, rows.device(), kind, width), rows.device(), blocks, layout_of(name, width).threads, arguments);
 }
 
 struct AddNorm : torch::autograd::Function<AddNorm> {
@@ -283,7 +353,8 @@ struct AddNorm : torch::autograd::Function<AddNorm> {
     const auto sum = delta.defined() ? at::empty_like(x) : x;
     const auto normed = at::empty_like(x, x.options().dtype(kind));
     const auto means = at::empty({rows}, x.options()), scales = at::empty({rows}, x.options());
-    start("norm_forward", x, kind, width, rows, data_of(x), data_of(delta), data_of(bias), data_of(gain), data_of(shift),
+    const auto at_once = Layout::of_warps(width).rows_at_once();
+    start("norm_forward", x, kind, width, (rows + at_once - 1) / at_once, data_of(x), data_of(delta), data_of(bias), data_of(gain), data_of(shift),
           room_of(sum), room_of(normed), room_of(means), room_of(scales), rows, static_cast<int>(width),
           static_cast<float>(epsilon));
     context->set_materialize_grads(false);
@@ -306,7 +377,7 @@ struct AddNorm : torch::autograd::Function<AddNorm> {
     if (!of_normed.defined()) of_normed = at::zeros_like(sum, sum.options().dtype(kind));
     const auto of_x = at::empty_like(sum);
     const auto of_delta = adds ? at::empty_like(sum, sum.options().dtype(kind)) : at::Tensor();
-    const auto blocks = many_rows(sum, rows);
+    const auto blocks = many_rows(sum, rows, Layout::of_warps(width).summing_blocks());
     const auto parts = at::empty({3, blocks, width}, sum.options());
     start("norm_backward", sum, kind, width, blocks, data_of(sum), data_of(means), data_of(scales), data_of(gain),
           data_of(of_normed), data_of(of_sum), room_of(of_x), room_of(of_delta), room_of(parts), rows, static_cast<int>(width));
@@ -322,7 +393,7 @@ struct Add : torch::autograd::Function<Add> {
     const long long rows = x.numel() / width;
     auto sum = at::empty_like(x);
     const auto kind = delta.scalar_type();
-    start("add_forward", x, kind, width, many_rows(x, rows), data_of(x), data_of(delta), data_of(bias), room_of(sum), rows,
+    start("add_forward", x, kind, width, many_rows(x, rows, kBlocksEach), data_of(x), data_of(delta), data_of(bias), room_of(sum), rows,
           static_cast<int>(width));
     context->saved_data["biased"] = bias.defined();
     context->saved_data["kind"] = static_cast<int64_t>(kind);
@@ -335,7 +406,7 @@ struct Add : torch::autograd::Function<Add> {
     const auto width = of_sum.size(-1);
     const long long rows = of_sum.numel() / width;
     const auto of_delta = at::empty_like(of_sum, of_sum.options().dtype(kind));
-    const auto blocks = many_rows(of_sum, rows);
+    const auto blocks = many_rows(of_sum, rows, kBlocksThatSum);
     const auto parts = at::empty({blocks, width}, of_sum.options());
     start("add_backward", of_sum, kind, width, blocks, data_of(of_sum), room_of(of_delta), room_of(parts), rows,
           static_cast<int>(width));
@@ -349,7 +420,7 @@ struct Gelu : torch::autograd::Function<Gelu> {
     const auto width = x.size(-1);
     const long long rows = x.numel() / width;
     auto out = at::empty_like(x);
-    start("gelu_forward", x, x.scalar_type(), width, many_rows(x, rows), data_of(x), data_of(bias), room_of(out), rows,
+    start("gelu_forward", x, x.scalar_type(), width, many_rows(x, rows, kBlocksEach), data_of(x), data_of(bias), room_of(out), rows,
           static_cast<int>(width));
     context->save_for_backward({x, bias});
     return out;
@@ -362,7 +433,7 @@ struct Gelu : torch::autograd::Function<Gelu> {
     const long long rows = x.numel() / width;
     const auto of_out = gradient_of(gradients[0], x.scalar_type());
     const auto of_x = at::empty_like(x);
-    const auto blocks = many_rows(x, rows);
+    const auto blocks = many_rows(x, rows, kBlocksThatSum);
     const auto parts = at::empty({blocks, width}, x.options().dtype(at::kFloat));
     start("gelu_backward", x, x.scalar_type(), width, blocks, data_of(x), data_of(bias), data_of(of_out), room_of(of_x),
           room_of(parts), rows, static_cast<int>(width));
@@ -504,7 +575,7 @@ Status lt_split_heads(at::Tensor* joined, int64_t heads, at::Tensor** queries, a
 // Fails, with the reason, where a device has none of these kernels.
 Status lt_fused_check(int32_t device) noexcept {
   return lowtide::guarded([&] {
-    const auto problem = block_kernels.problem(device, instance_of("Bf16", 1));
+    const auto problem = block_kernels.problem(device, Layout::of_blocks(4).instance("Bf16"));
     TORCH_CHECK(problem.empty(), problem);
   });
 }

@@ -25,6 +25,11 @@ struct Bf16 {
   u16 bits;
   __device__ float wide() const { return __uint_as_float(u32(bits) << 16); }
   __device__ static Bf16 of(float x) {
+#if __CUDA_ARCH__ >= 800
+    u16 narrow;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow) : "f"(x));
+    return Bf16{narrow};
+#endif
     u32 u = __float_as_uint(x);
     // Rounding would carry a NaN over into zero.
     if ((u & 0x7fffffffu) > 0x7f800000u) return Bf16{0x7fff};
