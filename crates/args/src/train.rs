@@ -79,6 +79,12 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub record_memory: Option<PathBuf>,
 
+    /// Say where the time of so many steps went, and write them as a trace (trace.json in the folder of the run).
+    ///
+    /// The first three steps are left out. Steps that are looked at take longer.
+    #[arg(long, value_name = "STEPS")]
+    pub profile: Option<NonZeroU32>,
+
     /// Passes over the training data (train.epochs).
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,

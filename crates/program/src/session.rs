@@ -1,5 +1,6 @@
 //! The started engine, and one run on it.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use lowtide_args::EngineArgs;
@@ -47,6 +48,7 @@ pub(crate) struct Beginning<'a> {
 pub(crate) struct RunExtras<'a> {
     pub(crate) schedule: Option<Schedule>,
     pub(crate) injections: &'a [Injection],
+    pub(crate) profile: Option<NonZeroU32>,
 }
 
 impl<'a> Session<'a> {
@@ -91,7 +93,7 @@ impl<'a> Session<'a> {
         &self,
         bundle: &Bundle,
         folder: Option<FolderChoice>,
-        RunExtras { schedule, injections }: RunExtras<'_>,
+        RunExtras { schedule, injections, profile }: RunExtras<'_>,
         resumed_in: impl FnOnce(&Outcome) -> PathBuf,
     ) -> Result<Outcome> {
         // One rank speaks for all.
@@ -116,6 +118,7 @@ impl<'a> Session<'a> {
             requests: &self.requests,
             injections,
             schedule,
+            profile,
         };
         let outcome = Trainer::prepare(job, bundle.workload.as_ref(), &mut tell)?.train()?;
         if let Some(console) = console {

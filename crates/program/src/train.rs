@@ -80,7 +80,7 @@ pub(crate) fn train(program: Program, args: &TrainArgs) -> anyhow::Result<Exit> 
     let device = session.device();
     let run = || {
         let bundle = ranks::build(&session.team, &session, &loaded)?;
-        let extras = RunExtras { schedule, injections: &args.inject_oom };
+        let extras = RunExtras { schedule, injections: &args.inject_oom, profile: args.profile };
         let outcome = session.run(&bundle, folder, extras, |outcome| outcome.folder.clone())?;
         session.team.disband();
         Ok(outcome.summary.stopped.into())
@@ -130,7 +130,8 @@ fn train_series(
     let schedule = |run: &SeriesRun| args.schedule_from.as_ref().map(|path| Schedule::read(&path.join(&run.name)));
     let schedules = series.runs.iter().map(|run| schedule(run).transpose()).collect::<Result<Vec<_>, _>>()?;
     let injections = &args.inject_oom;
-    let extras = schedules.into_iter().map(|schedule| RunExtras { schedule, injections }).collect();
+    let extras =
+        schedules.into_iter().map(|schedule| RunExtras { schedule, injections, profile: args.profile }).collect();
     let before = match folder.start() {
         Start::New => None,
         Start::Resume => series

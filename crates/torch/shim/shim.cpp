@@ -8,6 +8,7 @@
 #include "loss.cpp"
 #include "numerics.cpp"
 #include "nvrtc.cpp"
+#include "profile.cpp"
 #include "ranks.cpp"
 #include "recompute.cpp"
 #include "settings.cpp"

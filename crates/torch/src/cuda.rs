@@ -92,6 +92,11 @@ fn choose_environment(settings: &str, deterministic: Deterministic) -> Allocator
         // SAFETY: done once, before the engine starts threads that read the environment.
         unsafe { env::set_var("CUBLAS_WORKSPACE_CONFIG", ":4096:8") };
     }
+    // The engine's profiler tells of devices that it does not find, and of every trace that it writes.
+    if env::var_os("KINETO_LOG_LEVEL").is_none() {
+        // SAFETY: as above.
+        unsafe { env::set_var("KINETO_LOG_LEVEL", "99") };
+    }
     for variable in ALLOCATOR_VARIABLES {
         if let Ok(value) = env::var(variable) {
             return AllocatorSettings::Users { variable, value };

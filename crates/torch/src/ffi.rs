@@ -216,6 +216,10 @@ unsafe extern "C" {
     pub(crate) fn lt_read_begin(tensor: *const C_tensor, out: *mut *mut c_void) -> Status;
     pub(crate) fn lt_read_end(handle: *mut c_void, out: *mut f64) -> Status;
     pub(crate) fn lt_read_free(handle: *mut c_void);
+    pub(crate) fn lt_profile_begin(with_cuda: i32) -> Status;
+    pub(crate) fn lt_profile_end(path: *const c_char) -> Status;
+    pub(crate) fn lt_span_begin(name: *const c_char) -> *mut c_void;
+    pub(crate) fn lt_span_end(span: *mut c_void);
     pub(crate) fn lt_copy_quietly(target: *const C_tensor, source: *const C_tensor) -> Status;
 
     pub(crate) fn lt_ranks_store(address: *const RanksAddress, out: *mut *mut c_void) -> Status;

@@ -4,7 +4,7 @@
 //! engine call goes that may run out of memory. [`host`] is the CPU allocator with its line, [`cuda`] the control of
 //! CUDA's allocator, [`recompute`] trades time for memory, [`linear_cross_entropy`] holds logits in
 //! pieces, [`LayerNorm`], [`add`], [`gelu`] and [`split_heads`] are one pass over memory each, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
-//! [`gradients`] are what a training step needs beside `tch`; [`upload`] and [`Later`] let it go on without waiting. [`numerics`] is what decides the bits on the host. [`Ranks`] are several
+//! [`gradients`] are what a training step needs beside `tch`; [`upload`] and [`Later`] let it go on without waiting. [`Profiler`] notes where time goes. [`numerics`] is what decides the bits on the host. [`Ranks`] are several
 //! processes that train together.
 //!
 //! This is the only crate with C++ and with `unsafe`. It knows nothing of training loops, configurations or files (but
@@ -25,6 +25,7 @@ mod host_moments;
 mod loss;
 mod message;
 pub mod numerics;
+mod profile;
 mod ranks;
 mod recompute;
 pub mod rng;
@@ -39,7 +40,8 @@ pub use device::{DeviceFacts, start, start_for};
 pub use error::{Result, TorchError};
 pub use fused::{LayerNorm, Product, add, fused_kernels_problem, gelu, split_heads};
 pub use gradient_buckets::GradientBuckets;
-pub use loss::{linear_cross_entropy, loss_kernel_problem};
+pub use loss::{LOSS_HEAD, linear_cross_entropy, loss_kernel_problem};
+pub use profile::{Profiler, span};
 pub use ranks::{MeetingPoint, Ranks, RanksError};
 pub use recompute::{Keep, Segment, Shared, recompute};
 pub use scaler::{GradScaler, GradientRange, ScalerRule};

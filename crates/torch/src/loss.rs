@@ -4,6 +4,7 @@
 //! into the gradients of hidden values and weight at once means that only one piece of logits is ever held, and no
 //! product is made twice. On a GPU a kernel, compiled at run time by NVRTC, writes the gradient over the logits.
 
+use std::ffi::CStr;
 use std::num::NonZeroU32;
 use std::ptr;
 
@@ -11,6 +12,7 @@ use tch::Tensor;
 
 use crate::attempt::raise;
 use crate::ffi;
+use crate::profile::span;
 
 /// The cross-entropy of next tokens, summed over all rows.
 ///
@@ -24,7 +26,7 @@ use crate::ffi;
 pub fn linear_cross_entropy(hidden: &Tensor, weight: &Tensor, targets: &Tensor, chunks: NonZeroU32) -> Tensor {
     let mut out = ptr::null_mut();
     // SAFETY: the tensors live through the call; on success `out` holds a tensor that is ours.
-    let result = unsafe {
+    let result = span(LOSS_HEAD, || unsafe {
         ffi::lt_linear_cross_entropy(
             hidden.as_ptr(),
             weight.as_ptr(),
@@ -34,9 +36,12 @@ pub fn linear_cross_entropy(hidden: &Tensor, weight: &Tensor, targets: &Tensor, 
         )
         .check()
         .map(|()| Tensor::from_ptr(out))
-    };
+    });
     result.unwrap_or_else(|error| raise(error))
 }
+
+/// What a profiler calls the loss head.
+pub const LOSS_HEAD: &CStr = c"lowtide: loss head";
 
 /// Why [`linear_cross_entropy`] does without its own kernel on a CUDA device; `None` where it has it.
 ///

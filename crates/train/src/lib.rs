@@ -21,6 +21,7 @@ mod ranks;
 mod requests;
 mod run;
 mod step;
+mod time_profile;
 mod workload;
 
 pub use error::{Fallback, FolderProblem, Holder, Purpose, Result, ScheduleProblem, TrainError};
@@ -32,6 +33,7 @@ pub use lowtide_core::{CheckpointChoice, Injection, InjectionError};
 pub use ranks::{Fault, Team};
 pub use requests::Requests;
 pub use run::{EvalEnding, EvalJob, Evaluation, Outcome, TrainJob, Trainer, evaluate_checkpoint};
+pub use time_profile::{Part, TRACE, TimeKernel, TimePart, TimeProfile};
 pub use workload::{
     Batch, Bundle, CachePoint, CacheReads, CacheSummary, Catalogue, EvaluationScope, Metric, Mode, PartOf, Recipe,
     Series, SeriesRun, Tally, Tiling, Workload,

@@ -124,6 +124,7 @@ fn measure(case: &Case) -> (f64, f64) {
         requests: &requests,
         injections: &[],
         schedule: None,
+        profile: None,
     };
     let mut rounds =
         Rounds { device: facts.device, block: case.block, steps: 0, begun: Instant::now(), bare, times: Vec::new() };

@@ -18,6 +18,7 @@ mod kit;
 mod line;
 mod moments;
 mod numerics;
+mod profile;
 mod ranks;
 mod readers;
 mod recording;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use lowtide_core::{Bytes, Event, Line, Step, StopCause, counted, grouped};
 use lowtide_torch::DeviceFacts;
 use lowtide_torch::tch::Device;
-use lowtide_train::{Bundle, CacheSummary, Outcome, Profile, RunEnding, Summary};
+use lowtide_train::{Bundle, CacheSummary, Outcome, Profile, RunEnding, Summary, TRACE, TimeProfile};
 
 /// What the header says that no event carries.
 pub(crate) struct RunHeader {
@@ -156,8 +156,31 @@ fn figures(summary: &Summary) -> Vec<String> {
         row("out of memory", format!("{}, {} recovered", counted(summary.oom_errors, "time"), summary.oom_recovered));
     }
     row("time", format!("{:.1} s", summary.wall_seconds));
+    rows.extend(summary.profile.iter().flat_map(profile_lines));
     rows
 }
+
+/// Where the time of a step went: its parts, then what took longest in them.
+fn profile_lines(profile: &TimeProfile) -> Vec<String> {
+    let share = |ms: f64| 100.0 * ms / profile.step_ms.max(f64::MIN_POSITIVE);
+    let steps = counted(profile.steps.into(), "step");
+    let mut lines = vec![format!("  a step of {:.1} ms, on average over {steps} ({TRACE}):", profile.step_ms)];
+    lines.extend(
+        profile
+            .parts
+            .iter()
+            .map(|part| format!("    {:<13} {:>9.2} ms {:>5.1} %", part.name.label(), part.ms, share(part.ms))),
+    );
+    lines.extend(profile.kernels.iter().take(LONGEST).map(|kernel| {
+        let name: String = kernel.name.chars().take(NAME_WIDTH).collect();
+        format!("    {:>9.2} ms  {:>6.0} x  {name}", kernel.ms, kernel.calls)
+    }));
+    lines
+}
+
+/// Kernels that are shown, and how much of their names, which are long.
+const LONGEST: usize = 5;
+const NAME_WIDTH: usize = 70;
 
 fn data_text(cache: &CacheSummary) -> String {
     let skipped = match (cache.skipped_files, cache.skipped_samples) {

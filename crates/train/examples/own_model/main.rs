@@ -41,6 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         requests: &requests,
         injections: &[],
         schedule: None,
+        profile: None,
     };
     let tell = |record: &lowtide_core::Record| match &record.event {
         Event::RungTaken { step, measures, .. } => println!("step {step}: memory ran out, so now {measures}"),

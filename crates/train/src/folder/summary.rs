@@ -6,6 +6,7 @@ use lowtide_core::Metrics;
 use serde::{Deserialize, Serialize};
 
 use crate::evaluation::EvalSummary;
+use crate::time_profile::TimeProfile;
 use crate::workload::CacheSummary;
 
 /// The contents of `summary.json`. Sizes are bytes, times are seconds.
@@ -74,6 +75,9 @@ pub struct Summary {
     /// Tokens trained on in a second of training, since the last start, for workloads that have tokens.
     #[serde(default)]
     pub tokens_per_second: Option<f64>,
+    /// Where the time of some steps went, where that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<TimeProfile>,
     /// SHA-256 over names and values of parameters and buffers.
     pub weights_sha256: String,
     /// What its data cache was asked for, where it has one.

@@ -41,6 +41,7 @@ impl Trainer<'_> {
             Ending::Interrupted => (RunEnding::Interrupted, None),
             Ending::Error { .. } => unreachable!("a run that ends by an error has no summary"),
         };
+        self.end_profile()?;
         let checkpoint = self.save()?;
         let summary = self.summary(stopped)?;
         self.check_weights(&summary.weights_sha256)?;
@@ -153,6 +154,7 @@ impl Trainer<'_> {
             samples_per_second: per_second,
             targets_per_second,
             tokens_per_second: workload.has_tokens().then_some(targets_per_second),
+            profile: self.profiling.found.clone(),
             weights_sha256: attempt(|| weights_sha256(&workload.state()))?,
             cache: workload.cache(),
             wall_seconds: self.wall_seconds(),

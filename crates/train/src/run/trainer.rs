@@ -1,5 +1,6 @@
 //! The trainer: steps, evaluations and checkpoints until the run ends.
 
+use std::num::NonZeroU32;
 use std::time::Instant;
 
 use lowtide_core::{Bytes, Ending, Event, Injection, Numerics, NumericsChoice, Record, Step, Stop, Usage};
@@ -20,6 +21,7 @@ use crate::memory::{DeviceMemory, Injector, Moment, Monitor, Profile, Recovery};
 use crate::ranks::{Shares, Team};
 use crate::requests::Requests;
 use crate::step::{Asked, Companions, Model, State, StepFailure, StepFigures, StepSpec, learning_rate};
+use crate::time_profile::Profiling;
 use crate::workload::{PartOf, Workload};
 
 /// What a run is given.
@@ -42,6 +44,8 @@ pub struct TrainJob<'a> {
     pub injections: &'a [Injection],
     /// The schedule of another run, to be followed until memory asks for something else.
     pub schedule: Option<Schedule>,
+    /// Steps whose time is to be told apart.
+    pub profile: Option<NonZeroU32>,
 }
 
 /// A run that is ready to train: the model fits, the folder is open, the first checkpoint is written.
@@ -76,6 +80,7 @@ pub struct Trainer<'a> {
     pub(super) speed: (f64, u64),
     /// What is asked of any rank and not done yet.
     pub(super) asked: Asked,
+    pub(super) profiling: Profiling,
 }
 
 impl<'a> Trainer<'a> {
@@ -85,7 +90,18 @@ impl<'a> Trainer<'a> {
         workload: &'a dyn Workload,
         listener: impl FnMut(&Record) + 'a,
     ) -> Result<Trainer<'a>> {
-        let TrainJob { settings, facts, allocator, choice, folder, team, requests, injections, schedule } = job;
+        let TrainJob {
+            settings,
+            facts,
+            allocator,
+            choice,
+            folder,
+            team,
+            requests,
+            injections,
+            schedule,
+            profile: profiled,
+        } = job;
         let checked = check(settings, workload, team, schedule.as_ref()).and_then(|()| {
             let memory = DeviceMemory::resolve(&settings.memory, facts, allocator, workload.data_reserve())?;
             let model = Model::new(settings, facts, workload);
@@ -149,6 +165,7 @@ impl<'a> Trainer<'a> {
             earlier_seconds: figures.wall_seconds,
             speed: (0.0, 0),
             asked: Asked::default(),
+            profiling: Profiling::new(profiled.filter(|_| team.is_first())),
         };
         let begun = trainer.begin(start, load_events);
         let begun = begun.and_then(|()| if is_first { trainer.save().map(drop) } else { Ok(()) });
@@ -221,7 +238,7 @@ impl<'a> Trainer<'a> {
             if self.is_stop_asked() {
                 return Ok(Ending::Interrupted);
             }
-            if let Some(stop) = self.step()? {
+            if let Some(stop) = self.profiled_step()? {
                 return Ok(Ending::Line { stop });
             }
             if let Some(ending) = self.evaluate_if_due()? {
@@ -266,6 +283,27 @@ impl<'a> Trainer<'a> {
         let sample = team.is_first() && self.monitor.is_due(step);
         let here = Asked { stop: self.requests.stop_asked(), save: self.requests.take_save(), restore: false, sample };
         here.or(self.asked)
+    }
+
+    /// Makes the next step, and takes note of where its time goes where that is asked.
+    fn profiled_step(&mut self) -> Result<Option<Stop>> {
+        self.profiling.before_step(self.state.model.device)?;
+        let stop = self.step()?;
+        let folder = self.folder.as_ref().map(RunFolder::path);
+        let problem = folder.and_then(|folder| self.profiling.after_step(folder));
+        self.note(problem)?;
+        Ok(stop)
+    }
+
+    /// Ends a profile that has fewer steps than it should.
+    pub(super) fn end_profile(&mut self) -> Result<()> {
+        let problem = self.folder.as_ref().and_then(|folder| self.profiling.end(folder.path()));
+        self.note(problem)
+    }
+
+    fn note(&mut self, message: Option<String>) -> Result<()> {
+        let step = self.step;
+        message.map_or(Ok(()), |message| self.recovery.tell(Event::Note { step, message }))
     }
 
     /// Makes the next step, trying again as the guard says.

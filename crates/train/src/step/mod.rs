@@ -8,4 +8,4 @@ mod state;
 pub(crate) use companions::{Asked, Companions, StepFailure};
 pub(crate) use learning_rate::learning_rate;
 pub(crate) use model::{Model, Pass, RECOMPUTE_LEVELS, precision_name};
-pub(crate) use state::{State, StepFigures, StepSpec};
+pub(crate) use state::{State, StepFigures, StepSpec, UPDATE};

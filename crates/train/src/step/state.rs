@@ -9,13 +9,15 @@
 //! that a run that goes on needs no state of theirs. Where the moments are divided, each updates its part of the parameters, and
 //! what they have updated is exchanged.
 
+use std::ffi::CStr;
+
 use lowtide_core::{Measures, MicroBatch, Phase, Step, pieces};
 use lowtide_settings::RunSettings;
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{
     AdamW, AdamWRule, GradScaler, GradientBuckets, GradientRange, Later, Ranks, ScalerRule, TorchError, attempt,
-    gradients,
+    gradients, span,
 };
 
 use super::companions::{Companions, Part, StepFailure};
@@ -288,7 +290,7 @@ impl<'a> State<'a> {
             None => GradientRange::Finite,
         };
         if let (Some(limit), GradientRange::Finite) = (self.clip, outcome) {
-            let _norm = gradients::clip(all, limit)?;
+            let _norm = span(UPDATE, || gradients::clip(all, limit))?;
         }
         // Read before the update, so that nothing can fail after it; after the clipping, which the device does meanwhile.
         let loss = loss()?;
@@ -304,7 +306,7 @@ impl<'a> State<'a> {
         companions: &Companions<'_>,
     ) -> Result<StepFigures, StepFailure> {
         if !figures.skipped
-            && let Err(error) = self.optimizer.step(learning_rate)
+            && let Err(error) = span(UPDATE, || self.optimizer.step(learning_rate))
         {
             self.begun = Some(figures);
             let failure = companions.failure(Phase::Optimizer, error);
@@ -367,6 +369,9 @@ impl<'a> State<'a> {
         self.model.with_outputs(batch, pass, |outputs| self.model.workload.loss_sum(outputs, batch, pass.loss_chunks))
     }
 }
+
+/// What a profiler calls clipping and update.
+pub(crate) const UPDATE: &CStr = c"lowtide: update";
 
 /// What came of forward and backward.
 struct Accumulated {

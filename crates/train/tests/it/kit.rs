@@ -153,6 +153,7 @@ fn run(
             requests: &requests,
             injections: &injections,
             schedule,
+            profile: None,
         };
         let run = Trainer::prepare(job, workload, |record| events.push(record.event.clone()))?;
         disturb();

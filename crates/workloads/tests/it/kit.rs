@@ -74,7 +74,18 @@ pub(crate) fn train_in(
         let (allocator, requests, injections) = (&allocator, &requests, &injections);
         let choice = NumericsChoice::default();
         let (folder, team) = (Some(folder), &team);
-        let job = TrainJob { settings, facts, allocator, choice, folder, team, requests, injections, schedule };
+        let job = TrainJob {
+            settings,
+            facts,
+            allocator,
+            choice,
+            folder,
+            team,
+            requests,
+            injections,
+            schedule,
+            profile: None,
+        };
         Trainer::prepare(job, workload, |record| events.push(record.event.clone()))?.train()
     });
     host::set_line(Line::NONE);
