@@ -8,6 +8,8 @@ from statistics import median
 TRIES = 3
 # Steps after which both are timed anew: batches and models change.
 AGAIN = 500
+# Where nothing is to be released, one step in so many is looked at: the look waits for the GPU and asks the allocator.
+EVERY = 8
 
 
 class Release:
@@ -26,6 +28,15 @@ class Release:
         self._steps = 0
         self._is_releasing = True
         self._since: float | None = None
+        self._not_looked = 0
+
+    def is_due(self) -> bool:
+        """Whether to look after this step."""
+        self._not_looked += 1
+        if self._is_decided() and not self._is_releasing and self._not_looked < EVERY:
+            return False
+        self._not_looked = 0
+        return True
 
     def after_overflow(self, now: float) -> bool:
         """Whether to release after a step that used the reserve and ended ``now``."""
@@ -41,6 +52,11 @@ class Release:
     def after_other(self) -> None:
         """A step did not use the reserve: what it took says nothing."""
         self._since = None
+        # It costs nothing as long as nothing is found, and then the first time is found at once.
+        self._not_looked = EVERY
+
+    def _is_decided(self) -> bool:
+        return all(len(seconds) >= TRIES for seconds in self._seconds.values())
 
     def _choice(self) -> bool:
         for choice, seconds in self._seconds.items():

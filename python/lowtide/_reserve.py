@@ -273,7 +273,7 @@ class Reserve:
 
     def _after_step(self, *_: Any) -> None:
         # While a step is compiled nothing is computed.
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and self._release.is_due():
             self.settle()
 
     def close(self) -> None:

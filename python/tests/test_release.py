@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowtide._release import AGAIN, TRIES, Release
+from lowtide._release import AGAIN, EVERY, TRIES, Release
 
 
 def choices(release: Release, steps: int, seconds: dict[bool, float], start: float = 0.0) -> list[bool]:
@@ -40,3 +40,18 @@ def test_it_is_tried_again_after_a_while() -> None:
     made = choices(release, AGAIN, {True: 2.0, False: 1.0})
     assert made[-1] is False
     assert choices(release, 2 * TRIES + 2, {True: 1.0, False: 2.0}, start=1e6)[-1] is True
+
+
+def test_where_nothing_is_released_few_steps_are_looked_at() -> None:
+    release = Release()
+    assert all(release.is_due() for _ in range(20)), "while nothing is decided, every step is"
+    choices(release, 2 * TRIES + 1, {True: 2.0, False: 1.0})
+    assert [release.is_due() for _ in range(2 * EVERY)] == ([False] * (EVERY - 1) + [True]) * 2
+    release.after_other()
+    assert release.is_due(), "a step that does not overflow costs nothing to look at"
+
+
+def test_where_blocks_are_released_every_step_is_looked_at() -> None:
+    release = Release()
+    choices(release, 2 * TRIES + 1, {True: 1.0, False: 2.0})
+    assert all(release.is_due() for _ in range(20))
