@@ -320,16 +320,24 @@ void* kernel_for(const char* name, const at::Device& device, at::ScalarType kind
   return block_kernels.kernel(device, layout_of(name, width).instance(type), name);
 }
 
-bool is_wide_rows(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat && tensor.is_contiguous(); }
+// Whether four numbers can be read at once: rows are multiples of four, so the first decides.
+bool is_ready(const at::Tensor& tensor) {
+  const auto four = 4 * tensor.element_size();
+  return tensor.is_contiguous() && reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % four == 0;
+}
+
+bool is_wide_rows(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat && is_ready(tensor); }
 
 // Blocks where each takes many rows.
 int64_t many_rows(const at::Tensor& rows, int64_t count, int64_t each) {
   return std::min(count, each * lowtide::multiprocessors(rows.device()));
 }
 
-// A contiguous gradient of a kind, or an undefined one.
+// A gradient of a kind that kernels can read, or an undefined one.
 at::Tensor gradient_of(const at::Tensor& gradient, at::ScalarType kind) {
-  return gradient.defined() ? gradient.to(kind).contiguous() : gradient;
+  if (!gradient.defined()) return gradient;
+  const auto rows = gradient.to(kind).contiguous();
+  return is_ready(rows) ? rows : rows.clone();
 }
 
 at::Tensor or_none(const Optional& tensor) { return tensor.value_or(at::Tensor()); }
@@ -517,7 +525,7 @@ Status lt_add_norm(at::Tensor* x_in, at::Tensor* delta_in, at::Tensor* bias_in, 
     const auto delta = or_none(optional(delta_in)), bias = or_none(optional(bias_in));
     const auto kind = lowtide::product_kind(x);
     const bool has_kernel = x.numel() > 0 && is_wide_rows(x) && are_plain({bias, gain, shift}, x.device()) &&
-                            (!delta.defined() || (delta.scalar_type() == kind && delta.is_contiguous())) &&
+                            (!delta.defined() || (delta.scalar_type() == kind && is_ready(delta))) &&
                             kernel_for("norm_forward", x.device(), kind, x.size(-1)) != nullptr;
     if (has_kernel) {
       const auto out = AddNorm::apply(x, optional(delta_in), optional(bias_in), gain, shift, epsilon, kind);
@@ -537,7 +545,7 @@ Status lt_add(at::Tensor* x_in, at::Tensor* delta_in, at::Tensor* bias_in, at::T
   return lowtide::guarded([&] {
     const auto &x = *x_in, &delta = *delta_in;
     const auto bias = or_none(optional(bias_in));
-    const bool has_kernel = x.numel() > 0 && is_wide_rows(x) && delta.is_contiguous() && are_plain({bias}, x.device()) &&
+    const bool has_kernel = x.numel() > 0 && is_wide_rows(x) && is_ready(delta) && are_plain({bias}, x.device()) &&
                             kernel_for("add_forward", x.device(), delta.scalar_type(), x.size(-1)) != nullptr;
     *sum = new at::Tensor(has_kernel ? Add::apply(x, delta, optional(bias_in)) : x + with_bias(delta, bias));
   });
@@ -548,7 +556,7 @@ Status lt_gelu(at::Tensor* x_in, at::Tensor* bias_in, at::Tensor** out) noexcept
   return lowtide::guarded([&] {
     const auto& x = *x_in;
     const auto bias = or_none(optional(bias_in));
-    const bool has_kernel = x.numel() > 0 && x.is_contiguous() && are_plain({bias}, x.device()) &&
+    const bool has_kernel = x.numel() > 0 && is_ready(x) && are_plain({bias}, x.device()) &&
                             kernel_for("gelu_forward", x.device(), x.scalar_type(), x.size(-1)) != nullptr;
     *out = new at::Tensor(has_kernel ? Gelu::apply(x, optional(bias_in)) : at::gelu(with_bias(x, bias)));
   });

@@ -10,9 +10,9 @@ use lowtide_oom::Place;
 use lowtide_torch::cuda::{self, Deterministic};
 use lowtide_torch::tch::{Cuda, Device, Kind, Reduction, Tensor};
 use lowtide_torch::{
-    AdamW, AdamWRule, Autocast, DeviceChoice, DeviceFacts, GradScaler, GradientRange, Keep, ScalerRule, Segment,
-    Shared, TorchError, attempt, fused_kernels_problem, gradients, linear_cross_entropy, loss_kernel_problem,
-    recompute, rng, set_deterministic, start,
+    AdamW, AdamWRule, Autocast, DeviceChoice, DeviceFacts, GradScaler, GradientRange, Keep, LayerNorm, ScalerRule,
+    Segment, Shared, TorchError, attempt, fused_kernels_problem, gelu, gradients, linear_cross_entropy,
+    loss_kernel_problem, recompute, rng, set_deterministic, start,
 };
 
 use crate::fused::Block;
@@ -202,6 +202,21 @@ fn fused_parts_of_a_block_are_plain_operations() {
             }
         }
     }
+}
+
+/// What does not begin where four numbers can be read at once goes LibTorch's way.
+#[test]
+#[ignore = "needs a GPU"]
+fn fused_parts_take_a_tensor_that_begins_anywhere() {
+    let _turn = gpu();
+    let whole = Tensor::randn([3 * 64 + 1], (Kind::Float, GPU));
+    let odd = whole.narrow(0, 1, 3 * 64).view([3, 64]);
+    let ones = Tensor::ones([64], (Kind::Float, GPU));
+    let zeros = Tensor::zeros([64], (Kind::Float, GPU));
+    let (_, normed) = LayerNorm { weight: &ones, bias: &zeros, epsilon: 1e-5 }.apply(&odd);
+    let wanted = odd.layer_norm([64], Some(&ones), Some(&zeros), 1e-5, true);
+    assert!(relative_error(&[wanted], &[normed]) < 1e-5);
+    assert!(relative_error(&[odd.gelu("none")], &[gelu(&odd.shallow_clone().into())]) < 1e-5);
 }
 
 /// The same input gives the same bits, gradients of biases and gains among them.
