@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use lowtide_torch::tch::Device;
-use lowtide_torch::{LOSS_HEAD, Profiler, TorchError};
+use lowtide_torch::{LOSS_HEAD, Profiler};
 use serde::{Deserialize, Serialize};
 
 use crate::step::UPDATE;
@@ -139,12 +139,21 @@ impl Profiling {
         Profiling { wanted, ..Profiling::default() }
     }
 
-    /// A step is about to be made.
-    pub(crate) fn before_step(&mut self, device: Device) -> Result<(), TorchError> {
-        if self.wanted.is_some() && self.running.is_none() && self.made >= WARM_UP {
-            self.running = Some((Profiler::begin(device)?, 0));
+    /// A step is about to be made. Says what went wrong.
+    pub(crate) fn before_step(&mut self, device: Device) -> Option<String> {
+        if self.wanted.is_none() || self.running.is_some() || self.made < WARM_UP {
+            return None;
         }
-        Ok(())
+        match Profiler::begin(device) {
+            Ok(profiler) => {
+                self.running = Some((profiler, 0));
+                None
+            }
+            Err(error) => {
+                self.wanted = None;
+                Some(format!("no profile: {error}"))
+            }
+        }
     }
 
     /// A step was made; once there are enough, the trace is written into `folder`. Says what went wrong with it.

@@ -77,6 +77,12 @@ fn help_on_training() {
 
               For a few steps: it takes memory for each allocation, which the limit does not count.
 
+          --profile <STEPS>
+              Say where the time of so many steps went, and write them as a trace (trace.json in the
+              folder of the run).
+
+              The first three steps are left out. Steps that are looked at take longer.
+
           --epochs <N>
               Passes over the training data (train.epochs)
 

@@ -33,7 +33,7 @@ fn a_profiled_run_says_where_its_time_went_and_has_its_own_bits() {
     let trace = std::fs::read_to_string(place.path("out/trace.json")).unwrap();
     let trace: Value = serde_json::from_str(&trace).unwrap();
     assert!(trace["traceEvents"].as_array().unwrap().iter().any(|event| event["name"] == "aten::addmm"));
-    assert!(printed.stdout.contains("on average over 3 steps (trace.json)"), "{}", printed.stdout);
+    assert!(printed.stderr.contains("on average over 3 steps (trace.json)"), "{}", printed.stderr);
     assert_eq!(place.summary("plain").get("profile"), None);
 }
 

@@ -14,7 +14,7 @@ fn functions() -> Vec<String> {
         let text = fs::read_to_string(path).unwrap();
         let starts = text.match_indices(" lt_").filter(|(at, _)| {
             let line = &text[text[..*at].rfind('\n').map_or(0, |end| end + 1)..*at];
-            !line.is_empty() && line.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
+            !line.is_empty() && line.chars().all(|letter| letter.is_alphanumeric() || "_*".contains(letter))
         });
         found.extend(starts.map(|(at, _)| text[at + 1..at + text[at..].find(" {").unwrap()].to_owned()));
     }

@@ -287,7 +287,8 @@ impl<'a> Trainer<'a> {
 
     /// Makes the next step, and takes note of where its time goes where that is asked.
     fn profiled_step(&mut self) -> Result<Option<Stop>> {
-        self.profiling.before_step(self.state.model.device)?;
+        let problem = self.profiling.before_step(self.state.model.device);
+        self.note(problem)?;
         let stop = self.step()?;
         let folder = self.folder.as_ref().map(RunFolder::path);
         let problem = folder.and_then(|folder| self.profiling.after_step(folder));
