@@ -56,13 +56,11 @@ impl LayerNorm<'_> {
     ///
     /// Whoever adds to `x` later takes the one given back: its gradient then comes together with that of the normalised
     /// values in one pass.
-    #[must_use]
     pub fn apply(&self, x: &Tensor) -> (Tensor, Tensor) {
         self.run(x, None, None)
     }
 
     /// `x` and `more` added up, and that sum normalised.
-    #[must_use]
     pub fn after_adding(&self, x: &Tensor, more: &Product<'_>) -> (Tensor, Tensor) {
         self.run(x, Some(&more.values), more.bias)
     }
@@ -89,7 +87,6 @@ impl LayerNorm<'_> {
 }
 
 /// `x` and `more` added up.
-#[must_use]
 pub fn add(x: &Tensor, more: &Product<'_>) -> Tensor {
     let mut sum = ptr::null_mut();
     // SAFETY: the tensors live through the call; on success `sum` holds a tensor that is ours.
@@ -102,7 +99,6 @@ pub fn add(x: &Tensor, more: &Product<'_>) -> Tensor {
 }
 
 /// GELU, the exact one.
-#[must_use]
 pub fn gelu(x: &Product<'_>) -> Tensor {
     let mut out = ptr::null_mut();
     // SAFETY: the tensors live through the call; on success `out` holds a tensor that is ours.
@@ -112,7 +108,6 @@ pub fn gelu(x: &Product<'_>) -> Tensor {
 }
 
 /// Queries, keys and values, each (b, heads, t, d), of `joined` (b, t, 3 * heads * d).
-#[must_use]
 pub fn split_heads(joined: &Tensor, heads: i64) -> [Tensor; 3] {
     let mut parts = [ptr::null_mut(); 3];
     let [queries, keys, values] = &mut parts;

@@ -12,7 +12,6 @@ use crate::ffi;
 /// The tensor on a device. Where that is a GPU, the host goes on at once: the copy waits for its turn in the stream.
 ///
 /// Panics on an engine error like `tch`'s own functions.
-#[must_use]
 pub fn upload(tensor: &Tensor, device: Device) -> Tensor {
     let Some(index) = (match device {
         Device::Cuda(index) => i32::try_from(index).ok(),
