@@ -207,6 +207,11 @@ pub fn is_ended_by_someone(text: &str) -> bool {
             // Workers that could not start, or crashed.
             "finished its bootstrapping phase",
             "Fatal Python error: Segmentation fault",
+            "Fatal Python error: Illegal instruction",
+            "Fatal Python error: Floating point exception",
+            "*** SIGSEGV received at",
+            "*** SIGILL received at",
+            "*** SIGFPE received at",
         ],
     )
 }
@@ -242,4 +247,23 @@ const REQUESTS: &[&str] = &[
 fn mentioned(text: &str) -> Option<LookAlike> {
     has_any_caseless(text, &["out of memory", "outofmemory", "out-of-memory", "memoryerror", "oom-kill"])
         .then_some(LookAlike::Mentioned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crashes_tell_who_ended_a_process() {
+        for text in [
+            "(Actor pid=7) *** SIGSEGV received at time=1711500431 on cpu 3 ***",
+            "Fatal Python error: Segmentation fault",
+            "Fatal Python error: Illegal instruction",
+        ] {
+            assert!(is_ended_by_someone(text), "{text}");
+        }
+        assert!(!is_ended_by_someone(
+            "(3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors."
+        ));
+    }
 }
