@@ -267,6 +267,8 @@ const RARE: &[&str] = &[
     "Dst tensor is not initialized",
     "ut of GPU memory",
     "emory allocation (m",
+    "has gone over ",
+    "put on hold",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

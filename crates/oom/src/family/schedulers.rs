@@ -3,7 +3,7 @@
 use lowtide_core::Bytes;
 
 use crate::message::Message;
-use crate::phrase::{between, has_any, has_word, size_after, size_before};
+use crate::phrase::{between, has_any, has_word, size_after, size_after_any, size_before};
 use crate::{Engine, Oom, Source};
 
 /// Slurm.
@@ -49,10 +49,8 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
         let limit = size_after(line, "exceeded limit ");
         return Some(Oom { in_use, limit, ..Oom::host(Engine::Pbs, Source::Scheduler) });
     }
-    if line.contains("Job has gone over memory limit of ") {
-        let limit = size_after(line, "memory limit of ");
-        let in_use = size_after(message.body(), "Peak usage: ");
-        return Some(Oom { in_use, limit, ..Oom::host(Engine::Condor, Source::Scheduler) });
+    if let Some(oom) = condor(message) {
+        return Some(oom);
     }
     if has_any(
         line,
@@ -63,4 +61,23 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
         return Some(Oom { in_use, limit: size_after(rest, ""), ..Oom::host(Engine::Spark, Source::Scheduler) });
     }
     None
+}
+
+/// HTCondor, by itself or by a site's own policy: `Job has gone over memory limit of 2048 megabytes. Peak usage: 2100 megabytes`,
+/// `put on hold by SYSTEM_PERIODIC_HOLD due to memory usage 3000000`, `killed by HTCondor due to excessive memory use (RSS=2250 MB)`.
+fn condor(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if let Some((_, limit)) =
+        line.split_once("Job has gone over ").and_then(|(_, rest)| rest.split_once("memory limit of "))
+    {
+        return Some(Oom {
+            in_use: size_after_any(message.body(), &["Peak usage: ", "Last measured usage: "]),
+            limit: size_after(limit, ""),
+            ..Oom::host(Engine::Condor, Source::Scheduler)
+        });
+    }
+    let is_held = line.contains("put on hold") && has_any(line, &["due to memory usage", "exceeded request_memory"]);
+    let is_killed = line.contains("by HTCondor") && line.contains("excessive memory use");
+    (is_held || is_killed)
+        .then(|| Oom { in_use: size_after(line, "RSS="), ..Oom::host(Engine::Condor, Source::Scheduler) })
 }
