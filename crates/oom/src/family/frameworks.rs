@@ -46,13 +46,27 @@ pub(super) fn rmm(message: &Message<'_>) -> Option<Oom> {
     let by_rmm = has_any(line, &["rmm::out_of_memory", "RMM failure", "rmm::bad_alloc", "/rmm/"])
         && has_any(line, &["memory", "bad_alloc", "pool size"]);
     let by_driver = has_any(line, &["bad_alloc", "bad allocation"])
-        && has_any(line, &["CUDA error", "cudaError", "out_of_memory", "thrust::", "bad allocation: out of memory"]);
+        && has_any(
+            line,
+            &[
+                "CUDA error",
+                "cudaError",
+                "out_of_memory",
+                "thrust::",
+                // The C++ library's own says nothing behind its name; Thrust's has the driver's words there.
+                "bad_alloc: out of memory",
+                "bad allocation: out of memory",
+            ],
+        );
     let by_numba = line.contains("CudaAPIError") && line.contains("OUT_OF_MEMORY");
-    if !by_rmm && !by_driver && !by_numba {
+    // Thrust names the place in its caller's sources: `device_helpers.cuh(456): out of memory`.
+    let by_thrust = has_any(line, &[".cu(", ".cuh("]) && line.contains("): out of memory");
+    if !by_rmm && !by_driver && !by_numba && !by_thrust {
         return None;
     }
     let body = message.body();
     Some(Oom {
+        certainty: if by_rmm || by_driver || by_numba { Certainty::Sure } else { Certainty::Likely },
         device_kind: Some(DeviceKind::Cuda),
         requested: size_after_any(
             body,
@@ -83,8 +97,11 @@ pub(super) fn rust_gpu(message: &Message<'_>) -> Option<Oom> {
     None
 }
 
-/// CUDA.jl and its siblings: the memory pools of Julia.
+/// CUDA.jl and its siblings: the memory pools of Julia, and the driver below them, whose status Julia gives by number and name.
 pub(super) fn julia(message: &Message<'_>) -> Option<Oom> {
+    if message.line.contains("ERROR_OUT_OF_MEMORY)") && has_any(&message.line, &["(code #2,", "(code 2,"]) {
+        return Some(Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Julia, Source::Runtime) });
+    }
     if !message.line.contains("Out of GPU memory trying to allocate ") {
         return None;
     }
@@ -169,6 +186,16 @@ fn no_batch_fits(line: &str) -> Option<Oom> {
         .then(|| Oom { certainty: Certainty::Likely, ..Oom::device(Engine::PyTorch, Source::Allocator) })
 }
 
+/// bitsandbytes, which asks the driver itself: `Error out of memory at line 88 in file /build/csrc/ops.cu`
+fn bitsandbytes(line: &str) -> Option<Oom> {
+    let (_, place) = line.split_once("rror out of memory at line ")?;
+    place.contains("csrc").then(|| Oom {
+        certainty: Certainty::Likely,
+        device_kind: Some(DeviceKind::Cuda),
+        ..Oom::device(Engine::Cuda, Source::Runtime)
+    })
+}
+
 /// CatBoost's pool, which counts in MB, with or without saying so: `Out of memory. Requested 8880 MB; Free 5902.06 MB`
 fn catboost(line: &str) -> Option<Oom> {
     let (_, rest) = line.split_once("Out of memory. Requested ")?;
@@ -192,11 +219,11 @@ fn nd4j(line: &str) -> Option<Oom> {
     Some(Oom { requested, device: number_after(device, ""), ..Oom::device(Engine::Java, Source::Allocator) })
 }
 
-/// MXNet, TensorRT, Deeplearning4j, MindSpore, OneFlow, spconv.
+/// MXNet, TensorRT, Deeplearning4j, MindSpore, OneFlow, bitsandbytes, spconv.
 pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    let is_pool =
-        line.contains("pooled_storage_manager") && has_any(line, &["emory allocation failed", "out of memory"]);
+    let is_pool = has_any(line, &["pooled_storage_manager", "mshadow"])
+        && has_any(line, &["emory allocation failed", "out of memory"]);
     if is_pool || line.contains("cudaMalloc retry failed: out of memory") {
         return Some(Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Mxnet, Source::Allocator) });
     }
@@ -205,6 +232,7 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
         .or_else(|| ascend(message))
         .or_else(|| no_batch_fits(line))
         .or_else(|| catboost(line))
+        .or_else(|| bitsandbytes(line))
     {
         return Some(oom);
     }

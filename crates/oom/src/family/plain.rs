@@ -74,8 +74,12 @@ fn on_device(line: &str) -> bool {
             "tpu",
             "hbm",
             "dram buffer",
+            // Sources that only a device's compiler takes.
+            ".cuh",
+            ".cu:",
+            ".cu(",
         ],
-    )
+    ) || line.trim_end().ends_with(".cu")
 }
 
 /// Whether the words are part of a longer name, such as a setting or a file.

@@ -333,6 +333,21 @@ fn other_engines_on_the_device() {
 }
 
 #[test]
+fn sources_of_the_device_name_it() {
+    let thrust = "  what():  /build/xgboost/src/common/device_helpers.cuh(211): out of memory";
+    check(thrust, Engine::Rmm, Device, Likely, None);
+    let check_failed =
+        "  what():  [10:11:12] mshadow/./stream_gpu-inl.h:198: Check failed: e == cudaSuccess CUDA: out of memory";
+    check(check_failed, Engine::Mxnet, Device, Sure, None);
+    let status = "ERROR: LoadError: CUDA error: out of memory (code #2, ERROR_OUT_OF_MEMORY)";
+    let oom = check(status, Engine::Julia, Device, Sure, None);
+    assert_eq!(oom.source, Source::Runtime);
+    check("Error out of memory at line 31 in file /build/csrc/ops.cu", Engine::Cuda, Device, Likely, None);
+    check("  what():  std::bad_alloc: out of memory", Engine::Rmm, Device, Sure, None);
+    check("fatal: out of memory in kernels/scan.cu", Engine::Unknown, Device, Possible, None);
+}
+
+#[test]
 fn heaps() {
     check(
         "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 12.5 GiB for an array with shape (40960, 40960) and data type float64",
@@ -476,6 +491,19 @@ fn killers_and_schedulers() {
         Sure,
         None,
     );
+}
+
+#[test]
+fn condor_holds_and_kills() {
+    let text = "Error from slot1@node: Job has gone over cgroup memory limit of 2048 megabytes. Last measured usage: 1900 megabytes.";
+    let oom = check(text, Engine::Condor, Host, Sure, None);
+    assert_eq!(oom.limit.map(|bytes| bytes.get()), Some(2048 * MIB));
+    let held = "12.0  me  11/7  23:48 Job in status 2 put on hold by SYSTEM_PERIODIC_HOLD due to memory usage 3000000.";
+    let killed = "ERROR:Retry Job killed by HTCondor due to excessive memory use (RSS=2250 MB). Will not retry it.";
+    for text in [held, killed] {
+        check(text, Engine::Condor, Host, Sure, None);
+    }
+    assert_eq!(read("Job 12 was put on hold by its owner"), None);
 }
 
 #[test]
