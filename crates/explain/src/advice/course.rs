@@ -50,6 +50,11 @@ pub(crate) fn advise(case: &Case<'_>) -> Counsel {
             list.host();
             if kind.is_some() { Work::Inference } else { Work::Training }
         }
+        (None, Place::Device, _) if case.boosts_trees() => {
+            list.what_stands_in_the_way();
+            list.boosting();
+            Work::Training
+        }
         (None, Place::Device, Some(kind)) => {
             list.inference(kind);
             Work::Inference

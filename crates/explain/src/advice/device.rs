@@ -1,6 +1,6 @@
 //! Levers for the device as a whole: its allocator, who else is on it, limits, and what lies outside the allocator.
 
-use lowtide_oom::{DeviceKind, Place, Source};
+use lowtide_oom::{DeviceKind, Engine, Place, Source};
 
 use super::case::Case;
 use super::framework::Framework;
@@ -99,6 +99,24 @@ impl Case<'_> {
             false => "",
         };
         format!("a card that is free: {variable}={which}{unset}{group}")
+    }
+
+    /// Who gives a process of the machine its memory, and how it is asked for more.
+    fn host_limit(&self, limit: &str) -> String {
+        match self.oom.engine {
+            Engine::Dask => format!(
+                "Give each Dask worker more memory{limit}: memory_limit (--memory-limit) up, or fewer workers on the machine; and \
+                 smaller partitions or chunks"
+            ),
+            Engine::Spark => format!(
+                "Ask for more memory{limit}: spark.executor.memoryOverhead (spark.yarn.executor.memoryOverhead before Spark 2.3) \
+                 or spark.executor.memory up, or fewer cores for each executor"
+            ),
+            _ => format!(
+                "Ask for more memory{limit}: --mem or --mem-per-cpu for Slurm, resources.limits.memory for Kubernetes, \
+                 --memory for Docker, ulimit -v"
+            ),
+        }
     }
 
     /// Whether processes of this very run share the card.
@@ -270,10 +288,7 @@ impl List<'_> {
                 format!("Raise the limit{limit}: XLA_PYTHON_CLIENT_MEM_FRACTION up to 0.95")
             }
             (Place::Device, ..) => format!("Raise the limit{limit}: the engine's own memory fraction"),
-            (Place::Host, ..) => format!(
-                "Ask for more memory{limit}: --mem or --mem-per-cpu for Slurm, resources.limits.memory for Kubernetes, \
-                 --memory for Docker, ulimit -v"
-            ),
+            (Place::Host, ..) => case.host_limit(&limit),
         };
         self.push(Lever::RaiseLimit, text, Gain::peak(case.needed()), ALL);
     }

@@ -2,6 +2,7 @@
 
 mod activations;
 mod batch;
+mod boosting;
 mod case;
 mod course;
 mod device;

@@ -324,3 +324,30 @@ fn caffe_has_no_allocator_to_leave_room_beside() {
     let told = first_two(log, &[Lever::MicroBatch, Lever::SmallerInput]);
     assert!(!told.contains("torch"), "{told}");
 }
+
+#[test]
+fn trees_have_no_batch() {
+    let log = "Exception in gpu_hist: device_helpers.cuh:431: Memory allocation error on worker 0: std::bad_alloc: \
+               cudaErrorMemoryAllocation: out of memory\n- Free memory: 8126464\n- Requested memory: 33554432\n";
+    let told = first_two(log, &[Lever::SmallerInput, Lever::SmallerModel]);
+    assert!(told.contains("QuantileDMatrix") && !told.contains("gradient accumulation"), "{told}");
+}
+
+#[test]
+fn clusters_are_told_their_own_settings() {
+    let nanny = "distributed.nanny.memory - WARNING - Worker tcp://10.0.0.1:4000 (pid=7) exceeded 95% memory budget. Restarting...\n";
+    assert!(first_two(nanny, &[Lever::RaiseLimit]).contains("memory_limit"));
+    let yarn = "WARN YarnAllocator: Container killed by YARN for exceeding memory limits. 8.3 GB of 8 GB physical memory used.\n";
+    assert!(first_two(yarn, &[Lever::RaiseLimit]).contains("spark.executor.memoryOverhead"));
+}
+
+#[test]
+fn a_worker_that_crashed_is_not_out_of_memory() {
+    let gone = "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit detail: \
+                Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) \
+                The process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called. (3) The \
+                worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.\n";
+    assert_eq!(explain(gone.as_bytes(), &Context::default()).len(), 1);
+    let crashed = format!("{gone}(Actor pid=7) *** SIGSEGV received at time=1711500431 on cpu 3 ***\n");
+    assert!(explain(crashed.as_bytes(), &Context::default()).is_empty());
+}

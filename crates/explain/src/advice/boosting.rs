@@ -1,0 +1,35 @@
+//! Levers for trees that are boosted on a device (XGBoost, LightGBM, CatBoost): they have no batch and no activations.
+
+use super::case::Case;
+use super::list::List;
+use crate::Lever;
+
+/// What messages and stacks of these libraries name.
+const LIBRARIES: &[&str] = &["xgboost", "XGBoost", "gpu_hist", "lightgbm", "LightGBM", "catboost", "CatBoost"];
+
+impl Case<'_> {
+    /// Whether trees are boosted.
+    pub(super) fn boosts_trees(&self) -> bool {
+        self.message_or_frames(LIBRARIES)
+    }
+}
+
+impl List<'_> {
+    /// The data lies on the device as a whole, and histograms grow with bins, features and depth.
+    pub(super) fn boosting(&mut self) {
+        self.change(
+            Lever::SmallerInput,
+            "Less data on the device: QuantileDMatrix in place of DMatrix (XGBoost), float32, fewer rows or features, or the \
+             library's external memory",
+        );
+        self.change(
+            Lever::SmallerModel,
+            "Smaller trees and histograms: max_depth, max_bin (border_count) or num_leaves down",
+        );
+        self.other_card();
+        self.add(
+            Lever::Offload,
+            "Train on the CPU (device=cpu, tree_method=hist, task_type=CPU): slower, with the machine's memory",
+        );
+    }
+}
