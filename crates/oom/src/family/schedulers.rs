@@ -76,8 +76,9 @@ fn condor(message: &Message<'_>) -> Option<Oom> {
             ..Oom::host(Engine::Condor, Source::Scheduler)
         });
     }
-    let is_held = line.contains("put on hold") && has_any(line, &["due to memory usage", "exceeded request_memory"]);
-    let is_killed = line.contains("by HTCondor") && line.contains("excessive memory use");
+    let is_held =
+        line.contains("put on hold by ") && has_any(line, &["due to memory usage", "exceeded request_memory"]);
+    let is_killed = line.contains("killed by HTCondor due to excessive memory");
     (is_held || is_killed)
         .then(|| Oom { in_use: size_after(line, "RSS="), ..Oom::host(Engine::Condor, Source::Scheduler) })
 }
