@@ -269,6 +269,9 @@ const RARE: &[&str] = &[
     "emory allocation (m",
     "has gone over ",
     "put on hold",
+    "died due to",
+    "oc DEVICE memory",
+    "message=\"Alloc",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

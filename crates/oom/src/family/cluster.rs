@@ -30,8 +30,16 @@ fn kubernetes(message: &Message<'_>) -> Option<Oom> {
         let free = size_after(line, "available: ");
         return Some(Oom { in_use, free, ..Oom::host(Engine::Kubernetes, Source::Scheduler) });
     }
-    has_any_caseless(line, &["was oom killed", "was oom-killed", "container oom"])
-        .then(|| Oom::host(Engine::Kubernetes, Source::Cgroup))
+    // Docker and ECS; Vertex AI, whose replicas are containers.
+    let words = [
+        "was oom killed",
+        "was oom-killed",
+        "container oom",
+        "container killed due to memory usage",
+        "died due to oom",
+        "ran out-of-memory and exited with a non-zero status",
+    ];
+    has_any_caseless(line, &words).then(|| Oom::host(Engine::Kubernetes, Source::Cgroup))
 }
 
 fn ray(message: &Message<'_>) -> Option<Oom> {

@@ -180,6 +180,17 @@ fn ascend(message: &Message<'_>) -> Option<Oom> {
     })
 }
 
+/// AWS Neuron: `[TDRV:dmem_alloc] Failed to alloc DEVICE memory: 4194304`, `nrt_tensor_allocate status=4 message="Allocation Failure"`
+fn neuron(line: &str) -> Option<Oom> {
+    let is_runtime = line.contains("nrt_") && line.contains("status=4 message=\"Allocation Failure\"");
+    (is_runtime || line.contains("Failed to alloc DEVICE memory")).then(|| Oom {
+        certainty: Certainty::Likely,
+        device_kind: Some(DeviceKind::Other),
+        requested: size_after(line, "DEVICE memory: "),
+        ..Oom::device(Engine::Unknown, Source::Allocator)
+    })
+}
+
 /// accelerate halved the batch until nothing was left of it.
 fn no_batch_fits(line: &str) -> Option<Oom> {
     line.contains("No executable batch size found, reached zero")
@@ -219,7 +230,7 @@ fn nd4j(line: &str) -> Option<Oom> {
     Some(Oom { requested, device: number_after(device, ""), ..Oom::device(Engine::Java, Source::Allocator) })
 }
 
-/// MXNet, TensorRT, Deeplearning4j, MindSpore, OneFlow, bitsandbytes, spconv.
+/// MXNet, TensorRT, Deeplearning4j, Neuron, MindSpore, OneFlow, bitsandbytes, spconv.
 pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     let is_pool = has_any(line, &["pooled_storage_manager", "mshadow"])
@@ -230,6 +241,7 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
     if let Some(oom) = tensorrt(message)
         .or_else(|| nd4j(line))
         .or_else(|| ascend(message))
+        .or_else(|| neuron(line))
         .or_else(|| no_batch_fits(line))
         .or_else(|| catboost(line))
         .or_else(|| bitsandbytes(line))

@@ -507,6 +507,28 @@ fn condor_holds_and_kills() {
 }
 
 #[test]
+fn containers_of_clouds() {
+    for text in [
+        "OutOfMemoryError: Container killed due to memory usage",
+        "[INFO] DockerGoClient: process within container 12ab (name: \"train\") died due to OOM",
+        "The replica workerpool0-0 ran out-of-memory and exited with a non-zero status of 137(SIGKILL).",
+    ] {
+        let oom = check(text, Engine::Kubernetes, Host, Sure, None);
+        assert_eq!(oom.source, Source::Cgroup, "{text}");
+    }
+    check("The replica master 0 exited with a non-zero status of 9(SIGKILL).", Engine::Unknown, Host, Slight, None);
+    assert_eq!(read("The replica master 0 exited with a non-zero status of 1. Termination reason: Error."), None);
+}
+
+#[test]
+fn neuron_names_its_device() {
+    let text = "[TDRV:dmem_alloc] Failed to alloc DEVICE memory: 4194304";
+    check(text, Engine::Unknown, Device, Likely, Some(4 * MIB));
+    let text = "RuntimeError: nrt_load_collectives status=4 message=\"Allocation Failure\"";
+    check(text, Engine::Unknown, Device, Likely, None);
+}
+
+#[test]
 fn ends_of_processes_are_slight() {
     for text in [
         "Killed",
