@@ -112,6 +112,9 @@ impl Case<'_> {
                 "Ask for more memory{limit}: spark.executor.memoryOverhead (spark.yarn.executor.memoryOverhead before Spark 2.3) \
                  or spark.executor.memory up, or fewer cores for each executor"
             ),
+            Engine::Condor => format!("Ask for more memory{limit}: request_memory in the submit file"),
+            Engine::Pbs => format!("Ask for more memory{limit}: mem= in -l select (or -l mem=, -l vmem=)"),
+            Engine::Lsf => format!("Ask for more memory{limit}: -M, and -R \"rusage[mem=...]\""),
             _ => format!(
                 "Ask for more memory{limit}: --mem or --mem-per-cpu for Slurm, resources.limits.memory for Kubernetes, \
                  --memory for Docker, ulimit -v"

@@ -115,7 +115,8 @@ impl List<'_> {
             self.data_cache();
             return;
         }
-        if case.facts.log.address_limit.is_some() {
+        // A library takes little memory and many addresses: where it cannot be mapped, a limit of addresses stands in the way.
+        if case.facts.log.address_limit.is_some() || case.message.contains("failed to map segment") {
             self.process_limit();
         }
         match case.oom.source {
@@ -283,8 +284,8 @@ impl List<'_> {
 
     /// A limit that the process was started under refuses memory that the machine still has.
     fn process_limit(&mut self) {
-        let text = "Look at the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d), \
-                    and raise one that is below what the machine has";
+        let text = "Look at the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d; h_vmem of Grid \
+                    Engine), and raise one that is below what the machine has";
         self.add(Lever::RaiseLimit, text);
     }
 

@@ -339,6 +339,11 @@ fn clusters_are_told_their_own_settings() {
     assert!(first_two(nanny, &[Lever::RaiseLimit]).contains("memory_limit"));
     let yarn = "WARN YarnAllocator: Container killed by YARN for exceeding memory limits. 8.3 GB of 8 GB physical memory used.\n";
     assert!(first_two(yarn, &[Lever::RaiseLimit]).contains("spark.executor.memoryOverhead"));
+    let held = "Job in status 2 put on hold by SYSTEM_PERIODIC_HOLD due to memory usage 3000000.\n";
+    assert!(first_two(held, &[Lever::RaiseLimit]).contains("request_memory"));
+    let loader = "python: error while loading shared libraries: libm.so.6: failed to map segment from shared object: Cannot \
+                  allocate memory\n";
+    assert!(first_two(loader, &[Lever::RaiseLimit]).contains("h_vmem"));
 }
 
 #[test]
