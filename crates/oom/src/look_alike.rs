@@ -88,6 +88,9 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "uses too much shared data",
             "memory space vmem",
             "memory space smem",
+            // Tenstorrent's scratch memory; what a card has for tensors it calls DRAM.
+            "B L1 buffer across",
+            "B L1_SMALL buffer across",
             "out of shared memory per block",
             "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
             "cudaErrorLaunchOutOfResources",
@@ -204,6 +207,11 @@ pub fn is_ended_by_someone(text: &str) -> bool {
             "received a shutdown signal",
             "The operation was canceled",
             "failed liveness probe",
+            // A manager that tells what it sent.
+            "signal_sent=SIGKILL",
+            // macOS, to a program whose signature is broken.
+            "CODE SIGNING: ",
+            "Code Signature Invalid",
             // Workers that could not start, or crashed.
             "finished its bootstrapping phase",
             "Fatal Python error: Segmentation fault",
@@ -259,6 +267,8 @@ mod tests {
             "(Actor pid=7) *** SIGSEGV received at time=1711500431 on cpu 3 ***",
             "Fatal Python error: Segmentation fault",
             "Fatal Python error: Illegal instruction",
+            "Process exited  exit_code=<Negsignal.SIGKILL: -9> pid=820 signal_sent=SIGKILL",
+            "Killed: 9\nCODE SIGNING: cs_invalid_page: p=1890[python]",
         ] {
             assert!(is_ended_by_someone(text), "{text}");
         }

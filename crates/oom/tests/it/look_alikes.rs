@@ -30,6 +30,10 @@ fn other_errors() {
         Some(KernelResources),
     );
     check(
+        "Out of Memory: Not enough space to allocate 4096 B L1 buffer across 64 banks, where each bank needs to store 64 B",
+        Some(KernelResources),
+    );
+    check(
         "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.00GiB with freed_by_count=0. The caller indicates that this is not a failure, but this may mean",
         Some(Attempt),
     );
