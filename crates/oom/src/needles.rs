@@ -272,6 +272,7 @@ const RARE: &[&str] = &[
     "died due to",
     "oc DEVICE memory",
     "message=\"Alloc",
+    "emory limit of ",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

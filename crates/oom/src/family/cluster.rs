@@ -30,6 +30,13 @@ fn kubernetes(message: &Message<'_>) -> Option<Oom> {
         let free = size_after(line, "available: ");
         return Some(Oom { in_use, free, ..Oom::host(Engine::Kubernetes, Source::Scheduler) });
     }
+    // Cloud Run: `Memory limit of 512 MiB exceeded with 515 MiB used.`
+    if let Some((limit, used)) =
+        line.split_once("emory limit of ").and_then(|(_, rest)| rest.split_once(" exceeded with "))
+    {
+        let (limit, in_use) = (size_after(limit, ""), size_after(used, ""));
+        return Some(Oom { limit, in_use, ..Oom::host(Engine::Kubernetes, Source::Cgroup) });
+    }
     // Docker and ECS; Vertex AI, whose replicas are containers.
     let words = [
         "was oom killed",

@@ -109,6 +109,7 @@ fn is_signal(line: &str) -> bool {
         "signal: killed",
         "signal: 9 (SIGKILL)",
         "status of 9(SIGKILL)",
+        "signal_name=\"SIGKILL\"",
     ];
     has_any(line, &words) || (has_word(line, "signal 9") && has_any(line, &["illed", "erminated", "exited", "died"]))
 }

@@ -3,7 +3,7 @@
 use lowtide_core::Bytes;
 
 use crate::message::Message;
-use crate::phrase::{figure_after, size_after, size_after_any, size_before};
+use crate::phrase::{figure_after, has_any, size_after, size_after_any, size_before};
 use crate::{Certainty, DeviceKind, Engine, Oom, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -11,6 +11,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     theano(line)
         .or_else(|| kaldi(line))
         .or_else(|| pool(message))
+        .or_else(|| driver_array(line))
         .or_else(|| index(line))
         .or_else(|| database(line))
         .or_else(|| php(line))
@@ -43,8 +44,34 @@ fn kaldi(line: &str) -> Option<Oom> {
     })
 }
 
-/// RELION's pool: `CudaCustomAllocator out of memory`, with what was asked for and what is left of it in lines of their own.
+/// Libraries that ask a driver for every array and raise Python's own error for it, PyCUDA and tinygrad: `MemoryError: cuMemAlloc failed:
+/// out of memory`, `MemoryError: Cannot allocate 4096 bytes: no memory is available.`, `MemoryError: Metal OOM while allocating size=4096`.
+fn driver_array(line: &str) -> Option<Oom> {
+    let (_, rest) = line.split_once("MemoryError: ")?;
+    let words = [
+        "cuMemAlloc failed",
+        "cuMemAllocPitch failed",
+        "cudaMalloc failed",
+        "out of GPU memory",
+        "of device memory",
+        "Metal OOM while",
+        "bytes: no memory is available",
+    ];
+    has_any(rest, &words).then(|| Oom {
+        certainty: Certainty::Likely,
+        requested: size_after_any(rest, &["Cannot allocate ", "size="]),
+        ..Oom::device(Engine::Unknown, Source::Allocator)
+    })
+}
+
+/// RELION's pool: `CudaCustomAllocator out of memory`, with what was asked for and what is left of it in lines of their own; or
+/// `out of memory in src/acc/cuda/custom_allocator.cuh at line 436 (error-code 2)`.
 fn pool(message: &Message<'_>) -> Option<Oom> {
+    if has_any(&message.line, &["custom_allocator.cuh at line", "custom_allocator.hpp at line"])
+        && message.line.contains("out of memory in ")
+    {
+        return Some(Oom { certainty: Certainty::Likely, ..Oom::device(Engine::Unknown, Source::Allocator) });
+    }
     if !message.line.contains("CustomAllocator out of memory") {
         return None;
     }

@@ -516,8 +516,27 @@ fn containers_of_clouds() {
         let oom = check(text, Engine::Kubernetes, Host, Sure, None);
         assert_eq!(oom.source, Source::Cgroup, "{text}");
     }
+    let oom = check("Memory limit of 512 MiB exceeded with 515 MiB used.", Engine::Kubernetes, Host, Sure, None);
+    assert_eq!(oom.limit.zip(oom.in_use).map(|(limit, used)| (limit.get(), used.get())), Some((512 * MIB, 515 * MIB)));
+    let signal = "CRITICAL - Process terminated by signal: signal=-9: signal_name=\"SIGKILL\": source=\"task\"";
+    check(signal, Engine::Unknown, Host, Slight, None);
     check("The replica master 0 exited with a non-zero status of 9(SIGKILL).", Engine::Unknown, Host, Slight, None);
     assert_eq!(read("The replica master 0 exited with a non-zero status of 1. Termination reason: Error."), None);
+}
+
+#[test]
+fn python_errors_of_a_driver_are_of_the_device() {
+    check("MemoryError: cuMemAlloc failed: out of memory", Engine::Unknown, Device, Likely, None);
+    check(
+        "MemoryError: Cannot allocate 4096 bytes: no memory is available.",
+        Engine::Unknown,
+        Device,
+        Likely,
+        Some(4096),
+    );
+    check("MemoryError: Metal OOM while allocating size=4096", Engine::Unknown, Device, Likely, Some(4096));
+    let pool = "ERROR: out of memory in /build/src/acc/cuda/custom_allocator.cuh at line 436 (error-code 2)";
+    check(pool, Engine::Unknown, Device, Likely, None);
 }
 
 #[test]
