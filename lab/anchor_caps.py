@@ -9,26 +9,11 @@ import time
 
 import torch
 import torch.nn.functional as F
+from anchor_base import set_cap
 from models import GPT, UNetUnitary
 from torch.utils.checkpoint import checkpoint
 
 G = 2**30
-total = torch.cuda.get_device_properties(0).total_memory
-
-
-def context():
-    """Bytes the process holds outside PyTorch's allocator, once the libraries are loaded."""
-    x = torch.randn(1024, 1024, device="cuda", requires_grad=True)
-    with torch.autocast("cuda", torch.bfloat16):
-        q = (x @ x).view(1, 16, 64, 1024)[..., :64]
-        F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
-    F.conv2d(torch.randn(1, 8, 32, 32, device="cuda"), torch.randn(8, 8, 3, 3, device="cuda"))
-    torch.cuda.synchronize()
-    free, everything = torch.cuda.mem_get_info()
-    return everything - free - torch.cuda.memory_reserved()
-
-
-CONTEXT = context()
 
 
 def head_loss(model, x, ids, chunks):
@@ -92,7 +77,7 @@ def qca(every, steps=500):
 def measure(name, cap, body, *arguments):
     gc.collect()
     torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction((cap * G - CONTEXT) / total)
+    set_cap(cap)
     try:
         result = body(*arguments)
         result += f", reserved {torch.cuda.max_memory_reserved() / G:.2f} GiB"

@@ -33,7 +33,8 @@ use crate::{
 ///
 /// **Climbing back.** After [`Limits::climb_after`](crate::Limits::climb_after) committed steps without a failure or
 /// warning the micro-batch is doubled, up to the ceiling, if the forecast from the last step leaves the margin free
-/// under the line and it was not ruled out; else it grows to the largest size between of which both hold. Only the micro-batch climbs; the other measures stay for the rest of the run.
+/// under the line and it was not ruled out; else it grows to the largest size between of which both hold. Only the
+/// micro-batch climbs; the other measures stay for the rest of the run.
 ///
 /// **An overflow** into the reserve of host memory ends nothing, so its answer holds from the next step on. Where the tensors
 /// alone were more than the device holds, the micro-batch is halved until the forecast fits, at once; else cached blocks were in

@@ -1,8 +1,8 @@
 //! How the first micro-batch is found: a small one is measured, then doubled while it fits, then one between.
 //!
 //! The first micro-batch is tried out, not guessed: one sample is computed, then twice as many as long as the next is
-//! foreseen to fit (`core::Sizing`), then the largest between that is, two pieces each, because the second finds the gradients of the first. Weights,
-//! random state, buffers and cursor are as before.
+//! foreseen to fit (`core::Sizing`), then the largest between that is; two pieces each, because the second finds the
+//! gradients of the first. Weights, random state, buffers and cursor are as before.
 
 use crate::{Bytes, MicroBatch, Percent, Usage};
 

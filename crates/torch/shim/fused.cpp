@@ -308,7 +308,7 @@ struct Layout {
   int64_t rows_at_once() const { return group == 0 ? 1 : threads / group; }
 };
 
-// Each kernel has one layout for a width, which both find by its name.
+// The layout of a kernel: it is compiled for it, and started with it.
 Layout layout_of(const char* name, int64_t width) {
   return std::strncmp(name, "norm", 4) == 0 ? Layout::of_warps(width) : Layout::of_blocks(width);
 }
@@ -362,8 +362,8 @@ struct AddNorm : torch::autograd::Function<AddNorm> {
     const auto normed = at::empty_like(x, x.options().dtype(kind));
     const auto means = at::empty({rows}, x.options()), scales = at::empty({rows}, x.options());
     const auto at_once = Layout::of_warps(width).rows_at_once();
-    start("norm_forward", x, kind, width, (rows + at_once - 1) / at_once, data_of(x), data_of(delta), data_of(bias), data_of(gain), data_of(shift),
-          room_of(sum), room_of(normed), room_of(means), room_of(scales), rows, static_cast<int>(width),
+    start("norm_forward", x, kind, width, (rows + at_once - 1) / at_once, data_of(x), data_of(delta), data_of(bias),
+          data_of(gain), data_of(shift), room_of(sum), room_of(normed), room_of(means), room_of(scales), rows, static_cast<int>(width),
           static_cast<float>(epsilon));
     context->set_materialize_grads(false);
     context->save_for_backward({sum, means, scales, gain});
