@@ -151,7 +151,7 @@ def raced(micro_batch, kind):
     times = [timed(loop) for _ in range(40)]
     found = {"rate": round(micro_batch * 1024 / middle(times[20:]))}
     if kind == "ours":
-        found["releases"] = kept._release._is_releasing
+        found |= {"overflows": kept.count, "releases": kept._release._is_releasing}
         kept.close()
     return found
 
@@ -422,13 +422,14 @@ def hold():
 
 
 def speed():
-    """Our reserve beside a bare pool, in turn and in the same run; where the batch fits, beside none at all."""
+    """Our reserve beside a bare pool in the same run. Where the batch fits, two processes differ by more than the reserve costs:
+    `cost` compares it with none."""
     rows, good = {}, True
-    for micro_batch, other in ((16, "bare"), (12, "bare"), (8, "bare"), (8, "none")):
-        ours, theirs = part("raced", micro_batch, "ours"), part("raced", micro_batch, other)
+    for micro_batch in (16, 12, 8):
+        ours, theirs = part("raced", micro_batch, "ours"), part("raced", micro_batch, "bare")
         ratio = round(ours.get("rate", 0) / theirs["rate"], 3) if theirs.get("rate") else None
         good = good and ratio is not None and ratio >= 0.98
-        rows[f"{micro_batch}, {other}"] = {"ratio": ratio, "ours": ours, "theirs": theirs}
+        rows[micro_batch] = {"ratio": ratio, "ours": ours, "theirs": theirs}
     return {"holds": good, "rows": rows}
 
 

@@ -115,6 +115,7 @@ data: {}
 train:
   batch: 32
   epochs: null
+  graphs: auto
   micro_batch: auto
   precision: auto
   recompute: auto

@@ -30,17 +30,12 @@ struct CudaStats {
 
 namespace {
 
+using lowtide::look_up;
+
 c10::DeviceAllocator* allocator() { return c10::getDeviceAllocator(at::kCUDA); }
 
 c10::cuda::CUDACachingAllocator::CUDAAllocator* cuda_allocator() {
   return static_cast<c10::cuda::CUDACachingAllocator::CUDAAllocator*>(allocator());
-}
-
-template <typename Function>
-Function* look_up(const char* name) {
-  auto* found = dlsym(RTLD_DEFAULT, name);
-  TORCH_CHECK(found != nullptr, "the loaded CUDA libraries have no function ", name);
-  return reinterpret_cast<Function*>(found);
 }
 
 c10::DeviceIndex index(int32_t device) { return static_cast<c10::DeviceIndex>(device); }

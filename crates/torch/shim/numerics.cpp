@@ -118,6 +118,15 @@ Status lt_release_grads(at::Tensor* const* parameters, size_t count) noexcept {
   });
 }
 
+// Gives parameters gradients of zero, in the memory that is handed over.
+Status lt_zero_grads(at::Tensor* const* parameters, at::Tensor* const* grads, size_t count) noexcept {
+  return lowtide::guarded([&] {
+    at::NoGradGuard no_grad;
+    for (size_t i = 0; i < count; i++) parameters[i]->mutable_grad() = *grads[i];
+    if (count > 0) at::_foreach_zero_(lowtide::list(grads, count));
+  });
+}
+
 // Scales the gradients in place so that their norm, `norm`, is at most `limit`.
 Status lt_clip(at::Tensor* const* grads, size_t count, at::Tensor* norm, double limit) noexcept {
   return lowtide::guarded([&] {

@@ -77,10 +77,13 @@ struct Surroundings {
     generators.push_back({cpu, state_of(cpu)});
     autocast.push_back(AutocastMark::of(at::kCPU));
     if (cuda_device >= 0) {
+      autocast.push_back(AutocastMark::of(at::kCUDA));
+    }
+    // A graph has random numbers of its own; whoever records one sees to it that a recomputed segment draws none.
+    if (cuda_device >= 0 && !lowtide::capturing) {
       auto cuda = at::globalContext().defaultGenerator(
           at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(cuda_device)));
       generators.push_back({cuda, state_of(cuda)});
-      autocast.push_back(AutocastMark::of(at::kCUDA));
     }
   }
 

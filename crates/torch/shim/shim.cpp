@@ -3,6 +3,7 @@
 #include "allocator.cpp"
 #include "cuda.cpp"
 #include "fused.cpp"
+#include "graphs.cpp"
 #include "kernel.cpp"
 #include "libraries.cpp"
 #include "loss.cpp"

@@ -172,6 +172,18 @@ unsafe extern "C" {
     ) -> Status;
     pub(crate) fn lt_grad_norm(grads: *const *const C_tensor, count: usize, out: *mut *mut C_tensor) -> Status;
     pub(crate) fn lt_release_grads(parameters: *const *const C_tensor, count: usize) -> Status;
+    pub(crate) fn lt_zero_grads(
+        parameters: *const *const C_tensor,
+        grads: *const *const C_tensor,
+        count: usize,
+    ) -> Status;
+    pub(crate) fn lt_own_stream(device: i32) -> Status;
+    pub(crate) fn lt_graph_pool(out: *mut u64) -> Status;
+    pub(crate) fn lt_graph_begin(device: i32, pool: u64, out: *mut *mut c_void) -> Status;
+    pub(crate) fn lt_graph_end(graph: *mut c_void) -> Status;
+    pub(crate) fn lt_graph_abandon(graph: *mut c_void);
+    pub(crate) fn lt_graph_replay(graph: *mut c_void) -> Status;
+    pub(crate) fn lt_graph_free(graph: *mut c_void);
     pub(crate) fn lt_clip(grads: *const *const C_tensor, count: usize, norm: *const C_tensor, limit: f64) -> Status;
     pub(crate) fn lt_unscale(
         grads: *const *const C_tensor,

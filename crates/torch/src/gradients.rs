@@ -56,6 +56,14 @@ pub fn release(parameters: &[Tensor]) {
     status.check().unwrap_or_else(|error| raise(error));
 }
 
+/// Gives the parameters gradients of zero in memory that stays where it is: the next backward adds to them in place.
+pub fn begin_in(parameters: &[Tensor], memory: &[Tensor]) -> Result<()> {
+    assert_eq!(parameters.len(), memory.len(), "each parameter has its memory");
+    let (parameters, memory) = (ffi::pointers(parameters), ffi::pointers(memory));
+    // SAFETY: the lists are as long as said and live through the call; the engine shares the memory from then on.
+    unsafe { ffi::lt_zero_grads(parameters.as_ptr(), memory.as_ptr(), parameters.len()) }.check()
+}
+
 /// Copies `source` into `target` in place without raising the version that autograd checks: for buffers that go back to
 /// what they were.
 pub fn copy_quietly(target: &Tensor, source: &Tensor) -> Result<()> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::violation::{Violation, at_least_one, ensure, every};
-use crate::{MicroBatchChoice, Precision, Recompute};
+use crate::{Graphs, MicroBatchChoice, Precision, Recompute};
 
 /// How long and in what pieces a run trains: the keys under `train`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub struct TrainSettings {
     pub precision: Precision,
     /// Whether activations are computed again in backward. Default: auto.
     pub recompute: Recompute,
+    /// Whether steps on a GPU are replayed from CUDA graphs. Default: auto.
+    pub graphs: Graphs,
 }
 
 impl Default for TrainSettings {
@@ -33,6 +35,7 @@ impl Default for TrainSettings {
             micro_batch: MicroBatchChoice::Auto,
             precision: Precision::Auto,
             recompute: Recompute::Auto,
+            graphs: Graphs::Auto,
         }
     }
 }

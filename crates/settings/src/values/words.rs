@@ -49,6 +49,20 @@ pub enum Recompute {
     Off,
 }
 
+/// Whether steps on a GPU are recorded as CUDA graphs and replayed: less time where kernels are small, the same numbers.
+///
+/// Written `auto`, `on` (or `true`), `off` (or `false`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Graphs {
+    /// Where it can be done.
+    #[default]
+    Auto,
+    /// A step that cannot be recorded is an error, unless memory is the reason.
+    On,
+    /// Never.
+    Off,
+}
+
 /// Whether what a GPU has no room for is kept in host memory: the inputs of recomputed segments, then the optimizer's
 /// moments. Less memory on the device, more time, the same numbers.
 ///
@@ -136,6 +150,7 @@ macro_rules! choice {
 
 choice!(Clean: "auto" => Auto, "clock" => Clock, "never" => Never);
 choice!(Precision: "auto" => Auto, "fp32" => Fp32, "bf16" => Bf16, "fp16" => Fp16);
+choice!(Graphs: "auto" => Auto, "on" => On, "off" => Off; false => Off, true => On);
 choice!(Recompute: "auto" => Auto, "on" => On, "off" => Off; false => Off, true => On);
 choice!(Spill: "auto" => Auto, "on" => On, "off" => Off; false => Off, true => On);
 choice!(Shard: "auto" => Auto, "on" => On, "off" => Off; false => Off, true => On);

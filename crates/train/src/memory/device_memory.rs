@@ -4,6 +4,7 @@
 //! each kind of kernel ran) less 20 MiB where expandable segments are on. Memory of other processes counts as context,
 //! because the driver does not tell them apart without NVML.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use lowtide_core::{Bytes, Event, Line, LineSpec, Step};
@@ -13,6 +14,7 @@ use lowtide_torch::tch::Device;
 use lowtide_torch::{DeviceFacts, TorchError, host};
 
 use crate::error::{Holder, Result, TrainError};
+use crate::step::Held;
 
 /// Room for kernels that are loaded only when a run first uses them, after the context was measured.
 const LATE_KERNELS: Bytes = Bytes::from_mib(64);
@@ -34,6 +36,8 @@ pub(crate) struct DeviceMemory {
     host_limit: Line,
     /// What the device has, less the context.
     whole: Line,
+    /// What CUDA graphs hold at present. The allocator takes their memory for free blocks.
+    graphs: Cell<Held>,
 }
 
 impl DeviceMemory {
@@ -58,7 +62,7 @@ impl DeviceMemory {
             }
         };
         let whole = Line::at(facts.total.saturating_sub(facts.context)).unwrap_or(Line::NONE);
-        Ok(DeviceMemory { device: facts.device, line, host_line, limit, host_limit, whole })
+        Ok(DeviceMemory { device: facts.device, line, host_line, limit, host_limit, whole, graphs: Cell::default() })
     }
 
     /// The name of the device in events and files.
@@ -90,7 +94,7 @@ impl DeviceMemory {
             Device::Cuda(index) => {
                 host::set_line(self.host_limit);
                 if let Some(limit) = self.limit.limit() {
-                    cuda::set_limit(index, limit)?;
+                    cuda::set_limit(index, limit.saturating_sub(self.graphs.get().driver))?;
                 }
             }
             _ => host::set_line(self.limit),
@@ -98,10 +102,20 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// What the device's allocator says now.
+    /// Counts what CUDA graphs hold from now on.
+    pub(crate) fn note_graphs(&self, held: Held) -> Result<()> {
+        let before = self.graphs.replace(held);
+        if before.driver == held.driver { Ok(()) } else { self.draw() }
+    }
+
+    /// What the device's allocator says now, with what graphs use of it.
     pub(crate) fn reading(&self) -> Result<AllocatorReading> {
         match self.device {
-            Device::Cuda(index) => Ok(cuda::stats(index)?),
+            Device::Cuda(index) => {
+                let (reading, pool) = (cuda::stats(index)?, self.graphs.get().pool);
+                let allocated = reading.allocated.saturating_add(pool);
+                Ok(AllocatorReading { allocated, allocated_peak: reading.allocated_peak.saturating_add(pool), ..reading })
+            }
             _ => {
                 let stats = host::stats();
                 Ok(AllocatorReading {
@@ -119,7 +133,9 @@ impl DeviceMemory {
     /// What a step holds whatever its micro-batch is: what is held now, and the gradients, which are there from its second
     /// piece on.
     pub(crate) fn resting(&self, gradients: Bytes) -> Result<Bytes> {
-        Ok(self.reading()?.allocated.saturating_add(gradients))
+        let Held { pool, gradients: there, .. } = self.graphs.get();
+        let held = self.reading()?.allocated.saturating_sub(pool);
+        Ok(held.saturating_add(gradients.saturating_sub(there)))
     }
 
     /// Free and total memory as the driver tells, all programs together; the CPU has no driver.

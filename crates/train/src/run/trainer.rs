@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use lowtide_core::{Bytes, Ending, Event, Injection, Numerics, NumericsChoice, Record, Step, Stop, Usage};
+use lowtide_core::{Bytes, Ending, Event, Injection, Numerics, NumericsChoice, Percent, Record, Step, Stop, Usage};
 use lowtide_settings::{MicroBatchChoice, Origins, RunSettings, SettingsError};
 use lowtide_torch::cuda::AllocatorSettings;
 use lowtide_torch::numerics::numerics;
@@ -20,7 +20,7 @@ use crate::journal::Journal;
 use crate::memory::{DeviceMemory, Injector, Moment, Monitor, Profile, Recovery};
 use crate::ranks::{Shares, Team};
 use crate::requests::Requests;
-use crate::step::{Asked, Companions, Model, State, StepFailure, StepFigures, StepSpec, learning_rate};
+use crate::step::{Asked, Companions, Held, Model, State, StepFailure, StepFigures, StepSpec, learning_rate};
 use crate::time_profile::Profiling;
 use crate::workload::{PartOf, Workload};
 
@@ -81,6 +81,8 @@ pub struct Trainer<'a> {
     /// What is asked of any rank and not done yet.
     pub(super) asked: Asked,
     pub(super) profiling: Profiling,
+    /// The most that the last evaluation needed, without graphs.
+    evaluation_peak: Option<Bytes>,
 }
 
 impl<'a> Trainer<'a> {
@@ -166,6 +168,7 @@ impl<'a> Trainer<'a> {
             speed: (0.0, 0),
             asked: Asked::default(),
             profiling: Profiling::new(profiled.filter(|_| team.is_first())),
+            evaluation_peak: None,
         };
         let begun = trainer.begin(start, load_events);
         let begun = begun.and_then(|()| if is_first { trainer.save().map(drop) } else { Ok(()) });
@@ -330,6 +333,10 @@ impl<'a> Trainer<'a> {
             let made = self.state.step(&spec, rate, &self.recovery.injector, &mut companions);
             let tightest = companions.tightest;
             self.asked = companions.asked;
+            if made.is_err() {
+                self.state.graphs.give_back();
+            }
+            self.recovery.memory.note_graphs(self.state.graphs.held())?;
             match made {
                 Ok(figures) => {
                     self.commit(&spec, figures, rate, (resting, tightest), begun.elapsed().as_secs_f64())?;
@@ -389,7 +396,9 @@ impl<'a> Trainer<'a> {
             reserved: reading.reserved_peak,
             micro_batch: measures.micro_batch,
         })?;
-        self.recovery.committed(step, resting, &reading, tightest)
+        self.recovery.committed(step, resting, &reading, tightest)?;
+        let notes = self.state.graphs.take_notes();
+        notes.into_iter().try_for_each(|message| self.note(Some(message)))
     }
 
     /// Whether the last committed step is one after which something is done that is done `every` so many steps.
@@ -413,11 +422,28 @@ impl<'a> Trainer<'a> {
     }
 
     pub(super) fn evaluate(&mut self) -> Result<Option<Ending>> {
+        self.make_room_for_evaluation()?;
         let outcome = self.evaluator.evaluate(self.step, &self.state.model, &mut self.recovery)?;
+        let (peak, held) = (self.recovery.memory.reading()?.allocated_peak, self.state.graphs.held());
+        self.evaluation_peak = Some(peak.saturating_sub(held.pool).saturating_sub(held.gradients));
         if outcome == EvalOutcome::Complete {
             self.sample()?;
         }
         Ok(outcome.ending())
+    }
+
+    /// Lets go of CUDA graphs where an evaluation may not fit beside them.
+    fn make_room_for_evaluation(&mut self) -> Result<()> {
+        let held = self.state.graphs.held();
+        let fits = self.evaluation_peak.zip(self.recovery.memory.roof().limit()).is_some_and(|(peak, roof)| {
+            peak.saturating_add(held.pool).saturating_add(held.gradients) <= roof.of_percent(BESIDE_GRAPHS)
+        });
+        if held == Held::default() || fits {
+            return Ok(());
+        }
+        self.state.graphs.give_back();
+        self.recovery.memory.note_graphs(Held::default())?;
+        self.recovery.clean(self.step)
     }
 
     /// Tells of memory as it is now, on every rank.
@@ -434,6 +460,9 @@ impl<'a> Trainer<'a> {
             .try_for_each(|(rank, sample)| self.recovery.journal.tell_of(Some(rank), sample))
     }
 }
+
+/// Share of the limit that an evaluation beside CUDA graphs may come to.
+const BESIDE_GRAPHS: Percent = Percent::from_hundredths(90_00).expect("90 % is in range");
 
 /// What ranks do meanwhile.
 const PREPARING: &str = "getting ready";

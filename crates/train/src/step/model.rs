@@ -35,6 +35,18 @@ pub(crate) struct Pass {
     kind: Kind,
 }
 
+impl Pass {
+    /// Whether some segments are computed again in backward.
+    pub(super) fn recomputes(self) -> bool {
+        self.recompute > 0
+    }
+
+    /// Whether their inputs wait on the host.
+    pub(super) fn spills(self) -> bool {
+        self.keep == Keep::OnHost
+    }
+}
+
 impl<'a> Model<'a> {
     pub(crate) fn new(settings: &RunSettings, facts: &DeviceFacts, workload: &'a dyn Workload) -> Model<'a> {
         let groups = workload.parameter_groups().into_iter();

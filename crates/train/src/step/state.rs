@@ -21,6 +21,7 @@ use lowtide_torch::{
 };
 
 use super::companions::{Companions, Part, StepFailure};
+use super::graphs::{Graphs, Shape};
 use super::model::{Model, Pass};
 use crate::error::TrainError;
 use crate::memory::Injector;
@@ -41,6 +42,8 @@ pub(crate) struct State<'a> {
     buckets: Option<GradientBuckets>,
     /// Who holds which moments, where ranks have divided them.
     pub(crate) shards: Option<Shards>,
+    /// Pieces that are replayed.
+    pub(crate) graphs: Graphs,
     /// The step whose update has begun and is not finished.
     begun: Option<StepFigures>,
 }
@@ -86,14 +89,19 @@ impl<'a> State<'a> {
         }
         let scaler = model.may_be_half().then(|| GradScaler::new(ScalerRule::default()));
         let (optimizer, clip) = (AdamW::new(rule, groups), optimizer.clip);
-        let seed = settings.seed;
-        State { model, parameter_names, optimizer, scaler, clip, seed, buckets: None, shards: None, begun: None }
+        let mut graphs = Graphs::new(settings.train.graphs, model.device);
+        if let Some(reason) = model.workload.why_no_graphs() {
+            graphs.refuse(reason);
+        }
+        let (seed, buckets, shards, begun) = (settings.seed, None, None, None);
+        State { model, parameter_names, optimizer, scaler, clip, seed, buckets, shards, graphs, begun }
     }
 
     /// Allocates what it takes to add up gradients with other ranks.
     pub(crate) fn join(&mut self, team: &Team) -> Result<(), TorchError> {
         if !team.is_alone() && self.buckets.is_none() {
             self.buckets = Some(GradientBuckets::new(&self.model.parameters)?);
+            self.graphs.refuse("there are several ranks");
         }
         Ok(())
     }
@@ -228,7 +236,7 @@ impl<'a> State<'a> {
     }
 
     /// What this rank brings: the gradients of its samples, in a form that can be added up.
-    fn part(&self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<Part, TorchError> {
+    fn part(&mut self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<Part, TorchError> {
         let Accumulated { loss, samples, targets } = self.accumulate(spec, injector, phase)?;
         let all = gradients::of(&self.model.parameters);
         gradients::make_contiguous(&all)?;
@@ -268,7 +276,7 @@ impl<'a> State<'a> {
         Ok(Before { rng, buffers })
     }
 
-    fn gradients(&self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<StepFigures, TorchError> {
+    fn gradients(&mut self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<StepFigures, TorchError> {
         let Accumulated { loss, samples, .. } = self.accumulate(spec, injector, phase)?;
         *phase = Phase::Optimizer;
         injector.during(spec.step, *phase, || {
@@ -330,26 +338,46 @@ impl<'a> State<'a> {
     }
 
     /// Forward and backward over all pieces of the batch; the mean loss, still on the device, and the samples computed.
-    fn accumulate(&self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<Accumulated, TorchError> {
+    fn accumulate(
+        &mut self,
+        spec: &StepSpec,
+        injector: &Injector,
+        phase: &mut Phase,
+    ) -> Result<Accumulated, TorchError> {
         let StepSpec { step, first, count, micro_batch, whole, ref measures } = *spec;
         let batch = attempt(|| self.model.workload.train_batch(first, count))?;
         let own_targets = batch.target_count();
         let targets = if whole == count { own_targets } else { u64::from(whole) * batch.targets_per_sample } as f64;
         let scale = self.scaler_in(measures).map(GradScaler::scale);
         let pass = self.model.training_pass(measures);
-        let mut total: Option<Tensor> = None;
-        let mut start = 0;
-        for size in pieces(batch.samples(), micro_batch) {
+        let samples = batch.samples();
+        let cuts: Vec<Batch> = attempt(|| {
+            let starts = pieces(samples, micro_batch).scan(0, |start, size| Some(std::mem::replace(start, *start + size)));
+            starts.zip(pieces(samples, micro_batch)).map(|(start, size)| batch.piece(start, size)).collect()
+        })?;
+        let shapes: Vec<Shape> = cuts.iter().map(|piece| Shape::of(piece, pass, targets, scale)).collect();
+        let watch = self.graphs.begin(shapes.clone())?;
+        let mut total = self.graphs.total();
+        let State { model, graphs, .. } = self;
+        for (piece, shape) in cuts.iter().zip(&shapes) {
             *phase = Phase::Forward;
-            let forward = || attempt(|| self.loss(&batch.piece(start, size), pass) / targets);
-            let loss = injector.during(step, *phase, forward)?;
+            let replays = injector.during(step, *phase, || {
+                graphs.ready(shape, piece, |piece, total| {
+                    let loss = mean_loss(model, piece, pass, targets);
+                    backward(&loss, scale);
+                    let _ = total.shallow_clone().g_add_(&loss.detach().to_kind(Kind::Float));
+                })
+            });
+            if replays? {
+                *phase = Phase::Backward;
+                injector.during(step, *phase, || graphs.replay(shape))?;
+                continue;
+            }
+            let loss = injector.during(step, *phase, || attempt(|| mean_loss(model, piece, pass, targets)))?;
             *phase = Phase::Backward;
             let sum = injector.during(step, *phase, || {
                 attempt(|| {
-                    match scale {
-                        Some(scale) => (&loss * scale).backward(),
-                        None => loss.backward(),
-                    }
+                    backward(&loss, scale);
                     let part = loss.detach().to_kind(Kind::Float);
                     match &total {
                         Some(sum) => sum + part,
@@ -358,15 +386,23 @@ impl<'a> State<'a> {
                 })
             })?;
             total = Some(sum);
-            start += size;
         }
+        self.graphs.done(watch, &self.model.parameters)?;
         let loss = total.expect("a batch has at least one piece");
-        Ok(Accumulated { loss, samples: u64::from(start), targets: own_targets })
+        Ok(Accumulated { loss, samples: samples.into(), targets: own_targets })
     }
+}
 
-    /// The summed loss of a piece.
-    fn loss(&self, batch: &Batch, pass: Pass) -> Tensor {
-        self.model.with_outputs(batch, pass, |outputs| self.model.workload.loss_sum(outputs, batch, pass.loss_chunks))
+/// The loss of a piece, over the targets of all of them.
+fn mean_loss(model: &Model<'_>, piece: &Batch, pass: Pass, targets: f64) -> Tensor {
+    let sum = |outputs: &[Tensor]| model.workload.loss_sum(outputs, piece, pass.loss_chunks);
+    model.with_outputs(piece, pass, sum) / targets
+}
+
+fn backward(loss: &Tensor, scale: Option<f64>) {
+    match scale {
+        Some(scale) => (loss * scale).backward(),
+        None => loss.backward(),
     }
 }
 

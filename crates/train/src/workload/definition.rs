@@ -99,6 +99,15 @@ pub trait Workload {
         None
     }
 
+    /// Why steps cannot be replayed from CUDA graphs (`train.graphs`); `None` where they can.
+    ///
+    /// They can where what the segments and the loss ask of the device follows from the shapes of a batch, the random numbers
+    /// that they draw from the device's generator aside. What depends on something on the host that changes from step to step
+    /// cannot: a graph would go on with what it was when it was recorded.
+    fn why_no_graphs(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether a batch may be cut without changing what the model computes. Not so with batch statistics.
     fn splits(&self) -> bool {
         true
@@ -146,6 +155,18 @@ impl Batch {
             tensors.iter().map(|tensor| tensor.narrow(0, i64::from(start), i64::from(count))).collect()
         };
         Batch { inputs: cut(&self.inputs), targets: cut(&self.targets), targets_per_sample: self.targets_per_sample }
+    }
+
+    /// All its tensors.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.inputs.iter().chain(&self.targets)
+    }
+
+    /// The same samples in memory of their own.
+    pub(crate) fn copy(&self) -> Batch {
+        let copies = |tensors: &[Tensor]| tensors.iter().map(Tensor::copy).collect();
+        let (inputs, targets) = (copies(&self.inputs), copies(&self.targets));
+        Batch { inputs, targets, targets_per_sample: self.targets_per_sample }
     }
 
     /// The same samples on a device, sharing memory where they are there already.

@@ -1,0 +1,131 @@
+// CUDA graphs: what a piece of work asks of the device, recorded once and asked again with one call.
+//
+// LibTorch's own class does the recording, because it knows the allocator's pools and the random numbers of a graph. Its functions
+// are looked up by name, like all of CUDA's half.
+
+#include "lowtide.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+namespace {
+
+using Pool = c10::MempoolId_t;
+using lowtide::look_up;
+
+// Work of other threads meanwhile, such as a sample of memory, is no reason to refuse.
+constexpr auto kThreadLocal = static_cast<cudaStreamCaptureMode>(1);
+
+Pool pool_of(uint64_t number) { return {0, number}; }
+
+at::Device cuda(int32_t device) { return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)); }
+
+c10::cuda::CUDACachingAllocator::CUDAAllocator* graph_allocator() {
+  return static_cast<c10::cuda::CUDACachingAllocator::CUDAAllocator*>(c10::getDeviceAllocator(at::kCUDA));
+}
+
+class Graph {
+ public:
+  Graph(int32_t device, Pool pool) : device_(device), pool_(pool) {
+    look_up<void(void*, bool)>("_ZN2at4cuda9CUDAGraphC1Eb")(&object_, /*keep_graph=*/true);
+  }
+
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  ~Graph() {
+    lowtide::quietly([&] { look_up<void(void*)>("_ZN2at4cuda9CUDAGraphD1Ev")(&object_); });
+  }
+
+  void begin() {
+    auto source = at::globalContext().defaultGenerator(cuda(device_));
+    generator_ = source.clone();
+    look_up<void(void*, Pool, cudaStreamCaptureMode)>(
+        "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode")(&object_, pool_, kThreadLocal);
+    lowtide::capturing = true;
+  }
+
+  void end() {
+    lowtide::capturing = false;
+    look_up<void(void*)>("_ZN2at4cuda9CUDAGraph11capture_endEv")(&object_);
+    look_up<void(void*)>("_ZN2at4cuda9CUDAGraph11instantiateEv")(&object_);
+  }
+
+  // Ends a recording that failed. What made it fail may have made it invalid, and then LibTorch's own ending throws before it has
+  // put back the allocators and the generator.
+  void abandon() {
+    lowtide::capturing = false;
+    try {
+      look_up<void(void*)>("_ZN2at4cuda9CUDAGraph11capture_endEv")(&object_);
+    } catch (...) {
+      const auto index = static_cast<c10::DeviceIndex>(device_);
+      lowtide::quietly([&] { graph_allocator()->endAllocateToPool(index, pool_); });
+      lowtide::quietly([&] { graph_allocator()->releasePool(index, pool_); });
+      lowtide::quietly([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool_); });
+      lowtide::quietly([&] { at::getHostAllocator(at::kCUDA)->release_pool(pool_); });
+      lowtide::quietly([&] {
+        auto source = at::globalContext().defaultGenerator(cuda(device_));
+        source.graphsafe_set_state(generator_);
+      });
+    }
+  }
+
+  void replay() { look_up<void(void*)>("_ZN2at4cuda9CUDAGraph6replayEv")(&object_); }
+
+ private:
+  int32_t device_;
+  Pool pool_;
+  // The random numbers as they were before.
+  at::Generator generator_;
+  alignas(at::cuda::CUDAGraph) unsigned char object_[sizeof(at::cuda::CUDAGraph)];
+};
+
+}  // namespace
+
+extern "C" {
+
+// Lets this thread ask the device through a stream of its own from now on: the default one cannot be recorded.
+Status lt_own_stream(int32_t device) noexcept {
+  return lowtide::guarded([&] {
+    const c10::impl::VirtualGuardImpl guard(at::kCUDA);
+    const auto before = guard.getStream(cuda(device));
+    if (before != guard.getDefaultStream(cuda(device))) return;
+    before.synchronize();
+    guard.exchangeStream(guard.getStreamFromGlobalPool(cuda(device)));
+  });
+}
+
+// A number for memory that several graphs may use in turn.
+Status lt_graph_pool(uint64_t* out) noexcept {
+  return lowtide::guarded([&] { *out = look_up<Pool(bool)>("_ZN2at4cuda7MemPool17graph_pool_handleEb")(true).second; });
+}
+
+// From now on what this thread asks of the device is recorded and not done.
+Status lt_graph_begin(int32_t device, uint64_t pool, void** out) noexcept {
+  return lowtide::guarded([&] {
+    auto graph = std::make_unique<Graph>(device, pool_of(pool));
+    graph->begin();
+    *out = graph.release();
+  });
+}
+
+Status lt_graph_end(void* handle) noexcept {
+  return lowtide::guarded([&] { static_cast<Graph*>(handle)->end(); });
+}
+
+// Ends a recording that failed, and frees it.
+void lt_graph_abandon(void* handle) noexcept {
+  auto* graph = static_cast<Graph*>(handle);
+  graph->abandon();
+  delete graph;
+}
+
+Status lt_graph_replay(void* handle) noexcept {
+  return lowtide::guarded([&] { static_cast<Graph*>(handle)->replay(); });
+}
+
+void lt_graph_free(void* handle) noexcept { delete static_cast<Graph*>(handle); }
+}
