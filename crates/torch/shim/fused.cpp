@@ -275,6 +275,25 @@ extern "C" __global__ void gelu_backward(const T* x, const float* bias, const T*
   }
   keep_part(of_bias, parts + (long long)blockIdx.x * width, width);
 }
+
+// Adds up the parts (lists, count, width) of each list, in their order: 32 columns a block, a 32nd of the parts a warp.
+extern "C" __global__ void sum_parts(const float* parts, float* sums, int count, int width) {
+  __shared__ float halves[32][33];
+  int groups = (width + 31) / 32, list = blockIdx.x / groups, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int column = blockIdx.x % groups * 32 + lane;
+  float sum = 0.f;
+  if (column < width) {
+    const float* part = parts + (long long)list * count * width + column;
+    for (int row = warp; row < count; row += 32) sum += part[(long long)row * width];
+  }
+  halves[warp][lane] = sum;
+  __syncthreads();
+  // Turned around, so that a warp adds up a column.
+  sum = halves[lane][warp];
+  for (int other = 16; other > 0; other >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, other);
+  column = blockIdx.x % groups * 32 + warp;
+  if (lane == 0 && column < width) sums[(long long)list * width + column] = sum;
+}
 )");
 
 // How rows of a width are laid over threads: `packs` times four columns for each of `group`, or of all where that is 0.
@@ -352,6 +371,18 @@ void start(const char* name, const at::Tensor& rows, at::ScalarType kind, int64_
   lowtide::launch(kernel_for(name, rows.device(), kind, width), rows.device(), blocks, layout_of(name, width).threads, arguments);
 }
 
+// The sums of parts (lists, count, width) over their second dimension.
+at::Tensor sum_of_parts(const at::Tensor& parts, at::ScalarType kind) {
+  auto sums = at::empty({parts.size(0), parts.size(2)}, parts.options());
+  const auto width = static_cast<int>(parts.size(2)), count = static_cast<int>(parts.size(1));
+  const void* from = parts.const_data_ptr();
+  void* to = sums.mutable_data_ptr();
+  void* arguments[] = {&from, &to, const_cast<int*>(&count), const_cast<int*>(&width)};
+  auto* kernel = kernel_for("sum_parts", parts.device(), kind, width);
+  lowtide::launch(kernel, parts.device(), parts.size(0) * ((width + 31) / 32), 1024, arguments);
+  return sums;
+}
+
 struct AddNorm : torch::autograd::Function<AddNorm> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const Optional& delta_in, const Optional& bias_in,
                                const at::Tensor& gain, const at::Tensor& shift, double epsilon, at::ScalarType kind) {
@@ -389,7 +420,7 @@ struct AddNorm : torch::autograd::Function<AddNorm> {
     const auto parts = at::empty({3, blocks, width}, sum.options());
     start("norm_backward", sum, kind, width, blocks, data_of(sum), data_of(means), data_of(scales), data_of(gain),
           data_of(of_normed), data_of(of_sum), room_of(of_x), room_of(of_delta), room_of(parts), rows, static_cast<int>(width));
-    const auto sums = parts.sum(1);
+    const auto sums = sum_of_parts(parts, kind);
     return {of_x, of_delta, is_biased ? sums[2] : at::Tensor(), sums[0], sums[1], {}, {}};
   }
 };
@@ -415,10 +446,10 @@ struct Add : torch::autograd::Function<Add> {
     const long long rows = of_sum.numel() / width;
     const auto of_delta = at::empty_like(of_sum, of_sum.options().dtype(kind));
     const auto blocks = many_rows(of_sum, rows, kBlocksThatSum);
-    const auto parts = at::empty({blocks, width}, of_sum.options());
+    const auto parts = at::empty({1, blocks, width}, of_sum.options());
     start("add_backward", of_sum, kind, width, blocks, data_of(of_sum), room_of(of_delta), room_of(parts), rows,
           static_cast<int>(width));
-    return {of_sum, of_delta, context->saved_data["biased"].toBool() ? parts.sum(0) : at::Tensor()};
+    return {of_sum, of_delta, context->saved_data["biased"].toBool() ? sum_of_parts(parts, kind)[0] : at::Tensor()};
   }
 };
 
@@ -442,10 +473,10 @@ struct Gelu : torch::autograd::Function<Gelu> {
     const auto of_out = gradient_of(gradients[0], x.scalar_type());
     const auto of_x = at::empty_like(x);
     const auto blocks = many_rows(x, rows, kBlocksThatSum);
-    const auto parts = at::empty({blocks, width}, x.options().dtype(at::kFloat));
+    const auto parts = at::empty({1, blocks, width}, x.options().dtype(at::kFloat));
     start("gelu_backward", x, x.scalar_type(), width, blocks, data_of(x), data_of(bias), data_of(of_out), room_of(of_x),
           room_of(parts), rows, static_cast<int>(width));
-    return {of_x, bias.defined() ? parts.sum(0) : at::Tensor()};
+    return {of_x, bias.defined() ? sum_of_parts(parts, x.scalar_type())[0] : at::Tensor()};
   }
 };
 

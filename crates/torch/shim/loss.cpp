@@ -5,6 +5,7 @@
 // The products are those of the plain way, none is made twice, and no more than one piece of logits is ever held.
 
 #include "kernel.h"
+#include "linear.h"
 #include "lowtide.h"
 
 #include <ATen/ATen.h>
@@ -34,6 +35,8 @@ void check_inputs(const at::Tensor& hidden, const at::Tensor& weight, const at::
 struct LossNode final : torch::autograd::Node {
   at::Tensor hidden_gradient;
   at::Tensor weight_gradient;
+  // Where its gradient is added without autograd's help.
+  at::Tensor weight;
   at::ScalarType hidden_kind = at::kFloat;
   at::ScalarType weight_kind = at::kFloat;
   double gain = 1.0;
@@ -45,13 +48,17 @@ struct LossNode final : torch::autograd::Node {
     released = true;
     hidden_gradient.reset();
     weight_gradient.reset();
+    weight.reset();
   }
 
   variable_list apply(variable_list&& gradients) override {
     TORCH_CHECK(!released, "the loss head was asked to run backward a second time after its graph was freed");
     TORCH_CHECK(!at::GradMode::is_enabled(), "the loss head has no second derivative");
     const auto factor = gradients[0] / gain;
-    return {scaled(hidden_gradient, hidden_kind, factor), scaled(weight_gradient, weight_kind, factor)};
+    const auto of_hidden = scaled(hidden_gradient, hidden_kind, factor);
+    if (!weight.defined()) return {of_hidden, scaled(weight_gradient, weight_kind, factor)};
+    lowtide::add_scaled(weight, weight_gradient, factor);
+    return {of_hidden, at::Tensor()};
   }
 
  private:
@@ -101,7 +108,8 @@ Status lt_linear_cross_entropy(at::Tensor* hidden_in, at::Tensor* weight_in, at:
     const auto kind = lowtide::product_kind(hidden);
     c10::impl::ExcludeDispatchKeyGuard plain(c10::autocast_dispatch_keyset);
     const auto rows = hidden.to(kind).contiguous();
-    const auto columns = weight.to(kind);
+    const auto columns = lowtide::narrow(weight, kind);
+    const bool adds = lowtide::adds_products(weight, kind);
     const auto targets = targets_in->contiguous();
     const int64_t count = rows.size(0);
     const double gain = wanted ? gain_for(kind, count) : 0.0;
@@ -119,6 +127,14 @@ Status lt_linear_cross_entropy(at::Tensor* hidden_in, at::Tensor* weight_in, at:
         at::mm_out(into, logits, columns);
       }
       if (!wanted || !weight.requires_grad()) continue;
+      if (adds) {
+        if (weight_gradient.defined()) {
+          at::addmm_out(weight_gradient, weight_gradient, logits.t(), piece, at::kFloat);
+        } else {
+          weight_gradient = at::mm(logits.t(), piece, at::kFloat);
+        }
+        continue;
+      }
       auto part = at::mm(logits.t(), piece);
       if (step >= count) {
         weight_gradient = part;
@@ -131,6 +147,7 @@ Status lt_linear_cross_entropy(at::Tensor* hidden_in, at::Tensor* weight_in, at:
     if (wanted) {
       node->hidden_gradient = hidden_gradient;
       node->weight_gradient = weight_gradient;
+      if (adds && weight_gradient.defined()) node->weight = weight;
       node->hidden_kind = hidden.scalar_type();
       node->weight_kind = weight.scalar_type();
       node->gain = gain;

@@ -6,6 +6,7 @@
 #include "graphs.cpp"
 #include "kernel.cpp"
 #include "libraries.cpp"
+#include "linear.cpp"
 #include "loss.cpp"
 #include "numerics.cpp"
 #include "nvrtc.cpp"

@@ -177,10 +177,19 @@ unsafe extern "C" {
         grads: *const *const C_tensor,
         count: usize,
     ) -> Status;
+    pub(crate) fn lt_linear(
+        x: *const C_tensor,
+        weight: *const C_tensor,
+        bias: *const C_tensor,
+        out: *mut *mut C_tensor,
+    ) -> Status;
+    pub(crate) fn lt_narrow_keep(keeps: i32);
+    pub(crate) fn lt_narrow_refresh() -> Status;
     pub(crate) fn lt_own_stream(device: i32) -> Status;
     pub(crate) fn lt_graph_pool(out: *mut u64) -> Status;
     pub(crate) fn lt_graph_begin(device: i32, pool: u64, out: *mut *mut c_void) -> Status;
     pub(crate) fn lt_graph_end(graph: *mut c_void) -> Status;
+    pub(crate) fn lt_graph_hand_over(graph: *mut c_void, room: u64) -> Status;
     pub(crate) fn lt_graph_abandon(graph: *mut c_void);
     pub(crate) fn lt_graph_replay(graph: *mut c_void) -> Status;
     pub(crate) fn lt_graph_free(graph: *mut c_void);

@@ -12,6 +12,7 @@ use std::ptr;
 use tch::{Device, Tensor};
 
 use crate::attempt::raise;
+use crate::error::Result;
 use crate::ffi::{self, C_tensor};
 
 /// What a linear layer computed, and the bias that is still to be added to it.
@@ -28,9 +29,54 @@ impl<'a> Product<'a> {
     #[must_use]
     pub fn of(x: &Tensor, weight: &Tensor, bias: &'a Tensor) -> Product<'a> {
         match x.device() {
-            Device::Cuda(_) => Product { values: x.linear::<Tensor>(weight, None), bias: Some(bias) },
+            Device::Cuda(_) => Product { values: linear(x, weight, None), bias: Some(bias) },
             _ => Product { values: x.linear(weight, Some(bias)), bias: None },
         }
+    }
+}
+
+/// `x` times `weight` transposed, plus `bias`.
+///
+/// On a GPU, where `weight` is a parameter in fp32 and products are narrower, its gradient is added up in fp32 by the product that
+/// makes it, and its narrow copy is kept from step to step where [`NarrowWeights`] says so.
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    let mut out = ptr::null_mut();
+    // SAFETY: the tensors live through the call; on success `out` holds a tensor that is ours.
+    let result = unsafe {
+        ffi::lt_linear(x.as_ptr(), weight.as_ptr(), pointer(bias), &mut out).check().map(|()| Tensor::from_ptr(out))
+    };
+    result.unwrap_or_else(|error| raise(error))
+}
+
+/// Narrow copies of the weights that [`linear`] and the loss head multiply with, kept instead of being cast each time. One at a time.
+#[derive(Debug, Default)]
+pub struct NarrowWeights {
+    are_kept: bool,
+}
+
+impl NarrowWeights {
+    /// Keeps them from now on, or lets them go.
+    pub fn keep(&mut self, keeps: bool) {
+        if self.are_kept != keeps {
+            self.are_kept = keeps;
+            // SAFETY: no pointers cross.
+            unsafe { ffi::lt_narrow_keep(i32::from(keeps)) }
+        }
+    }
+
+    /// Makes them what the weights are now: to be called whenever those have changed.
+    pub fn refresh(&self) -> Result<()> {
+        if !self.are_kept {
+            return Ok(());
+        }
+        // SAFETY: no pointers cross.
+        unsafe { ffi::lt_narrow_refresh() }.check()
+    }
+}
+
+impl Drop for NarrowWeights {
+    fn drop(&mut self) {
+        self.keep(false);
     }
 }
 

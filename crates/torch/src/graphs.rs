@@ -7,7 +7,10 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use lowtide_core::Bytes;
+
 use crate::attempt::attempt;
+use crate::cuda;
 use crate::error::Result;
 use crate::ffi;
 
@@ -43,8 +46,9 @@ impl GraphPool {
     ///
     /// The thread must have a stream of its own ([`use_own_stream`]). Everything that `work` uses for the first time, such as a
     /// kernel that has to be compiled, must have been used before. Work that waits for the device, or asks for what is computed
-    /// there, cannot be recorded: that is an error of the engine's.
-    pub fn record(&self, work: impl FnOnce()) -> Result<Graph> {
+    /// there, cannot be recorded: that is an error of the engine's. `roof` is what allocator and driver may take together; a graph
+    /// for which the driver would have to take more is refused.
+    pub fn record(&self, roof: Option<Bytes>, work: impl FnOnce()) -> Result<Graph> {
         let mut handle = ptr::null_mut();
         // SAFETY: `handle` is valid for writing; on success it holds a graph that is ours.
         unsafe { ffi::lt_graph_begin(index(self.device), self.number, &mut handle) }.check()?;
@@ -52,6 +56,13 @@ impl GraphPool {
         attempt(work)?;
         // SAFETY: the handle is a graph that is being recorded.
         unsafe { ffi::lt_graph_end(recording.0) }.check()?;
+        let free = cuda::memory(self.device)?.free;
+        let left = match roof {
+            Some(roof) => free.min(roof.saturating_sub(cuda::stats(self.device)?.reserved)),
+            None => free,
+        };
+        // SAFETY: the handle is a graph that was recorded to its end.
+        unsafe { ffi::lt_graph_hand_over(recording.0, left.get()) }.check()?;
         Ok(Graph(std::mem::replace(&mut recording.0, ptr::null_mut())))
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{LayerNorm, Product};
+use lowtide_torch::{LayerNorm, Product, linear};
 use lowtide_train::Mode;
 
 /// Parameters by name, drawn from the engine's generator.
@@ -27,7 +27,7 @@ pub(crate) struct Norm {
 
 impl Linear {
     pub(crate) fn apply(&self, x: &Tensor) -> Tensor {
-        x.linear(&self.weight, Some(&self.bias))
+        linear(x, &self.weight, Some(&self.bias))
     }
 
     /// The same, for a function that can add the bias by itself.

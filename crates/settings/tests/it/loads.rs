@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::{Bytes, LineSpec, MicroBatch, Percent};
 use lowtide_settings::{
-    Clean, CropChoice, EvalSettings, LoadedSettings, MemorySettings, MicroBatchChoice, OptimizerSettings, Override,
+    Clean, CropChoice, EvalSettings, Graphs, LoadedSettings, MemorySettings, MicroBatchChoice, OptimizerSettings, Override,
     Precision, RanksSettings, Recompute, RunSettings, SaveSettings, Shard, Spill, TileChoice, TrainSettings,
     WatchSettings, to_yaml,
 };
@@ -125,10 +125,11 @@ prop_compose! {
         share in prop::option::of(0u32..1000),
         precision in prop::sample::select(vec![Precision::Auto, Precision::Fp32, Precision::Bf16, Precision::Fp16]),
         recompute in prop::sample::select(vec![Recompute::Auto, Recompute::On, Recompute::Off]),
+        graphs in prop::sample::select(vec![Graphs::Auto, Graphs::On, Graphs::Off]),
     ) -> TrainSettings {
         let samples = share.and_then(|share| MicroBatch::new(1 + share % batch));
         let micro_batch = samples.map_or(MicroBatchChoice::Auto, MicroBatchChoice::Samples);
-        TrainSettings { steps, epochs, batch, micro_batch, precision, recompute }
+        TrainSettings { steps, epochs, batch, micro_batch, precision, recompute, graphs }
     }
 }
 

@@ -452,7 +452,7 @@ fn three_passes(shape: &Shape, again: bool, with_graph: bool) -> (Vec<Vec<f32>>,
     if with_graph {
         let input = samples[3].copy();
         let pool = GraphPool::new(0).unwrap();
-        let graph = pool.record(|| pass(&input)).unwrap();
+        let graph = pool.record(None, || pass(&input)).unwrap();
         assert!(memory.iter().all(|gradient| gradient.abs().max().double_value(&[]) == 0.0), "nothing is done yet");
         let reading = cuda::stats(0).unwrap();
         for ids in &samples[..3] {
@@ -496,13 +496,13 @@ fn work_that_cannot_be_recorded_leaves_nothing_behind() {
     let ids = Tensor::randint(1000, [4, 256], (Kind::Int64, GPU));
     let pool = GraphPool::new(0).unwrap();
     for _ in 0..3 {
-        let error = pool.record(|| drop(model.loss(&ids, false).double_value(&[]))).expect_err("it waits for the device");
+        let error = pool.record(None, || drop(model.loss(&ids, false).double_value(&[]))).expect_err("it waits for the device");
         assert!(matches!(error, TorchError::Engine(_)), "{error:?}");
     }
     let many = Tensor::randint(1000, [256, 256], (Kind::Int64, GPU));
     cuda::set_limit(0, Bytes::from_mib(512)).unwrap();
     for _ in 0..3 {
-        let error = pool.record(|| model.loss(&many, false).backward()).expect_err("it does not fit");
+        let error = pool.record(None, || model.loss(&many, false).backward()).expect_err("it does not fit");
         assert!(matches!(error, TorchError::Oom { .. }), "{error:?}");
         gradients::release(&model.parameters);
     }

@@ -88,7 +88,7 @@ impl Trial<'_, '_> {
         let own = self.shares.micro_batch(micro_batch);
         let count = own.get().saturating_mul(2).min(part);
         // No step has this number, so no error is injected.
-        let spec = StepSpec { step: Step::ZERO, first, count, micro_batch: own, whole: count, measures };
+        let spec = StepSpec { step: Step::ZERO, first, count, micro_batch: own, whole: count, measures, next: None };
         let probed = self.state.probe(&spec, &self.recovery.injector);
         let reading = self.recovery.memory.reading()?;
         self.recovery.figures.note(&reading);

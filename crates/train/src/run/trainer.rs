@@ -121,6 +121,7 @@ impl<'a> Trainer<'a> {
         let profile = Profile::of(facts, memory.line);
         let mut choices = Choices::of(settings, &model, team, shares.largest(), schedule.as_ref(), profile);
         let mut state = State::new(settings, model);
+        state.graphs.stay_under(memory.roof());
         make_room(&mut state, &memory, &mut choices, team)?;
         let start = folder.as_ref().map_or(Start::New, FolderChoice::start);
         let is_first = team.of_first(PREPARING, Some(folder.as_ref().is_some_and(FolderChoice::is_fresh)))?;
@@ -327,7 +328,9 @@ impl<'a> Trainer<'a> {
             let (team, whole) = (self.recovery.team, self.settings.train.batch);
             let (first, count) = self.shares.part(self.next_sample);
             let micro_batch = self.shares.micro_batch(measures.micro_batch);
-            let spec = StepSpec { step, first, count, micro_batch, whole, measures };
+            let is_last = step.get() >= self.settings.train.steps;
+            let next = (team.is_alone() && !is_last).then_some(first + u64::from(count));
+            let spec = StepSpec { step, first, count, micro_batch, whole, measures, next };
             let (memory, asked) = (&self.recovery.memory, self.asked_here(step));
             let mut companions = Companions { team, memory, resting, asked, tightest: None };
             let made = self.state.step(&spec, rate, &self.recovery.injector, &mut companions);

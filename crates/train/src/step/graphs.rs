@@ -8,7 +8,7 @@
 
 use std::time::Instant;
 
-use lowtide_core::Bytes;
+use lowtide_core::{Bytes, Line};
 use lowtide_settings::Graphs as Choice;
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
@@ -51,6 +51,7 @@ pub(crate) struct Graphs {
     /// The CUDA device they are for; none where there is nothing to be recorded.
     device: Option<usize>,
     recorded: Option<Recorded>,
+    roof: Option<Bytes>,
     /// Whether this thread has a stream of its own.
     has_stream: bool,
     /// The last step that was computed to its end.
@@ -70,6 +71,8 @@ struct LastStep {
 
 struct Recorded {
     pool: GraphPool,
+    /// What allocator and driver may take together.
+    roof: Option<Bytes>,
     parameters: Vec<Tensor>,
     /// The memory of their gradients.
     gradients: Vec<Tensor>,
@@ -98,7 +101,12 @@ impl Graphs {
             Device::Cuda(index) if choice != Choice::Off => Some(index),
             _ => None,
         };
-        Graphs { choice, device, recorded: None, has_stream: false, last: None, notes: Vec::new(), refused: None }
+        Graphs { choice, device, recorded: None, roof: None, has_stream: false, last: None, notes: Vec::new(), refused: None }
+    }
+
+    /// What allocator and driver may take together.
+    pub(crate) fn stay_under(&mut self, roof: Line) {
+        self.roof = roof.limit();
     }
 
     /// Records nothing from now on.
@@ -143,7 +151,7 @@ impl Graphs {
             return Ok(Watch { shapes, before: Some(rng::state(Device::Cuda(device))?) });
         };
         if self.recorded.is_none() {
-            match Recorded::begin(device, last.parameters) {
+            match Recorded::begin(device, self.roof, last.parameters) {
                 Ok(recorded) => self.recorded = Some(recorded),
                 Err(error) => self.failed(error)?,
             }
@@ -248,7 +256,7 @@ impl Graphs {
 
 impl Recorded {
     /// Room for graphs. What the cache holds for pieces without them would be there twice.
-    fn begin(device: usize, parameters: Vec<Tensor>) -> Result<Recorded, TorchError> {
+    fn begin(device: usize, roof: Option<Bytes>, parameters: Vec<Tensor>) -> Result<Recorded, TorchError> {
         cuda::empty_cache()?;
         let pool = GraphPool::new(device)?;
         let (gradients, total) = attempt(|| {
@@ -258,6 +266,7 @@ impl Recorded {
         let bytes = gradients.iter().map(|tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64).sum();
         Ok(Recorded {
             pool,
+            roof,
             parameters,
             gradients,
             total,
@@ -277,7 +286,7 @@ impl Recorded {
         let device = self.pool.device();
         let batch = attempt(|| piece.copy())?;
         let (before, free) = (cuda::stats(device)?, cuda::memory(device)?.free);
-        let graph = self.pool.record(|| compute(&batch, &self.total))?;
+        let graph = self.pool.record(self.roof, || compute(&batch, &self.total))?;
         let (after, left) = (cuda::stats(device)?, cuda::memory(device)?.free);
         let taken = after.reserved.saturating_sub(before.reserved);
         self.held.pool = self.held.pool.saturating_add(taken);

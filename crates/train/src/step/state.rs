@@ -11,12 +11,12 @@
 
 use std::ffi::CStr;
 
-use lowtide_core::{Measures, MicroBatch, Phase, Step, pieces};
+use lowtide_core::{Bytes, Measures, MicroBatch, Phase, Step, pieces};
 use lowtide_settings::RunSettings;
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{
-    AdamW, AdamWRule, GradScaler, GradientBuckets, GradientRange, Later, Ranks, ScalerRule, TorchError, attempt,
+    AdamW, AdamWRule, GradScaler, GradientBuckets, GradientRange, Later, NarrowWeights, Ranks, ScalerRule, TorchError, attempt,
     gradients, span,
 };
 
@@ -42,6 +42,10 @@ pub(crate) struct State<'a> {
     buckets: Option<GradientBuckets>,
     /// Who holds which moments, where ranks have divided them.
     pub(crate) shards: Option<Shards>,
+    /// The samples of the next step, with the first of them.
+    ahead: Option<(u64, Batch)>,
+    /// Copies of the weights in the kind of products.
+    narrow: NarrowWeights,
     /// Pieces that are replayed.
     pub(crate) graphs: Graphs,
     /// The step whose update has begun and is not finished.
@@ -63,6 +67,8 @@ pub(crate) struct StepSpec {
     pub(crate) whole: u32,
     /// What is done to stay under the line.
     pub(crate) measures: Measures,
+    /// The first sample of the step after it, where there is one that may be got ready meanwhile.
+    pub(crate) next: Option<u64>,
 }
 
 /// What came of a step.
@@ -94,7 +100,8 @@ impl<'a> State<'a> {
             graphs.refuse(reason);
         }
         let (seed, buckets, shards, begun) = (settings.seed, None, None, None);
-        State { model, parameter_names, optimizer, scaler, clip, seed, buckets, shards, graphs, begun }
+        let (ahead, narrow) = (None, NarrowWeights::default());
+        State { model, parameter_names, optimizer, scaler, clip, seed, buckets, shards, ahead, narrow, graphs, begun }
     }
 
     /// Allocates what it takes to add up gradients with other ranks.
@@ -329,6 +336,7 @@ impl<'a> State<'a> {
             let buckets = self.buckets.as_ref().expect("a state that has joined a team has buckets");
             shards.exchange(buckets, ranks).map_err(StepFailure::ended)?;
         }
+        self.narrow.refresh().map_err(StepFailure::ended)?;
         let scales = self.scaler_in(measures).is_some();
         if let Some(scaler) = self.scaler.as_mut().filter(|_| scales) {
             scaler.update(if figures.skipped { GradientRange::Overflow } else { GradientRange::Finite });
@@ -344,13 +352,18 @@ impl<'a> State<'a> {
         injector: &Injector,
         phase: &mut Phase,
     ) -> Result<Accumulated, TorchError> {
-        let StepSpec { step, first, count, micro_batch, whole, ref measures } = *spec;
-        let batch = attempt(|| self.model.workload.train_batch(first, count))?;
+        let StepSpec { step, first, count, micro_batch, whole, ref measures, next } = *spec;
+        let batch = match self.ahead.take().filter(|(ready, _)| *ready == first) {
+            Some((_, batch)) => batch,
+            None => attempt(|| self.model.workload.train_batch(first, count))?,
+        };
         let own_targets = batch.target_count();
         let targets = if whole == count { own_targets } else { u64::from(whole) * batch.targets_per_sample } as f64;
         let scale = self.scaler_in(measures).map(GradScaler::scale);
         let pass = self.model.training_pass(measures);
         let samples = batch.samples();
+        // Where segments are recomputed their weights would be narrow one after the other, and kept they are all at once.
+        self.narrow.keep(self.model.device.is_cuda() && !pass.recomputes());
         let cuts: Vec<Batch> = attempt(|| {
             let starts = pieces(samples, micro_batch).scan(0, |start, size| Some(std::mem::replace(start, *start + size)));
             starts.zip(pieces(samples, micro_batch)).map(|(start, size)| batch.piece(start, size)).collect()
@@ -388,6 +401,10 @@ impl<'a> State<'a> {
             total = Some(sum);
         }
         self.graphs.done(watch, &self.model.parameters)?;
+        if let Some(next) = next.filter(|_| self.model.device.is_cuda() && batch.bytes() <= MOST_AHEAD) {
+            // While the device computes. What is wrong with it is told when it is its turn.
+            self.ahead = attempt(|| self.model.workload.train_batch(next, count)).ok().map(|batch| (next, batch));
+        }
         let loss = total.expect("a batch has at least one piece");
         Ok(Accumulated { loss, samples: samples.into(), targets: own_targets })
     }
@@ -405,6 +422,9 @@ fn backward(loss: &Tensor, scale: Option<f64>) {
         None => loss.backward(),
     }
 }
+
+/// Batches larger than this are made when they are needed: a second one would be missing elsewhere.
+const MOST_AHEAD: Bytes = Bytes::from_mib(32);
 
 /// What a profiler calls clipping and update.
 pub(crate) const UPDATE: &CStr = c"lowtide: update";
@@ -449,7 +469,6 @@ mod own_model;
 
 #[cfg(test)]
 mod tests {
-    use lowtide_core::Bytes;
     use lowtide_torch::cuda::{Deterministic, set_environment};
     use lowtide_torch::{DeviceChoice, DeviceFacts, start};
 
@@ -464,7 +483,7 @@ mod tests {
     fn spec(number: u64) -> StepSpec {
         let all = MicroBatch::new(8).unwrap();
         let measures = Measures::new(all, all);
-        StepSpec { step: Step(number), first: 8 * (number - 1), count: 8, micro_batch: all, whole: 8, measures }
+        StepSpec { step: Step(number), first: 8 * (number - 1), count: 8, micro_batch: all, whole: 8, measures, next: None }
     }
 
     fn new_state<'a>(facts: &DeviceFacts, curve: &'a Curve) -> State<'a> {

@@ -1,0 +1,20 @@
+// What the products of a model share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace lowtide {
+
+// A weight in the kind of products: the copy that is kept, where there is one.
+at::Tensor narrow(const at::Tensor& weight, at::ScalarType kind);
+
+// Whether a weight's gradient is added up by the functions below while products are made in this kind.
+bool adds_products(const at::Tensor& weight, at::ScalarType kind);
+
+// Adds a product to a weight's gradient, in fp32.
+void add_product(const at::Tensor& weight, const at::Tensor& left, const at::Tensor& right);
+
+// Adds `values` times the one number `factor` to a weight's gradient, in fp32.
+void add_scaled(const at::Tensor& weight, const at::Tensor& values, const at::Tensor& factor);
+
+}  // namespace lowtide
