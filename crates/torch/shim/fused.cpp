@@ -10,6 +10,7 @@
 // Where there is no kernel (CPU, another kind of number, a width that is no multiple of 4), the same is done by LibTorch's
 // operations.
 
+#include "linear.h"
 #include "lowtide.h"
 #include "nvrtc.h"
 
@@ -276,6 +277,30 @@ extern "C" __global__ void gelu_backward(const T* x, const float* bias, const T*
   keep_part(of_bias, parts + (long long)blockIdx.x * width, width);
 }
 
+// The gradients of queries, keys and values at their places in one, and what its rows add up to. `step` has how far the next
+// sample, head and token of each are; `head` is the width of a head.
+struct Steps {
+  long long sample[3], head[3], token[3];
+};
+
+extern "C" __global__ void heads_backward(const T* queries, const T* keys, const T* values, Steps step, T* joined, float* parts,
+                                          long long rows, int width, int tokens, int head) {
+  float of_bias[K][4] = {};
+  int part_width = width / 3;
+  const T* from[3] = {queries, keys, values};
+  ROWS(row) {
+    long long sample = row / tokens, token = row % tokens;
+    COLUMNS(k, column) {
+      int part = column / part_width, inside = column % part_width;
+      float slopes[4];
+      load(slopes, from[part] + sample * step.sample[part] + (inside / head) * step.head[part] + token * step.token[part] + inside % head);
+      for (int i = 0; i < 4; i++) of_bias[k][i] += slopes[i];
+      store(joined + row * width + column, slopes);
+    }
+  }
+  keep_part(of_bias, parts + (long long)blockIdx.x * width, width);
+}
+
 // Adds up the parts (lists, count, width) of each list, in their order: 32 columns a block, a 32nd of the parts a warp.
 extern "C" __global__ void sum_parts(const float* parts, float* sums, int count, int width) {
   __shared__ float halves[32][33];
@@ -480,14 +505,20 @@ struct Gelu : torch::autograd::Function<Gelu> {
   }
 };
 
-// Queries, keys and values as views of one tensor. Their gradients go straight to their places in one, by 16 bytes at a time;
-// LibTorch stacks them first and then turns the stack.
+// As the kernel has it.
+struct Steps {
+  long long sample[3], head[3], token[3];
+};
+
+// Queries, keys and values as views of one tensor, to which `bias` was added already. Their gradients go straight to their places in
+// one, and the bias's is summed on the way; LibTorch stacks them first, turns the stack, and reads it again for the sum.
 struct Heads : torch::autograd::Function<Heads> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& joined, int64_t heads) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& joined, const at::Tensor& bias, int64_t heads) {
     context->set_materialize_grads(false);
     context->saved_data["heads"] = heads;
     context->saved_data["shape"] = joined.sizes().vec();
     context->saved_data["kind"] = static_cast<int64_t>(joined.scalar_type());
+    context->saved_data["bias"] = static_cast<int64_t>(bias.scalar_type());
     variable_list out;
     for (int64_t part = 0; part < 3; part++) out.push_back(part_of(joined, heads, part));
     return out;
@@ -497,23 +528,25 @@ struct Heads : torch::autograd::Function<Heads> {
     const auto heads = context->saved_data["heads"].toInt();
     const auto shape = context->saved_data["shape"].toIntVector();
     const auto kind = static_cast<at::ScalarType>(context->saved_data["kind"].toInt());
+    const auto bias = static_cast<at::ScalarType>(context->saved_data["bias"].toInt());
     at::Tensor joined;
     for (const auto& gradient : gradients) {
       if (gradient.defined() && !joined.defined()) joined = at::empty(shape, gradient.options().dtype(kind));
     }
-    if (!joined.defined()) return {joined, {}};
+    if (!joined.defined()) return {joined, {}, {}};
+    if (can_join(gradients, kind) && kernel_for("heads_backward", joined.device(), kind, shape[2]) != nullptr) {
+      return {joined, join(gradients, joined, shape[2] / (3 * heads)).to(bias), {}};
+    }
     for (int64_t part = 0; part < 3; part++) {
       auto place = part_of(joined, heads, part);
       const auto& gradient = gradients[part];
-      if (!gradient.defined()) {
-        place.zero_();
-      } else if (moves_wide(gradient, kind) && moves_wide(place, kind)) {
-        place.view(at::kComplexDouble).copy_(gradient.view(at::kComplexDouble));
-      } else {
+      if (gradient.defined()) {
         place.copy_(gradient);
+      } else {
+        place.zero_();
       }
     }
-    return {joined, {}};
+    return {joined, joined.sum(at::IntArrayRef{0, 1}, /*keepdim=*/false, at::kFloat).to(bias), {}};
   }
 
   // (b, t, 3 * c) to (b, heads, t, c / heads).
@@ -522,14 +555,34 @@ struct Heads : torch::autograd::Function<Heads> {
     return joined.narrow(2, part * width, width).unflatten(2, {heads, width / heads}).transpose(1, 2);
   }
 
-  // Whether it can be seen as numbers of 16 bytes.
-  static bool moves_wide(const at::Tensor& tensor, at::ScalarType kind) {
-    const auto pack = 16 / static_cast<int64_t>(tensor.element_size());
-    if (tensor.scalar_type() != kind || tensor.stride(-1) != 1 || tensor.size(-1) % pack != 0) return false;
-    for (int64_t dimension = 0; dimension + 1 < tensor.dim(); dimension++) {
-      if (tensor.stride(dimension) % pack != 0) return false;
+  // Writes the gradients to their places, and gives their sum over all rows.
+  static at::Tensor join(const variable_list& gradients, const at::Tensor& joined, int64_t head) {
+    Steps steps;
+    for (int part = 0; part < 3; part++) {
+      steps.sample[part] = gradients[part].stride(0);
+      steps.head[part] = gradients[part].stride(1);
+      steps.token[part] = gradients[part].stride(2);
     }
-    return tensor.storage_offset() % pack == 0 && reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
+    const auto width = joined.size(2);
+    const long long rows = joined.size(0) * joined.size(1);
+    const auto blocks = many_rows(joined, rows, kBlocksThatSum);
+    const auto parts = at::empty({1, blocks, width}, joined.options().dtype(at::kFloat));
+    start("heads_backward", joined, joined.scalar_type(), width, blocks, data_of(gradients[0]), data_of(gradients[1]),
+          data_of(gradients[2]), steps, room_of(joined), room_of(parts), rows, static_cast<int>(width), static_cast<int>(joined.size(1)),
+          static_cast<int>(head));
+    return sum_of_parts(parts, joined.scalar_type())[0];
+  }
+
+  // Whether four numbers can be read at once wherever a head begins.
+  static bool can_join(const variable_list& gradients, at::ScalarType kind) {
+    for (const auto& gradient : gradients) {
+      if (!gradient.defined() || gradient.scalar_type() != kind || gradient.stride(3) != 1 || gradient.size(3) % 4 != 0) return false;
+      for (int64_t dimension = 0; dimension < 3; dimension++) {
+        if (gradient.stride(dimension) % 4 != 0) return false;
+      }
+      if (reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % (4 * gradient.element_size()) != 0) return false;
+    }
+    return true;
   }
 };
 
@@ -593,17 +646,20 @@ Status lt_gelu(at::Tensor* x_in, at::Tensor* bias_in, at::Tensor** out) noexcept
   });
 }
 
-// Queries, keys and values (b, heads, t, d) of `joined` (b, t, 3 * heads * d).
-Status lt_split_heads(at::Tensor* joined, int64_t heads, at::Tensor** queries, at::Tensor** keys, at::Tensor** values) noexcept {
+// Queries, keys and values (b, heads, t, d) of `x` (b, t, c) times `weight` (3 * heads * d, c) transposed, plus `bias`.
+Status lt_heads(at::Tensor* x, at::Tensor* weight, at::Tensor* bias, int64_t heads, at::Tensor** queries, at::Tensor** keys,
+                at::Tensor** values) noexcept {
   return lowtide::guarded([&] {
-    TORCH_CHECK(joined->dim() == 3 && heads > 0 && joined->size(2) % (3 * heads) == 0, "heads are cut from (b, t, 3 * heads * d), not ",
-                joined->sizes(), " with ", heads, " heads");
+    TORCH_CHECK(x->dim() == 3 && heads > 0 && weight->dim() == 2 && weight->size(0) % (3 * heads) == 0,
+                "heads are cut from (b, t, c) by a weight (3 * heads * d, c), not from ", x->sizes(), " by ", weight->sizes(), " with ",
+                heads, " heads");
     variable_list parts;
-    if (joined->is_cuda()) {
-      parts = Heads::apply(*joined, heads);
+    if (x->is_cuda()) {
+      parts = Heads::apply(lowtide::linear(*x, *weight, bias->detach()), *bias, heads);
     } else {
       // Unbound at once: three selections would each write a gradient of the whole.
-      parts = joined->unflatten(2, {3, heads, joined->size(2) / (3 * heads)}).permute({2, 0, 3, 1, 4}).unbind(0);
+      const auto joined = at::linear(*x, *weight, *bias);
+      parts = joined.unflatten(2, {3, heads, joined.size(2) / (3 * heads)}).permute({2, 0, 3, 1, 4}).unbind(0);
     }
     *queries = new at::Tensor(parts[0]);
     *keys = new at::Tensor(parts[1]);

@@ -46,8 +46,13 @@ class Graph {
   void begin() {
     auto source = at::globalContext().defaultGenerator(cuda(device_));
     generator_ = source.clone();
-    look_up<void(void*, Pool, cudaStreamCaptureMode)>(
-        "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode")(&object_, pool_, kThreadLocal);
+    try {
+      look_up<void(void*, Pool, cudaStreamCaptureMode)>(
+          "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode")(&object_, pool_, kThreadLocal);
+    } catch (...) {
+      put_back();
+      throw;
+    }
     lowtide::capturing = true;
   }
 
@@ -68,29 +73,33 @@ class Graph {
     look_up<void(void*)>("_ZN2at4cuda9CUDAGraph11instantiateEv")(&object_);
   }
 
-  // Ends a recording that failed. What made it fail may have made it invalid, and then LibTorch's own ending throws before it has
-  // put back the allocators and the generator.
+  // Ends a recording that failed. What made it fail may have made it invalid, and then LibTorch's own ending throws half-way.
   void abandon() {
     lowtide::capturing = false;
     if (is_recorded_) return;
     try {
       look_up<void(void*)>("_ZN2at4cuda9CUDAGraph11capture_endEv")(&object_);
     } catch (...) {
-      const auto index = static_cast<c10::DeviceIndex>(device_);
-      lowtide::quietly([&] { graph_allocator()->endAllocateToPool(index, pool_); });
-      lowtide::quietly([&] { graph_allocator()->releasePool(index, pool_); });
-      lowtide::quietly([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool_); });
-      lowtide::quietly([&] { at::getHostAllocator(at::kCUDA)->release_pool(pool_); });
-      lowtide::quietly([&] {
-        auto source = at::globalContext().defaultGenerator(cuda(device_));
-        source.graphsafe_set_state(generator_);
-      });
+      put_back();
     }
   }
 
   void replay() { look_up<void(void*)>("_ZN2at4cuda9CUDAGraph6replayEv")(&object_); }
 
  private:
+  // Puts back the allocators and the generator as they were before.
+  void put_back() noexcept {
+    const auto index = static_cast<c10::DeviceIndex>(device_);
+    lowtide::quietly([&] { graph_allocator()->endAllocateToPool(index, pool_); });
+    lowtide::quietly([&] { graph_allocator()->releasePool(index, pool_); });
+    lowtide::quietly([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool_); });
+    lowtide::quietly([&] { at::getHostAllocator(at::kCUDA)->release_pool(pool_); });
+    lowtide::quietly([&] {
+      auto source = at::globalContext().defaultGenerator(cuda(device_));
+      source.graphsafe_set_state(generator_);
+    });
+  }
+
   int32_t device_;
   Pool pool_;
   bool is_recorded_ = false;

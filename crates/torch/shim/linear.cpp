@@ -52,7 +52,7 @@ struct Linear : torch::autograd::Function<Linear> {
     context->save_for_backward({rows, narrow, weight});
     context->saved_data["kind"] = static_cast<int64_t>(x.scalar_type());
     context->saved_data["shape"] = x.sizes().vec();
-    context->saved_data["biased"] = bias.has_value();
+    context->saved_data["biased"] = bias.has_value() && bias->requires_grad();
     return out.view(shape);
   }
 
@@ -87,6 +87,12 @@ at::Tensor narrow(const at::Tensor& weight, at::ScalarType kind) {
   return copy;
 }
 
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const auto kind = product_kind(x);
+  const bool is_own = x.numel() > 0 && weight.dim() == 2 && x.dim() >= 2 && adds_products(weight, kind);
+  return is_own ? Linear::apply(x, weight, bias, kind) : at::linear(x, weight, bias);
+}
+
 bool adds_products(const at::Tensor& weight, at::ScalarType kind) {
   return takes_sums(weight) && at::isReducedFloatingType(kind) && weight.is_contiguous();
 }
@@ -116,10 +122,7 @@ extern "C" {
 // `x` times `weight` transposed, plus `bias`, which may be null.
 Status lt_linear(at::Tensor* x, at::Tensor* weight, at::Tensor* bias, at::Tensor** out) noexcept {
   return lowtide::guarded([&] {
-    const auto kind = lowtide::product_kind(*x);
-    const auto added = bias == nullptr ? std::optional<at::Tensor>() : std::optional<at::Tensor>(*bias);
-    const bool is_own = x->numel() > 0 && weight->dim() == 2 && x->dim() >= 2 && lowtide::adds_products(*weight, kind);
-    *out = new at::Tensor(is_own ? Linear::apply(*x, *weight, added, kind) : at::linear(*x, *weight, added));
+    *out = new at::Tensor(lowtide::linear(*x, *weight, bias == nullptr ? std::optional<at::Tensor>() : *bias));
   });
 }
 

@@ -3,10 +3,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace lowtide {
 
 // A weight in the kind of products: the copy that is kept, where there is one.
 at::Tensor narrow(const at::Tensor& weight, at::ScalarType kind);
+
+// `x` times `weight` transposed, plus `bias`.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
 // Whether a weight's gradient is added up by the functions below while products are made in this kind.
 bool adds_products(const at::Tensor& weight, at::ScalarType kind);

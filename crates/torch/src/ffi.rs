@@ -225,8 +225,10 @@ unsafe extern "C" {
         sum: *mut *mut C_tensor,
     ) -> Status;
     pub(crate) fn lt_gelu(x: *const C_tensor, bias: *const C_tensor, out: *mut *mut C_tensor) -> Status;
-    pub(crate) fn lt_split_heads(
-        joined: *const C_tensor,
+    pub(crate) fn lt_heads(
+        x: *const C_tensor,
+        weight: *const C_tensor,
+        bias: *const C_tensor,
         heads: i64,
         queries: *mut *mut C_tensor,
         keys: *mut *mut C_tensor,

@@ -153,13 +153,13 @@ pub fn gelu(x: &Product<'_>) -> Tensor {
     result.unwrap_or_else(|error| raise(error))
 }
 
-/// Queries, keys and values, each (b, heads, t, d), of `joined` (b, t, 3 * heads * d).
-pub fn split_heads(joined: &Tensor, heads: i64) -> [Tensor; 3] {
+/// Queries, keys and values, each (b, heads, t, d): of `x` (b, t, c) times `weight` (3 * heads * d, c) transposed, plus `bias`.
+pub fn heads(x: &Tensor, weight: &Tensor, bias: &Tensor, heads: i64) -> [Tensor; 3] {
     let mut parts = [ptr::null_mut(); 3];
     let [queries, keys, values] = &mut parts;
-    // SAFETY: the tensor lives through the call; on success the three places hold tensors that are ours.
+    // SAFETY: the tensors live through the call; on success the three places hold tensors that are ours.
     let result = unsafe {
-        ffi::lt_split_heads(joined.as_ptr(), heads, queries, keys, values)
+        ffi::lt_heads(x.as_ptr(), weight.as_ptr(), bias.as_ptr(), heads, queries, keys, values)
             .check()
             .map(|()| parts.map(|part| Tensor::from_ptr(part)))
     };

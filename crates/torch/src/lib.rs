@@ -3,7 +3,7 @@
 //! Start with [`start`], which opens the engine (and CUDA where there is a driver), then [`attempt`], through which every
 //! engine call goes that may run out of memory. [`host`] is the CPU allocator with its line, [`cuda`] the control of
 //! CUDA's allocator, [`recompute`] trades time for memory, [`linear_cross_entropy`] holds logits in
-//! pieces, [`LayerNorm`], [`add`], [`gelu`] and [`split_heads`] are one pass over memory each, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
+//! pieces, [`LayerNorm`], [`add`], [`gelu`] and [`heads`] are one pass over memory each, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
 //! [`gradients`] are what a training step needs beside `tch`; [`upload`] and [`Later`] let it go on without waiting. [`Profiler`] notes where time goes. [`numerics`] is what decides the bits on the host. [`Ranks`] are several
 //! processes that train together.
 //!
@@ -39,7 +39,7 @@ pub use attempt::{attempt, refuse_input};
 pub use autocast::Autocast;
 pub use device::{DeviceFacts, start, start_for};
 pub use error::{Result, TorchError};
-pub use fused::{LayerNorm, NarrowWeights, Product, add, fused_kernels_problem, gelu, linear, split_heads};
+pub use fused::{LayerNorm, NarrowWeights, Product, add, fused_kernels_problem, gelu, heads, linear};
 pub use gradient_buckets::GradientBuckets;
 pub use graphs::{Graph, GraphPool, use_own_stream};
 pub use loss::{LOSS_HEAD, linear_cross_entropy, loss_kernel_problem};

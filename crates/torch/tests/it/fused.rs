@@ -1,7 +1,7 @@
 //! The parts between the products of a block against plain operations: here on the CPU, in [`crate::gpu`] by their kernels.
 
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{Autocast, LayerNorm, Product, add, gelu, rng, split_heads};
+use lowtide_torch::{Autocast, LayerNorm, Product, add, gelu, heads, rng};
 
 use crate::kit::alone;
 
@@ -59,8 +59,7 @@ impl Block {
         let product = |x: &Tensor, at: usize| Product::of(x, &self.layers[at].0, &self.layers[at].1);
         let norm = |at: usize| LayerNorm { weight: &self.gains[at], bias: &self.shifts[at], epsilon: EPSILON };
         let (x, normed) = norm(0).apply(&self.x);
-        let joined = normed.linear(&self.layers[0].0, Some(&self.layers[0].1));
-        let attended = Block::attend(split_heads(&joined, HEADS));
+        let attended = Block::attend(heads(&normed, &self.layers[0].0, &self.layers[0].1, HEADS));
         let (x, normed) = norm(1).after_adding(&x, &product(&attended, 1));
         add(&x, &product(&gelu(&product(&normed, 2)), 3))
     }
@@ -96,7 +95,7 @@ fn on_the_cpu_it_is_plain_operations_to_the_bit() {
 
 #[test]
 fn heads_that_do_not_come_out_even_are_refused() {
-    let joined = Tensor::zeros([1, 2, 20], (Kind::Float, Device::Cpu));
-    let refused = lowtide_torch::attempt(|| split_heads(&joined, 3)).unwrap_err();
+    let zeros = |shape: &[i64]| Tensor::zeros(shape, (Kind::Float, Device::Cpu));
+    let refused = lowtide_torch::attempt(|| heads(&zeros(&[1, 2, 4]), &zeros(&[20, 4]), &zeros(&[20]), 3)).unwrap_err();
     assert!(refused.to_string().contains("with 3 heads"), "{refused}");
 }

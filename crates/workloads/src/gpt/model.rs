@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use lowtide_core::Bytes;
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{Product, Segment, Shared, add, gelu, linear_cross_entropy, split_heads};
+use lowtide_torch::{Product, Segment, Shared, add, gelu, heads, linear_cross_entropy};
 use lowtide_train::Mode;
 
 use super::settings::ModelSettings;
@@ -137,7 +137,7 @@ impl Block {
 
     fn attend(&self, x_btc: &Tensor) -> Product<'_> {
         let (b, t, c) = x_btc.size3().expect("hidden values have three dimensions");
-        let [q_bhtd, k_bhtd, v_bhtd] = split_heads(&self.attention_in.apply(x_btc), self.heads);
+        let [q_bhtd, k_bhtd, v_bhtd] = heads(x_btc, &self.attention_in.weight, &self.attention_in.bias, self.heads);
         let y_bhtd = Tensor::scaled_dot_product_attention::<Tensor>(
             &q_bhtd,
             &k_bhtd,
