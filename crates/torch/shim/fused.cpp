@@ -283,29 +283,50 @@ struct Steps {
   long long sample[3], head[3], token[3];
 };
 
+// Rows that a thread asks for before it looks at the first.
+constexpr int AT_ONCE = 4;
+
+// A thread has the same columns of every row, as many as 16 bytes hold.
 extern "C" __global__ void heads_backward(const T* queries, const T* keys, const T* values, Steps step, T* joined, float* parts,
-                                          long long rows, int width, int tokens, int head) {
-  float of_bias[K][4] = {};
-  int part_width = width / 3;
-  const T* from[3] = {queries, keys, values};
-  ROWS(row) {
-    long long sample = row / tokens, token = row % tokens;
-    COLUMNS(k, column) {
-      int part = column / part_width, inside = column % part_width;
-      float slopes[4];
-      load(slopes, from[part] + sample * step.sample[part] + (inside / head) * step.head[part] + token * step.token[part] + inside % head);
-      for (int i = 0; i < 4; i++) of_bias[k][i] += slopes[i];
-      store(joined + row * width + column, slopes);
+                                          int rows, int width, int tokens, int head) {
+  constexpr int kCount = Pack<T>::kCount;
+  int column = threadIdx.x * kCount, part_width = width / 3;
+  if (column >= width) return;
+  int part = column / part_width, inside = column % part_width;
+  const T* from = part == 0 ? queries : part == 1 ? keys : values;
+  from += inside / head * step.head[part] + inside % head;
+  float sums[kCount] = {};
+  for (int start = blockIdx.x; start < rows; start += AT_ONCE * gridDim.x) {
+    Pack<T> pack[AT_ONCE];
+    for (int i = 0; i < AT_ONCE; i++) {
+      int row = start + i * gridDim.x;
+      if (row < rows) {
+        pack[i] = *reinterpret_cast<const Pack<T>*>(from + row / tokens * step.sample[part] + row % tokens * step.token[part]);
+      }
+    }
+    for (int i = 0; i < AT_ONCE; i++) {
+      int row = start + i * gridDim.x;
+      if (row >= rows) break;
+      for (int k = 0; k < kCount; k++) sums[k] += pack[i].item[k].wide();
+      *reinterpret_cast<Pack<T>*>(joined + (long long)row * width + column) = pack[i];
     }
   }
-  keep_part(of_bias, parts + (long long)blockIdx.x * width, width);
+  for (int k = 0; k < kCount; k++) parts[(long long)blockIdx.x * width + column + k] = sums[k];
 }
 
-// Adds up the parts (lists, count, width) of each list, in their order: 32 columns a block, a 32nd of the parts a warp.
-extern "C" __global__ void sum_parts(const float* parts, float* sums, int count, int width) {
+// Where sums go: a place for each list or none, and whether they are added to what is there.
+struct Sums {
+  float* place[3];
+  bool adds[3];
+};
+
+// Adds up the parts (lists, count, width) of each list: 32 columns a block, a 32nd of the parts a warp.
+extern "C" __global__ void sum_parts(const float* parts, Sums sums, int count, int width) {
   __shared__ float halves[32][33];
   int groups = (width + 31) / 32, list = blockIdx.x / groups, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int column = blockIdx.x % groups * 32 + lane;
+  float* place = sums.place[list];
+  if (place == nullptr) return;
   float sum = 0.f;
   if (column < width) {
     const float* part = parts + (long long)list * count * width + column;
@@ -317,7 +338,7 @@ extern "C" __global__ void sum_parts(const float* parts, float* sums, int count,
   sum = halves[lane][warp];
   for (int other = 16; other > 0; other >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, other);
   column = blockIdx.x % groups * 32 + warp;
-  if (lane == 0 && column < width) sums[(long long)list * width + column] = sum;
+  if (lane == 0 && column < width) place[column] = sums.adds[list] ? place[column] + sum : sum;
 }
 )");
 
@@ -396,16 +417,32 @@ void start(const char* name, const at::Tensor& rows, at::ScalarType kind, int64_
   lowtide::launch(kernel_for(name, rows.device(), kind, width), rows.device(), blocks, layout_of(name, width).threads, arguments);
 }
 
-// The sums of parts (lists, count, width) over their second dimension.
-at::Tensor sum_of_parts(const at::Tensor& parts, at::ScalarType kind) {
-  auto sums = at::empty({parts.size(0), parts.size(2)}, parts.options());
-  const auto width = static_cast<int>(parts.size(2)), count = static_cast<int>(parts.size(1));
+// As the kernel has it.
+struct Sums {
+  float* place[3] = {};
+  bool adds[3] = {};
+};
+
+// Adds up parts (lists, count, width) over their second dimension: gradients of what is learned, undefined where that is, or where
+// they were added to the gradient that it has.
+variable_list sum_parts(const at::Tensor& parts, at::ScalarType kind, const variable_list& learned) {
+  const auto lists = parts.size(0);
+  auto width = static_cast<int>(parts.size(2)), count = static_cast<int>(parts.size(1));
+  variable_list out(lists);
+  Sums sums;
+  for (int64_t list = 0; list < lists; list++) {
+    const auto& to = learned[list];
+    if (!to.defined()) continue;
+    auto place = lowtide::takes_sums(to) && to.is_contiguous() ? to.mutable_grad() : at::Tensor();
+    sums.adds[list] = place.defined();
+    if (!place.defined()) out[list] = place = at::empty({width}, parts.options());
+    sums.place[list] = place.mutable_data_ptr<float>();
+  }
   const void* from = parts.const_data_ptr();
-  void* to = sums.mutable_data_ptr();
-  void* arguments[] = {&from, &to, const_cast<int*>(&count), const_cast<int*>(&width)};
+  void* arguments[] = {&from, &sums, &count, &width};
   auto* kernel = kernel_for("sum_parts", parts.device(), kind, width);
-  lowtide::launch(kernel, parts.device(), parts.size(0) * ((width + 31) / 32), 1024, arguments);
-  return sums;
+  lowtide::launch(kernel, parts.device(), lists * ((width + 31) / 32), 1024, arguments);
+  return out;
 }
 
 struct AddNorm : torch::autograd::Function<AddNorm> {
@@ -422,9 +459,8 @@ struct AddNorm : torch::autograd::Function<AddNorm> {
           data_of(gain), data_of(shift), room_of(sum), room_of(normed), room_of(means), room_of(scales), rows, static_cast<int>(width),
           static_cast<float>(epsilon));
     context->set_materialize_grads(false);
-    context->save_for_backward({sum, means, scales, gain});
+    context->save_for_backward({sum, means, scales, gain, shift, bias});
     context->saved_data["adds"] = delta.defined();
-    context->saved_data["biased"] = bias.defined();
     context->saved_data["kind"] = static_cast<int64_t>(kind);
     return {sum, normed};
   }
@@ -432,7 +468,7 @@ struct AddNorm : torch::autograd::Function<AddNorm> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const auto &sum = saved[0], &means = saved[1], &scales = saved[2], &gain = saved[3];
-    const bool adds = context->saved_data["adds"].toBool(), is_biased = context->saved_data["biased"].toBool();
+    const bool adds = context->saved_data["adds"].toBool();
     const auto kind = static_cast<at::ScalarType>(context->saved_data["kind"].toInt());
     const auto width = sum.size(-1);
     const long long rows = sum.numel() / width;
@@ -445,8 +481,8 @@ struct AddNorm : torch::autograd::Function<AddNorm> {
     const auto parts = at::empty({3, blocks, width}, sum.options());
     start("norm_backward", sum, kind, width, blocks, data_of(sum), data_of(means), data_of(scales), data_of(gain),
           data_of(of_normed), data_of(of_sum), room_of(of_x), room_of(of_delta), room_of(parts), rows, static_cast<int>(width));
-    const auto sums = sum_of_parts(parts, kind);
-    return {of_x, of_delta, is_biased ? sums[2] : at::Tensor(), sums[0], sums[1], {}, {}};
+    const auto sums = sum_parts(parts, kind, {gain, saved[4], saved[5]});
+    return {of_x, of_delta, sums[2], sums[0], sums[1], {}, {}};
   }
 };
 
@@ -459,7 +495,7 @@ struct Add : torch::autograd::Function<Add> {
     const auto kind = delta.scalar_type();
     start("add_forward", x, kind, width, many_rows(x, rows, kBlocksEach), data_of(x), data_of(delta), data_of(bias), room_of(sum), rows,
           static_cast<int>(width));
-    context->saved_data["biased"] = bias.defined();
+    context->save_for_backward({bias});
     context->saved_data["kind"] = static_cast<int64_t>(kind);
     return sum;
   }
@@ -474,7 +510,7 @@ struct Add : torch::autograd::Function<Add> {
     const auto parts = at::empty({1, blocks, width}, of_sum.options());
     start("add_backward", of_sum, kind, width, blocks, data_of(of_sum), room_of(of_delta), room_of(parts), rows,
           static_cast<int>(width));
-    return {of_sum, of_delta, context->saved_data["biased"].toBool() ? sum_of_parts(parts, kind)[0] : at::Tensor()};
+    return {of_sum, of_delta, sum_parts(parts, kind, {context->get_saved_variables()[0]})[0]};
   }
 };
 
@@ -501,7 +537,7 @@ struct Gelu : torch::autograd::Function<Gelu> {
     const auto parts = at::empty({1, blocks, width}, x.options().dtype(at::kFloat));
     start("gelu_backward", x, x.scalar_type(), width, blocks, data_of(x), data_of(bias), data_of(of_out), room_of(of_x),
           room_of(parts), rows, static_cast<int>(width));
-    return {of_x, bias.defined() ? sum_of_parts(parts, x.scalar_type())[0] : at::Tensor()};
+    return {of_x, sum_parts(parts, x.scalar_type(), {bias})[0]};
   }
 };
 
@@ -518,7 +554,7 @@ struct Heads : torch::autograd::Function<Heads> {
     context->saved_data["heads"] = heads;
     context->saved_data["shape"] = joined.sizes().vec();
     context->saved_data["kind"] = static_cast<int64_t>(joined.scalar_type());
-    context->saved_data["bias"] = static_cast<int64_t>(bias.scalar_type());
+    context->save_for_backward({bias});
     variable_list out;
     for (int64_t part = 0; part < 3; part++) out.push_back(part_of(joined, heads, part));
     return out;
@@ -528,14 +564,14 @@ struct Heads : torch::autograd::Function<Heads> {
     const auto heads = context->saved_data["heads"].toInt();
     const auto shape = context->saved_data["shape"].toIntVector();
     const auto kind = static_cast<at::ScalarType>(context->saved_data["kind"].toInt());
-    const auto bias = static_cast<at::ScalarType>(context->saved_data["bias"].toInt());
+    const auto bias = context->get_saved_variables()[0];
     at::Tensor joined;
     for (const auto& gradient : gradients) {
       if (gradient.defined() && !joined.defined()) joined = at::empty(shape, gradient.options().dtype(kind));
     }
     if (!joined.defined()) return {joined, {}, {}};
-    if (can_join(gradients, kind) && kernel_for("heads_backward", joined.device(), kind, shape[2]) != nullptr) {
-      return {joined, join(gradients, joined, shape[2] / (3 * heads)).to(bias), {}};
+    if (can_join(gradients, joined, bias) && kernel_for("heads_backward", joined.device(), kind, shape[2]) != nullptr) {
+      return {joined, join(gradients, joined, shape[2] / (3 * heads), bias), {}};
     }
     for (int64_t part = 0; part < 3; part++) {
       auto place = part_of(joined, heads, part);
@@ -546,7 +582,7 @@ struct Heads : torch::autograd::Function<Heads> {
         place.zero_();
       }
     }
-    return {joined, joined.sum(at::IntArrayRef{0, 1}, /*keepdim=*/false, at::kFloat).to(bias), {}};
+    return {joined, joined.sum(at::IntArrayRef{0, 1}, /*keepdim=*/false, at::kFloat).to(bias.scalar_type()), {}};
   }
 
   // (b, t, 3 * c) to (b, heads, t, c / heads).
@@ -555,32 +591,37 @@ struct Heads : torch::autograd::Function<Heads> {
     return joined.narrow(2, part * width, width).unflatten(2, {heads, width / heads}).transpose(1, 2);
   }
 
-  // Writes the gradients to their places, and gives their sum over all rows.
-  static at::Tensor join(const variable_list& gradients, const at::Tensor& joined, int64_t head) {
+  // Writes the gradients to their places, and gives that of the bias.
+  static at::Tensor join(const variable_list& gradients, const at::Tensor& joined, int64_t head_width, const at::Tensor& bias) {
     Steps steps;
     for (int part = 0; part < 3; part++) {
       steps.sample[part] = gradients[part].stride(0);
       steps.head[part] = gradients[part].stride(1);
       steps.token[part] = gradients[part].stride(2);
     }
-    const auto width = joined.size(2);
-    const long long rows = joined.size(0) * joined.size(1);
+    const auto kind = joined.scalar_type();
+    auto rows = static_cast<int>(joined.size(0) * joined.size(1)), width = static_cast<int>(joined.size(2));
+    auto tokens = static_cast<int>(joined.size(1)), head = static_cast<int>(head_width);
     const auto blocks = many_rows(joined, rows, kBlocksThatSum);
     const auto parts = at::empty({1, blocks, width}, joined.options().dtype(at::kFloat));
-    start("heads_backward", joined, joined.scalar_type(), width, blocks, data_of(gradients[0]), data_of(gradients[1]),
-          data_of(gradients[2]), steps, room_of(joined), room_of(parts), rows, static_cast<int>(width), static_cast<int>(joined.size(1)),
-          static_cast<int>(head));
-    return sum_of_parts(parts, joined.scalar_type())[0];
+    const void *queries = data_of(gradients[0]), *keys = data_of(gradients[1]), *values = data_of(gradients[2]);
+    void *to = room_of(joined), *sums = room_of(parts);
+    void* arguments[] = {&queries, &keys, &values, &steps, &to, &sums, &rows, &width, &tokens, &head};
+    const auto threads = width / (16 / static_cast<int>(joined.element_size()));
+    lowtide::launch(kernel_for("heads_backward", joined.device(), kind, width), joined.device(), blocks, (threads + 31) / 32 * 32, arguments);
+    return sum_parts(parts, kind, {bias})[0];
   }
 
-  // Whether four numbers can be read at once wherever a head begins.
-  static bool can_join(const variable_list& gradients, at::ScalarType kind) {
+  // Whether 16 bytes can be read at once wherever a head begins, and a block has a whole row.
+  static bool can_join(const variable_list& gradients, const at::Tensor& joined, const at::Tensor& bias) {
+    const auto pack = 16 / static_cast<int64_t>(joined.element_size());
+    if (bias.scalar_type() != at::kFloat || joined.size(2) / pack > 1024 || joined.numel() / joined.size(2) > (1 << 30)) return false;
     for (const auto& gradient : gradients) {
-      if (!gradient.defined() || gradient.scalar_type() != kind || gradient.stride(3) != 1 || gradient.size(3) % 4 != 0) return false;
+      if (!gradient.defined() || gradient.scalar_type() != joined.scalar_type() || gradient.stride(3) != 1 || gradient.size(3) % pack != 0) return false;
       for (int64_t dimension = 0; dimension < 3; dimension++) {
-        if (gradient.stride(dimension) % 4 != 0) return false;
+        if (gradient.stride(dimension) % pack != 0) return false;
       }
-      if (reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % (4 * gradient.element_size()) != 0) return false;
+      if (reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 16 != 0) return false;
     }
     return true;
   }

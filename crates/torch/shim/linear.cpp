@@ -35,11 +35,6 @@ Copies& copies() {
   return kept;
 }
 
-// Whether a weight's gradient may be added where it is.
-bool takes_sums(const at::Tensor& weight) {
-  return weight.is_cuda() && weight.scalar_type() == at::kFloat && weight.requires_grad() && weight.is_leaf();
-}
-
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, at::ScalarType kind) {
@@ -74,6 +69,10 @@ struct Linear : torch::autograd::Function<Linear> {
 }  // namespace
 
 namespace lowtide {
+
+bool takes_sums(const at::Tensor& learned) {
+  return learned.is_cuda() && learned.scalar_type() == at::kFloat && learned.requires_grad() && learned.is_leaf();
+}
 
 at::Tensor narrow(const at::Tensor& weight, at::ScalarType kind) {
   if (weight.scalar_type() == kind || !takes_sums(weight)) return weight.detach().to(kind);

@@ -7,6 +7,9 @@
 
 namespace lowtide {
 
+// Whether the gradient of what is learned may be added to the one that it has, without autograd's help.
+bool takes_sums(const at::Tensor& learned);
+
 // A weight in the kind of products: the copy that is kept, where there is one.
 at::Tensor narrow(const at::Tensor& weight, at::ScalarType kind);
 

@@ -20,7 +20,8 @@ pub fn use_own_stream(device: usize) -> Result<()> {
     unsafe { ffi::lt_own_stream(index(device)) }.check()
 }
 
-/// Memory that graphs use in turn: it takes what the largest of them needs, once that was recorded first.
+/// Memory that graphs use in turn: it takes what the largest of them needs, once that was recorded first. Where its last graph is gone,
+/// or the first could not be recorded, it has served its time.
 #[derive(Debug)]
 pub struct GraphPool {
     device: usize,

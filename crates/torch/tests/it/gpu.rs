@@ -494,16 +494,16 @@ fn work_that_cannot_be_recorded_leaves_nothing_behind() {
     let level = cuda::stats(0).unwrap();
     let model = Model::new(&shape, GPU);
     let ids = Tensor::randint(1000, [4, 256], (Kind::Int64, GPU));
-    let pool = GraphPool::new(0).unwrap();
     for _ in 0..3 {
+        let pool = GraphPool::new(0).unwrap();
         let error = pool.record(None, || drop(model.loss(&ids, false).double_value(&[]))).expect_err("it waits for the device");
         assert!(matches!(&error, TorchError::Engine(text) if text.contains("captur")), "{error:?}");
-        println!("{error}");
-        let _ = Tensor::randn([4], (Kind::Float, GPU));
+        drop(Tensor::randn([4], (Kind::Float, GPU)));
     }
     let many = Tensor::randint(1000, [256, 256], (Kind::Int64, GPU));
     cuda::set_limit(0, Bytes::from_mib(512)).unwrap();
     for _ in 0..3 {
+        let pool = GraphPool::new(0).unwrap();
         let error = pool.record(None, || model.loss(&many, false).backward()).expect_err("it does not fit");
         assert!(matches!(error, TorchError::Oom { .. }), "{error:?}");
         gradients::release(&model.parameters);
