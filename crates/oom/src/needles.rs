@@ -273,6 +273,9 @@ const RARE: &[&str] = &[
     "oc DEVICE memory",
     "message=\"Alloc",
     "emory limit of ",
+    "ory_allocation_err",
+    "ata onto one or more tiles",
+    "more data than it has total memory",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

@@ -154,10 +154,25 @@ fn is_shell_killed(line: &str) -> bool {
     if names_job || line.starts_with("make") && line.ends_with("] Killed") {
         return true;
     }
-    if is_zsh_job(line) {
+    if is_zsh_job(line) || lies_over_progress(line) {
         return true;
     }
     line.split_once(" Killed").is_some_and(|(before, _)| before.starts_with("[1]"))
+}
+
+/// `Killedg in train batch: 127687 / 263115`: the shell's word over the beginning of a line that was written again and again.
+fn lies_over_progress(line: &str) -> bool {
+    let Some(rest) = line.strip_prefix("Killed") else { return false };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_count = || {
+        rest.rsplit_once('/').is_some_and(|(before, total)| {
+            let done = before.trim_end().rsplit(' ').next().unwrap_or_default();
+            is_number(total.trim()) && is_number(done)
+        })
+    };
+    // A word that goes on, not one that is followed by others.
+    rest.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '%') && is_count()
+        || rest.contains("%|") && rest.trim_end().ends_with(']')
 }
 
 /// Whether a shell says in this word how a job ended: alone, behind a bar, or behind the number of the process.

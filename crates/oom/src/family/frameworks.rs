@@ -8,6 +8,9 @@ use crate::{Certainty, DeviceKind, Engine, Oom, Place, Source};
 
 /// PaddlePaddle. It prints six decimals and counts in steps of 1024.
 pub(super) fn paddle(message: &Message<'_>) -> Option<Oom> {
+    if let Some(oom) = paddle_fluid(&message.line) {
+        return Some(oom);
+    }
     if !message.line.contains("Out of memory error on ") {
         return None;
     }
@@ -19,6 +22,19 @@ pub(super) fn paddle(message: &Message<'_>) -> Option<Oom> {
         used: size_before(body, " memory has been allocated"),
         free: size_after(body, "available memory is only "),
         limit: size_after(body, "memory usage is limited to "),
+        ..Oom::device(Engine::Paddle, Source::Allocator)
+    })
+}
+
+/// PaddlePaddle's first years: `enforce allocating <= available failed, 10513462067 > 1369702144`
+fn paddle_fluid(line: &str) -> Option<Oom> {
+    let (_, figures) = line.split_once("enforce allocating <= available failed, ")?;
+    let (requested, free) = figures.split_once(" > ")?;
+    let bytes = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok().map(Bytes);
+    Some(Oom {
+        device_kind: Some(DeviceKind::Cuda),
+        requested: bytes(requested),
+        free: bytes(free),
         ..Oom::device(Engine::Paddle, Source::Allocator)
     })
 }
@@ -191,6 +207,23 @@ fn neuron(line: &str) -> Option<Oom> {
     })
 }
 
+/// Graphcore's compiler, which shares out memory to the tiles of a chip before anything runs: `Out of memory on tile 0: 876476 bytes
+/// used but tiles only have 638976 bytes of memory`, `'poplar_stream_memory_allocation_error': ... Out of memory.`
+fn graphcore(line: &str) -> Option<Oom> {
+    let words = [
+        "ut of memory on tile ",
+        "variable data onto one or more tiles",
+        "receives more data than it has total memory in exchange",
+        "graph_memory_allocation_error",
+        "stream_memory_allocation_error",
+    ];
+    has_any(line, &words).then(|| Oom {
+        certainty: Certainty::Likely,
+        device_kind: Some(DeviceKind::Other),
+        ..Oom::device(Engine::Unknown, Source::Allocator)
+    })
+}
+
 /// accelerate halved the batch until nothing was left of it.
 fn no_batch_fits(line: &str) -> Option<Oom> {
     line.contains("No executable batch size found, reached zero")
@@ -230,7 +263,7 @@ fn nd4j(line: &str) -> Option<Oom> {
     Some(Oom { requested, device: number_after(device, ""), ..Oom::device(Engine::Java, Source::Allocator) })
 }
 
-/// MXNet, TensorRT, Deeplearning4j, Neuron, MindSpore, OneFlow, bitsandbytes, spconv.
+/// MXNet, TensorRT, Deeplearning4j, Neuron, Graphcore, MindSpore, OneFlow, bitsandbytes, spconv.
 pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     let is_pool = has_any(line, &["pooled_storage_manager", "mshadow"])
@@ -242,6 +275,7 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
         .or_else(|| nd4j(line))
         .or_else(|| ascend(message))
         .or_else(|| neuron(line))
+        .or_else(|| graphcore(line))
         .or_else(|| no_batch_fits(line))
         .or_else(|| catboost(line))
         .or_else(|| bitsandbytes(line))

@@ -548,11 +548,33 @@ fn neuron_names_its_device() {
 }
 
 #[test]
+fn graphcore_names_its_tiles() {
+    for line in [
+        "Memory allocation error : Out of memory on tile 0: 876476 bytes used but tiles only have 638976 bytes of memory",
+        "Out of memory: Cannot fit all variable data onto one or more tiles.",
+        "'poplar_stream_memory_allocation_error': irlowering.cpp:3516 Out of memory. Single stream of length 149766584",
+        "poplar.graph_memory_allocation_error: see the profile",
+    ] {
+        let oom = lowtide_oom::scan_post(line.as_bytes()).next().unwrap_or_else(|| panic!("{line}")).oom;
+        assert_eq!((oom.place, oom.certainty, oom.device_kind), (Device, Likely, Some(DeviceKind::Other)), "{line}");
+    }
+}
+
+#[test]
+fn paddle_fluid_gives_two_figures() {
+    let line = "paddle.fluid.core.EnforceNotMet: enforce allocating <= available failed, 4096 > 1024";
+    let oom = check(line, Engine::Paddle, Device, Sure, Some(4096));
+    assert_eq!(oom.free.map(lowtide_core::Bytes::get), Some(1024));
+}
+
+#[test]
 fn ends_of_processes_are_slight() {
     for text in [
         "Killed",
         "     ━━━━━━━━━╸ 749.6/750.6 MB 41.3 MB/s eta 0:00:01Killed",
         "run.sh: line 5: 12345 Killed                  python train.py",
+        "Killedg in train batch: 127687 / 263115",
+        "Killed  31%|███       | 512/1650 [06:02<13:11,  1.44it/s]",
         "Process finished with exit code 137 (interrupted by signal 9: SIGKILL)",
         "container exited with code 137",
         "[ERROR] ['/opt/conda/bin/python', '-u', 'train.py', '--local_rank=7'] exits with return code = -9",
