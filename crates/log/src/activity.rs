@@ -59,10 +59,21 @@ pub fn activity_of_stack(frames: &[StackFrame]) -> Option<(Activity, String)> {
     signed(frames, SIGNS)
 }
 
-/// A stack that ends where a layer is made asks for its weights, whatever called for the layer.
+/// A stack that ends where a layer is made or moved asks for its weights, whatever called for it.
 fn building(frames: &[StackFrame]) -> Option<(Activity, String)> {
-    let frame = frames.last().filter(|frame| makes_a_layer(frame))?;
-    Some((Activity::Loading, format!("the stack ends where {} makes a layer", frame.file_name())))
+    let frame = frames.last()?;
+    let done = match (makes_a_layer(frame), moves_a_module(frame)) {
+        (true, _) => "makes a layer",
+        (false, true) => "moves a module",
+        (false, false) => return None,
+    };
+    Some((Activity::Loading, format!("the stack ends where {} {done}", frame.file_name())))
+}
+
+/// Whether a frame is PyTorch's own moving of a module to a device.
+fn moves_a_module(frame: &StackFrame) -> bool {
+    let moves = ["to", "cuda", "_apply", "convert"];
+    frame.file.replace('\\', "/").ends_with("torch/nn/modules/module.py") && moves.contains(&&*frame.function)
 }
 
 /// Whether any frame has one of the words in its function or, where those are none of the libraries' own, in its code.
@@ -92,8 +103,18 @@ fn innermost(frames: &[StackFrame], (activity, functions, files, codes): &Signs)
             || (*activity == Activity::Saving && (is_named_saving(function) || writes_a_file(frame)))
             || files.iter().any(|file| format!("/{}", frame.file.replace('\\', "/")).contains(file))
             // Of several statements in one line it is not known which one it was.
-            || codes.iter().any(|code| frame.code.contains(code) && !frame.code.contains("; "))
+            || codes.iter().any(|code| calls(&frame.code, code, *activity) && !frame.code.contains("; "))
     })
+}
+
+/// Whether a line has some code; `train_and_evaluate(` is no call of `evaluate(`.
+fn calls(line: &str, code: &str, activity: Activity) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_other = |at: usize| {
+        let name = line[..at].rfind(|c: char| !is_part(c)).map_or(0, |before| before + 1);
+        activity == Activity::Evaluation && has_part(&line[name..at], "train training fit")
+    };
+    line.match_indices(code).any(|(at, _)| !is_other(at))
 }
 
 /// Whether a name has one of the words as a part: `_do_epoch_validate`, `epochVal`.
@@ -194,6 +215,7 @@ const SIGNS: &[Signs] = &[
             "from_pretrained(",
             "load_state_dict(",
             "torch.load(",
+            "paddle.load(",
             "model.to(",
             "model.cuda(",
             "pipe.to(",
