@@ -26,6 +26,9 @@ impl Case<'_> {
         if self.is_caffe_or_mxnet() {
             return Framework::Other;
         }
+        if self.shows(Sign::OtherLanguage) {
+            return Framework::Other;
+        }
         let is_torch = || self.frames.iter().any(|frame| frame.file.contains("torch"));
         // A driver or a system says nothing of who called it.
         let is_open =

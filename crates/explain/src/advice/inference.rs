@@ -58,8 +58,11 @@ impl Inference {
         if only_uses || case.shows(Sign::Upscaling) && !trains {
             return Some(Self::Forward);
         }
-        let moves_weights =
-            (case.passes(&["convert", "_apply", "model.to("]) || case.moves_itself()) && case.step.is_none();
+        let is_move = |frame: &StackFrame| {
+            matches!(&*frame.function, "_apply" | "convert")
+                || ["._apply(", "convert(", "model.to("].iter().any(|call| frame.code.contains(call))
+        };
+        let moves_weights = (case.frames.iter().any(is_move) || case.moves_itself()) && case.step.is_none();
         let is_torch = case.framework() == Framework::Torch;
         (is_torch && !case.facts.log.is_group && (case.loads() || moves_weights)).then_some(Self::Weights)
     }

@@ -48,9 +48,11 @@ pub(super) fn from_names(event: &Event, activity: Option<Activity>) -> Option<Cu
             if name.contains("optimizer") && !matches!(activity, None | Some(Activity::Optimizer)) {
                 continue;
             }
-            let word = words.iter().find(|word| {
-                frame.function.contains(**word) || frame.code.contains(**word) || frame.file.contains(**word)
-            });
+            // A script may have any name; a part of a path or a whole file of a library is meant.
+            let is_file = |word: &str| word.contains(['/', '.']) && frame.file.contains(word);
+            let word = words
+                .iter()
+                .find(|word| frame.function.contains(**word) || frame.code.contains(**word) || is_file(word));
             let found = word.map(|word| kind(event, name, &format!("the stack goes through `{word}`"), 0.7));
             match found {
                 Some(found) if *name == LINEAR => product = product.or(Some(found)),

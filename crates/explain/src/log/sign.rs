@@ -70,6 +70,10 @@ pub(crate) enum Sign {
     DatasetMap,
     /// Pictures of the whole data set were being put into memory.
     DataCache,
+    /// Julia or Lua, to whom no call of Python is advice.
+    OtherLanguage,
+    /// A size of batches is set.
+    Batch,
     /// Somebody asked for fp32 where half precision is usual.
     FullPrecision,
     /// The text of an evaluation by Lightning, Hugging Face or nanoGPT, which keep no graph.
@@ -104,7 +108,21 @@ const WORDS: &[(Sign, &[&str])] = &[
         &["ComfyUI", "comfyui", "/comfy/", "\\comfy\\", "Prompt executed in", "!!! Exception during processing"],
     ),
     (Sign::ChatPage, &["text-generation-webui", "oobabooga"]),
-    (Sign::Webui, &["stable-diffusion-webui", "webui", "txt2img", "img2img", "process_images(", "Fooocus"]),
+    (
+        Sign::Webui,
+        &[
+            "stable-diffusion-webui",
+            "sd-webui",
+            "sd.webui",
+            "webui_forge",
+            "webui-user",
+            "call_queue.py",
+            "txt2img",
+            "img2img",
+            "process_images(",
+            "Fooocus",
+        ],
+    ),
     (
         Sign::Diffusers,
         &["/diffusers/", "diffusers/pipelines", "Loading pipeline components", "= pipe(", "pipe.to(", "from diffusers"],
@@ -296,7 +314,12 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Ggml, &["llama.cpp", "ggml", "GGML"]),
     (Sign::Install, &["\nCollecting ", ".whl (", "pip/_internal", "pip/_vendor", "pip\\_internal", "pip\\_vendor"]),
     (Sign::Build, &["ninja: build stopped", "uilding wheel", "cc1plus", "'cicc' died", "make: ***", "CMakeFiles/"]),
-    (Sign::DataCache, &["Caching images"]),
+    (Sign::DataCache, &["Caching images", "CacheDataset", "_fill_cache", "cache_rate"]),
+    (Sign::OtherLanguage, &[".julia/", "luajit"]),
+    (
+        Sign::Batch,
+        &["batch_size", "batch-size", "batchsize", "batch size", "BATCH_SIZE", "atchSize", "--batch ", " -b "],
+    ),
     (Sign::DatasetMap, &["examples/s", "examples [", "dataset.map", "map operation", "datasets/arrow_"]),
     (Sign::FullPrecision, &["--no-half", "--precision full", "dtype=torch.float32"]),
     (
