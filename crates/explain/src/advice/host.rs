@@ -6,6 +6,7 @@ use lowtide_oom::{Engine, Source};
 
 use super::case::Case;
 use super::framework::Framework;
+use super::inference::Inference;
 use super::list::List;
 use crate::Activity;
 use crate::Lever;
@@ -136,8 +137,10 @@ impl List<'_> {
             }
             Source::Cgroup | Source::Scheduler => {
                 self.limit();
+                self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
                 if is_worker {
                     self.workers();
+                    self.less_data_beside_workers();
                 }
                 self.by_taker();
             }
@@ -148,6 +151,7 @@ impl List<'_> {
             }
             _ if is_worker => {
                 self.workers();
+                self.less_data_beside_workers();
                 self.more_memory();
                 self.data_cache();
             }
@@ -177,8 +181,15 @@ impl List<'_> {
             self.smaller_type();
         }
         match taker {
+            Taker::Step if Inference::of(&self.case).is_some() => {
+                self.smaller_input();
+                self.more_memory();
+            }
             Taker::Step => {
                 self.micro_batch();
+                if self.case.culprit.is_none() {
+                    self.smaller_samples();
+                }
                 self.more_memory();
                 self.recompute();
             }
@@ -198,6 +209,7 @@ impl List<'_> {
                     let words = "; numbers, not tensors, from step to step (loss.item(), .detach())";
                     self.join(Lever::SmallerDataCache, &[Lever::PlainNumbers], words);
                 }
+                self.fewer_samples_beside(Lever::SmallerDataCache);
                 self.more_memory();
             }
             Taker::Outputs => {
@@ -224,8 +236,27 @@ impl List<'_> {
                     let words = "; or keep less at once: a smaller cache, replay or shuffle buffer";
                     self.join(Lever::LoadInPieces, &[Lever::SmallerDataCache], words);
                 }
+                self.fewer_samples_beside(Lever::LoadInPieces);
             }
         }
+    }
+
+    /// A smaller batch where one is set: each worker holds several of them ahead.
+    fn fewer_samples_beside(&mut self, lever: Lever) {
+        let case = self.case;
+        if case.trains() && case.shows(Sign::Batch) && case.facts.batch() != Some(1) {
+            let words = "; or a smaller batch: several of them are held ahead, by each worker";
+            self.join(lever, &[Lever::MicroBatch], words);
+        }
+    }
+
+    /// What workers hold is less where less is kept of the data.
+    fn less_data_beside_workers(&mut self) {
+        if self.case.facts.find(Key::Cache).is_none() {
+            let words = "; or less data in each: read it lazily instead of whole, without a cache of all samples";
+            self.join(Lever::FewerWorkers, &[Lever::SmallerDataCache], words);
+        }
+        self.fewer_samples_beside(Lever::FewerWorkers);
     }
 
     /// Rows that Hugging Face's datasets hold before they write them.

@@ -356,3 +356,54 @@ fn a_worker_that_crashed_is_not_out_of_memory() {
     let crashed = format!("{gone}(Actor pid=7) *** SIGSEGV received at time=1711500431 on cpu 3 ***\n");
     assert!(explain(crashed.as_bytes(), &Context::default()).is_empty());
 }
+
+#[test]
+fn a_name_of_a_file_or_a_folder_is_no_evidence() {
+    let frames = [
+        ("/home/ann/train_softmax.py", "main", "loss = step(x)"),
+        ("/home/ann/train_softmax.py", "step", "return net(x)"),
+    ];
+    let log = format!("Epoch 1: loss 2.31\n{}{FULL}", stack(&frames));
+    assert_eq!(verdict(&log, &[]).culprit.map(|culprit| culprit.name), None);
+    let folder = stack(&[("/opt/rvc-webui/infer.py", "convert_voice", "audio = net_g.infer(x)")]);
+    let told = first_two(&format!("{folder}{FULL}"), &[]);
+    assert!(!told.contains("--medvram"), "{told}");
+}
+
+#[test]
+fn a_kill_in_a_training_with_batches_names_the_batch() {
+    for log in [
+        "python train.py --batch-size 64 --epochs 20\nEpoch 0:  12%|█▏        | 88/730 [01:01<07:37,  1.42it/s]\nKilled\n",
+        "python train.py --batch_size 64\nloading the data\nKilled\n",
+        "python train.py --batch_size 64\nepoch 1 loss 2.3\nslurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.\n",
+        "batch_size = 64, epoch 1\nRuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.\n",
+    ] {
+        first_two(log, &[Lever::MicroBatch]);
+    }
+    let told = first_two("python predict.py --input x.tif\nKilled\n", &[]);
+    assert!(!told.contains("smaller batch"), "{told}");
+}
+
+#[test]
+fn other_languages_and_chips_get_no_call_of_pytorch() {
+    for log in [
+        "ERROR: CUDNNError: CUDNN_STATUS_ALLOC_FAILED (code 2)\nStacktrace:\n  [1] throw_api_error(res::CUDA.CUDNN.cudnnStatus_t)\n    @ \
+         CUDA.CUDNN ~/.julia/packages/CUDA/Zmd60/lib/cudnn/error.jl:19\n",
+        "/opt/torch/install/bin/luajit: nn/Container.lua:67:\nIn 1 module of nn.Sequential:\ncudnn/init.lua:58: Error in CuDNN: \
+         CUDNN_STATUS_ALLOC_FAILED (cudnnFindConvolutionForwardAlgorithm)\n",
+        "Memory allocation error : Out of memory on tile 0: 876476 bytes used but tiles only have 638976 bytes of memory\n",
+    ] {
+        let told = first_two(log, &[]);
+        for call in ["torch.", "set_per_process_memory_fraction", "PYTORCH_"] {
+            assert!(!told.contains(call), "{call}: {told}");
+        }
+    }
+}
+
+#[test]
+fn what_a_function_may_be_given_says_nothing_of_the_run() {
+    let frame =
+        "/opt/transformers/trainer.py in train(self, resume_from_checkpoint, trial, ignore_keys_for_eval, **kwargs)\n";
+    let told = first_two(&format!("epoch 1\n{frame}{FULL}"), &[]);
+    assert!(!told.contains("del checkpoint"), "{told}");
+}
