@@ -55,6 +55,7 @@ const REMEDIES: &[(&str, &str, &str)] = &[
 
 /// Stories whose remedy does not come among the first two, each with the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
+    ("moss_wsl_launch_blocking", "WSL had too little of the machine's memory: nothing in the text points to it"),
     (
         "pool_of_batch_4096",
         "a pool of fixed size inside the program: more memory would not help, and it is no case of it",
