@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use lowtide_log::{TextDecoder, TracebackKind, bar, rank, shows_progress, steps, time, traceback_in_json, tracebacks};
 use lowtide_oom::{
-    Certainty, LookAlike, Oom, OomHit, Place, Source, is_ended_by_someone, is_reference, look_alike, scan,
+    Certainty, LookAlike, Oom, OomHit, Place, Source, is_article, is_ended_by_someone, is_reference, look_alike, scan,
     scan_last_resort, scan_post,
 };
 use memchr::{memchr, memchr_iter, memrchr};
@@ -51,6 +51,18 @@ pub fn explain(log: &[u8], context: &Context) -> Vec<Verdict> {
     let mut investigation = Investigation::default();
     investigation.feed(log);
     investigation.finish(context).verdicts
+}
+
+/// What a page about errors shows is nobody's error.
+fn without_examples(explanation: Explanation, post: &str) -> Explanation {
+    match explanation.verdicts.first() {
+        Some(verdict) if is_article(post) => {
+            let not_memory =
+                NotMemory { line: verdict.line, kind: LookAlike::Mentioned, text: verdict.message.clone() };
+            Explanation { verdicts: Vec::new(), events: 0, not_memory: Some(not_memory), ..explanation }
+        }
+        _ => explanation,
+    }
 }
 
 /// A log that is taken piece by piece and explained at the end.
@@ -114,7 +126,8 @@ impl Investigation {
             };
         }
         let post = String::from_utf8_lossy(&self.buffer);
-        explain_post(&post, &explain)
+        let explain = |text: &str| without_examples(explain(text), text);
+        without_examples(explain_post(&post, &explain), &post)
     }
 
     /// What the end of a long log says, where it is of JSON objects.

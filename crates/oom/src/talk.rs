@@ -13,7 +13,13 @@ pub(crate) fn is_source_code(line: &str) -> bool {
         Some(marks) => marks.is_match(line),
         None => has_any(line, CODE_MARKS),
     };
-    starts_like_code(line) || has_mark()
+    starts_like_code(line) || has_mark() || goes_on_as_code(line)
+}
+
+/// A condition that goes on in the next line.
+fn goes_on_as_code(line: &str) -> bool {
+    let end = line.trim_end();
+    end.ends_with(" ||") || end.ends_with(" &&")
 }
 
 /// Whether behind code and a wide gap an error stands by its class: the last two lines of a traceback, as terminals hand them
@@ -169,7 +175,7 @@ pub(crate) fn is_quoted(line: &str, at: usize) -> bool {
 }
 
 /// Words that open a quotation to name what is in it.
-const NAMING: &str = "like see as called named e.g. e.g";
+const NAMING: &str = "like see as is are called named e.g. e.g";
 
 fn clause_before(text: &str) -> &str {
     let start = text.rfind([':', ';', '!', '?', '(']).map_or(0, |at| at + 1);
@@ -224,6 +230,7 @@ const TOPICS: &[&str] = &[
     "safe",
     "crashes",
     "failures",
+    "event ",
     "events: 0",
     "count: 0",
     "(OOM) errors",

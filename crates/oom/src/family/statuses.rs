@@ -2,6 +2,7 @@
 
 use crate::message::Message;
 use crate::phrase::{has_any, has_any_caseless, size_after};
+use crate::talk::is_quoted;
 use crate::{Certainty, DeviceKind, Engine, Oom, Source};
 
 /// cuBLAS, cuDNN, NCCL and their ROCm twins. Their statuses have other causes too, so most of them are less than sure.
@@ -43,7 +44,8 @@ fn status(line: &str) -> Option<Oom> {
     let (name, engine, source, certainty) = STATUSES.iter().find(|(name, ..)| line.contains(name))?;
     // A warning takes another way, and a check by number means what the number says.
     let is_other = line.contains("UserWarning: ") || *name == NOT_SUPPORTED && line.contains(" vs. 0)");
-    let is_setting = has_any_caseless(line, &["ignored", "deprecated"]) || is_other;
+    let is_named = line.find(name).is_some_and(|at| is_quoted(line, at));
+    let is_setting = has_any_caseless(line, &["ignored", "deprecated"]) || is_other || is_named;
     let kind = if *engine == Engine::Rocm { DeviceKind::Hip } else { DeviceKind::Cuda };
     (!is_setting).then(|| Oom { certainty: *certainty, device_kind: Some(kind), ..Oom::device(*engine, *source) })
 }
