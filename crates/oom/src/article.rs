@@ -37,7 +37,7 @@ const HEADINGS: [&str; 20] = [
     "key takeaways",
 ];
 /// The same, where reports may have them too.
-const WEAK_HEADINGS: [&str; 10] = [
+const WEAK_HEADINGS: [&str; 11] = [
     "introduction",
     "symptoms",
     "causes",
@@ -48,6 +48,7 @@ const WEAK_HEADINGS: [&str; 10] = [
     "prevention",
     "how to fix",
     "understanding ",
+    "troubleshoot ",
 ];
 /// What pages say of themselves, and how they are called.
 const SAYINGS: [&str; 15] = [
@@ -67,6 +68,14 @@ const SAYINGS: [&str; 15] = [
     "the dreaded",
     "let's dive",
 ];
+/// What an error is said to be.
+const DEFINES: [&str; 6] =
+    [" means ", " signifies ", " indicates that ", " refers to ", " occurs when ", " happens when "];
+/// What is defined, before that.
+const DEFINED: [&str; 6] =
+    ["oomkilled", "out of memory", "out-of-memory", "outofmemory", "memoryerror", "exit code 137"];
+/// What the reader is to put in.
+const PLACEHOLDERS: [&str; 4] = ["<pod-name>", "<pod_name>", "<your-", "<your_"];
 /// Numbered ways out.
 const NUMBERED: [&str; 4] = ["fix 1", "fix #1", "solution 1", "method 1"];
 /// What only reports have: stacks, and the parts of a tracker's form.
@@ -96,6 +105,12 @@ pub fn is_article(post: &str) -> bool {
         let line = without_prefix(line);
         let lower = line.to_lowercase();
         SAYINGS.iter().filter(|words| lower.contains(*words)).for_each(|words| count(words, 2));
+        if defines(&lower) {
+            count("a definition", 2);
+        }
+        if has_any(&lower, &PLACEHOLDERS) {
+            count("a placeholder", 2);
+        }
         let heading = lower.trim_start_matches(|c: char| !c.is_alphanumeric());
         // `Root cause: ` may have a sentence behind it.
         let length = heading.find(':').unwrap_or(heading.len());
@@ -106,12 +121,22 @@ pub fn is_article(post: &str) -> bool {
             return false;
         }
         HEADINGS.iter().filter(|words| heading.starts_with(*words)).for_each(|words| count(words, 2));
+        if heading.starts_with("what ")
+            && heading.trim_end().rsplit(' ').next().is_some_and(|word| matches!(word, "means" | "mean" | "mean?"))
+        {
+            count("what it means", 2);
+        }
         NUMBERED.iter().filter(|words| heading.starts_with(*words)).for_each(|words| count(words, 2));
         // A question is somebody's own.
         let is_asked = heading.trim_end().ends_with('?');
         WEAK_HEADINGS.iter().filter(|words| heading.starts_with(*words) && !is_asked).for_each(|words| count(words, 1));
     }
     score >= ENOUGH
+}
+
+/// `OOMKilled (exit code 137) means the kernel ended it`
+pub(crate) fn defines(lower: &str) -> bool {
+    DEFINES.iter().filter_map(|word| lower.find(word)).any(|at| has_any(&lower[..at], &DEFINED))
 }
 
 #[cfg(test)]

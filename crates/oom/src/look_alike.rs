@@ -134,6 +134,8 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             " - using CPU",
             "alling back to CPU",
             "alling back to cpu",
+            // Memory that is not locked is used all the same.
+            "failed to mlock",
             // Memory that is not pinned is taken instead.
             "of pinned memory: invalid argument",
             "of pinned memory: resource already mapped",

@@ -5,6 +5,7 @@
 //!
 //! It is about it unless a newer log goes on below the quotation.
 
+use crate::article::defines;
 use crate::message::{clean, without_prefix};
 use crate::phrase::has_any;
 use crate::talk::is_hypothetical;
@@ -66,6 +67,7 @@ pub fn is_reference(line: &[u8], before: &[u8]) -> bool {
         || at.is_some_and(|at| is_comment(&line[..at]) || is_listed(line, at) || is_plan(line, &line[..at]))
         || is_item(line, before)
         || is_titled(line)
+        || defines(&lower) && !has_any(line, &FIGURES)
         || is_change(line, before)
         || is_cell(line)
         || is_of_test(line)
@@ -278,6 +280,7 @@ mod tests {
             ("", "    memory: 16Gi          # below 12Gi the pod is OOMKilled while it loads"),
             ("", "    summary: \"{{ $labels.pod }} was OOMKilled (exit code 137)\""),
             ("", "  expr: kube_pod_status_reason{reason=\"OOMKilled\"} > 0"),
+            ("", "OOMKilled (exit code 137) means a container exceeded its memory limit and the kernel killed it."),
             ("", "### Q: what is `RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB`?"),
         ] {
             assert!(is_reference(line.as_bytes(), before.as_bytes()), "{line}");

@@ -139,7 +139,9 @@ impl Case<'_> {
         if self.shows(Sign::GraphCapture) {
             return Wanted::Graphs;
         }
-        if in_message(&["compute buffer", "gallocr"]) || self.shows(Sign::ComputeBuffer) && !self.shows(Sign::Weights) {
+        if in_message(&["compute buffer", "compute pp buffer", "gallocr"])
+            || self.shows(Sign::ComputeBuffer) && !self.shows(Sign::Weights)
+        {
             return Wanted::Compute;
         }
         if in_message(&["kv cache", "KV cache", "kv_cache"]) {

@@ -140,6 +140,7 @@ const WORDS: &[(Sign, &[&str])] = &[
             "ControlNet",
             "num batches per epoch",
             "latents",
+            "diffusion_model.",
             "VAE",
             "KSampler",
             "kohya",

@@ -9,7 +9,18 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     let is_sent_by_someone = has_any(
         line,
-        &["Sending ", "sending ", "Send ", "will be killed", "kill -9", "timeout", "Timeout", "timed out"],
+        &[
+            "Sending ",
+            "sending ",
+            "Send ",
+            "will be killed",
+            "kill -9",
+            "timeout",
+            "Timeout",
+            "timed out",
+            // What a function gave back is no status of a process.
+            "from call to",
+        ],
     );
     // A process that writes past the end of a full `/dev/shm` ends by the bus error.
     if is_bus_error(line) {

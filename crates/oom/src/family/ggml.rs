@@ -16,6 +16,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
             "failed to allocate CUDA",
             "failed to allocate CPU buffer",
             "error loading model: ",
+            // LM Studio hands on the last line alone.
+            "ailed to initialize the context: ",
         ],
     ) {
         return None;

@@ -19,7 +19,13 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return Some(exhausted(message.body()));
     }
     let is_bare = line.contains("Out of memory while trying to allocate ") && line.contains("bytes");
-    if is_bare || line.contains("an out of memory in memory space hbm") || line.contains("BufferAssignment OOM") {
+    // A TPU's worker is named in the first line, and what it lacks in the next.
+    let is_reserve = line.contains("Attempting to reserve ") && line.contains("That was not possible");
+    if is_reserve
+        || is_bare
+        || line.contains("an out of memory in memory space hbm")
+        || line.contains("BufferAssignment OOM")
+    {
         return Some(exhausted(message.body()));
     }
     None
@@ -61,8 +67,8 @@ fn requested(body: &str) -> Option<lowtide_core::Bytes> {
     exact_in_parentheses(sentence).or(Some(size))
 }
 
-/// `Used 20.35G of 15.48G hbm.`
+/// `Used 20.35G of 15.48G hbm.`, or `HBM capacity 8.00G:`
 fn capacity(body: &str) -> Option<lowtide_core::Bytes> {
-    let (_, rest) = body.split_once("Used ")?;
-    size_before(rest, " hbm")
+    let used = body.split_once("Used ").and_then(|(_, rest)| size_before(rest, " hbm"));
+    used.or_else(|| size_after(body, "HBM capacity "))
 }

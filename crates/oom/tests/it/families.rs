@@ -561,6 +561,24 @@ fn graphcore_names_its_tiles() {
 }
 
 #[test]
+fn a_tpu_tells_what_it_has_in_lines_of_its_own() {
+    let oom = check(
+        "Attempting to reserve 3.00G at the bottom of memory. That was not possible. There are 1.00G free.;\nHBM capacity 8.00G:\n",
+        Engine::Xla,
+        Device,
+        Sure,
+        Some(3 << 30),
+    );
+    assert_eq!(oom.capacity.map(lowtide_core::Bytes::get), Some(8 << 30));
+}
+
+#[test]
+fn lm_studio_hands_on_the_last_line() {
+    let line = "Failed to initialize the context: failed to allocate compute pp buffers";
+    check(line, Engine::Ggml, Device, Sure, None);
+}
+
+#[test]
 fn paddle_fluid_gives_two_figures() {
     let line = "paddle.fluid.core.EnforceNotMet: enforce allocating <= available failed, 4096 > 1024";
     let oom = check(line, Engine::Paddle, Device, Sure, Some(4096));
