@@ -81,6 +81,19 @@ const NUMBERED: [&str; 4] = ["fix 1", "fix #1", "solution 1", "method 1"];
 /// What only reports have: stacks, and the parts of a tracker's form.
 const REPORTS: [&str; 3] = ["Traceback (most recent call last)", "  File \"", "frame #0"];
 const FORM: &str = "reproduce reproduction environment version versions expected logs checklist";
+/// How people tell of an error of their own.
+const OWN: [&str; 10] = [
+    "i get ",
+    "i got ",
+    "i'm getting ",
+    "i am getting ",
+    "i keep getting ",
+    "i'm trying ",
+    "i am trying ",
+    "my gpu ",
+    "my code ",
+    "please help",
+];
 /// Keys of a catalogue of errors.
 const CATALOGUE: [&str; 4] = ["\"signature\"", "\"regex\"", "\"root_cause\"", "\"workarounds\""];
 
@@ -104,6 +117,9 @@ pub fn is_article(post: &str) -> bool {
     for line in post.lines() {
         let line = without_prefix(line);
         let lower = line.to_lowercase();
+        if has_any(&lower, &OWN) {
+            return false;
+        }
         SAYINGS.iter().filter(|words| lower.contains(*words)).for_each(|words| count(words, 2));
         if defines(&lower) {
             count("a definition", 2);
@@ -163,6 +179,7 @@ mod tests {
             "## Symptoms\nKilled\n## Root cause\nthe cache\n## Environment\nUbuntu\n## Solutions\n",
             "I followed this guide and got\nTraceback (most recent call last):\n  File \"t.py\", line 3\nMemoryError\nCommon causes were tried\n",
             "step 7\nRuntimeError: CUDA out of memory.\n",
+            "I am trying to train and get\nRuntimeError: CUDA out of memory.\nCommon causes\nSolution 1: a smaller batch\n",
         ] {
             assert!(!is_article(post), "{post}");
         }
