@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::{Bytes, LineSpec, MicroBatch, Percent};
 use lowtide_settings::{
-    Clean, CropChoice, EvalSettings, Graphs, LoadedSettings, MemorySettings, MicroBatchChoice, OptimizerSettings, Override,
-    Precision, RanksSettings, Recompute, RunSettings, SaveSettings, Shard, Spill, TileChoice, TrainSettings,
+    Clean, CropChoice, EvalSettings, Graphs, LoadedSettings, MemorySettings, MicroBatchChoice, OptimizerSettings,
+    Override, Precision, RanksSettings, Recompute, RunSettings, SaveSettings, Shard, Spill, TileChoice, TrainSettings,
     WatchSettings, to_yaml,
 };
 use proptest::prelude::*;

@@ -36,7 +36,7 @@ fn unknown_keys() {
         "train: {zebra: 5}",
         &[],
         "a.yaml:1: unknown key `train.zebra`\n\
-         hint: the keys at this level are `steps`, `epochs`, `batch`, `micro_batch`, `precision`, `recompute`",
+         hint: the keys at this level are `steps`, `epochs`, `batch`, `micro_batch`, `precision`, `recompute`, `graphs`",
     );
     check("\"se\\ned\": 5", &[], "a.yaml:1: unknown key `se\\ned`\nhint: did you mean `seed`?");
 }

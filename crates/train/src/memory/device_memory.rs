@@ -114,7 +114,11 @@ impl DeviceMemory {
             Device::Cuda(index) => {
                 let (reading, pool) = (cuda::stats(index)?, self.graphs.get().pool);
                 let allocated = reading.allocated.saturating_add(pool);
-                Ok(AllocatorReading { allocated, allocated_peak: reading.allocated_peak.saturating_add(pool), ..reading })
+                Ok(AllocatorReading {
+                    allocated,
+                    allocated_peak: reading.allocated_peak.saturating_add(pool),
+                    ..reading
+                })
             }
             _ => {
                 let stats = host::stats();

@@ -101,7 +101,16 @@ impl Graphs {
             Device::Cuda(index) if choice != Choice::Off => Some(index),
             _ => None,
         };
-        Graphs { choice, device, recorded: None, roof: None, has_stream: false, last: None, notes: Vec::new(), refused: None }
+        Graphs {
+            choice,
+            device,
+            recorded: None,
+            roof: None,
+            has_stream: false,
+            last: None,
+            notes: Vec::new(),
+            refused: None,
+        }
     }
 
     /// What allocator and driver may take together.

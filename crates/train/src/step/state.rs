@@ -16,8 +16,8 @@ use lowtide_settings::RunSettings;
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{
-    AdamW, AdamWRule, GradScaler, GradientBuckets, GradientRange, Later, NarrowWeights, Ranks, ScalerRule, TorchError, attempt,
-    gradients, span,
+    AdamW, AdamWRule, GradScaler, GradientBuckets, GradientRange, Later, NarrowWeights, Ranks, ScalerRule, TorchError,
+    attempt, gradients, span,
 };
 
 use super::companions::{Companions, Part, StepFailure};
@@ -283,7 +283,12 @@ impl<'a> State<'a> {
         Ok(Before { rng, buffers })
     }
 
-    fn gradients(&mut self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<StepFigures, TorchError> {
+    fn gradients(
+        &mut self,
+        spec: &StepSpec,
+        injector: &Injector,
+        phase: &mut Phase,
+    ) -> Result<StepFigures, TorchError> {
         let Accumulated { loss, samples, .. } = self.accumulate(spec, injector, phase)?;
         *phase = Phase::Optimizer;
         injector.during(spec.step, *phase, || {
@@ -365,7 +370,8 @@ impl<'a> State<'a> {
         // Where segments are recomputed their weights would be narrow one after the other, and kept they are all at once.
         self.narrow.keep(self.model.device.is_cuda() && !pass.recomputes());
         let cuts: Vec<Batch> = attempt(|| {
-            let starts = pieces(samples, micro_batch).scan(0, |start, size| Some(std::mem::replace(start, *start + size)));
+            let starts =
+                pieces(samples, micro_batch).scan(0, |start, size| Some(std::mem::replace(start, *start + size)));
             starts.zip(pieces(samples, micro_batch)).map(|(start, size)| batch.piece(start, size)).collect()
         })?;
         let shapes: Vec<Shape> = cuts.iter().map(|piece| Shape::of(piece, pass, targets, scale)).collect();
@@ -483,7 +489,15 @@ mod tests {
     fn spec(number: u64) -> StepSpec {
         let all = MicroBatch::new(8).unwrap();
         let measures = Measures::new(all, all);
-        StepSpec { step: Step(number), first: 8 * (number - 1), count: 8, micro_batch: all, whole: 8, measures, next: None }
+        StepSpec {
+            step: Step(number),
+            first: 8 * (number - 1),
+            count: 8,
+            micro_batch: all,
+            whole: 8,
+            measures,
+            next: None,
+        }
     }
 
     fn new_state<'a>(facts: &DeviceFacts, curve: &'a Curve) -> State<'a> {
