@@ -68,8 +68,8 @@ class Graph {
     auto* recorded = look_up<cudaGraph_t(void*)>("_ZN2at4cuda9CUDAGraph14raw_cuda_graphEv")(&object_);
     TORCH_CHECK(look_up<int(cudaGraph_t, void*, size_t*)>("cudaGraphGetNodes")(recorded, nullptr, &nodes) == 0,
                 "the driver did not say how large the graph is");
-    TORCH_CHECK(nodes * kBytesOfNode <= room, "the driver would take about ", nodes * kBytesOfNode >> 20, " MiB for its ", nodes,
-                " parts, and ", room >> 20, " MiB are left");
+    TORCH_CHECK_WITH(OutOfMemoryError, nodes * kBytesOfNode <= room, "CUDA out of memory. Tried to allocate ", nodes * kBytesOfNode >> 20,
+                     ".00 MiB for the ", nodes, " parts of a graph, and ", room >> 20, " MiB are left for the driver");
     look_up<void(void*)>("_ZN2at4cuda9CUDAGraph11instantiateEv")(&object_);
   }
 

@@ -56,6 +56,8 @@ pub(crate) struct Graphs {
     has_stream: bool,
     /// The last step that was computed to its end.
     last: Option<LastStep>,
+    /// Pieces that do not fit as graphs.
+    unfit: Option<Vec<Shape>>,
     /// What is to be told.
     notes: Vec<String>,
     /// Why nothing is recorded any more.
@@ -108,6 +110,7 @@ impl Graphs {
             roof: None,
             has_stream: false,
             last: None,
+            unfit: None,
             notes: Vec::new(),
             refused: None,
         }
@@ -162,7 +165,7 @@ impl Graphs {
         if self.recorded.is_none() {
             match Recorded::begin(device, self.roof, last.parameters) {
                 Ok(recorded) => self.recorded = Some(recorded),
-                Err(error) => self.failed(error)?,
+                Err(error) => self.failed(error, &shapes)?,
             }
         }
         if let Some(recorded) = &self.recorded {
@@ -177,6 +180,7 @@ impl Graphs {
     /// computed without.
     pub(super) fn ready(
         &mut self,
+        watch: &Watch,
         shape: &Shape,
         piece: &Batch,
         compute: impl FnOnce(&Batch, &Tensor),
@@ -192,7 +196,7 @@ impl Graphs {
         }
         match recorded.record(shape, piece, compute) {
             Ok(()) => Ok(true),
-            Err(error) => self.failed(error).map(|()| false),
+            Err(error) => self.failed(error, &watch.shapes).map(|()| false),
         }
     }
 
@@ -211,7 +215,7 @@ impl Graphs {
     pub(super) fn done(&mut self, watch: Watch, parameters: &[Tensor]) -> Result<(), TorchError> {
         let Some(device) = self.device.filter(|_| self.refused.is_none()) else { return Ok(()) };
         let recomputes = watch.shapes.iter().any(|shape| shape.pass.recomputes());
-        if watch.shapes.iter().any(|shape| shape.pass.spills()) {
+        if watch.shapes.iter().any(|shape| shape.pass.spills()) || self.unfit.as_ref() == Some(&watch.shapes) {
             return Ok(());
         }
         if let Some(before) = &watch.before {
@@ -240,19 +244,22 @@ impl Graphs {
         Ok(())
     }
 
-    /// A piece could not be recorded.
-    fn failed(&mut self, error: TorchError) -> Result<(), TorchError> {
-        self.recorded = None;
+    /// A piece of these could not be recorded. Where memory is the reason, others may be.
+    fn failed(&mut self, error: TorchError, shapes: &[Shape]) -> Result<(), TorchError> {
+        self.give_back();
         cuda::empty_cache()?;
-        let reason = match &error {
-            TorchError::Oom { .. } => "they do not fit beside the rest".to_owned(),
-            error => format!("this one cannot be recorded ({error})"),
-        };
-        if self.choice == Choice::On && !matches!(error, TorchError::Oom { .. }) {
-            return Err(error);
+        match error {
+            TorchError::Oom { message, .. } => {
+                self.unfit = Some(shapes.to_vec());
+                self.notes.push(format!("these steps are computed without CUDA graphs, which do not fit: {message}"));
+                Ok(())
+            }
+            error if self.choice == Choice::On => Err(error),
+            error => {
+                self.refuse(format!("this model cannot be recorded ({error})"));
+                Ok(())
+            }
         }
-        self.refuse(reason);
-        Ok(())
     }
 
     fn must_go_on(&self) -> Result<(), TorchError> {

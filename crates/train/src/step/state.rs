@@ -381,7 +381,7 @@ impl<'a> State<'a> {
         for (piece, shape) in cuts.iter().zip(&shapes) {
             *phase = Phase::Forward;
             let replays = injector.during(step, *phase, || {
-                graphs.ready(shape, piece, |piece, total| {
+                graphs.ready(&watch, shape, piece, |piece, total| {
                     let loss = mean_loss(model, piece, pass, targets);
                     backward(&loss, scale);
                     let _ = total.shallow_clone().g_add_(&loss.detach().to_kind(Kind::Float));
