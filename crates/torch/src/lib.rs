@@ -2,7 +2,7 @@
 //!
 //! Start with [`start`], which opens the engine (and CUDA where there is a driver), then [`attempt`], through which every
 //! engine call goes that may run out of memory. [`host`] is the CPU allocator with its line, [`cuda`] the control of
-//! CUDA's allocator, [`recompute`] trades time for memory, [`linear_cross_entropy`] holds logits in
+//! CUDA's allocator, [`recompute`] trades time for memory, [`GraphPool`] records work as CUDA graphs, [`linear_cross_entropy`] holds logits in
 //! pieces, [`LayerNorm`], [`add`], [`gelu`] and [`heads`] are one pass over memory each, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
 //! [`gradients`] are what a training step needs beside `tch`; [`upload`] and [`Later`] let it go on without waiting. [`Profiler`] notes where time goes. [`numerics`] is what decides the bits on the host. [`Ranks`] are several
 //! processes that train together.
