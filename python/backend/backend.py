@@ -3,7 +3,7 @@
 maturin builds a program or an extension module, not both. So the program is built by cargo first and laid where maturin takes
 the scripts of a wheel from. Nothing of it needs LibTorch. ``LOWTIDE_PROGRAM`` names one that is built already; the extension
 module is then built in the profile of the tests, which have built most of it. ``LOWTIDE_GLIBC`` names the oldest glibc that both
-must run with; then zig links them.
+must run with; then zig links them, in the profile that takes longer and makes a smaller wheel: it is built once and fetched often.
 """
 
 import os
@@ -23,8 +23,8 @@ from maturin import (  # noqa: F401  the hooks of PEP 517 that need no program
 ROOT = Path(__file__).resolve().parents[2]
 # As pyproject.toml has it; maturin asks for it even where nothing of it is needed.
 SCRIPTS = ROOT / "target" / "wheel" / "lowtide.data" / "scripts"
-PROFILE = "release" if os.environ.get("LOWTIDE_PROGRAM") else "front"
 GLIBC = os.environ.get("LOWTIDE_GLIBC")
+PROFILE = "release" if GLIBC or os.environ.get("LOWTIDE_PROGRAM") else "front"
 MACHINE = f"{platform.machine()}-unknown-linux-gnu"
 LINKED = f" --zig --target {MACHINE} --compatibility manylinux_{GLIBC.replace('.', '_')}" if GLIBC else ""
 os.environ.setdefault("MATURIN_PEP517_ARGS", f"--profile {PROFILE}{LINKED}")
