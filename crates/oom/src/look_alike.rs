@@ -136,6 +136,7 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "alling back to cpu",
             // Memory that is not locked is used all the same.
             "failed to mlock",
+            "failed to munlock",
             // Memory that is not pinned is taken instead.
             "of pinned memory: invalid argument",
             "of pinned memory: resource already mapped",

@@ -41,6 +41,7 @@ fn other_errors() {
         "WARNING: [TRT]: Skipping tactic 3 due to insufficient memory on requested size of 4294967296 detected for tactic 0x4.",
         Some(Attempt),
     );
+    check("warning: failed to munlock buffer: Cannot allocate memory", Some(Attempt));
     check(
         "warning: failed to mlock 4096-byte buffer (after previously locking 0 bytes): Cannot allocate memory",
         Some(Attempt),
