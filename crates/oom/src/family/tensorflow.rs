@@ -45,7 +45,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
 }
 
 fn tensor(line: &str, body: &str) -> Oom {
-    let on_host = has_any(line, &["device:CPU", "by allocator cpu", "by allocator mklcpu"]);
+    let on_host = has_any(line, &["device:CPU", "by allocator cpu", "by allocator mklcpu"])
+        || (!has_any(line, &["device:", "by allocator"]) && has_host_node(body));
     let dtype = body.split(" and type ").nth(1).and_then(|rest| rest.split([' ', ']', ',']).next());
     let requested = between(body, "shape[", "]").zip(dtype).and_then(|(shape, dtype)| tensor_bytes(shape, dtype));
     Oom {
@@ -55,6 +56,15 @@ fn tensor(line: &str, body: &str) -> Oom {
         requested,
         ..Oom::device(Engine::Tensorflow, Source::Allocator)
     }
+}
+
+/// `[[Node: ToFloat = Cast[..., _device="/job:localhost/replica:0/task:0/device:CPU:0"]]]`: where the node stands whose tensor was
+/// refused, which the message itself does not say. The first one counts; those that follow send or receive.
+fn has_host_node(body: &str) -> bool {
+    let places = body.match_indices("_device=\"").filter(|(at, _)| body[..*at].ends_with([' ', ',', '[']));
+    let first = places.map(|(at, name)| &body[at + name.len()..]).next();
+    let place = first.and_then(|rest| rest.split('"').next()).unwrap_or_default();
+    has_any(place, &["device:CPU:", "/cpu:"])
 }
 
 /// TensorFlow asks for nearly all of the device first and then for less, so the message alone is no end.

@@ -233,6 +233,11 @@ fn other_engines_on_the_device() {
         Sure,
         Some(8 * MIB),
     );
+    let bare = "OOM when allocating tensor with shape[1,1080,1920,3]\n\t [[Node: ToFloat = Cast[DstT=DT_FLOAT, _device=\"/job:localhost/replica:0/task:0/device:CPU:0\"](x)]]";
+    check(bare, Engine::Tensorflow, Host, Sure, None);
+    let node_on_card = bare.replace("CPU:0", "GPU:0");
+    let received = "\n\t [[Node: a = _Recv[client_terminated=false, recv_device=\"/cpu:0\", _device=\"/cpu:0\"]()]]";
+    check(&format!("{node_on_card}{received}"), Engine::Tensorflow, Device, Sure, None);
     check(
         "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB (2147483649B) on device ordinal 0",
         Engine::Xla,
