@@ -121,6 +121,7 @@ const WORDS: &[(Sign, &[&str])] = &[
             "img2img",
             "process_images(",
             "Fooocus",
+            "use lower resolution (max approx",
         ],
     ),
     (

@@ -4,12 +4,14 @@ use lowtide_core::Bytes;
 
 use crate::message::Message;
 use crate::phrase::{figure_after, has_any, size_after, size_after_any, size_before};
+use crate::talk::is_only_mentioned;
 use crate::{Certainty, DeviceKind, Engine, Oom, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     theano(line)
         .or_else(|| kaldi(line))
+        .or_else(|| attention_steps(line))
         .or_else(|| pool(message))
         .or_else(|| driver_array(line))
         .or_else(|| index(line))
@@ -41,6 +43,20 @@ fn kaldi(line: &str) -> Option<Oom> {
         free: size_after(report, ""),
         capacity: size_after(report, "total:"),
         ..Oom::device(Engine::Unknown, Source::Runtime)
+    })
+}
+
+/// `Not enough memory, use lower resolution (max approx. 448x448). Need: 1.9GB free, Have:1.2GB free`: attention of programs for
+/// pictures, which reckon by what the card has free before they ask it.
+fn attention_steps(line: &str) -> Option<Oom> {
+    let phrase = "Not enough memory, use lower resolution";
+    let at = line.find(phrase)?;
+    let size = |words: &[&str]| size_after_any(&line[at..], words).filter(|size| !size.is_zero());
+    (!is_only_mentioned(line, at, at + phrase.len())).then(|| Oom {
+        certainty: Certainty::Likely,
+        requested: size(&["Need: ", "Need:"]),
+        free: size(&["Have: ", "Have:"]),
+        ..Oom::device(Engine::PyTorch, Source::Allocator)
     })
 }
 

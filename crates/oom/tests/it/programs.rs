@@ -14,6 +14,15 @@ fn check(text: &str, engine: Engine, place: Place, certainty: Certainty, request
 }
 
 #[test]
+fn attention_that_reckons_before_it_asks_is_of_the_card() {
+    let words = "RuntimeError: Not enough memory, use lower resolution (max approx. 448x448). Need: 1.9GB free, Have:1.2GB free";
+    let oom = check(words, Engine::PyTorch, Device, Likely, Some(2_040_109_466));
+    assert_eq!(oom.free, Some(Bytes(1_288_490_189)));
+    let zero = words.replace("1.9", "0.0").replace("1.2", "0.0");
+    assert_eq!(check(&zero, Engine::PyTorch, Device, Likely, None).free, None);
+}
+
+#[test]
 fn messages_of_single_programs() {
     check(
         "Caused by: java.lang.RuntimeException: Failed to allocate 10486784 bytes from DEVICE [0] memory",
