@@ -126,7 +126,16 @@ const WORDS: &[(Sign, &[&str])] = &[
     ),
     (
         Sign::Diffusers,
-        &["/diffusers/", "diffusers/pipelines", "Loading pipeline components", "= pipe(", "pipe.to(", "from diffusers"],
+        &[
+            "/diffusers/",
+            "diffusers/pipelines",
+            "Loading pipeline components",
+            "= pipe(",
+            "pipe.to(",
+            "pipe.enable_",
+            "from diffusers",
+            "DiffusionPipeline.from_pretrained",
+        ],
     ),
     (
         Sign::Diffusion,
@@ -159,7 +168,7 @@ const WORDS: &[(Sign, &[&str])] = &[
             "FLUX.1",
         ],
     ),
-    (Sign::Speech, &["whisper", "ctranslate2", "CUDA failed with error out of memory"]),
+    (Sign::Speech, &["hisper", "ctranslate2", "CUDA failed with error out of memory"]),
     (
         Sign::Generation,
         &[
