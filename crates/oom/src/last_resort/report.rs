@@ -11,8 +11,8 @@ use lowtide_core::Bytes;
 
 use super::claim::{Claim, Phrase, claim};
 use super::words::{
-    CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, SHORTAGES, SIGNATURES, TRANSLATIONS,
-    WORKERS_GONE, WORKERS_KILLED,
+    CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, SHORTAGES, SIGNATURES, TOLD_LACKS,
+    TRANSLATIONS, WORKERS_GONE, WORKERS_KILLED,
 };
 use crate::figure::figure_at;
 use crate::look_alike::never_memory;
@@ -32,6 +32,9 @@ const LARGEST: u128 = 64 << 40;
 const LONGEST_NAME: usize = 5;
 /// A clock, a name and a level have no more parts.
 const LONGEST_HEAD: usize = 6;
+
+/// A post that is no longer may be nothing but what a person tells.
+const SHORT_POST: usize = 2 << 10;
 
 /// The last report of a text in words that no family knows.
 #[must_use]
@@ -61,7 +64,8 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
         }
         let line_text = clean(line);
         let ended = ended_notebook(&line_text, below).or_else(|| ended_workers(&line_text, &text[..*start]));
-        if let Some(oom) = ended.or_else(|| report(&line_text, below)) {
+        let told = || (text.len() <= SHORT_POST).then(|| told_kill(&line_text)).flatten();
+        if let Some(oom) = ended.or_else(|| report(&line_text, below)).or_else(told) {
             return Some(OomHit { line: index + 1, range: *start..*start + line.len(), oom });
         }
     }
@@ -149,6 +153,20 @@ fn ended_workers(line: &str, above: &[u8]) -> Option<Oom> {
     };
     let engine = if certainty == Certainty::Possible { Engine::PyTorch } else { Engine::Unknown };
     (!has_reason()).then(|| Oom { certainty, ..Oom::host(engine, Source::DataWorker) })
+}
+
+/// `it is killed due to insufficient memory during the training process`: a person who tells what became of a training, and not
+/// what may become of one.
+fn told_kill(line: &str) -> Option<Oom> {
+    let lower = line.to_ascii_lowercase();
+    let killed = lower.find("killed")?;
+    let lack = TOLD_LACKS.iter().find_map(|words| lower[killed..].find(words))?;
+    let is_sentence = !lower[killed..killed + lack].contains(['.', ';']);
+    // `If I understand correctly` supposes nothing of the kill.
+    let before = lower[..killed + lack].replace("if i ", "");
+    let is_supposed = has_any_word(&before, "may might could would should can avoid prevent if when whether not never");
+    let is_told = is_sentence && lower.contains("training") && !is_supposed && !is_source_code(line);
+    is_told.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
 }
 
 /// The first figure behind a word for what is needed.
@@ -257,6 +275,22 @@ mod tests {
 
     fn found(text: &str) -> Option<Oom> {
         scan_last_resort(text.as_bytes()).map(|hit| hit.oom)
+    }
+
+    #[test]
+    fn a_kill_that_somebody_tells_of() {
+        let told =
+            "Why killed?\n\nThe main reason for being killed is insufficient memory during the training process.\n";
+        let oom = found(told).expect("somebody tells what happened");
+        assert_eq!((oom.place, oom.certainty), (Place::Host, Certainty::Slight));
+        for text in [
+            "Your training may be killed due to insufficient memory.\n",
+            "If the training is killed, there is insufficient memory.\n",
+            "Killed the old job. Training has insufficient memory for this size.\n",
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
+        assert_eq!(found(&format!("{told}{:SHORT_POST$}\n", "")), None);
     }
 
     #[test]
