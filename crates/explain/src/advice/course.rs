@@ -83,6 +83,7 @@ impl List<'_> {
             _ if case.updates() => self.optimizer(),
             _ if case.validates_pictures() => self.evaluation(),
             Some(Activity::Evaluation) => self.evaluation(),
+            _ if case.facts.log.grows_in_evaluation && !case.computes_gradients() => self.evaluation(),
             _ if case.loads() => self.loading(),
             _ if case.trains() && case.evaluates_by_name() => self.evaluation(),
             // Several processes that work together mostly train.

@@ -57,7 +57,7 @@ impl Case<'_> {
         told.is_some_and(|frame| !trains(frame)) && !self.computes_gradients()
     }
 
-    fn computes_gradients(&self) -> bool {
+    pub(super) fn computes_gradients(&self) -> bool {
         self.passes(&[".backward(", "torch/autograd/", "optimizer.step("])
     }
 

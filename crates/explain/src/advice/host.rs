@@ -95,10 +95,37 @@ impl Case<'_> {
             _ if self.passes(COMPUTES) => Taker::Step,
             // PyTorch's allocator serves tensors: without a stack, those of a step.
             _ if is_allocator && matches!(self.oom.engine, Engine::PyTorch | Engine::Paddle) => Taker::Step,
+            _ if is_allocator && self.oom.engine == Engine::Tensorflow && self.names_a_batch() => Taker::Step,
             _ if self.step.is_some() && self.trains() => Taker::Data,
             _ if self.shows(Sign::Weights) => Taker::Weights,
             _ => Taker::Unknown,
         }
+    }
+}
+
+impl Case<'_> {
+    /// Whether a batch is set, or the tensor that was refused is of several samples.
+    fn names_a_batch(&self) -> bool {
+        self.shows(Sign::Batch) || self.message.split("shape[").skip(1).any(is_of_samples)
+    }
+
+    /// Whether so many data workers are named that what they hold counts.
+    fn has_many_workers(&self) -> bool {
+        self.facts.number(Key::Workers).max(self.facts.log.workers) >= Some(MANY_WORKERS)
+    }
+}
+
+/// With fewer, the copies that data workers hold are seldom what fills a machine.
+const MANY_WORKERS: u64 = 4;
+
+/// `16,19,19,1024] and type float`: several samples; `3,3,512,512` are weights of a convolution.
+fn is_of_samples(shape: &str) -> bool {
+    let shape = shape.split(']').next().unwrap_or_default();
+    let sizes: Vec<u64> = shape.split(',').filter_map(|size| size.trim().parse().ok()).collect();
+    match *sizes {
+        [height, width, _, _] if height == width && height <= 11 => false,
+        [samples, _, _, ..] => samples > 1,
+        _ => false,
     }
 }
 
@@ -138,7 +165,7 @@ impl List<'_> {
             Source::Cgroup | Source::Scheduler => {
                 self.limit();
                 self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
-                if is_worker {
+                if is_worker || case.has_many_workers() {
                     self.workers();
                     self.less_data_beside_workers();
                 }
@@ -146,6 +173,9 @@ impl List<'_> {
             }
             Source::ExitStatus if case.shows(Sign::Container) => {
                 self.limit();
+                if case.has_many_workers() {
+                    self.workers();
+                }
                 self.more_memory();
                 self.by_taker();
             }
@@ -210,6 +240,7 @@ impl List<'_> {
                     self.join(Lever::SmallerDataCache, &[Lever::PlainNumbers], words);
                 }
                 self.fewer_samples_beside(Lever::SmallerDataCache);
+                self.many_workers();
                 self.more_memory();
             }
             Taker::Outputs => {
@@ -227,6 +258,7 @@ impl List<'_> {
             }
             Taker::Unknown => {
                 self.more_memory();
+                self.many_workers();
                 self.add(
                     Lever::LoadInPieces,
                     "Read data and weights in pieces, lazily or memory-mapped instead of whole (mmap=True, np.memmap, \
@@ -238,6 +270,14 @@ impl List<'_> {
                 }
                 self.fewer_samples_beside(Lever::LoadInPieces);
             }
+        }
+    }
+
+    /// Fewer data workers, where there are many and the process was killed.
+    fn many_workers(&mut self) {
+        let is_kill = !matches!(self.case.oom.source, Source::Allocator | Source::Heap);
+        if is_kill && self.case.has_many_workers() {
+            self.workers();
         }
     }
 
@@ -352,10 +392,14 @@ impl List<'_> {
                 self.add(Lever::FewerWorkers, text);
             }
             Some(_) => {}
-            None => self.add(
-                Lever::FewerWorkers,
-                "Fewer data workers (num_workers 2, or 0): each holds its own copy of what it reads",
-            ),
+            None => {
+                let here = match facts.log.workers.filter(|workers| *workers >= MANY_WORKERS) {
+                    Some(workers) => format!("2 instead of {workers}"),
+                    None => "num_workers 2".to_owned(),
+                };
+                let text = format!("Fewer data workers ({here}, or 0): each holds its own copy of what it reads");
+                self.add(Lever::FewerWorkers, text);
+            }
         }
     }
 }

@@ -45,6 +45,10 @@ pub(crate) struct Printout {
     pub(crate) epoch: Option<u64>,
     /// Whether the run was resumed from a checkpoint.
     pub(crate) resumes: bool,
+    /// The most data workers that a command or a list of settings names.
+    pub(crate) workers: Option<u64>,
+    /// Whether somebody tells that memory grows from one batch of an evaluation to the next.
+    pub(crate) grows_in_evaluation: bool,
 }
 
 /// Words of runs that go on from a checkpoint.
@@ -106,6 +110,7 @@ impl Printout {
             self.has_progress |= shows_progress(line.as_bytes());
             self.cards.note(line);
             self.resumes |= resumes(line);
+            self.note_habits(line);
             self.epoch = epoch(line).or(self.epoch);
             if is_batch_of_one(line) && self.number(Key::Batch).is_none() {
                 self.settings.push((Key::Batch, "1".to_owned()));
@@ -125,8 +130,15 @@ impl Printout {
         self.last_step = steps(text.as_bytes()).next_back();
         self.cards.end_before();
         self.note_between(text);
+        text.lines().filter(|line| line.len() < LONGEST_LINE).for_each(|line| self.note_habits(line));
         self.signs.note(text);
         self.is_group |= is_of_group(text.as_bytes());
+    }
+
+    /// What a line tells of how the run goes, wherever it stands.
+    fn note_habits(&mut self, line: &str) {
+        self.workers = self.workers.max(data_workers(line));
+        self.grows_in_evaluation |= grows_in_evaluation(line);
     }
 
     /// `batch_size = 64`, `Overriding: batch_size = 64`, `  batch_size: 64`: nanoGPT and many others print their
@@ -185,6 +197,33 @@ fn is_batch_of_one(line: &str) -> bool {
         is_whole
             && rest.strip_prefix('1').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
     })
+}
+
+/// `workers=12`, `--num_workers 8`, `"num_workers": 8`, `data.num_workers=8`; those that prepare data beforehand are others.
+fn data_workers(line: &str) -> Option<u64> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let names = ["workers", "num_workers", "n_workers", "nworkers", "dataloader_num_workers", "dataloader_workers"];
+    let numbers = line.match_indices("workers").filter_map(|(at, word)| {
+        let end = at + word.len();
+        let start = line[..at].trim_end_matches(is_part).len();
+        let name = line[start..end].trim_start_matches('-').replace('-', "_");
+        let rest = &line[end..];
+        let value = rest.trim_start_matches(['"', '\'', '=', ':', ' ']);
+        let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+        let is_set = value.len() < rest.len() && names.contains(&&*name);
+        is_set.then(|| value[..digits].parse().ok())?
+    });
+    // More than that are processes of something else, or no number of them.
+    numbers.filter(|workers| *workers <= 256).max()
+}
+
+/// `After each validation batch the memory in use increases`: a sentence about memory, an evaluation and growth.
+fn grows_in_evaluation(line: &str) -> bool {
+    let has = |words: &[&str]| words.iter().any(|word| line.contains(word));
+    has(&["emory", "VRAM"])
+        && has(&["alidation", "alidating", "valuation", "valuating", "eval loop", "eval batch", "eval step"])
+        && has(&["increas", "grow", "accumulat", "goes up", "going up", "climb", "fills up"])
+        && !line.contains("gradient_accumulation")
 }
 
 /// `llama_context: n_ctx         = 8192`

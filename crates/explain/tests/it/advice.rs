@@ -56,6 +56,40 @@ fn training_by_where_the_stack_ends() {
 }
 
 #[test]
+fn what_people_tell_of_a_run_comes_first() {
+    let bare =
+        "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/generic/THCStorage.cu:58\n";
+    let told = "\nAfter each validation batch the GPU memory in use increases.\n";
+    first_two(&format!("{bare}{told}"), &[Lever::NoGraph]);
+    first_two(&format!("{told}{bare}"), &[Lever::NoGraph]);
+    for workers in ["workers=12", "num_workers: 8", "--num-workers 16", "\"num_workers\": 8,"] {
+        let told = first_two(&format!("$ train {workers} epochs=3\nEpoch 1\nKilled\n"), &[Lever::FewerWorkers]);
+        assert!(told.contains("2 instead of "), "{told}");
+    }
+    let few = verdict("$ train workers=2 preprocessing_num_workers=8\nKilled\n", &[]);
+    assert!(few.advice[..2].iter().all(|advice| advice.lever != Lever::FewerWorkers), "{:?}", few.advice);
+}
+
+#[test]
+fn a_batch_that_the_machine_refused_is_made_smaller() {
+    let message = "ResourceExhaustedError: OOM when allocating tensor with shape[16,19,19,1024] and type float on \
+        /job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu\n";
+    first_two(message, &[Lever::MicroBatch]);
+    let weights = message.replace("16,19,19,1024", "3,3,1024,1024");
+    assert_ne!(verdict(&weights, &[]).advice[0].lever, Lever::MicroBatch);
+    first_two(&format!("batch_size: 8\n{weights}"), &[Lever::MicroBatch]);
+}
+
+#[test]
+fn a_page_for_pictures_has_switches_of_its_own() {
+    let log = "RuntimeError: Not enough memory, use lower resolution (max approx. 448x448). Need: 0.0GB free, Have:0.0GB free\n";
+    let told = first_two(log, &[Lever::Offload, Lever::SmallerInput]);
+    assert!(told.contains("--medvram") && told.contains("--lowvram"), "{told}");
+    let verdict = verdict(log, &[]);
+    assert!(verdict.cause != Cause::HostMemory && verdict.certainty <= 0.75 && verdict.work == Work::Inference);
+}
+
+#[test]
 fn a_reserve_comes_late_and_grows() {
     let stack = stack(&[("train.py", "main", "loss.backward()")]);
     let told = |before: &str, log: &str| -> Option<(usize, String)> {
