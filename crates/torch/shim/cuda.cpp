@@ -4,11 +4,10 @@
 // allocator is then found through LibTorch's registry and driven through virtual functions alone; the few plain functions
 // needed are looked up by name.
 
+#include "cuda_half.h"
 #include "lowtide.h"
 
 #include <ATen/Context.h>
-#include <c10/core/CachingDeviceAllocator.h>
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <dlfcn.h>
 #include <torch/cuda.h>
 
@@ -30,13 +29,10 @@ struct CudaStats {
 
 namespace {
 
+using lowtide::cuda_allocator;
 using lowtide::look_up;
 
 c10::DeviceAllocator* allocator() { return c10::getDeviceAllocator(at::kCUDA); }
-
-c10::cuda::CUDACachingAllocator::CUDAAllocator* cuda_allocator() {
-  return static_cast<c10::cuda::CUDACachingAllocator::CUDAAllocator*>(allocator());
-}
 
 c10::DeviceIndex index(int32_t device) { return static_cast<c10::DeviceIndex>(device); }
 

@@ -3,13 +3,13 @@
 // LibTorch's own class does the recording, because it knows the allocator's pools and the random numbers of a graph. Its functions
 // are looked up by name, like all of CUDA's half.
 
+#include "cuda_half.h"
 #include "lowtide.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/cuda/CUDACachingAllocator.h>
 
 namespace {
 
@@ -25,10 +25,6 @@ constexpr size_t kBytesOfNode = 2560;
 Pool pool_of(uint64_t number) { return {0, number}; }
 
 at::Device cuda(int32_t device) { return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)); }
-
-c10::cuda::CUDACachingAllocator::CUDAAllocator* graph_allocator() {
-  return static_cast<c10::cuda::CUDACachingAllocator::CUDAAllocator*>(c10::getDeviceAllocator(at::kCUDA));
-}
 
 class Graph {
  public:
@@ -90,8 +86,8 @@ class Graph {
   // Puts back the allocators and the generator as they were before.
   void put_back() noexcept {
     const auto index = static_cast<c10::DeviceIndex>(device_);
-    lowtide::quietly([&] { graph_allocator()->endAllocateToPool(index, pool_); });
-    lowtide::quietly([&] { graph_allocator()->releasePool(index, pool_); });
+    lowtide::quietly([&] { lowtide::cuda_allocator()->endAllocateToPool(index, pool_); });
+    lowtide::quietly([&] { lowtide::cuda_allocator()->releasePool(index, pool_); });
     lowtide::quietly([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool_); });
     lowtide::quietly([&] { at::getHostAllocator(at::kCUDA)->release_pool(pool_); });
     lowtide::quietly([&] {

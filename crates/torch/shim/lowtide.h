@@ -8,7 +8,6 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 
 #include <atomic>
 #include <cstddef>
@@ -65,14 +64,6 @@ void quietly(Body&& body) noexcept {
 inline void rethrow(int32_t kind, const std::string& message) {
   TORCH_CHECK_WITH(OutOfMemoryError, kind != kOutOfMemory, message);
   TORCH_CHECK(kind == kOk, message);
-}
-
-// A function of CUDA's half of LibTorch, which is opened at run time.
-template <typename Function>
-Function* look_up(const char* name) {
-  auto* found = dlsym(RTLD_DEFAULT, name);
-  TORCH_CHECK(found != nullptr, "the loaded CUDA libraries have no function ", name);
-  return reinterpret_cast<Function*>(found);
 }
 
 // Whether what is asked of the device is recorded at present.

@@ -14,10 +14,20 @@ use lowtide_torch::tch::Device;
 use lowtide_torch::{DeviceFacts, TorchError, host};
 
 use crate::error::{Holder, Result, TrainError};
-use crate::step::Held;
 
 /// Room for kernels that are loaded only when a run first uses them, after the context was measured.
 const LATE_KERNELS: Bytes = Bytes::from_mib(64);
+
+/// What CUDA graphs hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GraphMemory {
+    /// What the allocator has taken for what they allocate.
+    pub(crate) pool: Bytes,
+    /// Gradients that stay where they are.
+    pub(crate) gradients: Bytes,
+    /// What the driver has taken for the graphs themselves, beside the allocator.
+    pub(crate) driver: Bytes,
+}
 
 /// A device with its line.
 ///
@@ -37,7 +47,7 @@ pub(crate) struct DeviceMemory {
     /// What the device has, less the context.
     whole: Line,
     /// What CUDA graphs hold at present. The allocator takes their memory for free blocks.
-    graphs: Cell<Held>,
+    graphs: Cell<GraphMemory>,
 }
 
 impl DeviceMemory {
@@ -103,7 +113,7 @@ impl DeviceMemory {
     }
 
     /// Counts what CUDA graphs hold from now on.
-    pub(crate) fn note_graphs(&self, held: Held) -> Result<()> {
+    pub(crate) fn note_graphs(&self, held: GraphMemory) -> Result<()> {
         let before = self.graphs.replace(held);
         if before.driver == held.driver { Ok(()) } else { self.draw() }
     }
@@ -137,7 +147,7 @@ impl DeviceMemory {
     /// What a step holds whatever its micro-batch is: what is held now, and the gradients, which are there from its second
     /// piece on.
     pub(crate) fn resting(&self, gradients: Bytes) -> Result<Bytes> {
-        let Held { pool, gradients: there, .. } = self.graphs.get();
+        let GraphMemory { pool, gradients: there, .. } = self.graphs.get();
         let held = self.reading()?.allocated.saturating_sub(pool);
         Ok(held.saturating_add(gradients.saturating_sub(there)))
     }

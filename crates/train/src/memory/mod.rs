@@ -8,7 +8,7 @@ mod profile;
 mod recovery;
 
 pub(crate) use block_cache::{Moment, is_due as release_is_due};
-pub(crate) use device_memory::DeviceMemory;
+pub(crate) use device_memory::{DeviceMemory, GraphMemory};
 pub(crate) use injection::Injector;
 pub(crate) use monitor::Monitor;
 pub use profile::Profile;

@@ -17,10 +17,10 @@ use crate::error::{Result, TrainError};
 use crate::evaluation::{EvalOutcome, Evaluator, Trend};
 use crate::folder::{FolderChoice, OpenRun, RecentLosses, RunFolder, Schedule, ScheduleLine, Start};
 use crate::journal::Journal;
-use crate::memory::{DeviceMemory, Injector, Moment, Monitor, Profile, Recovery};
+use crate::memory::{DeviceMemory, GraphMemory, Injector, Moment, Monitor, Profile, Recovery};
 use crate::ranks::{Shares, Team};
 use crate::requests::Requests;
-use crate::step::{Asked, Companions, Held, Model, State, StepFailure, StepFigures, StepSpec, learning_rate};
+use crate::step::{Asked, Companions, Model, State, StepFailure, StepFigures, StepSpec, learning_rate};
 use crate::time_profile::Profiling;
 use crate::workload::{PartOf, Workload};
 
@@ -441,11 +441,11 @@ impl<'a> Trainer<'a> {
         let fits = self.evaluation_peak.zip(self.recovery.memory.roof().limit()).is_some_and(|(peak, roof)| {
             peak.saturating_add(held.pool).saturating_add(held.gradients) <= roof.of_percent(BESIDE_GRAPHS)
         });
-        if held == Held::default() || fits {
+        if held == GraphMemory::default() || fits {
             return Ok(());
         }
         self.state.graphs.give_back();
-        self.recovery.memory.note_graphs(Held::default())?;
+        self.recovery.memory.note_graphs(GraphMemory::default())?;
         self.recovery.clean(self.step)
     }
 

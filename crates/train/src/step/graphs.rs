@@ -14,7 +14,8 @@ use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{Graph, GraphPool, TorchError, attempt, cuda, gradients, use_own_stream};
 
-use super::model::Pass;
+use super::model::{Pass, bytes_of};
+use crate::memory::GraphMemory;
 use crate::workload::Batch;
 
 /// What decides what a piece asks of the device.
@@ -34,23 +35,13 @@ impl Shape {
     }
 }
 
-/// What graphs hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// What the allocator has taken for what they allocate.
-    pub(crate) pool: Bytes,
-    /// Gradients that stay where they are.
-    pub(crate) gradients: Bytes,
-    /// What the driver has taken for the graphs themselves, beside the allocator.
-    pub(crate) driver: Bytes,
-}
-
 /// The graphs of a run.
 pub(crate) struct Graphs {
     choice: Choice,
     /// The CUDA device they are for; none where there is nothing to be recorded.
     device: Option<usize>,
     recorded: Option<Recorded>,
+    /// What allocator and driver may take together.
     roof: Option<Bytes>,
     /// Whether this thread has a stream of its own.
     has_stream: bool,
@@ -73,15 +64,13 @@ struct LastStep {
 
 struct Recorded {
     pool: GraphPool,
-    /// What allocator and driver may take together.
-    roof: Option<Bytes>,
     parameters: Vec<Tensor>,
     /// The memory of their gradients.
     gradients: Vec<Tensor>,
     /// The sum of the losses.
     total: Tensor,
     pieces: Vec<Piece>,
-    held: Held,
+    held: GraphMemory,
     seconds: f64,
 }
 
@@ -137,8 +126,8 @@ impl Graphs {
     }
 
     /// What the graphs hold now.
-    pub(crate) fn held(&self) -> Held {
-        self.recorded.as_ref().map_or_else(Held::default, |recorded| recorded.held)
+    pub(crate) fn held(&self) -> GraphMemory {
+        self.recorded.as_ref().map_or_else(GraphMemory::default, |recorded| recorded.held)
     }
 
     /// What happened since the last time.
@@ -148,6 +137,7 @@ impl Graphs {
 
     /// Begins a step of these pieces: with graphs, or with what the next one needs to have some. A step begins without gradients.
     pub(super) fn begin(&mut self, shapes: Vec<Shape>) -> Result<Watch, TorchError> {
+        self.may_do_without()?;
         let Some(device) = self.device.filter(|_| self.refused.is_none()) else {
             return Ok(Watch { shapes: Vec::new(), before: None });
         };
@@ -163,7 +153,7 @@ impl Graphs {
             return Ok(Watch { shapes, before: Some(rng::state(Device::Cuda(device))?) });
         };
         if self.recorded.is_none() {
-            match Recorded::begin(device, self.roof, last.parameters) {
+            match Recorded::begin(device, last.parameters) {
                 Ok(recorded) => self.recorded = Some(recorded),
                 Err(error) => self.failed(error, &shapes)?,
             }
@@ -194,7 +184,7 @@ impl Graphs {
             })?;
             return Ok(true);
         }
-        match recorded.record(shape, piece, compute) {
+        match recorded.record(self.roof, shape, piece, compute) {
             Ok(()) => Ok(true),
             Err(error) => self.failed(error, &watch.shapes).map(|()| false),
         }
@@ -202,8 +192,8 @@ impl Graphs {
 
     /// Computes a piece that is ready.
     pub(super) fn replay(&self, shape: &Shape) -> Result<(), TorchError> {
-        let pieces = self.recorded.iter().flat_map(|recorded| &recorded.pieces);
-        pieces.into_iter().find(|piece| piece.shape == *shape).map_or(Ok(()), |piece| piece.graph.replay())
+        let mut pieces = self.recorded.iter().flat_map(|recorded| &recorded.pieces);
+        pieces.find(|piece| piece.shape == *shape).expect("a piece that is ready was recorded").graph.replay()
     }
 
     /// The sum of the losses of all pieces, where they were replayed.
@@ -222,7 +212,7 @@ impl Graphs {
             let after = rng::state(Device::Cuda(device))?;
             if before.cpu != after.cpu {
                 self.refuse("the model draws random numbers on the host");
-                return self.must_go_on();
+                return Ok(());
             }
             if recomputes && before.cuda != after.cuda {
                 // Only as long as it recomputes.
@@ -232,7 +222,7 @@ impl Graphs {
         if let Some(recorded) = &mut self.recorded
             && let seconds @ 0.001.. = std::mem::take(&mut recorded.seconds)
         {
-            let (count, Held { pool, gradients, driver }) = (recorded.pieces.len(), recorded.held);
+            let (count, GraphMemory { pool, gradients, driver }) = (recorded.pieces.len(), recorded.held);
             let graphs = if count == 1 { "one CUDA graph".to_owned() } else { format!("{count} CUDA graphs") };
             self.notes.push(format!(
                 "steps are replayed from {graphs}, recorded in {seconds:.2} s: they hold {pool}, gradients {gradients}, the driver {driver}"
@@ -262,7 +252,8 @@ impl Graphs {
         }
     }
 
-    fn must_go_on(&self) -> Result<(), TorchError> {
+    /// Fails where nothing can be recorded and that was insisted on.
+    fn may_do_without(&self) -> Result<(), TorchError> {
         match (&self.refused, self.choice) {
             (Some(reason), Choice::On) => Err(TorchError::Engine(format!("train.graphs is on, and {reason}"))),
             _ => Ok(()),
@@ -272,28 +263,20 @@ impl Graphs {
 
 impl Recorded {
     /// Room for graphs. What the cache holds for pieces without them would be there twice.
-    fn begin(device: usize, roof: Option<Bytes>, parameters: Vec<Tensor>) -> Result<Recorded, TorchError> {
+    fn begin(device: usize, parameters: Vec<Tensor>) -> Result<Recorded, TorchError> {
         cuda::empty_cache()?;
         let pool = GraphPool::new(device)?;
         let (gradients, total) = attempt(|| {
             let gradients: Vec<Tensor> = parameters.iter().map(|tensor| tensor.detach().zeros_like()).collect();
             (gradients, Tensor::zeros([], (Kind::Float, Device::Cuda(device))))
         })?;
-        let bytes = gradients.iter().map(|tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64).sum();
-        Ok(Recorded {
-            pool,
-            roof,
-            parameters,
-            gradients,
-            total,
-            pieces: Vec::new(),
-            held: Held { gradients: Bytes(bytes), ..Held::default() },
-            seconds: 0.0,
-        })
+        let held = GraphMemory { gradients: bytes_of(&gradients), ..GraphMemory::default() };
+        Ok(Recorded { pool, parameters, gradients, total, pieces: Vec::new(), held, seconds: 0.0 })
     }
 
     fn record(
         &mut self,
+        roof: Option<Bytes>,
         shape: &Shape,
         piece: &Batch,
         compute: impl FnOnce(&Batch, &Tensor),
@@ -302,7 +285,7 @@ impl Recorded {
         let device = self.pool.device();
         let batch = attempt(|| piece.copy())?;
         let (before, free) = (cuda::stats(device)?, cuda::memory(device)?.free);
-        let graph = self.pool.record(self.roof, || compute(&batch, &self.total))?;
+        let graph = self.pool.record(roof, || compute(&batch, &self.total))?;
         let (after, left) = (cuda::stats(device)?, cuda::memory(device)?.free);
         let taken = after.reserved.saturating_sub(before.reserved);
         self.held.pool = self.held.pool.saturating_add(taken);

@@ -7,7 +7,6 @@ mod model;
 mod state;
 
 pub(crate) use companions::{Asked, Companions, StepFailure};
-pub(crate) use graphs::Held;
 pub(crate) use learning_rate::learning_rate;
 pub(crate) use model::{Model, Pass, RECOMPUTE_LEVELS, precision_name};
 pub(crate) use state::{State, StepFigures, StepSpec, UPDATE};

@@ -136,8 +136,8 @@ fn spill_levels(settings: &RunSettings, facts: &DeviceFacts, moments: u64) -> u3
 }
 
 /// What the tensors take.
-fn bytes_of(tensors: &[Tensor]) -> Bytes {
-    Bytes(tensors.iter().map(|tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64).sum())
+pub(super) fn bytes_of<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> Bytes {
+    Bytes(tensors.into_iter().map(|tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64).sum())
 }
 
 /// Whether a segment is recomputed. Never the last one: backward needs its activations at once, so nothing is saved.

@@ -22,7 +22,7 @@ use lowtide_torch::{
 
 use super::companions::{Companions, Part, StepFailure};
 use super::graphs::{Graphs, Shape};
-use super::model::{Model, Pass};
+use super::model::{Model, Pass, bytes_of};
 use crate::error::TrainError;
 use crate::memory::Injector;
 use crate::ranks::{OwnFailure, Shards, Team, Way};
@@ -369,10 +369,13 @@ impl<'a> State<'a> {
         let samples = batch.samples();
         // Where segments are recomputed their weights would be narrow one after the other, and kept they are all at once.
         self.narrow.keep(self.model.device.is_cuda() && !pass.recomputes());
+        let mut start = 0;
         let cuts: Vec<Batch> = attempt(|| {
-            let starts =
-                pieces(samples, micro_batch).scan(0, |start, size| Some(std::mem::replace(start, *start + size)));
-            starts.zip(pieces(samples, micro_batch)).map(|(start, size)| batch.piece(start, size)).collect()
+            let cut = |size| {
+                start += size;
+                batch.piece(start - size, size)
+            };
+            pieces(samples, micro_batch).map(cut).collect()
         })?;
         let shapes: Vec<Shape> = cuts.iter().map(|piece| Shape::of(piece, pass, targets, scale)).collect();
         let watch = self.graphs.begin(shapes.clone())?;
@@ -407,7 +410,7 @@ impl<'a> State<'a> {
             total = Some(sum);
         }
         self.graphs.done(watch, &self.model.parameters)?;
-        if let Some(next) = next.filter(|_| self.model.device.is_cuda() && batch.bytes() <= MOST_AHEAD) {
+        if let Some(next) = next.filter(|_| self.model.device.is_cuda() && bytes_of(batch.tensors()) <= MOST_AHEAD) {
             // While the device computes. What is wrong with it is told when it is its turn.
             self.ahead = attempt(|| self.model.workload.train_batch(next, count)).ok().map(|batch| (next, batch));
         }

@@ -162,11 +162,6 @@ impl Batch {
         self.inputs.iter().chain(&self.targets)
     }
 
-    /// What its tensors take.
-    pub(crate) fn bytes(&self) -> Bytes {
-        Bytes(self.tensors().map(|tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64).sum())
-    }
-
     /// The same samples in memory of their own.
     pub(crate) fn copy(&self) -> Batch {
         let copies = |tensors: &[Tensor]| tensors.iter().map(Tensor::copy).collect();
