@@ -147,7 +147,7 @@ bench-before: ## compare explain and run with those of an older commit, in turn 
 	(cd $$folder/source && CARGO_TARGET_DIR=$$folder/target $(cargo) build --release --locked -p lowtide-cli) && \
 	$(PYTHON) -B benches/before_and_after.py $$folder/target/release/lowtide $(programs)/lowtide
 
-gpu-check: setup ## run the checks that need a GPU (SUITE=engine, hold-gpt, hold-qca, validate, keep, python, reserve, inside, ranks or speed)
+gpu-check: setup ## run the checks that need a GPU (SUITE=engine, hold-gpt, hold-qca, validate, keep, python, reserve, inside, ranks, graphs or speed)
 	@scripts/gpu-check $(SUITE)
 
 clean: ## delete what was built; LibTorch in .venv stays

@@ -125,27 +125,28 @@ Status lt_linear(at::Tensor* x, at::Tensor* weight, at::Tensor* bias, at::Tensor
   });
 }
 
-// From now on narrow copies are kept, or not; those that there are go.
+// From now on narrow copies are kept, or not, and then those that there are go.
 void lt_narrow_keep(int32_t keeps) noexcept {
   auto& kept = copies();
   const std::lock_guard<std::mutex> lock(kept.mutex);
   kept.is_open = keeps != 0;
-  kept.all.clear();
+  if (!kept.is_open) kept.all.clear();
 }
 
-// Makes the copies what the weights are now.
-Status lt_narrow_refresh() noexcept {
+// Makes the copies of these what they are now.
+Status lt_narrow_refresh(at::Tensor* const* changed, size_t count) noexcept {
   return lowtide::guarded([&] {
     auto& kept = copies();
     const std::lock_guard<std::mutex> lock(kept.mutex);
-    if (kept.all.empty()) return;
     at::NoGradGuard no_grad;
     std::vector<at::Tensor> weights, narrow;
-    for (const auto& [_, copy] : kept.all) {
-      weights.push_back(copy.weight.detach());
-      narrow.push_back(copy.narrow);
+    for (const auto& weight : lowtide::list(changed, count)) {
+      const auto found = kept.all.find(weight.unsafeGetTensorImpl());
+      if (found == kept.all.end()) continue;
+      weights.push_back(weight.detach());
+      narrow.push_back(found->second.narrow);
     }
-    at::_foreach_copy_(narrow, weights);
+    if (!weights.empty()) at::_foreach_copy_(narrow, weights);
   });
 }
 }

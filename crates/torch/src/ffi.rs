@@ -184,7 +184,7 @@ unsafe extern "C" {
         out: *mut *mut C_tensor,
     ) -> Status;
     pub(crate) fn lt_narrow_keep(keeps: i32);
-    pub(crate) fn lt_narrow_refresh() -> Status;
+    pub(crate) fn lt_narrow_refresh(changed: *const *const C_tensor, count: usize) -> Status;
     pub(crate) fn lt_own_stream(device: i32) -> Status;
     pub(crate) fn lt_graph_pool(out: *mut u64) -> Status;
     pub(crate) fn lt_graph_begin(device: i32, pool: u64, out: *mut *mut c_void) -> Status;

@@ -48,7 +48,8 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     result.unwrap_or_else(|error| raise(error))
 }
 
-/// Narrow copies of the weights that [`linear`] and the loss head multiply with, kept instead of being cast each time. One at a time.
+/// Narrow copies of the weights that [`linear`] and the loss head multiply with, kept instead of being cast each time. They are the
+/// process's: where one of these lets them go, all copies go.
 #[derive(Debug, Default)]
 pub struct NarrowWeights {
     are_kept: bool,
@@ -64,13 +65,14 @@ impl NarrowWeights {
         }
     }
 
-    /// Makes them what the weights are now: to be called whenever those have changed.
-    pub fn refresh(&self) -> Result<()> {
+    /// Makes those of `changed` what the weights are now: to be called whenever weights have changed.
+    pub fn refresh(&self, changed: &[Tensor]) -> Result<()> {
         if !self.are_kept {
             return Ok(());
         }
-        // SAFETY: no pointers cross.
-        unsafe { ffi::lt_narrow_refresh() }.check()
+        let weights = ffi::pointers(changed);
+        // SAFETY: the list is as long as it says; its tensors live in `changed` through the call.
+        unsafe { ffi::lt_narrow_refresh(weights.as_ptr(), weights.len()) }.check()
     }
 }
 

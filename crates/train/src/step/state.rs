@@ -341,7 +341,7 @@ impl<'a> State<'a> {
             let buckets = self.buckets.as_ref().expect("a state that has joined a team has buckets");
             shards.exchange(buckets, ranks).map_err(StepFailure::ended)?;
         }
-        self.narrow.refresh().map_err(StepFailure::ended)?;
+        self.narrow.refresh(&self.model.parameters).map_err(StepFailure::ended)?;
         let scales = self.scaler_in(measures).is_some();
         if let Some(scaler) = self.scaler.as_mut().filter(|_| scales) {
             scaler.update(if figures.skipped { GradientRange::Overflow } else { GradientRange::Finite });
