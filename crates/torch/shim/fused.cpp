@@ -27,10 +27,10 @@ using torch::autograd::variable_list;
 // What may be missing: autograd does not take an undefined tensor for an input.
 using Optional = std::optional<at::Tensor>;
 
-// Whether four numbers can be read at once: rows are multiples of four, so the first decides.
+// Whether a pack can be read at once: rows are multiples of it, so the first decides.
 bool is_ready(const at::Tensor& tensor) {
-  const auto four = 4 * tensor.element_size();
-  return tensor.is_contiguous() && reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % four == 0;
+  const auto pack = pack_of(tensor.scalar_type(), tensor.size(-1)) * static_cast<int64_t>(tensor.element_size());
+  return tensor.is_contiguous() && reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % pack == 0;
 }
 
 bool is_wide_rows(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat && is_ready(tensor); }
@@ -53,10 +53,15 @@ Optional optional(const at::Tensor* tensor) { return tensor == nullptr ? Optiona
 const void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
 void* room_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
 
+// Blocks of a kernel that a multiprocessor has room for.
+int64_t resident_blocks(const char* name, const at::Device& device, at::ScalarType kind, int64_t width) {
+  return lowtide::resident_blocks(kernel_for(name, device, kind, width), device, layout_of(name, kind, width).threads);
+}
+
 template <typename... Arguments>
 void start(const char* name, const at::Tensor& rows, at::ScalarType kind, int64_t width, int64_t blocks, Arguments... values) {
   void* arguments[] = {&values...};
-  lowtide::launch(kernel_for(name, rows.device(), kind, width), rows.device(), blocks, layout_of(name, width).threads, arguments);
+  lowtide::launch(kernel_for(name, rows.device(), kind, width), rows.device(), blocks, layout_of(name, kind, width).threads, arguments);
 }
 
 // As the kernel has it.
@@ -175,7 +180,8 @@ struct Gelu : torch::autograd::Function<Gelu> {
     const long long rows = x.numel() / width;
     const auto of_out = gradient_of(gradients[0], x.scalar_type());
     const auto of_x = at::empty_like(x);
-    const auto blocks = many_rows(x, rows, kBlocksThatSum);
+    // One more than find room would begin when all others are done.
+    const auto blocks = many_rows(x, rows, resident_blocks("gelu_backward", x.device(), x.scalar_type(), width));
     const auto parts = at::empty({1, blocks, width}, x.options().dtype(at::kFloat));
     start("gelu_backward", x, x.scalar_type(), width, blocks, data_of(x), data_of(bias), data_of(of_out), room_of(of_x),
           room_of(parts), rows, static_cast<int>(width));

@@ -8,7 +8,7 @@
 
 namespace {
 
-// A thread holds the same columns of every row: up to this many times four.
+// A thread holds the same columns of every row: up to this many times a pack.
 constexpr int64_t kMostPacks = 4, kMostPacksOfWarp = 8;
 constexpr int64_t kMostThreads = 512;
 // Warps of a block where each has a row of its own.
@@ -16,24 +16,25 @@ constexpr int kWarps = 4;
 // Blocks for each multiprocessor where a block takes many rows. More would hide more waiting, and leave more sums to add up.
 constexpr int64_t kBlocksEach = 8, kBlocksThatSum = 4;
 
-// `T` is the kind of the products, `K` how many times four columns a thread holds, `GROUP` how many threads a row has.
+// `T` is the kind of the products, `W` the columns of a pack, which is read at once, `K` how many packs a thread holds, `GROUP` how
+// many threads a row has.
 lowtide::Program block_kernels(R"(
 template <typename N>
-struct alignas(4 * sizeof(N)) Four {
-  N item[4];
+struct alignas(W * sizeof(N) < 16 ? W * sizeof(N) : 16) Some {
+  N item[W];
 };
 
 template <typename N>
 __device__ void load(float* out, const N* from) {
-  Four<N> four = *reinterpret_cast<const Four<N>*>(from);
-  for (int k = 0; k < 4; k++) out[k] = four.item[k].wide();
+  Some<N> some = *reinterpret_cast<const Some<N>*>(from);
+  for (int k = 0; k < W; k++) out[k] = some.item[k].wide();
 }
 
 template <typename N>
 __device__ void store(N* to, const float* from) {
-  Four<N> four;
-  for (int k = 0; k < 4; k++) four.item[k] = N::of(from[k]);
-  *reinterpret_cast<Four<N>*>(to) = four;
+  Some<N> some;
+  for (int k = 0; k < W; k++) some.item[k] = N::of(from[k]);
+  *reinterpret_cast<Some<N>*>(to) = some;
 }
 
 __device__ void load(float* out, const float* from) { load(out, reinterpret_cast<const Float*>(from)); }
@@ -47,7 +48,7 @@ __device__ int lane() { return GROUP ? threadIdx.x % GROUP : threadIdx.x; }
 
 #define ROWS(row) \
   for (long long row = (long long)blockIdx.x * groups() + group(); row < rows; row += (long long)gridDim.x * groups())
-#define COLUMNS(k, column) for (int k = 0, column = lane() * 4; k < K; k++, column += lanes() * 4) if (column < width)
+#define COLUMNS(k, column) for (int k = 0, column = lane() * W; k < K; k++, column += lanes() * W) if (column < width)
 
 // The sums of two values over all threads of a row, for all of them. `turn` is another one at each call in a row.
 __device__ void sum_row(float& a, float& b, int turn) {
@@ -66,16 +67,16 @@ __device__ void sum_row(float& a, float& b, int turn) {
 }
 
 // Writes what the rows of the block add up to, one value for each column: in the order of its groups.
-__device__ void keep_part(const float (&sums)[K][4], float* part, int width) {
+__device__ void keep_part(const float (&sums)[K][W], float* part, int width) {
   if (GROUP == 0) {
     COLUMNS(k, column) { store(part + column, sums[k]); }
     return;
   }
-  __shared__ float total[K * 32 * 4];
+  __shared__ float total[K * 32 * W];
   for (int turn = 0; turn < groups(); turn++) {
     if (group() == turn) {
       COLUMNS(k, column) {
-        for (int i = 0; i < 4; i++) total[column + i] = (turn == 0 ? 0.f : total[column + i]) + sums[k][i];
+        for (int i = 0; i < W; i++) total[column + i] = (turn == 0 ? 0.f : total[column + i]) + sums[k][i];
       }
     }
     __syncthreads();
@@ -90,35 +91,35 @@ extern "C" __global__ void norm_forward(const float* x, const T* delta, const fl
                                         long long rows, int width, float epsilon) {
   ROWS(row) {
     const long long start = row * width;
-    float values[K][4];
+    float values[K][W];
     float total = 0.f, none = 0.f;
     COLUMNS(k, column) {
       load(values[k], x + start + column);
       if (delta) {
-        float more[4];
+        float more[W];
         load(more, delta + start + column);
-        for (int i = 0; i < 4; i++) values[k][i] += more[i];
+        for (int i = 0; i < W; i++) values[k][i] += more[i];
         if (bias) {
           load(more, bias + column);
-          for (int i = 0; i < 4; i++) values[k][i] += more[i];
+          for (int i = 0; i < W; i++) values[k][i] += more[i];
         }
         store(sum + start + column, values[k]);
       }
-      for (int i = 0; i < 4; i++) total += values[k][i];
+      for (int i = 0; i < W; i++) total += values[k][i];
     }
     sum_row(total, none, 0);
     const float mean = total / width;
     float spread = 0.f;
     COLUMNS(k, column) {
-      for (int i = 0; i < 4; i++) { float apart = values[k][i] - mean; spread += apart * apart; }
+      for (int i = 0; i < W; i++) { float apart = values[k][i] - mean; spread += apart * apart; }
     }
     sum_row(spread, none, 1);
     const float scale = rsqrtf(spread / width + epsilon);
     COLUMNS(k, column) {
-      float gains[4], shifts[4], out[4];
+      float gains[W], shifts[W], out[W];
       load(gains, gain + column);
       load(shifts, shift + column);
-      for (int i = 0; i < 4; i++) out[i] = (values[k][i] - mean) * scale * gains[i] + shifts[i];
+      for (int i = 0; i < W; i++) out[i] = (values[k][i] - mean) * scale * gains[i] + shifts[i];
       store(normed + start + column, out);
     }
     if (lane() == 0) { means[row] = mean; scales[row] = scale; }
@@ -129,13 +130,13 @@ extern "C" __global__ void norm_forward(const float* x, const T* delta, const fl
 extern "C" __global__ void __launch_bounds__(GROUP ? 128 : 512, GROUP == 0 ? 1 : K <= 6 ? 3 : 2)
 norm_backward(const float* sum, const float* means, const float* scales, const float* gain, const T* of_normed,
               const float* of_sum, float* of_x, T* of_delta, float* parts, long long rows, int width) {
-  float of_gain[K][4] = {}, of_shift[K][4] = {}, of_bias[K][4] = {};
+  float of_gain[K][W] = {}, of_shift[K][W] = {}, of_bias[K][W] = {};
   int turn = 0;
   ROWS(row) {
     const long long start = row * width;
     const float mean = means[row], scale = scales[row];
     // All is asked for before the first sum is waited for.
-    float unit[K][4], slope[K][4], beside[K][4] = {};
+    float unit[K][W], slope[K][W], beside[K][W] = {};
     COLUMNS(k, column) {
       load(unit[k], sum + start + column);
       load(slope[k], of_normed + start + column);
@@ -143,9 +144,9 @@ norm_backward(const float* sum, const float* means, const float* scales, const f
     }
     float slopes = 0.f, along = 0.f;
     COLUMNS(k, column) {
-      float gains[4];
+      float gains[W];
       load(gains, gain + column);
-      for (int i = 0; i < 4; i++) {
+      for (int i = 0; i < W; i++) {
         unit[k][i] = (unit[k][i] - mean) * scale;
         of_gain[k][i] += slope[k][i] * unit[k][i];
         of_shift[k][i] += slope[k][i];
@@ -159,8 +160,8 @@ norm_backward(const float* sum, const float* means, const float* scales, const f
     slopes /= width;
     along /= width;
     COLUMNS(k, column) {
-      float out[4];
-      for (int i = 0; i < 4; i++) {
+      float out[W];
+      for (int i = 0; i < W; i++) {
         out[i] = (slope[k][i] - slopes - unit[k][i] * along) * scale + beside[k][i];
         of_bias[k][i] += out[i];
       }
@@ -178,15 +179,15 @@ norm_backward(const float* sum, const float* means, const float* scales, const f
 // x + delta + bias.
 extern "C" __global__ void add_forward(const float* x, const T* delta, const float* bias, float* sum, long long rows,
                                        int width) {
-  float shifts[K][4] = {};
+  float shifts[K][W] = {};
   COLUMNS(k, column) { if (bias) load(shifts[k], bias + column); }
   ROWS(row) {
     const long long start = row * width;
     COLUMNS(k, column) {
-      float values[4], more[4];
+      float values[W], more[W];
       load(values, x + start + column);
       load(more, delta + start + column);
-      for (int i = 0; i < 4; i++) values[i] += more[i] + shifts[k][i];
+      for (int i = 0; i < W; i++) values[i] = values[i] + more[i] + shifts[k][i];
       store(sum + start + column, values);
     }
   }
@@ -194,13 +195,13 @@ extern "C" __global__ void add_forward(const float* x, const T* delta, const flo
 
 // The gradient of the sum as that of `delta`, and the block's part of that of the bias.
 extern "C" __global__ void add_backward(const float* of_sum, T* of_delta, float* parts, long long rows, int width) {
-  float of_bias[K][4] = {};
+  float of_bias[K][W] = {};
   ROWS(row) {
     const long long start = row * width;
     COLUMNS(k, column) {
-      float values[4];
+      float values[W];
       load(values, of_sum + start + column);
-      for (int i = 0; i < 4; i++) of_bias[k][i] += values[i];
+      for (int i = 0; i < W; i++) of_bias[k][i] += values[i];
       store(of_delta + start + column, values);
     }
   }
@@ -220,14 +221,14 @@ __device__ void normal(float x, float& below, float& density) {
 }
 
 extern "C" __global__ void gelu_forward(const T* x, const float* bias, T* out, long long rows, int width) {
-  float shifts[K][4] = {};
+  float shifts[K][W] = {};
   COLUMNS(k, column) { if (bias) load(shifts[k], bias + column); }
   ROWS(row) {
     const long long start = row * width;
     COLUMNS(k, column) {
-      float values[4];
+      float values[W];
       load(values, x + start + column);
-      for (int i = 0; i < 4; i++) {
+      for (int i = 0; i < W; i++) {
         float value = values[i] + shifts[k][i], below, density;
         normal(value, below, density);
         values[i] = value * below;
@@ -239,15 +240,15 @@ extern "C" __global__ void gelu_forward(const T* x, const float* bias, T* out, l
 
 extern "C" __global__ void gelu_backward(const T* x, const float* bias, const T* of_out, T* of_x, float* parts,
                                          long long rows, int width) {
-  float shifts[K][4] = {}, of_bias[K][4] = {};
+  float shifts[K][W] = {}, of_bias[K][W] = {};
   COLUMNS(k, column) { if (bias) load(shifts[k], bias + column); }
   ROWS(row) {
     const long long start = row * width;
     COLUMNS(k, column) {
-      float values[4], slopes[4];
+      float values[W], slopes[W];
       load(values, x + start + column);
       load(slopes, of_out + start + column);
-      for (int i = 0; i < 4; i++) {
+      for (int i = 0; i < W; i++) {
         float value = values[i] + shifts[k][i], below, density;
         normal(value, below, density);
         slopes[i] *= below + value * density;
@@ -324,28 +325,35 @@ extern "C" __global__ void sum_parts(const float* parts, Sums sums, int count, i
 }
 )");
 
-// How rows of a width are laid over threads: `packs` times four columns for each of `group`, or of all where that is 0.
+// Columns that are read at once: as many as 16 bytes hold, or four where a row is no multiple of that.
+int64_t pack_of(at::ScalarType kind, int64_t width) {
+  const auto most = static_cast<int64_t>(16 / c10::elementSize(kind));
+  return width % most == 0 ? most : 4;
+}
+
+// How rows of a width are laid over threads: `packs` times `pack` columns for each of `group`, or of all where that is 0.
 struct Layout {
+  int64_t pack;
   int64_t packs;
   int group;
   int threads;
 
   // A block to a row.
-  static Layout of_blocks(int64_t width) {
+  static Layout of_blocks(int64_t width, int64_t pack = 4) {
     int64_t packs = 1;
-    while (packs < kMostPacks && width > 4 * kMostThreads * packs) packs *= 2;
-    const int64_t each = (width + 4 * packs - 1) / (4 * packs);
-    return {packs, 0, static_cast<int>((each + 31) / 32 * 32)};
+    while (packs < kMostPacks && width > pack * kMostThreads * packs) packs *= 2;
+    const int64_t each = (width + pack * packs - 1) / (pack * packs);
+    return {pack, packs, 0, static_cast<int>((each + 31) / 32 * 32)};
   }
 
   // A warp to a row, which needs no other to add up its values; a block where the row would not fit into registers.
   static Layout of_warps(int64_t width) {
     const int64_t packs = (width + 127) / 128;
-    return packs <= kMostPacksOfWarp ? Layout{packs, 32, kWarps * 32} : of_blocks(width);
+    return packs <= kMostPacksOfWarp ? Layout{4, packs, 32, kWarps * 32} : of_blocks(width);
   }
 
   std::string instance(const char* kind) const {
-    return std::string("using T = ") + kind + "; constexpr int K = " + std::to_string(packs) +
+    return std::string("using T = ") + kind + "; constexpr int W = " + std::to_string(pack) + ", K = " + std::to_string(packs) +
            ", GROUP = " + std::to_string(group) + ";\n";
   }
 
@@ -356,15 +364,16 @@ struct Layout {
 };
 
 // The layout of a kernel: it is compiled for it, and started with it.
-Layout layout_of(const char* name, int64_t width) {
-  return std::strncmp(name, "norm", 4) == 0 ? Layout::of_warps(width) : Layout::of_blocks(width);
+Layout layout_of(const char* name, at::ScalarType kind, int64_t width) {
+  if (std::strncmp(name, "norm", 4) == 0) return Layout::of_warps(width);
+  return Layout::of_blocks(width, std::strncmp(name, "gelu", 4) == 0 ? pack_of(kind, width) : 4);
 }
 
 // A kernel for rows of a kind and width, or none.
 void* kernel_for(const char* name, const at::Device& device, at::ScalarType kind, int64_t width) {
   const auto* type = lowtide::name_of(kind);
   if (!device.is_cuda() || type == nullptr || width % 4 != 0 || width > 4 * kMostThreads * kMostPacks) return nullptr;
-  return block_kernels.kernel(device, layout_of(name, width).instance(type), name);
+  return block_kernels.kernel(device, layout_of(name, kind, width).instance(type), name);
 }
 
 }  // namespace

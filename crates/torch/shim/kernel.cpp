@@ -1,16 +1,26 @@
 // The cross-entropy kernel.
 //
 // A row is read twice and written once: the logits of a large vocabulary are the largest tensor of a language model, and
-// LibTorch's own path widens them to fp32 and passes over them about eight times.
+// LibTorch's own path widens them to fp32 and passes over them about eight times. The second time a row comes from the device's cache:
+// no more rows are under way than find room there.
 
 #include "kernel.h"
 
 #include "lowtide.h"
 #include "nvrtc.h"
 
+#include <algorithm>
+
 namespace {
 
 constexpr int kThreads = 512;
+constexpr int64_t kMostBlocksEach = 4;
+
+// Blocks for each multiprocessor, so that all rows under way take about half of the device's cache.
+int64_t blocks_each(const at::Device& device, int64_t row_bytes) {
+  const int64_t rows = lowtide::cache_bytes(device) * 55 / 100 / row_bytes;
+  return std::clamp<int64_t>(rows / lowtide::multiprocessors(device), 1, kMostBlocksEach);
+}
 
 lowtide::Program loss_kernels(R"(
 // The largest value met and the sum of exp(value - largest), of two sets put together.
@@ -36,43 +46,90 @@ __device__ void merge_block(float& top, float& sum) {
   for (int other = 0; other < blockDim.x >> 5; other++) merge(top, sum, tops[other], sums[other]);
 }
 
+__device__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// exp(x) is two to the power of so many times x.
+constexpr float LOG2_E = 1.4426950408889634f;
+// Packs that a thread asks for before it looks at the first.
+constexpr int AT_ONCE = 4;
+
+#define ROWS(row) for (long long row = blockIdx.x; row < rows; row += gridDim.x)
+#define PACKS(first) for (int first = threadIdx.x; first < count; first += AT_ONCE * THREADS)
+
+// Writes past the cache: nobody reads a row again before the whole is written.
+__device__ void write(Pack<T>* to, const Pack<T>& pack) {
+  const u32* words = reinterpret_cast<const u32*>(&pack);
+  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+
 // `vocabulary` is a multiple of the pack, and rows start on 16 bytes.
-extern "C" __global__ void loss(T* logits, const long long* targets, float* losses, long long vocabulary, float gain) {
-  T* row = logits + (long long)blockIdx.x * vocabulary;
-  Pack<T>* packs = reinterpret_cast<Pack<T>*>(row);
-  const long long count = vocabulary / Pack<T>::kCount;
-  float top = -INFINITY, sum = 0.f;
-  for (long long at = threadIdx.x; at < count; at += blockDim.x) {
-    Pack<T> pack = packs[at];
-    float high = -INFINITY;
-    for (int k = 0; k < Pack<T>::kCount; k++) high = fmaxf(high, pack.item[k].wide());
-    float part = 0.f;
-    for (int k = 0; k < Pack<T>::kCount; k++) part += __expf(pack.item[k].wide() - high);
-    if (high != -INFINITY) merge(top, sum, high, part);
-  }
-  merge_block(top, sum);
-  const float log_sum = top + logf(sum);
-  const long long target = targets[blockIdx.x];
-  const bool ignored = target == -100;
-  const bool outside = !ignored && (target < 0 || target >= vocabulary);
-  if (threadIdx.x == 0) {
-    losses[blockIdx.x] = ignored ? 0.f : outside ? NAN : log_sum - row[target].wide();
-  }
-  if (gain == 0.f) return;
-  __syncthreads();
-  for (long long at = threadIdx.x; at < count; at += blockDim.x) {
-    Pack<T> pack = packs[at];
-    for (int k = 0; k < Pack<T>::kCount; k++) {
-      float chance = __expf(pack.item[k].wide() - log_sum);
-      float hit = at * Pack<T>::kCount + k == target ? 1.f : 0.f;
-      pack.item[k] = T::of(ignored ? 0.f : (chance - hit) * gain);
+extern "C" __global__ void __launch_bounds__(THREADS, 2) loss(T* logits, const long long* targets, float* losses, long long rows,
+                                                              long long vocabulary, float gain) {
+  constexpr int kCount = Pack<T>::kCount;
+  const int count = static_cast<int>(vocabulary / kCount);
+  ROWS(row) {
+    T* const values = logits + row * vocabulary;
+    Pack<T>* const packs = reinterpret_cast<Pack<T>*>(values);
+    float top = -INFINITY, sum = 0.f;
+    PACKS(first) {
+      Pack<T> pack[AT_ONCE];
+      for (int i = 0; i < AT_ONCE; i++) {
+        const int at = first + i * THREADS;
+        if (at < count) pack[i] = packs[at];
+      }
+      for (int i = 0; i < AT_ONCE; i++) {
+        if (first + i * THREADS >= count) break;
+        float high = -INFINITY;
+        for (int k = 0; k < kCount; k++) high = fmaxf(high, pack[i].item[k].wide());
+        if (high > top) {
+          sum *= power_of_two((top - high) * LOG2_E);
+          top = high;
+        }
+        const float less = top == -INFINITY ? 0.f : top * LOG2_E;
+        for (int k = 0; k < kCount; k++) sum += power_of_two(fmaf(pack[i].item[k].wide(), LOG2_E, -less));
+      }
     }
-    packs[at] = pack;
+    merge_block(top, sum);
+    const float log_sum = top + logf(sum);
+    const long long target = targets[row];
+    const bool ignored = target == -100;
+    const bool outside = !ignored && (target < 0 || target >= vocabulary);
+    if (threadIdx.x == 0) losses[row] = ignored ? 0.f : outside ? NAN : log_sum - values[target].wide();
+    // Also before the places of the sums are used for the next row.
+    __syncthreads();
+    if (gain == 0.f) continue;
+    const float factor = ignored ? 0.f : gain, less = log_sum * LOG2_E;
+    const int hit = ignored || outside ? -1 : static_cast<int>(target / kCount), inside = static_cast<int>(target % kCount);
+    PACKS(first) {
+      Pack<T> pack[AT_ONCE];
+      for (int i = 0; i < AT_ONCE; i++) {
+        const int at = first + i * THREADS;
+        if (at < count) pack[i] = packs[at];
+      }
+      for (int i = 0; i < AT_ONCE; i++) {
+        const int at = first + i * THREADS;
+        if (at >= count) break;
+        float chances[kCount];
+        for (int k = 0; k < kCount; k++) chances[k] = power_of_two(fmaf(pack[i].item[k].wide(), LOG2_E, -less));
+        if (at == hit) {
+          for (int k = 0; k < kCount; k++) chances[k] -= k == inside ? 1.f : 0.f;
+        }
+        for (int k = 0; k < kCount; k++) pack[i].item[k] = T::of(ignored ? 0.f : chances[k] * factor);
+        write(packs + at, pack[i]);
+      }
+    }
   }
 }
 )");
 
-std::string instance_of(const char* kind) { return std::string("using T = ") + kind + ";\n"; }
+std::string instance_of(const char* kind) {
+  return std::string("using T = ") + kind + "; constexpr int THREADS = " + std::to_string(kThreads) + ";\n";
+}
 
 bool packs_fit(const at::Tensor& logits) {
   const auto pack = 16 / logits.element_size();
@@ -92,10 +149,11 @@ bool cross_entropy_in_place(const at::Tensor& logits, const at::Tensor& targets,
   void* logits_data = logits.mutable_data_ptr();
   const void* targets_data = targets.const_data_ptr();
   void* losses_data = losses.mutable_data_ptr();
-  long long vocabulary = logits.size(1);
+  long long rows = logits.size(0), vocabulary = logits.size(1);
   float narrow_gain = static_cast<float>(gain);
-  void* arguments[] = {&logits_data, &targets_data, &losses_data, &vocabulary, &narrow_gain};
-  launch(kernel, logits.device(), logits.size(0), kThreads, arguments);
+  void* arguments[] = {&logits_data, &targets_data, &losses_data, &rows, &vocabulary, &narrow_gain};
+  const auto each = blocks_each(logits.device(), vocabulary * static_cast<int64_t>(logits.element_size()));
+  launch(kernel, logits.device(), std::min<int64_t>(rows, each * multiprocessors(logits.device())), kThreads, arguments);
   return true;
 }
 

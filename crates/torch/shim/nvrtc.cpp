@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace {
@@ -78,6 +79,7 @@ struct Functions {
   int (*get_function)(void**, void*, const char*);
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
   int (*attribute)(int*, int, int);
+  int (*resident)(int*, void*, int, size_t);
 };
 
 template <typename Function>
@@ -115,6 +117,7 @@ std::optional<Functions> bind_all() {
                    bind(compiler, "nvrtcDestroyProgram", f.destroy_program) &&
                    bind(driver, "cuModuleLoadData", f.load_module) &&
                    bind(driver, "cuModuleGetFunction", f.get_function) && bind(driver, "cuLaunchKernel", f.launch) &&
+                   bind(driver, "cuOccupancyMaxActiveBlocksPerMultiprocessor", f.resident) &&
                    bind(RTLD_DEFAULT, "cudaDeviceGetAttribute", f.attribute);
   if (!all) return std::nullopt;
   open_builtins(reinterpret_cast<void*>(f.create_program));
@@ -145,7 +148,7 @@ std::string machine_code(const Functions& f, const std::string& source, const st
 }
 
 // Numbers of attributes in `cudaDeviceGetAttribute`.
-constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;
+constexpr int kMultiprocessors = 16, kCacheBytes = 38, kMajor = 75, kMinor = 76;
 
 }  // namespace
 
@@ -202,6 +205,17 @@ void launch(void* kernel, const at::Device& device, int64_t blocks, int threads,
 int multiprocessors(const at::Device& device) {
   int count = 0;
   return functions() && functions()->attribute(&count, kMultiprocessors, device.index()) == 0 ? count : 1;
+}
+
+int64_t cache_bytes(const at::Device& device) {
+  int bytes = 0;
+  return functions() && functions()->attribute(&bytes, kCacheBytes, device.index()) == 0 ? bytes : 0;
+}
+
+int64_t resident_blocks(void* kernel, const at::Device& device, int threads) {
+  const c10::DeviceGuard guard(device);
+  int count = 0;
+  return functions()->resident(&count, kernel, threads, 0) == 0 ? std::max(count, 1) : 1;
 }
 
 const char* name_of(at::ScalarType kind) {

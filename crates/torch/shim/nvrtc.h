@@ -42,6 +42,12 @@ void launch(void* kernel, const at::Device& device, int64_t blocks, int threads,
 
 int multiprocessors(const at::Device& device);
 
+// What the cache that all multiprocessors share takes.
+int64_t cache_bytes(const at::Device& device);
+
+// Blocks of so many threads that a multiprocessor has room for at once.
+int64_t resident_blocks(void* kernel, const at::Device& device, int threads);
+
 // What kernels call a kind of number, or null for one that they do not know.
 const char* name_of(at::ScalarType kind);
 

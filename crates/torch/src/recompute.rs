@@ -79,13 +79,22 @@ type Run = Arc<dyn Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync>;
 #[derive(Clone)]
 pub struct Segment {
     run: Run,
+    join: Option<Run>,
     buffers: Shared<Vec<Tensor>>,
 }
 
 impl Segment {
     /// A segment that updates no buffers. It must do the same when it is run again on the same inputs.
     pub fn new(run: impl Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync + 'static) -> Segment {
-        Segment { run: Arc::new(run), buffers: Shared::new(Vec::new()) }
+        Segment { run: Arc::new(run), join: None, buffers: Shared::new(Vec::new()) }
+    }
+
+    /// What becomes of its inputs where they are kept for backward: the same in less memory, such as a sum for its parts, which the
+    /// segment takes as well.
+    #[must_use]
+    pub fn joining(mut self, join: impl Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync + 'static) -> Segment {
+        self.join = Some(Arc::new(join));
+        self
     }
 
     /// Names the tensors that the segment updates in place, such as BatchNorm's running mean and variance.
@@ -111,6 +120,8 @@ pub fn recompute(segment: &Segment, inputs: &[Tensor], keep: Keep) -> Vec<Tensor
     if !grad_enabled() {
         return segment.run(inputs);
     }
+    let joined = segment.join.as_ref().map(|join| join(inputs));
+    let inputs = joined.as_deref().unwrap_or(inputs);
     let first = FirstRun::begin(cuda_index(inputs));
     let outputs = {
         let _no_grad = tch::no_grad_guard();

@@ -47,7 +47,7 @@ fn measure(batch: i64, device: Device) {
             for segment in model.segments() {
                 values = segment.run(&values);
             }
-            model.loss_sum(&values[0], &ids, NonZeroU32::MIN) / (batch * 1024) as f64
+            model.loss_sum(&values, &ids, NonZeroU32::MIN) / (batch * 1024) as f64
         };
         loss.backward();
         optimizer.step(1e-4).expect("an update allocates nothing");

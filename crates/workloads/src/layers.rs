@@ -133,6 +133,11 @@ impl Dropout {
     pub(crate) fn of<'a>(&self, layer: &'a Linear, x: &Tensor) -> Product<'a> {
         if self.rate() == 0.0 { layer.product(x) } else { self.apply(layer.apply(x)).into() }
     }
+
+    /// The same from its values alone, and the bias of the layer: where values are dropped it is among them.
+    pub(crate) fn product<'a>(&self, values: Tensor, bias: &'a Tensor) -> Product<'a> {
+        Product { values, bias: (self.rate() == 0.0).then_some(bias) }
+    }
 }
 
 impl Store {

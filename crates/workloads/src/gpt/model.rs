@@ -15,8 +15,8 @@ use super::settings::ModelSettings;
 use crate::layers::{Dropout, Linear, Norm, Store};
 
 /// Logits held at once, counted at two bytes each. Smaller pieces cost time: each adds to the gradient of the whole
-/// vocabulary. At GPT-2's vocabulary this is 5,336 tokens, and the additions are one percent of a step.
-const LOGITS_HELD: Bytes = Bytes::from_mib(512);
+/// vocabulary. At GPT-2's vocabulary this is 8,004 tokens, and the additions are half a percent of a step.
+const LOGITS_HELD: Bytes = Bytes::from_mib(768);
 
 /// The model: its parameters by name, and the chain of segments that computes with them.
 pub struct Model {
@@ -27,6 +27,7 @@ pub struct Model {
 
 /// The last normalisation and the output layer, which shares its weight with the token embedding.
 struct Head {
+    before: Option<Before>,
     norm: Norm,
     embedding_vc: Tensor,
 }
@@ -37,7 +38,17 @@ struct Embedding {
     dropout: Dropout,
 }
 
+/// How the block before ended. It leaves the residual stream and what is to be added to it: the sum is made with the normalisation
+/// that comes next, in one pass.
+struct Before {
+    /// The bias of its last layer.
+    bias_c: Tensor,
+    dropout: Dropout,
+}
+
 struct Block {
+    /// None before the first one.
+    before: Option<Before>,
     attention_norm: Norm,
     attention_in: Linear,
     attention_out: Linear,
@@ -59,10 +70,13 @@ impl Model {
         let positions_tc = store.normal("transformer.wpe.weight", &[i64::from(settings.block_size), width], 0.02);
         let embedding = Embedding { tokens_vc: tokens_vc.shallow_clone(), positions_tc, dropout: dropout.clone() };
         let mut segments = vec![embedding.segment()];
+        let mut before = None;
         for index in 0..settings.n_layer {
-            segments.push(Block::new(&mut store, index, settings, &dropout).segment());
+            let block = Block::new(&mut store, index, settings, &dropout, before);
+            before = Some(block.end());
+            segments.push(block.segment());
         }
-        let head = Head { norm: store.norm("transformer.ln_f", width), embedding_vc: tokens_vc };
+        let head = Head { before, norm: store.norm("transformer.ln_f", width), embedding_vc: tokens_vc };
         Model { parameters: store.into_parameters(), segments, head }
     }
 
@@ -72,7 +86,7 @@ impl Model {
         &self.parameters
     }
 
-    /// From ids (b, t) to hidden values (b, t, c): the embedding, then a segment a block.
+    /// From ids (b, t) to hidden values (b, t, c), in two parts that are still to be added up: the embedding, then a segment a block.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
@@ -81,8 +95,8 @@ impl Model {
     /// The cross-entropy of the next tokens, summed over all of them.
     ///
     /// The logits are held in pieces of at most `LOGITS_HELD`, and in `chunks` times as many pieces where that is asked.
-    pub fn loss_sum(&self, hidden_btc: &Tensor, targets_bt: &Tensor, chunks: NonZeroU32) -> Tensor {
-        let hidden_btc = self.head.norm.apply(hidden_btc);
+    pub fn loss_sum(&self, hidden: &[Tensor], targets_bt: &Tensor, chunks: NonZeroU32) -> Tensor {
+        let (_, hidden_btc) = normed(self.head.before.as_ref(), hidden, &self.head.norm);
         let width = hidden_btc.size()[2];
         let targets = targets_bt.reshape([-1]);
         let logits = targets.numel() as u64 * self.head.embedding_vc.size()[0] as u64 * 2;
@@ -106,12 +120,19 @@ impl Embedding {
 }
 
 impl Block {
-    fn new(store: &mut Store, index: u32, settings: &ModelSettings, dropout: &Dropout) -> Block {
+    fn new(
+        store: &mut Store,
+        index: u32,
+        settings: &ModelSettings,
+        dropout: &Dropout,
+        before: Option<Before>,
+    ) -> Block {
         let name = |part: &str| format!("transformer.h.{index}.{part}");
         let width = i64::from(settings.n_embd);
         // Two additions to the residual stream a block: their spread is made smaller so that the sum keeps its own.
         let narrow = 0.02 / (2.0 * f64::from(settings.n_layer)).sqrt();
         Block {
+            before,
             attention_norm: store.norm(&name("ln_1"), width),
             attention_in: store.normal_linear(&name("attn.c_attn"), width, 3 * width, 0.02),
             attention_out: store.normal_linear(&name("attn.c_proj"), width, width, narrow),
@@ -125,14 +146,24 @@ impl Block {
 
     fn segment(self) -> Segment {
         let shared = Shared::new(self);
-        Segment::new(move |inputs| vec![shared.apply(&inputs[0])])
+        let joins = shared.clone();
+        let segment = Segment::new(move |inputs| shared.apply(inputs));
+        segment.joining(move |inputs| match (&joins.before, inputs) {
+            (Some(before), [x_btc, more_btc]) => vec![add(x_btc, &before.product(more_btc))],
+            _ => inputs.iter().map(Tensor::shallow_clone).collect(),
+        })
     }
 
-    fn apply(&self, x_btc: &Tensor) -> Tensor {
-        let (x_btc, normed_btc) = self.attention_norm.split(x_btc);
+    /// How it ends, for what comes next.
+    fn end(&self) -> Before {
+        Before { bias_c: self.mlp_out.bias.shallow_clone(), dropout: self.dropout.clone() }
+    }
+
+    fn apply(&self, inputs: &[Tensor]) -> Vec<Tensor> {
+        let (x_btc, normed_btc) = normed(self.before.as_ref(), inputs, &self.attention_norm);
         let (x_btc, normed_btc) = self.mlp_norm.after_adding(&x_btc, &self.attend(&normed_btc));
         let wide = gelu(&self.mlp_in.product(&normed_btc));
-        add(&x_btc, &self.dropout.of(&self.mlp_out, &wide))
+        vec![x_btc, self.dropout.of(&self.mlp_out, &wide).values]
     }
 
     fn attend(&self, x_btc: &Tensor) -> Product<'_> {
@@ -149,6 +180,21 @@ impl Block {
             false,
         );
         self.dropout.of(&self.attention_out, &y_bhtd.transpose(1, 2).reshape([b, t, c]))
+    }
+}
+
+impl Before {
+    /// What is to be added, as the block's last layer left it.
+    fn product(&self, values_btc: &Tensor) -> Product<'_> {
+        self.dropout.product(values_btc.shallow_clone(), &self.bias_c)
+    }
+}
+
+/// The residual stream, in one tensor or in its two parts, to go on with, and its values normalised.
+fn normed(before: Option<&Before>, stream: &[Tensor], norm: &Norm) -> (Tensor, Tensor) {
+    match (before, stream) {
+        (Some(before), [x_btc, more_btc]) => norm.after_adding(x_btc, &before.product(more_btc)),
+        _ => norm.split(&stream[0]),
     }
 }
 

@@ -81,7 +81,7 @@ impl Workload for Gpt {
     }
 
     fn loss_sum(&self, outputs: &[Tensor], batch: &Batch, chunks: NonZeroU32) -> Tensor {
-        self.model.loss_sum(&outputs[0], &batch.targets[0], chunks)
+        self.model.loss_sum(outputs, &batch.targets[0], chunks)
     }
 
     /// Below a few tokens a piece the pieces cost more than they save.
