@@ -100,7 +100,7 @@ fn innermost(frames: &[StackFrame], (activity, functions, files, codes): &Signs)
         let function = function.split('(').next().unwrap_or_default();
         functions.split(' ').any(|name| name == function)
             || (*activity == Activity::Evaluation && is_named_evaluation(function))
-            || (*activity == Activity::Saving && (is_named_saving(function) || writes_a_file(frame)))
+            || (*activity == Activity::Saving && (is_named_saving(function) || calls_saving(&frame.code) || writes_a_file(frame)))
             || files.iter().any(|file| format!("/{}", frame.file.replace('\\', "/")).contains(file))
             // Of several statements in one line it is not known which one it was.
             || codes.iter().any(|code| calls(&frame.code, code, *activity) && !frame.code.contains("; "))
@@ -135,6 +135,13 @@ fn has_part(function: &str, words: &str) -> bool {
 /// `safe_save_model_for_hf_trainer`, `saveCheckpoint`.
 fn is_named_saving(function: &str) -> bool {
     has_part(function, "save saving") && has_part(function, "model checkpoint ckpt weights state pretrained")
+}
+
+/// Whether a line of code calls a function that is named so, as the last frame of a stack that was cut does.
+fn calls_saving(code: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    code.match_indices('(')
+        .any(|(at, _)| is_named_saving(code[..at].rsplit(|c: char| !is_part(c)).next().unwrap_or_default()))
 }
 
 /// `_do_epoch_validate`, `run_validation_loop`, `validar_modelo`, `epochVal`; not `train_and_evaluate`, which is both.
@@ -178,9 +185,9 @@ const SIGNS: &[Signs] = &[
     ),
     (
         Activity::Evaluation,
-        "estimate_loss evaluate evaluation_loop validate validation validation_step validation_epoch eval_step \
+        "estimate_loss evaluate evaluation_loop nested_concat torch_pad_and_concatenate validate validation validation_step validation_epoch eval_step \
          eval_model eval_epoch prediction_step prediction_loop predict predict_step test_step run_evaluation run_eval \
-         run_validation val_step val_epoch val test test_epoch test_loop test_model test_one_epoch run_test _evaluate \
+         run_validation val_step val_epoch val test test_epoch test_loop test_model test_one_epoch run_test _run_test single_gpu_test multi_gpu_test _evaluate \
          _validate generate",
         &["evaluation_loop.py", "/validate.py", "/evaluate.py", "/eval.py"],
         &["estimate_loss()", "validate(", "evaluate(", "val_step(", "_validation("],
@@ -233,7 +240,15 @@ const WEAK_SIGNS: &[Signs] = &[(Activity::Training, "forward train _call_impl", 
 /// Words of a line that tell by themselves, looked for from the error backwards.
 fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
     let end = before.rfind(TRACEBACK_HEADER).unwrap_or(before.len());
-    for line in before[..end].rsplit(['\n', '\r']).filter(|line| !line.is_empty()).take(LINES_BEFORE) {
+    let lines = before[..end].rsplit(['\n', '\r']).filter(|line| !line.is_empty()).take(LINES_BEFORE);
+    for (distance, line) in lines.enumerate() {
+        // Of code that somebody shows, the last statement is the one that failed.
+        if distance == 0 && ["from_pretrained(", "torch.load("].iter().any(|call| line.contains(call)) {
+            return Some((Activity::Loading, "the statement before reads a model".to_owned()));
+        }
+        if distance == 0 && calls_saving(line) {
+            return Some((Activity::Saving, "the statement before saves a model".to_owned()));
+        }
         // A bar without a name may be of reading as well as of training.
         if bar(line.as_bytes()).is_some_and(|bar| bar.is_bare()) {
             continue;
@@ -272,7 +287,7 @@ const LINE_SIGNS: [(Activity, &str); 5] = [
     (
         Activity::Evaluation,
         "validating|evaluating|running evaluation|***** running prediction|[val]|validation dataloader|\
-         start validation|starting validation|val:|eval:",
+         start validation|starting validation|val:|eval:|eval step|test epoch",
     ),
     (Activity::Saving, "saving checkpoint|saving model checkpoint|summoning checkpoint|failed to clone() tensor"),
     (

@@ -28,7 +28,8 @@ const OTHER_LABELS: &str = "adding applying benchmark building caching calibrat 
     tokeniz transcrib truncat unpacking unzipping upload valid verifying writing";
 static OTHER_WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| OTHER_LABELS.split(' ').collect());
 /// What bars of an evaluation are named.
-const EVALUATIONS: [&str; 7] = ["val", "valid", "validation", "validating", "eval", "evaluation", "evaluating"];
+const EVALUATIONS: [&str; 8] =
+    ["val", "valid", "validation", "validating", "eval", "evaluation", "evaluating", "testing"];
 /// Units of what is moved or prepared, not trained on.
 const OTHER_UNITS: [&str; 8] = ["examples/s", "B/s", "files/s", "file/s", "tables/s", "docs/s", "rows/s", "shards/s"];
 /// How rich and Keras draw.

@@ -102,6 +102,9 @@ fn pointed_at(line: &str) -> Option<&str> {
 /// `File "train.py", line 3, in main`, `File ~/train.py:3, in main(..)`, rich's `train.py:3 in main`, and notebooks'
 /// `Cell In[3], line 5` and `<ipython-input-5-def> in validate(model)`.
 fn head(line: &str) -> Option<StackFrame> {
+    if let Some((file, function)) = linked(line) {
+        return Some(frame(file, function));
+    }
     if let Some(rest) = line.strip_prefix("File \"") {
         let (file, rest) = rest.split_once('"')?;
         let function = rest.split_once(", in ").map_or("", |(_, name)| name);
@@ -129,6 +132,13 @@ fn head(line: &str) -> Option<StackFrame> {
         let frame = frame(&format!("{file}.py"), function.trim_end_matches(['│', '|', ' ']));
         StackFrame { line: number(Some(rest)), ..frame }
     })
+}
+
+/// `[/usr/lib/trainer.py](https://localhost:8080/#) in train(self)`, as Colab hands a frame over.
+fn linked(line: &str) -> Option<(&str, &str)> {
+    let (file, rest) = line.strip_prefix('[')?.split_once("](")?;
+    let (_, function) = rest.split_once(") in ")?;
+    file.ends_with(".py").then_some((file, function))
 }
 
 /// The number that a text begins with.
@@ -163,6 +173,10 @@ mod tests {
              last):\n  \
              File \"train.py\", line 3, in <module>\n    main()\n    ^^^^^^\n",
             &[("train.py", "<module>", "main()")],
+        );
+        check(
+            "[/usr/lib/trainer.py](https://localhost:8080/#) in train(self)\n---> 88     y = f(x)\n",
+            &[("/usr/lib/trainer.py", "train(self)", "y = f(x)")],
         );
         check(
             "[rank1]:   File \"a.py\", line 3, in step\n[rank1]:     y = f(x)\n[rank1]:         ^^^^\n",
