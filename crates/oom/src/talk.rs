@@ -13,7 +13,15 @@ pub(crate) fn is_source_code(line: &str) -> bool {
         Some(marks) => marks.is_match(line),
         None => has_any(line, CODE_MARKS),
     };
-    starts_like_code(line) || has_mark() || goes_on_as_code(line)
+    starts_like_code(line) || has_mark() || goes_on_as_code(line) || hands_over_an_error(line)
+}
+
+/// Whether an exception is made to be handed to a function: `is_out_of_memory(RuntimeError('CUDA error: out of memory'))`.
+fn hands_over_an_error(line: &str) -> bool {
+    let Some(at) = line.find("Error('").or_else(|| line.find("Error(\"")) else { return false };
+    let call = line[..at].trim_end_matches(|c: char| c.is_alphanumeric() || c == '.').strip_suffix('(');
+    let name = call.and_then(|call| call.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next());
+    name.is_some_and(|name| name.contains('_') && !name.contains(|c: char| c.is_uppercase()))
 }
 
 /// A condition that goes on in the next line.
@@ -175,7 +183,7 @@ pub(crate) fn is_quoted(line: &str, at: usize) -> bool {
 }
 
 /// Words that open a quotation to name what is in it.
-const NAMING: &str = "like see as is are called named e.g. e.g";
+const NAMING: &str = "like see as is are called named string phrase e.g. e.g";
 
 fn clause_before(text: &str) -> &str {
     let start = text.rfind([':', ';', '!', '?', '(']).map_or(0, |at| at + 1);
@@ -261,6 +269,7 @@ mod tests {
             "--> 123     raise MemoryError(msg)",
             "# to avoid out of memory",
             "    message = \"CUDA out of memory\"",
+            "This is False: is_cuda_out_of_memory(RuntimeError('CUDA error: out of memory'))",
         ] {
             assert!(is_source_code(line), "{line}");
         }
@@ -270,6 +279,7 @@ mod tests {
             "RuntimeError: CUDA out of memory.",
             "if it helps: out of memory",
             "MemoryError",
+            "[RuntimeError('CUDA error: out of memory')]",
             "return code: 137",
             &joined,
         ] {
