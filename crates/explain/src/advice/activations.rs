@@ -13,6 +13,8 @@ use crate::model::Model;
 use crate::patch::{Patch, add_after, single, switch};
 use crate::{Activity, Lever};
 
+/// Tokens of a sample above which its activations are more than most weights.
+const LONG_SAMPLE: u64 = 16_384;
 /// Steps after which a failure is no matter of the usual step.
 const WHILE: u64 = 5;
 
@@ -22,7 +24,10 @@ const NOT_INPUTS: Fidelity = Fidelity { batch: true, model: true, numbers: false
 impl Case<'_> {
     /// Whether this is a transformer, whose libraries recompute by a switch.
     pub(super) fn is_transformer(&self) -> bool {
-        let is_shown = self.is_language_model() || self.shows(Sign::Transformer) || self.shows(Sign::Diffusion);
+        let is_shown = self.is_language_model()
+            || self.shows(Sign::Transformer)
+            || self.shows(Sign::Diffusion)
+            || self.shows(Sign::Adapters);
         is_shown || self.is_of_large_cards() && !self.passes(&["conv", "Conv"])
     }
 
@@ -38,13 +43,18 @@ impl Case<'_> {
     }
 
     /// Whether a step or the lines around it show a sum of losses that keeps every graph.
-    pub(super) fn keeps_graphs(&self) -> bool {
+    fn keeps_graphs(&self) -> bool {
         let keeps = |frame: &StackFrame| {
             let code = &frame.code;
             let is_sum = code.contains("loss +=") || code.contains("losses.append(") || code.contains("loss = total");
             code.contains("retain_graph=True") || is_sum && !code.contains(".item()") && !code.contains(".detach()")
         };
-        self.frames.iter().any(keeps)
+        self.frames.iter().any(keeps) || self.narrative().keeps_losses
+    }
+
+    /// Whether something is kept from step to step, by the code or by what people tell.
+    pub(super) fn keeps_something(&self) -> bool {
+        self.keeps_graphs() || self.narrative().grows
     }
 
     fn recomputes_already(&self) -> bool {
@@ -54,7 +64,7 @@ impl Case<'_> {
     }
 
     /// Whether neither a model's arithmetic nor a patch tells two levers apart.
-    fn has_no_settings(&self) -> bool {
+    pub(super) fn has_no_settings(&self) -> bool {
         self.model.is_none() && self.facts.configs.is_empty()
     }
 
@@ -63,13 +73,21 @@ impl Case<'_> {
         self.passes(&["assigners/", "bbox_overlaps", "iou_calculator", "pairwise_iou"])
     }
 
-    /// Whether many steps went well before: later ones are larger, or something is kept.
+    /// Whether some steps went well before: later ones are larger, or something is kept.
     pub(super) fn has_run_a_while(&self) -> bool {
         let log = self.facts.log;
         // A post shows the last lines only, so that its first step need not be the run's, unless that was resumed.
         let first = log.first_step.filter(|_| log.resumes).unwrap_or(0);
         let steps = self.step.map_or(0, |step| step.saturating_sub(first));
-        steps >= WHILE || log.epoch.is_some_and(|epoch| epoch >= 2) && !log.resumes
+        steps >= WHILE || log.epoch.is_some_and(|epoch| epoch >= 2) && !log.resumes || self.narrative().fails_later
+    }
+
+    /// Whether samples of so many tokens go in that they fill a card alone: by the settings, or by one request of half the card.
+    pub(super) fn takes_long_samples(&self) -> bool {
+        let is_set = self.facts.log.longest_sample.is_some_and(|tokens| tokens > LONG_SAMPLE);
+        self.framework() == Framework::Torch
+            && self.has_no_settings()
+            && (is_set || self.is_one_large_request() && self.names_words() && !self.shows(Sign::Diffusion))
     }
 
     /// Whether words go in, by a model that need not be a transformer.
@@ -81,7 +99,8 @@ impl Case<'_> {
     fn names_words(&self) -> bool {
         let words =
             ["translator", "/nlp/", "nlp.", "corpus", "vocab", "token", "gpt", "bert", "llama", "transformers/"];
-        self.is_language_model() || self.shows(Sign::Language) || self.passes(&words)
+        let adapts_words = self.shows(Sign::Adapters) && !self.shows(Sign::Diffusion);
+        self.is_language_model() || self.shows(Sign::Language) || adapts_words || self.passes(&words)
     }
 
     /// Whether pictures go in, by the names in the stack.
@@ -91,7 +110,8 @@ impl Case<'_> {
 
     /// Whether sound goes in, by the names in the stack.
     pub(super) fn takes_sound(&self) -> bool {
-        self.passes(&["audio", "speech", "wav", "/asr/", "tts", "vocod", "voice", "recording"])
+        self.shows(Sign::Sound)
+            || self.passes(&["audio", "speech", "wav", "/asr/", "tts", "vocod", "voice", "recording"])
     }
 
     pub(super) fn message_or_frames(&self, words: &[&str]) -> bool {
@@ -191,7 +211,9 @@ impl List<'_> {
         self.recompute();
         if self.case.has_no_settings() {
             let words = "; or half precision (torch.autocast in bf16, --bf16, --fp16), which takes half of their memory and rounds more";
-            self.join_in_torch(Lever::Recompute, Lever::Precision, words);
+            self.join_in_torch(Lever::Recompute, &[Lever::Precision], words);
+            self.flags_of_diffusion();
+            self.offload_beside(Lever::Recompute);
         }
         self.precision();
     }
@@ -201,14 +223,33 @@ impl List<'_> {
         self.precision();
         if self.case.has_no_settings() && !self.case.recomputes_already() {
             let words = "; or keep fewer of them: recompute in backward (torch.utils.checkpoint around each block)";
-            self.join_in_torch(Lever::Precision, Lever::Recompute, words);
+            self.join_in_torch(Lever::Precision, &[Lever::Recompute], words);
+            self.offload_beside(Lever::Precision);
         }
         self.recompute();
     }
 
-    fn join_in_torch(&mut self, lever: Lever, kin: Lever, words: &str) {
+    /// Scripts that fine-tune a model for pictures have a flag for each, and small cards need them together.
+    fn flags_of_diffusion(&mut self) {
+        if self.case.shows(Sign::Diffusion) && self.case.trains() && !self.case.makes_scores() {
+            let words = "; on small cards together with 8-bit moments (--use_8bit_adam) and a fused attention (--xformers, --sdpa, \
+                         --enable_xformers_memory_efficient_attention)";
+            self.join_in_torch(Lever::Recompute, &[Lever::SmallerOptimizer, Lever::AttentionKernel], words);
+        }
+    }
+
+    /// What DeepSpeed shares out already can go to the host by a setting.
+    fn offload_beside(&mut self, lever: Lever) {
+        if self.case.shows(Sign::DeepSpeed) {
+            let words = "; or moments and weights in the machine's memory (offload_optimizer and offload_param with device cpu), \
+                         which is slower";
+            self.join_in_torch(lever, &[Lever::Spill, Lever::Offload], words);
+        }
+    }
+
+    fn join_in_torch(&mut self, lever: Lever, kin: &[Lever], words: &str) {
         if self.case.framework() == Framework::Torch {
-            self.join(lever, &[kin], words);
+            self.join(lever, kin, words);
         }
     }
 

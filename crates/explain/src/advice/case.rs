@@ -7,7 +7,7 @@ use lowtide_oom::{Oom, Place};
 use crate::cause::Judgement;
 use crate::culprit::allocation;
 use crate::facts::{Facts, Key};
-use crate::log::Sign;
+use crate::log::{Narrative, Sign};
 use crate::model::Model;
 use crate::{Activity, Cause, Culprit};
 
@@ -52,6 +52,11 @@ impl Case<'_> {
         self.judgement.cause == cause || self.judgement.contributing.contains(&cause)
     }
 
+    /// What people tell of the run in sentences.
+    pub(super) fn narrative(&self) -> Narrative {
+        self.facts.log.narrative
+    }
+
     pub(super) fn shows(&self, sign: Sign) -> bool {
         self.facts.log.signs.has(sign)
     }
@@ -69,7 +74,7 @@ impl Case<'_> {
 
     /// Whether somebody trains, as far as the log tells.
     pub(super) fn trains(&self) -> bool {
-        self.shows(Sign::Training) || self.activity == Some(Activity::Optimizer)
+        self.shows(Sign::Training) || self.narrative().trains || self.activity == Some(Activity::Optimizer)
     }
 
     /// Whether weights were on their way; what computes has them.

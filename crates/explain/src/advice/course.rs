@@ -72,6 +72,7 @@ pub(crate) fn advise(case: &Case<'_>) -> Counsel {
 impl List<'_> {
     fn device(&mut self) {
         let case = self.case;
+        self.start_afresh();
         // The whole state gathered at once is what fills a card while it saves, whatever the pieces.
         let saves = case.is_saving();
         if saves && !matches!(case.judgement.cause, Cause::OtherProcess | Cause::Limit) {
@@ -83,7 +84,7 @@ impl List<'_> {
             _ if case.updates() => self.optimizer(),
             _ if case.validates_pictures() => self.evaluation(),
             Some(Activity::Evaluation) => self.evaluation(),
-            _ if case.facts.log.grows_in_evaluation && !case.computes_gradients() => self.evaluation(),
+            _ if case.is_said_to_evaluate() => self.evaluation(),
             _ if case.loads() => self.loading(),
             _ if case.trains() && case.evaluates_by_name() => self.evaluation(),
             // Several processes that work together mostly train.
@@ -103,12 +104,18 @@ impl List<'_> {
             self.change(Lever::SmallerInput, "Smaller inputs (shorter sequences, crops), or a card with more memory");
             self.join(Lever::SmallerInput, &[Lever::ShorterSequence, Lever::MoreMemory], "");
         }
+        if self.case.keeps_something() {
+            self.plain_numbers();
+        }
         // One tensor that the card hardly holds alone is a matter of what goes in.
         if self.case.is_one_large_request() {
             if self.case.makes_scores() {
                 self.attention_kernel();
             }
             self.smaller_input();
+            if self.case.facts.batch() != Some(1) {
+                self.join(Lever::SmallerInput, &[Lever::MicroBatch], "; or fewer of them at once (a smaller batch)");
+            }
             self.offload();
         }
         self.micro_batch();
@@ -147,8 +154,12 @@ impl List<'_> {
         if case.holds_a_checkpoint() {
             self.free_checkpoint();
         }
-        if case.keeps_graphs() {
+        if case.keeps_something() {
             self.plain_numbers();
+        }
+        if case.takes_long_samples() {
+            self.longest_sample();
+            self.attention_kernel();
         }
         if case.fixed_part_is_too_much() || case.is_one_sample_for_billions() {
             self.lighter_parameters();
@@ -171,6 +182,8 @@ impl List<'_> {
             match case.takes_words() {
                 true => self.longest_sample(),
                 false if is_single => self.smaller_input(),
+                // The loops of libraries keep nothing.
+                false if case.shows(Sign::LibraryTrainer) => {}
                 false => self.plain_numbers(),
             }
         }
@@ -187,7 +200,12 @@ impl List<'_> {
         }
         // One switch turns recomputing on in the libraries of transformers; elsewhere smaller pictures are what helps most often.
         match case.is_transformer() {
-            true => self.recompute_or_precision(),
+            true => {
+                self.recompute_or_precision();
+                if case.shows(Sign::Diffusion) && case.facts.batch() == Some(1) {
+                    self.smaller_input();
+                }
+            }
             false => {
                 self.smaller_input();
                 self.precision_or_recompute();
@@ -200,10 +218,21 @@ impl List<'_> {
         if case.step.is_some_and(|step| step > 1) {
             self.plain_numbers();
         }
+        self.smaller_model_beside();
         self.compile_off();
         self.spill();
         if case.shows(Sign::Notebook) {
             self.restart_kernel();
+        }
+    }
+
+    /// Where a single sample is too much, a smaller model is more than a last resort.
+    fn smaller_model_beside(&mut self) {
+        let is_meant = self.case.has_no_settings() && self.case.facts.batch() == Some(1);
+        let second = self.advice.get(1).map(|advice| advice.lever);
+        if let Some(second) = second.filter(|_| is_meant) {
+            let words = "; or a smaller variant of the model, or a card with more memory";
+            self.join(second, &[Lever::SmallerModel, Lever::MoreMemory], words);
         }
     }
 
@@ -275,6 +304,7 @@ impl List<'_> {
             None => "A smaller model or a card with more memory, last of all".to_owned(),
         };
         self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
+        self.join(Lever::SmallerModel, &[Lever::MoreMemory], "");
     }
 }
 

@@ -64,7 +64,13 @@ impl Case<'_> {
 
     /// Whether the driver refused before a step ended: nothing of this run can have filled the device.
     fn is_first_use(&self) -> bool {
-        let has_run = self.step.is_some() || self.facts.log.has_progress || self.activity == Some(Activity::Evaluation);
+        let told = self.narrative();
+        let has_run = self.step.is_some()
+            || self.facts.log.has_progress
+            || self.activity == Some(Activity::Evaluation)
+            || told.evaluates
+            || told.fails_later
+            || told.grows;
         // PyTorch 0.4 and 1.0 had no other words, whoever asked.
         self.oom.source == Source::Runtime && !has_run && !self.computes_with_the_model()
     }
@@ -134,6 +140,10 @@ impl List<'_> {
     /// What stands in the way besides the need itself comes first.
     pub(super) fn what_stands_in_the_way(&mut self) {
         let case = self.case;
+        // Without figures people's word for it is all there is.
+        if case.narrative().shares_the_card && case.oom.capacity.is_none() && case.oom.place == Place::Device {
+            self.other_process();
+        }
         match case.judgement.cause {
             Cause::Fragmentation if case.is_clearly_in_pieces() => self.expandable(),
             Cause::OtherProcess => {
@@ -319,7 +329,10 @@ impl List<'_> {
             _ => format!("Leave room for what the allocator does not count (contexts, libraries): {less}, or {leave}"),
         };
         if case.is_first_use() {
-            self.other_card();
+            self.other_process();
+            if framework.preallocation().is_some() {
+                self.join(Lever::EndOtherProcess, &[Lever::LeaveRoom], &format!("; or {leave}"));
+            }
             // A line alone may be a cut one of a step.
             if case.frames.is_empty() {
                 self.micro_batch();
@@ -337,6 +350,21 @@ impl List<'_> {
         if case.oom.source == Source::Runtime {
             self.other_process();
         }
+    }
+
+    /// What worked once fails where the first run is still on the device.
+    pub(super) fn start_afresh(&mut self) {
+        if !self.case.narrative().runs_again || self.case.framework() != Framework::Torch {
+            return;
+        }
+        self.add(
+            Lever::RestartKernel,
+            "Start afresh: restart the notebook's kernel (or end the process of the first run), which still holds what that run \
+             left on the device",
+        );
+        let words =
+            "; or, between two runs, delete the model and its outputs, then gc.collect() and torch.cuda.empty_cache()";
+        self.join(Lever::RestartKernel, &[Lever::EmptyCache], words);
     }
 
     /// A notebook's kernel holds what a failed cell left.

@@ -5,6 +5,7 @@ use lowtide_core::Bytes;
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, Gain, List};
+use crate::Activity;
 use crate::culprit::WHOLE_FRAMES;
 use crate::facts::Key;
 use crate::log::Sign;
@@ -36,6 +37,14 @@ impl Case<'_> {
         self.shows(Sign::Diffusion) && self.trains() && self.passes(&["log_validation", "run_validation"])
     }
 
+    /// Whether people tell that an evaluation failed, and the stack shows no step of training.
+    pub(super) fn is_said_to_evaluate(&self) -> bool {
+        let steps = ["train_step", "training_step", "train_one_epoch", "compute_loss"];
+        let is_step = self.computes_gradients() || self.updates() || self.passes(&steps);
+        let is_moving = matches!(self.activity, Some(Activity::Loading | Activity::Saving));
+        self.narrative().evaluates && !is_step && !is_moving
+    }
+
     /// Whether the program keeps no graph in its evaluation, by what it says or by who runs it.
     pub(super) fn evaluates_without_graph(&self) -> bool {
         self.facts.is_nanogpt()
@@ -64,6 +73,10 @@ impl List<'_> {
         }
         if case.keeps_outputs() {
             self.outputs_to_host();
+            // Both are a change of the same loop.
+            if !case.evaluates_without_graph() && case.framework() == Framework::Torch {
+                self.join(Lever::OutputsToHost, &[Lever::NoGraph], "; all of it under torch.no_grad()");
+            }
         }
         // One tensor that is large beside the card is a matter of what goes in, not of what is kept.
         if !case.evaluates_without_graph() && !case.is_large_request() {
@@ -196,10 +209,7 @@ impl List<'_> {
                     true => " (per_device_eval_batch_size)",
                     false => "",
                 };
-                let text = format!(
-                    "Evaluate fewer samples at once{name}, or fewer candidates for each, and turn outputs into plain \
-                     numbers before the next batch"
-                );
+                let text = format!("Evaluate fewer samples at once{name}, or fewer candidates for each");
                 self.add(Lever::EvaluationBatch, text);
                 let (kin, words): (&[Lever], _) = match self.case.takes_words() {
                     true => (&[Lever::ShorterSequence], "; or shorter texts (max_length, truncation)"),
@@ -209,6 +219,10 @@ impl List<'_> {
                     ),
                 };
                 self.join(Lever::EvaluationBatch, kin, words);
+                if self.case.framework() == Framework::Torch && !self.case.shows(Sign::HuggingFaceTrainer) {
+                    let words = "; and move outputs to the host before the next batch (.detach().cpu())";
+                    self.join(Lever::EvaluationBatch, &[Lever::OutputsToHost], words);
+                }
             }
         }
     }

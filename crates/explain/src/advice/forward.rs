@@ -63,14 +63,18 @@ impl Case<'_> {
 
     /// Whether the stack is that of a script which uses a model and trains none.
     pub(super) fn only_uses_a_model(&self) -> bool {
+        let is_torch = self.framework() == Framework::Torch;
+        let script = self.facts.log.script.as_ref().filter(|_| is_torch);
+        let is_script = |words: &[&str]| script.is_some_and(|script| names(script, words));
         let has = |words: &[&str]| {
-            self.frames.iter().filter(|frame| is_own(frame)).any(|frame| {
-                let stem = frame.file_name();
-                let called = frame.code.split('(').next().unwrap_or_default();
-                names(stem.strip_suffix(".py").unwrap_or(stem), words)
-                    || names(&frame.function, words)
-                    || frame.file.starts_with("<ipython") && names(called, words)
-            })
+            is_script(words)
+                || self.frames.iter().filter(|frame| is_own(frame)).any(|frame| {
+                    let stem = frame.file_name();
+                    let called = frame.code.split('(').next().unwrap_or_default();
+                    names(stem.strip_suffix(".py").unwrap_or(stem), words)
+                        || names(&frame.function, words)
+                        || frame.file.starts_with("<ipython") && names(called, words)
+                })
         };
         let is_moving = self.passes(WEIGHTS) || matches!(self.activity, Some(Activity::Saving | Activity::Optimizer));
         let is_beside_training = self.trains() && has(EVALUATES);
@@ -99,6 +103,8 @@ impl List<'_> {
             self.no_graph_in_half();
         }
         if case.keeps_outputs() {
+            let words = "; move what is kept of each output to the host (.cpu())";
+            self.join(Lever::NoGraph, &[Lever::OutputsToHost], words);
             self.outputs_to_host();
         }
         self.inputs();

@@ -52,10 +52,12 @@ impl Inference {
             return Some(Self::Weights);
         }
         let is_metal = case.oom.engine == Engine::Mlx && !case.passes(&["backward", "grad"]);
-        if case.shows(Sign::Generation) || is_chat || is_metal {
+        // Masks of a picture are generated too.
+        let generates = case.shows(Sign::Generation) && !case.passes(&["segment_anything", "mask_generator"]);
+        if generates || is_chat || is_metal {
             return Some(Self::Texts);
         }
-        if only_uses || case.shows(Sign::Upscaling) && !trains {
+        if only_uses || (case.shows(Sign::Upscaling) || case.is_said_to_infer()) && !trains {
             return Some(Self::Forward);
         }
         let is_move = |frame: &StackFrame| {
@@ -69,6 +71,11 @@ impl Inference {
 }
 
 impl Case<'_> {
+    /// Whether people tell that a model is used, and no weights are on their way.
+    fn is_said_to_infer(&self) -> bool {
+        self.narrative().infers && self.framework() == Framework::Torch && !self.loads()
+    }
+
     /// Whether something is moved to the card as a whole: `model.cuda()`, not `model(inputs.cuda())`.
     fn moves_itself(&self) -> bool {
         self.frames.iter().any(|frame| {
@@ -97,6 +104,7 @@ impl Case<'_> {
 impl List<'_> {
     pub(super) fn inference(&mut self, kind: Inference) {
         let case = self.case;
+        self.start_afresh();
         // Metal's largest buffer cannot be raised.
         let is_buffer = case.message.contains("maximum allowed buffer size");
         if case.oom.device_kind == Some(DeviceKind::Mps) && !is_buffer {
@@ -265,8 +273,21 @@ impl List<'_> {
 
     fn speech(&mut self) {
         self.quantized_weights("a smaller model (medium or small instead of large), or compute_type=\"int8\"");
-        self.add(Lever::Offload, "Run on the CPU (device=\"cpu\"), or end what else holds the card; slower");
+        self.join(Lever::Quantize, &[Lever::SmallerModel], "");
+        if self.case.shows(Sign::Batch) {
+            self.fewer_pieces_of_sound();
+        }
+        self.add(
+            Lever::Offload,
+            "Run on the CPU (device=\"cpu\", slower) or on a card with more memory, or end what else holds the card",
+        );
+        self.join(Lever::Offload, &[Lever::MoreMemory, Lever::EndOtherProcess], "");
+        self.fewer_pieces_of_sound();
+    }
+
+    fn fewer_pieces_of_sound(&mut self) {
         self.add(Lever::FewerRequests, "Fewer at once: a smaller batch_size, shorter pieces of sound, beam_size 1");
+        self.join(Lever::FewerRequests, &[Lever::ShorterSequence], "");
     }
 
     fn weights(&mut self) {
@@ -282,7 +303,9 @@ impl List<'_> {
             "weights in fewer bytes: half precision (torch_dtype=torch.bfloat16, model.half()), 8 or 4 bits (bitsandbytes), \
              or a smaller model",
         );
+        self.join(Lever::Quantize, &[Lever::SmallerModel], "");
         self.offload();
+        self.join(Lever::Offload, &[Lever::MoreCards], "; or spread over several cards, which the same switch does");
         self.other_card();
         self.add(Lever::MoreCards, "Several cards for one model: device_map=\"auto\" with all of them visible");
     }

@@ -9,7 +9,8 @@ use crate::{Activity, CheckpointWork, Lever};
 impl Case<'_> {
     /// Whether a run that goes on from a checkpoint failed before its first step: the checkpoint may still be held.
     pub(super) fn holds_a_checkpoint(&self) -> bool {
-        self.judgement.checkpoint == Some(CheckpointWork::Resumed)
+        let is_said = self.narrative().resumes && !self.has_run_a_while();
+        self.judgement.checkpoint == Some(CheckpointWork::Resumed) || is_said
     }
 
     /// Whether a checkpoint was on its way to the device.

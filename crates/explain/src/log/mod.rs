@@ -3,6 +3,7 @@
 mod cards;
 mod carried;
 mod event;
+mod narrative;
 mod packaging;
 mod printout;
 mod ranks;
@@ -14,6 +15,7 @@ mod unwrapped;
 pub(crate) use cards::CardFacts;
 pub(crate) use carried::CarriedText;
 pub(crate) use event::{Circumstances, Event};
+pub(crate) use narrative::Narrative;
 pub(crate) use packaging::{LONGEST_POST, readable, without_known_margin, without_shared_margin};
 pub(crate) use printout::Printout;
 pub(crate) use ranks::RankNotes;

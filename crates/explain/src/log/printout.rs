@@ -6,6 +6,7 @@ use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, steps};
 use lowtide_trainers::{Key, key_of};
 
 use super::cards::CardFacts;
+use super::narrative::Narrative;
 use super::remark::{Remark, remark};
 use super::sign::Signs;
 use super::size::{named_parameters, parameters, vocabulary};
@@ -41,14 +42,18 @@ pub(crate) struct Printout {
     /// Tokens of llama.cpp's context and of its physical batch.
     pub(crate) context: Option<u64>,
     pub(crate) physical_batch: Option<u64>,
+    /// The longest sample that a training is set to take, in tokens.
+    pub(crate) longest_sample: Option<u64>,
     /// The last epoch that the log names.
     pub(crate) epoch: Option<u64>,
     /// Whether the run was resumed from a checkpoint.
     pub(crate) resumes: bool,
     /// The most data workers that a command or a list of settings names.
     pub(crate) workers: Option<u64>,
-    /// Whether somebody tells that memory grows from one batch of an evaluation to the next.
-    pub(crate) grows_in_evaluation: bool,
+    /// The script that a command line starts, without its folder and ending.
+    pub(crate) script: Option<String>,
+    /// What the sentences around the log tell.
+    pub(crate) narrative: Narrative,
 }
 
 /// Words of runs that go on from a checkpoint.
@@ -112,9 +117,7 @@ impl Printout {
             self.resumes |= resumes(line);
             self.note_habits(line);
             self.epoch = epoch(line).or(self.epoch);
-            if is_batch_of_one(line) && self.number(Key::Batch).is_none() {
-                self.settings.push((Key::Batch, "1".to_owned()));
-            }
+            self.note_single_sample(is_batch_of_one(line));
             self.context = number_of(line, "n_ctx ").or(self.context);
             self.physical_batch = number_of(line, "n_ubatch ").or(self.physical_batch);
         }
@@ -138,7 +141,20 @@ impl Printout {
     /// What a line tells of how the run goes, wherever it stands.
     fn note_habits(&mut self, line: &str) {
         self.workers = self.workers.max(data_workers(line));
-        self.grows_in_evaluation |= grows_in_evaluation(line);
+        if self.script.is_none() {
+            self.script = script(line);
+        }
+        self.narrative.note(line);
+        self.note_single_sample(self.narrative.takes_one_sample);
+        self.context = context(line).or(self.context);
+        self.longest_sample = self.longest_sample.max(longest_sample(line));
+    }
+
+    /// A batch that is told and not set counts where none is set.
+    fn note_single_sample(&mut self, is_single: bool) {
+        if is_single && self.number(Key::Batch).is_none() {
+            self.settings.push((Key::Batch, "1".to_owned()));
+        }
     }
 
     /// `batch_size = 64`, `Overriding: batch_size = 64`, `  batch_size: 64`: nanoGPT and many others print their
@@ -192,7 +208,8 @@ fn epoch(line: &str) -> Option<u64> {
 /// `Namespace(batch_size=1, ...)`, `{'batch_size': 1, ...}`; other sizes say nothing without the accumulation beside them.
 fn is_batch_of_one(line: &str) -> bool {
     line.match_indices("batch_size").any(|(at, name)| {
-        let is_whole = !line[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+        let before = line[..at].trim_end_matches("per_device_train_").trim_end_matches("train_").trim_end_matches("--");
+        let is_whole = !before.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
         let rest = line[at + name.len()..].trim_start_matches(['\'', '"', '=', ':', ' ', '[']);
         is_whole
             && rest.strip_prefix('1').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
@@ -217,13 +234,34 @@ fn data_workers(line: &str) -> Option<u64> {
     numbers.filter(|workers| *workers <= 256).max()
 }
 
-/// `After each validation batch the memory in use increases`: a sentence about memory, an evaluation and growth.
-fn grows_in_evaluation(line: &str) -> bool {
-    let has = |words: &[&str]| words.iter().any(|word| line.contains(word));
-    has(&["emory", "VRAM"])
-        && has(&["alidation", "alidating", "valuation", "valuating", "eval loop", "eval batch", "eval step"])
-        && has(&["increas", "grow", "accumulat", "goes up", "going up", "climb", "fills up"])
-        && !line.contains("gradient_accumulation")
+/// `python tools/test.py --config a.yaml`: `test`.
+fn script(line: &str) -> Option<String> {
+    let (_, command) = line.split_once("python")?;
+    let command = command.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').strip_prefix(' ')?;
+    let file = command.split(' ').filter(|word| !word.is_empty()).take(8).find_map(|word| word.strip_suffix(".py"))?;
+    let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    is_name.then(|| name.to_owned())
+}
+
+/// `num_ctx 131072`, `--ctx-size 131072`: the context that ollama or llama.cpp was asked for.
+fn context(line: &str) -> Option<u64> {
+    let names = ["num_ctx", "ctx-size", "ctx_size", "OLLAMA_CONTEXT_LENGTH", "KvSize"];
+    names.iter().find_map(|name| number_behind(line, name))
+}
+
+/// `--cutoff_len 102400`, `"cutoff_len": 51974`: the longest sample of a training, wherever in a line it is set.
+fn longest_sample(line: &str) -> Option<u64> {
+    let names = ["cutoff_len", "max_seq_length", "max_seq_len", "model_max_length", "max_source_length"];
+    names.iter().find_map(|name| number_behind(line, name))
+}
+
+/// The number that a name is set to: behind a blank, an equals sign or a colon, and quotes.
+fn number_behind(line: &str, name: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(name)?;
+    let value = rest.trim_start_matches(['"', '\'', '=', ':', ' ']);
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    value[..digits].parse().ok().filter(|_| value.len() < rest.len())
 }
 
 /// `llama_context: n_ctx         = 8192`
@@ -293,6 +331,14 @@ mod tests {
             assert!(!is_batch_of_one(other), "{other}");
         }
         assert_eq!(number_of("llama_context: n_ctx         = 8192", "n_ctx "), Some(8192));
+        assert_eq!(context("PARAMETER num_ctx 131072"), Some(131_072));
+        for line in ["--cutoff_len 102400 --fp16", "{\"cutoff_len\": 102400, \"a\": 1}", "cutoff_len: 102400"] {
+            assert_eq!(longest_sample(line), Some(102_400), "{line}");
+        }
+        assert_eq!(longest_sample("raise max_seq_length if need be"), None);
+        for (line, expected) in [("$ python3 tools/test.py -c a.yaml", Some("test")), ("python -m torch.x", None)] {
+            assert_eq!(script(line).as_deref(), expected, "{line}");
+        }
         printout.note("0%| | 0/100 [00:01<00:01]\r1%| | 1/100 [00:01<00:01]\r2%| | 2/100 [00:01<00:01]\n");
         assert_eq!(printout.first_step, Some(0));
     }
