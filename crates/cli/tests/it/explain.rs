@@ -86,9 +86,9 @@ fn the_whole_story() {
     do now    Evaluate on crops as training does, or cut whole pictures into overlapping tiles (slide
               inference) and put the outputs together: the figures of the whole picture in the memory of
               one tile
-    or        Evaluate fewer samples at once, or fewer candidates for each, and turn outputs into plain
-              numbers before the next batch
-    more      --all shows 8 more pieces of advice
+    or        Evaluate fewer samples at once, or fewer candidates for each; and move outputs to the host
+              before the next batch (.detach().cpu())
+    more      --all shows 7 more pieces of advice
     ");
 }
 

@@ -332,6 +332,10 @@ impl List<'_> {
             "Run where there is more memory, or add swap, so that the end comes as slowness instead"
         };
         self.add(Lever::MoreMemory, text);
+        // Swap is Linux's word for it.
+        if !case.shows(Sign::Notebook) {
+            self.join(Lever::MoreMemory, &[Lever::PageFile], "");
+        }
     }
 
     fn page_file(&mut self) {

@@ -27,20 +27,31 @@ impl Case<'_> {
             return false;
         }
         let fixed = self.model.map(|model| model.fixed()).or_else(|| {
-            let log = self.facts.log;
             let trained = self.trained()?;
-            Some(
-                log.parameters
-                    .unwrap_or(trained)
-                    .saturating_mul(4)
-                    .saturating_add(trained.saturating_mul(GRADIENT_AND_MOMENTS)),
-            )
+            let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
+            Some(weights.saturating_add(trained.saturating_mul(GRADIENT_AND_MOMENTS)))
         });
         fixed.zip(self.target()).is_some_and(|(fixed, target)| fixed > target.get())
     }
 }
 
 impl Case<'_> {
+    /// Bytes that a weight takes at most: those that adapters leave as they are come in half precision, or in fewer bits.
+    fn bytes_of_a_weight(&self) -> u64 {
+        match (self.shows(Sign::Quantized), self.shows(Sign::Adapters)) {
+            (true, _) => 1,
+            (false, true) => 2,
+            (false, false) => 4,
+        }
+    }
+
+    /// Whether the weights of the model that is named do not fit in half precision: no batch and no share is small enough.
+    pub(super) fn weights_exceed_the_card(&self) -> bool {
+        let weights = self.facts.log.named_parameters.map(|count| count.saturating_mul(2));
+        let is_one = !self.shows(Sign::Quantized) && !self.facts.log.is_group;
+        weights.zip(self.oom.capacity).is_some_and(|(weights, all)| is_one && weights > all.get() / 20 * 19)
+    }
+
     /// Whether the first step of a single sample fails where a billion parameters or more are trained: no card for less than a data
     /// centre holds their 16 bytes each.
     pub(super) fn is_one_sample_for_billions(&self) -> bool {
@@ -57,6 +68,10 @@ impl List<'_> {
         }
         self.adapters();
         self.smaller_optimizer();
+        if self.case.has_no_settings() {
+            let words = "; or on the host (DeepSpeed's offload_optimizer)";
+            self.join(Lever::SmallerOptimizer, &[Lever::Spill], words);
+        }
         self.shard();
         self.spill();
     }
@@ -119,6 +134,9 @@ impl List<'_> {
              start, so that none ever holds the whole model{size}{offload}; the same training, more traffic between cards"
         );
         self.push(Lever::Shard, text, Gain { peak, saves }, ALL);
+        if case.shows(Sign::DeepSpeed) {
+            self.join(Lever::Shard, &[Lever::Spill], "");
+        }
     }
 
     pub(super) fn spill(&mut self) {

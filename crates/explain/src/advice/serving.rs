@@ -204,7 +204,8 @@ impl List<'_> {
             self.context(server);
             self.fewer_requests(server);
         }
-        if case.loads_weights() && server.layers().is_none() {
+        let is_too_heavy = case.weights_exceed_the_card() && wanted == Wanted::Unknown;
+        if (case.loads_weights() || is_too_heavy) && server.layers().is_none() {
             self.lighter_weights(server);
         }
         if case.facts.log.physical_batch.is_some_and(|tokens| tokens > USUAL_PHYSICAL_BATCH) {
@@ -286,6 +287,8 @@ impl List<'_> {
         }
         let text = "A smaller model, or its weights in fewer bits (a 4-bit file of the same model)";
         self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+        let words = format!("; or a shorter context ({}), whose cache counts too", server.context());
+        self.join(Lever::Quantize, &[Lever::ShorterSequence], &words);
         self.more_memory();
         self.context(server);
         let text = format!("Half of the cache's bytes: {}", server.cache_type());

@@ -71,6 +71,80 @@ fn what_people_tell_of_a_run_comes_first() {
 }
 
 #[test]
+fn sentences_tell_what_the_message_does_not() {
+    for (told, levers) in [
+        ("GPU memory keeps increasing with every iteration of my loop.", &[Lever::PlainNumbers, Lever::NoGraph][..]),
+        (
+            "Training works fine, but validation fails at once.",
+            &[Lever::NoGraph, Lever::EvaluationBatch, Lever::OutputsToHost],
+        ),
+        ("It works once. On the second run it says:", &[Lever::RestartKernel, Lever::EmptyCache]),
+        (
+            "I train on my own pictures, even with a batch size of 1:",
+            &[Lever::SmallerInput, Lever::SmallerModel, Lever::MoreMemory],
+        ),
+        ("I only want to run inference on one picture:", &[Lever::NoGraph, Lever::SmallerInput]),
+        ("$ python tools/test.py --weights a.pth", &[Lever::NoGraph, Lever::SmallerInput]),
+        (
+            "model = AutoModelForCausalLM.from_pretrained(name, device_map=0)",
+            &[Lever::Quantize, Lever::Offload, Lever::MoreCards],
+        ),
+    ] {
+        first_two(&format!("{told}\n{FULL}"), levers);
+    }
+    let one = verdict(&format!("I train with a batch size of 1 and it still fails.\n{FULL}"), &[]);
+    assert!(one.advice.iter().all(|advice| advice.lever != Lever::MicroBatch), "{:?}", one.advice);
+    let bare = "RuntimeError: CUDA out of memory.\n";
+    first_two(&format!("Another user is running a job on the card.\n{bare}"), &[Lever::EndOtherProcess]);
+    let alone = verdict(&format!("There is no other process running on the card.\n{bare}"), &[]);
+    assert_ne!(alone.advice[0].lever, Lever::EndOtherProcess);
+}
+
+#[test]
+fn the_loop_of_a_library_keeps_nothing() {
+    let log = |name: &str| format!("{name}\nEpoch 3/100 45/500 loss 1.2\n{FULL}");
+    first_two(&log("my own loop"), &[Lever::MicroBatch, Lever::PlainNumbers]);
+    first_two(&log("Ultralytics yolo train model=yolov8x.pt"), &[Lever::MicroBatch, Lever::Precision]);
+}
+
+#[test]
+fn trainers_have_switches_that_go_together() {
+    let kohya =
+        "accelerate launch sdxl_train_network.py --train_batch_size 1 --network_module networks.lora\nepoch 1/10\n";
+    let levers =
+        [Lever::Recompute, Lever::Precision, Lever::SmallerOptimizer, Lever::AttentionKernel, Lever::SmallerInput];
+    let told = first_two(&format!("{kohya}{FULL}"), &levers);
+    assert!(told.contains("--use_8bit_adam") && told.contains("--gradient_checkpointing"), "{told}");
+    let zero = "deepspeed --num_gpus 2 train.py --zero_stage 3\nstep 1 loss 2.1\n";
+    let told = first_two(&format!("{zero}{FULL}"), &[Lever::MicroBatch, Lever::Recompute, Lever::Spill]);
+    assert!(told.contains("offload_optimizer"), "{told}");
+    // Weights in 4 bits leave room for a step, so that sharing them out is not what comes first.
+    let adapters = "trainable params: 4,194,304 || all params: 6,742,609,920\nload_in_4bit: True\nper_device_train_batch_size: 1\n";
+    first_two(&format!("{adapters}step 1 loss 2.1\n{FULL}"), &[Lever::ShorterSequence, Lever::Recompute]);
+}
+
+#[test]
+fn weights_that_do_not_fit_and_contexts_that_are_too_long() {
+    let served = "vllm serve Qwen/Qwen2.5-14B-Instruct --max-model-len 32768\n";
+    first_two(&format!("{served}{FULL}"), &[Lever::Quantize, Lever::MoreCards]);
+    first_two(&format!("{}{FULL}", served.replace("14B", "3B")), &[Lever::LeaveRoom, Lever::FewerRequests]);
+    let host = "Error: model requires more system memory (74.0 GiB) than is available (53.1 GiB)\n";
+    first_two(host, &[Lever::Quantize, Lever::ShorterSequence, Lever::MoreMemory]);
+    let long = "ollama run a with num_ctx 131072\nCUDA error: out of memory\n";
+    first_two(long, &[Lever::ShorterSequence, Lever::FewerLayers]);
+}
+
+#[test]
+fn speech_in_batches_and_one_by_one() {
+    let message = "RuntimeError: CUDA failed with error out of memory\n";
+    first_two(
+        &format!("whisperx a.wav --batch_size 20\n{message}"),
+        &[Lever::Quantize, Lever::SmallerModel, Lever::FewerRequests],
+    );
+    first_two(message, &[Lever::SmallerModel, Lever::Offload, Lever::MoreMemory]);
+}
+
+#[test]
 fn a_batch_that_the_machine_refused_is_made_smaller() {
     let message = "ResourceExhaustedError: OOM when allocating tensor with shape[16,19,19,1024] and type float on \
         /job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu\n";
