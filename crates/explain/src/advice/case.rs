@@ -28,6 +28,9 @@ pub(crate) struct Case<'a> {
     pub(crate) frames: &'a [StackFrame],
 }
 
+/// Cards of up to 4 GiB.
+const SMALL_CARD: Bytes = Bytes::from_gib(4);
+
 /// Why a micro-batch has the size it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Basis {
@@ -100,6 +103,12 @@ impl Case<'_> {
     /// Whether one request is at least an eighth of the device.
     pub(super) fn is_large_request(&self) -> bool {
         self.oom.requested.zip(self.oom.capacity).is_some_and(|(asked, capacity)| asked.get() > capacity.get() / 8)
+    }
+
+    /// Whether the card is one on which few models are trained, by the figures or by what people tell of it.
+    pub(super) fn is_small_card(&self) -> bool {
+        let told = self.narrative().card_gigabytes.map(Bytes::from_gib);
+        self.oom.capacity.or(told).is_some_and(|capacity| capacity <= SMALL_CARD)
     }
 
     /// What may be used: nineteen twentieths of what this process can have.

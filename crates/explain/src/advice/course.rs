@@ -218,7 +218,7 @@ impl List<'_> {
         if case.step.is_some_and(|step| step > 1) {
             self.plain_numbers();
         }
-        self.smaller_model_beside();
+        self.last_resort_beside();
         self.compile_off();
         self.spill();
         if case.shows(Sign::Notebook) {
@@ -226,13 +226,18 @@ impl List<'_> {
         }
     }
 
-    /// Where a single sample is too much, a smaller model is more than a last resort.
-    fn smaller_model_beside(&mut self) {
-        let is_meant = self.case.has_no_settings() && self.case.facts.batch() == Some(1);
-        let second = self.advice.get(1).map(|advice| advice.lever);
-        if let Some(second) = second.filter(|_| is_meant) {
+    /// Where a single sample is too much, or the card is small, what comes last elsewhere stands beside the second piece.
+    fn last_resort_beside(&mut self) {
+        let case = self.case;
+        let Some(second) = self.advice.get(1).map(|advice| advice.lever).filter(|_| case.has_no_settings()) else {
+            return;
+        };
+        if case.facts.batch() == Some(1) {
             let words = "; or a smaller variant of the model, or a card with more memory";
             self.join(second, &[Lever::SmallerModel, Lever::MoreMemory], words);
+        } else if case.is_small_card() {
+            let words = "; a card of this size may be too small for the model as it is: then one with more memory";
+            self.join(second, &[Lever::MoreMemory], words);
         }
     }
 

@@ -132,7 +132,8 @@ impl Case<'_> {
     pub(super) fn is_shared_among_ranks(&self) -> bool {
         let holders = &self.judgement.holders;
         let is_rank = holders.iter().any(|holder| holder.relation == Relation::SameJob);
-        is_rank || self.facts.log.is_group && holders.iter().all(|holder| holder.relation != Relation::Other)
+        let is_told = self.narrative().crowds_the_first_card;
+        is_rank || is_told || self.facts.log.is_group && holders.iter().all(|holder| holder.relation != Relation::Other)
     }
 }
 
@@ -141,7 +142,9 @@ impl List<'_> {
     pub(super) fn what_stands_in_the_way(&mut self) {
         let case = self.case;
         // Without figures people's word for it is all there is.
-        if case.narrative().shares_the_card && case.oom.capacity.is_none() && case.oom.place == Place::Device {
+        let told = case.narrative();
+        let is_shared = told.shares_the_card && case.oom.capacity.is_none();
+        if (is_shared || told.crowds_the_first_card) && case.oom.place == Place::Device {
             self.other_process();
         }
         match case.judgement.cause {

@@ -132,5 +132,6 @@ impl List<'_> {
         };
         self.change(lever, text);
         self.join(lever, kin, "; fewer of them at once");
+        self.join(lever, &[Lever::MoreMemory], "; where their size is given, a card with more memory");
     }
 }

@@ -332,7 +332,7 @@ impl List<'_> {
             "Run where there is more memory, or add swap, so that the end comes as slowness instead"
         };
         self.add(Lever::MoreMemory, text);
-        // Swap is Linux's word for it.
+        // Swap is Linux's page file.
         if !case.shows(Sign::Notebook) {
             self.join(Lever::MoreMemory, &[Lever::PageFile], "");
         }

@@ -246,8 +246,9 @@ impl List<'_> {
         self.fewer_prompts("Fewer prompts at once: a smaller batch for generate, one after the other if need be");
         if !case.shows(Sign::Quantized) {
             self.quantized_weights("weights in 4 or 8 bits (BitsAndBytesConfig), or torch_dtype=torch.bfloat16");
-            let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower";
-            self.join(Lever::Quantize, &[Lever::Offload, Lever::MoreCards], words);
+            let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower; or a card with more \
+                         memory";
+            self.join(Lever::Quantize, &[Lever::Offload, Lever::MoreCards, Lever::MoreMemory], words);
         }
         self.add(
             Lever::CacheType,

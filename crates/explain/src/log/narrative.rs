@@ -25,6 +25,10 @@ pub(crate) struct Narrative {
     pub(crate) takes_one_sample: bool,
     /// Another program or another user is on the same card.
     pub(crate) shares_the_card: bool,
+    /// Processes of all ranks take memory of the first card.
+    pub(crate) crowds_the_first_card: bool,
+    /// The size of the card, in GB, where a sentence names it.
+    pub(crate) card_gigabytes: Option<u64>,
     /// Losses are added up or kept with their graphs, by a line of code.
     pub(crate) keeps_losses: bool,
 }
@@ -49,14 +53,16 @@ impl Narrative {
                 continue;
             }
             self.grows |= speaks_of_memory && tells_of_growth(&words);
-            self.evaluates |= fails_in(&words, is_evaluation);
-            self.trains |= words.iter().any(|word| TRAINING.contains(word));
-            self.infers |= words.iter().any(|word| INFERENCE.contains(word));
+            self.evaluates |= fails_in_evaluation(&words);
+            self.trains |= has_one(&words, TRAINING);
+            self.infers |= has_one(&words, INFERENCE);
             self.fails_later |= fails_later(&words);
-            self.resumes |= words.iter().any(|word| RESUMES.contains(word));
+            self.resumes |= has_one(&words, RESUMES);
             self.runs_again |= runs_again(&words);
             self.takes_one_sample |= takes_one_sample(&words);
             self.shares_the_card |= shares_the_card(&words);
+            self.crowds_the_first_card |= crowds_the_first_card(&words);
+            self.card_gigabytes = self.card_gigabytes.max(card_gigabytes(&words));
         }
     }
 
@@ -65,103 +71,64 @@ impl Narrative {
         if line.is_ascii() {
             return;
         }
-        let has = |words: &[&str]| words.iter().any(|word| line.contains(word));
-        self.grows |= has(&["显存", "内存"])
-            && has(&[
-                "不断增",
-                "一直增",
-                "逐渐增",
-                "慢慢增",
-                "持续增",
-                "越来越",
-                "上涨",
-                "泄漏",
-                "泄露",
-                "累积",
-                "不释放",
-                "没有释放",
-            ]);
-        self.evaluates |= has(&["验证", "测试", "评估", "验证集"])
-            && has(&["时", "阶段", "过程"])
-            && has(&["显存", "内存", "报错", "oom", "OOM"]);
-        self.trains |= has(&["训练", "微调"]);
-        self.fails_later |= has(&["轮后", "轮之后", "轮以后", "epoch后", "一段时间", "前几轮", "几个epoch"]);
-        self.runs_again |= has(&["第二次运行", "第二次跑", "再次运行"]);
-        self.takes_one_sample |= has(&[
-            "batch size设为1",
-            "batch_size设为1",
-            "batchsize设为1",
-            "batchsize改成1",
-            "batch_size改成1",
-            "batch_size都设为1",
-        ]);
+        let has = |words: &str| words.split(' ').any(|word| line.contains(word));
+        self.grows |=
+            has("显存 内存") && has("不断增 一直增 逐渐增 慢慢增 持续增 越来越 上涨 泄漏 泄露 累积 不释放 没有释放");
+        self.evaluates |= has("验证 测试 评估") && has("时 阶段 过程") && has("显存 内存 报错 oom OOM");
+        self.trains |= has("训练 微调");
+        self.fails_later |= has("轮后 轮之后 轮以后 epoch后 一段时间 前几轮 几个epoch");
+        self.runs_again |= has("第二次运行 第二次跑 再次运行");
+        self.takes_one_sample |= has("batch_size设为1 batchsize设为1 batchsize改成1 batch_size改成1 batch_size都设为1");
     }
 }
 
 /// What memory is called.
-const MEMORY: &[&str] = &["memory", "vram", "gpu", " ram "];
+const MEMORY: [&str; 4] = ["memory", "vram", "gpu", " ram "];
 /// What begins a word for growth.
-const GROWS: &[&str] = &["increas", "grow", "grew", "accumulat", "climb", "rising", "rises", "piles", "leak"];
+const GROWS: [&str; 9] = ["increas", "grow", "grew", "accumulat", "climb", "rising", "rises", "piles", "leak"];
 /// Verbs that tell of growth with `up` behind them.
-const UP: &[&str] =
-    &["add", "adds", "adding", "fill", "fills", "filling", "goes", "going", "go", "builds", "building", "pile"];
-/// What somebody may make larger, so that growth is not told of.
-const MADE_LARGER: &[&str] =
-    &["size", "sizes", "resolution", "length", "swap", "limit", "shm", "memory", "ram", "capacity", "gradient"];
+const UP: &str = "add adds adding fill fills filling go goes going builds building pile";
+/// Settings that somebody makes larger, so that no growth is told of.
+const SETTINGS: &str = "size sizes resolution length swap limit shm gradient";
+/// What somebody gives a program more of.
+const AMOUNTS: &str = "memory ram capacity";
+/// What was given back, or was not.
+const GIVEN_BACK: &str = "released freed cleared release free back";
+/// What denies the word behind it.
+const DENIALS: &str = "not never isn't doesn't didn't won't without";
 /// Words for a model that is trained.
-const TRAINING: &[&str] =
-    &["train", "training", "finetune", "finetuning", "fine-tune", "fine-tuning", "retrain", "retraining"];
+const TRAINING: &str = "train training finetune finetuning fine-tune fine-tuning retrain retraining";
 /// Words for a run that goes on from a checkpoint.
-const RESUMES: &[&str] = &["resume", "resuming", "resumed", "resumes"];
+const RESUMES: &str = "resume resuming resumed resumes";
 /// Words for a model that is used.
-const INFERENCE: &[&str] =
-    &["inference", "inferencing", "infer", "demo", "demo.py", "predict", "prediction", "predictions"];
+const INFERENCE: &str = "inference inferencing infer demo demo.py predict prediction predictions";
 /// What the time of a failure is told by.
-const WHEN: &[&str] =
-    &["during", "while", "when", "whenever", "in", "at", "after", "before", "then", "only", "begins", "starts"];
+const WHEN: &str = "during while when whenever in at after before then only begins starts";
 /// How a failure is called.
-const FAILS: &[&str] =
-    &["fail", "fails", "failed", "crash", "crashes", "crashed", "oom", "stops", "stopped", "ends", "error", "killed"];
+const FAILS: &str = "fail fails failed crash crashes crashed oom stops stopped ends error killed";
 /// What tells that something went well.
-const WELL: &[&str] =
-    &["fine", "well", "ok", "okay", "works", "worked", "normal", "normally", "smoothly", "successfully", "success"];
+const WELL: &str = "fine well ok okay works worked normal normally smoothly successfully success";
 /// What stands between the name of the batch and its size.
-const BEFORE_ONE: &[&str] =
-    &["of", "is", "to", "at", "as", "=", "already", "only", "was", "just", "even", "set", "been"];
-/// What is done one after the other.
-const UNITS: &[&str] = &[
-    "epoch",
-    "epochs",
-    "iteration",
-    "iterations",
-    "iter",
-    "iters",
-    "step",
-    "steps",
-    "batches",
-    "image",
-    "images",
-    "picture",
-    "pictures",
-    "photo",
-    "photos",
-    "minute",
-    "minutes",
-    "hour",
-    "hours",
-    "samples",
-    "file",
-    "files",
-    "frames",
-    "videos",
-    "prompts",
-    "requests",
-    "generations",
-    "tiles",
-    "while",
-    "time",
-    "days",
-];
+const BEFORE_ONE: &str = "of is to at as = already only was just even set been";
+/// What is done one after the other, and what it takes.
+const UNITS: &str = "epoch epochs iteration iterations iter iters step steps batches image images picture pictures photo photos \
+    samples file files frames videos prompts requests generations tiles minute minutes hour hours days while time";
+/// What others on a card do.
+const RUNS: &str = "running runs using uses occupies occupied occupying holds shared share sharing";
+/// Who others on a card are.
+const OTHERS: &str = "process processes program programs user users job jobs people person";
+/// What a card is called.
+const CARDS: &str = "gpu vram card gtx rtx gt titan geforce quadro";
+
+/// Whether a word is one of a list, whose words are set apart by blanks.
+fn is_of(list: &str, word: &str) -> bool {
+    list.split(' ').any(|one| one == word)
+}
+
+/// Whether one of some words is in a list.
+fn has_one(words: &[&str], list: &str) -> bool {
+    words.iter().any(|word| is_of(list, word))
+}
 
 /// A word without what is written around it.
 fn bare(word: &str) -> &str {
@@ -179,20 +146,15 @@ fn is_sentence(words: &[&str]) -> bool {
 
 /// Whether memory grows, or is not given back; that somebody makes something larger is another matter.
 fn tells_of_growth(words: &[&str]) -> bool {
-    let follows = |at: usize, most: usize| &words[(at + 1).min(words.len())..(at + 1 + most).min(words.len())];
     words.iter().enumerate().any(|(at, word)| {
-        let grows = GROWS.iter().any(|start| word.starts_with(start))
-            && !follows(at, 3).iter().any(|w| MADE_LARGER.contains(w))
+        let before = |most: usize| &words[at.saturating_sub(most)..at];
+        let behind = |most: usize| &words[at + 1..(at + 1 + most).min(words.len())];
+        let is_made = has_one(before(3), SETTINGS) || has_one(before(3), "i we you");
+        let is_of_settings = has_one(behind(3), SETTINGS) || has_one(behind(3), AMOUNTS);
+        let grows = GROWS.iter().any(|start| word.starts_with(start)) && !is_of_settings
             || word.starts_with("leak")
-            || UP.contains(word) && follows(at, 1) == ["up"];
-        let before = &words[at.saturating_sub(3)..at];
-        let is_made = before
-            .iter()
-            .any(|word| MADE_LARGER[..7].contains(word) || matches!(*word, "i" | "we" | "you" | "gradient"));
-        let is_kept = matches!(*word, "released" | "freed" | "cleared" | "release" | "free" | "back")
-            && words[at.saturating_sub(6)..at]
-                .iter()
-                .any(|word| matches!(*word, "not" | "never" | "isn't" | "doesn't" | "didn't" | "won't" | "without"));
+            || is_of(UP, word) && behind(1) == ["up"];
+        let is_kept = is_of(GIVEN_BACK, word) && has_one(before(6), DENIALS);
         grows && !is_made || is_kept
     })
 }
@@ -203,44 +165,47 @@ fn is_evaluation(word: &str) -> bool {
         || matches!(word, "eval" | "val" | "testing" | "test" | "tests")
 }
 
-/// Whether the sentence tells that it failed in something: while it ran, or beside a training that went well.
-fn fails_in(words: &[&str], is_it: fn(&str) -> bool) -> bool {
+/// Whether the sentence tells that an evaluation failed: while it ran, or beside a training that went well.
+fn fails_in_evaluation(words: &[&str]) -> bool {
     let trains_well = words.iter().position(|word| word.starts_with("train")).is_some_and(|at| {
-        let well = words[at..].iter().take(8).position(|word| WELL.contains(word));
+        let well = words[at..].iter().take(8).position(|word| is_of(WELL, word));
         well.is_some_and(|well| !words[at.saturating_sub(2)..at + well].contains(&"not"))
     });
-    words.iter().enumerate().filter(|(_, word)| is_it(word)).any(|(at, _)| {
-        let is_then = words[at.saturating_sub(3)..at].iter().any(|word| WHEN.contains(word))
-            || words[at.saturating_sub(7)..at].iter().any(|word| matches!(*word, "when" | "while" | "during"));
-        let reach = if at == 0 { words.len() } else { 4 };
-        let fails = words[at + 1..].iter().take(reach).any(|word| FAILS.contains(word) || at == 0 && *word == "memory");
+    words.iter().enumerate().filter(|(_, word)| is_evaluation(word)).any(|(at, _)| {
+        let behind = &words[at + 1..];
+        // What a sentence begins with is what it is about.
+        let fails = match at {
+            0 => has_one(behind, FAILS) || behind.contains(&"memory"),
+            _ => has_one(&behind[..behind.len().min(4)], FAILS),
+        };
+        let is_then = has_one(&words[at.saturating_sub(3)..at], WHEN)
+            || has_one(&words[at.saturating_sub(7)..at], "when while during");
         // Sets and data are what goes in, whatever is done with them.
-        let is_of_data =
-            words.get(at + 1).is_some_and(|word| matches!(*word, "set" | "data" | "dataset" | "split" | "images"));
+        let is_of_data = behind.first().is_some_and(|word| is_of("set data dataset split images", word));
         trains_well || fails || is_then && !is_of_data
     })
 }
 
 /// `after 3 epochs`, `after some of the pictures`, `for a while`, `the first one is fine and the second is not`.
 fn fails_later(words: &[&str]) -> bool {
-    let after = |at: usize| words[at + 1..].iter().take(5).any(|word| UNITS.contains(word));
-    let is_each = |at: usize| words.get(at + 1).is_some_and(|word| matches!(*word, "each" | "every"));
     let by_time = words.iter().enumerate().any(|(at, word)| {
-        *word == "after" && after(at) && !is_each(at)
-            || *word == "for" && words.get(at + 1..at + 3) == Some(&["a", "while"])
+        let behind = &words[at + 1..];
+        let is_each = behind.first().is_some_and(|word| is_of("each every", word));
+        *word == "after" && !is_each && has_one(&behind[..behind.len().min(5)], UNITS)
+            || *word == "for" && behind.starts_with(&["a", "while"])
     });
     let first = words.iter().position(|word| *word == "first");
-    let in_turn = first.is_some_and(|at| words[at..].iter().any(|word| matches!(*word, "second" | "next" | "then")));
-    let goes_well = words.iter().any(|word| WELL.contains(word));
-    by_time || in_turn && goes_well
+    let in_turn = first.is_some_and(|at| has_one(&words[at..], "second next then"));
+    by_time || in_turn && has_one(words, WELL)
 }
 
-/// `the second time`, `on the second run`, `when I run it again`.
+/// `the second time`, `on the second run`, `when I rerun it`.
 fn runs_again(words: &[&str]) -> bool {
-    words.windows(2).any(|pair| {
-        matches!(pair[0], "second" | "2nd" | "third") && matches!(pair[1], "time" | "try" | "run" | "attempt" | "cell")
-            || matches!(pair[0], "next" | "another") && pair[1] == "cell"
-    }) || words.iter().any(|word| matches!(*word, "rerun" | "re-run" | "rerunning" | "re-running"))
+    let is_second = words.windows(2).any(|pair| {
+        is_of("second 2nd third", pair[0]) && is_of("time try run attempt cell", pair[1])
+            || is_of("next another", pair[0]) && pair[1] == "cell"
+    });
+    is_second || has_one(words, "rerun re-run rerunning re-running")
 }
 
 /// `even with a batch size of 1`; that it works with one is another matter.
@@ -254,39 +219,45 @@ fn takes_one_sample(words: &[&str]) -> bool {
         let rest = &words[from.min(words.len())..];
         // `to 10, 5, even 1`: larger ones were tried before.
         let is_larger = |word: &str| word != "1" && word.bytes().all(|byte| byte.is_ascii_digit());
-        let skipped = rest.iter().take_while(|word| BEFORE_ONE.contains(word) || is_larger(word)).count();
+        let skipped = rest.iter().take_while(|word| is_of(BEFORE_ONE, word) || is_larger(word)).count();
         matches!(rest.get(skipped), Some(&"1" | &"one")) && !matches!(rest.get(skipped + 1), Some(&"or"))
     });
-    let helps =
-        words.iter().any(|word| WELL.contains(word) || matches!(*word, "work" | "run" | "solved" | "may" | "can"));
-    let denies =
-        words.iter().any(|word| matches!(*word, "still" | "even" | "not" | "doesn't" | "cannot" | "can't" | "already"));
+    let helps = has_one(words, WELL) || has_one(words, "work run solved may can");
+    let denies = has_one(words, DENIALS) || has_one(words, "still even cannot can't already");
     names_one && (denies || !helps)
 }
 
 /// `another process is using the card`; that there is none is another matter.
 fn shares_the_card(words: &[&str]) -> bool {
-    let runs = [
-        "running",
-        "runs",
-        "using",
-        "uses",
-        "occupies",
-        "occupied",
-        "occupying",
-        "holds",
-        "shared",
-        "share",
-        "sharing",
-    ];
-    let others = ["process", "processes", "program", "programs", "user", "users", "job", "jobs", "people", "person"];
-    words.iter().enumerate().any(|(at, word)| {
-        let is_denied = words[at.saturating_sub(3)..at]
-            .iter()
-            .any(|word| matches!(*word, "no" | "not" | "nothing" | "any" | "isn't"));
-        let names = words[at + 1..].iter().take(2).any(|word| others.contains(word));
-        matches!(*word, "another" | "other" | "others" | "someone") && names && !is_denied
-    }) && words.iter().any(|word| runs.contains(word))
+    let names_others = words.iter().enumerate().any(|(at, word)| {
+        let behind = &words[at + 1..];
+        let is_denied = has_one(&words[at.saturating_sub(3)..at], "no not nothing any isn't");
+        is_of("another other others someone", word) && has_one(&behind[..behind.len().min(2)], OTHERS) && !is_denied
+    });
+    names_others && has_one(words, RUNS)
+}
+
+/// `the processes of all ranks take memory of GPU 0`
+fn crowds_the_first_card(words: &[&str]) -> bool {
+    let is_many = words.iter().any(|word| matches!(*word, "processes" | "ranks"));
+    let is_first = words.windows(2).any(|pair| matches!(pair, ["gpu" | "card" | "device", "0"]));
+    is_many && (is_first || words.iter().any(|word| matches!(*word, "gpu0" | "cuda:0" | "gpu:0")))
+}
+
+/// `my GPU has 8GB`, `a GTX 1080 with 8 GB`
+fn card_gigabytes(words: &[&str]) -> Option<u64> {
+    // `gt1030` is one too.
+    let is_card =
+        |word: &&str| is_of(CARDS, word) || word.starts_with("gt") && word.ends_with(|c: char| c.is_ascii_digit());
+    if !words.iter().any(is_card) {
+        return None;
+    }
+    let unit = |word: &str| matches!(word, "g" | "gb" | "gib");
+    words.iter().enumerate().find_map(|(at, word)| {
+        let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+        let is_size = unit(&word[digits..]) || digits == word.len() && words.get(at + 1).is_some_and(|next| unit(next));
+        word[..digits].parse().ok().filter(|_| is_size)
+    })
 }
 
 /// `total_loss += loss`: a sum over steps that keeps the graph of each; a step's own loss may have several parts.
@@ -394,6 +365,15 @@ mod tests {
         {
             assert!(!of(line).shares_the_card, "{line}");
         }
+    }
+
+    #[test]
+    fn cards_are_told_of() {
+        assert!(of("The processes of all ranks take memory of GPU 0 here.").crowds_the_first_card);
+        assert!(!of("Four processes run on four cards of one machine.").crowds_the_first_card);
+        assert_eq!(of("My card is a GT1030 with 2GB of memory.").card_gigabytes, Some(2));
+        assert_eq!(of("The GPU has 8 GB and it is not enough.").card_gigabytes, Some(8));
+        assert_eq!(of("The data takes 8 GB on the disk of this machine.").card_gigabytes, None);
     }
 
     #[test]

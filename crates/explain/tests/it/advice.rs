@@ -96,6 +96,10 @@ fn sentences_tell_what_the_message_does_not() {
     assert!(one.advice.iter().all(|advice| advice.lever != Lever::MicroBatch), "{:?}", one.advice);
     let bare = "RuntimeError: CUDA out of memory.\n";
     first_two(&format!("Another user is running a job on the card.\n{bare}"), &[Lever::EndOtherProcess]);
+    let ranks =
+        first_two(&format!("The processes of all ranks take memory of GPU 0.\n{bare}"), &[Lever::EndOtherProcess]);
+    assert!(ranks.contains("torch.cuda.set_device(local_rank)"), "{ranks}");
+    first_two(&format!("I train on a GPU which has 2 GB only.\n{bare}"), &[Lever::MicroBatch, Lever::MoreMemory]);
     let alone = verdict(&format!("There is no other process running on the card.\n{bare}"), &[]);
     assert_ne!(alone.advice[0].lever, Lever::EndOtherProcess);
 }
@@ -409,7 +413,13 @@ fn the_first_two_are_two_different_ways() {
     assert_eq!(words, [(Lever::MicroBatch, vec![Lever::ShorterSequence]), (Lever::Recompute, vec![Lever::Precision])]);
     let demo = stack(&[("demo.py", "main", "y = net(x)")]);
     let used = two(&format!("{demo}{FULL}"));
-    assert_eq!(used, [(Lever::NoGraph, vec![Lever::Precision]), (Lever::SmallerInput, vec![Lever::FewerRequests])]);
+    assert_eq!(
+        used,
+        [
+            (Lever::NoGraph, vec![Lever::Precision]),
+            (Lever::SmallerInput, vec![Lever::FewerRequests, Lever::MoreMemory])
+        ]
+    );
     let bare = two(FULL);
     assert_eq!(bare[0], (Lever::MicroBatch, vec![Lever::SmallerInput, Lever::ShorterSequence]));
     assert_eq!(bare[1], (Lever::Offload, vec![Lever::Precision, Lever::Quantize, Lever::Adapters]));
