@@ -1,5 +1,7 @@
 //! Recompute: same gradients, less memory, and nothing that goes wrong inside it aborts.
 
+use std::sync::{Arc, Mutex};
+
 use lowtide_torch::tch::{Device, Kind, Tensor, no_grad_guard};
 use lowtide_torch::{Autocast, Keep, Segment, Shared, TorchError, attempt, gradients, host, recompute, rng};
 
@@ -45,6 +47,39 @@ fn same_loss_and_gradients_with_dropout() {
     assert_eq!(plain_loss, again_loss);
     assert_same(&plain, &again);
     assert!(after_plain.cpu.equal(&after_again.cpu), "the second run of a segment must not move the generator");
+}
+
+#[test]
+fn inputs_are_kept_joined_where_a_segment_says_how() {
+    let _alone = alone();
+    let square = |inputs: &[Tensor]| {
+        let sum = match inputs {
+            [x, more] => x + more,
+            _ => inputs[0].shallow_clone(),
+        };
+        vec![&sum * &sum]
+    };
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&taken);
+    let segment = Segment::new(move |inputs| {
+        seen.lock().unwrap().push(inputs.len());
+        square(inputs)
+    })
+    .joining(|inputs| vec![inputs.iter().skip(1).fold(inputs[0].shallow_clone(), |sum, more| sum + more)]);
+
+    let leaf = || Tensor::rand([8], CPU).set_requires_grad(true);
+    let (x, more) = (leaf(), leaf());
+    let gradients_of = |outputs: Vec<Tensor>| {
+        outputs[0].sum(Kind::Float).backward();
+        let both = [x.grad().copy(), more.grad().copy()];
+        gradients::release(&[x.shallow_clone(), more.shallow_clone()]);
+        both
+    };
+    let parts = [&x * 1.0, &more * 1.0];
+    let plain = gradients_of(square(&parts));
+    let again = gradients_of(recompute(&segment, &parts, Keep::OnDevice));
+    assert_same(&plain, &again);
+    assert_eq!(*taken.lock().unwrap(), [1, 1], "both runs take the sum");
 }
 
 #[test]
