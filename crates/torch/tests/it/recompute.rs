@@ -205,7 +205,7 @@ fn without_gradients_it_just_runs() {
 #[test]
 fn an_error_in_the_second_run_is_an_error_outside() {
     let _alone = alone();
-    let runs = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let runs = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let seen = runs.clone();
     let segment = Segment::new(move |inputs| {
         let first = seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
