@@ -10,6 +10,7 @@ mod ranks;
 mod remark;
 mod sign;
 mod size;
+mod spanish;
 mod unwrapped;
 
 pub(crate) use cards::CardFacts;

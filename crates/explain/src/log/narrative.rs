@@ -4,6 +4,8 @@
 //! or that the first try worked, only the sentences around them say. Phrases are few and plain, and are looked for in sentences
 //! alone: a line of a log with the same words counts there and not here.
 
+use super::spanish;
+
 /// What the sentences of a post tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Narrative {
@@ -63,6 +65,7 @@ impl Narrative {
             self.shares_the_card |= shares_the_card(&words);
             self.crowds_the_first_card |= crowds_the_first_card(&words);
             self.card_gigabytes = self.card_gigabytes.max(card_gigabytes(&words));
+            spanish::note(self, &words, speaks_of_memory);
         }
     }
 
@@ -83,7 +86,7 @@ impl Narrative {
 }
 
 /// What memory is called.
-const MEMORY: [&str; 4] = ["memory", "vram", "gpu", " ram "];
+const MEMORY: [&str; 5] = ["memory", "memoria", "vram", "gpu", " ram "];
 /// What begins a word for growth.
 const GROWS: [&str; 9] = ["increas", "grow", "grew", "accumulat", "climb", "rising", "rises", "piles", "leak"];
 /// Verbs that tell of growth with `up` behind them.
@@ -121,12 +124,12 @@ const OTHERS: &str = "process processes program programs user users job jobs peo
 const CARDS: &str = "gpu vram card gtx rtx gt titan geforce quadro";
 
 /// Whether a word is one of a list, whose words are set apart by blanks.
-fn is_of(list: &str, word: &str) -> bool {
+pub(super) fn is_of(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word)
 }
 
 /// Whether one of some words is in a list.
-fn has_one(words: &[&str], list: &str) -> bool {
+pub(super) fn has_one(words: &[&str], list: &str) -> bool {
     words.iter().any(|word| is_of(list, word))
 }
 
