@@ -277,6 +277,10 @@ impl List<'_> {
         let (kin, words): (&[Lever], _) = match (case.takes_words(), case.takes_sound()) {
             // What the settings say has advice of its own, with their numbers.
             _ if is_set => return,
+            _ if case.shows(Sign::Rollouts) => (
+                &[Lever::ShorterSequence, Lever::FewerRequests],
+                "; or shorter answers, and fewer for each question (max_completion_length, num_generations)",
+            ),
             (_, true) => (
                 &[Lever::ShorterSequence, Lever::SmallerInput],
                 "; or shorter recordings: memory grows with each second",
@@ -336,6 +340,16 @@ impl List<'_> {
              lengths): {why}; the model sees less context"
         );
         self.change(Lever::ShorterSequence, text);
+    }
+
+    /// Answers that are generated before each step are what fills it.
+    pub(super) fn shorter_answers(&mut self) {
+        self.change(
+            Lever::ShorterSequence,
+            "Shorter answers, and fewer for each question: half of max_completion_length (max_response_length) and of \
+             num_generations",
+        );
+        self.join(Lever::ShorterSequence, &[Lever::FewerRequests], "");
     }
 
     /// Something that is kept from step to step.

@@ -161,6 +161,9 @@ impl List<'_> {
             self.longest_sample();
             self.attention_kernel();
         }
+        if case.shows(Sign::Rollouts) && case.facts.batch() == Some(1) {
+            self.shorter_answers();
+        }
         if case.fixed_part_is_too_much() || case.is_one_sample_for_billions() {
             self.lighter_parameters();
         }
@@ -170,6 +173,9 @@ impl List<'_> {
         self.micro_batch();
         self.smaller_samples();
         self.preallocation();
+        if case.narrative().tunes_all_weights && case.has_no_settings() {
+            self.adapters();
+        }
         let is_single = case.facts.batch() == Some(1) && case.is_transformer();
         // What is shared out already goes to the host next.
         if is_single && case.shows(Sign::DeepSpeed) {

@@ -75,6 +75,18 @@ impl Case<'_> {
         self.oom.source == Source::Runtime && !has_run && !self.computes_with_the_model()
     }
 
+    /// Whether the library that was refused takes each of its tensors from the driver.
+    fn asks_the_driver(&self) -> bool {
+        self.message.contains("tiny-cuda-nn")
+    }
+
+    /// Whether Windows has less memory than the card, for which its page file has to stand in.
+    fn needs_a_page_file(&self) -> bool {
+        let told = self.narrative();
+        let is_less = told.machine_gigabytes.zip(told.card_gigabytes).is_some_and(|(machine, card)| machine < card);
+        is_less && (told.names_windows || self.shows(Sign::Windows))
+    }
+
     /// Whether the stack ends where a model computes, and not where it is made or moved.
     fn computes_with_the_model(&self) -> bool {
         let words =
@@ -147,6 +159,9 @@ impl List<'_> {
         if (is_shared || told.crowds_the_first_card) && case.oom.place == Place::Device {
             self.other_process();
         }
+        if case.needs_a_page_file() && case.oom.place == Place::Device {
+            self.page_file();
+        }
         match case.judgement.cause {
             Cause::Fragmentation if case.is_clearly_in_pieces() => self.expandable(),
             Cause::OtherProcess => {
@@ -158,7 +173,7 @@ impl List<'_> {
             }
             Cause::Limit => self.limit(),
             // Engines that ask the driver for each tensor have nothing outside an allocator.
-            Cause::OutsideAllocator if case.framework() == Framework::Other => {}
+            Cause::OutsideAllocator if case.framework() == Framework::Other || case.asks_the_driver() => {}
             // Where only the driver's word is there, the phase tells more; unless nothing ran yet.
             Cause::OutsideAllocator if case.oom.source != Source::Runtime || case.is_first_use() => self.outside(),
             Cause::OutsideAllocator if case.computes_with_the_model() => {}

@@ -338,7 +338,7 @@ impl List<'_> {
         }
     }
 
-    fn page_file(&mut self) {
+    pub(super) fn page_file(&mut self) {
         self.add(
             Lever::PageFile,
             "A larger page file (Windows: System, Advanced, Performance, Virtual memory; on a disk with room): every process \

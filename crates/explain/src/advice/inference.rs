@@ -19,6 +19,8 @@ pub(super) enum Inference {
     Texts,
     /// Speech turned into text.
     Speech,
+    /// Vectors of texts.
+    Vectors,
     /// Something else, whose weights are just being loaded.
     Weights,
     /// Something else, by ONNX Runtime.
@@ -45,6 +47,9 @@ impl Inference {
         }
         if case.shows(Sign::Speech) || case.message.contains("CUDA failed with error out of memory") {
             return Some(Self::Speech);
+        }
+        if case.shows(Sign::Embedding) && !case.loads() {
+            return Some(Self::Vectors);
         }
         // A program that is named after what it makes moves its weights first.
         let last = case.frames.iter().rev().take(2);
@@ -120,6 +125,7 @@ impl List<'_> {
             Inference::Pictures => self.pictures(),
             Inference::Texts => self.texts(),
             Inference::Speech => self.speech(),
+            Inference::Vectors => self.vectors(),
             Inference::Weights => self.weights(),
             Inference::Session => self.session(),
             Inference::Forward => self.forward(),
@@ -134,6 +140,18 @@ impl List<'_> {
             self.limit();
         }
         self.restart_kernel();
+    }
+
+    fn vectors(&mut self) {
+        self.add(Lever::FewerRequests, "Fewer texts at once (batch_size of encode), or shorter ones (max_seq_length)");
+        self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::ShorterSequence], "");
+        self.add(
+            Lever::OutputsToHost,
+            "Keep the vectors off the card: convert_to_numpy=True instead of convert_to_tensor=True, or .cpu() for each batch",
+        );
+        let words = "; where they are many, encode some hundred thousand texts at a time and write each part to disk";
+        self.join(Lever::OutputsToHost, &[Lever::LoadInPieces], words);
+        self.precision();
     }
 
     fn pictures(&mut self) {

@@ -78,10 +78,11 @@ impl List<'_> {
 
     pub(super) fn adapters(&mut self) {
         let case = self.case;
-        if case.framework() != Framework::Torch || case.shows(Sign::Adapters) && case.shows(Sign::Quantized) {
+        let adapts = case.shows(Sign::Adapters) && !case.narrative().tunes_all_weights;
+        if case.framework() != Framework::Torch || adapts && case.shows(Sign::Quantized) {
             return;
         }
-        if case.shows(Sign::Adapters) {
+        if adapts {
             let weights = case.model.map(|model| Bytes(model.weights().saturating_sub(model.parameters / 2)));
             let size = weights.map_or(String::new(), |bytes| format!(" and save {bytes}"));
             let text = format!(

@@ -29,6 +29,12 @@ pub(crate) struct Narrative {
     pub(crate) shares_the_card: bool,
     /// Processes of all ranks take memory of the first card.
     pub(crate) crowds_the_first_card: bool,
+    /// All weights of a model are trained, and no adapters.
+    pub(crate) tunes_all_weights: bool,
+    /// Windows is what it runs on.
+    pub(crate) names_windows: bool,
+    /// The memory of the machine, in GB, where a sentence names it.
+    pub(crate) machine_gigabytes: Option<u64>,
     /// The size of the card, in GB, where a sentence names it.
     pub(crate) card_gigabytes: Option<u64>,
     /// Losses are added up or kept with their graphs, by a line of code.
@@ -64,6 +70,9 @@ impl Narrative {
             self.takes_one_sample |= takes_one_sample(&words);
             self.shares_the_card |= shares_the_card(&words);
             self.crowds_the_first_card |= crowds_the_first_card(&words);
+            self.tunes_all_weights |= tunes_all_weights(&words);
+            self.names_windows |= has_one(&words, "windows win10 win11");
+            self.machine_gigabytes = self.machine_gigabytes.max(machine_gigabytes(&words));
             self.card_gigabytes = self.card_gigabytes.max(card_gigabytes(&words));
             spanish::note(self, &words, speaks_of_memory);
         }
@@ -80,6 +89,9 @@ impl Narrative {
         self.evaluates |= has("验证 测试 评估") && has("时 阶段 过程") && has("显存 内存 报错 oom OOM");
         self.trains |= has("训练 微调");
         self.fails_later |= has("轮后 轮之后 轮以后 epoch后 一段时间 前几轮 几个epoch");
+        self.tunes_all_weights |= has("全参数微调 全参微调 全量微调 全参数训练");
+        self.resumes |= has("断点续训 恢复训练 继续训练");
+        self.shares_the_card |= has("非正常关闭 异常退出 没有正常退出 强制终止 强制关闭 僵尸进程");
         self.runs_again |= has("第二次运行 第二次跑 再次运行");
         self.takes_one_sample |= has("batch_size设为1 batchsize设为1 batchsize改成1 batch_size改成1 batch_size都设为1");
     }
@@ -153,7 +165,9 @@ fn tells_of_growth(words: &[&str]) -> bool {
         let before = |most: usize| &words[at.saturating_sub(most)..at];
         let behind = |most: usize| &words[at + 1..(at + 1 + most).min(words.len())];
         let is_made = has_one(before(3), SETTINGS) || has_one(before(3), "i we you");
-        let is_of_settings = has_one(behind(3), SETTINGS) || has_one(behind(3), AMOUNTS);
+        // `without limit` is no setting.
+        let is_boundless = behind(1) == ["without"];
+        let is_of_settings = !is_boundless && (has_one(behind(3), SETTINGS) || has_one(behind(3), AMOUNTS));
         let grows = GROWS.iter().any(|start| word.starts_with(start)) && !is_of_settings
             || word.starts_with("leak")
             || is_of(UP, word) && behind(1) == ["up"];
@@ -237,7 +251,17 @@ fn shares_the_card(words: &[&str]) -> bool {
         let is_denied = has_one(&words[at.saturating_sub(3)..at], "no not nothing any isn't");
         is_of("another other others someone", word) && has_one(&behind[..behind.len().min(2)], OTHERS) && !is_denied
     });
-    names_others && has_one(words, RUNS)
+    // What was interrupted may live on.
+    names_others && has_one(words, RUNS) || has_one(words, "ctrl+c ctrl-c ctrl+z ctrl-z zombie")
+}
+
+/// `full fine-tuning`, `fully fine-tune`, `all parameters`, `without LoRA`
+fn tunes_all_weights(words: &[&str]) -> bool {
+    let is_whole = |pair: &[&str]| {
+        let is_tuned = has_one(&pair[1..], TRAINING) || is_of("parameter parameters full-parameter", pair[1]);
+        is_of("full fully", pair[0]) && is_tuned || pair == ["without", "lora"]
+    };
+    words.windows(2).any(is_whole)
 }
 
 /// `the processes of all ranks take memory of GPU 0`
@@ -255,20 +279,40 @@ fn card_gigabytes(words: &[&str]) -> Option<u64> {
     if !words.iter().any(is_card) {
         return None;
     }
+    sizes(words).find(|(_, behind)| !is_of_machine(behind)).map(|(size, _)| size)
+}
+
+/// `16GB of RAM`
+fn machine_gigabytes(words: &[&str]) -> Option<u64> {
+    sizes(words).find(|(_, behind)| is_of_machine(behind)).map(|(size, _)| size)
+}
+
+/// Whether what stands behind a size says that the machine has it.
+fn is_of_machine(behind: &[&str]) -> bool {
+    matches!(behind, ["ram", ..] | ["of" | "system" | "cpu", "ram", ..] | ["of", "system", "ram", ..])
+}
+
+/// Sizes in GB, and the words behind each.
+fn sizes<'a, 'b>(words: &'a [&'b str]) -> impl Iterator<Item = (u64, &'a [&'b str])> {
     let unit = |word: &str| matches!(word, "g" | "gb" | "gib");
-    words.iter().enumerate().find_map(|(at, word)| {
+    words.iter().enumerate().filter_map(move |(at, word)| {
         let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
-        let is_size = unit(&word[digits..]) || digits == word.len() && words.get(at + 1).is_some_and(|next| unit(next));
-        word[..digits].parse().ok().filter(|_| is_size)
+        let is_apart = digits == word.len() && words.get(at + 1).is_some_and(|next| unit(next));
+        let size = word[..digits].parse().ok().filter(|_| is_apart || unit(&word[digits..]))?;
+        Some((size, &words[at + 1 + usize::from(is_apart)..]))
     })
 }
 
 /// `total_loss += loss`: a sum over steps that keeps the graph of each; a step's own loss may have several parts.
 fn keeps_losses(line: &str) -> bool {
-    let sums =
-        ["total_loss += ", "running_loss += ", "train_loss += ", "epoch_loss += ", "sum_loss += ", "losses.append("];
     let plain = [".item()", ".detach()", ".data", "float(", ".cpu()", ".numpy()"];
-    sums.iter().any(|sum| line.contains(sum)) && !plain.iter().any(|call| line.contains(call))
+    let is_sum = line.split_once(" += ").is_some_and(|(name, _)| {
+        let name = name.trim_start();
+        let starts = ["total_", "running_", "train_", "epoch_", "sum_"];
+        let is_loss = name.ends_with("loss") || name.ends_with("likelihood");
+        is_loss && starts.iter().any(|start| name.starts_with(start))
+    });
+    (is_sum || line.contains("losses.append(")) && !plain.iter().any(|call| line.contains(call))
 }
 
 #[cfg(test)]
@@ -289,6 +333,7 @@ mod tests {
             "After each validation batch the VRAM in use grows.",
             "The memory of the card is never released after a batch.",
             "What each batch takes of the GPU seems to add up from one to the next.",
+            "The memory grows without limit until the card is full.",
             "训练过程中显存不断增加",
         ] {
             assert!(of(line).grows, "{line}");
@@ -362,7 +407,13 @@ mod tests {
 
     #[test]
     fn others_on_the_card_are_told() {
-        assert!(of("Another user is running a training on the same card.").shares_the_card);
+        for line in [
+            "Another user is running a training on the same card.",
+            "I stopped it by Ctrl+C and now it does not start again.",
+            "非正常关闭了测试程序，然后训练会报错",
+        ] {
+            assert!(of(line).shares_the_card, "{line}");
+        }
         for line in
             ["There is no other process running on the card.", "nvidia-smi shows that no other program is using it."]
         {
@@ -376,13 +427,29 @@ mod tests {
         assert!(!of("Four processes run on four cards of one machine.").crowds_the_first_card);
         assert_eq!(of("My card is a GT1030 with 2GB of memory.").card_gigabytes, Some(2));
         assert_eq!(of("The GPU has 8 GB and it is not enough.").card_gigabytes, Some(8));
+        let both = of("It has Windows, 16GB of RAM and a card with 48 GB of VRAM.");
+        assert_eq!((both.machine_gigabytes, both.card_gigabytes, both.names_windows), (Some(16), Some(48), true));
         assert_eq!(of("The data takes 8 GB on the disk of this machine.").card_gigabytes, None);
+    }
+
+    #[test]
+    fn a_whole_model_that_is_trained_is_told() {
+        for line in [
+            "Full fine-tuning of a 7B model on four cards fails.",
+            "Is it possible to fully fine-tune the model on one card?",
+            "I want to train the model without LoRA on one card.",
+            "全参数微调时显存不够",
+        ] {
+            assert!(of(line).tunes_all_weights, "{line}");
+        }
+        assert!(!of("The card is full when I train with LoRA on it.").tunes_all_weights);
     }
 
     #[test]
     fn sums_of_losses_keep_graphs() {
         assert!(of("    total_loss += loss").keeps_losses);
         assert!(!of("    total_loss += loss.item()").keeps_losses);
+        assert!(of("    sum_log_likelihood += neg_log_likelihood").keeps_losses);
         assert!(!of("    loss += self.weight * other").keeps_losses);
     }
 }

@@ -36,6 +36,10 @@ pub(crate) enum Sign {
     /// Weights on their way to memory.
     Weights,
     Adapters,
+    /// Answers are generated and then learnt from: GRPO, PPO.
+    Rollouts,
+    /// Texts are turned into vectors.
+    Embedding,
     /// Weights in 8 or 4 bits.
     Quantized,
     Fsdp,
@@ -255,6 +259,7 @@ const WORDS: &[(Sign, &[&str])] = &[
             "LoraConfig",
             "lora_r",
             "LoRA",
+            "LORA",
             "qlora",
             "QLoRA",
             "lora_target",
@@ -265,6 +270,8 @@ const WORDS: &[(Sign, &[&str])] = &[
             "finetuning_type\": \"lora",
         ],
     ),
+    (Sign::Rollouts, &["GRPO", "grpo", "num_generations", "PPOTrainer", "ppo_trainer", "/verl/"]),
+    (Sign::Embedding, &["SentenceTransformer", "sentence_transformers", "convert_to_tensor"]),
     (Sign::Quantized, &["bitsandbytes", "load_in_4bit", "load_in_8bit", "GPTQ", "gptq", "AWQ", "awq", "4bit", "nf4"]),
     (Sign::Fsdp, &["fsdp", "FSDP", "fully_sharded"]),
     (Sign::DeepSpeed, &["deepspeed", "DeepSpeed", "zero_stage"]),
@@ -352,6 +359,10 @@ const WORDS: &[(Sign, &[&str])] = &[
             "spacy",
             "torchtext",
             "perplexity",
+            "max_input_length",
+            "max_source_length",
+            "max_target_length",
+            "max_output_length",
         ],
     ),
     (

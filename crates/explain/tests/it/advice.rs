@@ -100,6 +100,13 @@ fn sentences_tell_what_the_message_does_not() {
         first_two(&format!("The processes of all ranks take memory of GPU 0.\n{bare}"), &[Lever::EndOtherProcess]);
     assert!(ranks.contains("torch.cuda.set_device(local_rank)"), "{ranks}");
     first_two(&format!("I train on a GPU which has 2 GB only.\n{bare}"), &[Lever::MicroBatch, Lever::MoreMemory]);
+    first_two(&format!("I stopped it by Ctrl+C and started it again.\n{bare}"), &[Lever::EndOtherProcess]);
+    first_two(&format!("Full fine-tuning of a llama model fails here.\n{bare}"), &[Lever::MicroBatch, Lever::Adapters]);
+    let whole =
+        first_two(&format!("I train the llama without LoRA on it.\n{bare}"), &[Lever::MicroBatch, Lever::Adapters]);
+    assert!(whole.contains("Train adapters instead of all weights"), "{whole}");
+    first_two(&format!("Windows with 16GB of RAM and 48GB of VRAM here.\n{bare}"), &[Lever::PageFile]);
+    first_two(&format!("El modelo falla durante la validación, no antes.\n{bare}"), &[Lever::NoGraph]);
     let alone = verdict(&format!("There is no other process running on the card.\n{bare}"), &[]);
     assert_ne!(alone.advice[0].lever, Lever::EndOtherProcess);
 }
@@ -524,4 +531,33 @@ fn what_a_function_may_be_given_says_nothing_of_the_run() {
         "/opt/transformers/trainer.py in train(self, resume_from_checkpoint, trial, ignore_keys_for_eval, **kwargs)\n";
     let told = first_two(&format!("epoch 1\n{frame}{FULL}"), &[]);
     assert!(!told.contains("del checkpoint"), "{told}");
+}
+
+#[test]
+fn answers_that_are_generated_to_learn_from_are_made_shorter() {
+    let bare = "torch.OutOfMemoryError: CUDA out of memory.\n";
+    let one = format!(
+        "--num_generations 8 --per_device_train_batch_size 1 --model_name_or_path Qwen/Qwen2.5-3B train.py\n{bare}"
+    );
+    let first = &verdict(&one, &[]).advice[0];
+    assert_eq!((first.lever, &*first.also), (Lever::ShorterSequence, &[Lever::FewerRequests][..]));
+    let more = verdict(&format!("GRPO training_step\n{bare}"), &[]);
+    assert_eq!(more.advice[0].lever, Lever::MicroBatch);
+    assert!(more.advice[0].also.contains(&Lever::ShorterSequence), "{:?}", more.advice[0]);
+}
+
+#[test]
+fn vectors_of_texts_leave_the_card() {
+    let log = "embeddings = model.encode(texts, convert_to_tensor=True)\nRuntimeError: CUDA out of memory.\n";
+    let found = verdict(log, &[]);
+    let levers: Vec<Lever> = found.advice.iter().take(2).map(|advice| advice.lever).collect();
+    assert_eq!(levers, [Lever::FewerRequests, Lever::OutputsToHost]);
+    assert!(found.advice[1].text.contains("convert_to_numpy=True"));
+}
+
+#[test]
+fn a_library_that_asks_the_driver_itself_has_a_batch_to_make_smaller() {
+    let log = "RuntimeError: /srv/tiny-cuda-nn/gpu_memory.h:584 cuMemSetAccess(m_base_address + m_size) failed with error \
+               CUDA_ERROR_OUT_OF_MEMORY\n";
+    assert_eq!(verdict(log, &[]).advice[0].lever, Lever::MicroBatch);
 }
