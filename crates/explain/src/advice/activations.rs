@@ -297,7 +297,7 @@ impl List<'_> {
             (true, _) => {
                 (&[Lever::ShorterSequence], "; or shorter samples (max_length, truncation), with less context")
             }
-            _ if case.trains() => {
+            _ if case.trains() && (case.takes_pictures() || case.shows(Sign::LibraryTrainer)) => {
                 (&[Lever::SmallerInput], "; or smaller inputs (crops, a lower resolution, fewer frames or points)")
             }
             _ => (

@@ -174,6 +174,8 @@ impl List<'_> {
             Cause::Limit => self.limit(),
             // Engines that ask the driver for each tensor have nothing outside an allocator.
             Cause::OutsideAllocator if case.framework() == Framework::Other || case.asks_the_driver() => {}
+            // A large picture fills a card by itself.
+            Cause::OutsideAllocator if told.names_large_pictures && case.oom.source == Source::Runtime => {}
             // Where only the driver's word is there, the phase tells more; unless nothing ran yet.
             Cause::OutsideAllocator if case.oom.source != Source::Runtime || case.is_first_use() => self.outside(),
             Cause::OutsideAllocator if case.computes_with_the_model() => {}

@@ -59,7 +59,9 @@ impl Inference {
         let is_metal = case.oom.engine == Engine::Mlx && !case.passes(&["backward", "grad"]);
         // Masks of a picture are generated too.
         let generates = case.shows(Sign::Generation) && !case.passes(&["segment_anything", "mask_generator"]);
-        if generates || is_chat || is_metal {
+        // Weights in fewer bits that are not trained are a language model's.
+        let is_quantized = case.shows(Sign::Quantized) && case.framework() == Framework::Torch && !case.loads();
+        if generates || is_chat || is_metal || is_quantized {
             return Some(Self::Texts);
         }
         if only_uses || (case.shows(Sign::Upscaling) || case.is_said_to_infer()) && !trains {
@@ -267,6 +269,10 @@ impl List<'_> {
             let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower; or a card with more \
                          memory";
             self.join(Lever::Quantize, &[Lever::Offload, Lever::MoreCards, Lever::MoreMemory], words);
+        } else {
+            self.offload();
+            let words = "; or further cards (device_map=\"auto\"), or one with more memory: the weights are in few bits already";
+            self.join(Lever::Offload, &[Lever::MoreCards, Lever::MoreMemory], words);
         }
         self.add(
             Lever::CacheType,

@@ -218,7 +218,8 @@ impl List<'_> {
             let text = format!("Fewer layers on the GPU, the others on the host: {layers}; answers come more slowly");
             self.add(Lever::FewerLayers, text);
             if wanted == Wanted::Unknown {
-                self.join(Lever::FewerLayers, &[Lever::Quantize], "; or a smaller file: the same model in fewer bits");
+                let words = "; or a smaller file: the same model in fewer bits, or a smaller model";
+                self.join(Lever::FewerLayers, &[Lever::Quantize, Lever::SmallerModel], words);
             }
         }
         match wanted {

@@ -31,6 +31,8 @@ pub(crate) struct Narrative {
     pub(crate) crowds_the_first_card: bool,
     /// All weights of a model are trained, and no adapters.
     pub(crate) tunes_all_weights: bool,
+    /// Pictures of more than a thousand pixels each way go in.
+    pub(crate) names_large_pictures: bool,
     /// Windows is what it runs on.
     pub(crate) names_windows: bool,
     /// The memory of the machine, in GB, where a sentence names it.
@@ -40,6 +42,11 @@ pub(crate) struct Narrative {
     /// Losses are added up or kept with their graphs, by a line of code.
     pub(crate) keeps_losses: bool,
 }
+
+/// What pictures are called.
+const PICTURES: &str = "image images picture pictures photo photos resolution frame frames video";
+/// Pixels each way from which a picture is large.
+const LARGE_PICTURE: u64 = 1000;
 
 /// Fewer words are no sentence.
 const SHORTEST_SENTENCE: usize = 4;
@@ -71,6 +78,7 @@ impl Narrative {
             self.shares_the_card |= shares_the_card(&words);
             self.crowds_the_first_card |= crowds_the_first_card(&words);
             self.tunes_all_weights |= tunes_all_weights(&words);
+            self.names_large_pictures |= names_large_pictures(&words);
             self.names_windows |= has_one(&words, "windows win10 win11");
             self.machine_gigabytes = self.machine_gigabytes.max(machine_gigabytes(&words));
             self.card_gigabytes = self.card_gigabytes.max(card_gigabytes(&words));
@@ -264,6 +272,17 @@ fn tunes_all_weights(words: &[&str]) -> bool {
     words.windows(2).any(is_whole)
 }
 
+/// `4096x4096`, `(4096, 4096)`
+fn names_large_pictures(words: &[&str]) -> bool {
+    let is_large = |word: &str| word.parse().is_ok_and(|pixels: u64| (LARGE_PICTURE..100_000).contains(&pixels));
+    let is_joined = |word: &&str| {
+        word.split_once(['x', '*', '×']).is_some_and(|(width, height)| is_large(width) && is_large(height))
+    };
+    let speaks_of_pictures = words.iter().any(|word| is_of(PICTURES, word));
+    speaks_of_pictures
+        && (words.iter().any(is_joined) || words.windows(2).any(|pair| pair.iter().all(|it| is_large(it))))
+}
+
 /// `the processes of all ranks take memory of GPU 0`
 fn crowds_the_first_card(words: &[&str]) -> bool {
     let is_many = words.iter().any(|word| matches!(*word, "processes" | "ranks"));
@@ -430,6 +449,19 @@ mod tests {
         let both = of("It has Windows, 16GB of RAM and a card with 48 GB of VRAM.");
         assert_eq!((both.machine_gigabytes, both.card_gigabytes, both.names_windows), (Some(16), Some(48), true));
         assert_eq!(of("The data takes 8 GB on the disk of this machine.").card_gigabytes, None);
+    }
+
+    #[test]
+    fn large_pictures_are_told() {
+        for line in [
+            "I run this with a few images of (4096, 4096) pixels.",
+            "It crashes with pictures of 2500x3500 pixels on this card.",
+        ] {
+            assert!(of(line).names_large_pictures, "{line}");
+        }
+        for line in ["My images have 512x512 pixels and are small.", "The batch has 4096 4096 rays on this card."] {
+            assert!(!of(line).names_large_pictures, "{line}");
+        }
     }
 
     #[test]

@@ -106,6 +106,11 @@ fn sentences_tell_what_the_message_does_not() {
         first_two(&format!("I train the llama without LoRA on it.\n{bare}"), &[Lever::MicroBatch, Lever::Adapters]);
     assert!(whole.contains("Train adapters instead of all weights"), "{whole}");
     first_two(&format!("Windows with 16GB of RAM and 48GB of VRAM here.\n{bare}"), &[Lever::PageFile]);
+    let driver = "RuntimeError: CUDA error: out of memory\n";
+    first_two(&format!("I run it with images of (4096, 4096) pixels.\n{driver}"), &[Lever::SmallerInput]);
+    first_two(&format!("I train it and the batch size is 2 already.\n{bare}"), &[Lever::ShorterSequence]);
+    let eight = format!("$ python chat.py --load_in_8bit\n{bare}");
+    first_two(&eight, &[Lever::FewerRequests, Lever::MoreMemory]);
     first_two(&format!("El modelo falla durante la validación, no antes.\n{bare}"), &[Lever::NoGraph]);
     let alone = verdict(&format!("There is no other process running on the card.\n{bare}"), &[]);
     assert_ne!(alone.advice[0].lever, Lever::EndOtherProcess);
@@ -412,9 +417,12 @@ fn the_first_two_are_two_different_ways() {
     let two = |log: &str| -> Vec<(Lever, Vec<Lever>)> {
         verdict(log, &[]).advice.into_iter().take(2).map(|advice| (advice.lever, advice.also)).collect()
     };
-    let step = stack(&[("train.py", "main", "loss.backward()")]);
+    let step = stack(&[("train.py", "main", "loss = net(images).sum()")]);
     let pictures = two(&format!("step 1 loss 2.0\n{step}{FULL}"));
     assert_eq!(pictures, [(Lever::MicroBatch, vec![Lever::SmallerInput]), (Lever::Precision, vec![Lever::Recompute])]);
+    let step = stack(&[("train.py", "main", "loss.backward()")]);
+    let anything = two(&format!("step 1 loss 2.0\n{step}{FULL}"));
+    assert_eq!(anything[0], (Lever::MicroBatch, vec![Lever::SmallerInput, Lever::ShorterSequence]));
     let block = stack(&[("train.py", "main", "loss = model(x)"), ("gpt.py", "forward", "x = block(x)")]);
     let words = two(&format!("step 1 loss 2.0\n{block}{FULL}"));
     assert_eq!(words, [(Lever::MicroBatch, vec![Lever::ShorterSequence]), (Lever::Recompute, vec![Lever::Precision])]);
