@@ -48,7 +48,7 @@ impl Inference {
         if case.shows(Sign::Speech) || case.message.contains("CUDA failed with error out of memory") {
             return Some(Self::Speech);
         }
-        if case.shows(Sign::Embedding) && !case.loads() {
+        if case.makes_vectors() && !case.loads() {
             return Some(Self::Vectors);
         }
         // A program that is named after what it makes moves its weights first.
@@ -78,6 +78,12 @@ impl Inference {
 }
 
 impl Case<'_> {
+    /// Whether texts were being turned into vectors; what uses them later shows the library too.
+    fn makes_vectors(&self) -> bool {
+        let is_inside = self.frames.is_empty() || self.passes(&["sentence_transformers", ".encode("]);
+        self.shows(Sign::Embedding) && !self.shows(Sign::Generation) && is_inside
+    }
+
     /// Whether people tell that a model is used, and no weights are on their way.
     fn is_said_to_infer(&self) -> bool {
         self.narrative().infers && self.framework() == Framework::Torch && !self.loads()

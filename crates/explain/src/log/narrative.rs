@@ -259,17 +259,20 @@ fn shares_the_card(words: &[&str]) -> bool {
         let is_denied = has_one(&words[at.saturating_sub(3)..at], "no not nothing any isn't");
         is_of("another other others someone", word) && has_one(&behind[..behind.len().min(2)], OTHERS) && !is_denied
     });
-    // What was interrupted may live on.
-    names_others && has_one(words, RUNS) || has_one(words, "ctrl+c ctrl-c ctrl+z ctrl-z zombie")
+    // What was interrupted may live on; `press Ctrl+C to quit` is what servers say.
+    let is_interrupted = words.iter().enumerate().any(|(at, word)| {
+        is_of("ctrl+c ctrl-c ctrl+z ctrl-z zombie", word) && words.get(at + 1).is_none_or(|next| *next != "to")
+    });
+    names_others && has_one(words, RUNS) || is_interrupted
 }
 
-/// `full fine-tuning`, `fully fine-tune`, `all parameters`, `without LoRA`
+/// `full fine-tuning`, `fully fine-tune`, `full parameters`, `without LoRA`
 fn tunes_all_weights(words: &[&str]) -> bool {
     let is_whole = |pair: &[&str]| {
-        let is_tuned = has_one(&pair[1..], TRAINING) || is_of("parameter parameters full-parameter", pair[1]);
+        let is_tuned = has_one(&pair[1..], TRAINING) || is_of("parameter parameters", pair[1]);
         is_of("full fully", pair[0]) && is_tuned || pair == ["without", "lora"]
     };
-    words.windows(2).any(is_whole)
+    words.windows(2).any(is_whole) || words.contains(&"full-parameter")
 }
 
 /// `4096x4096`, `(4096, 4096)`
@@ -433,9 +436,11 @@ mod tests {
         ] {
             assert!(of(line).shares_the_card, "{line}");
         }
-        for line in
-            ["There is no other process running on the card.", "nvidia-smi shows that no other program is using it."]
-        {
+        for line in [
+            "There is no other process running on the card.",
+            "nvidia-smi shows that no other program is using it.",
+            "INFO: Uvicorn running on the address (Press CTRL+C to quit)",
+        ] {
             assert!(!of(line).shares_the_card, "{line}");
         }
     }

@@ -271,7 +271,7 @@ const WORDS: &[(Sign, &[&str])] = &[
         ],
     ),
     (Sign::Rollouts, &["GRPO", "grpo", "num_generations", "PPOTrainer", "ppo_trainer", "/verl/"]),
-    (Sign::Embedding, &["SentenceTransformer", "sentence_transformers", "convert_to_tensor"]),
+    (Sign::Embedding, &["SentenceTransformer", "sentence_transformers", "convert_to_tensor=True"]),
     (Sign::Quantized, &["bitsandbytes", "load_in_4bit", "load_in_8bit", "GPTQ", "gptq", "AWQ", "awq", "4bit", "nf4"]),
     (Sign::Fsdp, &["fsdp", "FSDP", "fully_sharded"]),
     (Sign::DeepSpeed, &["deepspeed", "DeepSpeed", "zero_stage"]),

@@ -561,6 +561,9 @@ fn vectors_of_texts_leave_the_card() {
     let levers: Vec<Lever> = found.advice.iter().take(2).map(|advice| advice.lever).collect();
     assert_eq!(levers, [Lever::FewerRequests, Lever::OutputsToHost]);
     assert!(found.advice[1].text.contains("convert_to_numpy=True"));
+    let answers =
+        format!("from sentence_transformers import SentenceTransformer\noutput = model.generate(ids)\n{FULL}");
+    assert!(verdict(&answers, &[]).advice[..2].iter().all(|advice| advice.lever != Lever::OutputsToHost));
 }
 
 #[test]
