@@ -14,6 +14,13 @@ Function* look_up(const char* name) {
   return reinterpret_cast<Function*>(found);
 }
 
+// The same, where there may be none.
+template <typename Function>
+bool find(const char* name, Function*& out) {
+  out = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+  return out != nullptr;
+}
+
 inline c10::cuda::CUDACachingAllocator::CUDAAllocator* cuda_allocator() {
   return static_cast<c10::cuda::CUDACachingAllocator::CUDAAllocator*>(c10::getDeviceAllocator(at::kCUDA));
 }

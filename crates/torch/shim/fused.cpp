@@ -189,6 +189,50 @@ struct Gelu : torch::autograd::Function<Gelu> {
   }
 };
 
+// Rows of a table and of positions, added up. The gradient of the table is added to the one that it has, only where it has one: LibTorch
+// writes a gradient as large as the whole table, and adds that.
+struct Embed : torch::autograd::Function<Embed> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions,
+                            at::ScalarType kind) {
+    const auto width = table.size(1);
+    const long long rows = ids.numel(), table_rows = table.size(0);
+    auto shape = ids.sizes().vec();
+    shape.push_back(width);
+    auto out = at::empty(shape, table.options());
+    start("embed_forward", table, kind, width, many_rows(table, rows, kBlocksEach), data_of(ids), data_of(table), data_of(positions), room_of(out),
+          rows, static_cast<int>(width), table_rows, static_cast<int>(ids.size(-1)));
+    context->save_for_backward({ids, table});
+    context->saved_data["kind"] = static_cast<int64_t>(kind);
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto &ids = saved[0], &table = saved[1];
+    const auto of_out = gradient_of(gradients[0], at::kFloat);
+    add_rows(of_out, ids.reshape({-1}), table, static_cast<at::ScalarType>(context->saved_data["kind"].toInt()));
+    const auto of_positions = of_out.dim() > 2 ? of_out.flatten(0, -3).sum(0) : of_out;
+    return {at::Tensor(), at::Tensor(), of_positions, at::Tensor()};
+  }
+
+ private:
+  // Rows that a block takes.
+  static constexpr int kSlice = 16;
+
+  static void add_rows(const at::Tensor& of_out, const at::Tensor& ids, const at::Tensor& table, at::ScalarType kind) {
+    auto& gradient = table.mutable_grad();
+    if (!gradient.defined()) gradient = at::zeros_like(table);
+    TORCH_CHECK(gradient.is_contiguous(), "the gradient of an embedding is not contiguous");
+    const auto [sorted, order] = at::sort(ids.to(at::kInt), /*stable=*/true, /*dim=*/0, /*descending=*/false);
+    const auto width = static_cast<int>(table.size(1)), rows = static_cast<int>(ids.numel()), table_rows = static_cast<int>(table.size(0));
+    const int64_t slices = (rows + kSlice - 1) / kSlice;
+    const auto parts = at::empty({slices, 2, width}, table.options());
+    start("embed_backward", table, kind, width, slices, data_of(of_out), data_of(sorted), data_of(order), room_of(gradient), room_of(parts), rows,
+          width, table_rows, kSlice);
+    start("embed_join", table, kind, width, slices, data_of(sorted), data_of(parts), room_of(gradient), rows, width, table_rows, kSlice);
+  }
+};
+
 // As the kernel has it.
 struct Steps {
   long long sample[3], head[3], token[3];
@@ -332,6 +376,22 @@ Status lt_gelu(at::Tensor* x_in, at::Tensor* bias_in, at::Tensor** out) noexcept
     const bool has_kernel = x.numel() > 0 && is_ready(x) && are_plain({bias}, x.device()) &&
                             kernel_for("gelu_forward", x.device(), x.scalar_type(), x.size(-1)) != nullptr;
     *out = new at::Tensor(has_kernel ? Gelu::apply(x, optional(bias_in)) : at::gelu(with_bias(x, bias)));
+  });
+}
+
+// The rows of `table` that `ids` (b, t) name, each plus the row of `positions` (t, c) for its place.
+Status lt_embed(at::Tensor* ids_in, at::Tensor* table_in, at::Tensor* positions_in, at::Tensor** out) noexcept {
+  return lowtide::guarded([&] {
+    const auto &ids = *ids_in, &table = *table_in, &positions = *positions_in;
+    TORCH_CHECK(ids.dim() == 2 && table.dim() == 2 && positions.dim() == 2 && ids.size(1) == positions.size(0) && table.size(1) == positions.size(1),
+                "an embedding takes ids (b, t), a table (v, c) and positions (t, c), not ", ids.sizes(), ", ", table.sizes(), " and ",
+                positions.sizes());
+    const auto kind = lowtide::product_kind(table);
+    constexpr int64_t kMost = 1 << 30;
+    const bool has_kernel = ids.numel() > 0 && ids.scalar_type() == at::kLong && ids.is_contiguous() && ids.device() == table.device() &&
+                            lowtide::takes_sums(table) && are_plain({table, positions}, table.device()) && ids.numel() < kMost &&
+                            table.size(0) < kMost && kernel_for("embed_forward", table.device(), kind, table.size(1)) != nullptr;
+    *out = new at::Tensor(has_kernel ? Embed::apply(ids, table, positions, kind) : at::embedding(table, ids) + positions);
   });
 }
 

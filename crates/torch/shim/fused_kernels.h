@@ -260,6 +260,89 @@ extern "C" __global__ void gelu_backward(const T* x, const float* bias, const T*
   keep_part(of_bias, parts + (long long)blockIdx.x * width, width);
 }
 
+// Rows of a table by their numbers, each plus the row of `positions` for its place among `length`. A number that the table does not
+// have makes NaN.
+extern "C" __global__ void embed_forward(const long long* ids, const float* table, const float* positions, float* out, long long rows,
+                                         int width, long long table_rows, int length) {
+  ROWS(row) {
+    const long long id = ids[row];
+    const bool is_known = id >= 0 && id < table_rows;
+    COLUMNS(k, column) {
+      float values[W] = {}, more[W];
+      load(more, positions + row % length * width + column);
+      if (is_known) load(values, table + id * width + column);
+      for (int i = 0; i < W; i++) values[i] = is_known ? values[i] + more[i] : NAN;
+      store(out + row * width + column, values);
+    }
+  }
+}
+
+__device__ void add_to(float* place, const float* more) {
+  float values[W];
+  load(values, place);
+  for (int i = 0; i < W; i++) values[i] += more[i];
+  store(place, values);
+}
+
+// Rows that a block asks for before it looks at the first.
+constexpr int ASKED = 4;
+
+// Adds the rows of a gradient to those of a table, whose numbers are `sorted`; `order` is where each came from. A block takes `slice`
+// of them. What numbers that it shares with other blocks add up to is left in its two parts: of the one that came in from
+// the block before, and of the one that begins here and goes on.
+extern "C" __global__ void embed_backward(const float* of_out, const int* sorted, const long long* order, float* table, float* parts,
+                                          int rows, int width, int table_rows, int slice) {
+  const int begin = blockIdx.x * slice, end = min(begin + slice, rows);
+  bool comes_in = begin > 0 && sorted[begin - 1] == sorted[begin];
+  float* const part = parts + 2ll * blockIdx.x * width;
+  float total[K][W] = {};
+  for (int first = begin; first < end; first += ASKED) {
+    float values[ASKED][K][W];
+    for (int i = 0; i < ASKED; i++) {
+      COLUMNS(k, column) { if (first + i < end) load(values[i][k], of_out + order[first + i] * width + column); }
+    }
+    for (int i = 0; i < ASKED; i++) {
+      const int at = first + i;
+      if (at >= end) break;
+      COLUMNS(k, column) {
+        for (int j = 0; j < W; j++) total[k][j] += values[i][k][j];
+      }
+      const int id = sorted[at];
+      if (at + 1 < end && sorted[at + 1] == id) continue;
+      const bool goes_on = at + 1 == end && end < rows && sorted[end] == id;
+      COLUMNS(k, column) {
+        if (comes_in) {
+          store(part + column, total[k]);
+        } else if (goes_on) {
+          store(part + width + column, total[k]);
+        } else if (id >= 0 && id < table_rows) {
+          add_to(table + (long long)id * width + column, total[k]);
+        }
+        for (int j = 0; j < W; j++) total[k][j] = 0.f;
+      }
+      comes_in = false;
+    }
+  }
+}
+
+// Adds up the parts of numbers that several blocks share: the block where one begins does it.
+extern "C" __global__ void embed_join(const int* sorted, const float* parts, float* table, int rows, int width, int table_rows, int slice) {
+  const int begin = blockIdx.x * slice, end = begin + slice;
+  if (end >= rows || sorted[end] != sorted[end - 1]) return;
+  const int id = sorted[end - 1];
+  const bool came_in = begin > 0 && sorted[begin] == id && sorted[begin - 1] == id;
+  if (came_in || id < 0 || id >= table_rows) return;
+  COLUMNS(k, column) {
+    float total[W], more[W];
+    load(total, parts + (2ll * blockIdx.x + 1) * width + column);
+    for (int next = blockIdx.x + 1; next * slice < rows && sorted[next * slice] == id; next++) {
+      load(more, parts + 2ll * next * width + column);
+      for (int i = 0; i < W; i++) total[i] += more[i];
+    }
+    add_to(table + (long long)id * width + column, total);
+  }
+}
+
 // The gradients of queries, keys and values at their places in one, and what its rows add up to. `step` has how far the next
 // sample, head and token of each are; `head` is the width of a head.
 struct Steps {

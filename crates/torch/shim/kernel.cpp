@@ -1,4 +1,4 @@
-// The cross-entropy kernel.
+// The cross-entropy kernel, and what brings its gradient to scale.
 //
 // A row is read twice and written once: the logits of a large vocabulary are the largest tensor of a language model, and
 // LibTorch's own path widens them to fp32 and passes over them about eight times. The second time a row comes from the device's cache:
@@ -60,6 +60,14 @@ constexpr int AT_ONCE = 4;
 #define ROWS(row) for (long long row = blockIdx.x; row < rows; row += gridDim.x)
 #define PACKS(first) for (int first = threadIdx.x; first < count; first += AT_ONCE * THREADS)
 
+// Asks for the packs of a thread from `first` on.
+__device__ void ask(Pack<T> (&pack)[AT_ONCE], const Pack<T>* packs, int first, int count) {
+  for (int i = 0; i < AT_ONCE; i++) {
+    const int at = first + i * THREADS;
+    if (at < count) pack[i] = packs[at];
+  }
+}
+
 // Writes past the cache: nobody reads a row again before the whole is written.
 __device__ void write(Pack<T>* to, const Pack<T>& pack) {
   const u32* words = reinterpret_cast<const u32*>(&pack);
@@ -78,10 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) loss(T* logits, const l
     float top = -INFINITY, sum = 0.f;
     PACKS(first) {
       Pack<T> pack[AT_ONCE];
-      for (int i = 0; i < AT_ONCE; i++) {
-        const int at = first + i * THREADS;
-        if (at < count) pack[i] = packs[at];
-      }
+      ask(pack, packs, first, count);
       for (int i = 0; i < AT_ONCE; i++) {
         if (first + i * THREADS >= count) break;
         float high = -INFINITY;
@@ -107,10 +112,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) loss(T* logits, const l
     const int hit = ignored || outside ? -1 : static_cast<int>(target / kCount), inside = static_cast<int>(target % kCount);
     PACKS(first) {
       Pack<T> pack[AT_ONCE];
-      for (int i = 0; i < AT_ONCE; i++) {
-        const int at = first + i * THREADS;
-        if (at < count) pack[i] = packs[at];
-      }
+      ask(pack, packs, first, count);
       for (int i = 0; i < AT_ONCE; i++) {
         const int at = first + i * THREADS;
         if (at >= count) break;
@@ -123,6 +125,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) loss(T* logits, const l
         write(packs + at, pack[i]);
       }
     }
+  }
+}
+
+// `from` times the one number `factor`, in fp32.
+extern "C" __global__ void scale(const Pack<T>* from, Pack<T>* to, const float* factor, long long count) {
+  const float by = *factor;
+  for (long long at = (long long)blockIdx.x * THREADS + threadIdx.x; at < count; at += (long long)gridDim.x * THREADS) {
+    Pack<T> pack = from[at];
+    for (int k = 0; k < Pack<T>::kCount; k++) pack.item[k] = T::of(pack.item[k].wide() * by);
+    to[at] = pack;
   }
 }
 )");
@@ -155,6 +167,25 @@ bool cross_entropy_in_place(const at::Tensor& logits, const at::Tensor& targets,
   const auto each = blocks_each(logits.device(), vocabulary * static_cast<int64_t>(logits.element_size()));
   launch(kernel, logits.device(), std::min<int64_t>(rows, each * multiprocessors(logits.device())), kThreads, arguments);
   return true;
+}
+
+at::Tensor scaled(const at::Tensor& values, const at::Tensor& factor, at::ScalarType kind) {
+  const auto* name = name_of(kind);
+  const bool fits = values.is_cuda() && name != nullptr && values.scalar_type() == kind && values.numel() > 0 && values.dim() == 2 &&
+                    packs_fit(values) && factor.scalar_type() == at::kFloat && factor.device() == values.device();
+  void* kernel = fits ? loss_kernels.kernel(values.device(), instance_of(name), "scale") : nullptr;
+  if (kernel == nullptr) {
+    const bool is_narrow = at::isReducedFloatingType(values.scalar_type());
+    return is_narrow ? values.to(at::kFloat).mul_(factor).to(kind) : (values * factor).to(kind);
+  }
+  auto out = at::empty_like(values);
+  const void *from = values.const_data_ptr(), *by = factor.const_data_ptr();
+  void* to = out.mutable_data_ptr();
+  long long count = values.nbytes() / 16;
+  void* arguments[] = {&from, &to, &by, &count};
+  const auto each = resident_blocks(kernel, values.device(), kThreads);
+  launch(kernel, values.device(), std::min<int64_t>((count + kThreads - 1) / kThreads, each * multiprocessors(values.device())), kThreads, arguments);
+  return out;
 }
 
 }  // namespace lowtide

@@ -6,6 +6,7 @@
 #include "linear.h"
 
 #include "lowtide.h"
+#include "products.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -43,7 +44,7 @@ struct Linear : torch::autograd::Function<Linear> {
     const auto rows = x.to(kind).reshape({-1, x.size(-1)});
     auto shape = x.sizes().vec();
     shape.back() = weight.size(0);
-    const auto out = bias ? at::addmm(bias->to(kind), rows, narrow.t()) : at::mm(rows, narrow.t());
+    const auto out = lowtide::product(rows, narrow.t(), bias ? std::optional<at::Tensor>(bias->to(kind)) : std::nullopt);
     context->save_for_backward({rows, narrow, weight});
     context->saved_data["kind"] = static_cast<int64_t>(x.scalar_type());
     context->saved_data["shape"] = x.sizes().vec();
@@ -58,7 +59,7 @@ struct Linear : torch::autograd::Function<Linear> {
     at::Tensor of_x, of_bias;
     if (context->needs_input_grad(0)) {
       const auto kind = static_cast<at::ScalarType>(context->saved_data["kind"].toInt());
-      of_x = at::mm(of_out, narrow).view(context->saved_data["shape"].toIntVector()).to(kind);
+      of_x = lowtide::product(of_out, narrow).view(context->saved_data["shape"].toIntVector()).to(kind);
     }
     if (context->saved_data["biased"].toBool()) of_bias = of_out.sum(0, /*keepdim=*/false, at::kFloat);
     lowtide::add_product(weight, of_out.t(), rows);

@@ -7,6 +7,7 @@
 #include "kernel.h"
 #include "linear.h"
 #include "lowtide.h"
+#include "products.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
@@ -55,18 +56,13 @@ struct LossNode final : torch::autograd::Node {
     TORCH_CHECK(!released, "the loss head was asked to run backward a second time after its graph was freed");
     TORCH_CHECK(!at::GradMode::is_enabled(), "the loss head has no second derivative");
     const auto factor = gradients[0] / gain;
-    const auto of_hidden = scaled(hidden_gradient, hidden_kind, factor);
-    if (!weight.defined()) return {of_hidden, scaled(weight_gradient, weight_kind, factor)};
+    const auto times_factor = [&](const at::Tensor& gradient, at::ScalarType kind) {
+      return gradient.defined() ? lowtide::scaled(gradient, factor, kind) : at::Tensor();
+    };
+    const auto of_hidden = times_factor(hidden_gradient, hidden_kind);
+    if (!weight.defined()) return {of_hidden, times_factor(weight_gradient, weight_kind)};
     lowtide::add_scaled(weight, weight_gradient, factor);
     return {of_hidden, at::Tensor()};
-  }
-
- private:
-  static at::Tensor scaled(const at::Tensor& gradient, at::ScalarType kind, const at::Tensor& factor) {
-    if (!gradient.defined()) return {};
-    // In fp32: a narrow factor would take the digits from every gradient alike.
-    const bool is_narrow = at::isReducedFloatingType(gradient.scalar_type());
-    return is_narrow ? gradient.to(at::kFloat).mul_(factor).to(kind) : (gradient * factor).to(kind);
   }
 };
 
@@ -120,11 +116,11 @@ Status lt_linear_cross_entropy(at::Tensor* hidden_in, at::Tensor* weight_in, at:
     auto total = at::zeros({}, rows.options().dtype(at::kFloat));
     for (int64_t start = 0; start < count; start += step) {
       const auto piece = rows.narrow(0, start, std::min(step, count - start));
-      auto logits = at::mm(piece, columns.t());
+      auto logits = lowtide::product(piece, columns.t());
       total += rows_loss(logits, targets.narrow(0, start, piece.size(0)), gain).sum();
       if (hidden_gradient.defined()) {
         auto into = hidden_gradient.narrow(0, start, piece.size(0));
-        at::mm_out(into, logits, columns);
+        lowtide::product_into(into, logits, columns);
       }
       if (!wanted || !weight.requires_grad()) continue;
       if (adds) {

@@ -10,6 +10,7 @@
 #include "loss.cpp"
 #include "numerics.cpp"
 #include "nvrtc.cpp"
+#include "products.cpp"
 #include "profile.cpp"
 #include "ranks.cpp"
 #include "recompute.cpp"

@@ -225,6 +225,12 @@ unsafe extern "C" {
         sum: *mut *mut C_tensor,
     ) -> Status;
     pub(crate) fn lt_gelu(x: *const C_tensor, bias: *const C_tensor, out: *mut *mut C_tensor) -> Status;
+    pub(crate) fn lt_embed(
+        ids: *const C_tensor,
+        table: *const C_tensor,
+        positions: *const C_tensor,
+        out: *mut *mut C_tensor,
+    ) -> Status;
     pub(crate) fn lt_heads(
         x: *const C_tensor,
         weight: *const C_tensor,

@@ -1,4 +1,4 @@
-//! What stands between the products of a transformer block: residual sums, normalisation, GELU, heads.
+//! What stands between the products of a transformer: embedding, residual sums, normalisation, GELU, heads.
 //!
 //! On a GPU each is one pass over memory, by kernels that NVRTC compiles at run time (`shim/fused.cpp`); elsewhere, and
 //! where a width is no multiple of 4, the same by LibTorch's operations. On a GPU a product leaves its bias to what comes
@@ -152,6 +152,21 @@ pub fn gelu(x: &Product<'_>) -> Tensor {
     // SAFETY: the tensors live through the call; on success `out` holds a tensor that is ours.
     let result =
         unsafe { ffi::lt_gelu(x.values.as_ptr(), pointer(x.bias), &mut out).check().map(|()| Tensor::from_ptr(out)) };
+    result.unwrap_or_else(|error| raise(error))
+}
+
+/// The rows of `table` (v, c) that `ids` (b, t) name, each plus the row of `positions` (t, c) for its place.
+///
+/// On a GPU, where `table` is a parameter in fp32, its gradient is added to the one that it has, row by row and in a fixed order; an
+/// id that it has no row for makes NaN there.
+pub fn embed(ids: &Tensor, table: &Tensor, positions: &Tensor) -> Tensor {
+    let mut out = ptr::null_mut();
+    // SAFETY: the tensors live through the call; on success `out` holds a tensor that is ours.
+    let result = unsafe {
+        ffi::lt_embed(ids.as_ptr(), table.as_ptr(), positions.as_ptr(), &mut out)
+            .check()
+            .map(|()| Tensor::from_ptr(out))
+    };
     result.unwrap_or_else(|error| raise(error))
 }
 

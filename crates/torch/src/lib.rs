@@ -39,7 +39,7 @@ pub use attempt::{attempt, refuse_input};
 pub use autocast::Autocast;
 pub use device::{DeviceFacts, start, start_for};
 pub use error::{Result, TorchError};
-pub use fused::{LayerNorm, NarrowWeights, Product, add, fused_kernels_problem, gelu, heads, linear};
+pub use fused::{LayerNorm, NarrowWeights, Product, add, embed, fused_kernels_problem, gelu, heads, linear};
 pub use gradient_buckets::GradientBuckets;
 pub use graphs::{Graph, GraphPool, use_own_stream};
 pub use loss::{LOSS_HEAD, linear_cross_entropy, loss_kernel_problem};

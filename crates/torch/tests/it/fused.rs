@@ -1,7 +1,7 @@
 //! The parts between the products of a block against plain operations: here on the CPU, in [`crate::gpu`] by their kernels.
 
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{Autocast, LayerNorm, Product, add, gelu, heads, rng};
+use lowtide_torch::{Autocast, LayerNorm, Product, add, embed, gelu, heads, rng};
 
 use crate::kit::alone;
 
@@ -98,4 +98,60 @@ fn heads_that_do_not_come_out_even_are_refused() {
     let zeros = |shape: &[i64]| Tensor::zeros(shape, (Kind::Float, Device::Cpu));
     let refused = lowtide_torch::attempt(|| heads(&zeros(&[1, 2, 4]), &zeros(&[20, 4]), &zeros(&[20]), 3)).unwrap_err();
     assert!(refused.to_string().contains("with 3 heads"), "{refused}");
+}
+
+/// A table and positions, and what is looked up there.
+pub(crate) struct Lookup {
+    pub(crate) ids: Tensor,
+    pub(crate) table: Tensor,
+    pub(crate) positions: Tensor,
+}
+
+impl Lookup {
+    pub(crate) fn new(ids: &Tensor, rows: i64, width: i64) -> Lookup {
+        let device = ids.device();
+        let learned = |rows| Tensor::randn([rows, width], (Kind::Float, device)).set_requires_grad(true);
+        Lookup { ids: ids.shallow_clone(), table: learned(rows), positions: learned(ids.size()[1]) }
+    }
+
+    fn plain(&self) -> Tensor {
+        Tensor::embedding(&self.table, &self.ids, -1, false, false) + &self.positions
+    }
+
+    fn fused(&self) -> Tensor {
+        embed(&self.ids, &self.table, &self.positions)
+    }
+
+    /// What comes out, and both gradients after two rounds: the second adds to those of the first.
+    fn run(&self, forward: impl Fn() -> Tensor) -> [Tensor; 3] {
+        let learned = [self.table.shallow_clone(), self.positions.shallow_clone()];
+        lowtide_torch::gradients::release(&learned);
+        let mut out = forward();
+        for round in 1..=2 {
+            out = forward();
+            let weights = (Tensor::arange(out.numel() as i64, (Kind::Float, out.device())) * round).sin().view_as(&out);
+            (&out * weights).sum(Kind::Float).backward();
+        }
+        [out.detach(), self.table.grad().copy(), self.positions.grad().copy()]
+    }
+
+    pub(crate) fn both(&self) -> [[Tensor; 3]; 2] {
+        [self.run(|| self.plain()), self.run(|| self.fused())]
+    }
+}
+
+#[test]
+fn on_the_cpu_an_embedding_is_plain_operations_to_the_bit() {
+    let _alone = alone();
+    let ids = Tensor::randint(7, [3, 5], (Kind::Int64, Device::Cpu));
+    let [wanted, found] = Lookup::new(&ids, 7, 6).both();
+    assert!(wanted.iter().zip(&found).all(|(wanted, found)| wanted.equal(found)));
+}
+
+#[test]
+fn positions_for_another_number_of_tokens_are_refused() {
+    let zeros = |shape: &[i64]| Tensor::zeros(shape, (Kind::Float, Device::Cpu));
+    let ids = Tensor::zeros([2, 3], (Kind::Int64, Device::Cpu));
+    let refused = lowtide_torch::attempt(|| embed(&ids, &zeros(&[5, 4]), &zeros(&[2, 4]))).unwrap_err();
+    assert!(refused.to_string().contains("positions (t, c)"), "{refused}");
 }

@@ -11,11 +11,11 @@ use lowtide_torch::cuda::{self, Deterministic};
 use lowtide_torch::tch::{Cuda, Device, Kind, Reduction, Tensor};
 use lowtide_torch::{
     AdamW, AdamWRule, Autocast, DeviceChoice, DeviceFacts, GradScaler, GradientRange, GraphPool, Keep, LayerNorm,
-    ScalerRule, Segment, Shared, TorchError, attempt, fused_kernels_problem, gelu, gradients, linear_cross_entropy,
+    ScalerRule, Segment, Shared, TorchError, attempt, embed, fused_kernels_problem, gelu, gradients, linear, linear_cross_entropy,
     loss_kernel_problem, recompute, rng, set_deterministic, start, use_own_stream,
 };
 
-use crate::fused::Block;
+use crate::fused::{Block, Lookup};
 use crate::model::{Model, Shape};
 
 const GPU: Device = Device::Cuda(0);
@@ -227,6 +227,74 @@ fn fused_parts_of_a_block_give_the_same_bits_again() {
     let block = Block::new(GPU, 768);
     let [first, again] = [block.both(Kind::BFloat16), block.both(Kind::BFloat16)].map(|[_, fused]| fused);
     assert!(first.iter().zip(&again).all(|(first, again)| first.equal(again)));
+}
+
+/// Numbers that are met once, often, and by several blocks; the gradient is added to the one that is there, in the same order each time.
+#[test]
+#[ignore = "needs a GPU"]
+fn an_embedding_is_plain_operations() {
+    let _turn = gpu();
+    let rows = 300;
+    let drawn = |most: i64| Tensor::randint(most, [5, 203], (Kind::Int64, GPU));
+    let often = drawn(rows).where_self(&drawn(2).eq(0), &Tensor::from(7_i64).to_device(GPU));
+    let all_one = Tensor::full([5, 203], 299, (Kind::Int64, GPU));
+    for width in [4, 64, 768, 2304, 6] {
+        for (name, ids) in [("drawn", drawn(rows)), ("often", often.copy()), ("two", drawn(2)), ("one", all_one.copy())] {
+            let lookup = Lookup::new(&ids, rows, width);
+            let [wanted, found] = lookup.both();
+            assert!(wanted[0].equal(&found[0]), "{name}, width {width}");
+            let error = relative_error(&wanted, &found);
+            assert!(error < 1e-5, "{name}, width {width}: relative error {error:.2e}");
+            let [_, again] = lookup.both();
+            assert!(found.iter().zip(&again).all(|(found, again)| found.equal(again)), "{name}, width {width}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_number_that_an_embedding_does_not_have_makes_nan_and_writes_nowhere() {
+    let _turn = gpu();
+    let ids = Tensor::from_slice(&[0_i64, 9, -1, 2]).view([1, 4]).to_device(GPU);
+    let lookup = Lookup::new(&ids, 3, 8);
+    let out = embed(&lookup.ids, &lookup.table, &lookup.positions);
+    let is_nan: Vec<f64> = Vec::try_from(out.isnan().to_kind(Kind::Double).mean_dim(2, false, Kind::Double).view(-1)).unwrap();
+    assert_eq!(is_nan, [0.0, 1.0, 1.0, 0.0]);
+    out.sum(Kind::Float).backward();
+    let sums: Vec<f64> = Vec::try_from(lookup.table.grad().sum_dim_intlist(1, false, Kind::Double)).unwrap();
+    assert_eq!(sums, [8.0, 0.0, 8.0]);
+}
+
+/// Whichever program makes a product, it is the same up to rounding, with its gradients; and the same again once one is chosen.
+#[test]
+#[ignore = "needs a GPU"]
+fn products_by_a_chosen_program_are_those_of_libtorch() {
+    let _turn = gpu();
+    for kind in [Kind::BFloat16, Kind::Half] {
+        let x = Tensor::randn([2, 2048, 1024], (Kind::Float, GPU)).set_requires_grad(true);
+        let weight = (Tensor::randn([1536, 1024], (Kind::Float, GPU)) / 32).set_requires_grad(true);
+        let bias = Tensor::randn([1536], (Kind::Float, GPU)).set_requires_grad(true);
+        let run = |bias: Option<&Tensor>| {
+            let learned = [x.shallow_clone(), weight.shallow_clone()];
+            gradients::release(&learned);
+            let out = {
+                let _narrow = Autocast::enter(GPU, kind);
+                linear(&x, &weight, bias)
+            };
+            let weights = Tensor::arange(out.numel() as i64, (Kind::Float, GPU)).sin().view_as(&out);
+            (&out * weights).sum(Kind::Float).backward();
+            [out.detach(), x.grad().copy(), weight.grad().copy()]
+        };
+        for bias in [None, Some(&bias)] {
+            set_deterministic(true).unwrap();
+            let wanted = run(bias);
+            set_deterministic(false).unwrap();
+            let [found, again] = [run(bias), run(bias)];
+            let error = relative_error(&wanted, &found);
+            assert!(error < 0.005, "{kind:?}: relative error {error:.2e}");
+            assert!(found.iter().zip(&again).all(|(found, again)| found.equal(again)), "{kind:?}");
+        }
+    }
 }
 
 /// A value that is not finite must reach the gradients, where the loss scale and the person can see it.

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use lowtide_core::Bytes;
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{Product, Segment, Shared, add, gelu, heads, linear_cross_entropy};
+use lowtide_torch::{Product, Segment, Shared, add, embed, gelu, heads, linear_cross_entropy};
 use lowtide_train::Mode;
 
 use super::settings::ModelSettings;
@@ -113,9 +113,8 @@ impl Embedding {
     }
 
     fn apply(&self, ids_bt: &Tensor) -> Tensor {
-        let tokens_btc = Tensor::embedding(&self.tokens_vc, ids_bt, -1, false, false);
         let positions_tc = self.positions_tc.narrow(0, 0, ids_bt.size()[1]);
-        self.dropout.apply(tokens_btc + positions_tc)
+        self.dropout.apply(embed(ids_bt, &self.tokens_vc, &positions_tc))
     }
 }
 

@@ -1,0 +1,17 @@
+// Products of narrow matrices on a GPU.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace lowtide {
+
+// `left` times `right`, plus `bias` to each row: by the fastest program that cuBLASLt has for the two on this card, where the choice may
+// depend on a clock; else, and where none is faster, as LibTorch does it.
+at::Tensor product(const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias = std::nullopt);
+
+// The same, into a tensor that is there.
+void product_into(at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias = std::nullopt);
+
+}  // namespace lowtide
