@@ -388,10 +388,10 @@ Status lt_embed(at::Tensor* ids_in, at::Tensor* table_in, at::Tensor* positions_
                 positions.sizes());
     const auto kind = lowtide::product_kind(table);
     constexpr int64_t kMost = 1 << 30;
-    const bool has_kernel = ids.numel() > 0 && ids.scalar_type() == at::kLong && ids.is_contiguous() && ids.device() == table.device() &&
+    const bool has_kernel = ids.numel() > 0 && ids.scalar_type() == at::kLong && ids.device() == table.device() &&
                             lowtide::takes_sums(table) && are_plain({table, positions}, table.device()) && ids.numel() < kMost &&
                             table.size(0) < kMost && kernel_for("embed_forward", table.device(), kind, table.size(1)) != nullptr;
-    *out = new at::Tensor(has_kernel ? Embed::apply(ids, table, positions, kind) : at::embedding(table, ids) + positions);
+    *out = new at::Tensor(has_kernel ? Embed::apply(ids.contiguous(), table, positions, kind) : at::embedding(table, ids) + positions);
   });
 }
 
@@ -404,7 +404,7 @@ Status lt_heads(at::Tensor* x, at::Tensor* weight, at::Tensor* bias, int64_t hea
                 heads, " heads");
     variable_list parts;
     if (x->is_cuda()) {
-      parts = Heads::apply(lowtide::linear(*x, *weight, bias->detach()), *bias, heads);
+      parts = Heads::apply(lowtide::linear(*x, *weight, lowtide::narrow(*bias, lowtide::product_kind(*x))), *bias, heads);
     } else {
       // Unbound at once: three selections would each write a gradient of the whole.
       const auto joined = at::linear(*x, *weight, *bias);

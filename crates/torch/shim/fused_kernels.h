@@ -14,7 +14,7 @@ constexpr int64_t kMostThreads = 512;
 // Warps of a block where each has a row of its own.
 constexpr int kWarps = 4;
 // Blocks for each multiprocessor where a block takes many rows. More would hide more waiting, and leave more sums to add up.
-constexpr int64_t kBlocksEach = 8, kBlocksThatSum = 4;
+constexpr int64_t kBlocksEach = 24, kBlocksThatSum = 4;
 
 // `T` is the kind of the products, `W` the columns of a pack, which is read at once, `K` how many packs a thread holds, `GROUP` how
 // many threads a row has.
@@ -238,7 +238,8 @@ extern "C" __global__ void gelu_forward(const T* x, const float* bias, T* out, l
   }
 }
 
-extern "C" __global__ void gelu_backward(const T* x, const float* bias, const T* of_out, T* of_x, float* parts,
+// With so many registers three blocks of 384 threads find room; a fourth would have to put values aside.
+extern "C" __global__ void __maxnreg__(K == 1 ? 56 : 128) gelu_backward(const T* x, const float* bias, const T* of_out, T* of_x, float* parts,
                                          long long rows, int width) {
   float shifts[K][W] = {}, of_bias[K][W] = {};
   COLUMNS(k, column) { if (bias) load(shifts[k], bias + column); }
@@ -332,10 +333,18 @@ extern "C" __global__ void embed_join(const int* sorted, const float* parts, flo
   const int id = sorted[end - 1];
   const bool came_in = begin > 0 && sorted[begin] == id && sorted[begin - 1] == id;
   if (came_in || id < 0 || id >= table_rows) return;
+  // The first block that it does not reach into, by halves.
+  int reached = blockIdx.x + 1, beyond = gridDim.x;
+  while (reached < beyond) {
+    const int middle = (reached + beyond) / 2;
+    if (sorted[middle * slice] == id) reached = middle + 1;
+    else beyond = middle;
+  }
   COLUMNS(k, column) {
     float total[W], more[W];
     load(total, parts + (2ll * blockIdx.x + 1) * width + column);
-    for (int next = blockIdx.x + 1; next * slice < rows && sorted[next * slice] == id; next++) {
+#pragma unroll 8
+    for (int next = blockIdx.x + 1; next < beyond; next++) {
       load(more, parts + 2ll * next * width + column);
       for (int i = 0; i < W; i++) total[i] += more[i];
     }

@@ -100,7 +100,7 @@ bool adds_products(const at::Tensor& weight, at::ScalarType kind) {
 void add_product(const at::Tensor& weight, const at::Tensor& left, const at::Tensor& right) {
   auto& gradient = weight.mutable_grad();
   if (gradient.defined()) {
-    at::addmm_out(gradient, gradient, left, right, at::kFloat);
+    add_product_to(gradient, left, right);
   } else {
     gradient = at::mm(left, right, at::kFloat);
   }

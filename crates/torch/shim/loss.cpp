@@ -125,7 +125,7 @@ Status lt_linear_cross_entropy(at::Tensor* hidden_in, at::Tensor* weight_in, at:
       if (!wanted || !weight.requires_grad()) continue;
       if (adds) {
         if (weight_gradient.defined()) {
-          at::addmm_out(weight_gradient, weight_gradient, logits.t(), piece, at::kFloat);
+          lowtide::add_product_to(weight_gradient, logits.t(), piece);
         } else {
           weight_gradient = at::mm(logits.t(), piece, at::kFloat);
         }

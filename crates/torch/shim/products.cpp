@@ -76,39 +76,47 @@ const std::optional<BlasLt>& blas_lt() {
 
 // Products below this are over before a choice could matter.
 constexpr double kLeastWork = 4e9;
-// What a program may take besides its matrices.
-constexpr size_t kWorkspace = 1 << 20;
+// What a program may take besides its matrices, and what is taken to try those that add.
+constexpr size_t kWorkspace = 1 << 20, kMostScratch = 32 << 20;
 constexpr int kCandidates = 12, kRounds = 3;
 // How much faster a candidate must be than LibTorch's product.
 constexpr double kWorthIt = 0.985, kFarBehind = 1.05;
 
 c10::Stream stream_of(const at::Device& device) { return c10::impl::VirtualGuardImpl(at::kCUDA).getStream(device); }
 
-// A matrix of rows as cuBLASLt sees it, which knows columns only: `columns` long columns, or the same turned.
-struct Matrix {
-  bool is_turned;
-  int64_t step;
+// Whether a matrix lies in rows or in columns, one after the other, so that cuBLASLt can take it: nothing if neither.
+std::optional<bool> is_turned(const at::Tensor& matrix) {
+  if (reinterpret_cast<uintptr_t>(matrix.const_data_ptr()) % 16 != 0) return std::nullopt;
+  if (matrix.stride(1) == 1 && matrix.stride(0) == matrix.size(1)) return false;
+  if (matrix.stride(0) == 1 && matrix.stride(1) == matrix.size(0)) return true;
+  return std::nullopt;
+}
 
-  static std::optional<Matrix> of(const at::Tensor& tensor) {
-    if (reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 != 0) return std::nullopt;
-    if (tensor.stride(1) == 1 && tensor.stride(0) == tensor.size(1)) return Matrix{false, tensor.size(1)};
-    if (tensor.stride(0) == 1 && tensor.stride(1) == tensor.size(0)) return Matrix{true, tensor.size(0)};
-    return std::nullopt;
+// Device, kinds of what comes in and out, rows, what is added up over, columns; whether left and right are turned; whether there is a
+// bias; whether it is added to what is there.
+struct ProductShape {
+  int device, kind, out_kind;
+  int64_t rows, inner, columns;
+  bool left_is_turned, right_is_turned, has_bias, adds;
+
+  auto all() const {
+    return std::tie(device, kind, out_kind, rows, inner, columns, left_is_turned, right_is_turned, has_bias, adds);
   }
+  bool operator<(const ProductShape& other) const { return all() < other.all(); }
 };
 
-// One shape of product: how it is described to cuBLASLt, and the program that makes it.
+// A product of one shape: how it is described to cuBLASLt, and the program that makes it.
 class Plan {
  public:
-  Plan(void* handle, int kind, int64_t rows, int64_t inner, int64_t columns, Matrix left, Matrix right, bool has_bias) : handle_(handle) {
+  Plan(void* handle, const ProductShape& shape) : handle_(handle), adds_(shape.adds) {
     const auto& f = *blas_lt();
     bool done = handle != nullptr && f.create_product(&product_, kComputeInFloat, kFloatNumbers) == 0;
     // Turned around: columns of the result are rows of ours, so the right matrix comes first.
-    done = done && (!right.is_turned || f.set_product(product_, kLeftIsTurned, &kTurned, sizeof kTurned) == 0);
-    done = done && (!left.is_turned || f.set_product(product_, kRightIsTurned, &kTurned, sizeof kTurned) == 0);
-    done = done && (!has_bias || f.set_product(product_, kEpilogue, &kEpilogueBias, sizeof kEpilogueBias) == 0);
-    done = done && layout(0, kind, columns, inner, right) && layout(1, kind, inner, rows, left) &&
-           layout(2, kind, columns, rows, Matrix{false, columns});
+    done = done && (!shape.right_is_turned || f.set_product(product_, kLeftIsTurned, &kTurned, sizeof kTurned) == 0);
+    done = done && (!shape.left_is_turned || f.set_product(product_, kRightIsTurned, &kTurned, sizeof kTurned) == 0);
+    done = done && (!shape.has_bias || f.set_product(product_, kEpilogue, &kEpilogueBias, sizeof kEpilogueBias) == 0);
+    done = done && layout(0, shape.kind, shape.columns, shape.inner, shape.right_is_turned) &&
+           layout(1, shape.kind, shape.inner, shape.rows, shape.left_is_turned) && layout(2, shape.out_kind, shape.columns, shape.rows, false);
     is_ready_ = done;
   }
 
@@ -123,7 +131,7 @@ class Plan {
     if (product_ != nullptr) f.destroy_product(product_);
   }
 
-  // Tries the candidates, and `usual` beside them; the last to run is the one that is taken.
+  // Tries the candidates, and `usual` beside them, and leaves the choice to `make`. What is in `out` then is nobody's.
   template <typename Usual>
   void choose(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias, Usual&& usual) {
     const auto candidates = is_ready_ ? all_candidates() : std::vector<Candidate>();
@@ -145,7 +153,6 @@ class Plan {
       }
     }
     if (best > usually * kWorthIt) chosen_.reset();
-    if (!make(out, left, right, bias)) usual();
   }
 
   // Makes it by the program that was chosen; false where LibTorch is to do it.
@@ -157,10 +164,10 @@ class Plan {
   }
 
  private:
-  // `rows` and `columns` are those that enter the product.
-  bool layout(int index, int kind, int64_t rows, int64_t columns, Matrix matrix) {
-    if (matrix.is_turned) std::swap(rows, columns);
-    return blas_lt()->create_layout(&layouts_[index], kind, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), matrix.step) == 0;
+  // `rows` and `columns` are those that enter the product; the numbers of a column lie one after the other.
+  bool layout(int index, int kind, int64_t rows, int64_t columns, bool is_turned) {
+    if (is_turned) std::swap(rows, columns);
+    return blas_lt()->create_layout(&layouts_[index], kind, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows) == 0;
   }
 
   std::vector<Candidate> all_candidates() {
@@ -185,9 +192,9 @@ class Plan {
       const void* place = bias->const_data_ptr();
       if (f.set_product(product_, kBiasPlace, &place, sizeof place) != 0) return false;
     }
-    const float one = 1.f, none = 0.f;
+    const float one = 1.f, kept = adds_ ? 1.f : 0.f;
     void* to = out.mutable_data_ptr();
-    return f.multiply(handle_, product_, &one, right.const_data_ptr(), layouts_[0], left.const_data_ptr(), layouts_[1], &none, to, layouts_[2], to,
+    return f.multiply(handle_, product_, &one, right.const_data_ptr(), layouts_[0], left.const_data_ptr(), layouts_[1], &kept, to, layouts_[2], to,
                       layouts_[2], &algorithm, workspace.defined() ? workspace.mutable_data_ptr() : nullptr,
                       workspace.defined() ? workspace.nbytes() : 0, stream_of(out.device()).native_handle()) == 0;
   }
@@ -207,14 +214,12 @@ class Plan {
   }
 
   void* handle_;
+  bool adds_;
   void* product_ = nullptr;
   std::array<void*, 3> layouts_{};
   bool is_ready_ = false;
   std::optional<Candidate> chosen_;
 };
-
-// Device, kind, rows, what is added up over, columns; whether left and right are turned; whether there is a bias.
-using ProductShape = std::tuple<int, int, int64_t, int64_t, int64_t, bool, bool, bool>;
 
 struct Plans {
   std::mutex mutex;
@@ -235,15 +240,45 @@ Plans& plans() {
   return kept;
 }
 
-int kind_of(at::ScalarType kind) { return kind == at::kBFloat16 ? kBFloat16Numbers : kind == at::kHalf ? kHalfNumbers : -1; }
+// What cuBLASLt calls a kind of number, or -1.
+int kind_of(at::ScalarType kind) {
+  switch (kind) {
+    case at::kBFloat16: return kBFloat16Numbers;
+    case at::kHalf: return kHalfNumbers;
+    case at::kFloat: return kFloatNumbers;
+    default: return -1;
+  }
+}
 
-bool may_choose(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias) {
-  const auto kind = out.scalar_type();
+// The shape of a product for which a program may be chosen.
+std::optional<ProductShape> shape_of(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias,
+                                     bool adds) {
   const double work = 2.0 * static_cast<double>(out.numel()) * static_cast<double>(left.size(1));
-  return out.is_cuda() && kind_of(kind) >= 0 && left.scalar_type() == kind && right.scalar_type() == kind &&
-         (!bias || (bias->scalar_type() == kind && bias->is_contiguous())) && work >= kLeastWork && out.is_contiguous() &&
-         reinterpret_cast<uintptr_t>(out.const_data_ptr()) % 16 == 0 &&
-         !at::globalContext().deterministicAlgorithms() && blas_lt();
+  const auto kind = left.scalar_type();
+  if (!out.is_cuda() || work < kLeastWork || at::globalContext().deterministicAlgorithms() || !blas_lt()) return std::nullopt;
+  if (!at::isReducedFloatingType(kind) || right.scalar_type() != kind || kind_of(out.scalar_type()) < 0) return std::nullopt;
+  if (bias && (bias->scalar_type() != kind || !bias->is_contiguous())) return std::nullopt;
+  const auto of_left = is_turned(left), of_right = is_turned(right), of_out = is_turned(out);
+  if (!of_left || !of_right || of_out != false) return std::nullopt;
+  return ProductShape{out.get_device(), kind_of(kind), kind_of(out.scalar_type()), out.size(0), left.size(1),
+                      out.size(1), *of_left, *of_right, bias.has_value(), adds};
+}
+
+// Makes a product by the program that is, or now will be, chosen for its shape. `usual` makes it LibTorch's way into the tensor it is given.
+template <typename Usual>
+void make(at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias, bool adds, Usual&& usual) {
+  const auto shape = shape_of(out, left, right, bias, adds);
+  if (!shape) return usual(out);
+  auto& kept = plans();
+  const std::lock_guard<std::mutex> lock(kept.mutex);
+  auto found = kept.all.find(*shape);
+  if (found == kept.all.end() && !lowtide::capturing && !(adds && out.nbytes() > kMostScratch)) {
+    auto plan = std::make_unique<Plan>(kept.handle(out.device()), *shape);
+    auto scratch = adds ? at::zeros_like(out) : out;
+    plan->choose(scratch, left, right, bias, [&] { usual(scratch); });
+    found = kept.all.emplace(*shape, std::move(plan)).first;
+  }
+  if (found == kept.all.end() || !found->second->make(out, left, right, bias)) usual(out);
 }
 
 }  // namespace
@@ -251,37 +286,23 @@ bool may_choose(const at::Tensor& out, const at::Tensor& left, const at::Tensor&
 namespace lowtide {
 
 void product_into(at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias) {
-  const auto usual = [&] {
+  make(out, left, right, bias, /*adds=*/false, [&](at::Tensor& to) {
     if (bias) {
-      at::addmm_out(out, *bias, left, right);
+      at::addmm_out(to, *bias, left, right);
     } else {
-      at::mm_out(out, left, right);
+      at::mm_out(to, left, right);
     }
-  };
-  if (!may_choose(out, left, right, bias)) return usual();
-  const auto of_left = Matrix::of(left), of_right = Matrix::of(right);
-  if (!of_left || !of_right) return usual();
-  const auto kind = kind_of(out.scalar_type());
-  const auto rows = out.size(0), inner = left.size(1), columns = out.size(1);
-  const ProductShape shape(out.get_device(), kind, rows, inner, columns, of_left->is_turned, of_right->is_turned, bias.has_value());
-  auto& kept = plans();
-  const std::lock_guard<std::mutex> lock(kept.mutex);
-  const auto found = kept.all.find(shape);
-  if (found != kept.all.end()) {
-    if (!found->second->make(out, left, right, bias)) usual();
-  } else if (capturing) {
-    usual();
-  } else {
-    auto plan = std::make_unique<Plan>(kept.handle(out.device()), kind, rows, inner, columns, *of_left, *of_right, bias.has_value());
-    plan->choose(out, left, right, bias, usual);
-    kept.all.emplace(shape, std::move(plan));
-  }
+  });
 }
 
 at::Tensor product(const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias) {
   auto out = at::empty({left.size(0), right.size(1)}, left.options());
   product_into(out, left, right, bias);
   return out;
+}
+
+void add_product_to(at::Tensor& sum, const at::Tensor& left, const at::Tensor& right) {
+  make(sum, left, right, std::nullopt, /*adds=*/true, [&](at::Tensor& to) { at::addmm_out(to, to, left, right, at::kFloat); });
 }
 
 }  // namespace lowtide

@@ -14,4 +14,7 @@ at::Tensor product(const at::Tensor& left, const at::Tensor& right, const std::o
 // The same, into a tensor that is there.
 void product_into(at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias = std::nullopt);
 
+// Adds `left` times `right`, which are narrow, to `sum` in fp32.
+void add_product_to(at::Tensor& sum, const at::Tensor& left, const at::Tensor& right);
+
 }  // namespace lowtide

@@ -11,8 +11,8 @@ use lowtide_torch::cuda::{self, Deterministic};
 use lowtide_torch::tch::{Cuda, Device, Kind, Reduction, Tensor};
 use lowtide_torch::{
     AdamW, AdamWRule, Autocast, DeviceChoice, DeviceFacts, GradScaler, GradientRange, GraphPool, Keep, LayerNorm,
-    ScalerRule, Segment, Shared, TorchError, attempt, embed, fused_kernels_problem, gelu, gradients, linear, linear_cross_entropy,
-    loss_kernel_problem, recompute, rng, set_deterministic, start, use_own_stream,
+    ScalerRule, Segment, Shared, TorchError, attempt, embed, fused_kernels_problem, gelu, gradients, linear,
+    linear_cross_entropy, loss_kernel_problem, recompute, rng, set_deterministic, start, use_own_stream,
 };
 
 use crate::fused::{Block, Lookup};
@@ -239,7 +239,15 @@ fn an_embedding_is_plain_operations() {
     let often = drawn(rows).where_self(&drawn(2).eq(0), &Tensor::from(7_i64).to_device(GPU));
     let all_one = Tensor::full([5, 203], 299, (Kind::Int64, GPU));
     for width in [4, 64, 768, 2304, 6] {
-        for (name, ids) in [("drawn", drawn(rows)), ("often", often.copy()), ("two", drawn(2)), ("one", all_one.copy())] {
+        let columns = Tensor::randint(rows, [5, 204], (Kind::Int64, GPU)).narrow(1, 1, 203);
+        let all = [
+            ("drawn", drawn(rows)),
+            ("columns", columns),
+            ("often", often.copy()),
+            ("two", drawn(2)),
+            ("one", all_one.copy()),
+        ];
+        for (name, ids) in all {
             let lookup = Lookup::new(&ids, rows, width);
             let [wanted, found] = lookup.both();
             assert!(wanted[0].equal(&found[0]), "{name}, width {width}");
@@ -258,7 +266,8 @@ fn a_number_that_an_embedding_does_not_have_makes_nan_and_writes_nowhere() {
     let ids = Tensor::from_slice(&[0_i64, 9, -1, 2]).view([1, 4]).to_device(GPU);
     let lookup = Lookup::new(&ids, 3, 8);
     let out = embed(&lookup.ids, &lookup.table, &lookup.positions);
-    let is_nan: Vec<f64> = Vec::try_from(out.isnan().to_kind(Kind::Double).mean_dim(2, false, Kind::Double).view(-1)).unwrap();
+    let is_nan: Vec<f64> =
+        Vec::try_from(out.isnan().to_kind(Kind::Double).mean_dim(2, false, Kind::Double).view(-1)).unwrap();
     assert_eq!(is_nan, [0.0, 1.0, 1.0, 0.0]);
     out.sum(Kind::Float).backward();
     let sums: Vec<f64> = Vec::try_from(lookup.table.grad().sum_dim_intlist(1, false, Kind::Double)).unwrap();
