@@ -1,4 +1,4 @@
-// What stands between the products of a transformer block, each as one pass over memory: the residual sum with the
+// What stands between the products of a transformer, each as one pass over memory: the embedding, the residual sum with the
 // normalisation after it, GELU, and attention's input cut into heads.
 //
 // These parts read and write far more than they compute, so their time is that of the bytes they move. LibTorch's own
