@@ -276,6 +276,7 @@ const RARE: &[&str] = &[
     "ory_allocation_err",
     "ata onto one or more tiles",
     "more data than it has total memory",
+    "EXIT STRING: Bus",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

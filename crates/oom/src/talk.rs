@@ -192,9 +192,16 @@ fn clause_before(text: &str) -> &str {
 }
 
 pub(crate) fn is_hypothetical(clause: &str) -> bool {
-    clause
-        .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
-        .any(|word| HYPOTHETICAL.split(' ').any(|hint| hint.eq_ignore_ascii_case(word)))
+    let mut words = clause.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_').peekable();
+    while let Some(word) = words.next() {
+        // `about 1,000 samples` is a number, and no talk about something.
+        let is_number =
+            word == "about" && words.peek().is_some_and(|next| next.starts_with(|c: char| c.is_ascii_digit()));
+        if !is_number && HYPOTHETICAL.split(' ').any(|hint| hint.eq_ignore_ascii_case(word)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Words that make a clause a wish, a doubt or a piece of advice.
@@ -301,6 +308,7 @@ mod tests {
         assert!(check("See \"CUDA out of memory\" in the FAQ"));
         assert!(check("If you see an error like `RuntimeError: CUDA out of memory`, lower it"));
         assert!(!check("if this fails: CUDA out of memory"));
+        assert!(check("a page about CUDA out of memory") && !check("about 1,000 samples give CUDA out of memory"));
         assert!(
             is_prose("The ")
                 && is_prose("*These ")

@@ -75,12 +75,13 @@ fn is_status(line: &str) -> bool {
     .any(|word| lower.match_indices(word).any(|(at, _)| is_kill_status(&lower[at + word.len()..])))
 }
 
-/// `exitcode  : -7 (pid: 4567)`, `exits with return code = -7`, `died with <Signals.SIGBUS: 7>`
+/// `exitcode  : -7 (pid: 4567)`, `exits with return code = -7`, `died with <Signals.SIGBUS: 7>`, and MPI's `EXIT STRING: Bus error`
 fn is_bus_error(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     let is_status =
         |word: &str| lower.match_indices(word).any(|(at, _)| has_status(&lower[at + word.len()..], &["-7"]));
-    ["exitcode", "return code"].into_iter().any(is_status) || line.contains("died with <Signals.SIGBUS")
+    ["exitcode", "return code"].into_iter().any(is_status)
+        || has_any(line, &["died with <Signals.SIGBUS", "WITH THE EXIT STRING: Bus error"])
 }
 
 fn is_kill_status(rest: &str) -> bool {

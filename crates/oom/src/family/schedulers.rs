@@ -64,11 +64,12 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
 }
 
 /// HTCondor, by itself or by a site's own policy: `Job has gone over memory limit of 2048 megabytes. Peak usage: 2100 megabytes`,
+/// `Docker job has gone over memory limit of 1024 Mb`,
 /// `put on hold by SYSTEM_PERIODIC_HOLD due to memory usage 3000000`, `killed by HTCondor due to excessive memory use (RSS=2250 MB)`.
 fn condor(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     if let Some((_, limit)) =
-        line.split_once("Job has gone over ").and_then(|(_, rest)| rest.split_once("memory limit of "))
+        line.split_once("ob has gone over ").and_then(|(_, rest)| rest.split_once("memory limit of "))
     {
         return Some(Oom {
             in_use: size_after_any(message.body(), &["Peak usage: ", "Last measured usage: "]),

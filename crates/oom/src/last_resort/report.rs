@@ -11,8 +11,8 @@ use lowtide_core::Bytes;
 
 use super::claim::{Claim, Phrase, claim};
 use super::words::{
-    CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, SHORTAGES, SIGNATURES, TOLD_LACKS,
-    TRANSLATIONS, WORKERS_GONE, WORKERS_KILLED,
+    CALM, DOCUMENTS, ENDED, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, SHORTAGES, SIGNATURES, TOLD_LACKS,
+    TOLD_OVERFLOWS, TRANSLATIONS, WORKERS_GONE, WORKERS_KILLED,
 };
 use crate::figure::figure_at;
 use crate::look_alike::never_memory;
@@ -45,7 +45,7 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
         let others = ["alloc", "memory limit", "nomem", "no_memory", "mem_error", "_STATUS_SUCCESS (", "exceeded "];
         let known = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS);
         let known = known.chain(&WORKERS_KILLED).chain(&WORKERS_GONE);
-        let words = known.chain(&SHORTAGES).chain(&SIGNATURES).chain(&others);
+        let words = known.chain(&SHORTAGES).chain(&SIGNATURES).chain(&TOLD_OVERFLOWS).chain(&others);
         let words = AhoCorasick::builder().ascii_case_insensitive(true).build(words);
         words.expect("a short list of literals always builds")
     });
@@ -155,17 +155,19 @@ fn ended_workers(line: &str, above: &[u8]) -> Option<Oom> {
     (!has_reason()).then(|| Oom { certainty, ..Oom::host(engine, Source::DataWorker) })
 }
 
-/// `it is killed due to insufficient memory during the training process`: a person who tells what became of a training, and not
-/// what may become of one.
+/// `it is killed due to insufficient memory during the training process`, `memory overflows and the task is killed`: a person who
+/// tells what became of a training or a job, and not what may become of one.
 fn told_kill(line: &str) -> Option<Oom> {
     let lower = line.to_ascii_lowercase();
     let killed = lower.find("killed")?;
-    let lack = TOLD_LACKS.iter().find_map(|words| lower[killed..].find(words))?;
-    let is_sentence = !lower[killed..killed + lack].contains(['.', ';']);
+    let behind = TOLD_LACKS.iter().find_map(|words| lower[killed..].find(words)).map(|lack| (killed, killed + lack));
+    let before = || TOLD_OVERFLOWS.iter().find_map(|words| lower[..killed].find(words)).map(|lack| (lack, killed));
+    let (start, end) = behind.or_else(before)?;
+    let is_sentence = !lower[start..end].contains(['.', ';']);
     // `If I understand correctly` supposes nothing of the kill.
-    let before = lower[..killed + lack].replace("if i ", "");
+    let before = lower[..end].replace("if i ", "").replace("when i ", "");
     let is_supposed = has_any_word(&before, "may might could would should can avoid prevent if when whether not never");
-    let is_told = is_sentence && lower.contains("training") && !is_supposed && !is_source_code(line);
+    let is_told = is_sentence && has_any_word(&lower, ENDED) && !is_supposed && !is_source_code(line);
     is_told.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
 }
 
@@ -283,6 +285,12 @@ mod tests {
             "Why killed?\n\nThe main reason for being killed is insufficient memory during the training process.\n";
         let oom = found(told).expect("somebody tells what happened");
         assert_eq!((oom.place, oom.certainty), (Place::Host, Certainty::Slight));
+        for text in [
+            "The integration job was killed due to out of memory in its first step.\n",
+            "The test makes memory overflow and the task is killed.\n",
+        ] {
+            assert!(found(text).is_some(), "{text}");
+        }
         for text in [
             "Your training may be killed due to insufficient memory.\n",
             "If the training is killed, there is insufficient memory.\n",
