@@ -117,9 +117,10 @@ fn of_ranks_the_first_to_run_out_is_named() {
               shorter texts)
     or        Compute in bf16 (fp16 with a GradScaler where the card has no bf16) under torch.autocast:
               about half the memory of activations; or keep fewer of them: recompute in backward
-              (torch.utils.checkpoint around each block)
+              (torch.utils.checkpoint around each block); where that is not enough, a smaller model
+              (fewer layers or channels), or a card with more memory
               [changes the numbers]
-    more      --all shows 4 more pieces of advice
+    more      --all shows 3 more pieces of advice
     ");
     let full = place.run(&["torchrun.log", "--all"]).stdout;
     assert!(full.contains("\nranks     Rank 1 ran out of memory first"), "{full}");

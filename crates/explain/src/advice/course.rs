@@ -14,7 +14,7 @@
 //! refused, which was there to be had.
 
 use lowtide_core::Bytes;
-use lowtide_oom::Place;
+use lowtide_oom::{DeviceKind, Place};
 
 use super::case::Case;
 use super::framework::Framework;
@@ -85,7 +85,7 @@ impl List<'_> {
             _ if case.validates_pictures() => self.evaluation(),
             Some(Activity::Evaluation) => self.evaluation(),
             _ if case.is_said_to_evaluate() => self.evaluation(),
-            _ if case.loads() => self.loading(),
+            _ if case.loads() && !case.moves_a_small_model() => self.loading(),
             _ if case.trains() && case.evaluates_by_name() => self.evaluation(),
             // Several processes that work together mostly train.
             None | Some(Activity::Loading) if !case.trains() && !case.facts.log.is_group => self.unknown_work(),
@@ -144,6 +144,10 @@ impl List<'_> {
     }
 
     fn preallocation(&mut self) {
+        // Of a TPU's memory nobody takes a share.
+        if self.case.oom.device_kind == Some(DeviceKind::Tpu) {
+            return;
+        }
         if let Some(text) = self.case.framework().preallocation() {
             self.add(Lever::LeaveRoom, text);
         }
@@ -232,7 +236,7 @@ impl List<'_> {
         }
     }
 
-    /// Where a single sample is too much, or the card is small, what comes last elsewhere stands beside the second piece.
+    /// What comes last of all stands beside the second piece, where no settings tell what is worth a change.
     fn last_resort_beside(&mut self) {
         let case = self.case;
         let Some(second) = self.advice.get(1).map(|advice| advice.lever).filter(|_| case.has_no_settings()) else {
@@ -244,6 +248,10 @@ impl List<'_> {
         } else if case.is_small_card() {
             let words = "; a card of this size may be too small for the model as it is: then one with more memory";
             self.join(second, &[Lever::MoreMemory], words);
+        } else {
+            let words =
+                "; where that is not enough, a smaller model (fewer layers or channels), or a card with more memory";
+            self.join(second, &[Lever::SmallerModel, Lever::MoreMemory], words);
         }
     }
 

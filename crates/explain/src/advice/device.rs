@@ -72,7 +72,8 @@ impl Case<'_> {
             || told.fails_later
             || told.grows;
         // PyTorch 0.4 and 1.0 had no other words, whoever asked.
-        self.oom.source == Source::Runtime && !has_run && !self.computes_with_the_model()
+        let is_refused = self.oom.source == Source::Runtime && !self.computes_with_the_model();
+        (is_refused || self.message.contains("implicit initialization")) && !has_run
     }
 
     /// Whether the library that was refused takes each of its tensors from the driver.

@@ -78,6 +78,9 @@ impl List<'_> {
                 self.join(Lever::OutputsToHost, &[Lever::NoGraph], "; all of it under torch.no_grad()");
             }
         }
+        if case.narrative().grows && case.trains() {
+            self.let_go_between_evaluations();
+        }
         // One tensor that is large beside the card is a matter of what goes in, not of what is kept.
         if !case.evaluates_without_graph() && !case.is_large_request() {
             self.no_graph_in_half();
@@ -156,6 +159,18 @@ impl List<'_> {
             }
         };
         self.add(Lever::OutputsToHost, text);
+    }
+
+    /// What an evaluation leaves behind adds up over the epochs.
+    fn let_go_between_evaluations(&mut self) {
+        if self.case.framework() != Framework::Torch {
+            return;
+        }
+        self.add(
+            Lever::PlainNumbers,
+            "Let go of what one evaluation leaves for the next: reset metrics (metric.reset()), empty lists of outputs, and keep \
+             losses as numbers (.item())",
+        );
     }
 
     /// What is kept of each output until the metric is computed.

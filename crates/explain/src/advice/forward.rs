@@ -23,6 +23,9 @@ const USES: &[&str] = &[
     "transcribe",
     "embed",
     "enhance",
+    "separate",
+    "synthesize",
+    "upscale",
 ];
 /// Words in the name of a script or a function that trains.
 const TRAINS: &[&str] = &["train", "trainer", "training", "fit", "finetune", "epoch", "optimize"];
@@ -133,5 +136,8 @@ impl List<'_> {
         self.change(lever, text);
         self.join(lever, kin, "; fewer of them at once");
         self.join(lever, &[Lever::MoreMemory], "; where their size is given, a card with more memory");
+        if case.framework() == Framework::Torch {
+            self.join(lever, &[Lever::Offload], ", or the CPU, slowly");
+        }
     }
 }

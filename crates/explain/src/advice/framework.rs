@@ -50,7 +50,7 @@ impl Case<'_> {
         match self.oom.engine {
             Engine::Tensorflow => Framework::Tensorflow,
             // PyTorch has a way to XLA too.
-            Engine::Xla if !is_torch() => Framework::Jax,
+            Engine::Xla if !is_torch() && (!self.shows(Sign::Torch) || self.shows(Sign::Jax)) => Framework::Jax,
             Engine::Candle
             | Engine::Burn
             | Engine::Wgpu

@@ -173,10 +173,10 @@ impl List<'_> {
             }
             Source::ExitStatus if case.shows(Sign::Container) => {
                 self.limit();
+                self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
                 if case.has_many_workers() {
                     self.workers();
                 }
-                self.more_memory();
                 self.by_taker();
             }
             _ if is_worker => {
@@ -269,7 +269,21 @@ impl List<'_> {
                     self.join(Lever::LoadInPieces, &[Lever::SmallerDataCache], words);
                 }
                 self.fewer_samples_beside(Lever::LoadInPieces);
+                self.fewer_at_once_beside(Lever::LoadInPieces);
             }
+        }
+    }
+
+    /// What runs side by side, and what goes in at once, where nothing tells what filled the memory.
+    fn fewer_at_once_beside(&mut self, lever: Lever) {
+        if !self.case.trains() {
+            let words = "; or fewer and smaller inputs at once";
+            self.join(lever, &[Lever::FewerRequests, Lever::SmallerInput], words);
+        }
+        let is_set = self.case.facts.find(Key::Workers).is_some();
+        if !is_set {
+            let words = "; or fewer processes, threads and data workers side by side (jobs, cores, num_workers)";
+            self.join(lever, &[Lever::FewerWorkers, Lever::FewerJobs], words);
         }
     }
 

@@ -86,7 +86,8 @@ impl Case<'_> {
 
     /// Whether people tell that a model is used, and no weights are on their way.
     fn is_said_to_infer(&self) -> bool {
-        self.narrative().infers && self.framework() == Framework::Torch && !self.loads()
+        let is_known = matches!(self.framework(), Framework::Torch | Framework::Other);
+        self.narrative().infers && is_known && !self.loads()
     }
 
     /// Whether something is moved to the card as a whole: `model.cuda()`, not `model(inputs.cuda())`.
@@ -223,6 +224,7 @@ impl List<'_> {
             if self.names(Lever::Precision) { &half[..1] } else { &half },
             "; or weights in fewer bytes (fp16, fp8, nf4, GGUF), which change the picture a little",
         );
+        self.join(Lever::Offload, &[Lever::MoreMemory], "; or a card with more memory");
         self.lower_resolution();
         self.add(Lever::Tiles, tiles);
     }
@@ -336,7 +338,8 @@ impl List<'_> {
         );
         self.join(Lever::Quantize, &[Lever::SmallerModel], "");
         self.offload();
-        self.join(Lever::Offload, &[Lever::MoreCards], "; or spread over several cards, which the same switch does");
+        let words = "; or spread over several cards, which the same switch does, or a card with more memory";
+        self.join(Lever::Offload, &[Lever::MoreCards, Lever::MoreMemory], words);
         self.other_card();
         self.add(Lever::MoreCards, "Several cards for one model: device_map=\"auto\" with all of them visible");
     }

@@ -28,6 +28,12 @@ impl Case<'_> {
         of_state || self.activity == Some(Activity::Saving)
     }
 
+    /// Whether a model that is trained whole goes to the card: nobody takes fewer bits or adapters for one that is no transformer.
+    pub(super) fn moves_a_small_model(&self) -> bool {
+        let reads = self.reads_onto_the_device() || self.facts.log.is_group || self.shows(Sign::Weights);
+        self.trains() && !reads && !self.is_transformer() && !self.takes_words()
+    }
+
     fn gathers(&self) -> bool {
         let gathers = self.judgement.checkpoint == Some(CheckpointWork::Gather);
         gathers || self.shows(Sign::Fsdp) && self.framework() == Framework::Torch

@@ -263,6 +263,7 @@ impl List<'_> {
         let way = if server == Server::Vllm { " (--quantization awq, gptq or fp8)" } else { "" };
         let text = format!("Weights in fewer bits{way}: a 4-bit file of the same model, or a smaller model");
         self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+        self.join(Lever::Quantize, &[Lever::SmallerModel], "");
         self.more_cards(server);
     }
 

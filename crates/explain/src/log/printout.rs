@@ -234,11 +234,17 @@ fn data_workers(line: &str) -> Option<u64> {
     numbers.filter(|workers| *workers <= 256).max()
 }
 
-/// `python tools/test.py --config a.yaml`: `test`.
+/// `python tools/test.py --config a.yaml`: `test`; `python.exe -m demucs.separate`: `separate`.
 fn script(line: &str) -> Option<String> {
     let (_, command) = line.split_once("python")?;
-    let command = command.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').strip_prefix(' ')?;
-    let file = command.split(' ').filter(|word| !word.is_empty()).take(8).find_map(|word| word.strip_suffix(".py"))?;
+    let command = command.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let command = command.strip_prefix("exe").unwrap_or(command).strip_prefix(' ')?;
+    let mut words = command.split(' ').filter(|word| !word.is_empty()).take(8);
+    let module = command.strip_prefix("-m ").and_then(|rest| rest.split(' ').next());
+    // A launcher starts a script.
+    let module = module.filter(|module| !module.starts_with("torch") && !module.starts_with("accelerate"));
+    let file =
+        words.find_map(|word| word.strip_suffix(".py")).or(module.and_then(|module| module.rsplit('.').next()))?;
     let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
     is_name.then(|| name.to_owned())
@@ -336,7 +342,11 @@ mod tests {
             assert_eq!(longest_sample(line), Some(102_400), "{line}");
         }
         assert_eq!(longest_sample("raise max_seq_length if need be"), None);
-        for (line, expected) in [("$ python3 tools/test.py -c a.yaml", Some("test")), ("python -m torch.x", None)] {
+        for (line, expected) in [
+            ("$ python3 tools/test.py -c a.yaml", Some("test")),
+            ("python -m torch.x", None),
+            ("python.exe -m demucs.separate --dl", Some("separate")),
+        ] {
             assert_eq!(script(line).as_deref(), expected, "{line}");
         }
         printout.note("0%| | 0/100 [00:01<00:01]\r1%| | 1/100 [00:01<00:01]\r2%| | 2/100 [00:01<00:01]\n");

@@ -56,7 +56,7 @@ pub(crate) enum Sign {
     Jax,
     Windows,
     Wsl,
-    /// A container or a pod, with limits of its own.
+    /// A container, a pod or a job of a scheduler, with limits of its own.
     Container,
     /// Words and sentences are what goes in.
     Language,
@@ -344,7 +344,22 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Tensorflow, &["tensorflow", "keras"]),
     (Sign::Jax, &["jaxlib", "/jax/", "jax."]),
     (Sign::Wsl, &["WSL", "wsl"]),
-    (Sign::Container, &["limits:", "CrashLoopBackOff", "OOMKilled", "exitCode:", "kubectl", "docker run"]),
+    (
+        Sign::Container,
+        &[
+            "limits:",
+            "CrashLoopBackOff",
+            "OOMKilled",
+            "exitCode:",
+            "kubectl",
+            "docker run",
+            "slurm",
+            "sbatch",
+            "nextflow",
+            "Nextflow",
+            "snakemake",
+        ],
+    ),
     (
         Sign::Language,
         &[

@@ -57,10 +57,6 @@ const REMEDIES: &[(&str, &str, &str)] = &[
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("moss_wsl_launch_blocking", "WSL had too little of the machine's memory: nothing in the text points to it"),
     (
-        "neural_style_pt_148_mib",
-        "switches of the program's own for a smaller network: nothing in the text points to them",
-    ),
-    (
         "pool_of_batch_4096",
         "a pool of fixed size inside the program: more memory would not help, and it is no case of it",
     ),
