@@ -306,6 +306,10 @@ impl List<'_> {
             ),
         };
         self.join(Lever::MicroBatch, kin, words);
+        if case.shows(Sign::Rollouts) && case.shows(Sign::ServerShare) {
+            let words = "; or a smaller share for the server that answers (gpu_memory_utilization)";
+            self.join(Lever::MicroBatch, &[Lever::LeaveRoom], words);
+        }
     }
 
     pub(super) fn compile_off(&mut self) {

@@ -180,7 +180,7 @@ impl List<'_> {
         if case.narrative().tunes_all_weights && case.has_no_settings() {
             self.adapters();
         }
-        let is_single = case.facts.batch() == Some(1) && case.is_transformer();
+        let is_single = case.facts.batch() == Some(1) && (case.is_transformer() || case.takes_words());
         // What is shared out already goes to the host next.
         if is_single && case.shows(Sign::DeepSpeed) {
             self.spill();

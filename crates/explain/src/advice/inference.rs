@@ -61,7 +61,8 @@ impl Inference {
         let generates = case.shows(Sign::Generation) && !case.passes(&["segment_anything", "mask_generator"]);
         // Weights in fewer bits that are not trained are a language model's.
         let is_quantized = case.shows(Sign::Quantized) && case.framework() == Framework::Torch && !case.loads();
-        if generates || is_chat || is_metal || is_quantized {
+        let is_asked_about_pictures = case.shows(Sign::PictureQuestion) && case.is_said_to_infer();
+        if generates || is_chat || is_metal || is_quantized || is_asked_about_pictures {
             return Some(Self::Texts);
         }
         if only_uses || (case.shows(Sign::Upscaling) || case.is_said_to_infer()) && !trains {

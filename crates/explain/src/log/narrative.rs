@@ -124,7 +124,7 @@ const TRAINING: &str = "train training finetune finetuning fine-tune fine-tuning
 /// Words for a run that goes on from a checkpoint.
 const RESUMES: &str = "resume resuming resumed resumes";
 /// Words for a model that is used.
-const INFERENCE: &str = "inference inferencing infer demo demo.py predict prediction predictions";
+const INFERENCE: &str = "inference inferencing infer demo demo.py demo.ipynb predict prediction predictions";
 /// What the time of a failure is told by.
 const WHEN: &str = "during while when whenever in at after before then only begins starts";
 /// How a failure is called.

@@ -38,6 +38,8 @@ pub(crate) enum Sign {
     Adapters,
     /// Answers are generated and then learnt from: GRPO, PPO.
     Rollouts,
+    /// A share of the card is set for a server of a language model.
+    ServerShare,
     /// Texts are turned into vectors.
     Embedding,
     /// Weights in 8 or 4 bits.
@@ -270,7 +272,11 @@ const WORDS: &[(Sign, &[&str])] = &[
             "finetuning_type\": \"lora",
         ],
     ),
-    (Sign::Rollouts, &["GRPO", "grpo", "num_generations", "PPOTrainer", "ppo_trainer", "/verl/"]),
+    (
+        Sign::Rollouts,
+        &["GRPO", "grpo", "num_generations", "PPOTrainer", "ppo_trainer", "/verl/", "verl.trainer", "main_ppo"],
+    ),
+    (Sign::ServerShare, &["gpu_memory_utilization", "gpu-memory-utilization"]),
     (Sign::Embedding, &["SentenceTransformer", "sentence_transformers", "convert_to_tensor=True"]),
     (Sign::Quantized, &["bitsandbytes", "load_in_4bit", "load_in_8bit", "GPTQ", "gptq", "AWQ", "awq", "4bit", "nf4"]),
     (Sign::Fsdp, &["fsdp", "FSDP", "fully_sharded"]),
@@ -372,6 +378,8 @@ const WORDS: &[(Sign, &[&str])] = &[
             "fairseq",
             "sentence",
             "spacy",
+            "flair",
+            "Flair",
             "torchtext",
             "perplexity",
             "max_input_length",
