@@ -277,6 +277,7 @@ const RARE: &[&str] = &[
     "ata onto one or more tiles",
     "more data than it has total memory",
     "EXIT STRING: Bus",
+    "StatusType.MEMOUT",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

@@ -132,6 +132,9 @@ impl Case<'_> {
                  or spark.executor.memory up, or fewer cores for each executor"
             ),
             Engine::Condor => format!("Ask for more memory{limit}: request_memory in the submit file"),
+            Engine::Python => {
+                format!("Raise the program's own limit{limit}: memory_limit, in MB, up to what the machine has")
+            }
             Engine::Pbs => format!("Ask for more memory{limit}: mem= in -l select (or -l mem=, -l vmem=)"),
             Engine::Lsf => format!("Ask for more memory{limit}: -M, and -R \"rusage[mem=...]\""),
             _ => format!(

@@ -135,7 +135,8 @@ impl List<'_> {
         };
         self.change(lever, text);
         self.join(lever, kin, "; fewer of them at once");
-        self.join(lever, &[Lever::MoreMemory], "; where their size is given, a card with more memory");
+        let words = "; where their size is given, a smaller variant of the model, or a card with more memory";
+        self.join(lever, &[Lever::SmallerModel, Lever::MoreMemory], words);
         if case.framework() == Framework::Torch {
             self.join(lever, &[Lever::Offload], ", or the CPU, slowly");
         }

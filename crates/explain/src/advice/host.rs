@@ -213,6 +213,8 @@ impl List<'_> {
         match taker {
             Taker::Step if Inference::of(&self.case).is_some() => {
                 self.smaller_input();
+                let words = "; and what is read whole (an index, a table) in pieces";
+                self.join(Lever::SmallerInput, &[Lever::LoadInPieces], words);
                 self.more_memory();
             }
             Taker::Step => {
@@ -226,7 +228,8 @@ impl List<'_> {
             Taker::Weights => {
                 self.more_memory();
                 self.add(Lever::LoadInPieces, self.case.weights_in_pieces());
-                self.change(Lever::Quantize, "A smaller model, or its weights in fewer bits (a 4-bit file)");
+                let words = "; or a smaller model, or its weights in fewer bits (a 4-bit file)";
+                self.join(Lever::LoadInPieces, &[Lever::SmallerModel, Lever::Quantize], words);
             }
             Taker::State => {
                 self.more_memory();
@@ -250,6 +253,8 @@ impl List<'_> {
                     if self.case.facts.find(Key::EvalBatch).is_none() {
                         self.join(Lever::PlainNumbers, &[Lever::EvaluationBatch], "; fewer samples at once");
                     }
+                    let words = "; fewer processes side by side that compute it";
+                    self.join(Lever::PlainNumbers, &[Lever::FewerWorkers, Lever::FewerJobs], words);
                     self.more_memory();
                 }
                 self.evaluation_batch();
@@ -394,7 +399,11 @@ impl List<'_> {
                   cache or shuffle buffer, fewer prefetched batches (prefetch_factor), no pinned copies"
                 .to_owned(),
         };
+        let is_read_in_pieces = text.contains("in pieces");
         self.add(Lever::SmallerDataCache, text);
+        if is_read_in_pieces {
+            self.join(Lever::SmallerDataCache, &[Lever::LoadInPieces], "");
+        }
     }
 
     fn workers(&mut self) {

@@ -236,6 +236,7 @@ impl List<'_> {
             "A lower resolution, or fewer pictures or frames at once: memory of attention grows with the square of the pixels",
         );
         self.join(Lever::SmallerInput, &[Lever::Tiles], "; or in tiles (a tiled sampler, a tiled decoder)");
+        self.join(Lever::SmallerInput, &[Lever::FewerRequests], "");
     }
 
     /// Attention over the pixels of a picture.
@@ -275,13 +276,15 @@ impl List<'_> {
         self.fewer_prompts("Fewer prompts at once: a smaller batch for generate, one after the other if need be");
         if !case.shows(Sign::Quantized) {
             self.quantized_weights("weights in 4 or 8 bits (BitsAndBytesConfig), or torch_dtype=torch.bfloat16");
-            let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower; or a card with more \
-                         memory";
-            self.join(Lever::Quantize, &[Lever::Offload, Lever::MoreCards, Lever::MoreMemory], words);
+            let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower; or a smaller model, \
+                         or a card with more memory";
+            let kin = [Lever::Precision, Lever::Offload, Lever::MoreCards, Lever::SmallerModel, Lever::MoreMemory];
+            self.join(Lever::Quantize, &kin, words);
         } else {
             self.offload();
-            let words = "; or further cards (device_map=\"auto\"), or one with more memory: the weights are in few bits already";
-            self.join(Lever::Offload, &[Lever::MoreCards, Lever::MoreMemory], words);
+            let words = "; or further cards (device_map=\"auto\"), one with more memory, or a smaller model: the weights are in few bits \
+                         already";
+            self.join(Lever::Offload, &[Lever::MoreCards, Lever::MoreMemory, Lever::SmallerModel], words);
         }
         self.add(
             Lever::CacheType,
@@ -308,8 +311,12 @@ impl List<'_> {
     fn speech(&mut self) {
         self.quantized_weights("a smaller model (medium or small instead of large), or compute_type=\"int8\"");
         self.join(Lever::Quantize, &[Lever::SmallerModel], "");
-        if self.case.shows(Sign::Batch) {
-            self.fewer_pieces_of_sound();
+        match self.case.shows(Sign::Batch) {
+            true => self.fewer_pieces_of_sound(),
+            false => {
+                let words = "; or fewer pieces of sound at once (a smaller batch_size), and shorter ones";
+                self.join(Lever::Quantize, &[Lever::FewerRequests, Lever::ShorterSequence], words);
+            }
         }
         self.add(
             Lever::Offload,
@@ -337,7 +344,7 @@ impl List<'_> {
             "weights in fewer bytes: half precision (torch_dtype=torch.bfloat16, model.half()), 8 or 4 bits (bitsandbytes), \
              or a smaller model",
         );
-        self.join(Lever::Quantize, &[Lever::SmallerModel], "");
+        self.join(Lever::Quantize, &[Lever::SmallerModel, Lever::Precision], "");
         self.offload();
         let words = "; or spread over several cards, which the same switch does, or a card with more memory";
         self.join(Lever::Offload, &[Lever::MoreCards, Lever::MoreMemory], words);
@@ -346,12 +353,17 @@ impl List<'_> {
     }
 
     fn session(&mut self) {
-        self.add(Lever::FewerRequests, "A smaller batch or smaller inputs for each run of the session");
+        self.add(
+            Lever::FewerRequests,
+            "A smaller batch or smaller inputs for each run of the session, and fewer runs side by side (threads)",
+        );
+        self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::SmallerInput, Lever::FewerWorkers], "");
         self.add(
             Lever::LeaveRoom,
             "Let the arena grow by what is asked only: arena_extend_strategy=kSameAsRequested, gpu_mem_limit of the CUDA \
              provider, one session on the card",
         );
+        self.join(Lever::LeaveRoom, &[Lever::Offload], "; or the CPU provider, slowly");
         self.quantized_weights("a model in fp16 or int8");
     }
 

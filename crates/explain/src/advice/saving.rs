@@ -140,6 +140,7 @@ impl List<'_> {
         let text = "Weights in fewer bytes: torch_dtype=torch.bfloat16 instead of fp32 halves them, 8 or 4 bits \
                     (bitsandbytes) make a quarter or an eighth of them; or a smaller model";
         self.push(Lever::Quantize, text, Gain::default(), NOT_NUMBERS);
+        self.join(Lever::Quantize, &[Lever::Precision, Lever::SmallerModel], "");
     }
 
     pub(super) fn offload(&mut self) {

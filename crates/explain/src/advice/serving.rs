@@ -83,7 +83,7 @@ impl Server {
             Self::TextGenerationInference => "--max-total-tokens and --max-input-tokens",
             Self::TensorRtLlm => "max_seq_len, max_num_tokens",
             Self::Ollama => "num_ctx, or OLLAMA_CONTEXT_LENGTH",
-            Self::Ggml => "-c (--ctx-size), and fewer slots at once (-np)",
+            Self::Ggml => "-c (--ctx-size)",
         }
     }
 
@@ -240,6 +240,10 @@ impl List<'_> {
             }
             self.leave_room(server);
             self.fewer_requests(server);
+            if case.longest_text().is_none() {
+                let words = format!("; or a shorter context ({})", server.context());
+                self.join(Lever::FewerRequests, &[Lever::ShorterSequence], &words);
+            }
         }
         self.context(server);
         if !is_running {
@@ -305,6 +309,15 @@ impl List<'_> {
         let text =
             format!("A shorter context: {}{longest}; the cache of keys and values grows with it", server.context());
         self.push(Lever::ShorterSequence, text, Gain::default(), NOT_CONTEXT);
+        // Each request at once has a context of its own there.
+        let slots = match server {
+            Server::Ggml => "; or fewer requests at once (-np 1), and a smaller physical batch (-ub 128)",
+            Server::Ollama => {
+                "; or fewer requests at once (OLLAMA_NUM_PARALLEL=1), and a smaller batch (num_batch 128)"
+            }
+            _ => return,
+        };
+        self.join(Lever::ShorterSequence, &[Lever::FewerRequests], slots);
     }
 
     fn fewer_requests(&mut self, server: Server) {

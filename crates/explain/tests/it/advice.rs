@@ -436,7 +436,7 @@ fn the_first_two_are_two_different_ways() {
         used,
         [
             (Lever::NoGraph, vec![Lever::Precision]),
-            (Lever::SmallerInput, vec![Lever::FewerRequests, Lever::MoreMemory, Lever::Offload])
+            (Lever::SmallerInput, beside(Lever::FewerRequests).into_iter().chain([Lever::Offload]).collect())
         ]
     );
     let bare = two(FULL);

@@ -93,8 +93,10 @@ fn status(line: &str) -> Option<Certainty> {
     if has_any(line, STATUSES) {
         return Some(Certainty::Sure);
     }
-    // The bare text of PyTorch's stream-ordered backend, as some tools cut it: only the whole line will do.
-    let is_bare = line.trim_end().ends_with("! Allocation on device") || line.trim() == "Allocation on device";
+    // The bare text of PyTorch's stream-ordered backend, as some tools cut it: only the whole line will do, or its end.
+    let line = line.trim_end();
+    let is_bare = ["! Allocation on device", ": Allocation on device"].iter().any(|end| line.ends_with(end))
+        || line.trim() == "Allocation on device";
     if is_bare || line.trim_start().starts_with("Allocation on device 0 ") {
         return Some(Certainty::Possible);
     }

@@ -17,6 +17,17 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         .or_else(|| index(line))
         .or_else(|| database(line))
         .or_else(|| php(line))
+        .or_else(|| search_of_pipelines(line))
+}
+
+/// `Dummy prediction failed with run state StatusType.MEMOUT ... 'Memout (used more than 3072 MB).'`: auto-sklearn's own limit.
+fn search_of_pipelines(line: &str) -> Option<Oom> {
+    let is_ended = line.contains("StatusType.MEMOUT") && line.contains("failed");
+    is_ended.then(|| Oom {
+        certainty: Certainty::Likely,
+        limit: size_after(line, "used more than "),
+        ..Oom::host(Engine::Python, Source::Scheduler)
+    })
 }
 
 /// `Error allocating 71323200 bytes of device memory (out of memory). Driver report 10526720 bytes free and 4294770688 bytes total`
@@ -196,6 +207,10 @@ mod tests {
             "PHP Fatal error:  Allowed memory size of 4096 bytes exhausted (tried to allocate 2048 bytes) in a.php on line 4",
         );
         assert_eq!((oom.requested, oom.limit), (Some(Bytes(2048)), Some(Bytes(4096))));
+        let oom = read_text(
+            "ValueError: Dummy prediction failed with run state StatusType.MEMOUT and additional output: {'error': 'Memout (used more than 3072 MB).'}",
+        );
+        assert_eq!(oom.limit, Some(Bytes(3072 << 20)));
         let oom = read_text("Query exceeded per-node total memory limit of 2GB [Allocated: 1GB, Delta: 4MB]");
         assert_eq!((oom.requested, oom.limit), (Some(Bytes(4 << 20)), Some(Bytes(2 << 30))));
     }
