@@ -109,6 +109,18 @@ impl Case<'_> {
         self.shows(Sign::Batch) || self.message.split("shape[").skip(1).any(is_of_samples)
     }
 
+    /// How a language whose heap has a limit of its own is given more.
+    fn own_heap(&self) -> Option<&'static str> {
+        match self.oom.engine {
+            Engine::Java if self.oom.requested.is_none() && !self.message.contains("native thread") => Some(
+                "Give the Java machine a larger heap, up to what the machine has: -Xmx16g behind java, _JAVA_OPTIONS=-Xmx16g, or the \
+                 program's own option for it",
+            ),
+            Engine::Node => Some("Give Node a larger heap: NODE_OPTIONS=--max-old-space-size=8192, in MB"),
+            _ => None,
+        }
+    }
+
     /// Whether so many data workers are named that what they hold counts.
     fn has_many_workers(&self) -> bool {
         self.facts.number(Key::Workers).max(self.facts.log.workers) >= Some(MANY_WORKERS)
@@ -146,6 +158,10 @@ impl List<'_> {
         // A library takes little memory and many addresses: where it cannot be mapped, a limit of addresses stands in the way.
         if case.facts.log.address_limit.is_some() || case.message.contains("failed to map segment") {
             self.process_limit();
+        }
+        if let Some(text) = case.own_heap() {
+            self.add(Lever::RaiseLimit, text);
+            self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
         }
         match case.oom.source {
             Source::SharedMemory => {
@@ -303,7 +319,8 @@ impl List<'_> {
     /// A smaller batch where one is set: each worker holds several of them ahead.
     fn fewer_samples_beside(&mut self, lever: Lever) {
         let case = self.case;
-        if case.trains() && case.shows(Sign::Batch) && case.facts.batch() != Some(1) {
+        let is_kill = !matches!(case.oom.source, Source::Allocator | Source::Heap);
+        if case.trains() && (is_kill || case.shows(Sign::Batch)) && case.facts.batch() != Some(1) {
             let words = "; or a smaller batch: several of them are held ahead, by each worker";
             self.join(lever, &[Lever::MicroBatch], words);
         }
