@@ -111,7 +111,7 @@ fn innermost(frames: &[StackFrame], (activity, functions, files, codes): &Signs)
 fn calls(line: &str, code: &str, activity: Activity) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_other = |at: usize| {
-        let name = line[..at].rfind(|c: char| !is_part(c)).map_or(0, |before| before + 1);
+        let name = line[..at].trim_end_matches(is_part).len();
         activity == Activity::Evaluation && has_part(&line[name..at], "train training fit")
     };
     line.match_indices(code).any(|(at, _)| !is_other(at))
@@ -300,6 +300,12 @@ const LINE_SIGNS: [(Activity, &str); 5] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_found_behind_any_letter() {
+        let is_called = |line: &str| calls(line, "evaluate(", Activity::Evaluation);
+        assert!(is_called("evaluate(x)") && is_called("损失 → 值evaluate(x)") && !is_called("值train_and_evaluate(x)"));
+    }
 
     #[test]
     fn functions_are_known_by_the_parts_of_their_names() {
