@@ -187,7 +187,8 @@ fn lies_over_progress(line: &str) -> bool {
         || rest.contains("%|") && rest.trim_end().ends_with(']')
 }
 
-/// Whether a shell says in this word how a job ended: alone, behind a bar, or behind the number of the process.
+/// Whether a shell says in this word how a job ended: alone, behind a bar, behind a step that was announced and never ended
+/// (`Loading the database...Killed`), or behind the number of the process.
 fn is_end_of_job(line: &str, word: &str) -> bool {
     let Some((before, after)) = line.split_once(word) else { return false };
     // Of tqdm, of Keras, and of pip while it downloads.
@@ -197,5 +198,6 @@ fn is_end_of_job(line: &str, word: &str) -> bool {
     let is_apart = before.ends_with(' ') && (after.is_empty() || after.starts_with(' '));
     // `run.sh: line 5: 12345 Killed`, with the word for `line` in the shell's language.
     let names_line = before.matches(": ").count() >= 2 && before.trim_end().ends_with(|c: char| c.is_ascii_digit());
-    after.is_empty() && (before.is_empty() || is_bar) || is_apart && names_line
+    let is_announced = before.trim_end().ends_with("...");
+    after.is_empty() && (before.is_empty() || is_bar || is_announced) || is_apart && names_line
 }

@@ -597,6 +597,7 @@ fn ends_of_processes_are_slight() {
         "     ━━━━━━━━━╸ 749.6/750.6 MB 41.3 MB/s eta 0:00:01Killed",
         "run.sh: line 5: 12345 Killed                  python train.py",
         "Killedg in train batch: 127687 / 263115",
+        "Loading database information...Killed",
         "Killed  31%|███       | 512/1650 [06:02<13:11,  1.44it/s]",
         "Process finished with exit code 137 (interrupted by signal 9: SIGKILL)",
         "container exited with code 137",
