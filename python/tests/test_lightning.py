@@ -105,3 +105,67 @@ def test_several_ranks_are_refused_on_all_of_them() -> None:
         answer = one.answer()
         assert answer["ranks"] == 2
         assert answer["said"].startswith("Lightning on 2 ranks (DDPStrategy)\nhint: ")
+
+
+class Validated(Module):
+    """Its validation runs out of memory for more than so many samples; what it sees and what its hook is given is kept."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(set())
+        self.most = most
+        self.validated: list[int] = []
+        self.labels: list[int] = []
+        self.outputs: list[Any] = []
+
+    def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        scores = self.model(batch[0])
+        if len(batch[0]) > self.most:
+            raise torch.OutOfMemoryError(OOM)
+        loss = torch.nn.functional.cross_entropy(scores, batch[1])
+        self.validated.append(len(batch[0]))
+        self.labels.extend(batch[1].tolist())
+        self.log("val_loss", loss)
+        return {"loss": loss, "scores": scores, "labels": batch[1].tolist()}
+
+    def on_validation_batch_end(self, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.outputs.append(outputs)
+
+
+def validated(folder: Path, most: int) -> tuple[Validated, GuardCallback, float]:
+    lightning.seed_everything(4, verbose=False)
+    module, callback = Validated(most), GuardCallback(run=folder / f"run-{most}")
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        num_sanity_val_steps=0, callbacks=[callback], default_root_dir=folder,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = Pictures()
+        trainer.fit(
+            module, torch.utils.data.DataLoader(data, batch_size=4), torch.utils.data.DataLoader(data, batch_size=7)
+        )
+    return module, callback, float(trainer.callback_metrics["val_loss"])
+
+
+def test_a_validation_batch_that_does_not_fit_is_validated_in_pieces(tmp_path: Path) -> None:
+    whole, _, wanted = validated(tmp_path, 7)
+    module, callback, found = validated(tmp_path, 2)
+    assert whole.validated == [7, 7, 7, 3]
+    assert max(module.validated) <= 2
+    assert sum(module.validated) == 24, "every sample once"
+    assert module.labels == whole.labels, "in their order"
+    assert found == pytest.approx(wanted, rel=1e-5), "weighed by their samples"
+    assert callback.guard is not None
+    assert callback.guard.errors >= 2
+    assert callback.guard.schedule()[-1][1] == lowtide.Way(4), "training goes on as it was"
+    assert not runs.differences(module.state_dict(), whole.state_dict())
+    assert len(module.outputs) == len(whole.outputs) == 4
+    for one, other in zip(module.outputs, whole.outputs):
+        assert one["labels"] == other["labels"]
+        torch.testing.assert_close(one["scores"], other["scores"])
+        torch.testing.assert_close(one["loss"], other["loss"])
+
+
+def test_a_validation_that_never_fits_ends_with_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(lowtide.OutOfMemory, match="fewer samples"):
+        validated(tmp_path, 0)

@@ -6,13 +6,15 @@
 
 The Trainer keeps its loop, its hooks and its loggers. When memory runs out in ``training_step``, backward, clipping or the update,
 the window of gradient accumulation begins anew with its batches in smaller pieces. ``training_step`` then sees the pieces one
-after the other; it must return the mean loss over what it is given. Validation is not cut.
+after the other; it must return the mean loss over what it is given. ``validation_step`` sees pieces of a batch likewise where it does
+not fit as a whole; what it logs is weighed by their samples.
 """
 
 from __future__ import annotations
 
+import numbers
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -21,10 +23,11 @@ from lightning.pytorch.loops.optimization.automatic import Closure, ClosureResul
 
 from .. import _batch
 from .._checks import Count
-from .._errors import Unsupported
+from .._errors import CannotCut, Unsupported
 from .._guard import Guard
-from .._pieces import Piece
-from .._recovery import Recovery
+from .._pieces import Piece, spans_of
+from .._recovery import Recovery, Trial
+from .._undo import RandomState
 from .._way import Way
 from ._window import Window
 
@@ -56,7 +59,7 @@ class GuardCallback(Callback):
         self.guard: Guard | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Takes the place of the loop's closures and of the optimizer's step."""
+        """Takes the place of the loop's closures, of the optimizer's step and of the strategy's validation."""
         if self.guard is not None:
             return
         _check(trainer, pl_module)
@@ -67,6 +70,12 @@ class GuardCallback(Callback):
         hold = _Hold(self.guard._recovery, loop, self._count)
         loop._make_closure = hold.closure
         optimizer.step = hold.updating(optimizer.step)
+        trainer.strategy.validation_step = _Validation(self.guard._recovery, trainer)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """An evaluation that ran to its end may grow again."""
+        if self.guard is not None:
+            self.guard._recovery.evaluated()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """The story ends."""
@@ -191,3 +200,82 @@ class _GuardedClosure(Closure):
             assert hold._result is not None
             return hold._result
         return hold.run(self._kwargs, self._backward_fn, self._zero_grad_fn)
+
+
+class _Validation:
+    """The strategy's validation step, for batches that may not fit.
+
+    A piece that is done stays done: the module has logged it, and its metrics have seen it. Only the one that failed is tried again, in
+    smaller pieces.
+    """
+
+    def __init__(self, recovery: Recovery, trainer: Any) -> None:
+        self._recovery, self._trainer, self._step = recovery, trainer, trainer.strategy.validation_step
+
+    def __call__(self, batch: Any, *more: Any) -> Any:
+        samples = self._samples(batch)
+        if not samples:
+            return self._step(batch, *more)
+        recovery = self._recovery
+        decider = recovery.ready_to_evaluate(samples)
+        found: list[Any] = []
+        sizes: list[int] = []
+        start = 0
+        while start < samples:
+            random = RandomState()
+            size = min(decider.eval_micro_batch, samples - start)
+            _, length = next(spans_of(samples - start, size))
+            recovery.phase = "eval"
+            with Trial(recovery) as trial:
+                found.append(self._piece(batch, start, start + length, samples, more))
+            if trial.failure is not None:
+                recovery.answer_eval(trial.failure, random, "give validation batches of fewer samples")
+                continue
+            sizes.append(length)
+            start += length
+        return found[0] if len(found) == 1 else _together(found, sizes)
+
+    def _samples(self, batch: Any) -> int:
+        """How many samples it has; 0 where it cannot be cut, and is validated as before."""
+        if isinstance(batch, Iterator):
+            return 0
+        try:
+            return self._recovery.pieces.size(batch)
+        except CannotCut:
+            return 0
+
+    def _piece(self, batch: Any, start: int, stop: int, samples: int, more: tuple[Any, ...]) -> Any:
+        if stop - start == samples:
+            return self._step(batch, *more)
+        part = self._recovery.pieces.cut(batch, start, stop)
+        self._weigh_by(part)
+        try:
+            return self._step(part, *more)
+        finally:
+            self._weigh_by(batch)
+
+    def _weigh_by(self, batch: Any) -> None:
+        """Means over an epoch are weighed by the samples of the batch that Lightning knows of."""
+        results = self._trainer._results
+        if results is not None:
+            results.batch, results.batch_size = batch, None
+
+
+def _together(parts: list[Any], sizes: list[int]) -> Any:
+    """What a step gave for the pieces of a batch, as it would be of the whole: means of numbers, rows one after the other."""
+    first = parts[0]
+    if isinstance(first, torch.Tensor):
+        if first.dim() == 0:
+            return sum(part * size for part, size in zip(parts, sizes)) / sum(sizes)
+        is_rows = all(len(part) == size for part, size in zip(parts, sizes))
+        return torch.cat(parts) if is_rows else parts[-1]
+    if isinstance(first, numbers.Number) and not isinstance(first, bool):
+        return sum(part * size for part, size in zip(parts, sizes)) / sum(sizes)
+    if isinstance(first, Mapping):
+        return {key: _together([part[key] for part in parts], sizes) for key in first}
+    if isinstance(first, list) and all(len(part) == size for part, size in zip(parts, sizes)):
+        return [one for part in parts for one in part]
+    if isinstance(first, (list, tuple)) and all(len(part) == len(first) for part in parts):
+        values = [_together(list(one), sizes) for one in zip(*parts)]
+        return type(first)(*values) if hasattr(first, "_fields") else type(first)(values)
+    return parts[-1]
