@@ -14,10 +14,10 @@ Function* look_up(const char* name) {
   return reinterpret_cast<Function*>(found);
 }
 
-// The same, where there may be none.
+// The same of one library, where there may be none.
 template <typename Function>
-bool find(const char* name, Function*& out) {
-  out = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+bool bind(void* library, const char* name, Function& out) {
+  out = reinterpret_cast<Function>(dlsym(library, name));
   return out != nullptr;
 }
 

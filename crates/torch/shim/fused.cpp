@@ -211,8 +211,7 @@ struct Embed : torch::autograd::Function<Embed> {
     const auto &ids = saved[0], &table = saved[1];
     const auto of_out = gradient_of(gradients[0], at::kFloat);
     add_rows(of_out, ids.reshape({-1}), table, static_cast<at::ScalarType>(context->saved_data["kind"].toInt()));
-    const auto of_positions = of_out.dim() > 2 ? of_out.flatten(0, -3).sum(0) : of_out;
-    return {at::Tensor(), at::Tensor(), of_positions, at::Tensor()};
+    return {at::Tensor(), at::Tensor(), of_out.sum(0), at::Tensor()};
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include "nvrtc.h"
 
+#include "cuda_half.h"
 #include "lowtide.h"
 
 #include <c10/core/DeviceGuard.h>
@@ -82,12 +83,6 @@ struct Functions {
   int (*resident)(int*, void*, int, size_t);
 };
 
-template <typename Function>
-bool bind(void* library, const char* name, Function& out) {
-  out = reinterpret_cast<Function>(dlsym(library, name));
-  return out != nullptr;
-}
-
 // NVRTC opens its table of built-in functions by name alone; opened here from its own folder, it is found wherever it is.
 void open_builtins(void* nvrtc_function) {
   Dl_info info;
@@ -109,16 +104,16 @@ std::optional<Functions> bind_all() {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL);
   Functions f;
   if (compiler == nullptr || driver == nullptr) return std::nullopt;
-  const bool all = bind(compiler, "nvrtcCreateProgram", f.create_program) &&
-                   bind(compiler, "nvrtcCompileProgram", f.compile_program) &&
-                   bind(compiler, "nvrtcGetProgramLogSize", f.log_size) &&
-                   bind(compiler, "nvrtcGetProgramLog", f.log) &&
-                   bind(compiler, "nvrtcGetCUBINSize", f.cubin_size) && bind(compiler, "nvrtcGetCUBIN", f.cubin) &&
-                   bind(compiler, "nvrtcDestroyProgram", f.destroy_program) &&
-                   bind(driver, "cuModuleLoadData", f.load_module) &&
-                   bind(driver, "cuModuleGetFunction", f.get_function) && bind(driver, "cuLaunchKernel", f.launch) &&
-                   bind(driver, "cuOccupancyMaxActiveBlocksPerMultiprocessor", f.resident) &&
-                   bind(RTLD_DEFAULT, "cudaDeviceGetAttribute", f.attribute);
+  const bool all = lowtide::bind(compiler, "nvrtcCreateProgram", f.create_program) &&
+                   lowtide::bind(compiler, "nvrtcCompileProgram", f.compile_program) &&
+                   lowtide::bind(compiler, "nvrtcGetProgramLogSize", f.log_size) &&
+                   lowtide::bind(compiler, "nvrtcGetProgramLog", f.log) &&
+                   lowtide::bind(compiler, "nvrtcGetCUBINSize", f.cubin_size) && lowtide::bind(compiler, "nvrtcGetCUBIN", f.cubin) &&
+                   lowtide::bind(compiler, "nvrtcDestroyProgram", f.destroy_program) &&
+                   lowtide::bind(driver, "cuModuleLoadData", f.load_module) &&
+                   lowtide::bind(driver, "cuModuleGetFunction", f.get_function) && lowtide::bind(driver, "cuLaunchKernel", f.launch) &&
+                   lowtide::bind(driver, "cuOccupancyMaxActiveBlocksPerMultiprocessor", f.resident) &&
+                   lowtide::bind(RTLD_DEFAULT, "cudaDeviceGetAttribute", f.attribute);
   if (!all) return std::nullopt;
   open_builtins(reinterpret_cast<void*>(f.create_program));
   return f;

@@ -57,15 +57,15 @@ struct BlasLt {
 
 std::optional<BlasLt> found_blas_lt() {
   BlasLt f;
-  const bool all = lowtide::find("cublasLtCreate", f.create) && lowtide::find("cublasLtMatmulDescCreate", f.create_product) &&
-                   lowtide::find("cublasLtMatmulDescSetAttribute", f.set_product) &&
-                   lowtide::find("cublasLtMatmulDescDestroy", f.destroy_product) &&
-                   lowtide::find("cublasLtMatrixLayoutCreate", f.create_layout) &&
-                   lowtide::find("cublasLtMatrixLayoutDestroy", f.destroy_layout) &&
-                   lowtide::find("cublasLtMatmulPreferenceCreate", f.create_preference) &&
-                   lowtide::find("cublasLtMatmulPreferenceSetAttribute", f.set_preference) &&
-                   lowtide::find("cublasLtMatmulPreferenceDestroy", f.destroy_preference) &&
-                   lowtide::find("cublasLtMatmulAlgoGetHeuristic", f.candidates) && lowtide::find("cublasLtMatmul", f.multiply);
+  const bool all = lowtide::bind(RTLD_DEFAULT, "cublasLtCreate", f.create) && lowtide::bind(RTLD_DEFAULT, "cublasLtMatmulDescCreate", f.create_product) &&
+                   lowtide::bind(RTLD_DEFAULT, "cublasLtMatmulDescSetAttribute", f.set_product) &&
+                   lowtide::bind(RTLD_DEFAULT, "cublasLtMatmulDescDestroy", f.destroy_product) &&
+                   lowtide::bind(RTLD_DEFAULT, "cublasLtMatrixLayoutCreate", f.create_layout) &&
+                   lowtide::bind(RTLD_DEFAULT, "cublasLtMatrixLayoutDestroy", f.destroy_layout) &&
+                   lowtide::bind(RTLD_DEFAULT, "cublasLtMatmulPreferenceCreate", f.create_preference) &&
+                   lowtide::bind(RTLD_DEFAULT, "cublasLtMatmulPreferenceSetAttribute", f.set_preference) &&
+                   lowtide::bind(RTLD_DEFAULT, "cublasLtMatmulPreferenceDestroy", f.destroy_preference) &&
+                   lowtide::bind(RTLD_DEFAULT, "cublasLtMatmulAlgoGetHeuristic", f.candidates) && lowtide::bind(RTLD_DEFAULT, "cublasLtMatmul", f.multiply);
   return all ? std::optional<BlasLt>(f) : std::nullopt;
 }
 
