@@ -1,6 +1,6 @@
 """How fast training is beside the best that a person can put together by hand, under the same cap and in the same run.
 
-    python3 scripts/gpu-speed.py [NAME...]     gpt, qca, free; the program `lowtide` is in PATH
+    python3 scripts/gpu-speed.py [NAME...]     gpt, qca, free, head; the programs `lowtide` and `loss_head` are in PATH
 
 `lab/field_caps.py` is the field: torch.compile with loss chunks, Liger's fused loss and cut-cross-entropy (where their wheels lie
 beside, as `scripts/gpu-check` puts them), and CUDA graphs written by hand. Prints one JSON object for each row; exit code 1
@@ -47,13 +47,18 @@ def ours(config, limit, steps, *more):
 
 def field(*words):
     """What the field's programs print: {(name, cap): figure}."""
+    return read_field(beside("field_caps.py", *words))
+
+
+def beside(*words):
+    """What a script of `lab` prints, with the packages of others."""
     packages = tempfile.mkdtemp()
     for wheel in here.glob("*.whl"):
         zipfile.ZipFile(wheel).extractall(packages)
     path = os.pathsep.join([packages, os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run([sys.executable, "field_caps.py", *words], cwd=lab, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-    print(done.stdout, file=sys.stderr, flush=True)
-    return read_field(done.stdout)
+    done = subprocess.run([sys.executable, *words], cwd=lab, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    print(done.stdout, done.stderr[-600:] if done.returncode else "", file=sys.stderr, flush=True)
+    return done.stdout
 
 
 def read_field(text):
@@ -85,12 +90,25 @@ def free():
         yield f"gpt2-124m, batch {batch}, no cap", mine["tokens/s"] / int(theirs[batch]), goal, {"ours": mine, "compiled": int(theirs[batch])}
 
 
+def head():
+    """The loss head by itself, in as many pieces as need no more memory than the other's; all gradients on both sides."""
+    read = lambda text: re.findall(r"^head (.+): ([\d.]+) ms, ([\d.]+) MiB", text, re.M)
+    theirs = {name: (float(ms), float(mib)) for name, ms, mib in read(beside("loss_head.py"))}
+    done = subprocess.run(["loss_head"], capture_output=True, text=True)
+    print(done.stdout, file=sys.stderr, flush=True)
+    mine = [(float(ms), float(mib), name) for name, ms, mib in read(done.stdout)]
+    for kind in ("float32", "bfloat16"):
+        best = theirs[f"cut-cross-entropy, weights {kind}"]
+        fits = min(figures for figures in mine if figures[1] <= best[1])
+        yield f"loss head, all gradients, weights {kind}", best[0] / fits[0], 1.0, {"ours": fits, "cut-cross-entropy": best, "others": theirs}
+
+
 def main():
     bad = 0
-    for name in sys.argv[1:] or ["gpt", "qca", "free"]:
+    for name in sys.argv[1:] or ["gpt", "qca", "free", "head"]:
         begun = time.perf_counter()
         try:
-            rows = list({"gpt": gpt, "qca": qca, "free": free}[name]())
+            rows = list({"gpt": gpt, "qca": qca, "free": free, "head": head}[name]())
         except Exception as error:
             bad += 1
             print(json.dumps({"row": name, "holds": False, "error": f"{type(error).__name__}: {error}"[:600]}), flush=True)

@@ -13,6 +13,7 @@
 
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 namespace {
 
@@ -24,6 +25,8 @@ struct Copies {
   struct Copy {
     at::Tensor weight;
     at::Tensor narrow;
+    // Whether it was written together with the weight.
+    bool is_fresh = false;
   };
 
   std::mutex mutex;
@@ -87,6 +90,20 @@ at::Tensor narrow(const at::Tensor& weight, at::ScalarType kind) {
   return copy;
 }
 
+at::Tensor kept_narrow(const at::Tensor& weight) {
+  auto& kept = copies();
+  const std::lock_guard<std::mutex> lock(kept.mutex);
+  const auto found = kept.all.find(weight.unsafeGetTensorImpl());
+  return found == kept.all.end() ? at::Tensor() : found->second.narrow;
+}
+
+void narrow_is_fresh(const at::Tensor& weight) {
+  auto& kept = copies();
+  const std::lock_guard<std::mutex> lock(kept.mutex);
+  const auto found = kept.all.find(weight.unsafeGetTensorImpl());
+  if (found != kept.all.end()) found->second.is_fresh = true;
+}
+
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   const auto kind = product_kind(x);
   const bool is_own = x.numel() > 0 && weight.dim() == 2 && x.dim() >= 2 && adds_products(weight, kind);
@@ -134,7 +151,7 @@ void lt_narrow_keep(int32_t keeps) noexcept {
   if (!kept.is_open) kept.all.clear();
 }
 
-// Makes the copies of these what they are now.
+// Makes the copies of these what they are now, but for those that were written with them.
 Status lt_narrow_refresh(at::Tensor* const* changed, size_t count) noexcept {
   return lowtide::guarded([&] {
     auto& kept = copies();
@@ -143,7 +160,7 @@ Status lt_narrow_refresh(at::Tensor* const* changed, size_t count) noexcept {
     std::vector<at::Tensor> weights, narrow;
     for (const auto& weight : lowtide::list(changed, count)) {
       const auto found = kept.all.find(weight.unsafeGetTensorImpl());
-      if (found == kept.all.end()) continue;
+      if (found == kept.all.end() || std::exchange(found->second.is_fresh, false)) continue;
       weights.push_back(weight.detach());
       narrow.push_back(found->second.narrow);
     }

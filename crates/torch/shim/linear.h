@@ -13,6 +13,12 @@ bool takes_sums(const at::Tensor& learned);
 // A weight in the kind of products: the copy that is kept, where there is one.
 at::Tensor narrow(const at::Tensor& weight, at::ScalarType kind);
 
+// The copy of a weight that is kept, for whoever changes the weight; undefined where there is none.
+at::Tensor kept_narrow(const at::Tensor& weight);
+
+// A weight was changed and its copy with it: it needs no refreshing this time.
+void narrow_is_fresh(const at::Tensor& weight);
+
 // `x` times `weight` transposed, plus `bias`.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 

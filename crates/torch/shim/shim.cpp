@@ -16,3 +16,4 @@
 #include "recompute.cpp"
 #include "settings.cpp"
 #include "transfer.cpp"
+#include "update.cpp"

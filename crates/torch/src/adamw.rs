@@ -1,4 +1,7 @@
-//! AdamW with the engine's fused kernel.
+//! AdamW in one pass: with a kernel of its own on a GPU, with the engine's fused one elsewhere.
+//!
+//! On a GPU a factor by which gradients are clipped is applied on the way ([`AdamW::takes_factor`]), and the narrow copies of
+//! [`crate::NarrowWeights`] are written with the weights.
 //!
 //! The moments are allocated once, before the first step; a step then updates everything in place and allocates no tensor
 //! memory, so it cannot run out half-way. Should the engine fail in it all the same, what was updated is remembered and
@@ -9,6 +12,7 @@
 //!
 //! [`AdamW::hold`] leaves the moments of most elements to other ranks: each updates the elements whose moments it has.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use tch::{Cuda, Device, Kind, Tensor};
@@ -117,6 +121,8 @@ pub struct AdamW {
     /// What the moments pass through on their way from the host and back.
     stage: Option<Tensor>,
     cursor: UpdateCursor,
+    /// Whether there is a kernel of our own; looked up once.
+    by_kernel: OnceCell<bool>,
 }
 
 /// How far a step that did not finish has come.
@@ -147,7 +153,8 @@ impl AdamW {
             Group { weight_decay, pieces }
         });
         let (groups, cursor) = (groups.collect(), UpdateCursor::default());
-        AdamW { rule, device, groups, steps: 0, step_tensor: None, on_host: false, stage: None, cursor }
+        let (steps, step_tensor, on_host, stage, by_kernel) = (0, None, false, None, OnceCell::new());
+        AdamW { rule, device, groups, steps, step_tensor, on_host, stage, cursor, by_kernel }
     }
 
     /// Allocates the moments, all zero. A failure leaves the optimizer as it was; a second call changes nothing.
@@ -255,8 +262,29 @@ impl AdamW {
         stage_bytes(self.largest())
     }
 
+    /// Whether [`AdamW::step_by`] takes a factor; elsewhere gradients are scaled before.
+    #[must_use]
+    pub fn takes_factor(&self) -> bool {
+        *self.by_kernel.get_or_init(|| {
+            if !self.device.is_cuda() {
+                return false;
+            }
+            let parameters: Vec<_> = self.pieces().map(|piece| piece.parameter.as_ptr()).collect();
+            let mut has_kernel = 0;
+            // SAFETY: the list is as long as it says; its tensors live in `self` through the call.
+            let status = unsafe { ffi::lt_has_update_kernel(parameters.as_ptr(), parameters.len(), &mut has_kernel) };
+            status.check().is_ok() && has_kernel != 0
+        })
+    }
+
     /// Updates every parameter that has a gradient.
     pub fn step(&mut self, learning_rate: f64) -> Result<()> {
+        self.step_by(learning_rate, None)
+    }
+
+    /// The same with gradients that are multiplied by `factor`, a scalar on their device, on the way: they stay as they are. A step
+    /// that failed is finished with the same factor.
+    pub fn step_by(&mut self, learning_rate: f64, factor: Option<&Tensor>) -> Result<()> {
         if self.on_host {
             self.spill()?
         } else {
@@ -265,9 +293,9 @@ impl AdamW {
         let number = self.steps + 1;
         while self.cursor.groups < self.groups.len() {
             if self.on_host {
-                self.update_staged(learning_rate, number)?;
+                self.update_staged(learning_rate, number, factor)?;
             } else {
-                self.update(&self.groups[self.cursor.groups], learning_rate, number)?;
+                self.update(&self.groups[self.cursor.groups], learning_rate, number, factor)?;
             }
             self.cursor = UpdateCursor { groups: self.cursor.groups + 1, ..UpdateCursor::default() };
         }
@@ -289,38 +317,42 @@ impl AdamW {
         self.groups.iter().flat_map(|group| &group.pieces)
     }
 
-    fn update(&self, group: &Group, learning_rate: f64, number: u64) -> Result<()> {
-        let mut lists = [const { Vec::new() }; 4];
+    fn update(&self, group: &Group, learning_rate: f64, number: u64, factor: Option<&Tensor>) -> Result<()> {
+        let mut lists = [const { Vec::new() }; 5];
         let updated = |piece: &Piece| Some((piece.values(), piece.gradient()?));
         let updated: Vec<_> = attempt(|| group.pieces.iter().map(updated).collect())?;
         for (piece, (values, gradient)) in
             group.pieces.iter().zip(&updated).filter_map(|(piece, updated)| Some((piece, updated.as_ref()?)))
         {
             let (first, second) = piece.moments.as_ref().expect("step() allocates first");
-            let tensors = [values, gradient, first, second];
+            let tensors = [&piece.parameter, values, gradient, first, second];
             lists.iter_mut().zip(tensors).for_each(|(list, tensor)| list.push(tensor.as_ptr()));
         }
         if lists[0].is_empty() {
             return Ok(());
         }
-        // SAFETY: the four lists have the same length; their tensors live in `group` and `updated` through the call.
+        // SAFETY: the five lists have the same length; their tensors live in `group` and `updated` through the call.
         let status = unsafe {
             ffi::lt_adamw(
                 lists[0].as_ptr(),
                 lists[1].as_ptr(),
                 lists[2].as_ptr(),
                 lists[3].as_ptr(),
+                lists[4].as_ptr(),
                 lists[0].len(),
                 self.step_tensor.as_ref().expect("step() allocates first").as_ptr(),
                 number as f64,
                 self.shim_rule(group, learning_rate),
+                i32::from(self.takes_factor()),
+                ffi::pointer(factor),
             )
         };
         status.check()
     }
 
     /// Updates the next group from where it stands, one parameter after the other.
-    fn update_staged(&mut self, learning_rate: f64, number: u64) -> Result<()> {
+    fn update_staged(&mut self, learning_rate: f64, number: u64, factor: Option<&Tensor>) -> Result<()> {
+        let by_kernel = i32::from(self.takes_factor());
         let group = &self.groups[self.cursor.groups];
         let rule = self.shim_rule(group, learning_rate);
         let stage = self.stage.as_ref().expect("step() spills first");
@@ -341,6 +373,8 @@ impl AdamW {
                         step.as_ptr(),
                         number as f64,
                         rule,
+                        by_kernel,
+                        ffi::pointer(factor),
                         &mut self.cursor.elements,
                     )
                 };

@@ -147,8 +147,10 @@ unsafe extern "C" {
     pub(crate) fn lt_set_threads(threads: i32, team: *mut i32) -> Status;
     pub(crate) fn lt_warm_up_libraries() -> Status;
 
+    pub(crate) fn lt_has_update_kernel(parameters: *const *const C_tensor, count: usize, out: *mut i32) -> Status;
     pub(crate) fn lt_adamw(
-        params: *const *const C_tensor,
+        parameters: *const *const C_tensor,
+        values: *const *const C_tensor,
         grads: *const *const C_tensor,
         first: *const *const C_tensor,
         second: *const *const C_tensor,
@@ -156,6 +158,8 @@ unsafe extern "C" {
         step: *const C_tensor,
         step_value: f64,
         rule: AdamwRule,
+        by_kernel: i32,
+        factor: *const C_tensor,
     ) -> Status;
     pub(crate) fn lt_check_dense(tensor: *const C_tensor) -> Status;
     pub(crate) fn lt_host_bytes(bytes: i64, pinned: i32, out: *mut *mut C_tensor) -> Status;
@@ -168,6 +172,8 @@ unsafe extern "C" {
         step: *const C_tensor,
         step_value: f64,
         rule: AdamwRule,
+        by_kernel: i32,
+        factor: *const C_tensor,
         done: *mut i64,
     ) -> Status;
     pub(crate) fn lt_grad_norm(grads: *const *const C_tensor, count: usize, out: *mut *mut C_tensor) -> Status;
@@ -193,7 +199,8 @@ unsafe extern "C" {
     pub(crate) fn lt_graph_abandon(graph: *mut c_void);
     pub(crate) fn lt_graph_replay(graph: *mut c_void) -> Status;
     pub(crate) fn lt_graph_free(graph: *mut c_void);
-    pub(crate) fn lt_clip(grads: *const *const C_tensor, count: usize, norm: *const C_tensor, limit: f64) -> Status;
+    pub(crate) fn lt_clip_factor(norm: *const C_tensor, limit: f64, out: *mut *mut C_tensor) -> Status;
+    pub(crate) fn lt_scale_grads(grads: *const *const C_tensor, count: usize, factor: *const C_tensor) -> Status;
     pub(crate) fn lt_unscale(
         grads: *const *const C_tensor,
         count: usize,
@@ -247,6 +254,8 @@ unsafe extern "C" {
     pub(crate) fn lt_read_free(handle: *mut c_void);
     pub(crate) fn lt_profile_begin(with_cuda: i32) -> Status;
     pub(crate) fn lt_profile_end(path: *const c_char) -> Status;
+    pub(crate) fn lt_mark_spans(device: i32, span: *const c_char, begins: *const c_char, ends: *const c_char)
+    -> Status;
     pub(crate) fn lt_span_begin(name: *const c_char) -> *mut c_void;
     pub(crate) fn lt_span_end(span: *mut c_void);
     pub(crate) fn lt_copy_quietly(target: *const C_tensor, source: *const C_tensor) -> Status;
@@ -288,6 +297,11 @@ unsafe extern "C" {
 }
 
 /// The raw pointers of a list of tensors, in the shape the shim takes them.
+/// A tensor that may be left out.
+pub(crate) fn pointer(tensor: Option<&tch::Tensor>) -> *const C_tensor {
+    tensor.map_or(std::ptr::null(), tch::Tensor::as_ptr)
+}
+
 pub(crate) fn pointers<T: AsRef<tch::Tensor>>(tensors: &[T]) -> Vec<*const C_tensor> {
     tensors.iter().map(|tensor| tensor.as_ref().as_ptr()).collect()
 }

@@ -13,7 +13,7 @@ use tch::{Device, Tensor};
 
 use crate::attempt::raise;
 use crate::error::Result;
-use crate::ffi::{self, C_tensor};
+use crate::ffi;
 
 /// What a linear layer computed, and the bias that is still to be added to it.
 #[derive(Debug)]
@@ -43,7 +43,9 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let mut out = ptr::null_mut();
     // SAFETY: the tensors live through the call; on success `out` holds a tensor that is ours.
     let result = unsafe {
-        ffi::lt_linear(x.as_ptr(), weight.as_ptr(), pointer(bias), &mut out).check().map(|()| Tensor::from_ptr(out))
+        ffi::lt_linear(x.as_ptr(), weight.as_ptr(), ffi::pointer(bias), &mut out)
+            .check()
+            .map(|()| Tensor::from_ptr(out))
     };
     result.unwrap_or_else(|error| raise(error))
 }
@@ -119,8 +121,8 @@ impl LayerNorm<'_> {
         let result = unsafe {
             ffi::lt_add_norm(
                 x.as_ptr(),
-                pointer(more),
-                pointer(bias),
+                ffi::pointer(more),
+                ffi::pointer(bias),
                 self.weight.as_ptr(),
                 self.bias.as_ptr(),
                 self.epsilon,
@@ -139,7 +141,7 @@ pub fn add(x: &Tensor, more: &Product<'_>) -> Tensor {
     let mut sum = ptr::null_mut();
     // SAFETY: the tensors live through the call; on success `sum` holds a tensor that is ours.
     let result = unsafe {
-        ffi::lt_add(x.as_ptr(), more.values.as_ptr(), pointer(more.bias), &mut sum)
+        ffi::lt_add(x.as_ptr(), more.values.as_ptr(), ffi::pointer(more.bias), &mut sum)
             .check()
             .map(|()| Tensor::from_ptr(sum))
     };
@@ -150,8 +152,9 @@ pub fn add(x: &Tensor, more: &Product<'_>) -> Tensor {
 pub fn gelu(x: &Product<'_>) -> Tensor {
     let mut out = ptr::null_mut();
     // SAFETY: the tensors live through the call; on success `out` holds a tensor that is ours.
-    let result =
-        unsafe { ffi::lt_gelu(x.values.as_ptr(), pointer(x.bias), &mut out).check().map(|()| Tensor::from_ptr(out)) };
+    let result = unsafe {
+        ffi::lt_gelu(x.values.as_ptr(), ffi::pointer(x.bias), &mut out).check().map(|()| Tensor::from_ptr(out))
+    };
     result.unwrap_or_else(|error| raise(error))
 }
 
@@ -190,8 +193,4 @@ pub fn heads(x: &Tensor, weight: &Tensor, bias: &Tensor, heads: i64) -> [Tensor;
 pub fn fused_kernels_problem(device: usize) -> Option<String> {
     // SAFETY: no pointers cross.
     unsafe { ffi::lt_fused_check(i32::try_from(device).ok()?) }.check().err().map(|error| error.to_string())
-}
-
-fn pointer(tensor: Option<&Tensor>) -> *const C_tensor {
-    tensor.map_or(ptr::null(), Tensor::as_ptr)
 }

@@ -38,13 +38,23 @@ pub fn norm(gradients: &[Tensor]) -> Result<Tensor> {
     }
 }
 
-/// Scales the gradients in place so that their norm is at most `limit`; returns the norm before.
-pub fn clip(gradients: &[Tensor], limit: f64) -> Result<Tensor> {
+/// What the gradients are to be multiplied by so that their norm is at most `limit`, as a scalar on their device.
+pub fn clip_factor(gradients: &[Tensor], limit: f64) -> Result<Tensor> {
     let norm = norm(gradients)?;
+    let mut out = ptr::null_mut();
+    // SAFETY: the norm lives through the call; on success `out` holds a tensor that is ours.
+    unsafe {
+        ffi::lt_clip_factor(norm.as_ptr(), limit, &mut out).check()?;
+        Ok(Tensor::from_ptr(out))
+    }
+}
+
+/// Scales the gradients in place so that their norm is at most `limit`.
+pub fn clip(gradients: &[Tensor], limit: f64) -> Result<()> {
+    let factor = clip_factor(gradients, limit)?;
     let list = ffi::pointers(gradients);
-    // SAFETY: the list and the norm live through the call.
-    unsafe { ffi::lt_clip(list.as_ptr(), list.len(), norm.as_ptr(), limit) }.check()?;
-    Ok(norm)
+    // SAFETY: the list and the factor live through the call.
+    unsafe { ffi::lt_scale_grads(list.as_ptr(), list.len(), factor.as_ptr()) }.check()
 }
 
 /// Lets the parameters' gradients go, so that their memory is free; the next backward makes new ones. Like `tch`'s own

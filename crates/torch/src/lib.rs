@@ -43,7 +43,7 @@ pub use fused::{LayerNorm, NarrowWeights, Product, add, embed, fused_kernels_pro
 pub use gradient_buckets::GradientBuckets;
 pub use graphs::{Graph, GraphPool, use_own_stream};
 pub use loss::{LOSS_HEAD, linear_cross_entropy, loss_kernel_problem};
-pub use profile::{Profiler, span};
+pub use profile::{Profiler, mark_names, mark_spans, span};
 pub use ranks::{MeetingPoint, Ranks, RanksError};
 pub use recompute::{Keep, Segment, Shared, recompute};
 pub use scaler::{GradScaler, GradientRange, ScalerRule};

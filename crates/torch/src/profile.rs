@@ -43,6 +43,23 @@ impl Drop for Profiler {
     }
 }
 
+/// The names of the kernels that stand for the beginning and the end of a span, where it was recorded in a graph.
+#[must_use]
+pub fn mark_names(span: &CStr) -> [String; 2] {
+    let plain = |byte: &u8| if byte.is_ascii_alphanumeric() { char::from(*byte) } else { '_' };
+    let name: String = span.to_bytes().iter().map(plain).collect();
+    [format!("{name}_begins"), format!("{name}_ends")]
+}
+
+/// Marks the spans of a name in the graphs that are recorded from now on: with empty kernels, called as [`mark_names`] says. What is
+/// replayed has no other trace of who asked for it.
+pub fn mark_spans(device: usize, span: &CStr) -> Result<()> {
+    let Ok(device) = i32::try_from(device) else { return Ok(()) };
+    let [begins, ends] = mark_names(span).map(|name| CString::new(name).expect("letters, digits and underscores"));
+    // SAFETY: the texts live through the call, which copies them.
+    unsafe { ffi::lt_mark_spans(device, span.as_ptr(), begins.as_ptr(), ends.as_ptr()) }.check()
+}
+
 /// Does `work` under a name by which a [`Profiler`] on this thread tells it apart. Without one it costs next to nothing.
 pub fn span<T>(name: &CStr, work: impl FnOnce() -> T) -> T {
     struct End(*mut c_void);

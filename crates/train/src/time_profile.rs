@@ -1,8 +1,8 @@
 //! Where the time of some steps went, read from the trace that the engine's profiler wrote of them.
 //!
 //! The trace is the one source: what it says is added up here for people, and the file itself opens in a browser's trace
-//! viewer. On a GPU its kernels are what counts, each in the part that asked for it; on the CPU its operations, each
-//! without those that it called.
+//! viewer. On a GPU its kernels are what counts, each in the part that asked for it, which for those that are replayed from graphs is
+//! what stands between two marks; on the CPU its operations, each without those that it called.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use lowtide_torch::tch::Device;
-use lowtide_torch::{LOSS_HEAD, Profiler};
+use lowtide_torch::{LOSS_HEAD, Profiler, mark_names, mark_spans};
 use serde::{Deserialize, Serialize};
 
 use crate::step::UPDATE;
@@ -141,7 +141,13 @@ impl Profiling {
 
     /// A step is about to be made. Says what went wrong.
     pub(crate) fn before_step(&mut self, device: Device) -> Option<String> {
-        if self.wanted.is_none() || self.running.is_some() || self.made < WARM_UP {
+        self.wanted?;
+        if let (0, Device::Cuda(index)) = (self.made, device)
+            && let Err(error) = mark_spans(index, LOSS_HEAD)
+        {
+            return Some(format!("the profile does not tell the loss head apart in CUDA graphs: {error}"));
+        }
+        if self.running.is_some() || self.made < WARM_UP {
             return None;
         }
         match Profiler::begin(device) {
@@ -318,7 +324,27 @@ fn on_device<'a>(trace: &'a Trace, spans: &Spans<'_>) -> Vec<Work<'a>> {
         let part = by_span.unwrap_or_else(|| if event.cat == "kernel" { Part::of(&event.name) } else { Part::Copies });
         Work { name: &event.name, part, start: event.ts, end: event.end(), own: event.end() - event.ts }
     };
-    trace.events.iter().filter(done).map(work).collect()
+    let mut all: Vec<Work<'_>> = trace.events.iter().filter(done).map(work).collect();
+    put_between_marks(&mut all);
+    all
+}
+
+/// Puts what was replayed between the marks of the loss head there, and takes the marks out.
+fn put_between_marks(work: &mut Vec<Work<'_>>) {
+    let [begins, ends] = mark_names(LOSS_HEAD);
+    let mut marks: Vec<(f64, bool)> = work
+        .iter()
+        .filter(|work| work.name == begins || work.name == ends)
+        .map(|mark| (mark.start, mark.name == begins))
+        .collect();
+    marks.sort_by(|a, b| a.0.total_cmp(&b.0));
+    work.retain(|work| work.name != begins && work.name != ends);
+    for work in work {
+        let before = marks.partition_point(|(time, _)| *time <= work.start);
+        if marks[..before].last().is_some_and(|(_, is_begin)| *is_begin) {
+            work.part = Part::LossHead;
+        }
+    }
 }
 
 /// Operations of the CPU, each with its own time: without those that it called.
@@ -396,6 +422,23 @@ mod tests {
         assert_eq!(times(&found), expect);
         assert_eq!((found.steps, found.step_ms), (2, 4.0));
         assert_eq!((found.kernels[0].calls, found.kernels[0].ms, found.kernels[0].part), (0.5, 2.0, Part::LossHead));
+    }
+
+    #[test]
+    fn what_is_replayed_between_marks_is_the_loss_head() {
+        let found = profile(
+            r#"
+            {"cat": "kernel", "name": "nvjet_a", "tid": 7, "ts": 0, "dur": 1000, "args": {"correlation": 1}},
+            {"cat": "kernel", "name": "lowtide__loss_head_begins", "tid": 7, "ts": 1000, "dur": 1, "args": {"correlation": 1}},
+            {"cat": "kernel", "name": "nvjet_a", "tid": 7, "ts": 1001, "dur": 2000, "args": {"correlation": 1}},
+            {"cat": "gpu_memset", "name": "Memset", "tid": 7, "ts": 3001, "dur": 998, "args": {"correlation": 1}},
+            {"cat": "kernel", "name": "lowtide__loss_head_ends", "tid": 7, "ts": 3999, "dur": 1, "args": {"correlation": 1}},
+            {"cat": "kernel", "name": "flash_bwd", "tid": 7, "ts": 4000, "dur": 500, "args": {"correlation": 1}}"#,
+            1,
+        );
+        let expect = [("loss head", 2.998), ("products", 1.0), ("attention", 0.5), ("waiting", 0.002)];
+        let close = |(a, b): (&(&str, f64), &(&str, f64))| a.0 == b.0 && (a.1 - b.1).abs() < 1e-9;
+        assert!(times(&found).iter().zip(&expect).all(close), "{:?}", times(&found));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A workload holds its settings beside what they set, and implements [`lowtide_train::Workload`]; the loop in
 //! `lowtide-train` does the rest. Start reading at `gpt/model.rs` or `qca/operator.rs`.
 
+mod ahead;
 mod catalogue;
 pub mod deblur;
 pub mod gpt;

@@ -3,6 +3,7 @@
 //! Every pixel is a pure function of (seed, number, place, time), so a crop is computed alone and is the same as that part
 //! of the whole frame.
 
+use std::num::NonZeroUsize;
 use std::thread;
 
 use super::clip::{Clip, Exposure, Region, first_charges};
@@ -44,12 +45,11 @@ impl Scenes {
         Scenes { seed, frames, moments, speed: shape.speed }
     }
 
-    /// A region of clip `number`.
+    /// A region of clip `number`, made by at most so many threads; their number changes nothing.
     #[must_use]
-    pub fn clip(&self, number: u64, region: Region) -> Clip {
+    pub fn clip(&self, number: u64, region: Region, threads: NonZeroUsize) -> Clip {
         let scene = self.scene(number);
-        let threads = thread::available_parallelism().map_or(1, usize::from);
-        let bands = bands(region, threads.min(region.pixels() / WORTH_A_THREAD).max(1));
+        let bands = bands(region, threads.get().min(region.pixels() / WORTH_A_THREAD).max(1));
         if let [region] = bands[..] {
             return self.band(&scene, region);
         }
@@ -156,10 +156,11 @@ mod tests {
     use crate::films::brightness;
 
     const SMALL: FilmShape = FilmShape { height: 24, width: 40, frames: 2, moments: 8, speed: 6.0 };
+    const THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
     const WHOLE: Region = Region { top: 0, left: 0, height: 24, width: 40 };
 
     fn clip(seed: u64, number: u64, region: Region) -> Clip {
-        Scenes::new(&SMALL, seed).clip(number, region)
+        Scenes::new(&SMALL, seed).clip(number, region, THREADS)
     }
 
     #[test]
@@ -195,7 +196,7 @@ mod tests {
         let scenes = Scenes::new(&SMALL, 1);
         let large = Region { top: 0, left: 0, height: 300, width: 500 };
         let part = Region { top: 290, left: 0, height: 10, width: 500 };
-        let (whole, end) = (scenes.clip(0, large), scenes.clip(0, part));
+        let (whole, end) = (scenes.clip(0, large, THREADS), scenes.clip(0, part, NonZeroUsize::MIN));
         let pixels = large.pixels();
         assert_eq!(whole.sharp[pixels - part.pixels()..pixels], end.sharp[..part.pixels()]);
         assert_eq!(bands(large, 7).iter().map(|band| band.height).sum::<u32>(), 300);
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn what_stands_still_is_sharp() {
         let still = FilmShape { speed: 0.0, ..SMALL };
-        let Clip { blurred, sharp, .. } = Scenes::new(&still, 1).clip(0, WHOLE);
+        let Clip { blurred, sharp, .. } = Scenes::new(&still, 1).clip(0, WHOLE, THREADS);
         assert!(blurred.iter().zip(&sharp).all(|(blurred, sharp)| (blurred - sharp).abs() < 1e-5));
         let Clip { blurred, sharp, .. } = clip(1, 0, WHOLE);
         assert!(blurred.iter().zip(&sharp).any(|(blurred, sharp)| (blurred - sharp).abs() > 0.1));

@@ -173,9 +173,12 @@ fn clipping_follows_the_formula() {
     let norm = start.iter().flat_map(values).map(|value| value * value).sum::<f64>().sqrt();
     for limit in [0.25 * norm, norm, 4.0 * norm] {
         let found: Vec<Tensor> = start.iter().map(Tensor::copy).collect();
-        let before = gradients::clip(&found, limit).unwrap().double_value(&[]);
+        let before = gradients::norm(&found).unwrap().double_value(&[]);
         assert!((before / norm - 1.0).abs() < 1e-6, "{before} is not {norm}");
         let factor = (limit / (norm + 1e-6)).min(1.0);
+        let asked = gradients::clip_factor(&found, limit).unwrap().double_value(&[]);
+        assert!((asked / factor - 1.0).abs() < 1e-6, "{asked} is not {factor}");
+        gradients::clip(&found, limit).unwrap();
         for (found, start) in found.iter().flat_map(values).zip(start.iter().flat_map(values)) {
             assert!((found - factor * start).abs() <= 1e-6 * start.abs(), "{found} is not {factor} * {start}");
         }

@@ -329,7 +329,7 @@ impl<'a> Trainer<'a> {
             let (first, count) = self.shares.part(self.next_sample);
             let micro_batch = self.shares.micro_batch(measures.micro_batch);
             let is_last = step.get() >= self.settings.train.steps;
-            let next = (team.is_alone() && !is_last).then_some(first + u64::from(count));
+            let next = (!is_last).then_some(first + u64::from(whole));
             let spec = StepSpec { step, first, count, micro_batch, whole, measures, next };
             let (memory, asked) = (&self.recovery.memory, self.asked_here(step));
             let mut companions = Companions { team, memory, resting, asked, tightest: None };

@@ -4,6 +4,7 @@ mod companions;
 mod graphs;
 mod learning_rate;
 mod model;
+mod next_batch;
 mod state;
 
 pub(crate) use companions::{Asked, Companions, StepFailure};

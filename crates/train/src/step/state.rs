@@ -11,7 +11,7 @@
 
 use std::ffi::CStr;
 
-use lowtide_core::{Bytes, Measures, MicroBatch, Phase, Step, pieces};
+use lowtide_core::{Measures, MicroBatch, Phase, Step, pieces};
 use lowtide_settings::RunSettings;
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
@@ -22,7 +22,8 @@ use lowtide_torch::{
 
 use super::companions::{Companions, Part, StepFailure};
 use super::graphs::{Graphs, Shape};
-use super::model::{Model, Pass, bytes_of};
+use super::model::{Model, Pass};
+use super::next_batch::NextBatch;
 use crate::error::TrainError;
 use crate::memory::Injector;
 use crate::ranks::{OwnFailure, Shards, Team, Way};
@@ -42,14 +43,13 @@ pub(crate) struct State<'a> {
     buckets: Option<GradientBuckets>,
     /// Who holds which moments, where ranks have divided them.
     pub(crate) shards: Option<Shards>,
-    /// The samples of the next step, with the first of them.
-    ahead: Option<(u64, Batch)>,
+    next: NextBatch,
     /// Copies of the weights in the kind of products.
     narrow: NarrowWeights,
     /// Pieces that are replayed.
     pub(crate) graphs: Graphs,
     /// The step whose update has begun and is not finished.
-    begun: Option<StepFigures>,
+    begun: Option<Complete>,
 }
 
 /// A step to be made: its samples, and how they are computed.
@@ -69,6 +69,13 @@ pub(crate) struct StepSpec {
     pub(crate) measures: Measures,
     /// The first sample of the step after it, where there is one that may be got ready meanwhile.
     pub(crate) next: Option<u64>,
+}
+
+/// What an update needs.
+struct Complete {
+    figures: StepFigures,
+    /// What the gradients are multiplied by on the way, where that was not done before.
+    factor: Option<Tensor>,
 }
 
 /// What came of a step.
@@ -100,15 +107,14 @@ impl<'a> State<'a> {
             graphs.refuse(reason);
         }
         let (seed, buckets, shards, begun) = (settings.seed, None, None, None);
-        let (ahead, narrow) = (None, NarrowWeights::default());
-        State { model, parameter_names, optimizer, scaler, clip, seed, buckets, shards, ahead, narrow, graphs, begun }
+        let (next, narrow) = (NextBatch::new(settings, model.device), NarrowWeights::default());
+        State { model, parameter_names, optimizer, scaler, clip, seed, buckets, shards, next, narrow, graphs, begun }
     }
 
     /// Allocates what it takes to add up gradients with other ranks.
     pub(crate) fn join(&mut self, team: &Team) -> Result<(), TorchError> {
         if !team.is_alone() && self.buckets.is_none() {
             self.buckets = Some(GradientBuckets::new(&self.model.parameters)?);
-            self.graphs.refuse("there are several ranks");
         }
         Ok(())
     }
@@ -145,10 +151,10 @@ impl<'a> State<'a> {
     ) -> Result<StepFigures, StepFailure> {
         let placed = self.place_moments(spec, injector, companions.ranks());
         let placed = placed.map_err(|error| companions.failure(Phase::Optimizer, error));
-        let figures = match (self.begun.take(), companions.ranks()) {
-            (Some(figures), _) => {
+        let complete = match (self.begun.take(), companions.ranks()) {
+            (Some(complete), _) => {
                 placed.map_err(StepFailure::of)?;
-                figures
+                complete
             }
             (None, None) => {
                 placed.map_err(StepFailure::of)?;
@@ -156,7 +162,7 @@ impl<'a> State<'a> {
             }
             (None, Some(ranks)) => self.compute_together(spec, injector, placed, companions, ranks)?,
         };
-        self.update(figures, &spec.measures, learning_rate, companions)
+        self.update(complete, &spec.measures, learning_rate, companions)
     }
 
     /// Puts the moments where the measures say. What fails leaves their values as they are, and is tried again by the next call.
@@ -201,7 +207,7 @@ impl<'a> State<'a> {
         spec: &StepSpec,
         injector: &Injector,
         companions: &Companions<'_>,
-    ) -> Result<StepFigures, StepFailure> {
+    ) -> Result<Complete, StepFailure> {
         let failure = |phase, error| StepFailure::of(companions.failure(phase, error));
         let before = self.note().map_err(|error| failure(Phase::Forward, error))?;
         let mut phase = Phase::Forward;
@@ -220,7 +226,7 @@ impl<'a> State<'a> {
         ready: Result<(), OwnFailure>,
         companions: &mut Companions<'_>,
         ranks: &Ranks,
-    ) -> Result<StepFigures, StepFailure> {
+    ) -> Result<Complete, StepFailure> {
         let mut phase = Phase::Forward;
         let seed = step_seed(self.seed, spec.step, ranks.rank());
         let noted = ready.and_then(|()| {
@@ -259,7 +265,7 @@ impl<'a> State<'a> {
         part: Result<Part, OwnFailure>,
         companions: &mut Companions<'_>,
         ranks: &Ranks,
-    ) -> Result<StepFigures, StepFailure> {
+    ) -> Result<Complete, StepFailure> {
         let whole = companions.agree_on(part)?;
         let all = gradients::of(&self.model.parameters);
         let buckets = self.buckets.as_ref().expect("a state that has joined a team has buckets");
@@ -272,9 +278,9 @@ impl<'a> State<'a> {
             let loss = whole.loss * factor.unwrap_or(1.0);
             self.complete(&all, || Ok(loss), whole.samples, &spec.measures)
         };
-        let figures = injector.during(spec.step, Phase::Optimizer, complete);
-        let figures = figures.map_err(|error| companions.failure(Phase::Optimizer, error));
-        companions.agree("agreeing on an update", figures)
+        let complete = injector.during(spec.step, Phase::Optimizer, complete);
+        let complete = complete.map_err(|error| companions.failure(Phase::Optimizer, error));
+        companions.agree("agreeing on an update", complete)
     }
 
     fn note(&self) -> Result<Before, TorchError> {
@@ -283,12 +289,7 @@ impl<'a> State<'a> {
         Ok(Before { rng, buffers })
     }
 
-    fn gradients(
-        &mut self,
-        spec: &StepSpec,
-        injector: &Injector,
-        phase: &mut Phase,
-    ) -> Result<StepFigures, TorchError> {
+    fn gradients(&mut self, spec: &StepSpec, injector: &Injector, phase: &mut Phase) -> Result<Complete, TorchError> {
         let Accumulated { loss, samples, .. } = self.accumulate(spec, injector, phase)?;
         *phase = Phase::Optimizer;
         injector.during(spec.step, *phase, || {
@@ -297,38 +298,47 @@ impl<'a> State<'a> {
         })
     }
 
-    /// Unscales and clips the gradients.
+    /// Unscales and clips the gradients, or leaves it to the update to clip them.
     fn complete(
         &self,
         all: &[Tensor],
         loss: impl FnOnce() -> Result<f64, TorchError>,
         samples: u64,
         measures: &Measures,
-    ) -> Result<StepFigures, TorchError> {
+    ) -> Result<Complete, TorchError> {
         let outcome = match self.scaler_in(measures) {
             Some(scaler) => attempt(|| scaler.unscale(all)).and_then(|outcome| outcome)?,
             None => GradientRange::Finite,
         };
-        if let (Some(limit), GradientRange::Finite) = (self.clip, outcome) {
-            let _norm = span(UPDATE, || gradients::clip(all, limit))?;
-        }
+        let factor = match (self.clip, outcome) {
+            (Some(limit), GradientRange::Finite) => span(UPDATE, || {
+                if self.optimizer.takes_factor() {
+                    gradients::clip_factor(all, limit).map(Some)
+                } else {
+                    gradients::clip(all, limit).map(|()| None)
+                }
+            })?,
+            _ => None,
+        };
         // Read before the update, so that nothing can fail after it; after the clipping, which the device does meanwhile.
         let loss = loss()?;
-        Ok(StepFigures { loss, samples, skipped: outcome == GradientRange::Overflow })
+        let figures = StepFigures { loss, samples, skipped: outcome == GradientRange::Overflow };
+        Ok(Complete { figures, factor })
     }
 
     /// The update, in place. It allocates nothing; should it fail all the same, the gradients stay for the next try.
     fn update(
         &mut self,
-        figures: StepFigures,
+        complete: Complete,
         measures: &Measures,
         learning_rate: f64,
         companions: &Companions<'_>,
     ) -> Result<StepFigures, StepFailure> {
+        let figures = complete.figures;
         if !figures.skipped
-            && let Err(error) = span(UPDATE, || self.optimizer.step(learning_rate))
+            && let Err(error) = span(UPDATE, || self.optimizer.step_by(learning_rate, complete.factor.as_ref()))
         {
-            self.begun = Some(figures);
+            self.begun = Some(complete);
             let failure = companions.failure(Phase::Optimizer, error);
             // Others have made theirs already, so nothing can be agreed on any more.
             return Err(if companions.ranks().is_some() {
@@ -358,10 +368,10 @@ impl<'a> State<'a> {
         phase: &mut Phase,
     ) -> Result<Accumulated, TorchError> {
         let StepSpec { step, first, count, micro_batch, whole, ref measures, next } = *spec;
-        let batch = match self.ahead.take().filter(|(ready, _)| *ready == first) {
-            Some((_, batch)) => batch,
-            None => attempt(|| self.model.workload.train_batch(first, count))?,
-        };
+        let batch = self.next.take(self.model.workload, first, count)?;
+        if let Some(next) = next {
+            self.next.prepare(self.model.workload, &batch, next, count);
+        }
         let own_targets = batch.target_count();
         let targets = if whole == count { own_targets } else { u64::from(whole) * batch.targets_per_sample } as f64;
         let scale = self.scaler_in(measures).map(GradScaler::scale);
@@ -410,9 +420,8 @@ impl<'a> State<'a> {
             total = Some(sum);
         }
         self.graphs.done(watch, &self.model.parameters)?;
-        if let Some(next) = next.filter(|_| self.model.device.is_cuda() && bytes_of(batch.tensors()) <= MOST_AHEAD) {
-            // While the device computes. What is wrong with it is told when it is its turn.
-            self.ahead = attempt(|| self.model.workload.train_batch(next, count)).ok().map(|batch| (next, batch));
+        if let Some(next) = next {
+            self.next.bring(self.model.workload, &batch, next, count);
         }
         let loss = total.expect("a batch has at least one piece");
         Ok(Accumulated { loss, samples: samples.into(), targets: own_targets })
@@ -431,9 +440,6 @@ fn backward(loss: &Tensor, scale: Option<f64>) {
         None => loss.backward(),
     }
 }
-
-/// Batches larger than this are made when they are needed: a second one would be missing elsewhere.
-const MOST_AHEAD: Bytes = Bytes::from_mib(32);
 
 /// What a profiler calls clipping and update.
 pub(crate) const UPDATE: &CStr = c"lowtide: update";
@@ -478,6 +484,7 @@ mod own_model;
 
 #[cfg(test)]
 mod tests {
+    use lowtide_core::Bytes;
     use lowtide_torch::cuda::{Deterministic, set_environment};
     use lowtide_torch::{DeviceChoice, DeviceFacts, start};
 

@@ -56,6 +56,10 @@ pub trait Workload {
     /// and at least one. Data that is wrong ends it with [`lowtide_torch::refuse_input`].
     fn train_batch(&self, first: u64, count: u32) -> Batch;
 
+    /// Hears that the batch of training samples `first .. first + count` will be asked for after the one that is computed now, if
+    /// nothing comes between. One whose samples take time to make can begin on threads of its own; it holds no more than this batch.
+    fn prepare(&self, _first: u64, _count: u32) {}
+
     /// The batch of evaluation samples `first .. first + count`: other samples than those for training.
     ///
     /// It may be on the host: each piece is moved to the device when it is computed.

@@ -16,6 +16,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
@@ -106,7 +107,7 @@ impl Film {
         (0..self.names.len() / wanted).map(move |clip| clip * wanted)
     }
 
-    /// A region of the clip that begins with frame `first`; all frames are of `size`.
+    /// A region of the clip that begins with frame `first`, read by so many threads; all frames are of `size`.
     pub(crate) fn clip(
         &self,
         first: usize,
@@ -114,17 +115,23 @@ impl Film {
         size: [u32; 2],
         region: Region,
         charges: u64,
+        threads: NonZeroUsize,
     ) -> Result<Clip, FilmError> {
         let mut exposure = Exposure::new(length.frames, length.moments, first_charges(charges, region));
         let names = &self.names[first..first + self.files_of(length)];
         match &self.blur {
-            None => self.expose(&mut exposure, &paths(&self.sharp, names), size, region)?,
+            None => self.expose(&mut exposure, &paths(&self.sharp, names), size, region, threads)?,
             Some(blur) => {
                 let mut light = Vec::new();
-                for (frame, name) in names.iter().enumerate() {
-                    let both = self.read_all(&[blur.join(name), self.sharp.join(name)], size, region)?;
-                    exposure.pair(frame, &both[0], &both[1]);
-                    light.push(brightness_of(&both[1]));
+                let pairs_at_once = threads.get().div_ceil(2);
+                for (group, names) in names.chunks(pairs_at_once).enumerate() {
+                    let files: Vec<PathBuf> =
+                        names.iter().flat_map(|name| [blur.join(name), self.sharp.join(name)]).collect();
+                    let planes = self.read_all(&files, size, region, threads)?;
+                    for (inside, both) in planes.chunks_exact(2).enumerate() {
+                        exposure.pair(group * pairs_at_once + inside, &both[0], &both[1]);
+                        light.push(brightness_of(&both[1]));
+                    }
                 }
                 charge(&mut exposure, &light, length);
             }
@@ -139,12 +146,12 @@ impl Film {
         paths: &[PathBuf],
         size: [u32; 2],
         region: Region,
+        threads: NonZeroUsize,
     ) -> Result<(), FilmError> {
-        let at_once = threads();
-        for (group, paths) in paths.chunks(at_once).enumerate() {
-            for (inside, planes) in self.read_all(paths, size, region)?.iter().enumerate() {
+        for (group, paths) in paths.chunks(threads.get()).enumerate() {
+            for (inside, planes) in self.read_all(paths, size, region, threads)?.iter().enumerate() {
                 for pixel in 0..region.pixels() {
-                    exposure.see(group * at_once + inside, pixel, colour(planes, pixel));
+                    exposure.see(group * threads.get() + inside, pixel, colour(planes, pixel));
                 }
             }
         }
@@ -152,8 +159,14 @@ impl Film {
     }
 
     /// Regions of files, read side by side.
-    fn read_all(&self, paths: &[PathBuf], size: [u32; 2], region: Region) -> Result<Vec<Vec<f32>>, FilmError> {
-        if threads() == 1 || paths.len() == 1 {
+    fn read_all(
+        &self,
+        paths: &[PathBuf],
+        size: [u32; 2],
+        region: Region,
+        threads: NonZeroUsize,
+    ) -> Result<Vec<Vec<f32>>, FilmError> {
+        if threads.get() == 1 || paths.len() == 1 {
             return paths.iter().map(|path| self.read(path, size, region)).collect();
         }
         thread::scope(|scope| {
@@ -185,10 +198,6 @@ fn charge(exposure: &mut Exposure, light: &[Vec<f32>], length: ClipLength) {
             exposure.charge(layer, pixel, before + (after - before) * share);
         }
     }
-}
-
-fn threads() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn colour(planes: &[f32], pixel: usize) -> [f32; 3] {

@@ -1,5 +1,6 @@
 //! Folders of scenes: those to train on and those to evaluate on.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use lowtide_generators::Random;
@@ -84,7 +85,7 @@ impl Films {
     }
 
     /// A region of clip `number` for training: of any scene, beginning with any frame, all alike.
-    pub(crate) fn train_clip(&self, number: u64, region: Region) -> Result<Clip, FilmError> {
+    pub(crate) fn train_clip(&self, number: u64, region: Region, threads: NonZeroUsize) -> Result<Clip, FilmError> {
         let mut random = Random::new(self.seed ^ TAKES, number);
         let all = *self.starts.last().expect("there is a scene to train on");
         let start = random.below(all);
@@ -92,14 +93,14 @@ impl Films {
         let before = film.checked_sub(1).map_or(0, |before| self.starts[before]);
         let charges = random.bits();
         let first = usize::try_from(start - before).expect("a scene has fewer than 2^32 frames");
-        self.train.films[film].clip(first, self.length, self.train.size, region, charges)
+        self.train.films[film].clip(first, self.length, self.train.size, region, charges, threads)
     }
 
     /// A region of clip `number` for evaluation, which is below [`Films::eval_clips`].
-    pub(crate) fn eval_clip(&self, number: u64, region: Region) -> Result<Clip, FilmError> {
+    pub(crate) fn eval_clip(&self, number: u64, region: Region, threads: NonZeroUsize) -> Result<Clip, FilmError> {
         let (film, first) = self.takes[usize::try_from(number).expect("clips are counted in memory")];
         let charges = Random::new(self.seed ^ TAKES, EVALUATION + number).bits();
-        self.eval.films[film].clip(first, self.length, self.eval.size, region, charges)
+        self.eval.films[film].clip(first, self.length, self.eval.size, region, charges, threads)
     }
 }
 

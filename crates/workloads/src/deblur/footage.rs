@@ -1,10 +1,12 @@
 //! Where clips come from: made up, or in files.
 
+use std::num::NonZeroUsize;
+
 use lowtide_generators::films::Scenes;
 use lowtide_generators::films::{Clip, Region};
 use lowtide_settings::{Origins, SettingsError};
-use lowtide_torch::refuse_input;
 
+use super::film_error::FilmError;
 use super::films::Films;
 use super::settings::{DataSettings, Source};
 
@@ -49,19 +51,19 @@ impl Footage {
         }
     }
 
-    /// A region of a clip for training. A file that cannot be read ends the enclosing attempt.
-    pub(crate) fn train_clip(&self, number: u64, region: Region) -> Clip {
+    /// A region of a clip for training, made or read by so many threads.
+    pub(crate) fn train_clip(&self, number: u64, region: Region, threads: NonZeroUsize) -> Result<Clip, FilmError> {
         match self {
-            Footage::MadeUp(scenes) => scenes.clip(number, region),
-            Footage::Filmed(films) => films.train_clip(number, region).unwrap_or_else(|error| refuse_input(error)),
+            Footage::MadeUp(scenes) => Ok(scenes.clip(number, region, threads)),
+            Footage::Filmed(films) => films.train_clip(number, region, threads),
         }
     }
 
     /// A region of a clip for evaluation, likewise.
-    pub(crate) fn eval_clip(&self, number: u64, region: Region) -> Clip {
+    pub(crate) fn eval_clip(&self, number: u64, region: Region, threads: NonZeroUsize) -> Result<Clip, FilmError> {
         match self {
-            Footage::MadeUp(scenes) => scenes.clip(EVALUATION + number, region),
-            Footage::Filmed(films) => films.eval_clip(number, region).unwrap_or_else(|error| refuse_input(error)),
+            Footage::MadeUp(scenes) => Ok(scenes.clip(EVALUATION + number, region, threads)),
+            Footage::Filmed(films) => films.eval_clip(number, region, threads),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Start reading at `model.rs` (the network and how far its outputs see) and `film.rs` (films in files);
 //! films that are made up come from `lowtide_generators::films`.
 
+mod clip_batch;
 mod film;
 mod film_error;
 mod films;

@@ -2,23 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::ops::Range;
+use std::sync::Arc;
 
-use lowtide_generators::Random;
-use lowtide_generators::films::Scenes;
-use lowtide_generators::films::{Clip, Region};
+use lowtide_generators::films::{Region, Scenes};
 use lowtide_settings::{CropChoice, LoadedSettings, RunSettings, SettingsError, TileChoice, typed};
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{Segment, attempt};
+use lowtide_torch::{Segment, attempt, refuse_input};
 use lowtide_train::{Batch, Metric, Mode, Result, Tiling, Workload};
 
+use super::clip_batch::{ClipBatch, Clips};
+use super::film_error::FilmError;
 use super::footage::Footage;
 use super::lpips::{self, Lpips};
 use super::metrics::{psnr, ssim};
 use super::model::{network, receptive_field};
 use super::settings::{DataSettings, LEAST_SIDE, ModelSettings, problem, size_problem};
+use crate::ahead::Ahead;
 
-/// Crops are drawn apart from what is in the clip.
-const CROPS: u64 = 0x6372_6f70;
 /// The metric that needs a file.
 const LPIPS: &str = "lpips";
 /// Charbonnier's loss is the absolute error, rounded off below this.
@@ -27,15 +28,14 @@ const ROUND: f64 = 1e-3;
 /// A network that sharpens films, and the films.
 pub struct Deblur {
     data: DataSettings,
-    /// What of each frame is evaluated.
-    evaluated: Region,
+    clips: Clips,
+    /// The clips of the next batch.
+    ahead: Ahead<Result<ClipBatch, FilmError>>,
     tiling: Tiling,
     segments: Vec<Segment>,
     parameters: BTreeMap<String, Tensor>,
     mode: Mode,
-    footage: Footage,
     lpips: Option<Lpips>,
-    seed: u64,
     device: Device,
 }
 
@@ -99,8 +99,10 @@ impl Deblur {
         let frame = [evaluated.height, evaluated.width];
         let tiling = Tiling { receptive_field: receptive_field(model), alignment: model.window, frame, global: None };
         let (segments, parameters) = attempt(|| network(model, data, device))?;
-        let (data, mode) = (data.clone(), Mode::default());
-        Ok(Deblur { data, evaluated, tiling, segments, parameters, mode, footage, lpips: None, seed, device })
+        let train_size = footage.train_size(data);
+        let clips = Clips { footage: Arc::new(footage), train_size, crop: data.crop, evaluated, seed };
+        let (data, mode, ahead) = (data.clone(), Mode::default(), Ahead::default());
+        Ok(Deblur { data, clips, ahead, tiling, segments, parameters, mode, lpips: None, device })
     }
 
     fn open_lpips(&self, loaded: &LoadedSettings) -> Result<Option<Lpips>> {
@@ -114,7 +116,7 @@ impl Deblur {
                 Ok(None)
             };
         };
-        let Region { height, width, .. } = self.evaluated;
+        let Region { height, width, .. } = self.clips.evaluated;
         let least = lpips::LEAST_SIDE;
         if height.min(width) < least {
             let problem =
@@ -124,25 +126,9 @@ impl Deblur {
         Lpips::open(path).map(Some).or_else(|error| refuse("eval.lpips", error.to_string()))
     }
 
-    /// Clips `first .. first + count`, all of one size, on the host.
-    fn batch(&self, first: u64, count: u32, clip: impl Fn(u64) -> (Clip, Region)) -> Batch {
-        let clips: Vec<Batch> = (first..first + u64::from(count)).map(|number| self.sample(clip(number))).collect();
-        let join = |of: fn(&Batch) -> &Vec<Tensor>, index: usize| {
-            Tensor::cat(&clips.iter().map(|clip| &of(clip)[index]).collect::<Vec<_>>(), 0)
-        };
-        Batch {
-            inputs: vec![join(|clip| &clip.inputs, 0), join(|clip| &clip.inputs, 1)],
-            targets: vec![join(|clip| &clip.targets, 0)],
-            targets_per_sample: clips[0].targets_per_sample,
-        }
-    }
-
-    fn sample(&self, (clip, region): (Clip, Region)) -> Batch {
-        let shape = |planes: u32| [1, self.data.frames, planes, region.height, region.width].map(i64::from);
-        let colours = |values: &[f32]| Tensor::from_slice(values).view(shape(3));
-        let spikes = Tensor::from_slice(&clip.spikes).view(shape(self.data.moments));
-        let inputs = vec![colours(&clip.blurred), spikes];
-        Batch { inputs, targets: vec![colours(&clip.sharp)], targets_per_sample: clip.sharp.len() as u64 }
+    /// Clips on the host. A file that cannot be read ends the enclosing attempt.
+    fn batch(&self, clips: Result<ClipBatch, FilmError>) -> Batch {
+        clips.unwrap_or_else(|error| refuse_input(error)).into_batch(&self.data)
     }
 
     /// The mean of a figure over frames.
@@ -154,15 +140,10 @@ impl Deblur {
             Tensor::from(sum / f64::from(self.data.frames))
         })
     }
+}
 
-    /// Where clip `number` is cropped for training.
-    fn crop(&self, number: u64) -> Region {
-        let crop = self.data.crop;
-        let [height, width] = self.footage.train_size(&self.data);
-        let mut random = Random::new(self.seed ^ CROPS, number);
-        let mut place = |length: u32| u32::try_from(random.below(u64::from(length - crop) + 1)).expect("in the frame");
-        Region { top: place(height), left: place(width), height: crop, width: crop }
-    }
+fn numbers(first: u64, count: u32) -> Range<u64> {
+    first..first + u64::from(count)
 }
 
 /// What `eval.crop` comes to.
@@ -206,20 +187,22 @@ impl Workload for Deblur {
         metrics
     }
 
+    fn prepare(&self, first: u64, count: u32) {
+        let clips = self.clips.clone();
+        self.ahead.begin(first, count, move || clips.train(numbers(first, count)));
+    }
+
     fn train_batch(&self, first: u64, count: u32) -> Batch {
-        let clip = |number| {
-            let region = self.crop(number);
-            (self.footage.train_clip(number, region), region)
-        };
-        self.batch(first, count, clip).to_device(self.device)
+        let clips = self.ahead.take(first, count).unwrap_or_else(|| self.clips.train(numbers(first, count)));
+        self.batch(clips).to_device(self.device)
     }
 
     fn eval_batch(&self, first: u64, count: u32) -> Batch {
-        self.batch(first, count, |number| (self.footage.eval_clip(number, self.evaluated), self.evaluated))
+        self.batch(self.clips.eval(numbers(first, count)))
     }
 
     fn eval_samples(&self) -> Option<u64> {
-        self.footage.eval_clips()
+        self.clips.footage.eval_clips()
     }
 
     fn tiling(&self) -> Result<Tiling, &'static str> {

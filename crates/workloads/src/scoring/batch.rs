@@ -39,41 +39,85 @@ pub(crate) mod target {
 
 /// The batch of these items, which are all good and have these widths, as `model` wants it.
 pub(crate) fn collate(items: &[Arc<Item>], widths: Widths, model: ModelName, device: Device) -> Batch {
-    let steps = items.iter().map(|item| item.steps).max().unwrap_or(0);
-    let sequence_btf = padded(items, steps * widths.step, |item| &item.sequence);
-    let sequence_btf = sequence_btf.view([items.len() as i64, steps as i64, widths.step as i64]);
-    let last: Vec<i64> = items.iter().map(|item| item.steps as i64 - 1).collect();
-    let scores: Vec<f32> = items.iter().map(|item| item.score).collect();
-    let mut inputs = vec![upload(&sequence_btf, device), upload(&Tensor::from_slice(&last), device)];
-    let mut targets = vec![upload(&Tensor::from_slice(&scores), device)];
-    if model != ModelName::Lstm {
-        inputs.extend(graphs(items, widths.node).map(|tensor| upload(&tensor, device)));
-    }
-    if model == ModelName::Gvae {
-        targets.extend([input::NODE_MASK, input::ADJACENCY].map(|at| inputs[at].shallow_clone()));
-    }
-    Batch { inputs, targets, targets_per_sample: 1 }
+    Collated::of(items, widths, model).into_batch(device)
 }
 
-/// Nodes, their mask and the adjacency.
-fn graphs(items: &[Arc<Item>], width: usize) -> [Tensor; 3] {
-    let (b, n) = (items.len(), items.iter().map(|item| item.node_count).max().unwrap_or(0));
-    let nodes_bnf = padded(items, n * width, |item| &item.nodes).view([b as i64, n as i64, width as i64]);
-    let mask =
-        |item: &Arc<Item>| (0..n).map(|node| if node < item.node_count { 1.0 } else { 0.0 }).collect::<Vec<f32>>();
-    let mask_bn = Tensor::from_slice(&items.iter().flat_map(mask).collect::<Vec<f32>>()).view([b as i64, n as i64]);
-    let adjacency: Vec<f32> = items.iter().flat_map(|item| adjacency(item, n)).collect();
-    [nodes_bnf, mask_bn, Tensor::from_slice(&adjacency).view([b as i64, n as i64, n as i64])]
+/// A batch as plain numbers, which any thread can make.
+pub(crate) struct Collated {
+    model: ModelName,
+    /// Samples, steps and features of a step.
+    size: [i64; 3],
+    sequence: Vec<f32>,
+    last: Vec<i64>,
+    scores: Vec<f32>,
+    /// Only for models that see the graph.
+    graphs: Option<CollatedGraphs>,
+}
+
+struct CollatedGraphs {
+    /// Nodes, and features of a node.
+    size: [i64; 2],
+    nodes: Vec<f32>,
+    mask: Vec<f32>,
+    adjacency: Vec<f32>,
+}
+
+impl Collated {
+    pub(crate) fn of(items: &[Arc<Item>], widths: Widths, model: ModelName) -> Collated {
+        let steps = items.iter().map(|item| item.steps).max().unwrap_or(0);
+        Collated {
+            model,
+            size: [items.len() as i64, steps as i64, widths.step as i64],
+            sequence: padded(items, steps * widths.step, |item| &item.sequence),
+            last: items.iter().map(|item| item.steps as i64 - 1).collect(),
+            scores: items.iter().map(|item| item.score).collect(),
+            graphs: (model != ModelName::Lstm).then(|| CollatedGraphs::of(items, widths.node)),
+        }
+    }
+
+    /// As tensors on a device.
+    pub(crate) fn into_batch(self, device: Device) -> Batch {
+        let there = |tensor: Tensor| upload(&tensor, device);
+        let mut inputs =
+            vec![there(Tensor::from_slice(&self.sequence).view(self.size)), there(Tensor::from_slice(&self.last))];
+        let mut targets = vec![there(Tensor::from_slice(&self.scores))];
+        if let Some(CollatedGraphs { size: [n, width], nodes, mask, adjacency }) = self.graphs {
+            let b = self.size[0];
+            inputs.push(there(Tensor::from_slice(&nodes).view([b, n, width])));
+            inputs.push(there(Tensor::from_slice(&mask).view([b, n])));
+            inputs.push(there(Tensor::from_slice(&adjacency).view([b, n, n])));
+        }
+        if self.model == ModelName::Gvae {
+            targets.extend([input::NODE_MASK, input::ADJACENCY].map(|at| inputs[at].shallow_clone()));
+        }
+        Batch { inputs, targets, targets_per_sample: 1 }
+    }
+}
+
+impl CollatedGraphs {
+    fn of(items: &[Arc<Item>], width: usize) -> CollatedGraphs {
+        let n = items.iter().map(|item| item.node_count).max().unwrap_or(0);
+        let is_node = |item: &Arc<Item>| {
+            let count = item.node_count;
+            (0..n).map(move |node| if node < count { 1.0 } else { 0.0 })
+        };
+        CollatedGraphs {
+            size: [n as i64, width as i64],
+            nodes: padded(items, n * width, |item| &item.nodes),
+            mask: items.iter().flat_map(is_node).collect(),
+            adjacency: items.iter().flat_map(|item| adjacency(item, n)).collect(),
+        }
+    }
 }
 
 /// Each item's values, filled up with zeros to `length`, one after the other.
-fn padded(items: &[Arc<Item>], length: usize, values: impl Fn(&Item) -> &[f32]) -> Tensor {
+fn padded(items: &[Arc<Item>], length: usize, values: impl Fn(&Item) -> &[f32]) -> Vec<f32> {
     let mut all = vec![0.0; items.len() * length];
     for (row, item) in all.chunks_exact_mut(length).zip(items) {
         let values = values(item);
         row[..values.len()].copy_from_slice(values);
     }
-    Tensor::from_slice(&all)
+    all
 }
 
 /// An item's adjacency as a matrix of `n` rows: edges both ways and self-loops, each entry over the root of both nodes'

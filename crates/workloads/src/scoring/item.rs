@@ -4,7 +4,6 @@ use std::fmt;
 
 use lowtide_core::Bytes;
 use lowtide_generators::traces::{Item, SyntheticItems};
-use lowtide_torch::refuse_input;
 
 /// A source of items.
 pub trait Items: Send + Sync + 'static {
@@ -65,14 +64,14 @@ impl Widths {
         if values.all(|value| value.is_finite()) { Ok(widths) } else { Err(ItemProblem::NotFinite) }
     }
 
-    /// Ends the enclosing attempt unless the item is a good one with these widths.
-    pub(crate) fn demand(self, item: &Item) {
+    /// Says what is wrong with an item that is not a good one with these widths.
+    pub(crate) fn check(self, item: &Item) -> Result<(), String> {
         let problem = match Widths::of(item) {
-            Ok(there) if there == self => return,
+            Ok(there) if there == self => return Ok(()),
             Ok(there) => ItemProblem::Widths { there, here: self },
             Err(problem) => problem,
         };
-        refuse_input(format!("item `{}`: {problem}", item.id));
+        Err(format!("item `{}`: {problem}", item.id))
     }
 }
 

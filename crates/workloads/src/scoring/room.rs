@@ -17,6 +17,8 @@ const SLACK_SHARE: u64 = 50;
 /// Batches of items that are there beside the cache: what training and evaluation were given last, and the one that
 /// becomes a tensor.
 const BATCHES_OUT: u64 = 3;
+/// The same for the batch that is made ahead, where one is.
+const BATCHES_AHEAD: u64 = 2;
 /// How much the base differs from one start of the program to the next.
 const UNSURE: Bytes = Bytes::from_mib(2);
 /// Into so many pieces a batch may have to be cut for the least line that works.
@@ -88,6 +90,8 @@ pub(crate) struct Process {
     pub(crate) store: Bytes,
     /// Samples of a step.
     pub(crate) batch: u32,
+    /// Whether the next batch is made while one is computed.
+    pub(crate) is_ahead: bool,
 }
 
 /// A host line that leaves too little.
@@ -107,7 +111,8 @@ impl Room {
         cache_batches: Option<u32>,
         process: &Process,
     ) -> Result<Room, RoomShortage> {
-        let items = train.sample.max(eval.sample).saturating_mul(process.batch.into()).saturating_mul(BATCHES_OUT);
+        let batches = if process.is_ahead { BATCHES_OUT + BATCHES_AHEAD } else { BATCHES_OUT };
+        let items = train.sample.max(eval.sample).saturating_mul(process.batch.into()).saturating_mul(batches);
         let items = items.saturating_add(process.store);
         let Some(line) = process.host_line.limit() else {
             return Ok(match cache_batches {
@@ -181,6 +186,7 @@ mod tests {
             tensors: Bytes(20 * MIB),
             store: Bytes::ZERO,
             batch: 4,
+            is_ahead: false,
         }
     }
 

@@ -3,8 +3,8 @@
 //! The loop asks for the same place again where memory ran out or a micro-batch is tried out, and goes back where it is
 //! resumed. What was given out last is kept for the first; for the second the feed starts anew.
 //!
-//! The loop asks for places, the feed runs ahead: what was given out last is kept for a batch that is tried again;
-//! going back starts the feed anew. Batches stay pure functions of a position.
+//! The batch behind the one that is computed may be looked at ahead, on another thread; what was given out last stays for a batch that
+//! is tried again. Batches are pure functions of a position.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,9 +21,13 @@ use lowtide_train::CacheReads;
 const MOST_SIMULATED: u64 = 500_000;
 
 /// Items by their place, whatever they are read from.
-pub(crate) trait Places {
+pub(crate) trait Places: Send {
     /// The items at `first .. first + count`: fewer where some were left out because they cannot be read.
     fn take(&mut self, first: u64, count: u32) -> Result<Vec<Arc<Item>>, String>;
+
+    /// The same items ahead of their time: what was taken last can be taken again without going back. Time spent here is nobody's
+    /// waiting.
+    fn look_ahead(&mut self, first: u64, count: u32) -> Result<Vec<Arc<Item>>, String>;
 
     /// Only such places will be asked for, counted from the first one that is.
     fn expect(&mut self, stride: Stride);
@@ -52,7 +56,7 @@ pub(crate) enum Counting {
 }
 
 /// What makes an item of a sample.
-pub(crate) type Decode<T> = Box<dyn Fn(&T, SampleId) -> Result<Arc<Item>, String>>;
+pub(crate) type Decode<T> = Box<dyn Fn(&T, SampleId) -> Result<Arc<Item>, String> + Send>;
 
 /// A store's items in an order.
 pub(crate) struct Stream<S: Store> {
@@ -66,6 +70,8 @@ pub(crate) struct Stream<S: Store> {
     kept: VecDeque<(u64, Option<Arc<Item>>)>,
     /// Of feeds that have ended.
     before: StreamFigures,
+    /// What the feed that is open waited ahead of time.
+    waited_ahead: Duration,
 }
 
 struct OpenFeed<S: Store> {
@@ -83,8 +89,8 @@ impl<S: Store> Stream<S> {
         counting: Counting,
         decode: Decode<S::Sample>,
     ) -> Stream<S> {
-        let before = StreamFigures::default();
-        Stream { store, order, options, counting, decode, open: None, kept: VecDeque::new(), before }
+        let (before, waited_ahead) = (StreamFigures::default(), Duration::ZERO);
+        Stream { store, order, options, counting, decode, open: None, kept: VecDeque::new(), before, waited_ahead }
     }
 
     fn len(&self) -> u64 {
@@ -124,6 +130,7 @@ impl<S: Store> Stream<S> {
 
     fn start(&mut self, from: Cursor) -> Result<(), FeedError> {
         self.before = self.figures();
+        self.waited_ahead = Duration::ZERO;
         self.open = None;
         let end = match self.counting {
             Counting::Through { end } => Some(self.cursor(end)).filter(|end| *end > from),
@@ -153,6 +160,30 @@ impl<S: Store> Stream<S> {
         self.open.iter_mut().for_each(|open| open.next = next);
         self.kept.push_back((self.place(at), item));
         Ok(())
+    }
+
+    /// `count` items from a place among those that are kept.
+    fn items_from(&mut self, at: usize, count: u32) -> Result<Vec<Arc<Item>>, String> {
+        let mut taken = count as usize;
+        while self.kept.len() < at + taken {
+            self.pull()?;
+        }
+        // Where nothing of it can be read, the next item that can stands in: a batch is never empty.
+        while self.kept.iter().skip(at).take(taken).all(|(_, item)| item.is_none())
+            && (taken as u64) < 2 * self.len()
+            && count > 0
+        {
+            taken += 1;
+            if self.kept.len() < at + taken {
+                self.pull()?;
+            }
+        }
+        Ok(self.kept.iter().skip(at).take(taken).filter_map(|(_, item)| item.clone()).collect())
+    }
+
+    /// What this feed has waited for data.
+    fn waited(&self) -> Duration {
+        self.open.as_ref().map_or(Duration::ZERO, |open| open.feed.stats().waited)
     }
 
     /// What the best policy would have read between two places, beginning with an empty cache. Of a long way the beginning is
@@ -193,21 +224,20 @@ impl<S: Store> Stream<S> {
 impl<S: Store> Places for Stream<S> {
     fn take(&mut self, first: u64, count: u32) -> Result<Vec<Arc<Item>>, String> {
         self.go_to(first).map_err(|error| error.to_string())?;
-        while self.kept.len() < count as usize {
-            self.pull()?;
-        }
-        let mut taken = count as usize;
-        // Where nothing of it can be read, the next item that can stands in: a batch is never empty.
-        while self.kept.iter().take(taken).all(|(_, item)| item.is_none())
-            && (taken as u64) < 2 * self.len()
-            && count > 0
-        {
-            taken += 1;
-            if self.kept.len() < taken {
-                self.pull()?;
-            }
-        }
-        Ok(self.kept.iter().take(taken).filter_map(|(_, item)| item.clone()).collect())
+        self.items_from(0, count)
+    }
+
+    fn look_ahead(&mut self, first: u64, count: u32) -> Result<Vec<Arc<Item>>, String> {
+        let comes_next = self.open.as_ref().is_some_and(|open| self.place(open.next) == first);
+        let at = match self.kept.iter().position(|(place, _)| *place == first) {
+            Some(at) => at,
+            None if comes_next => self.kept.len(),
+            None => return Err("it is not what comes next".to_owned()),
+        };
+        let waited = self.waited();
+        let items = self.items_from(at, count);
+        self.waited_ahead += self.waited().saturating_sub(waited);
+        items
     }
 
     fn expect(&mut self, stride: Stride) {
@@ -224,7 +254,7 @@ impl<S: Store> Places for Stream<S> {
             reads: self.before.reads.and(CacheReads::new(hits, loads, bytes_read.get())),
             optimum: self.before.optimum.saturating_add(self.optimum(*from, *next, capacity)),
             skipped: self.before.skipped + skipped,
-            waited: self.before.waited + waited,
+            waited: (self.before.waited + waited).saturating_sub(self.waited_ahead),
             capacity,
         }
     }
@@ -312,6 +342,27 @@ mod tests {
             let range = first as usize..first as usize + count as usize;
             assert_eq!(taken(&mut asked, first, count), order[range], "{first}, {count}");
         }
+    }
+
+    #[test]
+    fn looking_ahead_leaves_what_was_taken_to_be_taken_again() {
+        let through = Counting::Through { end: 60 };
+        let mut stream = stream(Shuffle::Window { shards: 2 }, through, vec![1]);
+        let expect: Vec<Vec<u64>> = (0..6).map(|step| taken(&mut stream, 3 * step, 3)).collect();
+        let ahead = |stream: &mut Stream<Numbers>, step: u64| -> Vec<u64> {
+            stream.look_ahead(3 * step, 3).unwrap().iter().map(|item| item.id.parse().unwrap()).collect()
+        };
+        assert_eq!(taken(&mut stream, 0, 3), expect[0]);
+        let started = stream.before.reads;
+        for step in 0..5 {
+            assert_eq!(ahead(&mut stream, step + 1), expect[step as usize + 1]);
+            assert_eq!(taken(&mut stream, 3 * step, 3), expect[step as usize], "it is tried again");
+            assert_eq!(ahead(&mut stream, step + 1), expect[step as usize + 1], "and the next one is there again");
+            assert_eq!(taken(&mut stream, 3 * step + 3, 3), expect[step as usize + 1]);
+        }
+        assert_eq!(stream.before.reads, started, "no feed was started anew");
+        assert!(stream.look_ahead(40, 3).is_err(), "a place far away is not gone to");
+        assert_eq!(taken(&mut stream, 15, 3), expect[5]);
     }
 
     #[test]

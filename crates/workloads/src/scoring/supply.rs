@@ -1,8 +1,8 @@
 //! What a model is fed with: items to train on and items to evaluate on, under one budget.
 
-use std::cell::RefCell;
-use std::sync::Arc;
-use std::time::Instant;
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use lowtide_core::Bytes;
 use lowtide_data::feed::{FeedOptions, Store};
@@ -28,8 +28,10 @@ const NOTABLE: f64 = 0.1;
 
 /// Items for training and for evaluation.
 pub(crate) struct Supply {
-    train: RefCell<Box<dyn Places>>,
-    eval: RefCell<Box<dyn Places>>,
+    train: Arc<Mutex<Box<dyn Places>>>,
+    eval: Arc<Mutex<Box<dyn Places>>>,
+    /// What the loop waited for a batch that a thread makes.
+    waited: Cell<Duration>,
     counts: [u64; 2],
     opened: Instant,
     policy: Policy,
@@ -74,8 +76,9 @@ impl Supply {
         let eval = stream(parts, &parts.eval, eval_order, options(room.eval), Counting::Again);
         let notes = notes(parts, &settings, kept, &shard_bytes);
         let supply = Supply {
-            train: RefCell::new(train),
-            eval: RefCell::new(eval),
+            train: Arc::new(Mutex::new(train)),
+            eval: Arc::new(Mutex::new(eval)),
+            waited: Cell::default(),
             counts: parts.counts(),
             opened: Instant::now(),
             policy: settings.policy,
@@ -91,6 +94,24 @@ impl Supply {
         taken(&self.train, first, count)
     }
 
+    /// The same for a thread that makes the batch behind the one that is computed.
+    pub(crate) fn train_ahead(
+        &self,
+        first: u64,
+        count: u32,
+    ) -> impl FnOnce() -> Result<Vec<Arc<Item>>, String> + use<> {
+        let places = Arc::clone(&self.train);
+        move || locked(&places).look_ahead(first, count)
+    }
+
+    /// What `wait` waits for is data.
+    pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let found = wait();
+        self.waited.set(self.waited.get() + begun.elapsed());
+        found
+    }
+
     /// The evaluation items at `first .. first + count`.
     pub(crate) fn eval(&self, first: u64, count: u32) -> Vec<Arc<Item>> {
         taken(&self.eval, first, count)
@@ -100,7 +121,7 @@ impl Supply {
     pub(crate) fn expect(&self, train: PartOf, eval: PartOf) {
         for (places, PartOf { own, whole }) in [(&self.train, train), (&self.eval, eval)] {
             if let Some(stride) = Stride::new(own, whole) {
-                places.borrow_mut().expect(stride);
+                locked(places).expect(stride);
             }
         }
     }
@@ -112,8 +133,8 @@ impl Supply {
 
     /// What was asked of its cache so far.
     pub(crate) fn cache_summary(&self) -> CacheSummary {
-        let (train, eval) = (self.train.borrow().figures(), self.eval.borrow().figures());
-        let waited = (train.waited + eval.waited).as_secs_f64();
+        let (train, eval) = (locked(&self.train).figures(), locked(&self.eval).figures());
+        let waited = (train.waited + eval.waited + self.waited.get()).as_secs_f64();
         let seconds = self.opened.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
         let curve = self.curve(train.capacity);
         CacheSummary {
@@ -158,8 +179,13 @@ impl Supply {
     }
 }
 
-fn taken(places: &RefCell<Box<dyn Places>>, first: u64, count: u32) -> Vec<Arc<Item>> {
-    let items = places.borrow_mut().take(first, count).unwrap_or_else(|problem| refuse_input(problem));
+fn locked(places: &Mutex<Box<dyn Places>>) -> MutexGuard<'_, Box<dyn Places>> {
+    // A thread that panicked has pulled an item or not: places stay what they are.
+    places.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn taken(places: &Mutex<Box<dyn Places>>, first: u64, count: u32) -> Vec<Arc<Item>> {
+    let items = locked(places).take(first, count).unwrap_or_else(|problem| refuse_input(problem));
     if items.is_empty() && count > 0 {
         refuse_input("no sample that is left can be read".to_owned());
     }

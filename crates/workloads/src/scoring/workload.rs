@@ -14,7 +14,7 @@ use lowtide_torch::tch::{Device, Kind, Tensor};
 use lowtide_torch::{DeviceFacts, Segment, attempt, gradients, host, refuse_input, rng};
 use lowtide_train::{Batch, CacheSummary, Holder, Metric, Mode, PartOf, Result, TrainError, Workload};
 
-use super::batch::collate;
+use super::batch::{Collated, collate};
 use super::item::{Items, Widths};
 use super::item_shards::ItemShards;
 use super::metrics::agreement;
@@ -23,6 +23,7 @@ use super::room::{Needs, Process, Room};
 use super::set::{Files, InMemory, ItemStore, Parts};
 use super::settings::{DataSettings, Load, ModelName, ModelSettings, Source};
 use super::supply::{Course, Supply};
+use crate::ahead::Ahead;
 
 /// One of the models on its items.
 pub struct Scoring {
@@ -30,6 +31,8 @@ pub struct Scoring {
     model: Model,
     mode: Mode,
     supply: Supply,
+    /// The next batch; what is wrong with it is told when it is asked for.
+    ahead: Ahead<Option<Collated>>,
     widths: Widths,
     reserve: Bytes,
     device: Device,
@@ -78,10 +81,17 @@ impl Scoring {
         builder.on(ItemShards::new(items)).map(|(scoring, ..)| scoring)
     }
 
+    /// The batch of these items; one that is no good ends the enclosing attempt.
     fn batch(&self, items: &[Arc<Item>]) -> Batch {
-        items.iter().for_each(|item| self.widths.demand(item));
-        collate(items, self.widths, self.name, self.device)
+        let collated = checked(items, self.widths, self.name).unwrap_or_else(|problem| refuse_input(problem));
+        collated.into_batch(self.device)
     }
+}
+
+/// These items as a batch of plain numbers, if all of them are good.
+fn checked(items: &[Arc<Item>], widths: Widths, name: ModelName) -> Result<Collated, String> {
+    items.iter().try_for_each(|item| widths.check(item))?;
+    Ok(Collated::of(items, widths, name))
 }
 
 /// What a workload is built from.
@@ -131,6 +141,7 @@ impl Builder<'_> {
             tensors,
             store: parts.store.held(),
             batch,
+            is_ahead: facts.device.is_cuda(),
         };
         let needs = [Needs::of(&*parts.train), Needs::of(&*parts.eval)];
         // All of it is in memory already, where the base has it.
@@ -145,7 +156,8 @@ impl Builder<'_> {
         let (supply, data, notes) = Supply::begin(&parts, &data, &room, &needs[0], course);
         let settings = RunSettings { data: serde_json::to_value(data).expect("plain values"), ..settings };
         let reserve = if is_loaded { Bytes::ZERO } else { room.bytes() };
-        let scoring = Scoring { name, model: network, mode, supply, widths, reserve, device: facts.device };
+        let (ahead, device) = (Ahead::default(), facts.device);
+        let scoring = Scoring { name, model: network, mode, supply, ahead, widths, reserve, device };
         Ok((scoring, settings, notes))
     }
 
@@ -330,8 +342,18 @@ impl Workload for Scoring {
         agreement().into_iter().map(|(name, tally)| Metric::new(name, tally)).collect()
     }
 
+    fn prepare(&self, first: u64, count: u32) {
+        let (items, widths, name) = (self.supply.train_ahead(first, count), self.widths, self.name);
+        let make =
+            move || items().ok().filter(|items| !items.is_empty()).and_then(|items| checked(&items, widths, name).ok());
+        self.ahead.begin(first, count, make);
+    }
+
     fn train_batch(&self, first: u64, count: u32) -> Batch {
-        self.batch(&self.supply.train(first, count))
+        match self.supply.waiting(|| self.ahead.take(first, count)).flatten() {
+            Some(collated) => collated.into_batch(self.device),
+            None => self.batch(&self.supply.train(first, count)),
+        }
     }
 
     fn eval_batch(&self, first: u64, count: u32) -> Batch {
