@@ -69,8 +69,8 @@ impl Narrative {
             }
             self.grows |= speaks_of_memory && tells_of_growth(&words);
             self.evaluates |= fails_in_evaluation(&words);
-            self.trains |= has_one(&words, TRAINING);
-            self.infers |= has_one(&words, INFERENCE);
+            self.trains |= has_one(&words, TRAINING) || words.windows(2).any(is_fine_tuning);
+            self.infers |= has_one(&words, INFERENCE) || uses_one_input(&words);
             self.fails_later |= fails_later(&words);
             self.resumes |= has_one(&words, RESUMES);
             self.runs_again |= runs_again(&words);
@@ -101,7 +101,9 @@ impl Narrative {
         self.resumes |= has("断点续训 恢复训练 继续训练");
         self.shares_the_card |= has("非正常关闭 异常退出 没有正常退出 强制终止 强制关闭 僵尸进程");
         self.runs_again |= has("第二次运行 第二次跑 再次运行");
-        self.takes_one_sample |= has("batch_size设为1 batchsize设为1 batchsize改成1 batch_size改成1 batch_size都设为1");
+        self.takes_one_sample |= takes_one_sample_in_chinese(line);
+        let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '*' && c != '×');
+        self.names_large_pictures |= has("图片 图像 照片 分辨率") && words.into_iter().any(is_large_size);
     }
 }
 
@@ -252,6 +254,19 @@ fn takes_one_sample(words: &[&str]) -> bool {
     names_one && (denies || !helps)
 }
 
+/// `batch 设为1`, and no `batch 设为16`
+fn takes_one_sample_in_chinese(line: &str) -> bool {
+    let dense: String = line.chars().filter(|c| *c != ' ').collect();
+    let sets = ["设为1", "设置为1", "改成1", "改为1", "都设为1", "为1", "已经是1"];
+    ["batch_size", "batchsize", "batch"].iter().any(|name| {
+        dense.to_ascii_lowercase().split(name).skip(1).any(|rest| {
+            sets.iter()
+                .filter_map(|words| rest.strip_prefix(words))
+                .any(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        })
+    })
+}
+
 /// `another process is using the card`; that there is none is another matter.
 fn shares_the_card(words: &[&str]) -> bool {
     let names_others = words.iter().enumerate().any(|(at, word)| {
@@ -275,15 +290,37 @@ fn tunes_all_weights(words: &[&str]) -> bool {
     words.windows(2).any(is_whole) || words.contains(&"full-parameter")
 }
 
-/// `4096x4096`, `(4096, 4096)`
-fn names_large_pictures(words: &[&str]) -> bool {
-    let is_large = |word: &str| word.parse().is_ok_and(|pixels: u64| (LARGE_PICTURE..100_000).contains(&pixels));
-    let is_joined = |word: &&str| {
-        word.split_once(['x', '*', '×']).is_some_and(|(width, height)| is_large(width) && is_large(height))
+/// `to evaluate just one pair of images`
+fn uses_one_input(words: &[&str]) -> bool {
+    let is_one = |at: usize| {
+        let behind = &words[at + 1..(at + 4).min(words.len())];
+        is_of("one single", words[at]) && behind.iter().any(|word| is_of("pair image picture photo", word))
     };
+    has_one(words, "evaluate test process segment") && !has_one(words, TRAINING) && (0..words.len()).any(is_one)
+}
+
+/// `fine tuning` in two words.
+fn is_fine_tuning(pair: &[&str]) -> bool {
+    pair[0] == "fine" && is_of("tune tuning tuned", pair[1])
+}
+
+/// `4096x4096`, `(4096, 4096)`, `a large image`
+fn names_large_pictures(words: &[&str]) -> bool {
     let speaks_of_pictures = words.iter().any(|word| is_of(PICTURES, word));
-    speaks_of_pictures
-        && (words.iter().any(is_joined) || words.windows(2).any(|pair| pair.iter().all(|it| is_large(it))))
+    let is_called_large =
+        |pair: &[&str]| is_of("large huge", pair[0]) && is_of("image picture photo scan slide", pair[1]);
+    let is_pair = |pair: &[&str]| is_called_large(pair) || pair.iter().all(|it| is_large(it));
+    speaks_of_pictures && (words.iter().any(|word| is_large_size(word)) || words.windows(2).any(is_pair))
+}
+
+/// Whether so many pixels each way are a large picture.
+fn is_large(pixels: &str) -> bool {
+    pixels.parse().is_ok_and(|pixels: u64| (LARGE_PICTURE..100_000).contains(&pixels))
+}
+
+/// `4096x4096`
+fn is_large_size(word: &str) -> bool {
+    word.split_once(['x', '*', '×']).is_some_and(|(width, height)| is_large(width) && is_large(height))
 }
 
 /// `the processes of all ranks take memory of GPU 0`

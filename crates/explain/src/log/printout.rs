@@ -198,7 +198,11 @@ fn key_of_words(name: &str) -> Option<Key> {
 
 /// `Epoch 12`, `[epoch: 3/40]`
 fn epoch(line: &str) -> Option<u64> {
-    let (_, rest) = line.split_once("poch")?;
+    let (before, rest) = line.split_once("poch")?;
+    // `--max_epoch 25` is how many there are to be.
+    if before.trim_end_matches(['e', 'E']).ends_with(['_', '-']) {
+        return None;
+    }
     let digits = rest.trim_start_matches([' ', ':', '=', '[', '#', ']']);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     // `epoch 0.21` is a part of the first.
@@ -326,6 +330,7 @@ mod tests {
         assert_eq!(printout.address_limit, Some(Bytes(4_096_000_000)));
         assert_eq!(address_limit("ulimit -v unlimited"), None);
         assert_eq!([epoch("[Epoch 2/150][Batch 8]"), epoch("epoch: 0.21"), epoch("epochs")], [Some(2), Some(0), None]);
+        assert_eq!([epoch("train.py --max_epoch 25 --input film"), epoch("--epoch 300")], [None, None]);
         for one in [
             "Namespace(accum=64, batch_size=1, cfg='a')",
             "{'train': {'batch_size': 1, 'x': 2}}",

@@ -80,6 +80,14 @@ pub(crate) enum Sign {
     DatasetMap,
     /// Pictures of the whole data set were being put into memory.
     DataCache,
+    /// Samples wait in a buffer: experience for a learner, rows to be shuffled.
+    SampleBuffer,
+    /// TensorFlow was making a weight or a moment.
+    NewWeights,
+    /// Weights are read through buffers of pinned memory.
+    PinnedBuffer,
+    /// DeepSpeed shares out moments and gradients, and not the weights.
+    ZeroTwo,
     /// Julia or Lua, to whom no call of Python is advice.
     OtherLanguage,
     /// A size of batches is set.
@@ -111,6 +119,8 @@ const WORDS: &[(Sign, &[&str])] = &[
             "iter ",
             "Iter ",
             "minibatch",
+            "micro_batch_size",
+            "gradient_accumulation",
         ],
     ),
     (
@@ -260,6 +270,7 @@ const WORDS: &[(Sign, &[&str])] = &[
             "/peft/",
             "LoraConfig",
             "lora_r",
+            "use_lora",
             "LoRA",
             "LORA",
             "qlora",
@@ -280,7 +291,7 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Embedding, &["SentenceTransformer", "sentence_transformers", "convert_to_tensor=True"]),
     (Sign::Quantized, &["bitsandbytes", "load_in_4bit", "load_in_8bit", "GPTQ", "gptq", "AWQ", "awq", "4bit", "nf4"]),
     (Sign::Fsdp, &["fsdp", "FSDP", "fully_sharded"]),
-    (Sign::DeepSpeed, &["deepspeed", "DeepSpeed", "zero_stage"]),
+    (Sign::DeepSpeed, &["deepspeed", "DeepSpeed", "zero_stage", "zero_optimization"]),
     (Sign::Notebook, &["ipython-input", "Cell In[", "Input In [", "/content/", "upyter", "%%bash", "olab"]),
     (Sign::Fairseq, &["fairseq", "max tokens per GPU", "max-tokens"]),
     (
@@ -333,6 +344,15 @@ const WORDS: &[(Sign, &[&str])] = &[
             "Mistral",
             "wen2",
             "wen3",
+            "hatglm",
+            "hatGLM",
+            "-t5",
+            "t5-",
+            "aichuan",
+            "bloomz",
+            "vicuna",
+            "internlm",
+            "InternLM",
             "seq_len",
             "/peft/",
             "/trl/",
@@ -359,6 +379,9 @@ const WORDS: &[(Sign, &[&str])] = &[
             "exitCode:",
             "kubectl",
             "docker run",
+            "docker compose",
+            "docker-compose",
+            "exited with code 137",
             "slurm",
             "sbatch",
             "nextflow",
@@ -402,6 +425,7 @@ const WORDS: &[(Sign, &[&str])] = &[
             "LJSpeech",
             "librispeech",
             "LibriSpeech",
+            "demucs",
         ],
     ),
     (
@@ -414,6 +438,10 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Install, &["\nCollecting ", ".whl (", "pip/_internal", "pip/_vendor", "pip\\_internal", "pip\\_vendor"]),
     (Sign::Build, &["ninja: build stopped", "uilding wheel", "cc1plus", "'cicc' died", "make: ***", "CMakeFiles/"]),
     (Sign::DataCache, &["Caching images", "CacheDataset", "_fill_cache", "cache_rate"]),
+    (Sign::SampleBuffer, &["shuffle buffer", "eplay buffer", "ReplayBuffer", "replay_capacity", "SubprocVecEnv"]),
+    (Sign::NewWeights, &["/Initializer/", "/Assign (defined", "/Assign}}", "/Assign = Assign["]),
+    (Sign::PinnedBuffer, &["HostBuffer."]),
+    (Sign::ZeroTwo, &["zero2", "zero-2", "ZeRO-2", "zero_stage: 2", "\"stage\": 2", "ds_z2"]),
     (Sign::OtherLanguage, &[".julia/", "luajit"]),
     (
         Sign::Batch,
