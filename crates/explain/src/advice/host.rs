@@ -87,7 +87,7 @@ impl Case<'_> {
         match self.activity {
             Some(Activity::Saving) => Taker::State,
             Some(Activity::Loading) => Taker::Weights,
-            _ if last_reads || self.passes(EXPERIENCE) => Taker::Data,
+            _ if last_reads || self.passes(EXPERIENCE) || self.shows(Sign::SampleBuffer) => Taker::Data,
             _ if self.shows(Sign::DataCache) && self.step.is_none() => Taker::Data,
             Some(Activity::Evaluation) => Taker::Outputs,
             _ if is_allocator && self.evaluates_by_name() => Taker::Outputs,
@@ -277,6 +277,16 @@ impl List<'_> {
                 self.more_memory();
                 self.micro_batch();
             }
+            Taker::Unknown if self.case.narrative().names_large_pictures => {
+                self.smaller_input();
+                self.more_memory();
+            }
+            // Texts are as long as they come, unless somebody cuts them.
+            Taker::Unknown if self.case.trains() && self.case.shows(Sign::Language) => {
+                self.longest_sample();
+                self.join(Lever::ShorterSequence, &[Lever::MicroBatch], "; or a smaller batch");
+                self.more_memory();
+            }
             Taker::Unknown => {
                 self.more_memory();
                 self.many_workers();
@@ -382,15 +392,20 @@ impl List<'_> {
         );
     }
 
-    fn no_pinned_memory(&mut self) {
+    pub(super) fn no_pinned_memory(&mut self) {
         if self.case.framework() != Framework::Torch {
             return;
         }
-        self.add(
-            Lever::NoPinnedMemory,
-            "Pin less memory: pin_memory=False in the DataLoader (in DeepSpeed's offload sections too); copies to the \
-             device are a little slower",
-        );
+        let text = match self.case.shows(Sign::PinnedBuffer) {
+            true => {
+                "Pin no memory: start with --disable-pinned-memory; weights come to the device a little more slowly"
+            }
+            false => {
+                "Pin less memory: pin_memory=False in the DataLoader (in DeepSpeed's offload sections too); copies to the \
+                 device are a little slower"
+            }
+        };
+        self.add(Lever::NoPinnedMemory, text);
     }
 
     /// A limit that the process was started under refuses memory that the machine still has.

@@ -120,6 +120,9 @@ impl List<'_> {
     pub(super) fn inference(&mut self, kind: Inference) {
         let case = self.case;
         self.start_afresh();
+        if case.shows(Sign::PinnedBuffer) {
+            self.no_pinned_memory();
+        }
         // Metal's largest buffer cannot be raised.
         let is_buffer = case.message.contains("maximum allowed buffer size");
         if case.oom.device_kind == Some(DeviceKind::Mps) && !is_buffer {

@@ -163,6 +163,12 @@ impl Case<'_> {
         self.passes(&words)
     }
 
+    /// Whether one buffer is larger than all weights in half precision: then it is for the context.
+    fn asks_for_more_than_weights(&self) -> bool {
+        let weights = self.facts.log.named_parameters.map(|count| Bytes(count.saturating_mul(2)));
+        self.oom.requested.zip(weights).is_some_and(|(asked, weights)| asked > weights)
+    }
+
     /// The longest text that fits, where the server worked it out.
     fn longest_text(&self) -> Option<u64> {
         let words = ["stored in KV cache (", "maximum model length is ", "estimated maximum model length is "];
@@ -214,6 +220,10 @@ impl List<'_> {
         if case.facts.log.context.is_some_and(|tokens| tokens > LARGE_CONTEXT) {
             self.context(server);
         }
+        if server.layers().is_some() && case.asks_for_more_than_weights() {
+            self.context(server);
+            self.smaller_cache(server);
+        }
         if let Some(layers) = server.layers() {
             let text = format!("Fewer layers on the GPU, the others on the host: {layers}; answers come more slowly");
             self.add(Lever::FewerLayers, text);
@@ -252,8 +262,7 @@ impl List<'_> {
             }
             self.raise_share(server);
         }
-        let text = format!("Half of the cache's bytes: {}", server.cache_type());
-        self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
+        self.smaller_cache(server);
         self.fewer_requests(server);
         self.more_cards(server);
         if matches!(server, Server::Vllm | Server::Sglang) {
@@ -286,8 +295,7 @@ impl List<'_> {
             }
             Wanted::Cache => {
                 self.context(server);
-                let text = format!("Half of the cache's bytes: {}", server.cache_type());
-                self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
+                self.smaller_cache(server);
             }
             Wanted::Graphs | Wanted::Unknown => {}
         }
@@ -297,8 +305,7 @@ impl List<'_> {
         self.join(Lever::Quantize, &[Lever::ShorterSequence], &words);
         self.more_memory();
         self.context(server);
-        let text = format!("Half of the cache's bytes: {}", server.cache_type());
-        self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
+        self.smaller_cache(server);
     }
 
     fn context(&mut self, server: Server) {
@@ -318,6 +325,11 @@ impl List<'_> {
             _ => return,
         };
         self.join(Lever::ShorterSequence, &[Lever::FewerRequests], slots);
+    }
+
+    fn smaller_cache(&mut self, server: Server) {
+        let text = format!("Half of the cache's bytes: {}", server.cache_type());
+        self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
     }
 
     fn fewer_requests(&mut self, server: Server) {
