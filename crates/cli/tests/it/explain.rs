@@ -113,14 +113,11 @@ fn of_ranks_the_first_to_run_out_is_named() {
     memory    of 23.64 GiB: 20.95 GiB tensors of this process, 812.30 MiB idle in its allocator, 467.70
               MiB this process outside its allocator, 1.41 GiB free
     do now    Compute the batch in smaller pieces: half the batch, and twice whatever gradient
-              accumulation is now; or smaller inputs (crops, a lower resolution, fewer frames or points,
-              shorter texts)
-    or        Compute in bf16 (fp16 with a GradScaler where the card has no bf16) under torch.autocast:
-              about half the memory of activations; or keep fewer of them: recompute in backward
-              (torch.utils.checkpoint around each block); where that is not enough, a smaller model
-              (fewer layers or channels), or a card with more memory
+              accumulation is now
+    or        Smaller inputs (crops, a lower resolution, fewer frames or points, shorter texts); where
+              that is not enough, a smaller model (fewer layers or channels), or a card with more memory
               [changes the numbers]
-    more      --all shows 3 more pieces of advice
+    more      --all shows 4 more pieces of advice
     ");
     let full = place.run(&["torchrun.log", "--all"]).stdout;
     assert!(full.contains("\nranks     Rank 1 ran out of memory first"), "{full}");

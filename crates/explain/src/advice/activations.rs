@@ -11,7 +11,7 @@ use crate::facts::{FP32, Facts, Key};
 use crate::log::Sign;
 use crate::model::Model;
 use crate::patch::{Patch, add_after, single, switch};
-use crate::{Activity, Lever};
+use crate::{Activity, Advice, Lever};
 
 /// Tokens of a sample above which its activations are more than most weights.
 const LONG_SAMPLE: u64 = 16_384;
@@ -28,7 +28,9 @@ impl Case<'_> {
             || self.shows(Sign::Transformer)
             || self.shows(Sign::Diffusion)
             || self.shows(Sign::Adapters);
-        is_shown || self.is_of_large_cards() && !self.passes(&["conv", "Conv"])
+        // Whose memory needs DeepSpeed is mostly one, too.
+        let is_of_large_cards = self.is_of_large_cards() || self.shows(Sign::DeepSpeed);
+        is_shown || is_of_large_cards && !self.passes(&["conv", "Conv"])
     }
 
     /// Whether several processes train on cards of data centres, as is usual for language models.
@@ -274,7 +276,7 @@ impl List<'_> {
         let case = self.case;
         let is_set =
             case.facts.number(Key::Crop).is_some() || case.is_language_model() && case.facts.sequence().is_some();
-        let (kin, words): (&[Lever], _) = match (case.takes_words(), case.takes_sound()) {
+        let (kin, words): (&'static [Lever], &'static str) = match (case.takes_words(), case.takes_sound()) {
             // What the settings say has advice of its own, with their numbers.
             _ if is_set => return,
             _ if case.shows(Sign::Rollouts) => (
@@ -306,6 +308,8 @@ impl List<'_> {
             ),
         };
         self.join(Lever::MicroBatch, kin, words);
+        let is_joined = |advice: &Advice| advice.lever == Lever::MicroBatch && advice.also.contains(&kin[0]);
+        self.samples = self.advice.iter().any(is_joined).then_some((kin, words));
         if case.shows(Sign::Rollouts) && case.shows(Sign::ServerShare) {
             let words = "; or a smaller share for the server that answers (gpu_memory_utilization)";
             self.join(Lever::MicroBatch, &[Lever::LeaveRoom], words);
@@ -354,6 +358,17 @@ impl List<'_> {
              num_generations",
         );
         self.join(Lever::ShorterSequence, &[Lever::FewerRequests], "");
+    }
+
+    /// What a loop over models leaves behind, in Keras.
+    pub(super) fn clear_session(&mut self) {
+        if self.case.framework() == Framework::Tensorflow {
+            self.add(
+                Lever::EmptyCache,
+                "Let go of earlier models and graphs: tf.keras.backend.clear_session() before each model of a loop, or a process of \
+                 its own for each; build no operations inside the loop over steps",
+            );
+        }
     }
 
     /// Something that is kept from step to step.

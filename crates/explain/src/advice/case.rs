@@ -30,6 +30,8 @@ pub(crate) struct Case<'a> {
 
 /// Cards of up to 4 GiB.
 const SMALL_CARD: Bytes = Bytes::from_gib(4);
+/// Cards of up to 2 GiB.
+const TINY_CARD: Bytes = Bytes::from_gib(2);
 
 /// Why a micro-batch has the size it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,10 +107,21 @@ impl Case<'_> {
         self.oom.requested.zip(self.oom.capacity).is_some_and(|(asked, capacity)| asked.get() > capacity.get() / 8)
     }
 
+    /// Whether a request is known and less than a part in 32 of the device.
+    pub(super) fn is_small_request(&self) -> bool {
+        self.oom.requested.zip(self.oom.capacity).is_some_and(|(asked, capacity)| asked.get() < capacity.get() / 32)
+    }
+
     /// Whether the card is one on which few models are trained, by the figures or by what people tell of it.
     pub(super) fn is_small_card(&self) -> bool {
         let told = self.narrative().card_gigabytes.map(Bytes::from_gib);
         self.oom.capacity.or(told).is_some_and(|capacity| capacity <= SMALL_CARD)
+    }
+
+    /// Whether the card has 2 GiB or less, by the figures or by what people tell of it.
+    pub(super) fn is_tiny_card(&self) -> bool {
+        let told = self.narrative().card_gigabytes.map(Bytes::from_gib);
+        self.oom.capacity.or(told).is_some_and(|capacity| capacity <= TINY_CARD)
     }
 
     /// What may be used: nineteen twentieths of what this process can have.

@@ -6,8 +6,9 @@
 //! arithmetic says is not enough goes behind what may be. A script that only uses a model is known by the names in its
 //! stack (`forward.rs`), an installation or a build by its words (`install.rs`). Where a run failed after many good
 //! steps, what is kept or one long sample comes second; where others may hold the card but need not, what makes the
-//! need smaller does. The first two are two different ways: kindred levers (a smaller batch and smaller samples, no
-//! graph and half precision) share a sentence, unless a figure belongs to one of them (`List::join`). The order is held
+//! need smaller does. The first two are two different ways: kindred levers (no graph and half precision) share a
+//! sentence, unless a figure belongs to one of them (`List::join`). Smaller samples share that of a smaller batch where
+//! the log asks for something else in second place, and are second themselves where nothing does. The order is held
 //! to what helped in public threads (`explain/tests/remedies`, `explain/tests/threads`). Programs are known by their
 //! own words (`explain/log/sign.rs`), so that nobody is told the switches of another framework. Without a figure for
 //! the machine's memory a micro-batch is chosen that fits into the fixed part and one more tensor like the one that was
@@ -81,6 +82,7 @@ impl List<'_> {
         self.what_stands_in_the_way();
         match case.activity {
             _ if saves => self.saving(),
+            _ if case.makes_weights() => self.new_weights(),
             _ if case.updates() => self.optimizer(),
             _ if case.validates_pictures() => self.evaluation(),
             Some(Activity::Evaluation) => self.evaluation(),
@@ -106,6 +108,7 @@ impl List<'_> {
         }
         if self.case.keeps_something() {
             self.plain_numbers();
+            self.clear_session();
         }
         // One tensor that the card hardly holds alone is a matter of what goes in.
         if self.case.is_one_large_request() {
@@ -138,8 +141,8 @@ impl List<'_> {
         self.join(Lever::Offload, &[Lever::Precision], words);
         // On cards of this size language models are what is mostly run.
         if self.case.oom.capacity.is_some_and(|capacity| capacity >= Bytes::from_gib(14)) {
-            let words = "; or, of a language model, weights in 8 or 4 bits, and LoRA in place of training all of them";
-            self.join(Lever::Offload, &[Lever::Quantize, Lever::Adapters], words);
+            let words = "; or, of a language model, LoRA in place of training all weights";
+            self.join(Lever::Offload, &[Lever::Adapters], words);
         }
     }
 
@@ -153,13 +156,14 @@ impl List<'_> {
         }
     }
 
-    fn training(&mut self) {
+    pub(super) fn training(&mut self) {
         let case = self.case;
         if case.holds_a_checkpoint() {
             self.free_checkpoint();
         }
         if case.keeps_something() {
             self.plain_numbers();
+            self.clear_session();
         }
         if case.takes_long_samples() {
             self.longest_sample();
@@ -183,6 +187,9 @@ impl List<'_> {
         let is_single = case.facts.batch() == Some(1) && (case.is_transformer() || case.takes_words());
         // What is shared out already goes to the host next.
         if is_single && case.shows(Sign::DeepSpeed) {
+            if case.shows(Sign::ZeroTwo) {
+                self.shard();
+            }
             self.spill();
         }
         if case.message_or_frames(LOSSES) {
@@ -228,11 +235,28 @@ impl List<'_> {
         if case.step.is_some_and(|step| step > 1) {
             self.plain_numbers();
         }
+        self.samples_before_guesses();
         self.last_resort_beside();
         self.compile_off();
         self.spill();
         if case.shows(Sign::Notebook) {
             self.restart_kernel();
+        }
+    }
+
+    /// Where nothing in the log asks for what would be second, smaller samples helped far more often than that did.
+    fn samples_before_guesses(&mut self) {
+        let [first, second, ..] = &*self.advice else { return };
+        let guess = second.lever;
+        let is_guess = matches!(guess, Lever::Precision | Lever::Offload | Lever::LeaveRoom)
+            // Steps that went well had room for what is kept of the usual sample.
+            || guess == Lever::Recompute && self.case.has_run_a_while();
+        let Some((levers, _)) = self.samples.filter(|_| first.lever == Lever::MicroBatch && is_guess) else { return };
+        self.part_samples();
+        // A small request on a full card is as likely a matter of what lies on it.
+        let is_weights = guess == Lever::Offload && (self.case.is_small_request() || self.case.takes_sound());
+        if is_weights || guess == Lever::LeaveRoom {
+            self.take_in(guess, levers[0]);
         }
     }
 
@@ -242,12 +266,35 @@ impl List<'_> {
         let Some(second) = self.advice.get(1).map(|advice| advice.lever).filter(|_| case.has_no_settings()) else {
             return;
         };
-        if case.facts.batch() == Some(1) {
+        // What something in the log asks for needs no last resort beside it.
+        let is_usual = [
+            Lever::MicroBatch,
+            Lever::SmallerInput,
+            Lever::ShorterSequence,
+            Lever::Precision,
+            Lever::Offload,
+            Lever::LeaveRoom,
+            Lever::Recompute,
+        ];
+        // Weights elsewhere or in fewer bytes are what a smaller model is for.
+        if !is_usual.contains(&second) || self.advice[1].also.contains(&Lever::Offload) {
+            return;
+        }
+        if case.facts.batch() == Some(1) && case.is_tiny_card() {
+            let text = "A card with more memory, or a smaller variant of the model: one sample at once is the least, and few models \
+                        are trained on a card of this size";
+            let at = self.advice.len();
+            self.add(Lever::MoreMemory, text);
+            self.join(Lever::MoreMemory, &[Lever::SmallerModel], "");
+            self.advice[1..=at].rotate_right(1);
+        } else if case.facts.batch() == Some(1) {
             let words = "; or a smaller variant of the model, or a card with more memory";
             self.join(second, &[Lever::SmallerModel, Lever::MoreMemory], words);
         } else if case.is_small_card() {
             let words = "; a card of this size may be too small for the model as it is: then one with more memory";
             self.join(second, &[Lever::MoreMemory], words);
+        } else if second == Lever::Recompute {
+            self.join(second, &[Lever::MoreMemory], "; where that is not enough, a card with more memory");
         } else {
             let words =
                 "; where that is not enough, a smaller model (fewer layers or channels), or a card with more memory";

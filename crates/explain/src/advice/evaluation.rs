@@ -83,7 +83,7 @@ impl List<'_> {
         }
         // One tensor that is large beside the card is a matter of what goes in, not of what is kept.
         if !case.evaluates_without_graph() && !case.is_large_request() {
-            self.no_graph_in_half();
+            self.no_graph();
         }
         if case.facts.find(Key::EvalBatch).is_some() || !case.facts.is_nanogpt() {
             self.evaluation_batch();

@@ -101,6 +101,10 @@ impl List<'_> {
         if case.is_large_request() {
             self.inputs();
         }
+        // What is kept of each output adds up, whatever goes in.
+        if case.keeps_outputs() && self.advice.is_empty() {
+            self.outputs_to_host();
+        }
         let keeps_no_graph = case.evaluates_without_graph() || case.framework() != Framework::Torch;
         if !keeps_no_graph {
             self.no_graph_in_half();
@@ -108,7 +112,6 @@ impl List<'_> {
         if case.keeps_outputs() {
             let words = "; move what is kept of each output to the host (.cpu())";
             self.join(Lever::NoGraph, &[Lever::OutputsToHost], words);
-            self.outputs_to_host();
         }
         self.inputs();
         self.precision();
@@ -135,8 +138,8 @@ impl List<'_> {
         };
         self.change(lever, text);
         self.join(lever, kin, "; fewer of them at once");
-        let words = "; where their size is given, a smaller variant of the model, or a card with more memory";
-        self.join(lever, &[Lever::SmallerModel, Lever::MoreMemory], words);
+        let words = "; where their size is given, a card with more memory";
+        self.join(lever, &[Lever::MoreMemory], words);
         if case.framework() == Framework::Torch {
             self.join(lever, &[Lever::Offload], ", or the CPU, slowly");
         }

@@ -42,13 +42,15 @@ pub(super) struct List<'a> {
     pub(super) notes: Vec<String>,
     /// Why the configuration is not the one of the log, where it is not.
     stale: Option<String>,
+    /// Smaller samples, in the sentence of a smaller batch: their levers and words.
+    pub(super) samples: Option<(&'static [Lever], &'static str)>,
 }
 
 impl<'a> List<'a> {
     /// A list without advice.
     pub(super) fn new(case: Case<'a>) -> Self {
         let stale = case.stale();
-        Self { case, advice: Vec::new(), next: None, notes: stale.iter().cloned().collect(), stale }
+        Self { case, advice: Vec::new(), next: None, notes: stale.iter().cloned().collect(), stale, samples: None }
     }
 
     /// Adds advice that keeps everything, of which no peak is known.
@@ -95,6 +97,38 @@ impl<'a> List<'a> {
             advice.also.extend_from_slice(kin);
             advice.text.push_str(words);
         }
+    }
+
+    /// Gives smaller samples a piece of their own behind that of a smaller batch.
+    pub(super) fn part_samples(&mut self) {
+        let Some((levers, words)) = self.samples.take() else { return };
+        let Some(batch) = self.advice.iter().position(|advice| advice.lever == Lever::MicroBatch) else { return };
+        let advice = &mut self.advice[batch];
+        advice.also.retain(|lever| !levers.contains(lever));
+        advice.text = advice.text.replacen(words, "", 1);
+        let piece = Advice {
+            lever: levers[0],
+            also: levers[1..].to_vec(),
+            text: sentence(words),
+            same_numbers: false,
+            patch: None,
+            ..advice.clone()
+        };
+        self.advice.insert(batch + 1, piece);
+    }
+
+    /// Takes a piece into the sentence of another, behind which it stands.
+    pub(super) fn take_in(&mut self, lever: Lever, into: Lever) {
+        let Some(at) = self.advice.iter().position(|advice| advice.lever == lever) else { return };
+        let taken = self.advice.remove(at);
+        let Some(advice) = self.advice.iter_mut().find(|advice| advice.lever == into) else {
+            return self.advice.insert(at, taken);
+        };
+        advice.also.push(taken.lever);
+        advice.also.extend(taken.also);
+        let mut letters = taken.text.chars();
+        let first: String = letters.next().into_iter().flat_map(char::to_lowercase).collect();
+        advice.text.push_str(&format!("; or {first}{}", letters.as_str()));
     }
 
     /// Gives the advice that is pushed next its patch; none is offered for a configuration of another run.
@@ -152,4 +186,11 @@ impl<'a> List<'a> {
         }
         self.advice = list;
     }
+}
+
+/// `; or smaller inputs` as the beginning of a sentence.
+fn sentence(words: &str) -> String {
+    let mut letters = words.strip_prefix("; or ").unwrap_or(words).chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}", letters.as_str())
 }

@@ -1,10 +1,11 @@
 //! Levers for what a model holds whatever the batch: weights, gradients and the optimizer's moments.
 
 use lowtide_core::Bytes;
+use lowtide_oom::Place;
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::{ALL, Gain, List, NOT_NUMBERS};
+use super::list::{ALL, Gain, List, NOT_MODEL, NOT_NUMBERS};
 use crate::log::Sign;
 use crate::model::Model;
 use crate::{Activity, Lever};
@@ -52,6 +53,11 @@ impl Case<'_> {
         weights.zip(self.oom.capacity).is_some_and(|(weights, all)| is_one && weights > all.get() / 20 * 19)
     }
 
+    /// Whether TensorFlow was making a weight or a moment, before anything was computed.
+    pub(super) fn makes_weights(&self) -> bool {
+        self.shows(Sign::NewWeights) && self.framework() == Framework::Tensorflow && self.oom.place == Place::Device
+    }
+
     /// Whether the first step of a single sample fails where a billion parameters or more are trained: no card for less than a data
     /// centre holds their 16 bytes each.
     pub(super) fn is_one_sample_for_billions(&self) -> bool {
@@ -61,9 +67,22 @@ impl Case<'_> {
 }
 
 impl List<'_> {
+    /// No batch has a part in what is made before the first step: the card is taken, or too small for the model.
+    pub(super) fn new_weights(&mut self) {
+        self.other_process();
+        let words = format!("; or {}", self.case.framework().leave_room());
+        self.join(Lever::EndOtherProcess, &[Lever::LeaveRoom], &words);
+        let text = "A smaller model (fewer layers, channels or dimensions), or a card with more memory: its weights and moments \
+                    alone did not fit";
+        self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
+        self.join(Lever::SmallerModel, &[Lever::MoreMemory], "");
+        self.training();
+    }
+
     /// The levers that make the fixed part smaller, those that keep the training first where it is shared out already.
     pub(super) fn lighter_parameters(&mut self) {
-        if self.case.facts.log.is_group {
+        // Who shares out moments can share out weights, too.
+        if self.case.facts.log.is_group || self.case.shows(Sign::ZeroTwo) {
             self.shard();
         }
         self.adapters();

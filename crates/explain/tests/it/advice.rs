@@ -120,7 +120,7 @@ fn sentences_tell_what_the_message_does_not() {
 fn the_loop_of_a_library_keeps_nothing() {
     let log = |name: &str| format!("{name}\nEpoch 3/100 45/500 loss 1.2\n{FULL}");
     first_two(&log("my own loop"), &[Lever::MicroBatch, Lever::PlainNumbers]);
-    first_two(&log("Ultralytics yolo train model=yolov8x.pt"), &[Lever::MicroBatch, Lever::Precision]);
+    first_two(&log("Ultralytics yolo train model=yolov8x.pt"), &[Lever::MicroBatch, Lever::SmallerInput]);
 }
 
 #[test]
@@ -421,28 +421,27 @@ fn the_first_two_are_two_different_ways() {
     let pictures = two(&format!("step 1 loss 2.0\n{step}{FULL}"));
     let last = [Lever::SmallerModel, Lever::MoreMemory];
     let beside = |lever: Lever| [&[lever][..], &last].concat();
-    let smaller = (Lever::MicroBatch, vec![Lever::SmallerInput]);
-    assert_eq!(pictures, [smaller, (Lever::Precision, beside(Lever::Recompute))]);
+    assert_eq!(pictures, [(Lever::MicroBatch, vec![]), (Lever::SmallerInput, last.to_vec())]);
     let step = stack(&[("train.py", "main", "loss.backward()")]);
     let anything = two(&format!("step 1 loss 2.0\n{step}{FULL}"));
-    assert_eq!(anything[0], (Lever::MicroBatch, vec![Lever::SmallerInput, Lever::ShorterSequence]));
+    assert_eq!(anything[1], (Lever::SmallerInput, beside(Lever::ShorterSequence)));
     let block = stack(&[("train.py", "main", "loss = model(x)"), ("gpt.py", "forward", "x = block(x)")]);
     let words = two(&format!("step 1 loss 2.0\n{block}{FULL}"));
     let shorter = (Lever::MicroBatch, vec![Lever::ShorterSequence]);
-    assert_eq!(words, [shorter, (Lever::Recompute, beside(Lever::Precision))]);
+    assert_eq!(words, [shorter, (Lever::Recompute, vec![Lever::Precision, Lever::MoreMemory])]);
     let demo = stack(&[("demo.py", "main", "y = net(x)")]);
     let used = two(&format!("{demo}{FULL}"));
     assert_eq!(
         used,
         [
             (Lever::NoGraph, vec![Lever::Precision]),
-            (Lever::SmallerInput, beside(Lever::FewerRequests).into_iter().chain([Lever::Offload]).collect())
+            (Lever::SmallerInput, vec![Lever::FewerRequests, Lever::MoreMemory, Lever::Offload])
         ]
     );
     let bare = two(FULL);
-    assert_eq!(bare[0], (Lever::MicroBatch, vec![Lever::SmallerInput, Lever::ShorterSequence]));
-    assert_eq!(bare[1].0, Lever::Offload);
-    assert_eq!(bare[1].1, [&[Lever::Precision, Lever::Quantize, Lever::Adapters][..], &last].concat());
+    // A small request on a full card is as likely a matter of what lies on it.
+    let weights = vec![Lever::ShorterSequence, Lever::Offload, Lever::Precision, Lever::Adapters];
+    assert_eq!(bare, [(Lever::MicroBatch, vec![]), (Lever::SmallerInput, weights)]);
 }
 
 #[test]

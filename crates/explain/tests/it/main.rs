@@ -5,6 +5,7 @@ mod any_bytes;
 mod culprit;
 mod golden;
 mod json_lines;
+mod order;
 mod ranks;
 mod remedies;
 mod reports;

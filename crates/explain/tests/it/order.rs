@@ -1,0 +1,98 @@
+//! Which lever a piece of advice begins with, by what the log shows.
+
+use lowtide_explain::{Context, Lever, explain};
+
+const BARE: &str = "RuntimeError: CUDA out of memory.\n";
+const TENSORFLOW: &str = "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor";
+
+/// The levers that the first two pieces begin with.
+#[track_caller]
+fn leads(log: &str) -> [Lever; 2] {
+    let verdicts = explain(log.as_bytes(), &Context::default());
+    let verdict = verdicts.first().unwrap_or_else(|| panic!("nothing in {log}"));
+    [verdict.advice[0].lever, verdict.advice[1].lever]
+}
+
+#[test]
+fn smaller_samples_come_before_what_nothing_asks_for() {
+    let trains = format!("python train.py\n{BARE}");
+    assert_eq!(leads(&trains), [Lever::MicroBatch, Lever::SmallerInput]);
+    assert_eq!(leads(BARE), [Lever::MicroBatch, Lever::SmallerInput]);
+    assert_eq!(leads(&format!("{TENSORFLOW}\n")), [Lever::MicroBatch, Lever::SmallerInput]);
+    // Something in the log asks for what is second here.
+    let grows = format!("python train.py\nThe memory grows with every epoch of the training.\n{BARE}");
+    assert_eq!(leads(&grows)[0], Lever::PlainNumbers);
+    let gpt = format!("python train_gpt.py with a gpt2 of 124M\n{BARE}");
+    assert_eq!(leads(&gpt), [Lever::MicroBatch, Lever::Recompute]);
+    let late = format!("python train_gpt.py\nstep 900 loss 2.0\n{BARE}");
+    assert_eq!(leads(&late), [Lever::MicroBatch, Lever::ShorterSequence]);
+}
+
+#[test]
+fn the_settings_of_a_command_are_no_progress() {
+    let log = format!("python train.py --max_epoch 25 --input film\n{BARE}");
+    assert_eq!(leads(&log), [Lever::MicroBatch, Lever::SmallerInput]);
+}
+
+#[test]
+fn no_batch_has_a_part_in_weights_that_are_made() {
+    let node =
+        "\n\t [[Node: net/conv5/weights/Initializer/random_uniform/RandomUniform = RandomUniform[T=DT_INT32]]]\n";
+    assert_eq!(leads(&format!("{TENSORFLOW}{node}")), [Lever::EndOtherProcess, Lever::SmallerModel]);
+    let moment = "\n\t [[node training/Adam/Variable_16/Assign (defined at backend.py:402) ]]\n";
+    assert_eq!(leads(&format!("{TENSORFLOW}{moment}")), [Lever::EndOtherProcess, Lever::SmallerModel]);
+    let step = "\n\t [[{{node model_2/conv2d_10/convolution}} = Conv2D[T=DT_FLOAT]]]\n";
+    assert_eq!(leads(&format!("{TENSORFLOW}{step}"))[0], Lever::MicroBatch);
+}
+
+#[test]
+fn a_loop_over_models_lets_go_of_them() {
+    let log = format!("The memory of the GPU grows with each model of the loop.\n{TENSORFLOW}\n");
+    assert_eq!(leads(&log)[0], Lever::EmptyCache);
+}
+
+#[test]
+fn a_buffer_larger_than_all_weights_is_for_the_context() {
+    let log = |model: &str| {
+        format!(
+            "$ llama-cli -m {model}\nggml_backend_cuda_buffer_type_alloc_buffer: allocating 8849.72 MiB on device 0: cudaMalloc \
+             failed: out of memory\n"
+        )
+    };
+    assert_eq!(leads(&log("Llama-3.2-1B-Instruct-IQ3_M.gguf")), [Lever::ShorterSequence, Lever::CacheType]);
+    assert_eq!(leads(&log("Llama-3.1-70B-Instruct-Q4_K_M.gguf"))[0], Lever::FewerLayers);
+}
+
+#[test]
+fn who_shares_out_moments_can_share_out_weights() {
+    let log = |stage: u8| format!("微调 llama3-8B，就算 batch 设为1，用 deepspeed zero{stage} 也会报OOM\n{BARE}");
+    assert_eq!(leads(&log(2))[0], Lever::Shard);
+    assert_ne!(leads(&log(3))[0], Lever::Shard);
+    // A batch of 16 is not one of 1.
+    let sixteen = format!("训练 resnet，batch size 设为16，报OOM\n{BARE}");
+    assert_eq!(leads(&sixteen)[0], Lever::MicroBatch);
+}
+
+#[test]
+fn the_machine_is_filled_by_what_the_log_names() {
+    let shuffle = "Filling up shuffle buffer (this may take a while): 1359 of 2048\nKilled\n";
+    assert_eq!(leads(shuffle)[0], Lever::SmallerDataCache);
+    assert_eq!(leads("I segment one large image of 225 MB with 20 GB of RAM.\nKilled\n")[0], Lever::SmallerInput);
+    let texts = "python -m spacy train xx out train.json dev.json -p ner\nMemoryError\n";
+    assert_eq!(leads(texts)[0], Lever::ShorterSequence);
+    let container = "app-1  | model.bin: 100%\napp-1 exited with code 137\n";
+    assert_eq!(leads(container)[0], Lever::RaiseLimit);
+}
+
+#[test]
+fn pinned_buffers_can_be_left_out() {
+    let log = "!!! Exception during processing !!! HostBuffer.read_file_slice failed\nRuntimeError: HostBuffer.read_file_slice \
+               failed\ntorch.AcceleratorError: CUDA error: out of memory\n";
+    assert_eq!(leads(log)[0], Lever::NoPinnedMemory);
+}
+
+#[test]
+fn one_sample_on_a_tiny_card_asks_for_another_card() {
+    let log = format!("I train on a GPU which has 2 GB, and a batch size of 1 fails too.\n{BARE}");
+    assert_eq!(leads(&log), [Lever::SmallerInput, Lever::MoreMemory]);
+}
