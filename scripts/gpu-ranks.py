@@ -203,7 +203,8 @@ def costs():
 
 
 def engine():
-    """`lowtide train --ranks 2` on one card: errors on demand on the second rank in each phase, and real ones under a limit."""
+    """`lowtide train --ranks 2` on one card: errors on demand on the second rank in each phase, and real ones under a limit, with CUDA graphs
+    and without."""
     here, runs = Path(__file__).parent, Path(tempfile.mkdtemp())
     common = ["--ranks", "2", "--device", "cuda", "--deterministic", "--set", "train.steps=6", "--set", "model.dropout=0.1", "--set", "eval.every=3"]
     large = ["--set", "train.batch=8192", "--set", "train.micro_batch=4096", "--set", "model.n_embd=256", "--set", "model.block_size=128"]
@@ -214,14 +215,16 @@ def engine():
         if done.returncode:
             return {"code": done.returncode, "end": (done.stdout + done.stderr)[-900:]}
         summary = json.loads((runs / name / "summary.json").read_text())
-        return {"code": 0, **{key: summary[key] for key in ("weights_sha256", "oom_errors", "oom_recovered", "samples_seen", "samples_lost", "micro_batch_final")}}
+        replays = "steps are replayed from" in (runs / name / "events.jsonl").read_text()
+        return {"code": 0, "replays": replays, **{key: summary[key] for key in ("weights_sha256", "oom_errors", "oom_recovered", "samples_seen", "samples_lost", "micro_batch_final")}}
 
-    found = {"whole": train("whole")}
+    found = {"whole": train("whole", "--set", "train.graphs=on"), "without": train("without", "--set", "train.graphs=off")}
     for phase in ("forward", "backward", "optimizer"):
         found[phase] = train(phase, "--inject-oom", f"step=3,phase={phase},rank=1")
     found["held"] = train("held", "--limit", "4GiB", *large)
     found["followed"] = train("followed", "--schedule-from", str(runs / "held"), *large)
     good = all(one["code"] == 0 for one in found.values())
+    good = good and found["whole"]["replays"] and not found["without"]["replays"] and found["whole"]["weights_sha256"] == found["without"]["weights_sha256"]
     good = good and all(found[phase]["weights_sha256"] == found["whole"]["weights_sha256"] and found[phase]["oom_recovered"] == 1 for phase in ("forward", "backward", "optimizer"))
     good = good and found["held"]["oom_errors"] > 0 and found["followed"]["oom_errors"] == 0 and found["held"]["weights_sha256"] == found["followed"]["weights_sha256"]
     return {"holds": good, "runs": found}
