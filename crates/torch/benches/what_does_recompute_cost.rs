@@ -57,7 +57,7 @@ impl Setup {
     fn step(&self, again: bool) {
         self.model.loss(&self.ids, again).backward();
         let all = gradients::of(&self.model.parameters);
-        let _norm = gradients::clip(&all, 1.0).expect("there is memory");
+        gradients::clip(&all, 1.0).expect("there is memory");
         self.optimizer.borrow_mut().step(1e-4).expect("there is memory");
         gradients::release(&self.model.parameters);
     }

@@ -69,6 +69,15 @@ impl Piece {
         self.part_of(&self.parameter.detach())
     }
 
+    /// The values for a call that records nothing for autograd: without a view where they are all of the parameter. The device waits
+    /// for the update, and hundreds of views take as long as a part of it.
+    fn values_in_place(&self) -> Tensor {
+        match &self.elements {
+            Some(_) => self.values(),
+            None => self.parameter.shallow_clone(),
+        }
+    }
+
     fn gradient(&self) -> Option<Tensor> {
         Some(self.parameter.grad()).filter(Tensor::defined).map(|gradient| self.part_of(&gradient))
     }
@@ -319,7 +328,7 @@ impl AdamW {
 
     fn update(&self, group: &Group, learning_rate: f64, number: u64, factor: Option<&Tensor>) -> Result<()> {
         let mut lists = [const { Vec::new() }; 5];
-        let updated = |piece: &Piece| Some((piece.values(), piece.gradient()?));
+        let updated = |piece: &Piece| Some((piece.values_in_place(), piece.gradient()?));
         let updated: Vec<_> = attempt(|| group.pieces.iter().map(updated).collect())?;
         for (piece, (values, gradient)) in
             group.pieces.iter().zip(&updated).filter_map(|(piece, updated)| Some((piece, updated.as_ref()?)))

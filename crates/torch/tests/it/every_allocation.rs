@@ -43,7 +43,7 @@ impl Setup {
         attempt(|| loss.backward())?;
         *phase = Phase::Optimizer;
         let all = gradients::of(&self.model.parameters);
-        let _norm = attempt(|| gradients::clip(&all, 1.0))??;
+        attempt(|| gradients::clip(&all, 1.0))??;
         self.optimizer.step(0.0)
     }
 

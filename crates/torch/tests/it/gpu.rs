@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use lowtide_core::Bytes;
 use lowtide_oom::Place;
 use lowtide_torch::cuda::{self, Deterministic};
-use lowtide_torch::tch::{Cuda, Device, Kind, Reduction, Tensor};
+use lowtide_torch::tch::{Cuda, Device, Kind, Reduction, Tensor, no_grad};
 use lowtide_torch::{
     AdamW, AdamWRule, Autocast, DeviceChoice, DeviceFacts, GradScaler, GradientRange, GraphPool, Keep, LayerNorm,
     NarrowWeights, ScalerRule, Segment, Shared, TorchError, attempt, embed, fused_kernels_problem, gelu, gradients,
@@ -431,11 +431,11 @@ fn an_update_by_a_factor_is_that_of_gradients_that_were_scaled() {
         let mut value = start.to_kind(Kind::Double);
         let (mut mean, mut square) = (slope.zeros_like(), slope.zeros_like());
         for number in 1..=3 {
-            value = value * (1.0 - 0.01 * 0.1);
+            value *= 1.0 - 0.01 * 0.1;
             mean = mean * 0.9 + &slope * 0.1;
             square = square * 0.95 + &slope * &slope * 0.05;
             let root = (&square / (1.0 - 0.95f64.powi(number))).sqrt() + 1e-8;
-            value = value - &mean / (1.0 - 0.9f64.powi(number)) / root * 0.01;
+            value -= &mean / (1.0 - 0.9f64.powi(number)) / root * 0.01;
         }
         let difference = (found.to_kind(Kind::Double) - &value).abs().max().double_value(&[]);
         let largest = value.abs().max().double_value(&[]);
@@ -464,7 +464,7 @@ fn narrow_weights_are_written_with_the_update() {
         assert_eq!(narrowed().detach(), wanted, "and left alone afterwards");
     }
     // Changed by something else, it is refreshed.
-    let _ = attempt(|| lowtide_torch::tch::no_grad(|| weight.shallow_clone().g_mul_scalar_(2.0))).unwrap();
+    let _ = attempt(|| no_grad(|| weight.shallow_clone().g_mul_scalar_(2.0))).unwrap();
     narrow.refresh(std::slice::from_ref(&weight)).unwrap();
     assert_eq!(narrowed().detach(), weight.detach().to_kind(Kind::BFloat16));
 }

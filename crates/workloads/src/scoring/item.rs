@@ -10,7 +10,7 @@ pub trait Items: Send + Sync + 'static {
     /// How many there are.
     fn count(&self) -> u64;
 
-    /// Item `number`, which is below the count: always the same. Data that is wrong ends it with [`refuse_input`].
+    /// Item `number`, which is below the count: always the same. Data that is wrong ends it with [`lowtide_torch::refuse_input`].
     fn item(&self, number: u64) -> Item;
 
     /// What the largest item takes, for sources that know it without making all of them.
