@@ -150,6 +150,27 @@ fn check_refusal(change: impl Fn(u64, &mut Item) + Send + Sync + 'static, expect
 }
 
 #[test]
+fn batches_that_were_prepared_are_those_that_were_not() {
+    let _alone = alone();
+    let same = |a: &Batch, b: &Batch| {
+        let pairs = a.inputs.iter().chain(&a.targets).zip(b.inputs.iter().chain(&b.targets));
+        a.targets.len() == b.targets.len() && pairs.into_iter().all(|(a, b)| a == b)
+    };
+    for name in MODELS {
+        let (plain, ahead) = (fresh(name, &small(), ITEMS).unwrap(), fresh(name, &small(), ITEMS).unwrap());
+        for step in 0..30 {
+            let (first, expect) = (8 * step, plain.train_batch(8 * step, 8));
+            assert!(same(&ahead.train_batch(first, 8), &expect), "{name}, step {step}");
+            ahead.prepare(first + 8, 8);
+            if step % 3 == 0 {
+                assert!(same(&ahead.train_batch(first, 8), &expect), "{name}, step {step}, tried again");
+                ahead.prepare(first + 8, 8);
+            }
+        }
+    }
+}
+
+#[test]
 fn bad_items_are_refused_by_name() {
     let _alone = alone();
     let edge = "item `generated-0`: an edge joins 0 and 99, and there are 10 nodes";

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use lowtide_core::Event;
 use lowtide_settings::LoadedSettings;
 use lowtide_testkit::alone;
+use lowtide_torch::attempt;
 use lowtide_torch::tch::{Kind, Tensor};
 use lowtide_train::{Batch, Bundle, EvalMode};
 use lowtide_workloads::CATALOGUE;
@@ -199,6 +200,29 @@ fn training_clips_are_pure_and_come_from_all_scenes_but_the_last() {
 }
 
 /// What is said of `folder`, with the folder's own path left out.
+#[test]
+fn clips_that_were_prepared_are_those_that_were_not() {
+    let _alone = alone();
+    let folder = sharp_scenes();
+    let Bundle { workload, .. } = built(folder.path(), &[]);
+    for first in [0, 2, 40] {
+        let plain = workload.train_batch(first, 5);
+        workload.prepare(first, 5);
+        assert!(same(&workload.train_batch(first, 5), &plain), "prepared from {first}");
+        workload.prepare(first + 5, 5);
+        assert!(same(&workload.train_batch(first, 5), &plain), "tried again while the next ones are prepared");
+    }
+    // What cannot be read is told when its turn comes, and not before.
+    let plain = workload.train_batch(0, 1);
+    for scene in ["a", "b"] {
+        fs::remove_dir_all(folder.path().join(scene)).unwrap();
+    }
+    workload.prepare(0, 1);
+    let error = attempt(|| workload.train_batch(0, 1)).unwrap_err();
+    assert!(error.to_string().contains(".png"), "{error}");
+    assert_eq!(plain.samples(), 1);
+}
+
 fn refusal(folder: &Path, more: &[&str]) -> String {
     let problem = CATALOGUE.build(&frame_settings(folder, more), &open()).err().unwrap().to_string();
     // Settings given on the command line are named first.
