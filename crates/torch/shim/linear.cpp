@@ -47,7 +47,7 @@ struct Linear : torch::autograd::Function<Linear> {
     const auto rows = x.to(kind).reshape({-1, x.size(-1)});
     auto shape = x.sizes().vec();
     shape.back() = weight.size(0);
-    const auto out = lowtide::product(rows, narrow.t(), bias ? std::optional<at::Tensor>(bias->to(kind)) : std::nullopt);
+    const auto out = lowtide::product(rows, narrow.t(), bias ? bias->to(kind) : at::Tensor());
     context->save_for_backward({rows, narrow, weight});
     context->saved_data["kind"] = static_cast<int64_t>(x.scalar_type());
     context->saved_data["shape"] = x.sizes().vec();

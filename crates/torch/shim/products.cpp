@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tuple>
 
 namespace {
@@ -133,7 +134,7 @@ class Plan {
 
   // Tries the candidates, and `usual` beside them, and leaves the choice to `make`. What is in `out` then is nobody's.
   template <typename Usual>
-  void choose(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias, Usual&& usual) {
+  void choose(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias, Usual&& usual) {
     const auto candidates = is_ready_ ? all_candidates() : std::vector<Candidate>();
     const auto workspace = at::empty({static_cast<int64_t>(kWorkspace)}, out.options().dtype(at::kByte));
     constexpr auto kNever = std::numeric_limits<double>::infinity();
@@ -156,7 +157,7 @@ class Plan {
   }
 
   // Makes it by the program that was chosen; false where LibTorch is to do it.
-  bool make(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias) {
+  bool make(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias) {
     if (!chosen_) return false;
     at::Tensor workspace;
     if (chosen_->workspace > 0) workspace = at::empty({static_cast<int64_t>(chosen_->workspace)}, out.options().dtype(at::kByte));
@@ -185,11 +186,11 @@ class Plan {
   }
 
   bool run(const Algorithm& algorithm, const at::Tensor& workspace, const at::Tensor& out, const at::Tensor& left, const at::Tensor& right,
-           const std::optional<at::Tensor>& bias) {
+           const at::Tensor& bias) {
     const auto& f = *blas_lt();
     const c10::DeviceGuard guard(out.device());
-    if (bias) {
-      const void* place = bias->const_data_ptr();
+    if (bias.defined()) {
+      const void* place = bias.const_data_ptr();
       if (f.set_product(product_, kBiasPlace, &place, sizeof place) != 0) return false;
     }
     const float one = 1.f, kept = adds_ ? 1.f : 0.f;
@@ -251,22 +252,22 @@ int kind_of(at::ScalarType kind) {
 }
 
 // The shape of a product for which a program may be chosen.
-std::optional<ProductShape> shape_of(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias,
+std::optional<ProductShape> shape_of(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias,
                                      bool adds) {
   const double work = 2.0 * static_cast<double>(out.numel()) * static_cast<double>(left.size(1));
   const auto kind = left.scalar_type();
   if (!out.is_cuda() || work < kLeastWork || at::globalContext().deterministicAlgorithms() || !blas_lt()) return std::nullopt;
   if (!at::isReducedFloatingType(kind) || right.scalar_type() != kind || kind_of(out.scalar_type()) < 0) return std::nullopt;
-  if (bias && (bias->scalar_type() != kind || !bias->is_contiguous())) return std::nullopt;
+  if (bias.defined() && (bias.scalar_type() != kind || !bias.is_contiguous())) return std::nullopt;
   const auto of_left = is_turned(left), of_right = is_turned(right), of_out = is_turned(out);
   if (!of_left || !of_right || of_out != false) return std::nullopt;
   return ProductShape{out.get_device(), kind_of(kind), kind_of(out.scalar_type()), out.size(0), left.size(1),
-                      out.size(1), *of_left, *of_right, bias.has_value(), adds};
+                      out.size(1), *of_left, *of_right, bias.defined(), adds};
 }
 
 // Makes a product by the program that is, or now will be, chosen for its shape. `usual` makes it LibTorch's way into the tensor it is given.
 template <typename Usual>
-void make(at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias, bool adds, Usual&& usual) {
+void make(at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias, bool adds, Usual&& usual) {
   const auto shape = shape_of(out, left, right, bias, adds);
   if (!shape) return usual(out);
   auto& kept = plans();
@@ -285,24 +286,24 @@ void make(at::Tensor& out, const at::Tensor& left, const at::Tensor& right, cons
 
 namespace lowtide {
 
-void product_into(at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias) {
+void product_into(at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias) {
   make(out, left, right, bias, /*adds=*/false, [&](at::Tensor& to) {
-    if (bias) {
-      at::addmm_out(to, *bias, left, right);
+    if (bias.defined()) {
+      at::addmm_out(to, bias, left, right);
     } else {
       at::mm_out(to, left, right);
     }
   });
 }
 
-at::Tensor product(const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias) {
+at::Tensor product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias) {
   auto out = at::empty({left.size(0), right.size(1)}, left.options());
   product_into(out, left, right, bias);
   return out;
 }
 
 void add_product_to(at::Tensor& sum, const at::Tensor& left, const at::Tensor& right) {
-  make(sum, left, right, std::nullopt, /*adds=*/true, [&](at::Tensor& to) { at::addmm_out(to, to, left, right, at::kFloat); });
+  make(sum, left, right, /*bias=*/at::Tensor(), /*adds=*/true, [&](at::Tensor& to) { at::addmm_out(to, to, left, right, at::kFloat); });
 }
 
 }  // namespace lowtide
