@@ -20,6 +20,9 @@ constexpr int kMostAtOnce = 64;
 constexpr int kUpdateThreads = 256;
 // Elements of a block; a multiple of four.
 constexpr int kEach = 8192;
+// Of a parameter, so that the blocks of a launch can be counted: half a TiB.
+constexpr int64_t kMostElements = int64_t{1} << 37;
+static_assert(kMostElements / kEach * kMostAtOnce <= INT32_MAX, "blocks of a launch are counted in 31 bits");
 
 lowtide::Program update_kernels(R"(
 struct Lists {
@@ -183,6 +186,13 @@ void update_by_kernel(const std::vector<Part>& parts, at::ScalarType narrow, dou
   const auto device = parts[0].values.device();
   void* kernel = update_kernel(device, narrow);
   TORCH_CHECK(kernel != nullptr, "the device has no kernel for an update");
+  // All of this before anything is changed: what failed in the middle would be begun anew.
+  for (const auto& part : parts) {
+    for (const auto* tensor : {&part.slopes, &part.means, &part.squares}) {
+      TORCH_CHECK(is_plain(*tensor, part), "gradients and moments of an update are in fp32, as large as their parameter");
+    }
+    TORCH_CHECK(part.values.numel() < kMostElements, "too many elements for one update: ", part.values.numel());
+  }
   const void* by = factor == nullptr ? nullptr : factor->const_data_ptr();
   for (size_t begin = 0; begin < parts.size(); begin += kMostAtOnce) {
     Lists lists{};
@@ -190,9 +200,6 @@ void update_by_kernel(const std::vector<Part>& parts, at::ScalarType narrow, dou
     int64_t blocks = 0;
     for (int i = 0; i < count; i++) {
       const auto& part = parts[begin + i];
-      for (const auto* tensor : {&part.slopes, &part.means, &part.squares}) {
-        TORCH_CHECK(is_plain(*tensor, part), "gradients and moments of an update are in fp32, as large as their parameter");
-      }
       lists.values[i] = part.values.mutable_data_ptr();
       lists.slopes[i] = part.slopes.const_data_ptr();
       lists.means[i] = part.means.mutable_data_ptr();
@@ -201,7 +208,6 @@ void update_by_kernel(const std::vector<Part>& parts, at::ScalarType narrow, dou
       lists.lengths[i] = part.values.numel();
       lists.blocks[i] = static_cast<int>(blocks);
       blocks += (part.values.numel() + kEach - 1) / kEach;
-      TORCH_CHECK(blocks < INT32_MAX, "too many elements for one update");
     }
     lists.blocks[count] = static_cast<int>(blocks);
     void* arguments[] = {&lists, &constants, &count, &by};

@@ -1,7 +1,7 @@
 //! A batch that a thread makes while the one before it is computed.
 //!
-//! What a thread makes is plain numbers: tensors are for the loop. There is one batch at a time, and one that nobody asks for is
-//! forgotten.
+//! What a thread makes is plain numbers: tensors are for the loop. There is one batch at a time. It stays while the one before it is
+//! tried again, and is forgotten when another is begun.
 
 use std::cell::{OnceCell, RefCell};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -22,6 +22,12 @@ struct Begun<T> {
     made: Receiver<T>,
 }
 
+impl<T> Begun<T> {
+    fn is_of(&self, first: u64, count: u32) -> bool {
+        (self.first, self.count) == (first, count)
+    }
+}
+
 impl<T> Default for Ahead<T> {
     fn default() -> Ahead<T> {
         Ahead { thread: OnceCell::new(), begun: RefCell::new(None) }
@@ -29,8 +35,11 @@ impl<T> Default for Ahead<T> {
 }
 
 impl<T: Send + 'static> Ahead<T> {
-    /// Begins to make samples `first .. first + count`.
+    /// Begins to make samples `first .. first + count`, unless those are begun.
     pub(crate) fn begin(&self, first: u64, count: u32, make: impl FnOnce() -> T + Send + 'static) {
+        if self.begun.borrow().as_ref().is_some_and(|begun| begun.is_of(first, count)) {
+            return;
+        }
         let (done, made) = mpsc::sync_channel(1);
         // Nobody listens where the batch was forgotten meanwhile.
         let job: Job = Box::new(move || drop(done.send(make())));
@@ -41,7 +50,7 @@ impl<T: Send + 'static> Ahead<T> {
 
     /// What was made of these samples, once it is there; `None` where others were begun, or none.
     pub(crate) fn take(&self, first: u64, count: u32) -> Option<T> {
-        let begun = self.begun.take().filter(|begun| (begun.first, begun.count) == (first, count))?;
+        let begun = self.begun.borrow_mut().take_if(|begun| begun.is_of(first, count))?;
         begun.made.recv().ok()
     }
 }
@@ -70,6 +79,9 @@ mod tests {
         let ahead = Ahead::default();
         ahead.begin(8, 2, || 1);
         assert_eq!(ahead.take(8, 3), None, "another count");
+        assert_eq!(ahead.take(6, 2), None, "the one before, which is tried again");
+        ahead.begin(8, 2, || panic!("it is begun already"));
+        assert_eq!(ahead.take(8, 2), Some(1));
         ahead.begin(8, 2, || 1);
         ahead.begin(10, 2, || 2);
         assert_eq!(ahead.take(8, 2), None, "one that was begun before");
