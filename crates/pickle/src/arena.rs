@@ -368,6 +368,10 @@ impl Arena {
             shared.lists.insert(hash, list);
             return Ok(None);
         };
+        // An empty list that nothing was added to, twice.
+        if known == list {
+            return Ok(None);
+        }
         let Node::Container(Kind::List | Kind::SharedList, index) = self.node(known) else { return Ok(None) };
         if self.items_of(self.containers[index as usize]) != items {
             return Ok(None);

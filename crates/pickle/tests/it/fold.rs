@@ -101,6 +101,16 @@ fn every_fixture() {
     assert!(taken >= 30, "{taken}");
 }
 
+/// A list in the memo, to which nothing is added twice, and a value that is made behind it.
+#[test]
+fn an_empty_list_does_not_give_way_to_itself() {
+    let bytes = b"}(]\x94(e(e)\x85t\x86.";
+    let mut texts = Texts::default();
+    let folded = read_folding(&bytes[..], &allow(), &tight(), &mut texts).unwrap();
+    assert_eq!(texts.of(folded.root(), folded.values()).unwrap(), "tuple({}tuple(list()tuple(tuple())))");
+    check(bytes, &tight());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
