@@ -44,7 +44,8 @@ pub(crate) struct Narrative {
 }
 
 /// What pictures are called.
-const PICTURES: &str = "image images picture pictures photo photos resolution frame frames video";
+const PICTURES: &[&str] =
+    &["image", "images", "picture", "pictures", "photo", "photos", "resolution", "frame", "frames", "video"];
 /// Pixels each way from which a picture is large.
 const LARGE_PICTURE: u64 = 1000;
 
@@ -79,7 +80,7 @@ impl Narrative {
             self.crowds_the_first_card |= crowds_the_first_card(&words);
             self.tunes_all_weights |= tunes_all_weights(&words);
             self.names_large_pictures |= names_large_pictures(&words);
-            self.names_windows |= has_one(&words, "windows win10 win11");
+            self.names_windows |= has_one(&words, &["windows", "win10", "win11"]);
             self.machine_gigabytes = self.machine_gigabytes.max(machine_gigabytes(&words));
             self.card_gigabytes = self.card_gigabytes.max(card_gigabytes(&words));
             spanish::note(self, &words, speaks_of_memory);
@@ -112,46 +113,86 @@ const MEMORY: [&str; 5] = ["memory", "memoria", "vram", "gpu", " ram "];
 /// What begins a word for growth.
 const GROWS: [&str; 9] = ["increas", "grow", "grew", "accumulat", "climb", "rising", "rises", "piles", "leak"];
 /// Verbs that tell of growth with `up` behind them.
-const UP: &str = "add adds adding fill fills filling go goes going builds building pile";
+const UP: &[&str] =
+    &["add", "adds", "adding", "fill", "fills", "filling", "go", "goes", "going", "builds", "building", "pile"];
 /// Settings that somebody makes larger, so that no growth is told of.
-const SETTINGS: &str = "size sizes resolution length swap limit shm gradient";
+const SETTINGS: &[&str] = &["size", "sizes", "resolution", "length", "swap", "limit", "shm", "gradient"];
 /// What somebody gives a program more of.
-const AMOUNTS: &str = "memory ram capacity";
+const AMOUNTS: &[&str] = &["memory", "ram", "capacity"];
 /// What was given back, or was not.
-const GIVEN_BACK: &str = "released freed cleared release free back";
+const GIVEN_BACK: &[&str] = &["released", "freed", "cleared", "release", "free", "back"];
 /// What denies the word behind it.
-const DENIALS: &str = "not never isn't doesn't didn't won't without";
+const DENIALS: &[&str] = &["not", "never", "isn't", "doesn't", "didn't", "won't", "without"];
 /// Words for a model that is trained.
-const TRAINING: &str = "train training finetune finetuning fine-tune fine-tuning retrain retraining";
+const TRAINING: &[&str] =
+    &["train", "training", "finetune", "finetuning", "fine-tune", "fine-tuning", "retrain", "retraining"];
 /// Words for a run that goes on from a checkpoint.
-const RESUMES: &str = "resume resuming resumed resumes";
+const RESUMES: &[&str] = &["resume", "resuming", "resumed", "resumes"];
 /// Words for a model that is used.
-const INFERENCE: &str = "inference inferencing infer demo demo.py demo.ipynb predict prediction predictions";
+const INFERENCE: &[&str] =
+    &["inference", "inferencing", "infer", "demo", "demo.py", "demo.ipynb", "predict", "prediction", "predictions"];
 /// What the time of a failure is told by.
-const WHEN: &str = "during while when whenever in at after before then only begins starts";
+const WHEN: &[&str] =
+    &["during", "while", "when", "whenever", "in", "at", "after", "before", "then", "only", "begins", "starts"];
 /// How a failure is called.
-const FAILS: &str = "fail fails failed crash crashes crashed oom stops stopped ends error killed";
+const FAILS: &[&str] =
+    &["fail", "fails", "failed", "crash", "crashes", "crashed", "oom", "stops", "stopped", "ends", "error", "killed"];
 /// What tells that something went well.
-const WELL: &str = "fine well ok okay works worked normal normally smoothly successfully success";
+const WELL: &[&str] =
+    &["fine", "well", "ok", "okay", "works", "worked", "normal", "normally", "smoothly", "successfully", "success"];
 /// What stands between the name of the batch and its size.
-const BEFORE_ONE: &str = "of is to at as = already only was just even set been";
+const BEFORE_ONE: &[&str] =
+    &["of", "is", "to", "at", "as", "=", "already", "only", "was", "just", "even", "set", "been"];
 /// What is done one after the other, and what it takes.
-const UNITS: &str = "epoch epochs iteration iterations iter iters step steps batches image images picture pictures photo photos \
-    samples file files frames videos prompts requests generations tiles minute minutes hour hours days while time";
+const UNITS: &[&str] = &[
+    "epoch",
+    "epochs",
+    "iteration",
+    "iterations",
+    "iter",
+    "iters",
+    "step",
+    "steps",
+    "batches",
+    "image",
+    "images",
+    "picture",
+    "pictures",
+    "photo",
+    "photos",
+    "samples",
+    "file",
+    "files",
+    "frames",
+    "videos",
+    "prompts",
+    "requests",
+    "generations",
+    "tiles",
+    "minute",
+    "minutes",
+    "hour",
+    "hours",
+    "days",
+    "while",
+    "time",
+];
 /// What others on a card do.
-const RUNS: &str = "running runs using uses occupies occupied occupying holds shared share sharing";
+const RUNS: &[&str] =
+    &["running", "runs", "using", "uses", "occupies", "occupied", "occupying", "holds", "shared", "share", "sharing"];
 /// Who others on a card are.
-const OTHERS: &str = "process processes program programs user users job jobs people person";
+const OTHERS: &[&str] =
+    &["process", "processes", "program", "programs", "user", "users", "job", "jobs", "people", "person"];
 /// What a card is called.
-const CARDS: &str = "gpu vram card gtx rtx gt titan geforce quadro";
+const CARDS: &[&str] = &["gpu", "vram", "card", "gtx", "rtx", "gt", "titan", "geforce", "quadro"];
 
-/// Whether a word is one of a list, whose words are set apart by blanks.
-pub(super) fn is_of(list: &str, word: &str) -> bool {
-    list.split(' ').any(|one| one == word)
+/// Whether a word is one of a list.
+pub(super) fn is_of(list: &[&str], word: &str) -> bool {
+    list.contains(&word)
 }
 
 /// Whether one of some words is in a list.
-pub(super) fn has_one(words: &[&str], list: &str) -> bool {
+pub(super) fn has_one(words: &[&str], list: &[&str]) -> bool {
     words.iter().any(|word| is_of(list, word))
 }
 
@@ -174,7 +215,7 @@ fn tells_of_growth(words: &[&str]) -> bool {
     words.iter().enumerate().any(|(at, word)| {
         let before = |most: usize| &words[at.saturating_sub(most)..at];
         let behind = |most: usize| &words[at + 1..(at + 1 + most).min(words.len())];
-        let is_made = has_one(before(3), SETTINGS) || has_one(before(3), "i we you");
+        let is_made = has_one(before(3), SETTINGS) || has_one(before(3), &["i", "we", "you"]);
         // `without limit` is no setting.
         let is_boundless = behind(1) == ["without"];
         let is_of_settings = !is_boundless && (has_one(behind(3), SETTINGS) || has_one(behind(3), AMOUNTS));
@@ -206,9 +247,9 @@ fn fails_in_evaluation(words: &[&str]) -> bool {
             _ => has_one(&behind[..behind.len().min(4)], FAILS),
         };
         let is_then = has_one(&words[at.saturating_sub(3)..at], WHEN)
-            || has_one(&words[at.saturating_sub(7)..at], "when while during");
+            || has_one(&words[at.saturating_sub(7)..at], &["when", "while", "during"]);
         // Sets and data are what goes in, whatever is done with them.
-        let is_of_data = behind.first().is_some_and(|word| is_of("set data dataset split images", word));
+        let is_of_data = behind.first().is_some_and(|word| is_of(&["set", "data", "dataset", "split", "images"], word));
         trains_well || fails || is_then && !is_of_data
     })
 }
@@ -217,22 +258,22 @@ fn fails_in_evaluation(words: &[&str]) -> bool {
 fn fails_later(words: &[&str]) -> bool {
     let by_time = words.iter().enumerate().any(|(at, word)| {
         let behind = &words[at + 1..];
-        let is_each = behind.first().is_some_and(|word| is_of("each every", word));
+        let is_each = behind.first().is_some_and(|word| is_of(&["each", "every"], word));
         *word == "after" && !is_each && has_one(&behind[..behind.len().min(5)], UNITS)
             || *word == "for" && behind.starts_with(&["a", "while"])
     });
     let first = words.iter().position(|word| *word == "first");
-    let in_turn = first.is_some_and(|at| has_one(&words[at..], "second next then"));
+    let in_turn = first.is_some_and(|at| has_one(&words[at..], &["second", "next", "then"]));
     by_time || in_turn && has_one(words, WELL)
 }
 
 /// `the second time`, `on the second run`, `when I rerun it`.
 fn runs_again(words: &[&str]) -> bool {
     let is_second = words.windows(2).any(|pair| {
-        is_of("second 2nd third", pair[0]) && is_of("time try run attempt cell", pair[1])
-            || is_of("next another", pair[0]) && pair[1] == "cell"
+        is_of(&["second", "2nd", "third"], pair[0]) && is_of(&["time", "try", "run", "attempt", "cell"], pair[1])
+            || is_of(&["next", "another"], pair[0]) && pair[1] == "cell"
     });
-    is_second || has_one(words, "rerun re-run rerunning re-running")
+    is_second || has_one(words, &["rerun", "re-run", "rerunning", "re-running"])
 }
 
 /// `even with a batch size of 1`; that it works with one is another matter.
@@ -249,8 +290,8 @@ fn takes_one_sample(words: &[&str]) -> bool {
         let skipped = rest.iter().take_while(|word| is_of(BEFORE_ONE, word) || is_larger(word)).count();
         matches!(rest.get(skipped), Some(&"1" | &"one")) && !matches!(rest.get(skipped + 1), Some(&"or"))
     });
-    let helps = has_one(words, WELL) || has_one(words, "work run solved may can");
-    let denies = has_one(words, DENIALS) || has_one(words, "still even cannot can't already");
+    let helps = has_one(words, WELL) || has_one(words, &["work", "run", "solved", "may", "can"]);
+    let denies = has_one(words, DENIALS) || has_one(words, &["still", "even", "cannot", "can't", "already"]);
     names_one && (denies || !helps)
 }
 
@@ -271,12 +312,15 @@ fn takes_one_sample_in_chinese(line: &str) -> bool {
 fn shares_the_card(words: &[&str]) -> bool {
     let names_others = words.iter().enumerate().any(|(at, word)| {
         let behind = &words[at + 1..];
-        let is_denied = has_one(&words[at.saturating_sub(3)..at], "no not nothing any isn't");
-        is_of("another other others someone", word) && has_one(&behind[..behind.len().min(2)], OTHERS) && !is_denied
+        let is_denied = has_one(&words[at.saturating_sub(3)..at], &["no", "not", "nothing", "any", "isn't"]);
+        is_of(&["another", "other", "others", "someone"], word)
+            && has_one(&behind[..behind.len().min(2)], OTHERS)
+            && !is_denied
     });
     // What was interrupted may live on; `press Ctrl+C to quit` is what servers say.
     let is_interrupted = words.iter().enumerate().any(|(at, word)| {
-        is_of("ctrl+c ctrl-c ctrl+z ctrl-z zombie", word) && words.get(at + 1).is_none_or(|next| *next != "to")
+        is_of(&["ctrl+c", "ctrl-c", "ctrl+z", "ctrl-z", "zombie"], word)
+            && words.get(at + 1).is_none_or(|next| *next != "to")
     });
     names_others && has_one(words, RUNS) || is_interrupted
 }
@@ -284,8 +328,8 @@ fn shares_the_card(words: &[&str]) -> bool {
 /// `full fine-tuning`, `fully fine-tune`, `full parameters`, `without LoRA`
 fn tunes_all_weights(words: &[&str]) -> bool {
     let is_whole = |pair: &[&str]| {
-        let is_tuned = has_one(&pair[1..], TRAINING) || is_of("parameter parameters", pair[1]);
-        is_of("full fully", pair[0]) && is_tuned || pair == ["without", "lora"]
+        let is_tuned = has_one(&pair[1..], TRAINING) || is_of(&["parameter", "parameters"], pair[1]);
+        is_of(&["full", "fully"], pair[0]) && is_tuned || pair == ["without", "lora"]
     };
     words.windows(2).any(is_whole) || words.contains(&"full-parameter")
 }
@@ -294,21 +338,25 @@ fn tunes_all_weights(words: &[&str]) -> bool {
 fn uses_one_input(words: &[&str]) -> bool {
     let is_one = |at: usize| {
         let behind = &words[at + 1..(at + 4).min(words.len())];
-        is_of("one single", words[at]) && behind.iter().any(|word| is_of("pair image picture photo", word))
+        is_of(&["one", "single"], words[at])
+            && behind.iter().any(|word| is_of(&["pair", "image", "picture", "photo"], word))
     };
-    has_one(words, "evaluate test process segment") && !has_one(words, TRAINING) && (0..words.len()).any(is_one)
+    has_one(words, &["evaluate", "test", "process", "segment"])
+        && !has_one(words, TRAINING)
+        && (0..words.len()).any(is_one)
 }
 
 /// `fine tuning` in two words.
 fn is_fine_tuning(pair: &[&str]) -> bool {
-    pair[0] == "fine" && is_of("tune tuning tuned", pair[1])
+    pair[0] == "fine" && is_of(&["tune", "tuning", "tuned"], pair[1])
 }
 
 /// `4096x4096`, `(4096, 4096)`, `a large image`
 fn names_large_pictures(words: &[&str]) -> bool {
     let speaks_of_pictures = words.iter().any(|word| is_of(PICTURES, word));
-    let is_called_large =
-        |pair: &[&str]| is_of("large huge", pair[0]) && is_of("image picture photo scan slide", pair[1]);
+    let is_called_large = |pair: &[&str]| {
+        is_of(&["large", "huge"], pair[0]) && is_of(&["image", "picture", "photo", "scan", "slide"], pair[1])
+    };
     let is_pair = |pair: &[&str]| is_called_large(pair) || pair.iter().all(|it| is_large(it));
     speaks_of_pictures && (words.iter().any(|word| is_large_size(word)) || words.windows(2).any(is_pair))
 }

@@ -3,35 +3,88 @@
 use super::narrative::{Narrative, has_one, is_of};
 
 /// Words for growth.
-const GROWS: &str =
-    "crece crecen creciendo crecer aumenta aumentan aumentando acumula acumulan acumulando sube subiendo fuga fugas";
+const GROWS: &[&str] = &[
+    "crece",
+    "crecen",
+    "creciendo",
+    "crecer",
+    "aumenta",
+    "aumentan",
+    "aumentando",
+    "acumula",
+    "acumulan",
+    "acumulando",
+    "sube",
+    "subiendo",
+    "fuga",
+    "fugas",
+];
 /// What somebody makes larger, so that no growth is told of.
-const SETTINGS: &str = "batch lote tamaño resolución resolucion límite limite swap ram";
+const SETTINGS: &[&str] = &["batch", "lote", "tamaño", "resolución", "resolucion", "límite", "limite", "swap", "ram"];
 /// What was given back, or was not.
-const GIVEN_BACK: &str = "libera liberan liberada liberado liberar liberando";
+const GIVEN_BACK: &[&str] = &["libera", "liberan", "liberada", "liberado", "liberar", "liberando"];
 /// What denies the word behind it.
-const DENIALS: &str = "no nunca sin ningún ningun ninguna";
+const DENIALS: &[&str] = &["no", "nunca", "sin", "ningún", "ningun", "ninguna"];
 /// Words for a model that is trained.
-const TRAINING: &str = "entrenar entreno entrena entrenando entrenamiento reentrenar reentrenamiento";
+const TRAINING: &[&str] =
+    &["entrenar", "entreno", "entrena", "entrenando", "entrenamiento", "reentrenar", "reentrenamiento"];
 /// Words for a model that is used.
-const INFERENCE: &str = "inferencia inferir predicción prediccion predicciones predecir";
+const INFERENCE: &[&str] = &["inferencia", "inferir", "predicción", "prediccion", "predicciones", "predecir"];
 /// Words for a run that goes on from a checkpoint.
-const RESUMES: &str = "reanudar reanudo reanuda reanudando reanudé retomar";
+const RESUMES: &[&str] = &["reanudar", "reanudo", "reanuda", "reanudando", "reanudé", "retomar"];
 /// Words for an evaluation.
-const EVALUATION: &str = "validación validacion validar evaluación evaluacion evaluar";
+const EVALUATION: &[&str] = &["validación", "validacion", "validar", "evaluación", "evaluacion", "evaluar"];
 /// What the time of a failure is told by.
-const WHEN: &str = "durante al cuando mientras en tras después despues";
+const WHEN: &[&str] = &["durante", "al", "cuando", "mientras", "en", "tras", "después", "despues"];
 /// What goes in, whatever is done with it.
-const DATA: &str = "datos conjunto imágenes imagenes set dataset";
+const DATA: &[&str] = &["datos", "conjunto", "imágenes", "imagenes", "set", "dataset"];
 /// What is done one after the other, and what it takes.
-const UNITS: &str =
-    "época épocas epoca epocas epochs iteraciones pasos imágenes imagenes archivos minutos horas rato tiempo";
+const UNITS: &[&str] = &[
+    "época",
+    "épocas",
+    "epoca",
+    "epocas",
+    "epochs",
+    "iteraciones",
+    "pasos",
+    "imágenes",
+    "imagenes",
+    "archivos",
+    "minutos",
+    "horas",
+    "rato",
+    "tiempo",
+];
 /// Who others on a card are.
-const OTHERS: &str = "proceso procesos programa programas usuario usuarios persona personas trabajo trabajos";
+const OTHERS: &[&str] = &[
+    "proceso",
+    "procesos",
+    "programa",
+    "programas",
+    "usuario",
+    "usuarios",
+    "persona",
+    "personas",
+    "trabajo",
+    "trabajos",
+];
 /// What others on a card do.
-const RUNS: &str = "usa usan usando utiliza utilizando ocupa ocupan ocupando ejecutando corriendo comparte comparten";
+const RUNS: &[&str] = &[
+    "usa",
+    "usan",
+    "usando",
+    "utiliza",
+    "utilizando",
+    "ocupa",
+    "ocupan",
+    "ocupando",
+    "ejecutando",
+    "corriendo",
+    "comparte",
+    "comparten",
+];
 /// What stands between the name of the batch and its size.
-const BEFORE_ONE: &str = "de a en es = igual ya incluso solo sólo";
+const BEFORE_ONE: &[&str] = &["de", "a", "en", "es", "=", "igual", "ya", "incluso", "solo", "sólo"];
 
 /// Adds what a sentence tells to what is known.
 pub(super) fn note(told: &mut Narrative, words: &[&str], speaks_of_memory: bool) {
@@ -67,7 +120,8 @@ fn tells_of_growth(words: &[&str]) -> bool {
 /// `durante la validación`; a set for validation is another matter.
 fn fails_in_evaluation(words: &[&str]) -> bool {
     words.iter().enumerate().any(|(at, word)| {
-        let is_then = has_one(before(words, at, 4), WHEN) || has_one(before(words, at, 7), "al cuando durante");
+        let is_then =
+            has_one(before(words, at, 4), WHEN) || has_one(before(words, at, 7), &["al", "cuando", "durante"]);
         is_of(EVALUATION, word) && is_then && !has_one(before(words, at, 3), DATA)
     })
 }
@@ -76,32 +130,35 @@ fn fails_in_evaluation(words: &[&str]) -> bool {
 fn fails_later(words: &[&str]) -> bool {
     words.iter().enumerate().any(|(at, word)| {
         let near = behind(words, at, 4);
-        is_of("después despues tras", word) && has_one(near, UNITS) && !has_one(near, "cada")
+        is_of(&["después", "despues", "tras"], word) && has_one(near, UNITS) && !has_one(near, &["cada"])
     })
 }
 
 /// `la segunda vez`, `cuando vuelvo a ejecutar`
 fn runs_again(words: &[&str]) -> bool {
-    let is_second =
-        words.windows(2).any(|pair| pair[0] == "segunda" && is_of("vez ejecución ejecucion corrida", pair[1]));
-    let is_redone = words
-        .windows(3)
-        .any(|three| is_of("vuelvo volver vuelve", three[0]) && is_of("ejecutar ejecutarlo correr correrlo", three[2]));
+    let is_second = words
+        .windows(2)
+        .any(|pair| pair[0] == "segunda" && is_of(&["vez", "ejecución", "ejecucion", "corrida"], pair[1]));
+    let is_redone = words.windows(3).any(|three| {
+        is_of(&["vuelvo", "volver", "vuelve"], three[0])
+            && is_of(&["ejecutar", "ejecutarlo", "correr", "correrlo"], three[2])
+    });
     is_second || is_redone
 }
 
 /// `incluso con un batch size de 1`; that it works with one is another matter.
 fn takes_one_sample(words: &[&str]) -> bool {
     let names_one = words.iter().enumerate().any(|(at, word)| {
-        let mut rest = words[at + 1..].iter().skip_while(|word| is_of("size", word) || is_of(BEFORE_ONE, word));
-        is_of("batch batch_size batchsize batch-size lote lotes", word) && matches!(rest.next(), Some(&"1" | &"uno"))
+        let mut rest = words[at + 1..].iter().skip_while(|word| is_of(&["size"], word) || is_of(BEFORE_ONE, word));
+        is_of(&["batch", "batch_size", "batchsize", "batch-size", "lote", "lotes"], word)
+            && matches!(rest.next(), Some(&"1" | &"uno"))
     });
     let helps = words
         .iter()
         .enumerate()
-        .any(|(at, word)| is_of("funciona funcionó entra", word) && !has_one(before(words, at, 2), DENIALS));
+        .any(|(at, word)| is_of(&["funciona", "funcionó", "entra"], word) && !has_one(before(words, at, 2), DENIALS));
     // English has its own words for what helps.
-    let is_spanish = has_one(words, "de con el la un");
+    let is_spanish = has_one(words, &["de", "con", "el", "la", "un"]);
     names_one && is_spanish && !helps
 }
 
@@ -109,7 +166,7 @@ fn takes_one_sample(words: &[&str]) -> bool {
 fn shares_the_card(words: &[&str]) -> bool {
     let names_others = words.iter().enumerate().any(|(at, word)| {
         let is_denied = has_one(before(words, at, 3), DENIALS);
-        is_of("otro otra otros otras", word) && has_one(behind(words, at, 1), OTHERS) && !is_denied
+        is_of(&["otro", "otra", "otros", "otras"], word) && has_one(behind(words, at, 1), OTHERS) && !is_denied
     });
     names_others && has_one(words, RUNS)
 }
