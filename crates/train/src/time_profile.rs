@@ -438,6 +438,7 @@ mod tests {
         );
         let expect = [("loss head", 2.998), ("products", 1.0), ("attention", 0.5), ("waiting", 0.002)];
         let close = |(a, b): (&(&str, f64), &(&str, f64))| a.0 == b.0 && (a.1 - b.1).abs() < 1e-9;
+        assert_eq!(found.parts.len(), expect.len());
         assert!(times(&found).iter().zip(&expect).all(close), "{:?}", times(&found));
     }
 

@@ -29,7 +29,7 @@ const NOTABLE: f64 = 0.1;
 /// Items for training and for evaluation.
 pub(crate) struct Supply {
     train: Arc<Mutex<Box<dyn Places>>>,
-    eval: Arc<Mutex<Box<dyn Places>>>,
+    eval: Mutex<Box<dyn Places>>,
     /// What the loop waited for a batch that a thread makes.
     waited: Cell<Duration>,
     counts: [u64; 2],
@@ -77,7 +77,7 @@ impl Supply {
         let notes = notes(parts, &settings, kept, &shard_bytes);
         let supply = Supply {
             train: Arc::new(Mutex::new(train)),
-            eval: Arc::new(Mutex::new(eval)),
+            eval: Mutex::new(eval),
             waited: Cell::default(),
             counts: parts.counts(),
             opened: Instant::now(),
@@ -119,7 +119,7 @@ impl Supply {
 
     /// Only a part of every step is asked for, and only a part of every evaluation.
     pub(crate) fn expect(&self, train: PartOf, eval: PartOf) {
-        for (places, PartOf { own, whole }) in [(&self.train, train), (&self.eval, eval)] {
+        for (places, PartOf { own, whole }) in [(&*self.train, train), (&self.eval, eval)] {
             if let Some(stride) = Stride::new(own, whole) {
                 locked(places).expect(stride);
             }
