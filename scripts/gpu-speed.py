@@ -83,7 +83,7 @@ def qca():
 
 
 def free():
-    text = subprocess.run([sys.executable, "torch_gpt.py"], cwd=lab, capture_output=True, text=True).stdout
+    text = subprocess.run([sys.executable, "torch_gpt.py", "compiled"], cwd=lab, capture_output=True, text=True).stdout
     theirs = dict(re.findall(r"compiled batch (\d+): .*?(\d+) tokens/s", text))
     for batch, goal in (("4", 1.2), ("16", 1.1)):
         mine = ours("gpt2-124m.yaml", "none", 60, "--set", f"train.batch={batch}", "--set", f"train.micro_batch={batch}")

@@ -248,7 +248,7 @@ unsafe extern "C" {
         values: *mut *mut C_tensor,
     ) -> Status;
     pub(crate) fn lt_fused_check(device: i32) -> Status;
-    pub(crate) fn lt_upload(tensor: *const C_tensor, device: i32, out: *mut *mut C_tensor) -> Status;
+    pub(crate) fn lt_upload(tensor: *const C_tensor, device: i32, is_ahead: i32, out: *mut *mut C_tensor) -> Status;
     pub(crate) fn lt_read_begin(tensor: *const C_tensor, out: *mut *mut c_void) -> Status;
     pub(crate) fn lt_read_end(handle: *mut c_void, out: *mut f64) -> Status;
     pub(crate) fn lt_read_free(handle: *mut c_void);

@@ -4,7 +4,7 @@
 //! engine call goes that may run out of memory. [`host`] is the CPU allocator with its line, [`cuda`] the control of
 //! CUDA's allocator, [`recompute`] trades time for memory, [`GraphPool`] records work as CUDA graphs, [`linear_cross_entropy`] holds logits in
 //! pieces, [`LayerNorm`], [`add`], [`gelu`] and [`heads`] are one pass over memory each, [`AdamW`], [`GradScaler`], [`Autocast`], [`rng`] and
-//! [`gradients`] are what a training step needs beside `tch`; [`upload`] and [`Later`] let it go on without waiting. [`Profiler`] notes where time goes. [`numerics`] is what decides the bits on the host. [`Ranks`] are several
+//! [`gradients`] are what a training step needs beside `tch`; [`upload`], [`ahead`] and [`Later`] let it go on without waiting. [`Profiler`] notes where time goes. [`numerics`] is what decides the bits on the host. [`Ranks`] are several
 //! processes that train together.
 //!
 //! This is the only crate with C++ and with `unsafe`. It knows nothing of training loops, configurations or files (but
@@ -49,7 +49,7 @@ pub use recompute::{Keep, Segment, Shared, recompute};
 pub use scaler::{GradScaler, GradientRange, ScalerRule};
 pub use settings::{MatmulPrecision, set_deterministic, set_matmul_precision};
 
-pub use transfer::{Later, upload};
+pub use transfer::{Later, ahead, upload};
 
 pub use lowtide_core::DeviceChoice;
 pub use tch;

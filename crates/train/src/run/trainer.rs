@@ -121,7 +121,7 @@ impl<'a> Trainer<'a> {
         let profile = Profile::of(facts, memory.line);
         let mut choices = Choices::of(settings, &model, team, shares.largest(), schedule.as_ref(), profile);
         let mut state = State::new(settings, model);
-        state.graphs.stay_under(memory.roof());
+        state.stay_under(memory.roof());
         make_room(&mut state, &memory, &mut choices, team)?;
         let start = folder.as_ref().map_or(Start::New, FolderChoice::start);
         let is_first = team.of_first(PREPARING, Some(folder.as_ref().is_some_and(FolderChoice::is_fresh)))?;

@@ -106,7 +106,7 @@ impl Graphs {
     }
 
     /// What allocator and driver may take together.
-    pub(crate) fn stay_under(&mut self, roof: Line) {
+    pub(super) fn stay_under(&mut self, roof: Line) {
         self.roof = roof.limit();
     }
 

@@ -11,7 +11,7 @@
 
 use std::ffi::CStr;
 
-use lowtide_core::{Measures, MicroBatch, Phase, Step, pieces};
+use lowtide_core::{Line, Measures, MicroBatch, Phase, Step, pieces};
 use lowtide_settings::RunSettings;
 use lowtide_torch::rng::{self, RngState};
 use lowtide_torch::tch::{Device, Kind, Tensor};
@@ -109,6 +109,12 @@ impl<'a> State<'a> {
         let (seed, buckets, shards, begun) = (settings.seed, None, None, None);
         let (next, narrow) = (NextBatch::new(settings, model.device), NarrowWeights::default());
         State { model, parameter_names, optimizer, scaler, clip, seed, buckets, shards, next, narrow, graphs, begun }
+    }
+
+    /// What it holds for speed alone has to fit under this, beside all else.
+    pub(crate) fn stay_under(&mut self, roof: Line) {
+        self.graphs.stay_under(roof);
+        self.next.stay_under(roof);
     }
 
     /// Allocates what it takes to add up gradients with other ranks.

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use lowtide_settings::{LoadedSettings, RunSettings, SettingsError, typed};
 use lowtide_torch::tch::{Device, Tensor, no_grad};
-use lowtide_torch::{Segment, Shared, attempt};
+use lowtide_torch::{Segment, Shared, attempt, upload};
 use lowtide_train::{Batch, Metric, Mode, Result, Workload};
 
 use super::episode;
@@ -70,8 +70,8 @@ impl Qca {
         let values: Vec<f32> = (first..first + u64::from(count)).flat_map(|number| self.starts.state(number)).collect();
         let cells = i64::from(self.settings.grid_size);
         let states = Tensor::from_slice(&values).view([i64::from(count), self.settings.channels(), cells, cells]);
-        let disc = disc(&states).to_device(self.device);
-        let states = states.to_device(self.device);
+        let disc = upload(&disc(&states), self.device);
+        let states = upload(&states, self.device);
         let targets = vec![states.shallow_clone(), disc];
         Batch { inputs: vec![states], targets, targets_per_sample: self.targets_per_sample() }
     }
