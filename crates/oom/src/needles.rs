@@ -14,7 +14,8 @@ use aho_corasick::packed::{Config, MatchKind, Searcher};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Span};
 use memchr::memmem;
 
-use crate::phrase::{LateTable, quick};
+use crate::line::{line_around, line_within};
+use crate::phrase::LateTable;
 
 /// The searches, each built when it is asked for the first time: a short log needs none of them.
 pub(crate) struct Needles {
@@ -24,7 +25,7 @@ pub(crate) struct Needles {
     /// The same with [`RARE`], for posts.
     posts: OnceLock<AhoCorasick>,
     /// The phrases of [`EVERYDAY`], in its order; most logs need few of them.
-    everyday: Vec<LateTable>,
+    everyday: Vec<LateTable<Option<Searcher>>>,
     /// How far they reach, in the same order.
     reach: Vec<Reach>,
 }
@@ -92,29 +93,32 @@ impl Needles {
         words().nth(found.pattern().as_usize()).map(|word| (found.start(), *word))
     }
 
-    /// Whether a line with this needle at a place is worth reading: one of everyday words is, where it goes on as a message would.
+    /// Whether the line with this needle at a place is worth reading: one of everyday words is, where it goes on as a message would.
     ///
     /// Reading a line takes a hundred times as long as this, and logs are full of limits that are exceeded. A line may be a list of
-    /// thousands of numbers, of which many begin as an exit code does: so no more of it is looked at than the phrases may reach.
-    pub(crate) fn is_worth(&self, needle: &str, line: &[u8], at: usize) -> bool {
+    /// thousands of numbers, of which many begin as an exit code does: so no more of it is looked at than the phrases may reach, and
+    /// not even its ends are looked for before that.
+    pub(crate) fn is_worth(&self, needle: &str, text: &[u8], at: usize) -> bool {
         let Some(known) = EVERYDAY.iter().position(|(everyday, _)| *everyday == needle) else { return true };
         let is_digit = |byte: &u8| byte.is_ascii_digit();
         let is_longer =
-            needle.as_bytes().last().is_some_and(is_digit) && line.get(at + needle.len()).is_some_and(is_digit);
+            needle.as_bytes().last().is_some_and(is_digit) && text.get(at + needle.len()).is_some_and(is_digit);
         if is_longer {
             return false;
         }
         let phrases = EVERYDAY[known].1;
         let near = match &self.reach[known] {
             Reach::Needle(offsets) => {
-                return phrases.iter().zip(offsets).any(|(phrase, offset)| stands_at(phrase, line, at, *offset));
+                return phrases.iter().zip(offsets).any(|(phrase, offset)| stands_at(phrase, text, at, *offset));
             }
-            Reach::Near => &line[at.saturating_sub(NEAR)..(at + needle.len() + NEAR).min(line.len())],
-            Reach::Line => line,
+            Reach::Near => &text[line_within(text, at, NEAR, needle.len() + NEAR)],
+            Reach::Line => &text[line_around(text, at)],
         };
-        match self.everyday[known].get(|| quick(phrases)) {
-            Some(table) => table.is_match(near),
-            None => phrases.iter().any(|phrase| memmem::find(near, phrase.as_bytes()).is_some()),
+        // A table that goes on letter by letter takes six times as long on a line.
+        let build = || Config::new().builder().extend(phrases).build();
+        match self.everyday[known].get(build) {
+            Some(Some(packed)) => packed.find(near).is_some(),
+            Some(None) | None => phrases.iter().any(|phrase| memmem::find(near, phrase.as_bytes()).is_some()),
         }
     }
 }
@@ -144,8 +148,8 @@ impl Reach {
 }
 
 /// Whether a phrase begins so far before a place.
-fn stands_at(phrase: &str, line: &[u8], at: usize, offset: usize) -> bool {
-    at.checked_sub(offset).is_some_and(|start| line[start..].starts_with(phrase.as_bytes()))
+fn stands_at(phrase: &str, text: &[u8], at: usize, offset: usize) -> bool {
+    at.checked_sub(offset).is_some_and(|start| text[start..].starts_with(phrase.as_bytes()))
 }
 
 /// A search that is built in less time than others, and slower.
@@ -299,6 +303,7 @@ const BUCKETS: [&[&str]; 16] = [
     &["locFailed", "_STATUS_", "llowed; ", "e -9", "s -9"],
     &["o allocate", "oom_", "oom-", "OOM "],
 ];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,6 +323,29 @@ mod tests {
         assert!(!is_worth(" 137", "ids 12 137 9 and far away, at the end of the line, the words of an exit code 1"));
         assert!(is_worth("nable to ", "Unable to allocate 3 GiB") && !is_worth("nable to ", "unable to overlap"));
         assert!(is_worth("utOf", "OutOfMemoryError") && !is_worth("utOf", "LayoutOf"));
+    }
+
+    #[test]
+    fn phrases_of_other_lines_do_not_count() {
+        let needles = Needles::get();
+        // So often that the phrases are searched for all at once, too.
+        for _ in 0..100 {
+            for (needle, line, other) in [
+                ("xceed", "the norm exceeds 1.0", "memory limit"),
+                ("xceed", "exceeds it", "memory limit"),
+                (" 137", "step 137", "exit code 137"),
+                ("illed", "filled", "OOM"),
+            ] {
+                let is_worth = |text: String| {
+                    needles.is_worth(needle, text.as_bytes(), text.find(line).unwrap() + line.find(needle).unwrap())
+                };
+                assert!(!is_worth(line.to_owned()), "{line}");
+                for end in ["\n", "\r", "\r\n"] {
+                    assert!(!is_worth(format!("{other}{end}{line}{end}{other}")), "{line}");
+                }
+                assert!(is_worth(format!("{other} {line}")), "{line}");
+            }
+        }
     }
 
     #[test]

@@ -64,21 +64,21 @@ pub(crate) fn quick<'a>(phrases: impl IntoIterator<Item = &'a &'a str>) -> AhoCo
 
 /// A table that is built once it was asked for so often that this is worth its time: to build one takes as long as to look through
 /// dozens of lines phrase by phrase.
-pub(crate) struct LateTable {
+pub(crate) struct LateTable<T = AhoCorasick> {
     asked: AtomicUsize,
-    table: OnceLock<AhoCorasick>,
+    table: OnceLock<T>,
 }
 
 /// Lines that are looked through without a table.
 const FEW: usize = 48;
 
-impl LateTable {
+impl<T> LateTable<T> {
     pub(crate) const fn new() -> Self {
         Self { asked: AtomicUsize::new(0), table: OnceLock::new() }
     }
 
     /// The table, where it is there or worth building.
-    pub(crate) fn get(&self, build: impl FnOnce() -> AhoCorasick) -> Option<&AhoCorasick> {
+    pub(crate) fn get(&self, build: impl FnOnce() -> T) -> Option<&T> {
         match self.table.get() {
             Some(table) => Some(table),
             None if self.asked.fetch_add(1, Ordering::Relaxed) < FEW => None,

@@ -5,14 +5,13 @@
 
 use std::ops::Range;
 
-use memchr::{memchr_iter, memchr2, memrchr2};
+use memchr::memchr_iter;
 
+use crate::line::{AFTER, line_around};
 use crate::message::Message;
 use crate::needles::Needles;
 use crate::{Oom, family};
 
-const BEFORE: usize = 4 << 10;
-const AFTER: usize = 4 << 10;
 const REST: usize = 8 << 10;
 /// How much is seen of the line above.
 const ABOVE: usize = 512;
@@ -67,12 +66,13 @@ impl Iterator for Scan<'_> {
 
     fn next(&mut self) -> Option<OomHit> {
         while let Some((at, needle)) = (self.find)(self.needles, self.log, self.position) {
-            let range = line_around(self.log, at, self.floor);
-            if !self.needles.is_worth(needle, &self.log[range.clone()], at - range.start) {
+            if !self.needles.is_worth(needle, &self.log[self.floor..], at - self.floor) {
                 // Another needle may begin inside this one.
                 self.position = at + 1;
                 continue;
             }
+            let line = line_around(&self.log[self.floor..], at - self.floor);
+            let range = self.floor + line.start..self.floor + line.end;
             let was_cut = range.end == at.saturating_add(AFTER);
             self.position = if was_cut { range.end - OVERLAP } else { range.end };
             self.floor = self.position;
@@ -93,15 +93,6 @@ impl Scan<'_> {
         self.counted = at;
         self.line
     }
-}
-
-/// The line around a position, no further back than `floor`; a carriage return ends one too, for progress bars live in one endless line.
-fn line_around(log: &[u8], at: usize, floor: usize) -> Range<usize> {
-    let earliest = at.saturating_sub(BEFORE).max(floor);
-    let latest = at.saturating_add(AFTER).min(log.len());
-    let start = memrchr2(b'\n', b'\r', &log[earliest..at]).map_or(earliest, |newline| earliest + newline + 1);
-    let end = memchr2(b'\n', b'\r', &log[at..latest]).map_or(latest, |newline| at + newline);
-    start..end
 }
 
 fn read_line(log: &[u8], range: &Range<usize>) -> Option<Oom> {
