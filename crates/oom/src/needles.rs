@@ -1,8 +1,9 @@
 //! The words that every message has at least one of, few and rare enough to search a log for at memory speed.
 //!
 //! The search looks at four bytes in every position, and looks closer where they could be the first of any needle in one of its sixteen
-//! buckets. So needles that begin alike share a bucket, none begins with what every training log is full of (`step`, `loss`, `memory`,
-//! digits), and some begin in the middle of a word.
+//! buckets. So none begins with what every training log is full of (`step`, `loss`, `memory`, digits), and some begin in the middle of
+//! a word. A search that goes on behind a needle knows only the fourth byte of the first position, the third and fourth of the next, and
+//! so on: needles that have these alike share a bucket, or else a log full of everyday words has most of them compared at every one.
 //!
 //! A line is read only where its words go on as a message would: the search finds it by a rare word, and of everyday
 //! words (`exceed`, `unable to`) a phrase is asked for first, since reading takes microseconds. Of thousands of
@@ -286,22 +287,22 @@ const RARE: &[&str] = &[
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.
 const BUCKETS: [&[&str]; 16] = [
-    &["ored in KV", "nsufficient ", "ryAllocation", "preemptively", "abruptly"],
-    &["ENOMEM", "強制終了", "SIGKILL", "ut-of-memory", "utOf", "SIGBUS"],
-    &["Errno 12", "Morto", "A calloc", "Getötet"],
-    &["No space left", "WinError ", "to reserve ", "UT OF MEMORY", "unexpectedly"],
-    &["ignal 9", "total capac", "illed", "xceed"],
-    &["杀死", "memalign", "paging file", "valid buffer size", "Убито"],
-    &["Allocator.cpp", "ALLOC", "OUT_OF_", " 137", "(137", "=137"],
-    &["cating ", "cation o", "cation fail", "ssus arr", "ory_error"],
-    &["nable to ", "nicestwiony", "g beyond ", "SOURCE_EXH"],
-    &["xitcode", "t of memory", "t_of_memory", "low on ", "c of size"],
-    &["enough ", "esourceExh", "os error", "oryError"],
-    &["esired GPU", "bad_alloc", "exhausted", "bad alloc"],
-    &["f Memory", "oc_cpu.cpp", "y segment", "of device m", "죽었음"],
-    &[": -9", "vailable ", "= -9", "Ucciso", "t allocate", "= -7"],
-    &["locFailed", "_STATUS_", "llowed; ", "e -9", "s -9"],
-    &["o allocate", "oom_", "oom-", "OOM "],
+    &["illed", "g beyond ", "os error", "f Memory"],
+    &["ored in KV", "杀死", "c of size", "of device m", "o allocate"],
+    &["Morto", "Убито", "esired GPU", "bad_alloc", "죽었음"],
+    &["No space left", "UT OF MEMORY", "OUT_OF_", "SOURCE_EXH", "_STATUS_"],
+    &["low on ", "bad alloc", "locFailed", "oom-", "OOM "],
+    &["ENOMEM", " 137", "(137", "=137"],
+    &["強制終了", "Getötet", "WinError ", "oryError", "= -7"],
+    &["nsufficient ", "preemptively", "xceed", "nicestwiony", "y segment"],
+    &["paging file", "ory_error", "nable to ", "oom_"],
+    &["t of memory", "t_of_memory", "vailable ", "Ucciso", "t allocate"],
+    &["ut-of-memory", "A calloc", "valid buffer size", "Allocator.cpp", "ALLOC"],
+    &["utOf", "ignal 9", "total capac", "memalign", "exhausted"],
+    &["SIGBUS", "cating ", "cation o", "cation fail", "oc_cpu.cpp"],
+    &["abruptly", "unexpectedly", "enough ", "esourceExh", "llowed; "],
+    &["ryAllocation", "SIGKILL", "Errno 12", "ssus arr", "xitcode"],
+    &["to reserve ", ": -9", "= -9", "e -9", "s -9"],
 ];
 
 #[cfg(test)]
