@@ -12,8 +12,8 @@ use lowtide_torch::{
     DeviceFacts, MatmulPrecision, TorchError, host, numerics, rng, set_deterministic, set_matmul_precision, start_for,
 };
 use lowtide_train::{
-    Bundle, EvalEnding, EvalJob, FolderChoice, Injection, Outcome, Requests, Result, RunCheckpoint, Schedule, Team,
-    TrainError, TrainJob, Trainer, evaluate_checkpoint,
+    Bundle, EvalEnding, EvalJob, FolderChoice, Injection, Outcome, Passage, Requests, Result, RunCheckpoint, Schedule,
+    Team, TrainError, TrainJob, Trainer, evaluate_checkpoint,
 };
 
 use crate::Program;
@@ -66,7 +66,11 @@ impl<'a> Session<'a> {
         if settings.memory.host_line != LineSpec::None {
             host::keep_little();
         }
-        let facts = facts(choice, launch.as_ref()).map_err(TrainError::from)?;
+        let mut facts = facts(choice, launch.as_ref()).map_err(TrainError::from)?;
+        let passage = team.connect_cards(&settings.ranks, facts.device)?;
+        if let (Some(Passage::Cards), Device::Cuda(index)) = (&passage, facts.device) {
+            facts.context = cuda::context(index)?;
+        }
         if let Some(threads) = choice.threads() {
             numerics::fix_threads(threads).map_err(TrainError::from)?;
         }
@@ -78,6 +82,11 @@ impl<'a> Session<'a> {
         set_matmul_precision(precision)?;
         let session = Session { program, args, choice: choice.record(), facts, allocator, requests, team };
         choice.notes.iter().for_each(|note| session.say(note));
+        match passage {
+            Some(Passage::Cards) => session.say("tensors go from card to card by NCCL"),
+            Some(Passage::Host(reason)) => session.say(&format!("tensors go through the host, not by NCCL: {reason}")),
+            None => {}
+        }
         Ok(session)
     }
 

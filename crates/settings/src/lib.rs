@@ -33,5 +33,5 @@ pub use source::file::{FILE_LIMIT, read};
 pub use source::origin::{Origin, Origins};
 pub use source::overrides::Override;
 pub use values::sizes::{CropChoice, MicroBatchChoice, TileChoice};
-pub use values::words::{Clean, Graphs, Precision, Recompute, Shard, Spill};
+pub use values::words::{Backend, Clean, Graphs, Precision, Recompute, Shard, Spill};
 pub use yaml_writer::to_yaml;

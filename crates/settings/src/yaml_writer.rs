@@ -155,6 +155,7 @@ watch:
   seconds: 10
   tensorboard: true
 ranks:
+  backend: auto
   shard: auto
   timeout: 600
   uneven: false

@@ -128,4 +128,14 @@ Status lt_cuda_name(int32_t device, char* out, int32_t length) noexcept {
                 "the driver did not answer for CUDA device ", device);
   });
 }
+
+// The number that no other card has: 16 bytes.
+Status lt_cuda_uuid(int32_t device, uint8_t* out) noexcept {
+  return lowtide::guarded([&] {
+    int handle = 0;
+    TORCH_CHECK(look_up<int(int*, int)>("cuDeviceGet")(&handle, device) == 0 &&
+                    look_up<int(uint8_t*, int)>("cuDeviceGetUuid_v2")(out, handle) == 0,
+                "the driver did not answer for CUDA device ", device);
+  });
+}
 }

@@ -1,9 +1,10 @@
-// Several processes that train together: LibTorch's own store and gloo group.
+// Several processes that train together: LibTorch's own store and gloo group, and NCCL beside it where each has a card of its own.
 //
 // What is small (agreements, texts) lies in memory of the caller's and never in a tensor of the allocator's: a rank whose memory
 // ran out must still be able to say so.
 
 #include "lowtide.h"
+#include "nccl.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -42,6 +43,8 @@ namespace {
 struct Ranks {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+  // For large tensors on cards; all else goes through the host.
+  std::unique_ptr<lowtide::Nccl> cards;
 };
 
 std::shared_ptr<::gloo::transport::Device> device_of(const RanksAddress& address) {
@@ -107,7 +110,11 @@ Status lt_ranks_connect(void* handle, const RanksAddress* address) noexcept {
 
 // Closes the connections and keeps the store: those who wait for this rank hear of it at once.
 void lt_ranks_hang_up(void* handle) noexcept {
-  lowtide::quietly([&] { static_cast<Ranks*>(handle)->group.reset(); });
+  lowtide::quietly([&] {
+    auto* ranks = static_cast<Ranks*>(handle);
+    ranks->cards.reset();
+    ranks->group.reset();
+  });
 }
 
 void lt_ranks_leave(void* handle) noexcept {
@@ -123,21 +130,55 @@ Status lt_ranks_check(void* handle, const char* key, int32_t* there) noexcept {
   return lowtide::guarded([&] { *there = static_cast<Ranks*>(handle)->store->check({std::string(key)}); });
 }
 
+// What cards find each other by, made by one rank for all: 128 bytes.
+Status lt_ranks_nccl_id(uint8_t* out) noexcept {
+  return lowtide::guarded([&] {
+    const auto id = lowtide::new_nccl_id();
+    std::copy(id.begin(), id.end(), out);
+  });
+}
+
+// Connects the cards of all ranks, and sends `trial` once in each way: what NCCL allocates at the first time is allocated here. A rank
+// is waited for up to `trial_ms` meanwhile, and later up to `timeout_ms`.
+Status lt_ranks_nccl_join(void* handle, const uint8_t* id, int32_t rank, int32_t world, at::Tensor* trial, int64_t trial_ms,
+                          int64_t timeout_ms) noexcept {
+  return lowtide::guarded([&] {
+    lowtide::NcclId common;
+    std::copy(id, id + common.size(), common.begin());
+    auto cards = std::make_unique<lowtide::Nccl>(common, rank, world, trial->device(), std::chrono::milliseconds(trial_ms));
+    for (const auto& part : {trial->narrow(0, 0, 1), *trial}) {
+      cards->sum(part);
+      cards->broadcast(part, 0);
+    }
+    cards->wait_up_to(std::chrono::milliseconds(timeout_ms));
+    static_cast<Ranks*>(handle)->cards = std::move(cards);
+  });
+}
+
+// Sends everything through the host again.
+void lt_ranks_nccl_leave(void* handle) noexcept {
+  lowtide::quietly([&] { static_cast<Ranks*>(handle)->cards.reset(); });
+}
+
 // Adds up a tensor over all ranks, in place on each.
 Status lt_ranks_sum(void* handle, at::Tensor* tensor) noexcept {
   return lowtide::guarded([&] {
+    auto* ranks = static_cast<Ranks*>(handle);
     std::vector<at::Tensor> list{tensor->detach()};
-    static_cast<Ranks*>(handle)->group->allreduce(list)->wait();
+    if (ranks->cards && ranks->cards->takes(list[0])) return ranks->cards->sum(list[0]);
+    ranks->group->allreduce(list)->wait();
   });
 }
 
 // Copies a tensor of rank `root` into those of all others.
 Status lt_ranks_broadcast(void* handle, at::Tensor* tensor, int32_t root) noexcept {
   return lowtide::guarded([&] {
+    auto* ranks = static_cast<Ranks*>(handle);
     std::vector<at::Tensor> list{tensor->detach()};
+    if (ranks->cards && ranks->cards->takes(list[0])) return ranks->cards->broadcast(list[0], root);
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    static_cast<Ranks*>(handle)->group->broadcast(list, options)->wait();
+    ranks->group->broadcast(list, options)->wait();
   });
 }
 

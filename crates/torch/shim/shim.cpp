@@ -8,6 +8,7 @@
 #include "libraries.cpp"
 #include "linear.cpp"
 #include "loss.cpp"
+#include "nccl.cpp"
 #include "numerics.cpp"
 #include "nvrtc.cpp"
 #include "products.cpp"

@@ -195,6 +195,14 @@ pub fn capability(device: usize) -> Result<(i32, i32)> {
     Ok((major, minor))
 }
 
+/// The number that no other card has, on this machine or another.
+pub(crate) fn uuid(device: usize) -> Result<[u8; 16]> {
+    let mut uuid = [0; 16];
+    // SAFETY: there is room for as many bytes as are written.
+    unsafe { ffi::lt_cuda_uuid(index(device)?, uuid.as_mut_ptr()) }.check()?;
+    Ok(uuid)
+}
+
 /// The device's name.
 pub fn name(device: usize) -> Result<String> {
     let mut text = [0; 256];

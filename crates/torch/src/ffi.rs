@@ -132,6 +132,7 @@ unsafe extern "C" {
     pub(crate) fn lt_cuda_record_history(max_entries: u64) -> Status;
     pub(crate) fn lt_cuda_snapshot(path: *const c_char) -> Status;
     pub(crate) fn lt_cuda_capability(device: i32, major: *mut i32, minor: *mut i32) -> Status;
+    pub(crate) fn lt_cuda_uuid(device: i32, out: *mut u8) -> Status;
     pub(crate) fn lt_cuda_name(device: i32, out: *mut c_char, length: i32) -> Status;
 
     pub(crate) fn lt_rng_get(device: i32, out: *mut *mut C_tensor) -> Status;
@@ -266,6 +267,17 @@ unsafe extern "C" {
     pub(crate) fn lt_ranks_leave(handle: *mut c_void);
     pub(crate) fn lt_ranks_set(handle: *mut c_void, key: *const c_char, value: *const c_char, length: usize) -> Status;
     pub(crate) fn lt_ranks_check(handle: *mut c_void, key: *const c_char, there: *mut i32) -> Status;
+    pub(crate) fn lt_ranks_nccl_id(out: *mut u8) -> Status;
+    pub(crate) fn lt_ranks_nccl_join(
+        handle: *mut c_void,
+        id: *const u8,
+        rank: i32,
+        world: i32,
+        trial: *const C_tensor,
+        trial_ms: i64,
+        timeout_ms: i64,
+    ) -> Status;
+    pub(crate) fn lt_ranks_nccl_leave(handle: *mut c_void);
     pub(crate) fn lt_ranks_sum(handle: *mut c_void, tensor: *const C_tensor) -> Status;
     pub(crate) fn lt_ranks_broadcast(handle: *mut c_void, tensor: *const C_tensor, root: i32) -> Status;
     pub(crate) fn lt_ranks_send(handle: *mut c_void, tensor: *const C_tensor, target: i32) -> Status;

@@ -10,7 +10,7 @@ use crate::error::TorchError;
 use crate::ranks::{Ranks, RanksError};
 
 /// Numbers in the buffer: as many bytes as PyTorch's DDP sends at once.
-const MOST: i64 = (25 << 20) / 4;
+pub(crate) const MOST: i64 = (25 << 20) / 4;
 
 /// The buffer through which gradients are added up and parameters exchanged.
 #[derive(Debug)]

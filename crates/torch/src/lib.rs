@@ -25,6 +25,7 @@ pub mod host;
 mod host_moments;
 mod loss;
 mod message;
+mod nccl;
 pub mod numerics;
 mod profile;
 mod ranks;

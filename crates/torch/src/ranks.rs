@@ -1,4 +1,4 @@
-//! Several processes that train together, over LibTorch's own store and gloo group.
+//! Several processes that train together, over LibTorch's own store and gloo group, and by NCCL beside it ([`Ranks::use_nccl`]).
 //!
 //! Every call here but those from one rank to another is made by all ranks in the same order, and returns on none before all have
 //! made it. A rank that does not is waited for up to the timeout; then all others find out by a roll call in the store who it was, and end with that error.
@@ -89,6 +89,9 @@ pub enum RanksError {
         /// The engine's own words.
         message: String,
     },
+    /// Tensors were to go by NCCL alone.
+    #[error("ranks.backend is nccl, and tensors cannot go by it: {0}")]
+    NoNccl(String),
     /// This rank itself cannot go on.
     #[error(transparent)]
     Own(#[from] TorchError),
@@ -115,7 +118,7 @@ fn seconds(timeout: Duration) -> String {
 /// This process among the ranks.
 #[derive(Debug)]
 pub struct Ranks {
-    handle: *mut c_void,
+    pub(crate) handle: *mut c_void,
     /// Whether something failed that all were to do together: nothing can be done together since.
     has_hung_up: Cell<bool>,
     rank: u32,
@@ -376,10 +379,10 @@ impl MeetingPoint {
     }
 }
 
-fn number(count: u32) -> i32 {
+pub(crate) fn number(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-fn first_line(error: &TorchError) -> String {
+pub(crate) fn first_line(error: &TorchError) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }

@@ -360,6 +360,9 @@ impl TrainError {
             TrainError::Ranks(RanksError::Silent { .. }) => Some(format!(
                 "see what that rank printed; the run goes on from its last checkpoint: {program} train --resume"
             )),
+            TrainError::Ranks(RanksError::NoNccl(_)) => {
+                Some("--set ranks.backend=auto sends them through the host instead".to_owned())
+            }
             TrainError::File { .. }
             | TrainError::Checkpoint { .. }
             | TrainError::Ranks(RanksError::Own(_) | RanksError::Unplaced(_))

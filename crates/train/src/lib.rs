@@ -30,7 +30,7 @@ pub use folder::{FolderChoice, RunCheckpoint, RunEnding, RunResult, Schedule, Se
 pub use memory::Profile;
 // What a run is told is typed where no LibTorch is.
 pub use lowtide_core::{CheckpointChoice, Injection, InjectionError};
-pub use ranks::{Fault, Team};
+pub use ranks::{Fault, Passage, Team};
 pub use requests::Requests;
 pub use run::{EvalEnding, EvalJob, Evaluation, Outcome, TrainJob, Trainer, evaluate_checkpoint};
 pub use time_profile::{Part, TRACE, TimeKernel, TimePart, TimeProfile};

@@ -93,6 +93,18 @@ pub enum Shard {
     Off,
 }
 
+/// How tensors of several ranks are exchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Backend {
+    /// By NCCL where each rank has a card of its own, else by gloo.
+    #[default]
+    Auto,
+    /// From card to card; where that cannot be, it is an error.
+    Nccl,
+    /// Through the host.
+    Gloo,
+}
+
 /// The words that a setting may be and what they stand for, and what `false` and `true` stand for if they are allowed.
 #[derive(Clone, Copy)]
 struct Choice<T: 'static> {
@@ -148,6 +160,7 @@ macro_rules! choice {
     };
 }
 
+choice!(Backend: "auto" => Auto, "nccl" => Nccl, "gloo" => Gloo);
 choice!(Clean: "auto" => Auto, "clock" => Clock, "never" => Never);
 choice!(Precision: "auto" => Auto, "fp32" => Fp32, "bf16" => Bf16, "fp16" => Fp16);
 choice!(Graphs: "auto" => Auto, "on" => On, "off" => Off; false => Off, true => On);

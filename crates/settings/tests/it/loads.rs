@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use lowtide_core::{Bytes, LineSpec, MicroBatch, Percent};
 use lowtide_settings::{
-    Clean, CropChoice, EvalSettings, Graphs, LoadedSettings, MemorySettings, MicroBatchChoice, OptimizerSettings,
-    Override, Precision, RanksSettings, Recompute, RunSettings, SaveSettings, Shard, Spill, TileChoice, TrainSettings,
-    WatchSettings, to_yaml,
+    Backend, Clean, CropChoice, EvalSettings, Graphs, LoadedSettings, MemorySettings, MicroBatchChoice,
+    OptimizerSettings, Override, Precision, RanksSettings, Recompute, RunSettings, SaveSettings, Shard, Spill,
+    TileChoice, TrainSettings, WatchSettings, to_yaml,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -198,6 +198,7 @@ prop_compose! {
             timeout: seconds.map_or(1, |seconds| seconds.clamp(1, 86_400)),
             uneven: seconds.is_none(),
             shard: if seconds.is_some() { Shard::On } else { Shard::Off },
+            backend: if seconds.is_some() { Backend::Nccl } else { Backend::Gloo },
         };
         RunSettings { workload, seed, model, data, train, optimizer, memory, eval, save, watch, ranks }
     }

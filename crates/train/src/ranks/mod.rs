@@ -14,4 +14,4 @@ pub(crate) use shards::{MomentId, MomentOrder, Shards, Way};
 pub(crate) use shares::Shares;
 pub(crate) use spread::spread_state;
 pub(crate) use team::Agreed;
-pub use team::{Fault, Team};
+pub use team::{Fault, Passage, Team};

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use lowtide_settings::{Backend, RanksSettings};
+use lowtide_torch::tch::Device;
 use lowtide_torch::{Ranks, RanksError, TorchError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,15 @@ pub(crate) enum Agreed<T> {
     Done(T),
     /// Memory ran out on some, in the order of ranks: the work of all is void.
     Failed(Vec<RankFailure>),
+}
+
+/// How tensors go from one rank to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Passage {
+    /// From card to card, by NCCL, whose memory counts in from now on.
+    Cards,
+    /// Through the host, though there are cards; and why.
+    Host(String),
 }
 
 /// Who can do something about an error.
@@ -94,6 +105,20 @@ impl Team {
 
     pub(crate) fn ranks(&self) -> Option<&Ranks> {
         self.ranks.as_ref().filter(|_| !self.has_left.get())
+    }
+
+    /// Lets tensors go from card to card where the settings and the cards allow it. All ranks call this; what is told is how they go.
+    pub fn connect_cards(&self, settings: &RanksSettings, device: Device) -> Result<Option<Passage>> {
+        let Some(ranks) = self.ranks().filter(|_| settings.backend != Backend::Gloo) else { return Ok(None) };
+        let card = match device {
+            Device::Cuda(card) => Some(card),
+            _ => None,
+        };
+        match (ranks.use_nccl(card, Duration::from_secs(settings.timeout))?, settings.backend) {
+            (None, _) => Ok(Some(Passage::Cards)),
+            (Some(reason), Backend::Nccl) => Err(RanksError::NoNccl(reason).into()),
+            (Some(reason), _) => Ok(card.map(|_| Passage::Host(reason))),
+        }
     }
 
     /// This rank's part of the samples `first .. first + count`: ranks take them one after the other, each as many as the

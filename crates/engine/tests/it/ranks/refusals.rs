@@ -50,6 +50,22 @@ fn a_mistake_of_one_rank_is_told_on_all() {
 }
 
 #[test]
+fn cards_that_are_not_there() {
+    let place = Place::new();
+    let port = free_port();
+    let words = format!("{TRAIN} --set ranks.backend=nccl");
+    let [first, second] = [0, 1].map(|number| rank(&place, (number, 2), port, &words)).map(ended);
+    assert_eq!((first.code, second.code), (Some(2), Some(2)));
+    assert_snapshot!(errors(&first.stderr) + &errors(&second.stderr), @r"
+    error: ranks.backend is nccl, and tensors cannot go by it: rank 0: it computes on the CPU
+    hint: --set ranks.backend=auto sends them through the host instead
+    [rank1]: error: ranks.backend is nccl, and tensors cannot go by it: rank 0: it computes on the CPU
+    [rank1]: hint: --set ranks.backend=auto sends them through the host instead
+    ");
+    assert!(!place.path("out").exists());
+}
+
+#[test]
 fn an_address_that_is_missing() {
     let place = Place::new();
     let mut said = String::new();
