@@ -85,9 +85,7 @@ def sharded(variant: str) -> torch.nn.Module:
     """A small model under ``fully_shard``."""
     options: dict[str, Any] = {}
     if variant == "hsdp":
-        options["mesh"] = MESHES.setdefault(
-            "hsdp", init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("replicas", "shards"))
-        )
+        options["mesh"] = mesh_of("replicas", "shards")
     if variant == "mixed":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     if variant == "whole":
@@ -96,7 +94,7 @@ def sharded(variant: str) -> torch.nn.Module:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
     model = models.Gpt(width=16)
     if variant == "tensor":
-        mesh = MESHES.setdefault("tensor", init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor")))
+        mesh = mesh_of("data", "tensor")
         for block in model.blocks:
             parallelize_module(block, mesh["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
         options["mesh"] = mesh["data"]
@@ -107,7 +105,15 @@ def sharded(variant: str) -> torch.nn.Module:
     return fully_shard(model, **options)
 
 
-MESHES: dict[str, Any] = {}
+# Each has groups with threads of their own, which nobody ends: one for all cases.
+MESHES: dict[tuple[str, ...], Any] = {}
+
+
+def mesh_of(*names: str) -> Any:
+    """All ranks in two dimensions of these names, the first of two."""
+    if names not in MESHES:
+        MESHES[names] = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=names)
+    return MESHES[names]
 
 
 def run(variant: str, steps: int, schedule: Any = None, at: tuple[int, ...] | None = None) -> Outcome:
