@@ -283,6 +283,7 @@ const RARE: &[&str] = &[
     "more data than it has total memory",
     "EXIT STRING: Bus",
     "StatusType.MEMOUT",
+    " RAM dispon",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

@@ -81,7 +81,9 @@ fn starts_like_code(line: &str) -> bool {
         return true;
     }
     let is_branch = line.starts_with("if ") || line.starts_with("return ") || line.starts_with("while ");
-    is_branch && (line.trim_end().ends_with([':', '{', ';', ')']) || has_any(line, &["(", "\"", "'"]))
+    // `while running it I got RuntimeError: ... (2)` is somebody's sentence.
+    let is_own = has_any(line, &[" I ", " i ", " we ", " my "]);
+    is_branch && !is_own && (line.trim_end().ends_with([':', '{', ';', ')']) || has_any(line, &["(", "\"", "'"]))
 }
 
 const CODE_STARTS: &[&str] = &[
@@ -288,6 +290,7 @@ mod tests {
             "MemoryError",
             "[RuntimeError('CUDA error: out of memory')]",
             "return code: 137",
+            "while running main.py I got RuntimeError: cuda runtime error (2) : out of memory",
             &joined,
         ] {
             assert!(!is_source_code(line), "{line}");

@@ -26,7 +26,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return Some(Oom::host(Engine::Windows, Source::Heap));
     }
     // Notebooks on the web tell it in their own words.
-    if has_any(line, &["using all available RAM", "allocate more memory than is available"]) {
+    if has_any(line, &NOTEBOOKS) {
         return Some(Oom::host(Engine::Unknown, Source::Cgroup));
     }
     let lack = ["Not enough memory", "not enough memory"].into_iter().find_map(|phrase| line.find(phrase));
@@ -43,3 +43,13 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let is_noted = has_any_word(&line[..at], "debug trace");
     (!is_noted && !is_only_mentioned(line, at, at + phrase.len())).then(|| Oom::host(Engine::Linux, Source::Heap))
 }
+
+/// Colab, in the languages of its page, and Kaggle.
+const NOTEBOOKS: [&str; 6] = [
+    "using all available RAM",
+    "allocate more memory than is available",
+    "toda la RAM disponible",
+    "toda la memoria RAM disponible",
+    "toda a RAM disponível",
+    "toute la RAM disponible",
+];

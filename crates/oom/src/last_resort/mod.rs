@@ -5,6 +5,7 @@
 
 mod claim;
 mod report;
+mod told;
 mod words;
 
 pub use report::scan_last_resort;

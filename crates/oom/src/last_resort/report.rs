@@ -10,9 +10,10 @@ use aho_corasick::AhoCorasick;
 use lowtide_core::Bytes;
 
 use super::claim::{Claim, Phrase, claim};
+use super::told::{TOLD, told};
 use super::words::{
-    CALM, DOCUMENTS, ENDED, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, SHORTAGES, SIGNATURES, TOLD_LACKS,
-    TOLD_OVERFLOWS, TRANSLATIONS, WORKERS_GONE, WORKERS_KILLED,
+    CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, SHORTAGES, SIGNATURES, TRANSLATIONS,
+    WORKERS_GONE, WORKERS_KILLED,
 };
 use crate::figure::figure_at;
 use crate::look_alike::never_memory;
@@ -45,7 +46,7 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
         let others = ["alloc", "memory limit", "nomem", "no_memory", "mem_error", "_STATUS_SUCCESS (", "exceeded "];
         let known = FAILURES.iter().chain(&LACKS).chain(&LACKING).chain(&TRANSLATIONS);
         let known = known.chain(&WORKERS_KILLED).chain(&WORKERS_GONE);
-        let words = known.chain(&SHORTAGES).chain(&SIGNATURES).chain(&TOLD_OVERFLOWS).chain(&others);
+        let words = known.chain(&SHORTAGES).chain(&SIGNATURES).chain(TOLD.iter().copied().flatten()).chain(&others);
         let words = AhoCorasick::builder().ascii_case_insensitive(true).build(words);
         words.expect("a short list of literals always builds")
     });
@@ -64,7 +65,7 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
         }
         let line_text = clean(line);
         let ended = ended_notebook(&line_text, below).or_else(|| ended_workers(&line_text, &text[..*start]));
-        let told = || (text.len() <= SHORT_POST).then(|| told_kill(&line_text)).flatten();
+        let told = || (text.len() <= SHORT_POST).then(|| told(&line_text, &String::from_utf8_lossy(text))).flatten();
         if let Some(oom) = ended.or_else(|| report(&line_text, below)).or_else(told) {
             return Some(OomHit { line: index + 1, range: *start..*start + line.len(), oom });
         }
@@ -155,22 +156,6 @@ fn ended_workers(line: &str, above: &[u8]) -> Option<Oom> {
     (!has_reason()).then(|| Oom { certainty, ..Oom::host(engine, Source::DataWorker) })
 }
 
-/// `it is killed due to insufficient memory during the training process`, `memory overflows and the task is killed`: a person who
-/// tells what became of a training or a job, and not what may become of one.
-fn told_kill(line: &str) -> Option<Oom> {
-    let lower = line.to_ascii_lowercase();
-    let killed = lower.find("killed")?;
-    let behind = TOLD_LACKS.iter().find_map(|words| lower[killed..].find(words)).map(|lack| (killed, killed + lack));
-    let before = || TOLD_OVERFLOWS.iter().find_map(|words| lower[..killed].find(words)).map(|lack| (lack, killed));
-    let (start, end) = behind.or_else(before)?;
-    let is_sentence = !lower[start..end].contains(['.', ';']);
-    // `If I understand correctly` supposes nothing of the kill.
-    let before = lower[..end].replace("if i ", "").replace("when i ", "");
-    let is_supposed = has_any_word(&before, "may might could would should can avoid prevent if when whether not never");
-    let is_told = is_sentence && has_any_word(&lower, ENDED) && !is_supposed && !is_source_code(line);
-    is_told.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
-}
-
 /// The first figure behind a word for what is needed.
 fn needed(text: &str) -> Option<u128> {
     let at = ["needs ", "needed ", "need ", "requires ", "required "].iter().find_map(|word| text.find(word))?;
@@ -242,7 +227,7 @@ fn is_end(near: &str) -> bool {
     lines.len() < BELOW || lines.iter().any(|line| has_any_caseless(line, &ENDS))
 }
 
-fn is_of_device(lower: &str) -> bool {
+pub(super) fn is_of_device(lower: &str) -> bool {
     has_any(
         lower,
         &[
@@ -277,28 +262,6 @@ mod tests {
 
     fn found(text: &str) -> Option<Oom> {
         scan_last_resort(text.as_bytes()).map(|hit| hit.oom)
-    }
-
-    #[test]
-    fn a_kill_that_somebody_tells_of() {
-        let told =
-            "Why killed?\n\nThe main reason for being killed is insufficient memory during the training process.\n";
-        let oom = found(told).expect("somebody tells what happened");
-        assert_eq!((oom.place, oom.certainty), (Place::Host, Certainty::Slight));
-        for text in [
-            "The integration job was killed due to out of memory in its first step.\n",
-            "The test makes memory overflow and the task is killed.\n",
-        ] {
-            assert!(found(text).is_some(), "{text}");
-        }
-        for text in [
-            "Your training may be killed due to insufficient memory.\n",
-            "If the training is killed, there is insufficient memory.\n",
-            "Killed the old job. Training has insufficient memory for this size.\n",
-        ] {
-            assert_eq!(found(text), None, "{text}");
-        }
-        assert_eq!(found(&format!("{told}{:SHORT_POST$}\n", "")), None);
     }
 
     #[test]

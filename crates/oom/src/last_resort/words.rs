@@ -49,21 +49,6 @@ pub(super) const TRANSLATIONS: [&str; 11] = [
     "メモリを確保できません",
     "메모리를 할당할 수 없습니다",
 ];
-/// What people tell was killed.
-pub(super) const ENDED: &str = "training job jobs task process script";
-/// What people tell came before a kill.
-pub(super) const TOLD_OVERFLOWS: [&str; 4] =
-    ["memory overflow", "memory always overflow", "memory is full", "ram is full"];
-/// What people give as the reason for a kill.
-pub(super) const TOLD_LACKS: [&str; 7] = [
-    "insufficient memory",
-    "insufficient ram",
-    "lack of memory",
-    "lack of ram",
-    "not enough memory",
-    "not enough ram",
-    "out of memory",
-];
 /// Too little memory, in languages that need no blanks.
 pub(super) const SHORTAGES: [&str; 6] =
     ["内存不足", "显存不足", "記憶體不足", "メモリ不足", "메모리 부족", "메모리가 부족"];

@@ -1,0 +1,300 @@
+//! What a person tells in a sentence of a short post that shows no error: what was killed, what died, what was full.
+//!
+//! Nothing but the sentence says it, so that it counts for little. It must be of something that happened to who writes, and not
+//! of what may happen to a reader.
+
+use super::report::is_of_device;
+use crate::phrase::has_any;
+use crate::reference::has_any_word;
+use crate::talk::{is_hypothetical, is_source_code};
+use crate::{Certainty, Engine, Oom, Place, Source};
+
+/// Words without which a line tells nothing.
+pub(super) const TOLD: &[&[&str]] =
+    &[&LACKS, &FULL, &NOTEBOOKS, &BY_SYSTEM, &["tcmalloc", "oom", "显存", "内存"], &SHORT_IN_SPANISH];
+
+/// What becomes of a program that gets no memory.
+const ENDS: &str = "killed kills crash crashes crashed crashing dies died stops stopped fails failed breaks broke broken freezes froze \
+    terminated terminates exits exited";
+/// What people give as the reason for it, or tell came before.
+const LACKS: [&str; 24] = [
+    "insufficient memory",
+    "insufficient ram",
+    "lack of memory",
+    "lack of the memory",
+    "lack of ram",
+    "not enough memory",
+    "not enough ram",
+    "out of memory",
+    "out of ram",
+    "memory overflow",
+    "memory always overflow",
+    "memory is full",
+    "memory being full",
+    "ram is full",
+    "ram being full",
+    "100% of the memory",
+    "100% of memory",
+    "100% memory",
+    "memory goes to 100%",
+    "all my ram",
+    "all the ram",
+    "up the ram",
+    "up all ram",
+    "up all the ram",
+];
+/// Who ends a program that takes too much.
+const BY_SYSTEM: [&str; 10] = [
+    "os kills",
+    "system kills",
+    "kernel kills",
+    "linux kills",
+    "killed by the system",
+    "killed by system",
+    "killed by the os",
+    "killed by os",
+    "killed by the kernel",
+    "killed by linux",
+];
+/// What people say of a card or a machine that was full.
+const FULL: [&str; 12] = [
+    "out of memory",
+    "out-of-memory",
+    "out of vram",
+    "out of ram",
+    "oom error",
+    "got oom",
+    "insufficient gpu memory",
+    "not enough gpu memory",
+    "not enough vram",
+    "memory is not enough",
+    "memory is insufficient",
+    "memory overflow",
+];
+/// How people tell that something happened to themselves.
+const OWN: [&str; 17] = [
+    "my gpu ",
+    "my card ",
+    "my computer ",
+    "my laptop ",
+    "my machine ",
+    "please help",
+    "i get ",
+    "i got ",
+    "i use ",
+    "i run ",
+    "i'm ",
+    "i tried ",
+    "i try ",
+    "i have ",
+    "when i ",
+    "i can not ",
+    "i cannot ",
+];
+/// What a notebook and its parts are called.
+const NOTEBOOKS: [&str; 5] = ["kernel", "notebook", "colab", "jupyter", "session"];
+/// What becomes of them.
+const DYING: &str = "died dies dying die crash crashes crashed crashing muere murió";
+/// The same in Chinese, with the verb that makes it something that happened.
+const SHORT_IN_CHINESE: [&str; 13] = [
+    "报oom",
+    "爆oom",
+    "oom错误",
+    "oom了",
+    "爆显存",
+    "显存爆",
+    "显存溢出",
+    "溢出显存",
+    "报显存不足",
+    "报内存不足",
+    "爆内存",
+    "内存爆",
+    "内存溢出",
+];
+/// The same without one, which people ask about, too.
+const LITTLE_IN_CHINESE: [&str; 4] = ["显存不足", "显存不够", "内存不足", "内存不够"];
+/// By which somebody tells of himself or asks.
+const OWN_IN_CHINESE: [&str; 6] = ["我", "请问", "您好", "你好", "吗", "有人"];
+/// By which somebody tells others what to do.
+const ADVICE_IN_CHINESE: [&str; 8] = ["如果", "请减", "建议", "可以通过", "可通过", "请尝试", "请使用", "则需"];
+/// Words that stand between memory and its lack.
+const BETWEEN_IN_CHINESE: [&str; 6] = ["还是", "仍然", "依然", "一直", "总是", "直接"];
+/// What makes it a doubt or a piece of advice.
+const SUPPOSED_IN_CHINESE: [&str; 8] = ["如果", "若", "避免", "防止", "以免", "可能会", "会不会", "容易"];
+/// The same in Spanish.
+const SHORT_IN_SPANISH: [&str; 8] = [
+    "sin memoria",
+    "falta de memoria",
+    "memoria insuficiente",
+    "no hay suficiente memoria",
+    "no hay memoria suficiente",
+    "no alcanza la memoria",
+    "la memoria no alcanza",
+    "error de memoria",
+];
+
+/// What a line of a post tells; the post is all there is.
+pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
+    if is_source_code(line) {
+        return None;
+    }
+    let lower = line.to_lowercase();
+    ended_for_memory(&lower)
+        .or_else(|| ended_by_system(&lower, post))
+        .or_else(|| killed_notebook(&lower, post))
+        .or_else(|| kernel_died(&lower, post))
+        .or_else(|| chinese(&lower, post))
+        .or_else(|| spanish(&lower))
+        .or_else(|| full(&lower, post))
+}
+
+/// `it is killed due to insufficient memory`, `it takes 100% of the memory and breaks down`: what became of a program, and not what may
+/// become of one.
+fn ended_for_memory(lower: &str) -> Option<Oom> {
+    let told = lower.split(". ").find(|sentence| {
+        let Some(at) = LACKS.iter().find_map(|words| sentence.find(words)) else { return false };
+        // `If I understand correctly` supposes nothing of the end.
+        let before = sentence.replace("if i ", "").replace("when i ", "");
+        let is_supposed = has_any_word(
+            &before,
+            "may might could would should can avoid prevent if when whether not never will you your",
+        );
+        has_any_word(sentence, ENDS) && !is_supposed && at > 0 && !sentence[..at].contains(';')
+    })?;
+    let is_of_card = has_any(told, &["gpu", "cuda", "vram", "graphics card"]);
+    Some(if is_of_card { shortage(true) } else { ended() })
+}
+
+/// `after 8k iterations the OS kills the process`, in a post that speaks of the machine's memory.
+fn ended_by_system(lower: &str, post: &str) -> Option<Oom> {
+    let is_told =
+        |sentence: &str| has_any(sentence, &BY_SYSTEM) && !has_any_word(sentence, "if may might could would you your");
+    (lower.split(". ").any(is_told) && has_any_word(post, "ram memory memoria")).then(ended)
+}
+
+/// `tcmalloc: large alloc 6442450944 bytes`, and then the program was killed: how Colab ends what takes too much.
+fn killed_notebook(lower: &str, post: &str) -> Option<Oom> {
+    let is_ended = lower.contains("tcmalloc") && has_any(post, &["killed", "Killed"]);
+    is_ended.then(ended)
+}
+
+/// `The kernel appears to have died`, in a post that speaks of the machine's memory: a notebook shows no more of a kill.
+fn kernel_died(lower: &str, post: &str) -> Option<Oom> {
+    let names_memory = || has_any_word(post, "ram memory memoria") || post.contains("内存");
+    let died = |sentence: &str| {
+        let is_supposed = has_any_word(sentence, "if may might could would should avoid prevent");
+        has_any(sentence, &NOTEBOOKS) && has_any_word(sentence, DYING) && !is_supposed
+    };
+    (lower.split(". ").any(died) && names_memory()).then(ended)
+}
+
+/// `推理长视频总是报 OOM 错误`, `1080ti 显存还是不够`
+fn chinese(lower: &str, post: &str) -> Option<Oom> {
+    if lower.is_ascii() {
+        return None;
+    }
+    let mut dense: String = lower.chars().filter(|c| *c != ' ').collect();
+    BETWEEN_IN_CHINESE.iter().for_each(|word| dense = dense.replace(word, ""));
+    let happened = |words: &[&str]| {
+        dense.split(['。', '！', '？', '；']).any(|sentence| {
+            let at = words.iter().find_map(|words| sentence.find(words));
+            let is_advice = has_any(sentence, &["可以通过", "可通过", "请减"]);
+            at.is_some_and(|at| !is_advice && !has_any(&sentence[..at], &SUPPOSED_IN_CHINESE))
+        })
+    };
+    let is_own = || has_any(post, &OWN_IN_CHINESE) && !has_any(post, &ADVICE_IN_CHINESE);
+    let is_told = happened(&SHORT_IN_CHINESE) || happened(&LITTLE_IN_CHINESE) && is_own();
+    let is_of_machine = dense.contains("内存") && !post.contains("显存");
+    is_told.then(|| shortage(!is_of_machine))
+}
+
+/// `me quedo sin memoria al entrenar`
+fn spanish(lower: &str) -> Option<Oom> {
+    let at = SHORT_IN_SPANISH.iter().find_map(|words| lower.find(words))?;
+    let is_supposed = has_any_word(&lower[..at], "si evitar evita para puede podría podria");
+    (!is_supposed).then(|| shortage(is_of_device(lower) || has_any(lower, &["tarjeta", "gráfica", "grafica"])))
+}
+
+/// `I can not train, the problem is gpu out of memory`: by who tells of his own.
+fn full(lower: &str, post: &str) -> Option<Oom> {
+    let at = FULL.iter().find_map(|words| lower.find(words))?;
+    let clause = &lower[lower[..at].rfind([',', '.', ':', ';', '!', '?', '(']).map_or(0, |end| end + 1)..at];
+    let is_own = has_any(&post.to_lowercase(), &OWN);
+    (is_own && !is_hypothetical(clause)).then(|| shortage(is_of_card(lower, post)))
+}
+
+/// Whether it is the card's memory: by the line, or by the post where that names none of the machine's.
+fn is_of_card(lower: &str, post: &str) -> bool {
+    let lower = lower.replace("no gpu", "").replace("without gpu", "");
+    let post = post.to_lowercase().replace("gpu ram", "vram");
+    is_of_device(&lower) || is_of_device(&post) && !has_any_word(&post, "ram")
+}
+
+fn ended() -> Oom {
+    Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) }
+}
+
+fn shortage(is_of_device: bool) -> Oom {
+    let place = if is_of_device { Place::Device } else { Place::Host };
+    Oom { place, certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::Heap) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Certainty, Oom, Place, scan_last_resort};
+
+    fn found(text: &str) -> Option<Oom> {
+        scan_last_resort(text.as_bytes()).map(|hit| hit.oom)
+    }
+
+    #[test]
+    fn a_kill_that_somebody_tells_of() {
+        let told =
+            "Why killed?\n\nThe main reason for being killed is insufficient memory during the training process.\n";
+        let oom = found(told).expect("somebody tells what happened");
+        assert_eq!((oom.place, oom.certainty), (Place::Host, Certainty::Slight));
+        for text in [
+            "The integration job was killed due to out of memory in its first step.\n",
+            "The test makes memory overflow and the task is killed.\n",
+        ] {
+            assert!(found(text).is_some(), "{text}");
+        }
+        for text in [
+            "Your training may be killed due to insufficient memory.\n",
+            "If the training is killed, there is insufficient memory.\n",
+            "Killed the old job. Training has insufficient memory for this size.\n",
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
+        assert_eq!(found(&format!("{told}{:2048}\n", "")), None);
+    }
+    #[test]
+    fn what_was_full_is_told_in_a_sentence() {
+        for (text, place) in [
+            ("my gpu is a RTX2080. I can not train the data, the problem is gpu out of memory\n", Place::Device),
+            ("推理长视频（>5min）总是报 OOM 错误。请问可以调什么参数\n", Place::Device),
+            ("训练的时候内存爆了，怎么解决\n", Place::Host),
+            ("Al entrenar me quedo sin memoria en la GPU\n", Place::Device),
+            ("我把 batch_size 改小了，但是 1080ti 显存还是不够\n", Place::Device),
+            ("While it writes, the memory goes to 100% and then the program crashes.\n", Place::Host),
+            ("The RAM usage increases, and after 8k iterations the OS kills the process.\n", Place::Host),
+            ("The kernel appears to have died at this cell.\nMy laptop only has 8 GB of ram.\n", Place::Host),
+            ("It printed tcmalloc: large alloc 6442450944 bytes and my program was killed on colab.\n", Place::Host),
+        ] {
+            let oom = found(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!((oom.place, oom.certainty), (place, Certainty::Slight), "{text}");
+        }
+        for text in [
+            "如果爆显存，请减小 batch\n",
+            "Si se queda sin memoria, baje el lote.\n",
+            "I use this flag to avoid running out of memory on small cards.\n",
+            "The kernel died with a syntax error.\n",
+            "Servers run out of memory often.\n",
+            "显存溢出可以通过调小 batch size 解决\n显存不足的请减小 batch\n",
+            "It crashes if there is not enough memory.\n",
+            "If the process gets killed by the system instead, it is RAM and not the GPU.\n",
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
+    }
+}
