@@ -253,7 +253,8 @@ fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
         if bar(line.as_bytes()).is_some_and(|bar| bar.is_bare()) {
             continue;
         }
-        let lower = line.to_lowercase();
+        // The name of a setting is no step of a training.
+        let lower = line.to_lowercase().replace("eval_step", "");
         // A bar that runs is no result, whatever it shows.
         if let Some(name) = bar(line.as_bytes()).and_then(|bar| bar.evaluation()) {
             return Some((Activity::Evaluation, format!("a bar named `{name}` runs shortly before")));
