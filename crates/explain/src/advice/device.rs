@@ -378,6 +378,12 @@ impl List<'_> {
 
     /// What worked once fails where the first run is still on the device.
     pub(super) fn start_afresh(&mut self) {
+        if self.case.narrative().restart_helps {
+            let text = "End what an earlier run left on the device, which is what a restart did: nvidia-smi shows its process, kill \
+                        ends it";
+            self.add(Lever::EndOtherProcess, text);
+            self.join(Lever::EndOtherProcess, &[Lever::RestartKernel], "; in a notebook, restart its kernel");
+        }
         if !self.case.narrative().runs_again || self.case.framework() != Framework::Torch {
             return;
         }

@@ -219,6 +219,15 @@ impl List<'_> {
                 self.add(Lever::EvaluationBatch, text);
             }
             Some(_) => {}
+            // Fewer than one sample there are not.
+            None if facts.batch() == Some(1) && self.case.narrative().takes_one_sample => {
+                self.change(
+                    Lever::SmallerInput,
+                    "Smaller samples: shorter texts (max_length, truncation), smaller pictures, fewer frames; one at once is the least",
+                );
+                self.join(Lever::SmallerInput, &[Lever::ShorterSequence], "");
+                self.join(Lever::SmallerInput, &[Lever::SmallerModel], "; or a smaller variant of the model");
+            }
             None => {
                 let name = match self.case.shows(Sign::HuggingFaceTrainer) {
                     true => " (per_device_eval_batch_size)",

@@ -98,6 +98,7 @@ impl Case<'_> {
             _ if is_allocator && self.oom.engine == Engine::Tensorflow && self.names_a_batch() => Taker::Step,
             _ if self.step.is_some() && self.trains() => Taker::Data,
             _ if self.shows(Sign::Weights) => Taker::Weights,
+            _ if self.shows(Sign::PretrainedWeights) && !self.trains() => Taker::Weights,
             _ => Taker::Unknown,
         }
     }
@@ -159,6 +160,11 @@ impl List<'_> {
         if case.facts.log.address_limit.is_some() || case.message.contains("failed to map segment") {
             self.process_limit();
         }
+        if case.shows(Sign::NarrowPython) {
+            let text = "Install a 64-bit Python: this one has 32 bits, and a process of 32 bits has 2 to 4 GiB of addresses, however \
+                        much memory the machine has";
+            self.add(Lever::RaiseLimit, text);
+        }
         if let Some(text) = case.own_heap() {
             self.add(Lever::RaiseLimit, text);
             self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
@@ -187,7 +193,9 @@ impl List<'_> {
                 }
                 self.by_taker();
             }
-            Source::ExitStatus if case.shows(Sign::Container) => {
+            Source::ExitStatus | Source::Heap
+                if case.shows(Sign::Container) && matches!(case.oom.engine, Engine::Unknown | Engine::Linux) =>
+            {
                 self.limit();
                 self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
                 if case.has_many_workers() {
@@ -290,11 +298,21 @@ impl List<'_> {
             Taker::Unknown => {
                 self.more_memory();
                 self.many_workers();
-                self.add(
-                    Lever::LoadInPieces,
-                    "Read data and weights in pieces, lazily or memory-mapped instead of whole (mmap=True, np.memmap, \
-                     streaming)",
-                );
+                let text = match self.case.shows(Sign::Umap) {
+                    true => {
+                        "Let UMAP keep less: low_memory=True and init=\"random\" for it, or fit it on a part of the data and transform \
+                         the rest"
+                    }
+                    false => {
+                        "Read data and weights in pieces, lazily or memory-mapped instead of whole (mmap=True, np.memmap, \
+                         streaming)"
+                    }
+                };
+                self.add(Lever::LoadInPieces, text);
+                if self.case.shows(Sign::Speech) {
+                    let words = "; or a smaller model, or its weights in fewer bits (int8)";
+                    self.join(Lever::LoadInPieces, &[Lever::SmallerModel, Lever::Quantize], words);
+                }
                 if self.case.facts.find(Key::Cache).is_none() {
                     let words = "; or keep less at once: a smaller cache, replay or shuffle buffer";
                     self.join(Lever::LoadInPieces, &[Lever::SmallerDataCache], words);
@@ -330,7 +348,9 @@ impl List<'_> {
     fn fewer_samples_beside(&mut self, lever: Lever) {
         let case = self.case;
         let is_kill = !matches!(case.oom.source, Source::Allocator | Source::Heap);
-        if case.trains() && (is_kill || case.shows(Sign::Batch)) && case.facts.batch() != Some(1) {
+        // Who shows no stack may have been anywhere.
+        let is_open = is_kill || case.shows(Sign::Batch) || case.frames.is_empty();
+        if case.trains() && is_open && case.facts.batch() != Some(1) {
             let words = "; or a smaller batch: several of them are held ahead, by each worker";
             self.join(lever, &[Lever::MicroBatch], words);
         }

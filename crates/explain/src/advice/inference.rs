@@ -65,6 +65,9 @@ impl Inference {
         if generates || is_chat || is_metal || is_quantized || is_asked_about_pictures {
             return Some(Self::Texts);
         }
+        if case.narrative().loads && case.frames.is_empty() {
+            return Some(Self::Weights);
+        }
         if only_uses || (case.shows(Sign::Upscaling) || case.is_said_to_infer()) && !trains {
             return Some(Self::Forward);
         }

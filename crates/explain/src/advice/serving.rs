@@ -17,6 +17,7 @@ pub(super) enum Server {
     /// Hugging Face's text-generation-inference.
     TextGenerationInference,
     TensorRtLlm,
+    LmDeploy,
     Ollama,
     /// llama.cpp and what is built on ggml.
     Ggml,
@@ -70,6 +71,7 @@ impl Server {
             (Sign::Sglang, Self::Sglang),
             (Sign::TextGenerationInference, Self::TextGenerationInference),
             (Sign::TensorRtLlm, Self::TensorRtLlm),
+            (Sign::LmDeploy, Self::LmDeploy),
             (Sign::Ollama, Self::Ollama),
             (Sign::Ggml, Self::Ggml),
         ];
@@ -82,6 +84,7 @@ impl Server {
             Self::Sglang => "--context-length",
             Self::TextGenerationInference => "--max-total-tokens and --max-input-tokens",
             Self::TensorRtLlm => "max_seq_len, max_num_tokens",
+            Self::LmDeploy => "--session-len (session_len)",
             Self::Ollama => "num_ctx, or OLLAMA_CONTEXT_LENGTH",
             Self::Ggml => "-c (--ctx-size)",
         }
@@ -93,6 +96,7 @@ impl Server {
             Self::Sglang => "--kv-cache-dtype fp8_e5m2",
             Self::TextGenerationInference => "--kv-cache-dtype fp8_e4m3fn",
             Self::TensorRtLlm => "an fp8 or int8 KV cache",
+            Self::LmDeploy => "--quant-policy 8",
             Self::Ollama => "OLLAMA_FLASH_ATTENTION=1 with OLLAMA_KV_CACHE_TYPE=q8_0",
             Self::Ggml => "-fa with --cache-type-k q8_0 --cache-type-v q8_0",
         }
@@ -104,6 +108,7 @@ impl Server {
             Self::Sglang => Some("--mem-fraction-static"),
             Self::TextGenerationInference => Some("--cuda-memory-fraction"),
             Self::TensorRtLlm => Some("kv_cache_free_gpu_mem_fraction"),
+            Self::LmDeploy => Some("--cache-max-entry-count (cache_max_entry_count)"),
             Self::Ollama | Self::Ggml => None,
         }
     }
@@ -123,6 +128,7 @@ impl Server {
             Self::Sglang => "--max-running-requests, --chunked-prefill-size 2048",
             Self::TextGenerationInference => "--max-batch-prefill-tokens (half of it), --max-batch-total-tokens",
             Self::TensorRtLlm => "an engine built with a smaller max_batch_size and max_num_tokens",
+            Self::LmDeploy => "--max-batch-size 32, a smaller max_prefill_token_num",
             Self::Ollama => "OLLAMA_NUM_PARALLEL=1, num_batch 128",
             Self::Ggml => "-ub 128 (the physical batch), which shrinks the buffer for computing",
         }

@@ -17,12 +17,16 @@ pub(crate) struct Narrative {
     pub(crate) trains: bool,
     /// A model is used: inference, a demo, a prediction.
     pub(crate) infers: bool,
+    /// It failed while a model was loaded.
+    pub(crate) loads: bool,
     /// Some steps, pictures or minutes went well before.
     pub(crate) fails_later: bool,
     /// A run that goes on from a checkpoint failed.
     pub(crate) resumes: bool,
     /// It worked the first time, and not when it was run again.
     pub(crate) runs_again: bool,
+    /// It worked again after a restart of the machine or the notebook.
+    pub(crate) restart_helps: bool,
     /// A single sample at once is too much.
     pub(crate) takes_one_sample: bool,
     /// Another program or another user is on the same card.
@@ -49,6 +53,8 @@ const PICTURES: &[&str] =
 /// Pixels each way from which a picture is large.
 const LARGE_PICTURE: u64 = 1000;
 
+/// From so many on, what is counted went well for a while.
+const MANY: u64 = 100;
 /// Fewer words are no sentence.
 const SHORTEST_SENTENCE: usize = 4;
 
@@ -64,7 +70,7 @@ impl Narrative {
         let speaks_of_memory = MEMORY.iter().any(|word| lower.contains(word));
         for sentence in lower.split(". ").flat_map(|part| part.split("; ")) {
             let words: Vec<&str> =
-                sentence.split([' ', '\t', '/', '(', ')']).map(bare).filter(|w| !w.is_empty()).collect();
+                sentence.split([' ', '\t', '/', '(', ')', '=']).map(bare).filter(|w| !w.is_empty()).collect();
             if !is_sentence(&words) {
                 continue;
             }
@@ -75,6 +81,7 @@ impl Narrative {
             self.fails_later |= fails_later(&words);
             self.resumes |= has_one(&words, RESUMES);
             self.runs_again |= runs_again(&words);
+            self.restart_helps |= restart_helps(&words);
             self.takes_one_sample |= takes_one_sample(&words);
             self.shares_the_card |= shares_the_card(&words);
             self.crowds_the_first_card |= crowds_the_first_card(&words);
@@ -95,8 +102,10 @@ impl Narrative {
         let has = |words: &str| words.split(' ').any(|word| line.contains(word));
         self.grows |=
             has("显存 内存") && has("不断增 一直增 逐渐增 慢慢增 持续增 越来越 上涨 泄漏 泄露 累积 不释放 没有释放");
-        self.evaluates |= has("验证 测试 评估") && has("时 阶段 过程") && has("显存 内存 报错 oom OOM");
+        self.evaluates |= has("验证 测试 评估 eval") && has("时 阶段 过程 一到 每到") && has("显存 内存 报错 oom OOM");
         self.trains |= has("训练 微调");
+        self.infers |= has("推理 预测");
+        self.loads |= has("加载模型 模型加载 载入模型") && has("显存 内存 oom OOM");
         self.fails_later |= has("轮后 轮之后 轮以后 epoch后 一段时间 前几轮 几个epoch");
         self.tunes_all_weights |= has("全参数微调 全参微调 全量微调 全参数训练");
         self.resumes |= has("断点续训 恢复训练 继续训练");
@@ -262,9 +271,16 @@ fn fails_later(words: &[&str]) -> bool {
         *word == "after" && !is_each && has_one(&behind[..behind.len().min(5)], UNITS)
             || *word == "for" && behind.starts_with(&["a", "while"])
     });
+    // `around image 13500 of 19994`
+    let by_number = words.windows(3).any(|three| {
+        let is_many = three[2].parse().is_ok_and(|number: u64| number >= MANY);
+        is_of(&["around", "about", "at"], three[0])
+            && is_of(&["image", "step", "iteration", "frame"], three[1])
+            && is_many
+    });
     let first = words.iter().position(|word| *word == "first");
     let in_turn = first.is_some_and(|at| has_one(&words[at..], &["second", "next", "then"]));
-    by_time || in_turn && has_one(words, WELL)
+    by_time || by_number || in_turn && has_one(words, WELL)
 }
 
 /// `the second time`, `on the second run`, `when I rerun it`.
@@ -274,6 +290,16 @@ fn runs_again(words: &[&str]) -> bool {
             || is_of(&["next", "another"], pair[0]) && pair[1] == "cell"
     });
     is_second || has_one(words, &["rerun", "re-run", "rerunning", "re-running"])
+}
+
+/// `after a restart of the computer it works`; that it does not help is another matter.
+fn restart_helps(words: &[&str]) -> bool {
+    let is_restart =
+        |word: &&str| is_of(&["restart", "restarting", "restarted", "reboot", "rebooting", "rebooted"], word);
+    let names_machine =
+        has_one(words, &["computer", "machine", "pc", "laptop", "kernel", "runtime", "notebook", "system", "server"]);
+    let helps = has_one(words, WELL) || has_one(words, &["resumes", "again", "solved", "solves", "fixes", "fixed"]);
+    words.iter().any(is_restart) && names_machine && helps && !has_one(words, DENIALS)
 }
 
 /// `even with a batch size of 1`; that it works with one is another matter.
@@ -491,6 +517,8 @@ mod tests {
             assert!(of(line).runs_again, "{line}");
         }
         assert!(!of("It happens in the second epoch of the training.").runs_again);
+        assert!(of("After a restart of the computer it works fine.").restart_helps);
+        assert!(!of("I restarted the computer and it did not help, it fails again.").restart_helps);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use memchr::memmem;
 /// Something that a log shows of the program it is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sign {
+    /// Vectors are brought to fewer dimensions by UMAP, as topic models do.
+    Umap,
     /// Somebody trains: epochs, losses, a trainer.
     Training,
     Comfy,
@@ -24,6 +26,7 @@ pub(crate) enum Sign {
     Sglang,
     TextGenerationInference,
     TensorRtLlm,
+    LmDeploy,
     Ollama,
     /// A server records CUDA graphs.
     GraphCapture,
@@ -35,6 +38,8 @@ pub(crate) enum Sign {
     ComputeBuffer,
     /// Weights on their way to memory.
     Weights,
+    /// Code that gets a model by its name.
+    PretrainedWeights,
     Adapters,
     /// Answers are generated and then learnt from: GRPO, PPO.
     Rollouts,
@@ -57,6 +62,8 @@ pub(crate) enum Sign {
     Tensorflow,
     Jax,
     Windows,
+    /// A Python of 32 bits, which has few addresses.
+    NarrowPython,
     Wsl,
     /// A container, a pod or a job of a scheduler, with limits of its own.
     Container,
@@ -102,6 +109,7 @@ pub(crate) enum Sign {
 
 /// Words of each, as programs write them.
 const WORDS: &[(Sign, &[&str])] = &[
+    (Sign::Umap, &["umap", "UMAP", "top2vec", "BERTopic"]),
     (
         Sign::Training,
         &[
@@ -236,7 +244,8 @@ const WORDS: &[(Sign, &[&str])] = &[
         &["text_generation_server", "text-generation-server", "text_generation_launcher", "text_generation_router"],
     ),
     (Sign::TensorRtLlm, &["TensorRT-LLM", "tensorrt_llm"]),
-    (Sign::Ollama, &["ollama", "source=server.go", "source=memory.go", "source=sched.go"]),
+    (Sign::LmDeploy, &["lmdeploy", "turbomind"]),
+    (Sign::Ollama, &["ollama", "Ollama", "llama runner", "source=server.go", "source=memory.go", "source=sched.go"]),
     (
         Sign::GraphCapture,
         &[
@@ -263,6 +272,7 @@ const WORDS: &[(Sign, &[&str])] = &[
             "loading weights",
         ],
     ),
+    (Sign::PretrainedWeights, &[".from_pretrained("]),
     (
         Sign::Adapters,
         &[
@@ -365,6 +375,7 @@ const WORDS: &[(Sign, &[&str])] = &[
         Sign::Windows,
         &["WinError", ":\\Users\\", "\\site-packages\\", "\\lib\\", "..\\aten\\", "..\\c10\\", "..\\caffe2\\"],
     ),
+    (Sign::NarrowPython, &["-32\\lib\\", "-32\\Lib\\", "-32\\Scripts\\"]),
     (Sign::Torch, &["torch"]),
     (Sign::Reserve, &["of host memory pinned in", "of host memory, used", "of host memory, not used"]),
     (Sign::Tensorflow, &["tensorflow", "keras"]),
@@ -382,6 +393,7 @@ const WORDS: &[(Sign, &[&str])] = &[
             "docker compose",
             "docker-compose",
             "exited with code 137",
+            "Command exit status:",
             "slurm",
             "sbatch",
             "nextflow",
