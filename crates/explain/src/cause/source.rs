@@ -2,7 +2,7 @@
 
 use lowtide_core::Bytes;
 use lowtide_log::StackFrame;
-use lowtide_oom::{Engine, Oom, Place, Source};
+use lowtide_oom::{Certainty, Engine, Oom, Place, Source};
 
 use super::allocator::allocator;
 use super::checkpoint::{CheckpointWork, checkpoint_work};
@@ -15,7 +15,7 @@ use crate::verdict::{Cause, Holder, Relation};
 /// Judges an event of a log.
 pub(crate) fn judge(event: &Event, log: &Printout) -> Judgement {
     let mut judgement = match (event.oom.place, event.oom.source) {
-        (Place::Host, _) => host(event),
+        (Place::Host, _) => host(event, log),
         (Place::Device, Source::Allocator) if is_pool_limit(event) => pool_limit(event),
         (Place::Device, Source::Allocator) => allocator(&event.oom, log),
         (Place::Device, Source::Startup) => startup(event, &log.cards),
@@ -50,7 +50,7 @@ fn pool_limit(event: &Event) -> Judgement {
 }
 
 /// Judges an event of the machine's memory.
-fn host(event: &Event) -> Judgement {
+fn host(event: &Event, log: &Printout) -> Judgement {
     let oom = &event.oom;
     let text = match oom.source {
         Source::Kernel => "the kernel ended a process because the whole machine had no memory left",
@@ -83,6 +83,13 @@ fn host(event: &Event) -> Judgement {
         (Some(used), None) => judgement.evidence.push(format!("the process held {used}")),
         (None, Some(limit)) => judgement.evidence.push(format!("{limit} allowed")),
         (None, None) => {}
+    }
+    // `Out of Memory Error` in somebody's own words is of neither; where they go on about a card, it may be its memory.
+    let tells_of_card = log.narrative.card_gigabytes.is_some() && log.narrative.machine_gigabytes.is_none();
+    let is_of_neither = matches!(oom.source, Source::Allocator | Source::Heap) && oom.certainty != Certainty::Sure;
+    if tells_of_card && is_of_neither && oom.requested.is_none() {
+        judgement.certainty = judgement.certainty.min(0.5);
+        judgement.evidence.push("the post speaks of a GPU's memory, which it may be instead".to_owned());
     }
     judgement.holders = oom.processes.iter().map(Holder::from).collect();
     for (_, message) in event.also.iter().take(2) {

@@ -96,3 +96,17 @@ fn one_sample_on_a_tiny_card_asks_for_another_card() {
     let log = format!("I train on a GPU which has 2 GB, and a batch size of 1 fails too.\n{BARE}");
     assert_eq!(leads(&log), [Lever::SmallerInput, Lever::MoreMemory]);
 }
+
+/// Somebody's own words for an error say nothing of whose memory it was; what they tell of a card does.
+#[test]
+fn own_words_beside_a_card_leave_the_machine_in_doubt() {
+    let certainty = |log: &str| {
+        let verdicts = explain(log.as_bytes(), &Context::default());
+        verdicts.first().unwrap_or_else(|| panic!("nothing in {log}")).certainty
+    };
+    let words = "Out of Memory Error: detect.py\nIt takes ";
+    assert!(certainty(&format!("{words}more than 12GB of memory on a single GPU, at picture 13500.\n")) <= 0.5);
+    assert!(certainty(&format!("{words}more than 12GB of RAM, at picture 13500.\n")) > 0.5);
+    // A message that only the machine's memory has stays as sure.
+    assert!(certainty("My GPU has 8 GB.\nMemoryError: Unable to allocate 3.2 GiB for an array\n") > 0.9);
+}
