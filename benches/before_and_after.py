@@ -4,8 +4,8 @@
 
 Logs of several forms are written into a folder that is deleted afterwards: lines of training, lines of JSON, lines of 100 KB,
 bars that tqdm draws with carriage returns, lines that speak of memory without lacking it, and a post of 4 KB. Each is explained
-by both programs in turn. Then both pass on the output of a command. Printed are the best time of each, the middle of the most memory, and the
-ratio of new to old; with --strict the exit code is 1 where a ratio is above the goal.
+by both programs in turn. Then both pass on the output of a command. Printed are the best time of each, its most memory (the middle
+of several runs), and the ratio of new to old; with --strict the exit code is 1 where a ratio is above the goal.
 
 Other programs on the machine make a time longer and never shorter, so that the best of the rounds counts. Where cores are shared,
 the processor's time is the better measure: a goal is met where that or the wall's is within it.

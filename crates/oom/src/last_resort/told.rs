@@ -268,6 +268,7 @@ mod tests {
         }
         assert_eq!(found(&format!("{told}{:2048}\n", "")), None);
     }
+
     #[test]
     fn what_was_full_is_told_in_a_sentence() {
         for (text, place) in [

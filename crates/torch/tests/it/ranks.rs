@@ -12,8 +12,8 @@ use crate::kit::alone;
 
 const WORLD: u32 = 3;
 
-/// Calls this on each of the ranks, once they have met.
-fn on_ranks(work: impl Fn(Ranks) + Sync) {
+/// Calls this on each of so many ranks, once they have met.
+pub(crate) fn on_ranks(world: u32, work: impl Fn(Ranks) + Sync) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let meeting = |rank| MeetingPoint {
         host: "127.0.0.1".to_owned(),
@@ -23,11 +23,11 @@ fn on_ranks(work: impl Fn(Ranks) + Sync) {
         network_interface: None,
         is_local: true,
         rank,
-        world: WORLD,
+        world,
         timeout: Duration::from_secs(60),
     };
     thread::scope(|scope| {
-        for rank in 0..WORLD {
+        for rank in 0..world {
             let (meeting, work) = (meeting(rank), &work);
             scope.spawn(move || work(Ranks::join(&meeting).unwrap()));
         }
@@ -38,7 +38,7 @@ fn on_ranks(work: impl Fn(Ranks) + Sync) {
 fn nobody_leaves_before_all_are_done() {
     let _alone = alone();
     let done = AtomicU32::new(0);
-    on_ranks(|ranks| {
+    on_ranks(WORLD, |ranks| {
         if ranks.rank() == 1 {
             thread::sleep(Duration::from_millis(300));
         }
@@ -51,7 +51,7 @@ fn nobody_leaves_before_all_are_done() {
 #[test]
 fn tensors_and_numbers_go_from_one_rank_to_another() {
     let _alone = alone();
-    on_ranks(|ranks| {
+    on_ranks(WORLD, |ranks| {
         let row = || Tensor::arange(10, (Kind::Float, Device::Cpu));
         match ranks.rank() {
             0 => {

@@ -11,7 +11,7 @@ use crate::workload::{Batch, Workload};
 
 /// A batch of this size may be on the device ahead of its step however little memory there is.
 const ALWAYS_THERE: Bytes = Bytes::from_mib(32);
-/// One that takes a larger part of the memory is brought when it is needed: a second one would be missing elsewhere.
+/// One that takes more than a 128th of the memory is brought when it is needed: a second one would be missing elsewhere.
 const MOST_THERE: u64 = 128;
 /// Larger ones are not prepared on the host either, where its memory has no limit; under one they are as those on the device.
 const MOST_PREPARED: Bytes = Bytes::from_mib(512);

@@ -1,39 +1,15 @@
 //! Tensors from card to card. One card shows that NCCL is found, connects, adds up and sends, and what it refuses; that several cards
 //! find each other it cannot show.
 
-use std::net::TcpListener;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use lowtide_core::Bytes;
+use lowtide_torch::cuda;
 use lowtide_torch::tch::{Device, Kind, Tensor};
-use lowtide_torch::{MeetingPoint, Ranks, cuda};
 
 use super::{GPU, gpu};
+use crate::ranks::on_ranks;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Calls this on each of so many ranks, once they have met.
-fn on_ranks(world: u32, work: impl Fn(Ranks) + Sync) {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let meeting = |rank| MeetingPoint {
-        host: "127.0.0.1".to_owned(),
-        port,
-        serves: rank == 0,
-        prefix: "test".to_owned(),
-        network_interface: None,
-        is_local: true,
-        rank,
-        world,
-        timeout: PATIENCE,
-    };
-    thread::scope(|scope| {
-        for rank in 0..world {
-            let (meeting, work) = (meeting(rank), &work);
-            scope.spawn(move || work(Ranks::join(&meeting).unwrap()));
-        }
-    });
-}
 
 #[test]
 #[ignore = "needs a GPU"]
@@ -52,7 +28,7 @@ fn a_rank_alone_connects_adds_up_and_sends() {
                 assert!(sent.equal(&tensor), "{kind:?} of {numbers}");
             }
         }
-        // Through the host as before: what is not on the card, is no whole, or cannot be added up there.
+        // Through the host as before: what is not on the card, and what cannot be added up there.
         let host = Tensor::arange(10, (Kind::Float, Device::Cpu));
         ranks.sum("testing", &host).unwrap();
         assert!(host.equal(&Tensor::arange(10, (Kind::Float, Device::Cpu))));
@@ -64,16 +40,10 @@ fn a_rank_alone_connects_adds_up_and_sends() {
         let begun = Instant::now();
         (0..100).for_each(|_| ranks.sum("testing", &bucket).unwrap());
         let each = begun.elapsed().as_secs_f64() * 1e4;
-        println!(
-            "nccl alone: connected in {connected:.2?}, {} more on the card, {each:.0} us for 25 MiB",
-            held(before, after)
-        );
+        let more = after.saturating_sub(before);
+        println!("nccl alone: connected in {connected:.2?}, {more} more on the card, {each:.0} us for 25 MiB");
         ranks.part();
     });
-}
-
-fn held(before: Bytes, after: Bytes) -> Bytes {
-    after.saturating_sub(before)
 }
 
 /// The other rank's card is known before NCCL is asked, and gradients go through the host.
