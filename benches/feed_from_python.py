@@ -6,7 +6,9 @@ Needs torch, and the package beside it (`make` or `pip install .`; else PYTHONPA
     python benches/feed_from_python.py packed --limit 256MiB  # or your own
 
 Rust runs twice: `feed --batch` puts the same batches together, `feed` alone looks at every sample as little as one can and
-copies nothing. Contenders take turns, and the median of each counts.
+copies nothing. Its limit is for data alone, where Python's has room for batches too: it is given what Python has for data,
+so that both read as many bytes. Contenders take turns, and the median of each counts; the last line has the median of the
+ratios of the turns, too, which a machine that is now quick and now slow spoils less.
 """
 
 import argparse
@@ -31,14 +33,16 @@ def worker(args):
         args.folder, args.batch_size, shuffle=args.window, seed=1, limit=args.limit, epochs=args.epochs
     )
     if args.order:
-        print(json.dumps(feed.order(0)))
+        print(json.dumps({"order": feed.order(0), "budget": feed._data.budget}))
         return
     batches, steps = iter(feed), len(feed) // args.epochs
     for epoch in range(args.epochs):
-        begun, seen = time.perf_counter(), 0
+        begun, before, seen = time.perf_counter(), feed.stats(), 0
         for batch in itertools.islice(batches, steps):
             seen += len(next(iter(batch.values())))
-        print(json.dumps({"epoch": epoch, "samples_per_second": seen / (time.perf_counter() - begun)}))
+        rate = seen / (time.perf_counter() - begun)
+        read = feed.stats()["bytes_read"] - before["bytes_read"]
+        print(json.dumps({"epoch": epoch, "samples_per_second": rate, "bytes_read": read}))
 
 
 def lines(command):
@@ -52,14 +56,14 @@ def python(args, *more):
 
 
 def rust(args, *more):
-    values = ("--cache", args.limit, "--window", args.window, "--epochs", args.epochs, "--seed", 1)
+    values = ("--cache", args.budget, "--window", args.window, "--epochs", args.epochs, "--seed", 1)
     return [kit.program("examples/feed"), args.folder, *map(str, values), *more]
 
 
-def speed(epochs):
-    """Of the best epoch; the first one fills the cache."""
-    rates = [epoch["samples_per_second"] for epoch in epochs if "epoch" in epoch and "samples_per_second" in epoch]
-    return max(rates[1:] or rates)
+def middle_of(epochs, name):
+    """Of the epochs after the first, which fills the cache."""
+    values = [epoch[name] for epoch in epochs if "epoch" in epoch]
+    return statistics.median(values[1:] or values)
 
 
 def make_up(folder):
@@ -76,20 +80,28 @@ def make_up(folder):
 
 
 def compare(args):
-    order = lines(rust(args, "--print-order"))[1]["order"]
-    if lines(python(args, "--order"))[0] != order:
+    asked = lines(python(args, "--order"))[0]
+    args.budget = asked["budget"]
+    if lines(rust(args, "--print-order"))[1]["order"] != asked["order"]:
         sys.exit("error: Python has another order than Rust")
     batches = rust(args, "--batch", str(args.batch_size))
     contenders = {"rust, batches": batches, "python, batches": python(args), "rust, samples": rust(args)}
-    speeds = {name: [] for name in contenders}
+    speeds, read = {name: [] for name in contenders}, {}
     for _ in range(args.rounds):
         for name, command in contenders.items():
-            speeds[name].append(speed(lines(command)))
-    middle = {name: statistics.median(rates) for name, rates in speeds.items()}
-    for name, rate in middle.items():
-        print(json.dumps({"contender": name, "samples_per_second": round(rate), "batches_per_second": round(rate / args.batch_size, 1)}))
-    ratios = {name: round(middle["python, batches"] / middle[name], 3) for name in ("rust, batches", "rust, samples")}
-    print(json.dumps({"same_order": True, "batch_size": args.batch_size, "python_against": ratios}))
+            epochs = lines(command)
+            speeds[name].append(middle_of(epochs, "samples_per_second"))
+            read[name] = middle_of(epochs, "bytes_read")
+    for name, rates in speeds.items():
+        rate = statistics.median(rates)
+        line = {"contender": name, "samples_per_second": round(rate), "batches_per_second": round(rate / args.batch_size, 1)}
+        print(json.dumps(line | {"bytes_read": round(read[name])}))
+    own = speeds.pop("python, batches")
+    ratios = {name: round(statistics.median(own) / statistics.median(rates), 3) for name, rates in speeds.items()}
+    turns = {name: [mine / rate for mine, rate in zip(own, rates)] for name, rates in speeds.items()}
+    turns = {name: round(statistics.median(values), 3) for name, values in turns.items()}
+    line = {"same_order": True, "batch_size": args.batch_size, "python_against": ratios, "by_turns": turns}
+    print(json.dumps(line))
 
 
 def main():
@@ -98,7 +110,7 @@ def main():
     parser.add_argument("--limit", default="256MiB")
     parser.add_argument("--window", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--order", action="store_true", help=argparse.SUPPRESS)

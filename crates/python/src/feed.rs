@@ -89,6 +89,12 @@ impl DataFeed {
         self.set.layout().samples()
     }
 
+    /// Bytes that data may hold: the limit without batches and what reading takes.
+    #[getter]
+    fn budget(&self) -> u64 {
+        self.budget.get()
+    }
+
     /// Samples in each file.
     fn file_samples(&self) -> Vec<u64> {
         let layout = self.set.layout();

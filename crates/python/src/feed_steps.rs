@@ -2,11 +2,15 @@
 //!
 //! Whoever trains on a batch leaves the processor free to copy the next one. Into memory of Python's own that cannot be
 //! done ahead, for nobody has made it yet.
+//!
+//! Whoever comes back at once waits awake for a while: to be woken takes longer than it looks, and it is the thread that makes
+//! batches which has to do it, for every one of them.
 
 use std::mem;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use lowtide_data::DataSet;
 use lowtide_data::feed::{Feed, FeedStats};
@@ -90,6 +94,9 @@ impl Steps {
     }
 }
 
+/// About what it takes to put 64 pictures of 64 x 64 points together. Batches that take longer are not worth a processor.
+const AWAKE: Duration = Duration::from_micros(400);
+
 /// A thread that puts the next steps together while the one before is used. It holds two at the most.
 pub(crate) struct StepThread {
     steps: Option<Receiver<Result<Step, Failure>>>,
@@ -117,9 +124,22 @@ impl StepThread {
     }
 
     fn take(&mut self) -> Result<Step, Failure> {
-        let received = self.steps.as_ref().and_then(|steps| steps.recv().ok());
+        let received = self.steps.as_ref().and_then(receive);
         let lost = || Failure::new(Kind::BadData, "the thread that makes batches has ended", "begin a new loop");
         received.ok_or_else(lost)?
+    }
+}
+
+/// Waits for what comes next: awake at first, but never before others who have something to do.
+fn receive<T>(steps: &Receiver<T>) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        match steps.try_recv() {
+            Ok(step) => return Some(step),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) if begun.elapsed() >= AWAKE => return steps.recv().ok(),
+            Err(TryRecvError::Empty) => thread::yield_now(),
+        }
     }
 }
 
