@@ -284,6 +284,10 @@ const RARE: &[&str] = &[
     "EXIT STRING: Bus",
     "StatusType.MEMOUT",
     " RAM dispon",
+    "set subdivisions=",
+    "Java heap space",
+    "increase heap size",
+    "Fail to alloc memory of",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

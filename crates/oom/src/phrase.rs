@@ -20,7 +20,11 @@ pub(crate) fn size_after_any(text: &str, phrases: &[&str]) -> Option<Bytes> {
 
 /// The figure that follows the first `phrase` that has one.
 pub(crate) fn figure_after(text: &str, phrase: &str) -> Option<Figure> {
-    text.match_indices(phrase).find_map(|(at, _)| figure_at(&text[at + phrase.len()..]))
+    text.match_indices(phrase).find_map(|(at, _)| {
+        // Some write it in bold letters.
+        let rest = &text[at + phrase.len()..];
+        figure_at(rest.strip_prefix("**").unwrap_or(rest))
+    })
 }
 
 /// The size right before the first `phrase` that has one, unit included.

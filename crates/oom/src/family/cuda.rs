@@ -27,6 +27,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         ]
         .into_iter()
         .find_map(|phrase| size_after(line, phrase)),
+        capacity: size_after(line, "total memory reported: "),
         ..Oom::device(Engine::Cuda, Source::Runtime)
     })
 }
@@ -89,8 +90,14 @@ fn words_of_the_allocator(line: &str) -> Option<Oom> {
     })
 }
 
+/// Whether the runtime says that the device has no memory left.
+pub(super) fn refuses(line: &str) -> bool {
+    has_any(line, STATUSES) && !has_any(line, PINNED)
+}
+
 fn status(line: &str) -> Option<Certainty> {
-    if has_any(line, STATUSES) {
+    let is_call = || line.contains("cudaMalloc(") && line.contains("out of memory");
+    if has_any(line, STATUSES) || is_call() {
         return Some(Certainty::Sure);
     }
     // The bare text of PyTorch's stream-ordered backend, as some tools cut it: only the whole line will do, or its end.

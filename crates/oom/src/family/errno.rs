@@ -1,5 +1,6 @@
 //! The operating system's own words: errno 12, Windows 8 and 1455.
 
+use super::cuda::refuses;
 use crate::message::Message;
 use crate::phrase::{has_any, has_word};
 use crate::reference::has_any_word;
@@ -39,6 +40,10 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     }
     let phrase = ["Cannot allocate memory", "cannot allocate memory", "virtual memory exhausted"];
     let (at, phrase) = phrase.into_iter().find_map(|phrase| Some((line.find(phrase)?, phrase)))?;
+    // What the device's runtime refused keeps its place, whatever the system's last error was.
+    if refuses(&line[..at]) {
+        return None;
+    }
     // What a program notes for who looks for its own mistakes is no end of it.
     let is_noted = has_any_word(&line[..at], "debug trace");
     (!is_noted && !is_only_mentioned(line, at, at + phrase.len())).then(|| Oom::host(Engine::Linux, Source::Heap))

@@ -11,6 +11,10 @@ pub(super) fn paddle(message: &Message<'_>) -> Option<Oom> {
     if let Some(oom) = paddle_fluid(&message.line) {
         return Some(oom);
     }
+    if message.line.contains("Fail to alloc memory of ") {
+        let requested = size_after(&message.line, "alloc memory of ");
+        return Some(Oom { requested, ..Oom::host(Engine::Paddle, Source::Allocator) });
+    }
     if !message.line.contains("Out of memory error on ") {
         return None;
     }

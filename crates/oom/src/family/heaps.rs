@@ -3,8 +3,8 @@
 use lowtide_core::Bytes;
 
 use crate::figure::tensor_bytes;
-use crate::message::Message;
-use crate::phrase::{between, has_any, size_after};
+use crate::message::{Message, without_prefix};
+use crate::phrase::{between, has_any, has_any_caseless, size_after};
 use crate::{Certainty, Engine, Oom, Source};
 
 /// numpy, pandas, Arrow, R.
@@ -50,11 +50,16 @@ fn rust(line: &str) -> Option<Oom> {
 
 fn java(line: &str) -> Option<Oom> {
     let threads = line.contains("unable to create") && line.contains("native thread");
-    let names_heap =
-        line.contains("OutOfMemoryError: ") && has_any(line, &["Java heap space", "GC overhead limit", "Metaspace"]);
+    let names_heap = has_any_caseless(line, &["outofmemoryerror: "])
+        && has_any(line, &["Java heap space", "GC overhead limit", "Metaspace"]);
     if line.contains("java.lang.OutOfMemoryError") || names_heap {
         let certainty = if threads { Certainty::Possible } else { Certainty::Sure };
         return Some(Oom { certainty, ..Oom::host(Engine::Java, Source::Heap) });
+    }
+    // Spark reckons with its heap before it begins.
+    if line.contains("System memory ") && line.contains("increase heap size") {
+        let limit = size_after(line, "System memory ");
+        return Some(Oom { certainty: Certainty::Likely, limit, ..Oom::host(Engine::Java, Source::Heap) });
     }
     let crash = has_any(
         line,
@@ -86,10 +91,24 @@ fn python(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     let (before, rest) = line.split_once("MemoryError")?;
     let stands_alone = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
-    let is_raised =
-        rest.trim().is_empty() || rest.starts_with(": ") || rest.starts_with("()") || rest.starts_with("('");
+    // `Show the size when an array gives a MemoryError` asks for something.
+    let is_wish = rest.trim().is_empty() && has_first(before, WISHES);
+    let is_raised = rest.trim().is_empty() && !is_wish
+        || rest.starts_with(": ")
+        || rest.starts_with("()")
+        || rest.starts_with("('");
     (stands_alone && is_raised).then(|| Oom {
         requested: size_after(message.body(), "nable to allocate "),
         ..Oom::host(Engine::Python, Source::Heap)
     })
 }
+
+/// Whether a line begins with one of some words.
+fn has_first(line: &str, words: &str) -> bool {
+    let first = without_prefix(line).trim_start_matches(['#', ' ', '>']).split(' ').next().unwrap_or_default();
+    words.split(' ').any(|word| first.eq_ignore_ascii_case(word))
+}
+
+/// What the heading of a proposal begins with.
+const WISHES: &str =
+    "add allow avoid catch handle improve include indicate make print provide raise report show support";

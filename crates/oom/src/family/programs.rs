@@ -18,6 +18,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         .or_else(|| database(line))
         .or_else(|| php(line))
         .or_else(|| search_of_pipelines(line))
+        .or_else(|| darknet(line))
 }
 
 /// `Dummy prediction failed with run state StatusType.MEMOUT ... 'Memout (used more than 3072 MB).'`: auto-sklearn's own limit.
@@ -27,6 +28,16 @@ fn search_of_pipelines(line: &str) -> Option<Oom> {
         certainty: Certainty::Likely,
         limit: size_after(line, "used more than "),
         ..Oom::host(Engine::Python, Source::Scheduler)
+    })
+}
+
+/// ` Try to set subdivisions=64 in your cfg-file.`: what darknet says of a card that is full, before the runtime's own word.
+fn darknet(line: &str) -> Option<Oom> {
+    let is_own = line.trim_start().starts_with("Try to set subdivisions=");
+    is_own.then(|| Oom {
+        certainty: Certainty::Likely,
+        device_kind: Some(DeviceKind::Cuda),
+        ..Oom::device(Engine::Cuda, Source::Runtime)
     })
 }
 
