@@ -12,6 +12,7 @@ use crate::verdict::Cause;
 pub(super) fn allocator(oom: &Oom, log: &Printout) -> Judgement {
     let figures = figures(oom, oom.requested.unwrap_or_default(), log);
     let decided = if oom.requested.is_some() { decide(&figures) } else { without_request(&figures) };
+    let decided = if log.narrative.is_alone { alone(&figures, decided) } else { decided };
     let mut judgement = contributing(&figures).into_iter().fold(decided, Judgement::with);
     judgement.others = figures.others;
     judgement.outside = figures.outside.or(oom.outside_allocator);
@@ -55,13 +56,16 @@ fn decide(figures: &Figures<'_>) -> Judgement {
         return match others.get() / 2 >= idle.get() && !others.is_zero() {
             true => by_others(figures, others, format!("{stated}: enough by a hair, in no piece large enough"))
                 .with(Cause::Fragmentation),
+            false if is_outside(figures, idle) => {
+                let stated = format!("{stated}: enough by a hair, in no piece large enough");
+                Judgement { certainty: 0.7, ..by_outside(figures, stated) }.with(Cause::Fragmentation)
+            }
             false => in_pieces(figures, idle, stated),
         };
     }
     let lacking = format!("{stated}: {} too few", tried.saturating_sub(within));
     // A context has its place in every process; what goes beyond one is worth a word.
-    let outside = figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT));
-    let outside = if figures.is_part(outside, 8) { outside } else { Bytes::ZERO };
+    let outside = Some(outside(figures)).filter(|outside| figures.is_part(*outside, 8)).unwrap_or_default();
     // A request for more than all that others hold is too much by itself, unless they hold much.
     // Of a card that is ours but for a desktop, the desktop is not the reason.
     let is_desktop = !figures.is_part(others, 16) && figures.is_ours();
@@ -72,12 +76,29 @@ fn decide(figures: &Figures<'_>) -> Judgement {
     if others >= outside {
         return by_others(figures, others, lacking);
     }
+    by_outside(figures, lacking)
+}
+
+/// What this process holds outside its allocator, beyond a usual context.
+fn outside(figures: &Figures<'_>) -> Bytes {
+    figures.outside.unwrap_or_default().saturating_sub(Bytes(CONTEXT))
+}
+
+/// Whether so much lies outside of the allocator that what is idle in it counts little.
+fn is_outside(figures: &Figures<'_>, idle: Bytes) -> bool {
+    let outside = outside(figures);
+    figures.is_part(outside, 2) && outside.get() / 2 >= idle.get()
+}
+
+/// This process holds so much outside its allocator that it would have fitted without that.
+fn by_outside(figures: &Figures<'_>, stated: String) -> Judgement {
+    let outside = outside(figures);
     let held = format!(
         "this process holds, outside its allocator and beyond a usual context, {outside}; without that the request would \
          have fitted"
     );
     let certainty = if figures.is_part(outside, 4) { 0.85 } else { 0.6 };
-    Judgement::new(Cause::OutsideAllocator, certainty, vec![lacking, held])
+    Judgement::new(Cause::OutsideAllocator, certainty, vec![stated, held])
 }
 
 /// Others hold so much that it would have fitted without them.
@@ -96,6 +117,16 @@ fn by_others(figures: &Figures<'_>, others: Bytes, stated: String) -> Judgement 
         Basis::LeftOver => 0.65,
     };
     Judgement::new(Cause::OtherProcess, certainty, evidence)
+}
+
+/// Where the driver's table lists nobody else, what is left over is more likely this process's own.
+fn alone(figures: &Figures<'_>, decided: Judgement) -> Judgement {
+    if decided.cause != Cause::OtherProcess || figures.basis != Basis::LeftOver {
+        return decided;
+    }
+    let told = "nobody else is in the driver's table, as the post tells: then it is this process's own".to_owned();
+    let evidence = decided.evidence.into_iter().chain([told]).collect();
+    Judgement::new(Cause::OutsideAllocator, 0.6, evidence).with(Cause::OtherProcess)
 }
 
 /// More than the device has.

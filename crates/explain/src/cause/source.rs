@@ -159,7 +159,10 @@ fn is_first_use(event: &Event) -> bool {
     let words = ["device=", ".to(", ".cuda(", "_cuda_init", "_lazy_init", "torch.cuda."];
     let asks = |frame: &StackFrame| words.iter().any(|word| frame.code.contains(word));
     let around = &event.circumstances;
-    event.oom.requested.is_none() && around.step.is_none() && around.frames.last().is_some_and(asks)
+    // The driver's calls that make a context.
+    let makes_context = || ["PrimaryCtxRetain", "cuCtxCreate"].iter().any(|call| event.message.contains(call));
+    let is_first = || around.frames.last().is_some_and(asks) || makes_context();
+    event.oom.requested.is_none() && around.step.is_none() && is_first()
 }
 
 /// The allocator gives figures when it is refused: where there are none, the process could not even begin to use the

@@ -177,6 +177,10 @@ fn total(line: &str) -> Option<Bytes> {
         return size(unit).or_else(|| size(&format!("{number} {unit}")));
     }
     let named = |name: &str| after(line, name).and_then(size);
+    if let Some((used, all)) = line.split_once("MiB /").filter(|_| line.trim_end().ends_with("MiB")) {
+        // A cell of nvidia-smi's table by itself.
+        return used.trim().bytes().all(|byte| byte.is_ascii_digit()).then(|| size(all)).flatten();
+    }
     if line.contains("VRAM Total") {
         return named("VRAM Total").filter(|_| !line.contains("Torch VRAM"));
     }
@@ -214,6 +218,7 @@ mod tests {
             ("msg=\"offload to cuda\" memory.available=\"[15.4 GiB]\" memory.gpu_overhead=\"0 B\"", 15769),
             ("Created TensorFlow device (/device:GPU:0 with 7208 MB memory) -> physical GPU (device: 0)", 7208),
             ("[INFO] GPU 0: 24 GB, gpu_memory_utilization=0.33, model=Qwen-7B", 24576),
+            ("2389MiB /  4042MiB", 4042),
             ("  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes, VRAM: 24151 MiB", 24151),
         ] {
             assert_eq!(facts(line).total.map(|total| total.get() >> 20), Some(mib), "{line}");

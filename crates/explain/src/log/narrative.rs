@@ -4,7 +4,7 @@
 //! or that the first try worked, only the sentences around them say. Phrases are few and plain, and are looked for in sentences
 //! alone: a line of a log with the same words counts there and not here.
 
-use super::spanish;
+use super::{spanish, told_cards};
 
 /// What the sentences of a post tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,10 +33,18 @@ pub(crate) struct Narrative {
     pub(crate) shares_the_card: bool,
     /// Processes of all ranks take memory of the first card.
     pub(crate) crowds_the_first_card: bool,
+    /// The driver's table lists nobody else on the card.
+    pub(crate) is_alone: bool,
+    /// Several cards work on one model, or should.
+    pub(crate) has_many_cards: bool,
     /// All weights of a model are trained, and no adapters.
     pub(crate) tunes_all_weights: bool,
     /// Pictures of more than a thousand pixels each way go in.
     pub(crate) names_large_pictures: bool,
+    /// Much data of one kind goes in: a million points, a large genome.
+    pub(crate) names_large_data: bool,
+    /// A package was being installed by pip.
+    pub(crate) installs: bool,
     /// Windows is what it runs on.
     pub(crate) names_windows: bool,
     /// The memory of the machine, in GB, where a sentence names it.
@@ -50,8 +58,16 @@ pub(crate) struct Narrative {
 /// What pictures are called.
 const PICTURES: &[&str] =
     &["image", "images", "picture", "pictures", "photo", "photos", "resolution", "frame", "frames", "video"];
+/// Millions of pixels from which a picture is large.
+const LARGE_MEGAPIXELS: f64 = 2.0;
 /// Pixels each way from which a picture is large.
 const LARGE_PICTURE: u64 = 1000;
+
+/// What data is counted in.
+const DATA: &[&str] =
+    &["points", "cells", "nodes", "residues", "rows", "reads", "genes", "vertices", "genome", "genomes"];
+/// From so many on, data is much.
+const MUCH_DATA: u64 = 10_000;
 
 /// From so many on, what is counted went well for a while.
 const MANY: u64 = 100;
@@ -83,13 +99,12 @@ impl Narrative {
             self.runs_again |= runs_again(&words);
             self.restart_helps |= restart_helps(&words);
             self.takes_one_sample |= takes_one_sample(&words);
-            self.shares_the_card |= shares_the_card(&words);
-            self.crowds_the_first_card |= crowds_the_first_card(&words);
             self.tunes_all_weights |= tunes_all_weights(&words);
             self.names_large_pictures |= names_large_pictures(&words);
+            self.names_large_data |= names_large_data(&words);
+            self.installs |= has_one(&words, &["installing", "installation"]) && words.contains(&"pip");
             self.names_windows |= has_one(&words, &["windows", "win10", "win11"]);
-            self.machine_gigabytes = self.machine_gigabytes.max(machine_gigabytes(&words));
-            self.card_gigabytes = self.card_gigabytes.max(card_gigabytes(&words));
+            told_cards::note(self, &words);
             spanish::note(self, &words, speaks_of_memory);
         }
     }
@@ -110,6 +125,7 @@ impl Narrative {
         self.tunes_all_weights |= has("全参数微调 全参微调 全量微调 全参数训练");
         self.resumes |= has("断点续训 恢复训练 继续训练");
         self.shares_the_card |= has("非正常关闭 异常退出 没有正常退出 强制终止 强制关闭 僵尸进程");
+        self.has_many_cards |= has("多卡 多张卡 双卡 两张卡 两张显卡 四卡 八卡 4卡 8卡 张显卡都 张卡都");
         self.runs_again |= has("第二次运行 第二次跑 再次运行");
         self.takes_one_sample |= takes_one_sample_in_chinese(line);
         let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '*' && c != '×');
@@ -186,15 +202,6 @@ const UNITS: &[&str] = &[
     "while",
     "time",
 ];
-/// What others on a card do.
-const RUNS: &[&str] =
-    &["running", "runs", "using", "uses", "occupies", "occupied", "occupying", "holds", "shared", "share", "sharing"];
-/// Who others on a card are.
-const OTHERS: &[&str] =
-    &["process", "processes", "program", "programs", "user", "users", "job", "jobs", "people", "person"];
-/// What a card is called.
-const CARDS: &[&str] = &["gpu", "vram", "card", "gtx", "rtx", "gt", "titan", "geforce", "quadro"];
-
 /// Whether a word is one of a list.
 pub(super) fn is_of(list: &[&str], word: &str) -> bool {
     list.contains(&word)
@@ -239,7 +246,7 @@ fn tells_of_growth(words: &[&str]) -> bool {
 fn is_evaluation(word: &str) -> bool {
     word.starts_with("validat")
         || word.starts_with("evaluat")
-        || matches!(word, "eval" | "val" | "testing" | "test" | "tests")
+        || matches!(word, "eval" | "eval.py" | "val" | "testing" | "test" | "tests")
 }
 
 /// Whether the sentence tells that an evaluation failed: while it ran, or beside a training that went well.
@@ -334,23 +341,6 @@ fn takes_one_sample_in_chinese(line: &str) -> bool {
     })
 }
 
-/// `another process is using the card`; that there is none is another matter.
-fn shares_the_card(words: &[&str]) -> bool {
-    let names_others = words.iter().enumerate().any(|(at, word)| {
-        let behind = &words[at + 1..];
-        let is_denied = has_one(&words[at.saturating_sub(3)..at], &["no", "not", "nothing", "any", "isn't"]);
-        is_of(&["another", "other", "others", "someone"], word)
-            && has_one(&behind[..behind.len().min(2)], OTHERS)
-            && !is_denied
-    });
-    // What was interrupted may live on; `press Ctrl+C to quit` is what servers say.
-    let is_interrupted = words.iter().enumerate().any(|(at, word)| {
-        is_of(&["ctrl+c", "ctrl-c", "ctrl+z", "ctrl-z", "zombie"], word)
-            && words.get(at + 1).is_none_or(|next| *next != "to")
-    });
-    names_others && has_one(words, RUNS) || is_interrupted
-}
-
 /// `full fine-tuning`, `fully fine-tune`, `full parameters`, `without LoRA`
 fn tunes_all_weights(words: &[&str]) -> bool {
     let is_whole = |pair: &[&str]| {
@@ -387,53 +377,31 @@ fn names_large_pictures(words: &[&str]) -> bool {
     speaks_of_pictures && (words.iter().any(|word| is_large_size(word)) || words.windows(2).any(is_pair))
 }
 
+/// `about 40K points each`, `2 million cells`, `two large point clouds`
+fn names_large_data(words: &[&str]) -> bool {
+    let is_many = |word: &str| {
+        let number = word.replace(',', "");
+        let thousands = number.strip_suffix('k').and_then(|number| number.parse::<u64>().ok());
+        number.parse::<u64>().ok().or(thousands.map(|count| count * 1000)).is_some_and(|count| count >= MUCH_DATA)
+            || is_of(&["million", "millions", "thousands"], word)
+    };
+    words.windows(2).any(|pair| is_many(pair[0]) && is_of(DATA, pair[1]))
+        || words.windows(3).any(|three| {
+            is_of(&["large", "big", "huge"], three[0]) && (is_of(DATA, three[1]) || three[1..] == ["point", "clouds"])
+        })
+}
+
 /// Whether so many pixels each way are a large picture.
 fn is_large(pixels: &str) -> bool {
     pixels.parse().is_ok_and(|pixels: u64| (LARGE_PICTURE..100_000).contains(&pixels))
 }
 
-/// `4096x4096`
+/// `4096x4096`, `4mpx`
 fn is_large_size(word: &str) -> bool {
-    word.split_once(['x', '*', '×']).is_some_and(|(width, height)| is_large(width) && is_large(height))
-}
-
-/// `the processes of all ranks take memory of GPU 0`
-fn crowds_the_first_card(words: &[&str]) -> bool {
-    let is_many = words.iter().any(|word| matches!(*word, "processes" | "ranks"));
-    let is_first = words.windows(2).any(|pair| matches!(pair, ["gpu" | "card" | "device", "0"]));
-    is_many && (is_first || words.iter().any(|word| matches!(*word, "gpu0" | "cuda:0" | "gpu:0")))
-}
-
-/// `my GPU has 8GB`, `a GTX 1080 with 8 GB`
-fn card_gigabytes(words: &[&str]) -> Option<u64> {
-    // `gt1030` is one too.
-    let is_card =
-        |word: &&str| is_of(CARDS, word) || word.starts_with("gt") && word.ends_with(|c: char| c.is_ascii_digit());
-    if !words.iter().any(is_card) {
-        return None;
-    }
-    sizes(words).find(|(_, behind)| !is_of_machine(behind)).map(|(size, _)| size)
-}
-
-/// `16GB of RAM`
-fn machine_gigabytes(words: &[&str]) -> Option<u64> {
-    sizes(words).find(|(_, behind)| is_of_machine(behind)).map(|(size, _)| size)
-}
-
-/// Whether what stands behind a size says that the machine has it.
-fn is_of_machine(behind: &[&str]) -> bool {
-    matches!(behind, ["ram", ..] | ["of" | "system" | "cpu", "ram", ..] | ["of", "system", "ram", ..])
-}
-
-/// Sizes in GB, and the words behind each.
-fn sizes<'a, 'b>(words: &'a [&'b str]) -> impl Iterator<Item = (u64, &'a [&'b str])> {
-    let unit = |word: &str| matches!(word, "g" | "gb" | "gib");
-    words.iter().enumerate().filter_map(move |(at, word)| {
-        let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
-        let is_apart = digits == word.len() && words.get(at + 1).is_some_and(|next| unit(next));
-        let size = word[..digits].parse().ok().filter(|_| is_apart || unit(&word[digits..]))?;
-        Some((size, &words[at + 1 + usize::from(is_apart)..]))
-    })
+    let is_megapixels = ["mp", "mpx", "megapixel", "megapixels"].iter().any(|unit| {
+        word.strip_suffix(unit).is_some_and(|count| count.parse().is_ok_and(|count: f64| count >= LARGE_MEGAPIXELS))
+    });
+    is_megapixels || word.split_once(['x', '*', '×']).is_some_and(|(width, height)| is_large(width) && is_large(height))
 }
 
 /// `total_loss += loss`: a sum over steps that keeps the graph of each; a step's own loss may have several parts.
@@ -541,35 +509,6 @@ mod tests {
     }
 
     #[test]
-    fn others_on_the_card_are_told() {
-        for line in [
-            "Another user is running a training on the same card.",
-            "I stopped it by Ctrl+C and now it does not start again.",
-            "非正常关闭了测试程序，然后训练会报错",
-        ] {
-            assert!(of(line).shares_the_card, "{line}");
-        }
-        for line in [
-            "There is no other process running on the card.",
-            "nvidia-smi shows that no other program is using it.",
-            "INFO: Uvicorn running on the address (Press CTRL+C to quit)",
-        ] {
-            assert!(!of(line).shares_the_card, "{line}");
-        }
-    }
-
-    #[test]
-    fn cards_are_told_of() {
-        assert!(of("The processes of all ranks take memory of GPU 0 here.").crowds_the_first_card);
-        assert!(!of("Four processes run on four cards of one machine.").crowds_the_first_card);
-        assert_eq!(of("My card is a GT1030 with 2GB of memory.").card_gigabytes, Some(2));
-        assert_eq!(of("The GPU has 8 GB and it is not enough.").card_gigabytes, Some(8));
-        let both = of("It has Windows, 16GB of RAM and a card with 48 GB of VRAM.");
-        assert_eq!((both.machine_gigabytes, both.card_gigabytes, both.names_windows), (Some(16), Some(48), true));
-        assert_eq!(of("The data takes 8 GB on the disk of this machine.").card_gigabytes, None);
-    }
-
-    #[test]
     fn large_pictures_are_told() {
         for line in [
             "I run this with a few images of (4096, 4096) pixels.",
@@ -580,6 +519,14 @@ mod tests {
         for line in ["My images have 512x512 pixels and are small.", "The batch has 4096 4096 rays on this card."] {
             assert!(!of(line).names_large_pictures, "{line}");
         }
+    }
+
+    #[test]
+    fn much_data_is_told() {
+        for line in ["I register clouds with about 40K points each.", "There are 2 million cells in this data."] {
+            assert!(of(line).names_large_data, "{line}");
+        }
+        assert!(!of("I register clouds with 400 points each here.").names_large_data);
     }
 
     #[test]

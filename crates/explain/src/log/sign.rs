@@ -62,7 +62,9 @@ pub(crate) enum Sign {
     Tensorflow,
     Jax,
     Windows,
-    /// A Python of 32 bits, which has few addresses.
+    /// A library of PyTorch's could not be loaded.
+    LibraryLoad,
+    /// A Python or an R of 32 bits, which has few addresses.
     NarrowPython,
     Wsl,
     /// A container, a pod or a job of a scheduler, with limits of its own.
@@ -375,7 +377,8 @@ const WORDS: &[(Sign, &[&str])] = &[
         Sign::Windows,
         &["WinError", ":\\Users\\", "\\site-packages\\", "\\lib\\", "..\\aten\\", "..\\c10\\", "..\\caffe2\\"],
     ),
-    (Sign::NarrowPython, &["-32\\lib\\", "-32\\Lib\\", "-32\\Scripts\\"]),
+    (Sign::LibraryLoad, &["Error loading \""]),
+    (Sign::NarrowPython, &["-32\\lib\\", "-32\\Lib\\", "-32\\Scripts\\", "machine has a 4Gb address"]),
     (Sign::Torch, &["torch"]),
     (Sign::Reserve, &["of host memory pinned in", "of host memory, used", "of host memory, not used"]),
     (Sign::Tensorflow, &["tensorflow", "keras"]),
