@@ -15,7 +15,7 @@
 //! refused, which was there to be had.
 
 use lowtide_core::Bytes;
-use lowtide_oom::{DeviceKind, Place};
+use lowtide_oom::{DeviceKind, Engine, Place};
 
 use super::case::Case;
 use super::framework::Framework;
@@ -115,11 +115,21 @@ impl List<'_> {
             if self.case.makes_scores() {
                 self.attention_kernel();
             }
+            if self.case.narrative().names_large_pictures {
+                let text = "Cut large pictures into overlapping tiles and put the outputs together (--tile, tile_size), or make them smaller";
+                self.change(Lever::Tiles, text);
+                self.join(Lever::Tiles, &[Lever::SmallerInput], "");
+            }
             self.smaller_input();
             if self.case.facts.batch() != Some(1) {
                 self.join(Lever::SmallerInput, &[Lever::MicroBatch], "; or fewer of them at once (a smaller batch)");
             }
             self.offload();
+        }
+        // Who asks for more cards than the one that is full has weights for several.
+        if self.case.narrative().has_many_cards && self.case.is_small_request() {
+            self.offload();
+            self.join(Lever::Offload, &[Lever::Quantize], "; or its weights in 8 or 4 bits");
         }
         self.micro_batch();
         self.smaller_samples();
@@ -153,6 +163,10 @@ impl List<'_> {
         }
         if let Some(text) = self.case.framework().preallocation() {
             self.add(Lever::LeaveRoom, text);
+        } else if self.case.oom.engine == Engine::Paddle {
+            let text = "Let Paddle grow instead of taking a share of the card at the start: FLAGS_allocator_strategy=auto_growth, or \
+                        a smaller gpu_mem (FLAGS_fraction_of_gpu_memory_to_use)";
+            self.add(Lever::LeaveRoom, text);
         }
     }
 
@@ -185,6 +199,10 @@ impl List<'_> {
             self.adapters();
         }
         let is_single = case.facts.batch() == Some(1) && (case.is_transformer() || case.takes_words());
+        let is_shared_out = case.shows(Sign::DeepSpeed) || case.shows(Sign::Fsdp);
+        if is_single && case.narrative().has_many_cards && !is_shared_out {
+            self.shard();
+        }
         // What is shared out already goes to the host next.
         if is_single && case.shows(Sign::DeepSpeed) {
             if case.shows(Sign::ZeroTwo) {
@@ -290,10 +308,14 @@ impl List<'_> {
         } else if case.facts.batch() == Some(1) {
             let words = "; or a smaller variant of the model, or a card with more memory";
             self.join(second, &[Lever::SmallerModel, Lever::MoreMemory], words);
+        } else if case.is_tiny_card() && !case.trains() {
+            let words = "; a card of this size may be too small for the model as it is: then one with more memory, or the processor \
+                         (device cpu)";
+            self.join(second, &[Lever::MoreMemory], words);
         } else if case.is_small_card() {
             let words = "; a card of this size may be too small for the model as it is: then one with more memory";
             self.join(second, &[Lever::MoreMemory], words);
-        } else if second == Lever::Recompute {
+        } else if matches!(second, Lever::ShorterSequence | Lever::Precision | Lever::Recompute) {
             self.join(second, &[Lever::MoreMemory], "; where that is not enough, a card with more memory");
         } else {
             let words =

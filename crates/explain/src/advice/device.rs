@@ -1,5 +1,6 @@
 //! Levers for the device as a whole: its allocator, who else is on it, limits, and what lies outside the allocator.
 
+use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Engine, Place, Source};
 
 use super::case::Case;
@@ -51,6 +52,18 @@ impl Case<'_> {
         let judgement = self.judgement;
         let is_shown = !judgement.free_cards.is_empty() || self.is_shared_among_ranks();
         judgement.certainty >= 0.7 || is_shown || self.is_first_use()
+    }
+
+    /// Whether what is free and idle together is as much as was asked for.
+    pub(super) fn fits_in_pieces(&self) -> bool {
+        let free = self.oom.free.zip(self.oom.reserved_unallocated_or_derived());
+        free.zip(self.oom.requested).is_some_and(|((free, idle), asked)| free.saturating_add(idle) >= asked)
+    }
+
+    /// Whether a few bytes were refused on a card of which nothing was free and nothing is known to be this process's: others have it.
+    fn is_refused_a_crumb(&self) -> bool {
+        let is_full = self.oom.free.is_some_and(|free| free.is_zero()) && self.oom.allocated.is_none();
+        is_full && self.oom.requested.is_some_and(|asked| asked < Bytes::from_mib(1))
     }
 
     /// Whether far more was free than was asked for, and no limit is printed: who held it may be gone.
@@ -160,6 +173,7 @@ impl List<'_> {
         // Without figures people's word for it is all there is.
         let told = case.narrative();
         let is_shared = told.shares_the_card && case.oom.capacity.is_none();
+        let is_shared = is_shared || case.is_refused_a_crumb();
         if (is_shared || told.crowds_the_first_card) && case.oom.place == Place::Device {
             self.other_process();
         }
@@ -180,6 +194,10 @@ impl List<'_> {
             Cause::OutsideAllocator if case.framework() == Framework::Other || case.asks_the_driver() => {}
             // A large picture fills a card by itself.
             Cause::OutsideAllocator if told.names_large_pictures && case.oom.source == Source::Runtime => {}
+            Cause::OutsideAllocator if case.fits_in_pieces() => {
+                self.expandable();
+                self.outside();
+            }
             // Where only the driver's word is there, the phase tells more; unless nothing ran yet.
             Cause::OutsideAllocator if case.oom.source != Source::Runtime || case.is_first_use() => self.outside(),
             Cause::OutsideAllocator if case.computes_with_the_model() => {}

@@ -117,6 +117,10 @@ impl Case<'_> {
                 "Give the Java machine a larger heap, up to what the machine has: -Xmx16g behind java, _JAVA_OPTIONS=-Xmx16g, or the \
                  program's own option for it",
             ),
+            // What no machine lacks was refused by R's own limit.
+            Engine::R if self.oom.requested.is_some_and(|asked| asked < Bytes::from_mib(64)) => Some(
+                "Let R have more: memory.limit(size = 16000) on Windows before R 4.2, R_MAX_VSIZE=32Gb in .Renviron elsewhere",
+            ),
             Engine::Node => Some("Give Node a larger heap: NODE_OPTIONS=--max-old-space-size=8192, in MB"),
             _ => None,
         }
@@ -161,8 +165,11 @@ impl List<'_> {
             self.process_limit();
         }
         if case.shows(Sign::NarrowPython) {
-            let text = "Install a 64-bit Python: this one has 32 bits, and a process of 32 bits has 2 to 4 GiB of addresses, however \
-                        much memory the machine has";
+            let program = if case.oom.engine == Engine::R { "R" } else { "Python" };
+            let text = format!(
+                "Install a 64-bit {program}: this one has 32 bits, and a process of 32 bits has 2 to 4 GiB of addresses, however much \
+                 memory the machine has"
+            );
             self.add(Lever::RaiseLimit, text);
         }
         if let Some(text) = case.own_heap() {
@@ -289,6 +296,14 @@ impl List<'_> {
                 self.smaller_input();
                 self.more_memory();
             }
+            Taker::Unknown if self.case.narrative().names_large_data && !self.case.trains() => {
+                let text = "Put in less at once: a part of the data, a coarser one, or one piece after the other";
+                self.change(Lever::SmallerInput, text);
+                self.join(Lever::SmallerInput, &[Lever::LoadInPieces, Lever::FewerRequests], "");
+                self.more_memory();
+                let words = "; or fewer processes and threads side by side (jobs, cores)";
+                self.join(Lever::MoreMemory, &[Lever::FewerJobs, Lever::FewerWorkers], words);
+            }
             // Texts are as long as they come, unless somebody cuts them.
             Taker::Unknown if self.case.trains() && self.case.shows(Sign::Language) => {
                 self.longest_sample();
@@ -405,11 +420,17 @@ impl List<'_> {
     }
 
     pub(super) fn page_file(&mut self) {
-        self.add(
-            Lever::PageFile,
+        let less = match self.case.shows(Sign::LibraryLoad) {
+            true => {
+                "; where it is large already, fixNvPe.py makes the libraries of PyTorch commit less, as newer ones do"
+            }
+            false => "",
+        };
+        let text = format!(
             "A larger page file (Windows: System, Advanced, Performance, Virtual memory; on a disk with room): every process \
-             that loads the CUDA libraries commits gigabytes of it",
+             that loads the CUDA libraries commits gigabytes of it{less}"
         );
+        self.add(Lever::PageFile, text);
     }
 
     pub(super) fn no_pinned_memory(&mut self) {

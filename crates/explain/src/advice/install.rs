@@ -11,7 +11,8 @@ impl List<'_> {
         if self.case.trains() || self.case.step.is_some() {
             return false;
         }
-        let (builds, installs) = (self.case.shows(Sign::Build), self.case.shows(Sign::Install));
+        let (builds, installs) =
+            (self.case.shows(Sign::Build), self.case.shows(Sign::Install) || self.case.narrative().installs);
         if builds {
             self.add(
                 Lever::FewerJobs,

@@ -154,7 +154,10 @@ impl<'a> List<'a> {
 
     /// Whether the figures say that this alone is not enough.
     fn is_too_much(&self, advice: &Advice) -> bool {
-        let is_fragmented = self.case.judgement.cause == Cause::Fragmentation;
+        let is_fragmented = match self.case.judgement.cause {
+            Cause::OutsideAllocator => self.case.fits_in_pieces(),
+            cause => cause == Cause::Fragmentation,
+        };
         // These make more room, or mend what stood in the way: what there is now says nothing about them.
         let is_enough = match advice.lever {
             Lever::EndOtherProcess | Lever::OtherCard | Lever::RaiseLimit => true,
