@@ -77,6 +77,8 @@ fn figures(head: &str, tail: &str) -> Oom {
         device: device_index(tail),
         requested: size_after(tail, "Tried to allocate "),
         capacity: size_before(tail, " total capac")
+            // As some pages hand it on.
+            .or_else(|| size_before(tail, " totalcapac"))
             .or_else(|| size_after(tail, " total capacity of "))
             .or_else(|| size_after(tail, " total capacty of ")),
         free: size_before(tail, " is free").or_else(|| size_before(tail, " free;")),

@@ -95,6 +95,7 @@ fn python(message: &Message<'_>) -> Option<Oom> {
     let is_wish = rest.trim().is_empty() && has_first(before, WISHES);
     let is_raised = rest.trim().is_empty() && !is_wish
         || rest.starts_with(": ")
+        || rest.trim_end() == ":"
         || rest.starts_with("()")
         || rest.starts_with("('");
     (stands_alone && is_raised).then(|| Oom {

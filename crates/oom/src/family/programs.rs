@@ -183,9 +183,29 @@ fn php(line: &str) -> Option<Oom> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Place;
 
     fn read_text(text: &str) -> Oom {
         crate::read(text).unwrap_or_else(|| panic!("{text}"))
+    }
+
+    #[test]
+    fn words_of_their_own() {
+        for (text, place) in [
+            (" Try to set subdivisions=64 in your cfg-file. ", Place::Device),
+            ("CUDA Error: out of memory: Cannot allocate memory", Place::Device),
+            (
+                "Uncaught exception: Could not allocate memory: cudaMalloc(&p, n) failed with error out of memory",
+                Place::Device,
+            ),
+            ("ResourceExhaustedError: Fail to alloc memory of 4096 size, error code is 12.", Place::Host),
+            ("System memory 466092032 must be at least 471859200. Please increase heap size using", Place::Host),
+            ("I get the error java.lang.OutofMemoryError: Java heap space.", Place::Host),
+            ("MemoryError:", Place::Host),
+        ] {
+            assert_eq!(read_text(text).place, place, "{text}");
+        }
+        assert_eq!(crate::read("Show the size when an array gives a MemoryError"), None);
     }
 
     #[test]

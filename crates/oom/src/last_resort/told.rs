@@ -57,7 +57,7 @@ const BY_SYSTEM: [&str; 10] = [
     "killed by linux",
 ];
 /// What people say of a card or a machine that was full.
-const FULL: [&str; 12] = [
+const FULL: [&str; 18] = [
     "out of memory",
     "out-of-memory",
     "out of vram",
@@ -70,6 +70,12 @@ const FULL: [&str; 12] = [
     "memory is not enough",
     "memory is insufficient",
     "memory overflow",
+    "get a memoryerror",
+    "got a memoryerror",
+    "get memoryerror",
+    "got memoryerror",
+    "getting a memoryerror",
+    "getting memoryerror",
 ];
 /// How people tell that something happened to themselves.
 const OWN: [&str; 17] = [
@@ -217,10 +223,12 @@ fn spanish(lower: &str) -> Option<Oom> {
 
 /// `I can not train, the problem is gpu out of memory`: by who tells of his own.
 fn full(lower: &str, post: &str) -> Option<Oom> {
-    let at = FULL.iter().find_map(|words| lower.find(words))?;
+    let (at, words) = FULL.iter().find_map(|words| Some((lower.find(words)?, *words)))?;
     let clause = &lower[lower[..at].rfind([',', '.', ':', ';', '!', '?', '(']).map_or(0, |end| end + 1)..at];
     let is_own = has_any(&post.to_lowercase(), &OWN);
-    (is_own && !is_hypothetical(clause)).then(|| shortage(is_of_card(lower, post)))
+    // Python's error is of the machine's memory, whatever else is named.
+    let is_of_python = words.ends_with("memoryerror");
+    (is_own && !is_hypothetical(clause)).then(|| shortage(!is_of_python && is_of_card(lower, post)))
 }
 
 /// Whether it is the card's memory: by the line, or by the post where that names none of the machine's.
@@ -279,6 +287,7 @@ mod tests {
             ("我把 batch_size 改小了，但是 1080ti 显存还是不够\n", Place::Device),
             ("While it writes, the memory goes to 100% and then the program crashes.\n", Place::Host),
             ("The RAM usage increases, and after 8k iterations the OS kills the process.\n", Place::Host),
+            ("I get a MemoryError when saving the features, with 8gb of ram.\n", Place::Host),
             ("The kernel appears to have died at this cell.\nMy laptop only has 8 GB of ram.\n", Place::Host),
             ("It printed tcmalloc: large alloc 6442450944 bytes and my program was killed on colab.\n", Place::Host),
         ] {
