@@ -348,6 +348,10 @@ impl List<'_> {
              lengths): {why}; the model sees less context"
         );
         self.change(Lever::ShorterSequence, text);
+        if self.case.shows(Sign::PictureQuestion) {
+            let words = "; pictures and films are tokens too: a lower resolution (max_pixels), fewer frames";
+            self.join(Lever::ShorterSequence, &[Lever::SmallerInput], words);
+        }
     }
 
     /// Answers that are generated before each step are what fills it.

@@ -177,6 +177,11 @@ impl List<'_> {
         if (is_shared || told.crowds_the_first_card) && case.oom.place == Place::Device {
             self.other_process();
         }
+        if case.message.contains("faiss::gpu") {
+            let text = "Let faiss take less for itself: noTempMemory() or setTempMemory(bytes) of its StandardGpuResources, which holds a \
+                        part of the card from the start; or add vectors in smaller pieces";
+            self.add(Lever::LeaveRoom, text);
+        }
         if case.needs_a_page_file() && case.oom.place == Place::Device {
             self.page_file();
         }

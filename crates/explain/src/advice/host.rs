@@ -110,6 +110,13 @@ impl Case<'_> {
         self.shows(Sign::Batch) || self.message.split("shape[").skip(1).any(is_of_samples)
     }
 
+    /// Whether much data goes in, as somebody tells or its files show, and a program that trains nothing was refused memory for it.
+    fn takes_much_data(&self) -> bool {
+        let is_refused = matches!(self.oom.source, Source::Allocator | Source::Heap);
+        let is_told = self.narrative().names_large_data || self.shows(Sign::Genomes) && is_refused;
+        is_told && !self.trains()
+    }
+
     /// How a language whose heap has a limit of its own is given more.
     fn own_heap(&self) -> Option<&'static str> {
         match self.oom.engine {
@@ -296,7 +303,7 @@ impl List<'_> {
                 self.smaller_input();
                 self.more_memory();
             }
-            Taker::Unknown if self.case.narrative().names_large_data && !self.case.trains() => {
+            Taker::Unknown if self.case.takes_much_data() => {
                 let text = "Put in less at once: a part of the data, a coarser one, or one piece after the other";
                 self.change(Lever::SmallerInput, text);
                 self.join(Lever::SmallerInput, &[Lever::LoadInPieces, Lever::FewerRequests], "");

@@ -257,7 +257,12 @@ fn in_pieces(figures: &Figures<'_>, idle: Bytes, stated: String) -> Judgement {
     // And where as much lies outside of the allocator as is idle in it, that would have served too.
     let beyond = figures.beyond_allocator().unwrap_or_default();
     let is_beside = beyond >= idle && figures.is_part(beyond, 5);
-    let certainty = if is_full || is_beside { f64::min(certainty, 0.7) } else { certainty };
+    let certainty = match figures.oom.capacity {
+        Some(_) if is_full || is_beside => f64::min(certainty, 0.7),
+        // How full the device is, nobody says.
+        None => f64::min(certainty, 0.75),
+        Some(_) => certainty,
+    };
     let judgement = Judgement::new(Cause::Fragmentation, certainty, evidence);
     // A request that leaves a quarter of the device, or less, is large by itself.
     let wanted = allocated.saturating_add(tried);

@@ -99,6 +99,8 @@ pub(crate) enum Sign {
     ZeroTwo,
     /// Julia or Lua, to whom no call of Python is advice.
     OtherLanguage,
+    /// Files of genomes and reads are what goes in.
+    Genomes,
     /// A size of batches is set.
     Batch,
     /// Somebody asked for fp32 where half precision is usual.
@@ -395,6 +397,10 @@ const WORDS: &[(Sign, &[&str])] = &[
             "docker run",
             "docker compose",
             "docker-compose",
+            "in docker",
+            "the docker",
+            "docker环境",
+            "docker容器",
             "exited with code 137",
             "Command exit status:",
             "slurm",
@@ -458,6 +464,7 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::PinnedBuffer, &["HostBuffer."]),
     (Sign::ZeroTwo, &["zero2", "zero-2", "ZeRO-2", "zero_stage: 2", "\"stage\": 2", "ds_z2"]),
     (Sign::OtherLanguage, &[".julia/", "luajit"]),
+    (Sign::Genomes, &[".fasta", ".fastq", ".fa ", ".fq ", ".fna", ".bam"]),
     (
         Sign::Batch,
         &["batch_size", "batch-size", "batchsize", "batch size", "BATCH_SIZE", "atchSize", "--batch ", " -b "],
