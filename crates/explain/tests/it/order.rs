@@ -110,3 +110,11 @@ fn own_words_beside_a_card_leave_the_machine_in_doubt() {
     // A message that only the machine's memory has stays as sure.
     assert!(certainty("My GPU has 8 GB.\nMemoryError: Unable to allocate 3.2 GiB for an array\n") > 0.9);
 }
+
+#[test]
+fn what_somebody_tells_of_data_and_cards_counts() {
+    let data = "I register clouds with about 40K points each.\nterminate called after throwing an instance of 'std::bad_alloc'\n";
+    assert_eq!(leads(data), [Lever::SmallerInput, Lever::MoreMemory]);
+    let pip = "Installing it using pip on a small board fails.\n$ pip install it\nMemoryError\n";
+    assert_eq!(leads(pip), [Lever::NoInstallCache, Lever::MoreMemory]);
+}
