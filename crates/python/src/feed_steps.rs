@@ -94,8 +94,8 @@ impl Steps {
     }
 }
 
-/// About what it takes to put 64 pictures of 64 x 64 points together. Batches that take longer are not worth a processor.
-const AWAKE: Duration = Duration::from_micros(400);
+/// Whoever waits for longer waits for the disk, and can sleep.
+const AWAKE: Duration = Duration::from_millis(1);
 
 /// A thread that puts the next steps together while the one before is used. It holds two at the most.
 pub(crate) struct StepThread {
