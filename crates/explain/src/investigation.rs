@@ -12,7 +12,7 @@ use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::explain::verdict;
 use crate::json_end::{begin_of_end, explain_end, with_end};
-use crate::log::{Circumstances, Event, LONGEST_POST, Printout, RankNotes};
+use crate::log::{Circumstances, Event, LONGEST_POST, Printout, RankNotes, Sign};
 use crate::post::explain_post;
 use crate::{Context, Explanation, MemoryReport, NotMemory, Verdict};
 
@@ -170,8 +170,9 @@ impl Investigation {
         Explanation { verdicts, events: self.found, has_more: self.is_cut, not_memory: self.not_memory }
     }
 
-    /// Drops events that what follows them shows to be over: those that a run got over and ended well after, quoted ones above
-    /// a newer log, and the kernel's notes above an error that has nothing to do with them.
+    /// Drops events that the rest of the log shows to be something else: those that a run got over and ended well after, quoted ones
+    /// above a newer log, the kernel's notes above an error that has nothing to do with them, and a library that found its device
+    /// stopped by an assertion.
     fn drop_what_is_of_another_run(&mut self, sequel: &str) {
         let is_log = |line: &&str| !line.trim_start().starts_with('>') && time(line).is_some();
         let goes_on = sequel.lines().filter(is_log).nth(1).is_some();
@@ -184,6 +185,7 @@ impl Investigation {
                 () if ended_well => LookAlike::Attempt,
                 () if goes_on && last.message.starts_with('>') => LookAlike::Mentioned,
                 () if is_of_kernel && ends_otherwise() => LookAlike::OtherProgram,
+                () if is_vague(&last.oom) && self.printout.signs.has(Sign::DeviceAssertion) => LookAlike::IllegalAccess,
                 () => return,
             };
             self.not_memory = Some(NotMemory { line: last.line, kind, text: last.message.clone() });
@@ -453,6 +455,11 @@ fn tail_of(waiting: &[u8], limit: usize) -> usize {
 /// Whether only the end of a process is told, and not why.
 fn is_bare_end(oom: &Oom) -> bool {
     oom.source == Source::ExitStatus || oom.source == Source::DataWorker && oom.certainty == Certainty::Slight
+}
+
+/// Whether a library says no more than that it could not begin.
+fn is_vague(oom: &Oom) -> bool {
+    matches!(oom.source, Source::Blas | Source::Dnn) && oom.certainty <= Certainty::Possible
 }
 
 fn is_corrupted(oom: &Oom) -> bool {

@@ -1,6 +1,7 @@
 //! Text that reports an error, told from text that talks about one: quoted source code, advice, hypotheses.
 
 use crate::phrase::{LateTable, has_any, quick};
+use crate::reference::has_any_word;
 
 /// Whether a line is source code, as tracebacks and compilers quote it.
 pub(crate) fn is_source_code(line: &str) -> bool {
@@ -182,6 +183,12 @@ pub(crate) fn is_quoted(line: &str, at: usize) -> bool {
         is_hypothetical(clause)
             || last.is_some_and(|last| NAMING.split(' ').any(|word| word.eq_ignore_ascii_case(last)))
     })
+}
+
+/// `I keep getting the error message`: what happened to who writes, and not what may happen to a reader.
+pub(crate) fn tells_of_oneself(head: &str) -> bool {
+    let head = head.to_ascii_lowercase();
+    has_any_word(&head, "i we my our") && !has_any_word(&head, "you your")
 }
 
 /// Words that open a quotation to name what is in it.

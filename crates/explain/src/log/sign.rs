@@ -101,6 +101,8 @@ pub(crate) enum Sign {
     OtherLanguage,
     /// Files of genomes and reads are what goes in.
     Genomes,
+    /// A kernel found an index or a value that cannot be, and the device does nothing more for this process.
+    DeviceAssertion,
     /// A size of batches is set.
     Batch,
     /// Somebody asked for fp32 where half precision is usual.
@@ -464,6 +466,7 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::PinnedBuffer, &["HostBuffer."]),
     (Sign::ZeroTwo, &["zero2", "zero-2", "ZeRO-2", "zero_stage: 2", "\"stage\": 2", "ds_z2"]),
     (Sign::OtherLanguage, &[".julia/", "luajit"]),
+    (Sign::DeviceAssertion, &["device-side assert", "] Assertion `"]),
     (Sign::Genomes, &[".fasta", ".fastq", ".fa ", ".fq ", ".fna", ".bam"]),
     (
         Sign::Batch,

@@ -7,7 +7,7 @@ use lowtide_core::Bytes;
 
 use crate::message::Message;
 use crate::phrase::{figure_after, has_any, number_after, size_after, size_before};
-use crate::talk::is_quoted;
+use crate::talk::{is_quoted, tells_of_oneself};
 use crate::{Certainty, DeviceKind, Engine, Oom, Place, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -47,10 +47,12 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     }
     let broken = message.body_broken_in_words();
     let (head, tail) = split(&message.line, body).or_else(|| split(&message.line, broken.as_deref()?))?;
-    if is_quoted(&message.line, head.len()) {
+    let mut oom = figures(head, tail);
+    // Who tells of himself and quotes all figures reports, whatever words stand before.
+    let is_own = || oom.requested.and(oom.capacity).is_some() && tells_of_oneself(head);
+    if is_quoted(&message.line, head.len()) && !is_own() {
         return None;
     }
-    let mut oom = figures(head, tail);
     if let Some((_, tail)) = broken.as_deref().and_then(|broken| split(&message.line, broken)) {
         oom.add(figures(head, tail));
     }

@@ -57,13 +57,15 @@ const BY_SYSTEM: [&str; 10] = [
     "killed by linux",
 ];
 /// What people say of a card or a machine that was full.
-const FULL: [&str; 18] = [
+const FULL: [&str; 20] = [
     "out of memory",
     "out-of-memory",
     "out of vram",
     "out of ram",
     "oom error",
     "got oom",
+    "get oom",
+    "getting oom",
     "insufficient gpu memory",
     "not enough gpu memory",
     "not enough vram",

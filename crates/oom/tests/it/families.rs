@@ -27,6 +27,16 @@ fn caching_allocators() {
     assert_eq!(oom.reserved_unallocated.map(|bytes| bytes.get()), Some(4 * MIB + MIB / 2));
     assert_eq!(oom.device, Some(1));
 
+    // Quoted by who met it, in a sentence that sounds like a condition.
+    let oom = check(
+        "When executing my code, I keep getting the message \"CUDA out of memory. Tried to allocate 3.00 GiB (GPU 0; 15.00 GiB total capacity; 14.00 GiB already allocated; 210.75 MiB free; 14.25 GiB reserved in total by PyTorch)\".",
+        Engine::PyTorch,
+        Device,
+        Sure,
+        Some(3 << 30),
+    );
+    assert_eq!(oom.capacity.map(|bytes| bytes.get()), Some(15 << 30));
+
     let oom = check(
         "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity; 1.00 GiB already allocated; 5.00 GiB free; 2.00 GiB allowed; 1.50 GiB reserved in total by PyTorch)",
         Engine::PyTorch,

@@ -68,6 +68,7 @@ fn talk() {
         "[rank0]:     raise torch.OutOfMemoryError(\"CUDA out of memory\")",
         "    if \"out of memory\" in str(error):",
         "To avoid CUDA out of memory errors, reduce the batch size",
+        "When you see \"CUDA out of memory. Tried to allocate 3.00 GiB (GPU 0; 15.00 GiB total capacity)\", lower the batch size.",
         "Use gradient checkpointing if you run out of memory.",
         "out_of_memory_retries: 3",
         "Out of memory: 0 times so far",
