@@ -402,15 +402,15 @@ fn take_reports(events: &mut VecDeque<Event>, reports: &[MemoryReport]) {
 }
 
 /// What programs say when a training is over that was to be.
-const TRAINED: [&str; 9] = [
+const TRAINED: [&str; 2] = ["'train_runtime'", "`trainer.fit` stopped"];
+/// The same in words that a shell says of any end.
+const ENDED: [&str; 7] = [
     "training finished",
     "training complete",
     "training done",
     "finished training",
     "done training",
     "completed training",
-    "'train_runtime'",
-    "`trainer.fit` stopped",
     "end of training",
 ];
 /// What programs say when they have built or loaded what they were to.
@@ -430,8 +430,15 @@ fn ends_well(sequel: &str) -> bool {
     let lower = sequel.to_lowercase();
     let has = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
     let goes_on = || goes_on(sequel.as_bytes());
+    let is_over = || has(&TRAINED) || has(&ENDED) && !stops_midway(sequel);
     let fails = || lower.contains("traceback (most recent") || lower.contains("with error");
-    (has(&BUILT) || has(&TRAINED) && goes_on()) && !fails()
+    (has(&BUILT) || is_over() && goes_on()) && !fails()
+}
+
+/// Whether the last bar of a training that a text shows has not come to its end.
+fn stops_midway(sequel: &str) -> bool {
+    let count = |line: &str| bar(line.as_bytes())?.steps();
+    sequel.split(['\n', '\r']).rev().find_map(count).is_some_and(|(done, all)| done < all)
 }
 
 /// Whether a text shows steps of a run.
@@ -469,4 +476,19 @@ fn is_corrupted(oom: &Oom) -> bool {
 
 fn cut(text: &str) -> String {
     text.trim().chars().take(LONGEST_MESSAGE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_that_stopped_midway_is_no_end() {
+        let half = "  5%|▌         | 500/10000 [02:24<45:46,  3.46it/s]\nDone training the model in: results\n";
+        assert!(!ends_well(half));
+        assert!(ends_well(
+            "100%|██████████| 10000/10000 [48:24<00:00,  3.46it/s]\nDone training the model in: results\n"
+        ));
+        assert!(ends_well(&half.replace("Done training", "`Trainer.fit` stopped: max_steps reached;")));
+    }
 }

@@ -5,7 +5,10 @@
 //! it (`explain/log/packaging.rs`), and lines that a terminal broke are joined (`explain/log/unwrapped.rs`): surely
 //! where no line is longer than a usual width and some reach it, else only where more is read by it. A log whose lines
 //! are JSON objects is read as the text they carry (`explain/log/carried.rs`), with the time, a level that tells lines
-//! apart, errors and figures of progress beside it.
+//! apart, errors and figures of progress beside it. An error that stands in the title alone counts where somebody tells of
+//! himself below it.
+
+use lowtide_oom::{LookAlike, is_of_oneself};
 
 use crate::Explanation;
 use crate::log::{CarriedText, Evidence, Unwrapped, readable, without_known_margin, without_shared_margin};
@@ -15,7 +18,14 @@ use crate::log::{CarriedText, Evidence, Unwrapped, readable, without_known_margi
 /// What a logger wrote as objects, a collector may have put into objects of its own.
 pub(crate) fn explain_post(post: &str, explain: &dyn Fn(&str) -> Explanation) -> Explanation {
     let post = readable(post);
-    let Some(carried) = CarriedText::of(&post) else { return explain_lines(&post, explain) };
+    let Some(carried) = CarriedText::of(&post) else {
+        let explained = explain_lines(&post, explain);
+        // What the text shows, or shows to be something else, counts before its title.
+        let is_open = explained.not_memory.as_ref().is_none_or(|found| found.kind == LookAlike::Mentioned);
+        let bare = without_title_mark(&post).filter(|_| explained.verdicts.is_empty() && is_open);
+        let titled = bare.map(|bare| explain_lines(&bare, explain));
+        return titled.filter(|titled| !titled.verdicts.is_empty()).unwrap_or(explained);
+    };
     let mut explanation = explain_post(&carried.text, explain);
     explanation.verdicts.iter_mut().for_each(|verdict| verdict.line = carried.line(verdict.line));
     if let Some(found) = &mut explanation.not_memory {
@@ -25,6 +35,21 @@ pub(crate) fn explain_post(post: &str, explain: &dyn Fn(&str) -> Explanation) ->
         true => fuller(explain_lines(&post, explain), explanation),
         false => explanation,
     }
+}
+
+/// The post with its title as a line like any other, where somebody tells of himself below it: `# MemoryError`, `Title: Killed`.
+///
+/// A comment and the name of a page begin so, too.
+fn without_title_mark(post: &str) -> Option<String> {
+    let start = post.len() - post.trim_start().len();
+    let title = post[start..].lines().next()?;
+    let hashes = title.trim_start_matches('#');
+    let bare = match hashes.len() < title.len() {
+        true => hashes.strip_prefix(' ')?,
+        false => title.strip_prefix("Title:")?,
+    };
+    let below = &post[start + title.len()..];
+    is_of_oneself(below).then(|| format!("{}{}{below}", &post[..start], bare.trim_start()))
 }
 
 /// Explains a text of lines.
@@ -83,4 +108,23 @@ fn figures(explained: &Explanation) -> Option<usize> {
         verdict.limit_bytes,
     ];
     Some(figures.iter().flatten().count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_counts_where_somebody_tells_of_himself() {
+        let title = "MemoryError: bad allocation";
+        for mark in ["# ", "### ", "Title: "] {
+            let post = format!("{mark}{title}\n\nI only follow the steps of the page.\n");
+            let bare = without_title_mark(&post);
+            assert_eq!(bare.as_deref().and_then(|post| post.lines().next()), Some(title), "{mark}");
+            let page = format!("{mark}{title}\n\nWhat it means, and what to do about it.\n");
+            assert_eq!(without_title_mark(&page), None, "{mark}");
+        }
+        assert_eq!(without_title_mark("#!/bin/sh\nI am a script\n"), None);
+        assert_eq!(without_title_mark("I have no title\n"), None);
+    }
 }

@@ -127,11 +127,14 @@ const FIRST: &[(LookAlike, &[&str])] = &[
         &[
             "Skipping tactic",
             "is not a failure",
+            // How TensorFlow begins the same.
+            "with freed_by_count=",
             "memory and trying again",
             "TRT]: Requested amount of GPU memory",
             "[W] [TRT] Requested",
             ", using CPU",
             " - using CPU",
+            "to CPU due to CUDA OOM",
             "alling back to CPU",
             "alling back to cpu",
             // Memory that is not locked is used all the same.

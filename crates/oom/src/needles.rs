@@ -186,7 +186,7 @@ const EVERYDAY: &[(&str, &[&str])] = &[
             "vailable KV cache",
         ],
     ),
-    ("Allocator.cpp", &["memalign", "NVML_SUCCESS"]),
+    ("Allocator.cpp", &["memalign", "NVML_SUCCESS", "enforce fail at CPUAllocator.cpp"]),
     (
         " 137",
         &[

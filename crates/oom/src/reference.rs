@@ -127,7 +127,8 @@ fn is_in_diff(line: &str, before: &[u8]) -> bool {
     let near = String::from_utf8_lossy(&before[before.len().saturating_sub(MANUAL)..]);
     // A logger sets its fields apart by what a patch takes lines away with.
     let adds = |line: &str| line.starts_with('+') && !line.starts_with("++");
-    let is_heading = |line: &str| ["@@ ", "diff --git ", "+++ "].iter().any(|heading| line.starts_with(heading));
+    let is_heading =
+        |line: &str| ["@@ ", "diff --git ", "+++ ", "```diff"].iter().any(|heading| line.starts_with(heading));
     near.lines().rev().map(without_prefix).any(is_heading)
         || adds(line) && near.lines().rev().take(2).map(without_prefix).filter(|line| adds(line)).count() == 2
 }
@@ -253,6 +254,7 @@ mod tests {
             ("", r#"{"policy":{"retry_on":["torch.OutOfMemoryError","CUDA out of memory","NCCL timeout"]}}"#),
             ("", r#"  "fatal": ["nan loss", "CUDA out of memory"],"#),
             ("@@ -1 +1,2 @@\n+# If it fails\n", "+``RuntimeError: CUDA out of memory`` with a traceback"),
+            ("```diff\n a\n", "+### In case of `RuntimeError: CUDA out of memory` error"),
             ("restart_on:\n", "  - CUDA out of memory"),
             ("a\n  - NCCL timeout\n", "  - \"CUDA out of memory\""),
             ("", r#"{"level":"info","msg":"will retry on CUDA out of memory"}"#),

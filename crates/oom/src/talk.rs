@@ -167,7 +167,14 @@ const CODE_MARKS: &[&str] = &[
 ///
 /// `at..end` is where the anchor stands in `line`. Only the clause it stands in is looked at.
 pub(crate) fn is_only_mentioned(line: &str, at: usize, end: usize) -> bool {
-    is_hypothetical(clause_before(&line[..at])) || is_topic(&line[end..]) || is_quoted(line, at)
+    let clause = clause_before(&line[..at]);
+    is_hypothetical(clause) || is_asked(clause) || is_topic(&line[end..]) || is_quoted(line, at)
+}
+
+/// `Am I out of memory here?`
+pub(crate) fn is_asked(clause: &str) -> bool {
+    let opening = clause.trim().to_ascii_lowercase();
+    ["am i", "are we", "is it", "is this"].contains(&&*opening)
 }
 
 /// Whether the anchor stands in quotes that a sentence opens to name it: ``an error like `CUDA out of memory` ``.
@@ -313,6 +320,7 @@ mod tests {
         assert!(check("To avoid CUDA out of memory errors, reduce the batch"));
         assert!(check("If you run out of memory, lower it"));
         assert!(check("no out of memory so far"));
+        assert!(check("It fails. Am I out of memory here, or is it something else?"));
         assert!(check("Originally I thought it is due to out of memory error"));
         assert!(check("I took it for an out of memory error at first"));
         assert!(check("See \"CUDA out of memory\" in the FAQ"));

@@ -113,6 +113,7 @@ impl Case<'_> {
     /// Whether sound goes in, by the names in the stack.
     pub(super) fn takes_sound(&self) -> bool {
         self.shows(Sign::Sound)
+            || self.narrative().names_recordings
             || self.passes(&["audio", "speech", "wav", "/asr/", "tts", "vocod", "voice", "recording"])
     }
 

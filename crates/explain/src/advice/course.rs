@@ -74,6 +74,7 @@ impl List<'_> {
     fn device(&mut self) {
         let case = self.case;
         self.start_afresh();
+        self.window_outputs();
         // The whole state gathered at once is what fills a card while it saves, whatever the pieces.
         let saves = case.is_saving();
         if saves && !matches!(case.judgement.cause, Cause::OtherProcess | Cause::Limit) {
@@ -83,6 +84,10 @@ impl List<'_> {
         match case.activity {
             _ if saves => self.saving(),
             _ if case.makes_weights() => self.new_weights(),
+            _ if case.fails_at_what_comes_round() => {
+                self.what_comes_round();
+                self.training();
+            }
             _ if case.updates() => self.optimizer(),
             _ if case.validates_pictures() => self.evaluation(),
             Some(Activity::Evaluation) => self.evaluation(),
@@ -295,7 +300,9 @@ impl List<'_> {
             Lever::Recompute,
         ];
         // Weights elsewhere or in fewer bytes are what a smaller model is for.
-        if !is_usual.contains(&second) || self.advice[1].also.contains(&Lever::Offload) {
+        // Few models fit on a small card, whatever is elsewhere.
+        let is_elsewhere = self.advice[1].also.contains(&Lever::Offload) && !case.is_small_card();
+        if !is_usual.contains(&second) || is_elsewhere {
             return;
         }
         if case.facts.batch() == Some(1) && case.is_tiny_card() {
@@ -315,6 +322,9 @@ impl List<'_> {
         } else if case.is_small_card() {
             let words = "; a card of this size may be too small for the model as it is: then one with more memory";
             self.join(second, &[Lever::MoreMemory], words);
+            if !case.trains() {
+                self.join(second, &[Lever::SmallerModel], ", or a smaller variant of the model");
+            }
         } else if matches!(second, Lever::ShorterSequence | Lever::Precision | Lever::Recompute) {
             self.join(second, &[Lever::MoreMemory], "; where that is not enough, a card with more memory");
         } else {

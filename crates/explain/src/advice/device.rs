@@ -177,6 +177,9 @@ impl List<'_> {
         if (is_shared || told.crowds_the_first_card) && case.oom.place == Place::Device {
             self.other_process();
         }
+        if told.asks_for_another_card {
+            self.other_card();
+        }
         if case.message.contains("faiss::gpu") {
             let text = "Let faiss take less for itself: noTempMemory() or setTempMemory(bytes) of its StandardGpuResources, which holds a \
                         part of the card from the start; or add vectors in smaller pieces";
@@ -203,6 +206,7 @@ impl List<'_> {
                 self.expandable();
                 self.outside();
             }
+            Cause::OutsideAllocator if case.is_said_to_evaluate() && case.oom.source == Source::Runtime => {}
             // Where only the driver's word is there, the phase tells more; unless nothing ran yet.
             Cause::OutsideAllocator if case.oom.source != Source::Runtime || case.is_first_use() => self.outside(),
             Cause::OutsideAllocator if case.computes_with_the_model() => {}

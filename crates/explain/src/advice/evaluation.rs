@@ -26,6 +26,7 @@ const KEPT_OUTPUTS: &[&str] = &[
     "torch.stack(",
     "metric",
     ".append(",
+    " += out",
 ];
 /// What a stack goes through where a picture is worked on as a whole.
 const WHOLE_PICTURES: &[&str] =
@@ -43,6 +44,14 @@ impl Case<'_> {
         let is_step = self.computes_gradients() || self.updates() || self.passes(&steps);
         let is_moving = matches!(self.activity, Some(Activity::Loading | Activity::Saving));
         self.narrative().evaluates && !is_step && !is_moving
+    }
+
+    /// Whether it fails at the same step each time, as people tell, and nothing shows that this is a step of training.
+    pub(super) fn fails_at_what_comes_round(&self) -> bool {
+        self.narrative().fails_at_one_step
+            && !self.is_said_to_evaluate()
+            && !self.computes_gradients()
+            && !self.updates()
     }
 
     /// Whether the program keeps no graph in its evaluation, by what it says or by who runs it.
@@ -123,6 +132,17 @@ impl List<'_> {
         );
     }
 
+    /// What is done every so many steps.
+    pub(super) fn what_comes_round(&mut self) {
+        self.add(
+            Lever::EvaluationBatch,
+            "Leave out what comes round at that step (an evaluation, samples, a checkpoint) once: if training goes on, that is \
+             what does not fit",
+        );
+        let words = "; then make it smaller: fewer samples at once, crops, under torch.no_grad()";
+        self.join(Lever::EvaluationBatch, &[Lever::EvaluationLess, Lever::EvaluationCrop], words);
+    }
+
     pub(super) fn no_graph(&mut self) {
         if self.case.framework() != Framework::Torch || self.case.evaluates_without_graph() {
             return;
@@ -159,6 +179,19 @@ impl List<'_> {
             }
         };
         self.add(Lever::OutputsToHost, text);
+    }
+
+    /// A volume is put together from all its windows.
+    pub(super) fn window_outputs(&mut self) {
+        if !self.case.shows(Sign::SlidingWindow) {
+            return;
+        }
+        self.add(
+            Lever::OutputsToHost,
+            "Put the windows together on the host: device=torch.device(\"cpu\") of sliding_window_inference, which keeps one output \
+             as large as the volume for each class",
+        );
+        self.join(Lever::OutputsToHost, &[Lever::EvaluationBatch], "; and fewer windows at once (sw_batch_size 1)");
     }
 
     /// What an evaluation leaves behind adds up over the epochs.

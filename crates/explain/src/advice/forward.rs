@@ -60,6 +60,14 @@ impl Case<'_> {
         told.is_some_and(|frame| !trains(frame)) && !self.computes_gradients()
     }
 
+    /// Whether a script is named after a test of a whole set, not after a demo.
+    fn tests_by_name(&self) -> bool {
+        let own = self.frames.iter().filter(|frame| is_own(frame)).map(StackFrame::file_name);
+        let stem = |name: &str| name.strip_suffix(".py").unwrap_or(name).to_owned();
+        let mut scripts = self.facts.log.script.clone().into_iter().chain(own.map(stem));
+        scripts.any(|script| names(&script, &["test", "testing", "eval"]) && !names(&script, &["demo"]))
+    }
+
     pub(super) fn computes_gradients(&self) -> bool {
         self.passes(&[".backward(", "torch/autograd/", "optimizer.step("])
     }
@@ -69,9 +77,14 @@ impl Case<'_> {
         let is_torch = self.framework() == Framework::Torch;
         let script = self.facts.log.script.as_ref().filter(|_| is_torch);
         let is_script = |words: &[&str]| script.is_some_and(|script| names(script, words));
+        // A program that was installed is called from a folder of programs, and its package is its own.
+        let package = self.frames.first().and_then(|frame| frame.file.rsplit_once("/bin/")).map(|(_, name)| name);
+        let is_of_package = |frame: &StackFrame| {
+            package.is_some_and(|name| !name.is_empty() && frame.file.contains(&format!("-packages/{name}/")))
+        };
         let has = |words: &[&str]| {
             is_script(words)
-                || self.frames.iter().filter(|frame| is_own(frame)).any(|frame| {
+                || self.frames.iter().filter(|frame| is_own(frame) || is_of_package(frame)).any(|frame| {
                     let stem = frame.file_name();
                     let called = frame.code.split('(').next().unwrap_or_default();
                     names(stem.strip_suffix(".py").unwrap_or(stem), words)
@@ -134,13 +147,19 @@ impl List<'_> {
         } else {
             let text = "Smaller inputs: resize large pictures before they go in, or cut them into overlapping tiles and put the \
                         outputs together";
-            (Lever::SmallerInput, &[Lever::FewerRequests], text)
+            (Lever::SmallerInput, &[], text)
         };
         self.change(lever, text);
-        self.join(lever, kin, "; fewer of them at once");
-        let words = "; where their size is given, a card with more memory";
-        self.join(lever, &[Lever::MoreMemory], words);
-        if case.framework() == Framework::Torch {
+        self.join(lever, kin, "");
+        let batch = if case.tests_by_name() { Lever::EvaluationBatch } else { Lever::MicroBatch };
+        self.join(lever, &[batch], "; fewer of them at once (a smaller batch)");
+        // What a test reads in parts needs no larger card.
+        if batch != Lever::EvaluationBatch || case.is_small_card() {
+            let words = "; where their size is given, a card with more memory";
+            self.join(lever, &[Lever::MoreMemory], words);
+        }
+        // Nobody waits for the processor to go through a whole set.
+        if case.framework() == Framework::Torch && batch != Lever::EvaluationBatch {
             self.join(lever, &[Lever::Offload], ", or the CPU, slowly");
         }
     }

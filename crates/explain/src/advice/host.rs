@@ -91,6 +91,7 @@ impl Case<'_> {
             _ if self.shows(Sign::DataCache) && self.step.is_none() => Taker::Data,
             Some(Activity::Evaluation) => Taker::Outputs,
             _ if is_allocator && self.evaluates_by_name() => Taker::Outputs,
+            _ if is_allocator && self.frames.is_empty() && self.is_said_to_evaluate() => Taker::Outputs,
             Some(Activity::Training | Activity::Optimizer) if is_allocator => Taker::Step,
             _ if self.passes(COMPUTES) => Taker::Step,
             // PyTorch's allocator serves tensors: without a stack, those of a step.
@@ -281,6 +282,10 @@ impl List<'_> {
                     self.join(Lever::SmallerDataCache, &[Lever::PlainNumbers], words);
                 }
                 self.fewer_samples_beside(Lever::SmallerDataCache);
+                if self.case.passes(&["get_image", "pil_image", "imread", "load_image"]) {
+                    let words = "; smaller or fewer pictures (a lower resolution)";
+                    self.join(Lever::SmallerDataCache, &[Lever::SmallerInput], words);
+                }
                 self.many_workers();
                 self.more_memory();
             }
@@ -296,6 +301,7 @@ impl List<'_> {
                     self.more_memory();
                 }
                 self.evaluation_batch();
+                self.join(Lever::EvaluationBatch, &[Lever::EvaluationLess], "; or evaluate more rarely");
                 self.more_memory();
                 self.micro_batch();
             }
@@ -353,8 +359,12 @@ impl List<'_> {
         }
         let is_set = self.case.facts.find(Key::Workers).is_some();
         if !is_set {
+            // Who was refused a piece of a known size asked for it alone.
+            let is_alone = self.case.culprit.is_some();
             let words = "; or fewer processes, threads and data workers side by side (jobs, cores, num_workers)";
-            self.join(lever, &[Lever::FewerWorkers, Lever::FewerJobs], words);
+            let kin: &[Lever] =
+                if is_alone { &[Lever::FewerWorkers] } else { &[Lever::FewerWorkers, Lever::FewerJobs] };
+            self.join(lever, kin, words);
         }
     }
 
@@ -406,6 +416,7 @@ impl List<'_> {
              what was meant"
         );
         self.change(Lever::SmallerType, text);
+        self.join(Lever::SmallerType, &[Lever::LoadInPieces], "");
     }
 
     pub(super) fn more_memory(&mut self) {
@@ -420,6 +431,10 @@ impl List<'_> {
             "Run where there is more memory, or add swap, so that the end comes as slowness instead"
         };
         self.add(Lever::MoreMemory, text);
+        // How much WSL may take is a limit of its own.
+        if case.shows(Sign::Wsl) {
+            self.join(Lever::MoreMemory, &[Lever::RaiseLimit], "");
+        }
         // Swap is Linux's page file.
         if !case.shows(Sign::Notebook) {
             self.join(Lever::MoreMemory, &[Lever::PageFile], "");

@@ -123,6 +123,7 @@ impl List<'_> {
     pub(super) fn inference(&mut self, kind: Inference) {
         let case = self.case;
         self.start_afresh();
+        self.window_outputs();
         if case.shows(Sign::PinnedBuffer) {
             self.no_pinned_memory();
         }
@@ -334,7 +335,7 @@ impl List<'_> {
 
     fn fewer_pieces_of_sound(&mut self) {
         self.add(Lever::FewerRequests, "Fewer at once: a smaller batch_size, shorter pieces of sound, beam_size 1");
-        self.join(Lever::FewerRequests, &[Lever::ShorterSequence], "");
+        self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::ShorterSequence], "");
     }
 
     fn weights(&mut self) {

@@ -25,7 +25,8 @@ impl Case<'_> {
     /// Whether the state of a model was on its way to disk.
     pub(super) fn is_saving(&self) -> bool {
         let of_state = matches!(self.judgement.checkpoint, Some(CheckpointWork::Gather | CheckpointWork::Copy));
-        of_state || self.activity == Some(Activity::Saving)
+        let is_told = self.narrative().saves && self.frames.is_empty() && self.activity.is_none();
+        of_state || is_told || self.activity == Some(Activity::Saving)
     }
 
     /// Whether a model that is trained whole goes to the card: nobody takes fewer bits or adapters for one that is no transformer.

@@ -305,6 +305,10 @@ impl List<'_> {
             }
             Wanted::Graphs | Wanted::Unknown => {}
         }
+        // A container that was ended at its limit may have more, where the machine has it.
+        if matches!(self.case.oom.source, Source::Cgroup | Source::Scheduler) || self.case.shows(Sign::Container) {
+            self.limit();
+        }
         let text = "A smaller model, or its weights in fewer bits (a 4-bit file of the same model)";
         self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
         let words = format!("; or a shorter context ({}), whose cache counts too", server.context());

@@ -160,6 +160,13 @@ fn need(figures: &Figures<'_>, lacking: String) -> Judgement {
         _ if figures.is_part(beyond, 4) && within.saturating_add(beyond) >= tried => 0.65,
         (_, Some(others)) if figures.is_large(others) && within.saturating_add(others) >= tried => 0.6,
         _ if figures.is_large(outside) && within.saturating_add(outside) >= tried => 0.7,
+        // A few bytes, of which a context and a desktop together hold many times as much.
+        _ if figures.is_part(beyond, 6)
+            && tried.get() <= beyond.get() / 8
+            && within.saturating_add(beyond) >= tried =>
+        {
+            0.75
+        }
         // Nobody says whose it is, and more than a context is missing.
         _ if figures.is_part(unnamed, 48) && within.saturating_add(unnamed) >= tried => 0.75,
         (Some(_), Some(_)) => 0.95,

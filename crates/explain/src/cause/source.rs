@@ -178,7 +178,7 @@ fn outside(oom: &Oom) -> Judgement {
     let (certainty, text) = match oom.source {
         Source::Blas => (0.85, "cuBLAS asks the driver for its own memory, past the allocator, and was refused"),
         Source::Dnn => (0.85, "cuDNN asks the driver for its own memory, past the allocator, and was refused"),
-        Source::Collectives => (0.85, "NCCL asks the driver for its own buffers, past the allocator, and was refused"),
+        Source::Collectives => (0.75, "NCCL asks the driver for its own buffers, past the allocator, and was refused"),
         _ => (
             0.55,
             "the driver itself refused, not the allocator: a context, a library, or a device that is full already",

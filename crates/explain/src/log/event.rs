@@ -93,16 +93,23 @@ impl Event {
 
     /// Whether this is only a remark of the program, such as `ran out of memory, trying again`, right before the error.
     fn announces(&self, oom: &Oom, distance: u64) -> bool {
-        let is_remark = self.oom.engine == Engine::Unknown && self.oom.source != Source::ExitStatus;
-        is_remark && self.oom.requested.is_none() && oom.certainty > self.oom.certainty && distance <= ANNOUNCED
+        self.is_remark() && oom.certainty > self.oom.certainty && distance <= ANNOUNCED
+    }
+
+    /// Whether it has nothing but words of no engine.
+    fn is_remark(&self) -> bool {
+        self.oom.engine == Engine::Unknown && self.oom.source != Source::ExitStatus && self.oom.requested.is_none()
     }
 
     /// Takes a further message; where it is surer or says more, it becomes the one that counts. Whether it did.
     pub(crate) fn take(&mut self, oom: Oom, line: u64, message: String, end: u64) -> bool {
         self.end = end;
         let is_same = self.oom == oom;
-        let counts = self.oom.place == oom.place && weight(&oom) > weight(&self.oom)
-            || self.oom.place != oom.place && oom.certainty > self.oom.certainty;
+        let is_elsewhere = self.oom.place != oom.place;
+        let counts = !is_elsewhere && weight(&oom) > weight(&self.oom)
+            || is_elsewhere && oom.certainty > self.oom.certainty
+            // Who says `out of memory` in a word of his own does not say whose.
+            || is_elsewhere && self.is_remark() && oom.engine != Engine::Unknown;
         if counts {
             let old = std::mem::replace(&mut self.oom, oom);
             let text = std::mem::replace(&mut self.message, message);

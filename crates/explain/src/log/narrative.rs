@@ -37,6 +37,14 @@ pub(crate) struct Narrative {
     pub(crate) is_alone: bool,
     /// Several cards work on one model, or should.
     pub(crate) has_many_cards: bool,
+    /// Which card is used is what somebody asks, or how to use another.
+    pub(crate) asks_for_another_card: bool,
+    /// It fails at the same step again and again, or at the end of an epoch, as what is done every so many steps does.
+    pub(crate) fails_at_one_step: bool,
+    /// It failed while a model was saved.
+    pub(crate) saves: bool,
+    /// Recordings go in.
+    pub(crate) names_recordings: bool,
     /// All weights of a model are trained, and no adapters.
     pub(crate) tunes_all_weights: bool,
     /// Pictures of more than a thousand pixels each way go in.
@@ -100,6 +108,9 @@ impl Narrative {
             self.restart_helps |= restart_helps(&words);
             self.takes_one_sample |= takes_one_sample(&words);
             self.tunes_all_weights |= tunes_all_weights(&words);
+            self.fails_at_one_step |= fails_at_one_step(&words) || ends_an_epoch(&words);
+            self.saves |= fails_in_saving(&words);
+            self.names_recordings |= has_one(&words, RECORDINGS);
             self.names_large_pictures |= names_large_pictures(&words);
             self.names_large_data |= names_large_data(&words);
             self.installs |= has_one(&words, &["installing", "installation"]) && words.contains(&"pip");
@@ -148,6 +159,24 @@ const AMOUNTS: &[&str] = &["memory", "ram", "capacity"];
 const GIVEN_BACK: &[&str] = &["released", "freed", "cleared", "release", "free", "back"];
 /// What denies the word behind it.
 const DENIALS: &[&str] = &["not", "never", "isn't", "doesn't", "didn't", "won't", "without"];
+/// What is heard.
+const RECORDINGS: &[&str] = &[
+    "audio",
+    "audios",
+    "recording",
+    "recordings",
+    "speech",
+    "voice",
+    "voices",
+    "song",
+    "songs",
+    "music",
+    "wav",
+    "mp3",
+    "utterances",
+    "60secs",
+    "secs",
+];
 /// Words for a model that is trained.
 const TRAINING: &[&str] =
     &["train", "training", "finetune", "finetuning", "fine-tune", "fine-tuning", "retrain", "retraining"];
@@ -262,7 +291,13 @@ fn fails_in_evaluation(words: &[&str]) -> bool {
             0 => has_one(behind, FAILS) || behind.contains(&"memory"),
             _ => has_one(&behind[..behind.len().min(4)], FAILS),
         };
-        let is_then = has_one(&words[at.saturating_sub(3)..at], WHEN)
+        // `I would like to evaluate it`, `how much memory is needed for the evaluation`
+        let before = &words[at.saturating_sub(4)..at];
+        let is_meant = words[..at].last() == Some(&"to")
+            && has_one(before, &["like", "want", "wanted", "try", "trying", "tried"])
+            || has_one(before, &["needed", "need", "required"]) && before.contains(&"for");
+        let is_then = is_meant
+            || has_one(&words[at.saturating_sub(3)..at], WHEN)
             || has_one(&words[at.saturating_sub(7)..at], &["when", "while", "during"]);
         // Sets and data are what goes in, whatever is done with them.
         let is_of_data = behind.first().is_some_and(|word| is_of(&["set", "data", "dataset", "split", "images"], word));
@@ -288,6 +323,39 @@ fn fails_later(words: &[&str]) -> bool {
     let first = words.iter().position(|word| *word == "first");
     let in_turn = first.is_some_and(|at| has_one(&words[at..], &["second", "next", "then"]));
     by_time || by_number || in_turn && has_one(words, WELL)
+}
+
+/// `it stops at 5000 iters again`, `always after 2000 iterations`: a round number of steps that is said to be the same each time.
+fn fails_at_one_step(words: &[&str]) -> bool {
+    const STEPS: &[&str] = &["iteration", "iterations", "iter", "iters", "step", "steps"];
+    let is_round = |word: &str| word.parse().is_ok_and(|number: u64| number >= MANY && number % 50 == 0);
+    let is_count = words
+        .windows(2)
+        .any(|pair| is_round(pair[0]) && is_of(STEPS, pair[1]) || is_of(STEPS, pair[0]) && is_round(pair[1]));
+    let is_each_time = has_one(words, &["always", "again", "too", "same", "every", "each", "exactly"]);
+    let is_point = has_one(words, &["always", "every", "same"])
+        && words.windows(2).any(|pair| is_of(&["same"], pair[0]) && is_of(&["point", "step", "iteration"], pair[1]));
+    is_count && is_each_time || is_point
+}
+
+/// `when the 5th epoch was about finished`, `at the end of the first epoch`
+fn ends_an_epoch(words: &[&str]) -> bool {
+    let ends = ["end", "ends", "ended", "finished", "finishes", "finishing", "done", "complete", "completed", "over"];
+    words.iter().enumerate().filter(|(_, word)| matches!(**word, "epoch" | "epochs")).any(|(at, _)| {
+        let near = &words[at.saturating_sub(6)..(at + 5).min(words.len())];
+        has_one(near, &ends) && has_one(near, &["when", "at", "after", "once", "as"])
+    })
+}
+
+/// `the trainer cannot save the weights`, `model saving error`
+fn fails_in_saving(words: &[&str]) -> bool {
+    words.iter().enumerate().filter(|(_, word)| matches!(**word, "save" | "saving" | "saves")).any(|(at, _)| {
+        let before = &words[at.saturating_sub(3)..at];
+        let saves_memory = words[at + 1..].iter().take(3).any(|word| MEMORY.contains(word));
+        let fails = has_one(before, &["cannot", "can't", "not", "when", "while", "during", "fails", "error"])
+            || has_one(&words[at + 1..(at + 4).min(words.len())], FAILS);
+        fails && !saves_memory
+    })
 }
 
 /// `the second time`, `on the second run`, `when I rerun it`.
@@ -506,6 +574,28 @@ mod tests {
         ] {
             assert!(!of(line).takes_one_sample, "{line}");
         }
+    }
+
+    #[test]
+    fn what_fails_at_one_step_is_told() {
+        for line in [
+            "It stops at 5000 iters again and again.",
+            "It ends with this error always at the same point.",
+            "The error came at the end of the first epoch.",
+        ] {
+            assert!(of(line).fails_at_one_step, "{line}");
+        }
+        for line in ["It failed after 2000 iterations of training.", "I trained it for 5 epochs with this card."] {
+            assert!(!of(line).fails_at_one_step, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_cannot_be_saved_is_told() {
+        assert!(of("The trainer cannot save the weights of the model.").saves);
+        assert!(of("It runs out while saving the checkpoint there.").saves);
+        assert!(!of("What can I do to save gpu memory here?").saves);
+        assert!(!of("The checkpoint is saved every 500 steps.").saves);
     }
 
     #[test]

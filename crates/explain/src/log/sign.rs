@@ -103,6 +103,8 @@ pub(crate) enum Sign {
     Genomes,
     /// A kernel found an index or a value that cannot be, and the device does nothing more for this process.
     DeviceAssertion,
+    /// MONAI's way over a volume, window by window, whose outputs are kept.
+    SlidingWindow,
     /// A size of batches is set.
     Batch,
     /// Somebody asked for fp32 where half precision is usual.
@@ -405,8 +407,11 @@ const WORDS: &[(Sign, &[&str])] = &[
             "docker容器",
             "exited with code 137",
             "Command exit status:",
+            "mem_limit",
+            "limits.memory",
             "slurm",
             "sbatch",
+            "#SBATCH",
             "nextflow",
             "Nextflow",
             "snakemake",
@@ -449,6 +454,15 @@ const WORDS: &[(Sign, &[&str])] = &[
             "librispeech",
             "LibriSpeech",
             "demucs",
+            "so-vits",
+            "sovits",
+            "SoVITS",
+            "svc infer",
+            "my voice",
+            "_tts",
+            "tts_",
+            "TTS",
+            "kaldi",
         ],
     ),
     (
@@ -466,6 +480,7 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::PinnedBuffer, &["HostBuffer."]),
     (Sign::ZeroTwo, &["zero2", "zero-2", "ZeRO-2", "zero_stage: 2", "\"stage\": 2", "ds_z2"]),
     (Sign::OtherLanguage, &[".julia/", "luajit"]),
+    (Sign::SlidingWindow, &["sliding_window_inference"]),
     (Sign::DeviceAssertion, &["device-side assert", "] Assertion `"]),
     (Sign::Genomes, &[".fasta", ".fastq", ".fa ", ".fq ", ".fna", ".bam"]),
     (

@@ -6,8 +6,21 @@ use super::narrative::{Narrative, has_one, is_of};
 const RUNS: &[&str] =
     &["running", "runs", "using", "uses", "occupies", "occupied", "occupying", "holds", "shared", "share", "sharing"];
 /// Who others on a card are.
-const OTHERS: &[&str] =
-    &["process", "processes", "program", "programs", "user", "users", "job", "jobs", "people", "person"];
+const OTHERS: &[&str] = &[
+    "process",
+    "processes",
+    "program",
+    "programs",
+    "user",
+    "users",
+    "job",
+    "jobs",
+    "people",
+    "person",
+    "code",
+    "script",
+    "experiment",
+];
 /// What a card is called.
 const CARDS: &[&str] = &["gpu", "vram", "card", "gtx", "rtx", "gt", "titan", "geforce", "quadro"];
 
@@ -16,6 +29,7 @@ pub(super) fn note(told: &mut Narrative, words: &[&str]) {
     told.shares_the_card |= shares_the_card(words);
     told.is_alone |= is_alone(words);
     told.has_many_cards |= has_many_cards(words);
+    told.asks_for_another_card |= asks_for_another_card(words);
     told.crowds_the_first_card |= crowds_the_first_card(words);
     told.machine_gigabytes = told.machine_gigabytes.max(machine_gigabytes(words));
     told.card_gigabytes = told.card_gigabytes.max(card_gigabytes(words));
@@ -52,6 +66,23 @@ fn has_many_cards(words: &[&str]) -> bool {
     };
     let is_pair = |pair: &[&str]| is_many(pair[0]) && is_of(&["gpus", "cards", "gpu"], pair[1]);
     words.windows(2).any(is_pair) || has_one(words, &["multi-gpu", "multi-gpus", "multi-card", "multigpu"])
+}
+
+/// `how can I use another GPU`, `can the CUDA device number be changed`, `I have 8 GPUs and it only takes the first one`
+fn asks_for_another_card(words: &[&str]) -> bool {
+    let is_card = |word: &str| is_of(&["gpu", "gpus", "card", "device", "cuda:1"], word);
+    let is_other = words.windows(2).any(|pair| {
+        is_of(&["another", "other", "different", "second", "specific", "which"], pair[0]) && is_card(pair[1])
+    });
+    let is_asked = has_one(words, &["how", "can", "could", "is", "way", "possible", "want"]);
+    let is_change = has_one(
+        words,
+        &["use", "using", "change", "changed", "changing", "choose", "select", "switch", "specify", "run"],
+    );
+    let is_number = words
+        .windows(2)
+        .any(|pair| is_of(&["gpu", "device", "cuda"], pair[0]) && is_of(&["number", "id", "index"], pair[1]));
+    (is_other || is_number) && is_asked && is_change && !has_one(words, OTHERS)
 }
 
 /// `the processes of all ranks take memory of GPU 0`
@@ -130,6 +161,16 @@ mod tests {
         let both = of("It has Windows, 16GB of RAM and a card with 48 GB of VRAM.");
         assert_eq!((both.machine_gigabytes, both.card_gigabytes, both.names_windows), (Some(16), Some(48), true));
         assert_eq!(of("The data takes 8 GB on the disk of this machine.").card_gigabytes, None);
+    }
+
+    #[test]
+    fn a_question_for_another_card() {
+        for line in ["How can I use another GPU for it?", "Can the CUDA device number be changed in this library?"] {
+            assert!(of(line).asks_for_another_card, "{line}");
+        }
+        for line in ["It is on another GPU and works there.", "How can another process use the GPU at once?"] {
+            assert!(!of(line).asks_for_another_card, "{line}");
+        }
     }
 
     #[test]

@@ -435,7 +435,7 @@ fn the_first_two_are_two_different_ways() {
         used,
         [
             (Lever::NoGraph, vec![Lever::Precision]),
-            (Lever::SmallerInput, vec![Lever::FewerRequests, Lever::MoreMemory, Lever::Offload])
+            (Lever::SmallerInput, vec![Lever::MicroBatch, Lever::MoreMemory, Lever::Offload])
         ]
     );
     let bare = two(FULL);

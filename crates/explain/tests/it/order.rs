@@ -29,6 +29,56 @@ fn smaller_samples_come_before_what_nothing_asks_for() {
 }
 
 #[test]
+fn what_comes_round_is_tried_first_where_it_always_fails_then() {
+    for told in [
+        "It always stops at 5000 iterations, whatever the size.",
+        "Five epochs went well, and when the 5th epoch was about finished it failed.",
+    ] {
+        assert_eq!(leads(&format!("{told}\n{BARE}")), [Lever::EvaluationBatch, Lever::MicroBatch], "{told}");
+    }
+    let once = format!("It stopped at 5000 iterations of the training.\n{BARE}");
+    assert_eq!(leads(&once)[0], Lever::MicroBatch);
+}
+
+#[test]
+fn who_asks_for_another_card_is_told_how() {
+    let asks = format!("My box has 8 cards, how can I use another GPU for it?\n{BARE}");
+    assert_eq!(leads(&asks)[0], Lever::OtherCard);
+    assert_eq!(leads(&format!("I train it on one GPU of the machine.\n{BARE}"))[0], Lever::MicroBatch);
+}
+
+#[test]
+fn a_limit_comes_first_where_a_container_was_ended_at_it() {
+    let pod = "`ollama-0` gets OOMKilled (exit 137, reason: OOMKilled)\nlimits.memory: 6G\n";
+    assert_eq!(leads(pod), [Lever::RaiseLimit, Lever::Quantize]);
+    let job = "#SBATCH --mem-per-cpu=4096M\nprocess.sh: line 76:  4663 Killed                  segment -i a.nii.gz\n";
+    assert_eq!(leads(job)[0], Lever::RaiseLimit);
+}
+
+#[test]
+fn an_array_is_made_narrower_or_in_pieces() {
+    let array =
+        "MemoryError: Unable to allocate 23.6 GiB for an array with shape (146516, 21604) and data type float64\n";
+    let verdicts = explain(array.as_bytes(), &Context::default());
+    let first = &verdicts[0].advice[0];
+    assert_eq!((first.lever, &*first.also), (Lever::SmallerType, &[Lever::LoadInPieces][..]));
+}
+
+#[test]
+fn windows_of_a_volume_are_put_together_on_the_host() {
+    let log = format!("It is raised in the call of sliding_window_inference, AMASSS_CLI.py line 976.\n{BARE}");
+    assert_eq!(leads(&log)[0], Lever::OutputsToHost);
+}
+
+#[test]
+fn a_program_that_was_installed_is_its_own() {
+    let log = "Traceback (most recent call last):\n  File \"/home/u/.local/bin/demucs\", line 8, in <module>\n    sys.exit(main())\n  \
+               File \"/home/u/.local/lib/python3.7/site-packages/demucs/separate.py\", line 120, in main\n    overlap=args.overlap)[0]\n\
+               RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; 7.90 GiB already allocated)\n";
+    assert_eq!(leads(log)[0], Lever::NoGraph);
+}
+
+#[test]
 fn the_settings_of_a_command_are_no_progress() {
     let log = format!("python train.py --max_epoch 25 --input film\n{BARE}");
     assert_eq!(leads(&log), [Lever::MicroBatch, Lever::SmallerInput]);

@@ -49,7 +49,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let (head, tail) = split(&message.line, body).or_else(|| split(&message.line, broken.as_deref()?))?;
     let mut oom = figures(head, tail);
     // Who tells of himself and quotes all figures reports, whatever words stand before.
-    let is_own = || oom.requested.and(oom.capacity).is_some() && tells_of_oneself(head);
+    let sentence = [". ", "! ", "? "].iter().fold(head, |rest, end| rest.rsplit(end).next().unwrap_or(rest));
+    let is_own = || oom.requested.and(oom.capacity).is_some() && [head, sentence].into_iter().any(tells_of_oneself);
     if is_quoted(&message.line, head.len()) && !is_own() {
         return None;
     }

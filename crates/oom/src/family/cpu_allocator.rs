@@ -17,6 +17,10 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     {
         return Some(refused(message.body()));
     }
+    // As somebody quotes it who leaves out what it says.
+    if has_any(line, &["enforce fail at CPUAllocator.cpp", "enforce fail at alloc_cpu.cpp"]) {
+        return Some(Oom { certainty: Certainty::Possible, ..refused(message.body()) });
+    }
     if line.contains("memalign(") && message.body().contains("12 vs 0") {
         return Some(refused(message.body()));
     }
@@ -24,6 +28,12 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if line.contains("memalign(") && line.contains("12 != 0") {
         let requested = size_after(&message.above(), "Alloc ");
         return Some(Oom { requested, ..Oom::host(Engine::Paddle, Source::Allocator) });
+    }
+    // Too many open files are refused by the same call, and named.
+    let is_unexplained = line.contains("unable to open shared memory object </torch_")
+        && line.trim_end().trim_end_matches(['`', '\'', '"', '*']).ends_with("in read-write mode");
+    if is_unexplained {
+        return Some(Oom { certainty: Certainty::Slight, ..Oom::host(Engine::PyTorch, Source::SharedMemory) });
     }
     is_shared_file(line).then(|| Oom {
         certainty: Certainty::Likely,

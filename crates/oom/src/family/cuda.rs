@@ -132,4 +132,6 @@ const STATUSES: &[&str] = &[
     "GPUassert: out of memory",
     "MUSA error: out of memory",
     "XPU error: out of memory",
+    // Caffe's.
+    "cudaSuccess (2 vs. 0)",
 ];

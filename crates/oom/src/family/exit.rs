@@ -156,6 +156,8 @@ const KILLED: [&str; 12] = [
 fn is_shell_killed(line: &str) -> bool {
     // Bold or as code, where somebody wrote it into a text.
     let line = without_prefix(line).trim().trim_matches(['*', '`']);
+    // `it comes no further than "...2.91s/it]Killed"`
+    let line = line.strip_suffix('"').filter(|line| line.ends_with("]Killed")).unwrap_or(line);
     if matches!(line, "Killed." | "zsh: killed" | "Killed: 9") || line.starts_with("zsh: killed ") {
         return true;
     }

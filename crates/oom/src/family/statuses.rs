@@ -34,9 +34,12 @@ fn cuda_calloc(line: &str) -> Option<Oom> {
 fn outside_allocator(line: &str) -> Option<Oom> {
     // Darknet tells of each layer's algorithm in the line in which it fails.
     let is_darknet = line.contains("CUDNN-slow") || line.contains("CUDA Error: out of memory");
-    let by_dnn = has_any(line, &["cuDNN", "CUDNN"])
-        && !is_darknet
-        && has_any(line, &["CUDA_ERROR_OUT_OF_MEMORY", "out of memory", "OutOfMemory"]);
+    // `CUDNN_STATUS_EXECUTION_FAILED. Am I out of memory?` asks only.
+    let says_both = |sentence: &str| {
+        has_any(sentence, &["cuDNN", "CUDNN"])
+            && has_any(sentence, &["CUDA_ERROR_OUT_OF_MEMORY", "out of memory", "OutOfMemory"])
+    };
+    let by_dnn = !is_darknet && line.split(['?', '!']).flat_map(|part| part.split(". ")).any(says_both);
     by_dnn.then(|| Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Cuda, Source::Dnn) })
 }
 

@@ -9,3 +9,4 @@ mod told;
 mod words;
 
 pub use report::scan_last_resort;
+pub use told::is_of_oneself;

@@ -6,12 +6,20 @@
 use super::report::is_of_device;
 use crate::phrase::has_any;
 use crate::reference::has_any_word;
-use crate::talk::{is_hypothetical, is_source_code};
+use crate::talk::{is_asked, is_hypothetical, is_source_code};
 use crate::{Certainty, Engine, Oom, Place, Source};
 
 /// Words without which a line tells nothing.
-pub(super) const TOLD: &[&[&str]] =
-    &[&LACKS, &FULL, &NOTEBOOKS, &BY_SYSTEM, &["tcmalloc", "oom", "显存", "内存"], &SHORT_IN_SPANISH];
+pub(super) const TOLD: &[&[&str]] = &[
+    &LACKS,
+    &FULL,
+    &NOTEBOOKS,
+    &BY_SYSTEM,
+    &PASSIVE,
+    &["checkpoint shards"],
+    &["tcmalloc", "oom", "显存", "内存"],
+    &SHORT_IN_SPANISH,
+];
 
 /// What becomes of a program that gets no memory.
 const ENDS: &str = "killed kills crash crashes crashed crashing dies died stops stopped fails failed breaks broke broken freezes froze \
@@ -56,6 +64,8 @@ const BY_SYSTEM: [&str; 10] = [
     "killed by the kernel",
     "killed by linux",
 ];
+/// The same, where nobody is named.
+const PASSIVE: [&str; 4] = ["gets killed", "got killed", "is killed at", "was killed at"];
 /// What people say of a card or a machine that was full.
 const FULL: [&str; 20] = [
     "out of memory",
@@ -99,6 +109,8 @@ const OWN: [&str; 17] = [
     "i can not ",
     "i cannot ",
 ];
+/// How people tell in Chinese of an error they met.
+const MET: [&str; 4] = ["就报", "报错", "这个错", "出现"];
 /// What a notebook and its parts are called.
 const NOTEBOOKS: [&str; 5] = ["kernel", "notebook", "colab", "jupyter", "session"];
 /// What becomes of them.
@@ -141,6 +153,20 @@ const SHORT_IN_SPANISH: [&str; 8] = [
     "error de memoria",
 ];
 
+/// Whether somebody tells of a run of his own, or asks about one.
+#[must_use]
+pub fn is_of_oneself(post: &str) -> bool {
+    let lower = post.to_lowercase();
+    has_any_word(&lower, "i i'm i've my")
+        || has_any(&lower, &OWN)
+        || has_any(post, &OWN_IN_CHINESE)
+        || has_any(post, &MET)
+}
+
+fn is_own_in_chinese(post: &str) -> bool {
+    has_any(post, &OWN_IN_CHINESE) && !has_any(post, &ADVICE_IN_CHINESE)
+}
+
 /// What a line of a post tells; the post is all there is.
 pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
     if is_source_code(line) {
@@ -175,9 +201,14 @@ fn ended_for_memory(lower: &str) -> Option<Oom> {
 
 /// `after 8k iterations the OS kills the process`, in a post that speaks of the machine's memory.
 fn ended_by_system(lower: &str, post: &str) -> Option<Oom> {
+    let is_supposed = |sentence: &str| has_any_word(sentence, "if may might could would you your");
+    // Shards of weights are read into the machine's memory, one after the other.
+    let loads = |sentence: &str| sentence.contains("checkpoint shards") && has_any_word(sentence, "killed");
     let is_told =
-        |sentence: &str| has_any(sentence, &BY_SYSTEM) && !has_any_word(sentence, "if may might could would you your");
-    (lower.split(". ").any(is_told) && has_any_word(post, "ram memory memoria")).then(ended)
+        |sentence: &str| (has_any(sentence, &BY_SYSTEM) || has_any(sentence, &PASSIVE)) && !is_supposed(sentence);
+    let names_memory = || has_any_word(&post.to_lowercase(), "ram memory memoria");
+    let is_killed = lower.split(". ").any(is_told) && names_memory();
+    (is_killed || lower.split(". ").any(|sentence| loads(sentence) && !is_supposed(sentence))).then(ended)
 }
 
 /// `tcmalloc: large alloc 6442450944 bytes`, and then the program was killed: how Colab ends what takes too much.
@@ -210,8 +241,7 @@ fn chinese(lower: &str, post: &str) -> Option<Oom> {
             at.is_some_and(|at| !is_advice && !has_any(&sentence[..at], &SUPPOSED_IN_CHINESE))
         })
     };
-    let is_own = || has_any(post, &OWN_IN_CHINESE) && !has_any(post, &ADVICE_IN_CHINESE);
-    let is_told = happened(&SHORT_IN_CHINESE) || happened(&LITTLE_IN_CHINESE) && is_own();
+    let is_told = happened(&SHORT_IN_CHINESE) || happened(&LITTLE_IN_CHINESE) && is_own_in_chinese(post);
     let is_of_machine = dense.contains("内存") && !post.contains("显存");
     is_told.then(|| shortage(!is_of_machine))
 }
@@ -230,7 +260,8 @@ fn full(lower: &str, post: &str) -> Option<Oom> {
     let is_own = has_any(&post.to_lowercase(), &OWN);
     // Python's error is of the machine's memory, whatever else is named.
     let is_of_python = words.ends_with("memoryerror");
-    (is_own && !is_hypothetical(clause)).then(|| shortage(!is_of_python && is_of_card(lower, post)))
+    (is_own && !is_hypothetical(clause) && !is_asked(clause))
+        .then(|| shortage(!is_of_python && is_of_card(lower, post)))
 }
 
 /// Whether it is the card's memory: by the line, or by the post where that names none of the machine's.
@@ -291,6 +322,8 @@ mod tests {
             ("The RAM usage increases, and after 8k iterations the OS kills the process.\n", Place::Host),
             ("I get a MemoryError when saving the features, with 8gb of ram.\n", Place::Host),
             ("The kernel appears to have died at this cell.\nMy laptop only has 8 GB of ram.\n", Place::Host),
+            ("Generate.py dies: `Loading checkpoint shards: 52%` and the word `killed`.\n", Place::Host),
+            ("It gets killed at 0%. The model goes into RAM, not to the GPU.\n", Place::Host),
             ("It printed tcmalloc: large alloc 6442450944 bytes and my program was killed on colab.\n", Place::Host),
         ] {
             let oom = found(text).unwrap_or_else(|| panic!("{text}"));
@@ -301,6 +334,7 @@ mod tests {
             "Si se queda sin memoria, baje el lote.\n",
             "I use this flag to avoid running out of memory on small cards.\n",
             "The kernel died with a syntax error.\n",
+            "My training gives EXECUTION_FAILED. Am I out of memory here, or is it another error?\n",
             "Servers run out of memory often.\n",
             "显存溢出可以通过调小 batch size 解决\n显存不足的请减小 batch\n",
             "It crashes if there is not enough memory.\n",

@@ -169,12 +169,24 @@ fn pytorch_on_the_cpu() {
         Likely,
         None,
     );
+    // Cut short by who posts it.
+    check("`enforce fail at CPUAllocator.cpp` in the evaluation", Engine::PyTorch, Host, Possible, None);
+    let unexplained = "RuntimeError: unable to open shared memory object </torch_16550_87> in read-write mode";
+    check(unexplained, Engine::PyTorch, Host, Slight, None);
+    assert_eq!(read(&format!("{unexplained}: Too many open files (24)")), None);
 }
 
 #[test]
 fn drivers_and_libraries() {
     check("RuntimeError: CUDA driver error: out of memory", Engine::Cuda, Device, Sure, None);
     check("torch.AcceleratorError: CUDA error: out of memory", Engine::Cuda, Device, Sure, None);
+    check(
+        "F0911 syncedmem.cpp:56] Check failed: error == cudaSuccess (2 vs. 0)  out of memory",
+        Engine::Cuda,
+        Device,
+        Sure,
+        None,
+    );
     check(
         "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY",
         Engine::Rmm,
@@ -608,6 +620,7 @@ fn ends_of_processes_are_slight() {
         "run.sh: line 5: 12345 Killed                  python train.py",
         "Killedg in train batch: 127687 / 263115",
         "Loading database information...Killed",
+        "It comes no further than \"Loading checkpoint shards:  38%|███       | 3/8 [00:08<00:14,  2.91s/it]Killed\"",
         "Killed  31%|███       | 512/1650 [06:02<13:11,  1.44it/s]",
         "Process finished with exit code 137 (interrupted by signal 9: SIGKILL)",
         "container exited with code 137",

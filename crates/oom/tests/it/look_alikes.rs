@@ -11,6 +11,10 @@ fn check(text: &str, expected: Option<LookAlike>) {
 #[test]
 fn other_errors() {
     check(
+        "tensorflow with \"Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.20GiB with freed_by_count=0.\"",
+        Some(Attempt),
+    );
+    check(
         "RuntimeError: [enforce fail at alloc_cpu.cpp:75] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 18446744073709551000 bytes. Error code 12 (Cannot allocate memory)",
         Some(CorruptedSize),
     );
@@ -64,6 +68,7 @@ fn other_errors() {
 #[test]
 fn talk() {
     for text in [
+        "It gives \"RuntimeError: CUDNN_STATUS_EXECUTION_FAILED\". Am I out of memory here, or is it some other error?",
         "    except torch.cuda.OutOfMemoryError:",
         "[rank0]:     raise torch.OutOfMemoryError(\"CUDA out of memory\")",
         "    if \"out of memory\" in str(error):",
