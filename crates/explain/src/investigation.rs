@@ -413,8 +413,9 @@ const ENDED: [&str; 7] = [
     "completed training",
     "end of training",
 ];
-/// What programs say when they have built or loaded what they were to.
-const BUILT: [&str; 8] = [
+/// What programs say when they have built or loaded what they were to, or got over an error.
+const BUILT: [&str; 9] = [
+    "retrying with tiling",
     "engine generation completed",
     "engine built in",
     "saved engine",

@@ -22,8 +22,12 @@ pub(crate) fn explain_post(post: &str, explain: &dyn Fn(&str) -> Explanation) ->
         let explained = explain_lines(&post, explain);
         // What the text shows, or shows to be something else, counts before its title.
         let is_open = explained.not_memory.as_ref().is_none_or(|found| found.kind == LookAlike::Mentioned);
-        let bare = without_title_mark(&post).filter(|_| explained.verdicts.is_empty() && is_open);
-        let titled = bare.map(|bare| explain_lines(&bare, explain));
+        let titled = || {
+            let quoted = without_known_margin(&post).or_else(|| without_shared_margin(&post));
+            let bare = without_title_mark(quoted.as_deref().unwrap_or(&post))?;
+            Some(explain_lines(&bare, explain))
+        };
+        let titled = (explained.verdicts.is_empty() && is_open).then(titled).flatten();
         return titled.filter(|titled| !titled.verdicts.is_empty()).unwrap_or(explained);
     };
     let mut explanation = explain_post(&carried.text, explain);
@@ -88,12 +92,17 @@ fn explain_joined(text: &str, explain: &dyn Fn(&str) -> Explanation) -> Explanat
     if whole.evidence == Evidence::Chance {
         // Lines of one length may be so by chance: then what was joined counts where it says more.
         let explained = explain(text);
-        if figures(&joined) <= figures(&explained) {
+        if (figures(&joined), certainty(&joined)) <= (figures(&explained), certainty(&explained)) {
             return explained;
         }
     }
     joined.verdicts.iter_mut().for_each(|verdict| verdict.line = whole.line(verdict.line));
     joined
+}
+
+/// How sure the cause of the last event is, in percent.
+fn certainty(explained: &Explanation) -> u32 {
+    explained.verdicts.first().map_or(0, |verdict| (verdict.certainty * 100.0) as u32)
 }
 
 /// How many figures the last event has; `None` where there is no event.

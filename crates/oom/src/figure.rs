@@ -104,9 +104,9 @@ fn unit(text: &str, start: usize) -> (Option<u128>, usize) {
 fn scale(word: &str) -> Option<u128> {
     let power = match word {
         "B" | "bytes" | "byte" | "Bytes" => 0,
-        "K" | "k" | "KB" | "kB" | "kb" | "Kb" | "Ki" | "KiB" | "kib" | "kilobytes" => 1,
-        "M" | "m" | "MB" | "mb" | "Mb" | "Mi" | "MiB" | "mib" | "megabytes" => 2,
-        "G" | "g" | "GB" | "gb" | "Gb" | "Gi" | "GiB" | "gib" | "gigabytes" => 3,
+        "K" | "k" | "KB" | "kB" | "kb" | "Kb" | "Ki" | "KiB" | "Kib" | "kib" | "kilobytes" => 1,
+        "M" | "m" | "MB" | "mb" | "Mb" | "Mi" | "MiB" | "Mib" | "mib" | "megabytes" => 2,
+        "G" | "g" | "GB" | "gb" | "Gb" | "Gi" | "GiB" | "Gib" | "gib" | "gigabytes" => 3,
         "T" | "t" | "TB" | "tb" | "Tb" | "Ti" | "TiB" | "tib" => 4,
         "P" | "PB" | "pb" | "Pb" | "Pi" | "PiB" => 5,
         "E" | "EB" | "eb" | "Eb" | "Ei" | "EiB" => 6,
@@ -153,6 +153,8 @@ mod tests {
         check("6.48G at", Some(6_957_847_020));
         check("25,600,000 bytes", Some(25_600_000));
         check("128. GiB", Some(128 << 30));
+        // As people type it anew.
+        check("2 Gib", Some(2 << 30));
         check("76kB", Some(77_824));
         check("1.953125GB memory", Some(2_097_152_000));
         check("359661568", Some(359_661_568));

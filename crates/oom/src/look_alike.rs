@@ -130,6 +130,7 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             // How TensorFlow begins the same.
             "with freed_by_count=",
             "memory and trying again",
+            "retrying with tiled",
             "TRT]: Requested amount of GPU memory",
             "[W] [TRT] Requested",
             ", using CPU",

@@ -6,6 +6,10 @@ use crate::reference::has_any_word;
 /// Whether a line is source code, as tracebacks and compilers quote it.
 pub(crate) fn is_source_code(line: &str) -> bool {
     let line = without_margin(line);
+    // A link to a line of code in a sentence is no code.
+    let is_linked = line.contains("://") && has_any(line, &[" I ", " i ", " we "]);
+    let linkless = is_linked.then(|| without_links(line));
+    let line = linkless.as_deref().unwrap_or(line);
     if is_native_crash_note(line) || ends_in_report(line) {
         return false;
     }
@@ -15,6 +19,10 @@ pub(crate) fn is_source_code(line: &str) -> bool {
         None => has_any(line, CODE_MARKS),
     };
     starts_like_code(line) || has_mark() || goes_on_as_code(line) || hands_over_an_error(line)
+}
+
+fn without_links(line: &str) -> String {
+    line.split(' ').filter(|word| !word.contains("://")).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether an exception is made to be handed to a function: `is_out_of_memory(RuntimeError('CUDA error: out of memory'))`.
@@ -304,6 +312,7 @@ mod tests {
             "MemoryError",
             "[RuntimeError('CUDA error: out of memory')]",
             "return code: 137",
+            "It ends with exit code 137. I take it for memory, at https://github.com/a/b/blob/c/d.py#L169 .",
             "while running main.py I got RuntimeError: cuda runtime error (2) : out of memory",
             &joined,
         ] {

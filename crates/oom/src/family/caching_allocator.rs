@@ -89,7 +89,8 @@ fn figures(head: &str, tail: &str) -> Oom {
         allocated: size_before(tail, " already allocated").or_else(|| size_before(tail, " is allocated by PyTorch")),
         reserved: size_before(tail, " reserved in total"),
         reserved_unallocated: size_before(tail, " is reserved by PyTorch but unallocated")
-            .or_else(|| size_before(tail, " cached")),
+            .or_else(|| size_before(tail, " cached"))
+            .or_else(|| size_before(tail, " cache)")),
         private_pools: size_before(tail, " allocated in private pools"),
         limit: size_before(tail, " allowed;").or_else(|| size_after(head, "size larger than ")),
         processes: processes(tail),

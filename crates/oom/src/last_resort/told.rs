@@ -16,7 +16,7 @@ pub(super) const TOLD: &[&[&str]] = &[
     &NOTEBOOKS,
     &BY_SYSTEM,
     &PASSIVE,
-    &["checkpoint shards"],
+    &["checkpoint shards", "killed"],
     &["tcmalloc", "oom", "显存", "内存"],
     &SHORT_IN_SPANISH,
 ];
@@ -207,7 +207,9 @@ fn ended_by_system(lower: &str, post: &str) -> Option<Oom> {
     let is_told =
         |sentence: &str| (has_any(sentence, &BY_SYSTEM) || has_any(sentence, &PASSIVE)) && !is_supposed(sentence);
     let names_memory = || has_any_word(&post.to_lowercase(), "ram memory memoria");
-    let is_killed = lower.split(". ").any(is_told) && names_memory();
+    // As somebody writes it down who has no more of the log.
+    let is_last_line = lower.trim() == "killed";
+    let is_killed = (is_last_line || lower.split(". ").any(is_told)) && names_memory();
     (is_killed || lower.split(". ").any(|sentence| loads(sentence) && !is_supposed(sentence))).then(ended)
 }
 
@@ -257,7 +259,7 @@ fn spanish(lower: &str) -> Option<Oom> {
 fn full(lower: &str, post: &str) -> Option<Oom> {
     let (at, words) = FULL.iter().find_map(|words| Some((lower.find(words)?, *words)))?;
     let clause = &lower[lower[..at].rfind([',', '.', ':', ';', '!', '?', '(']).map_or(0, |end| end + 1)..at];
-    let is_own = has_any(&post.to_lowercase(), &OWN);
+    let is_own = is_of_oneself(post);
     // Python's error is of the machine's memory, whatever else is named.
     let is_of_python = words.ends_with("memoryerror");
     (is_own && !is_hypothetical(clause) && !is_asked(clause))
