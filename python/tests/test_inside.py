@@ -71,7 +71,8 @@ def test_a_python_without_the_package_is_refused(tmp_path: Path) -> None:
     refused = run(tmp_path, _program.find(), "run", "--inside", "--", "./python", "train.py")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
-        "error: --inside needs the package lowtide, which ./python has not\nhint: ./python -m pip install lowtide\n"
+        "error: --inside needs the package lowtide, which ./python has not\n"
+        "hint: ./python -m pip install . (in a clone of lowtide)\n"
     )
     assert not (tmp_path / "runs").exists()
     refused = run(tmp_path, _program.find(), "run", "--inside", "--", "sh", "-c", "echo trains")

@@ -88,7 +88,7 @@ fn needs_package(flag: &str, command: &[OsString], access: &Access<'_>) -> Resul
     if code == Some(HAS_NONE) {
         let python = python.display();
         let text = format!("{name} needs the package lowtide, which {python} has not");
-        return Err(Failure::bad_input(text, Some(format!("{python} -m pip install lowtide"))));
+        return Err(Failure::bad_input(text, Some(format!("{python} -m pip install . (in a clone of lowtide)"))));
     }
     Ok(())
 }

@@ -148,6 +148,8 @@ fn help_on_running() {
     of the command is left behind, unless lowtide itself is killed by SIGKILL: then the command ends
     when it next writes something.
 
+    To go on later, after Ctrl-C or a reboot, run it again with the script's own flag to resume.
+
     Where the batch is set is known for nanoGPT, Hugging Face's Trainer and Lightning, and found in
     other scripts: flags that the script declares (--batch-size, --grad-accum, ...), arguments of calls
     and constants in its source, which a retry changes in a copy. For all else say it with --retry-with.
@@ -239,12 +241,13 @@ fn help_on_running() {
               Put lowtide's guard into the training loop of Hugging Face's Trainer or Lightning's,
               without a change of the script: an out-of-memory error is undone inside the process, and
               the same batch runs again in smaller pieces. The command's Python needs the package (pip
-              install lowtide); one device
+              install . in a clone of lowtide); one device
 
           --reserve <SIZE>
               Pin this much host memory in each process of the command that uses CUDA, for PyTorch (2.8
               or newer) to fall back on when the device is full: a step that is too large is slow
-              instead of out of memory. The command's Python needs the package (pip install lowtide)
+              instead of out of memory. The command's Python needs the package (pip install . in a clone
+              of lowtide)
 
           --out <DIR>
               The folder for logs and summary.json, made if need be; one that has another run's is
