@@ -328,7 +328,7 @@ fn fails_later(words: &[&str]) -> bool {
 /// `it stops at 5000 iters again`, `always after 2000 iterations`: a round number of steps that is said to be the same each time.
 fn fails_at_one_step(words: &[&str]) -> bool {
     const STEPS: &[&str] = &["iteration", "iterations", "iter", "iters", "step", "steps"];
-    let is_round = |word: &str| word.parse().is_ok_and(|number: u64| number >= MANY && number % 50 == 0);
+    let is_round = |word: &str| word.parse().is_ok_and(|number: u64| number >= MANY && number.is_multiple_of(50));
     let is_count = words
         .windows(2)
         .any(|pair| is_round(pair[0]) && is_of(STEPS, pair[1]) || is_of(STEPS, pair[0]) && is_round(pair[1]));

@@ -166,8 +166,9 @@ const PREFIXES: [&str; 8] = [
 
 #[test]
 fn a_prefix_before_every_line_changes_no_cause() {
+    let threads = threads();
     for prefix in PREFIXES {
-        let changed: Vec<String> = threads()
+        let changed: Vec<String> = threads
             .iter()
             // A quotation inside of what is quoted is nobody's post.
             .filter(|thread| thread.log.lines().all(|line| !line.starts_with('>')))
