@@ -20,7 +20,9 @@ def find() -> str:
             return str(path)
     found = os.environ.get("LOWTIDE_PROGRAM") or shutil.which("lowtide")
     if found is None:
-        raise LowtideError("the program lowtide is not found", "pip install . in a clone of lowtide puts it beside Python")
+        raise LowtideError(
+            "the program lowtide is not found", "pip install . in a clone of lowtide puts it beside Python"
+        )
     return found
 
 
