@@ -359,12 +359,8 @@ impl List<'_> {
         }
         let is_set = self.case.facts.find(Key::Workers).is_some();
         if !is_set {
-            // Who was refused a piece of a known size asked for it alone.
-            let is_alone = self.case.culprit.is_some();
             let words = "; or fewer processes, threads and data workers side by side (jobs, cores, num_workers)";
-            let kin: &[Lever] =
-                if is_alone { &[Lever::FewerWorkers] } else { &[Lever::FewerWorkers, Lever::FewerJobs] };
-            self.join(lever, kin, words);
+            self.join(lever, &[Lever::FewerWorkers, Lever::FewerJobs], words);
         }
     }
 

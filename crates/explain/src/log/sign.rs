@@ -458,7 +458,6 @@ const WORDS: &[(Sign, &[&str])] = &[
             "sovits",
             "SoVITS",
             "svc infer",
-            "my voice",
             "_tts",
             "tts_",
             "TTS",
