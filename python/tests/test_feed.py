@@ -122,6 +122,26 @@ def test_every_type_of_values(tmp_path: Path, dtype: str) -> None:
     assert found.dtype == values.dtype and found.tolist() == values.tolist()
 
 
+@pytest.mark.parametrize("values", [64, 2048, 5000])
+def test_values_are_right_where_batches_are_waited_for(tmp_path: Path, values: int) -> None:
+    """Whoever waits copies large values, too; here somebody always does."""
+    number = torch.arange(400)
+    large = number[:, None] + torch.arange(values)
+    ragged = [large[one, : values - one % 2] for one in range(len(number))]
+    torch.save({"number": number, "x": large, "ragged": ragged}, tmp_path / "large.pt")
+    for shuffle in (True, "full", False):
+        feed = feed_of(tmp_path, 24, shuffle=shuffle)
+        for _ in range(3):
+            batches = list(feed)
+            assert sorted(numbers(batches)) == number.tolist()
+            for batch in batches:
+                assert torch.equal(batch["x"], batch["number"][:, None] + torch.arange(values))
+                for one, value in zip(batch["number"].tolist(), batch["ragged"]):
+                    assert torch.equal(value, ragged[one])
+        feed.close()
+    gc.collect()
+
+
 def test_len_and_the_last_batch(data: Path) -> None:
     feed = feed_of(data, 8)
     assert len(feed) == 12 == len(list(feed))

@@ -1,7 +1,8 @@
 //! Memory of batches: filled from its beginning on, then handed out as a tensor of somebody else's.
 //!
 //! What its `unsafe` relies on: a [`Block`] owns its memory, and is written to only through `&mut self`, while nobody else can
-//! see it.
+//! see it, or through the [`Gap`]s that it gave away, each of which has bytes of its own. As long as there is a gap, the memory is
+//! neither moved nor given back nor shown to anybody.
 
 #![expect(
     unsafe_code,
@@ -11,8 +12,9 @@
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{hint, thread};
 
 use pyo3::prelude::*;
 
@@ -82,6 +84,8 @@ pub(crate) struct Block {
     /// Always there until the block is dropped.
     room: ManuallyDrop<Room>,
     filled: usize,
+    /// Gaps that are not filled yet.
+    gaps: Arc<AtomicUsize>,
 }
 
 impl Block {
@@ -110,11 +114,12 @@ impl Block {
 
     fn of(room: Room) -> Self {
         HELD.fetch_add(room.layout.size() as u64, Ordering::Relaxed);
-        Self { room: ManuallyDrop::new(room), filled: 0 }
+        Self { room: ManuallyDrop::new(room), filled: 0, gaps: Arc::default() }
     }
 
-    /// Where it begins. Nobody writes there while somebody else can see it.
+    /// Where it begins, once all of it is there. Nobody writes there while somebody else can see it.
     pub(crate) fn address(&self) -> *mut u8 {
+        self.wait();
         self.room.start.as_ptr()
     }
 
@@ -127,6 +132,7 @@ impl Block {
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let end = self.filled.saturating_add(bytes.len());
         if end > self.room.layout.size() {
+            self.wait();
             let mut larger = Self::with_room(end.max(self.room.layout.size().saturating_mul(2)))?;
             // SAFETY: `filled` bytes were written here, as many fit there, and these are two allocations.
             unsafe { ptr::copy_nonoverlapping(self.room.start.as_ptr(), larger.room.start.as_ptr(), self.filled) };
@@ -138,10 +144,64 @@ impl Block {
         self.filled = end;
         Ok(())
     }
+
+    /// The next so many bytes, for somebody else to fill; `None` where there is no room for them.
+    pub(crate) fn gap(&mut self, bytes: usize) -> Option<Gap> {
+        let end = self.filled.checked_add(bytes).filter(|end| *end <= self.room.layout.size())?;
+        // SAFETY: there is room up to `end`.
+        let start = unsafe { self.room.start.add(self.filled) };
+        self.filled = end;
+        self.gaps.fetch_add(1, Ordering::Relaxed);
+        Some(Gap { start, length: bytes, gaps: Arc::clone(&self.gaps) })
+    }
+
+    /// Waits until all gaps are filled: for as long as a copy takes that somebody else has begun.
+    fn wait(&self) {
+        let mut turns: u32 = 0;
+        // What was written to a gap is to be seen behind this.
+        while self.gaps.load(Ordering::Acquire) > 0 {
+            turns += 1;
+            if turns.is_multiple_of(64) { thread::yield_now() } else { hint::spin_loop() }
+        }
+    }
+}
+
+/// Bytes of a block that somebody else fills.
+#[derive(Debug)]
+pub(crate) struct Gap {
+    start: NonNull<u8>,
+    length: usize,
+    gaps: Arc<AtomicUsize>,
+}
+
+// SAFETY: nobody else reads or writes these bytes while it is there.
+unsafe impl Send for Gap {}
+
+impl Gap {
+    /// Fills it. What is too much is left out, and what is missing becomes zero.
+    pub(crate) fn fill(mut self, bytes: &[u8]) {
+        let length = bytes.len().min(self.length);
+        // SAFETY: the block is there as long as its gap is, has `self.length` bytes here that nobody else uses, and `bytes` cannot
+        // lie in them.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), length);
+            self.start = self.start.add(length);
+        }
+        self.length -= length;
+    }
+}
+
+impl Drop for Gap {
+    fn drop(&mut self) {
+        // SAFETY: as in `fill`. What nobody has written is not to be seen.
+        unsafe { ptr::write_bytes(self.start.as_ptr(), 0, self.length) };
+        self.gaps.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
+        self.wait();
         // SAFETY: nobody uses the room of a block that is being dropped.
         let room = unsafe { ManuallyDrop::take(&mut self.room) };
         HELD.fetch_sub(room.layout.size() as u64, Ordering::Relaxed);

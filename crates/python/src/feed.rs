@@ -153,7 +153,8 @@ impl DataFeed {
                 FeedOptions { threads: self.threads, end, share: Some(share), ..FeedOptions::new(self.budget) };
             let feed = Feed::start(Arc::clone(&self.set), &order, next, options)?;
             self.owner.store(process::id(), Ordering::Relaxed);
-            let stepper = Stepper { feed, share, samples: self.samples(), next, end: course.end };
+            let samples = self.samples();
+            let stepper = Stepper { feed, share, samples, next, end: course.end, desk: Arc::default() };
             let steps = if ahead { Steps::ahead(stepper) } else { Steps::asked(stepper) };
             *running = Some(Running { steps, course, next });
             Ok::<_, Failure>(())

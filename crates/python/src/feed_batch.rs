@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use lowtide_core::printable;
 use lowtide_data::BufferedSample;
+use lowtide_data::feed::FeedSample;
 use lowtide_tensorfile::{Dtype, View};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::block::Block;
+use crate::block::{Block, Gap};
 use crate::dlpack::{Lent, Part};
 use crate::failure::{Failure, Kind};
+use crate::help::{Desk, WORTH_BYTES};
 
 /// A batch that is being put together.
 #[derive(Debug)]
@@ -64,8 +66,8 @@ impl Gathering {
         Self { samples, columns: Vec::new(), offers }
     }
 
-    /// Adds a sample.
-    pub(crate) fn add(&mut self, sample: &BufferedSample) -> Result<(), Failure> {
+    /// Adds a sample, of which somebody may copy a part who looks at the desk.
+    pub(crate) fn add(&mut self, sample: &FeedSample<'_, BufferedSample>, desk: &Desk) -> Result<(), Failure> {
         if self.columns.is_empty() {
             for (name, view) in sample.fields() {
                 let column = self.begin(name, view)?;
@@ -74,6 +76,7 @@ impl Gathering {
             return Ok(());
         }
         let mut fields = 0;
+        let mut is_free = desk.is_free();
         for (name, view) in sample.fields() {
             // Samples of one set have their fields in one order, nearly always.
             let at = match self.columns.get(fields).is_some_and(|column| column.name == name) {
@@ -81,7 +84,13 @@ impl Gathering {
                 false => self.columns.iter().position(|column| column.name == name),
             };
             let column = at.map(|at| &mut self.columns[at]).ok_or_else(|| not_in_all(name))?;
-            column.add(view)?;
+            match is_free.then(|| column.gap(&view)).flatten() {
+                Some(gap) => {
+                    desk.put(sample, fields, gap);
+                    is_free = false;
+                }
+                None => column.add(view)?,
+            }
             fields += 1;
         }
         if fields == self.columns.len() {
@@ -139,6 +148,22 @@ impl Gathering {
 }
 
 impl Column {
+    /// Room for a value that is worth being copied by somebody else, where it is like those before it.
+    fn gap(&mut self, view: &View<'_>) -> Option<Gap> {
+        let View::Array { dtype: other, shape: other_shape, bytes } = view else { return None };
+        let Values::Numbers { dtype, memory: Memory::Own(block), shapes: Shapes::Same { shape, samples } } =
+            &mut self.values
+        else {
+            return None;
+        };
+        if dtype != other || bytes.len() < WORTH_BYTES || !is_alike(shape, other_shape) {
+            return None;
+        }
+        let gap = block.gap(bytes.len())?;
+        *samples += 1;
+        Some(gap)
+    }
+
     fn add(&mut self, view: View<'_>) -> Result<(), Failure> {
         match (&mut self.values, view) {
             (Values::Texts(texts), View::Text(text)) => {
@@ -200,12 +225,12 @@ impl Memory {
 
 impl Shapes {
     fn is(&self, other: &[u64]) -> bool {
-        matches!(self, Self::Same { shape, .. } if shape == other)
+        matches!(self, Self::Same { shape, .. } if is_alike(shape, other))
     }
 
     fn add(&mut self, other: &[u64], start: usize, value: u64) {
         if let Self::Same { shape, samples } = self {
-            if shape == other {
+            if is_alike(shape, other) {
                 *samples += 1;
                 return;
             }
@@ -217,6 +242,12 @@ impl Shapes {
             each.push((start, other.to_vec()));
         }
     }
+}
+
+/// Whether two shapes are equal, a number at a time: `other` was written a moment ago, behind the bytes of a sample, and a
+/// wider read of it would wait until the processor has all of those in its cache.
+fn is_alike(shape: &[u64], other: &[u64]) -> bool {
+    shape.len() == other.len() && shape.iter().zip(other).all(|(one, other)| one == other)
 }
 
 fn not_in_all(field: &str) -> Failure {

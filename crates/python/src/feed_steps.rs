@@ -4,8 +4,9 @@
 //! done ahead, for nobody has made it yet.
 //!
 //! Whoever comes back at once waits awake for a while: to be woken takes longer than it looks, and it is the thread that makes
-//! batches which has to do it, for every one of them.
+//! batches which has to do it, for every one of them. Meanwhile it helps to make what it waits for.
 
+use std::hint;
 use std::mem;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,7 @@ use lowtide_data::order::{Cursor, Share};
 
 use crate::failure::{Failure, Kind};
 use crate::feed_batch::{Gathering, Offer};
+use crate::help::Desk;
 
 /// A batch, or the end of an epoch; and where the next step begins.
 pub(crate) type Step = (Option<Gathering>, Cursor);
@@ -32,6 +34,8 @@ pub(crate) struct Stepper {
     pub(crate) next: Cursor,
     /// The first epoch that is not read any more.
     pub(crate) end: Option<u64>,
+    /// Where copies lie for whoever waits.
+    pub(crate) desk: Arc<Desk>,
 }
 
 impl Stepper {
@@ -49,8 +53,9 @@ impl Stepper {
                 let text = format!("the data ended before sample {position} of epoch {}", expect.epoch);
                 Failure::new(Kind::BadData, text, "this is a bug in lowtide: report it")
             })?;
-            gathering.add(&sample)?;
+            gathering.add(&sample, &self.desk)?;
         }
+        self.desk.make();
         self.next.position = step.all.end;
         Ok((Some(gathering), self.next))
     }
@@ -101,6 +106,7 @@ const AWAKE: Duration = Duration::from_millis(1);
 pub(crate) struct StepThread {
     steps: Option<Receiver<Result<Step, Failure>>>,
     stats: Arc<Mutex<FeedStats>>,
+    desk: Arc<Desk>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -110,6 +116,7 @@ impl StepThread {
         let (sender, steps) = sync_channel(1);
         let stats = Arc::new(Mutex::new(FeedStats::default()));
         let shared = Arc::clone(&stats);
+        let desk = Arc::clone(&stepper.desk);
         let thread = thread::spawn(move || {
             while !stepper.is_at_end() {
                 let step = stepper.take(Vec::new());
@@ -120,26 +127,40 @@ impl StepThread {
                 }
             }
         });
-        Self { steps: Some(steps), stats, thread: Some(thread) }
+        Self { steps: Some(steps), stats, desk, thread: Some(thread) }
     }
 
     fn take(&mut self) -> Result<Step, Failure> {
-        let received = self.steps.as_ref().and_then(receive);
+        let received = self.steps.as_ref().and_then(|steps| receive(steps, &self.desk));
         let lost = || Failure::new(Kind::BadData, "the thread that makes batches has ended", "begin a new loop");
         received.ok_or_else(lost)?
     }
 }
 
-/// Waits for what comes next: awake at first, but never before others who have something to do.
-fn receive<T>(steps: &Receiver<T>) -> Option<T> {
-    let begun = Instant::now();
-    loop {
-        match steps.try_recv() {
-            Ok(step) => return Some(step),
-            Err(TryRecvError::Disconnected) => return None,
-            Err(TryRecvError::Empty) if begun.elapsed() >= AWAKE => return steps.recv().ok(),
-            Err(TryRecvError::Empty) => thread::yield_now(),
+/// Waits for what comes next: awake and helping at first, but never before others who have something to do.
+fn receive<T>(steps: &Receiver<T>, desk: &Desk) -> Option<T> {
+    let mut received = steps.try_recv();
+    if matches!(received, Err(TryRecvError::Empty)) {
+        desk.watch();
+        let mut idle_since = Instant::now();
+        let mut turns: u32 = 0;
+        while matches!(received, Err(TryRecvError::Empty)) && idle_since.elapsed() < AWAKE {
+            turns += 1;
+            if desk.make() {
+                idle_since = Instant::now();
+            } else if turns.is_multiple_of(32) {
+                thread::yield_now();
+            } else {
+                hint::spin_loop();
+            }
+            received = steps.try_recv();
         }
+        desk.leave();
+    }
+    match received {
+        Ok(step) => Some(step),
+        Err(TryRecvError::Disconnected) => None,
+        Err(TryRecvError::Empty) => steps.recv().ok(),
     }
 }
 

@@ -12,6 +12,7 @@ mod failure;
 mod feed;
 mod feed_batch;
 mod feed_steps;
+mod help;
 mod host;
 mod pack;
 mod reserve;

@@ -16,4 +16,4 @@ mod stream;
 
 pub use options::{FeedError, FeedOptions, FeedStats, OnDamage};
 pub use store::Store;
-pub use stream::{Feed, FeedSample, transient_bytes};
+pub use stream::{Feed, FeedSample, KeptSample, transient_bytes};

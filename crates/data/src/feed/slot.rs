@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::options::FeedError;
 use crate::budget::Reservation;
+use crate::order::SampleId;
 
 /// Samples in memory, and the bytes of the budget that they take: both go when nobody needs them any more.
 pub(super) struct Block<T> {
@@ -12,6 +13,12 @@ pub(super) struct Block<T> {
     /// The place of the first of them in the shard.
     pub(super) first: u64,
     pub(super) _bytes: Reservation,
+}
+
+impl<T> Block<T> {
+    pub(super) fn sample(&self, sample: SampleId) -> &T {
+        &self.samples[(sample.index - self.first) as usize]
+    }
 }
 
 /// A unit on its way into memory, shared by all its uses ahead.

@@ -63,11 +63,35 @@ pub struct FeedSample<'a, T> {
     _until_next: std::marker::PhantomData<&'a mut ()>,
 }
 
+impl<T> FeedSample<'_, T> {
+    /// The same sample for somebody who needs it for a moment longer.
+    ///
+    /// Its memory stays within the budget: the feed may wait for it, so that whoever has it must not wait for the feed.
+    #[must_use]
+    pub fn keep(&self) -> KeptSample<T> {
+        KeptSample { sample: self.sample, block: Arc::clone(&self.block) }
+    }
+}
+
 impl<T> Deref for FeedSample<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.block.samples[(self.sample.index - self.block.first) as usize]
+        self.block.sample(self.sample)
+    }
+}
+
+/// A sample that is in memory until this is dropped.
+pub struct KeptSample<T> {
+    sample: SampleId,
+    block: Arc<Block<T>>,
+}
+
+impl<T> Deref for KeptSample<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.block.sample(self.sample)
     }
 }
 
