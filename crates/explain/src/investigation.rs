@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use lowtide_log::{TextDecoder, TracebackKind, bar, rank, shows_progress, steps, time, traceback_in_json, tracebacks};
 use lowtide_oom::{
-    Certainty, LookAlike, Oom, OomHit, Place, Source, is_article, is_ended_by_someone, is_reference, look_alike, scan,
-    scan_last_resort, scan_post,
+    Certainty, Engine, LookAlike, Oom, OomHit, Place, Source, is_article, is_ended_by_someone, is_reference,
+    look_alike, scan, scan_last_resort, scan_post,
 };
 use memchr::{memchr, memchr_iter, memrchr};
 
@@ -465,9 +465,10 @@ fn is_bare_end(oom: &Oom) -> bool {
     oom.source == Source::ExitStatus || oom.source == Source::DataWorker && oom.certainty == Certainty::Slight
 }
 
-/// Whether a library says no more than that it could not begin.
+/// Whether a library says no more than that it could not begin, or somebody only tells in words of his own.
 fn is_vague(oom: &Oom) -> bool {
-    matches!(oom.source, Source::Blas | Source::Dnn) && oom.certainty <= Certainty::Possible
+    let is_told = oom.engine == Engine::Unknown && oom.certainty == Certainty::Slight;
+    matches!(oom.source, Source::Blas | Source::Dnn) && oom.certainty <= Certainty::Possible || is_told
 }
 
 fn is_corrupted(oom: &Oom) -> bool {

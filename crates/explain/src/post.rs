@@ -130,6 +130,8 @@ mod tests {
             let post = format!("{mark}{title}\n\nI only follow the steps of the page.\n");
             let bare = without_title_mark(&post);
             assert_eq!(bare.as_deref().and_then(|post| post.lines().next()), Some(title), "{mark}");
+            let question = format!("{mark}{title}\n\nDoes anybody know what to do?\n");
+            assert!(without_title_mark(&question).is_some(), "{mark}");
             let page = format!("{mark}{title}\n\nWhat it means, and what to do about it.\n");
             assert_eq!(without_title_mark(&page), None, "{mark}");
         }

@@ -2,7 +2,7 @@
 //!
 //! Such a page shows the error with figures and all, so that no line of it gives it away; its headings do. One heading may
 //! stand in anybody's post, so that several are asked for, and nothing that only a report has: a stack, the parts of a
-//! tracker's form.
+//! tracker's form. A change or a proposal is known by its title, which begins as no report's does.
 
 use crate::message::without_prefix;
 use crate::phrase::has_any;
@@ -14,7 +14,8 @@ const ENOUGH: u32 = 3;
 const LONGEST_HEADING: usize = 90;
 
 /// How headings of pages about errors begin; nobody heads a report so.
-const HEADINGS: [&str; 20] = [
+const HEADINGS: [&str; 21] = [
+    "example errors",
     "what this error means",
     "what does this error mean",
     "why it happens",
@@ -37,7 +38,8 @@ const HEADINGS: [&str; 20] = [
     "key takeaways",
 ];
 /// The same, where reports may have them too.
-const WEAK_HEADINGS: [&str; 11] = [
+const WEAK_HEADINGS: [&str; 12] = [
+    "problem description",
     "introduction",
     "symptoms",
     "causes",
@@ -50,6 +52,30 @@ const WEAK_HEADINGS: [&str; 11] = [
     "understanding ",
     "troubleshoot ",
 ];
+/// Headings in Chinese, which may have a number before them.
+const CHINESE_HEADINGS: [&str; 12] = [
+    "问题背景",
+    "问题分析",
+    "原因分析",
+    "根本原因",
+    "常见原因",
+    "可能原因",
+    "常见错误",
+    "错误信息",
+    "解决方案",
+    "解决方法",
+    "预防措施",
+    "总结",
+];
+/// Numbers of such headings, and of the ways out that they name.
+const CHINESE_NUMBERS: &str = "一二三四五六七八九十";
+/// What such pages say of themselves.
+const CHINESE_SAYINGS: [&str; 7] =
+    ["个人笔记", "本文", "下面介绍", "报错解决", "百分百解决", "解决方案汇总", "解决方法汇总"];
+/// How people tell in Chinese of an error of their own.
+const OWN_IN_CHINESE: [&str; 8] = ["我的", "我在", "我用", "我跑", "请问", "求助", "怎么办啊", "大佬"];
+/// Parts of a tracker's form in Chinese.
+const FORM_IN_CHINESE: [&str; 6] = ["环境", "复现", "版本", "期望", "日志", "问题描述"];
 /// What pages say of themselves, and how they are called.
 const SAYINGS: [&str; 15] = [
     "this article",
@@ -75,7 +101,10 @@ const DEFINES: [&str; 6] =
 const DEFINED: [&str; 6] =
     ["oomkilled", "out of memory", "out-of-memory", "outofmemory", "memoryerror", "exit code 137"];
 /// What the reader is to put in.
-const PLACEHOLDERS: [&str; 4] = ["<pod-name>", "<pod_name>", "<your-", "<your_"];
+const PLACEHOLDERS: [&str; 7] =
+    ["<pod-name>", "<pod_name>", "<your-", "<your_", "(pid ****)", "(pid xxx", "to allocate xxx "];
+/// What is asked of a change that is planned.
+const PLAN: &str = "acceptance criteria";
 /// Numbered ways out.
 const NUMBERED: [&str; 4] = ["fix 1", "fix #1", "solution 1", "method 1"];
 /// What only reports have: stacks, and the parts of a tracker's form.
@@ -94,6 +123,21 @@ const OWN: [&str; 10] = [
     "my code ",
     "please help",
 ];
+/// How titles of changes to documents and of proposals begin.
+const PROPOSALS: [&str; 10] = [
+    "[doc]",
+    "[docs]",
+    "[documentation]",
+    "[rfc]",
+    "[proposal]",
+    "[feature]",
+    "[feature request]",
+    "[enhancement]",
+    "feature: ",
+    "feature request: ",
+];
+/// What a change is of, before a colon, with or without the part that it changes in parentheses.
+const CHANGES: [&str; 9] = ["fix", "feat", "docs", "doc", "perf", "refactor", "chore", "test", "ci"];
 /// Keys of a catalogue of errors.
 const CATALOGUE: [&str; 4] = ["\"signature\"", "\"regex\"", "\"root_cause\"", "\"workarounds\""];
 
@@ -106,6 +150,9 @@ pub fn is_article(post: &str) -> bool {
     if has_any(post, &REPORTS) {
         return false;
     }
+    if post.lines().map(without_prefix).find(|line| !line.trim().is_empty()).is_some_and(is_title_of_change) {
+        return !post.lines().any(|line| has_any(&line.to_lowercase(), &OWN));
+    }
     let mut score = 0;
     let mut seen = Vec::new();
     let mut count = |word: &'static str, weight: u32| {
@@ -117,9 +164,10 @@ pub fn is_article(post: &str) -> bool {
     for line in post.lines() {
         let line = without_prefix(line);
         let lower = line.to_lowercase();
-        if has_any(&lower, &OWN) {
+        if has_any(&lower, &OWN) || has_any(line, &OWN_IN_CHINESE) {
             return false;
         }
+        CHINESE_SAYINGS.iter().filter(|words| line.contains(*words)).for_each(|words| count(words, 2));
         SAYINGS.iter().filter(|words| lower.contains(*words)).for_each(|words| count(words, 2));
         if defines(&lower) {
             count("a definition", 2);
@@ -133,8 +181,17 @@ pub fn is_article(post: &str) -> bool {
         if heading.is_empty() || length > LONGEST_HEADING {
             continue;
         }
-        if line.starts_with('#') && has_any_word(heading, FORM) {
+        if line.starts_with('#') && (has_any_word(heading, FORM) || has_any(heading, &FORM_IN_CHINESE)) {
             return false;
+        }
+        let behind_number =
+            heading.trim_start_matches(|c| CHINESE_NUMBERS.contains(c)).trim_start_matches(['、', '.', ' ']);
+        CHINESE_HEADINGS.iter().filter(|words| behind_number.starts_with(*words)).for_each(|words| count(words, 1));
+        if heading.strip_prefix("方法").is_some_and(|rest| rest.starts_with(|c| CHINESE_NUMBERS.contains(c))) {
+            count("a numbered way", 2);
+        }
+        if heading.starts_with(PLAN) {
+            count(PLAN, ENOUGH);
         }
         HEADINGS.iter().filter(|words| heading.starts_with(*words)).for_each(|words| count(words, 2));
         if heading.starts_with("what ")
@@ -148,6 +205,18 @@ pub fn is_article(post: &str) -> bool {
         WEAK_HEADINGS.iter().filter(|words| heading.starts_with(*words) && !is_asked).for_each(|words| count(words, 1));
     }
     score >= ENOUGH
+}
+
+/// `[Doc] Tell what to do on OOM`, `fix(pt): take a failed allocation for OOM`
+fn is_title_of_change(title: &str) -> bool {
+    let lower = title.trim_start_matches(['#', ' ']).to_lowercase();
+    if PROPOSALS.iter().any(|words| lower.starts_with(words)) {
+        return true;
+    }
+    let Some((kind, rest)) = lower.split_once(": ") else { return false };
+    let (name, part) = kind.split_once('(').map_or((kind, None), |(name, part)| (name, Some(part)));
+    let is_part = part.is_none_or(|part| part.trim_end_matches('!').ends_with(')'));
+    !rest.is_empty() && is_part && CHANGES.contains(&name.trim_end_matches('!'))
 }
 
 /// `OOMKilled (exit code 137) means the kernel ended it`
@@ -166,6 +235,12 @@ mod tests {
             "What this error means\nThe card is full.\nRuntimeError: CUDA out of memory.\nQUICK FIX\nA smaller batch.\n",
             "## Symptoms\nMemoryError\n## Causes\n- too much data\n## Solutions\n",
             "{\"signature\": \"CUDA out of memory\", \"regex\": \"CUDA.*memory\"}\n",
+            "Problem description\nJobs run out of memory.\nExample errors\nslurmstepd: error: Detected 1 oom-kill event(s)\n",
+            "Report the OOM-kill\nAcceptance Criteria\n- an OOM-killed job reports OutOfMemory\n",
+            "（个人笔记）\nDataLoader worker (pid ****) is killed by signal: Killed.\n",
+            "一、问题背景\nRuntimeError: CUDA out of memory.\n二、解决方案\n方法一：减小批量\n",
+            "[Doc] Tell what to do on OOM\nA lower share may end in `CUDA out of memory`.\n",
+            "fix(data): take `CUDA out of memory` for what it is\nSo far it was raised.\n",
         ] {
             assert!(is_article(page), "{page}");
         }
@@ -179,6 +254,10 @@ mod tests {
             "## Symptoms\nKilled\n## Root cause\nthe cache\n## Environment\nUbuntu\n## Solutions\n",
             "I followed this guide and got\nTraceback (most recent call last):\n  File \"t.py\", line 3\nMemoryError\nCommon causes were tried\n",
             "step 7\nRuntimeError: CUDA out of memory.\n",
+            "## 环境\ntorch 2.1\n## 错误信息\nCUDA out of memory\n## 解决方案\n## 总结\n",
+            "训练时显存不足，请问怎么办\nRuntimeError: CUDA out of memory.\n原因分析\n解决方案\n总结\n",
+            "[Bug] CUDA out of memory while it loads\nRuntimeError: CUDA out of memory.\n",
+            "fix: i get RuntimeError: CUDA out of memory with the last one\n",
             "I am trying to train and get\nRuntimeError: CUDA out of memory.\nCommon causes\nSolution 1: a smaller batch\n",
         ] {
             assert!(!is_article(post), "{post}");

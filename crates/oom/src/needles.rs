@@ -250,6 +250,7 @@ const EVERYDAY: &[(&str, &[&str])] = &[
         ],
     ),
     ("unexpectedly", &["exited unexpectedly", "WorkerError"]),
+    ("f shared mem", &["workers are out of shared mem"]),
     ("abruptly", &["process pool", "executor was terminated", "abruptly died during map"]),
     ("SIGBUS", &["Signals.SIGBUS"]),
     ("oom_", &["oom_kill", "oom_reaper"]),
@@ -266,6 +267,7 @@ const EVERYDAY: &[(&str, &[&str])] = &[
 const RARE: &[&str] = &[
     "JETSAM",
     "compressor-space-shortage",
+    "array is too big",
     "earlyoom",
     "executable batch",
     "Object Allocation Failure",
@@ -292,7 +294,7 @@ const RARE: &[&str] = &[
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.
 const BUCKETS: [&[&str]; 16] = [
-    &["illed", "g beyond ", "os error", "f Memory"],
+    &["illed", "g beyond ", "os error", "f Memory", "f shared mem"],
     &["ored in KV", "杀死", "c of size", "of device m", "o allocate"],
     &["Morto", "Убито", "esired GPU", "bad_alloc", "죽었음"],
     &["No space left", "UT OF MEMORY", "OUT_OF_", "SOURCE_EXH", "_STATUS_"],

@@ -70,6 +70,9 @@ pub(crate) fn advise(case: &Case<'_>) -> Counsel {
     Counsel { work, advice: list.advice, patch, notes: list.notes }
 }
 
+/// Half precision, beside a model that goes to the host.
+const HALF_PRECISION: &str = "; or half precision (torch.autocast, model.half(), torch_dtype=torch.bfloat16)";
+
 impl List<'_> {
     fn device(&mut self) {
         let case = self.case;
@@ -152,8 +155,7 @@ impl List<'_> {
             return;
         }
         self.offload();
-        let words = "; or half precision (torch.autocast, model.half(), torch_dtype=torch.bfloat16)";
-        self.join(Lever::Offload, &[Lever::Precision], words);
+        self.join(Lever::Offload, &[Lever::Precision], HALF_PRECISION);
         // On cards of this size language models are what is mostly run.
         if self.case.oom.capacity.is_some_and(|capacity| capacity >= Bytes::from_gib(14)) {
             let words = "; or, of a language model, LoRA in place of training all weights";
@@ -278,8 +280,15 @@ impl List<'_> {
         self.part_samples();
         // A small request on a full card is as likely a matter of what lies on it.
         let is_weights = guess == Lever::Offload && (self.case.is_small_request() || self.case.takes_sound());
+        if is_weights {
+            // Where samples stand beside it, a larger card helped in one thread of six and half precision in none.
+            self.leave_out(Lever::Offload, Lever::Precision, HALF_PRECISION);
+        }
         if is_weights || guess == Lever::LeaveRoom {
             self.take_in(guess, levers[0]);
+        }
+        if is_weights {
+            self.join(levers[0], &[Lever::MoreMemory], "; where that is not enough, a card with more memory");
         }
     }
 

@@ -99,6 +99,13 @@ impl<'a> List<'a> {
         }
     }
 
+    /// Takes a kindred lever and its words out of the advice of another, so that it may come by itself.
+    pub(super) fn leave_out(&mut self, lever: Lever, kin: Lever, words: &str) {
+        let Some(advice) = self.advice.iter_mut().find(|advice| advice.lever == lever) else { return };
+        advice.also.retain(|also| *also != kin);
+        advice.text = advice.text.replacen(words, "", 1);
+    }
+
     /// Gives smaller samples a piece of their own behind that of a smaller batch.
     pub(super) fn part_samples(&mut self) {
         let Some((levers, words)) = self.samples.take() else { return };

@@ -170,8 +170,9 @@ fn need(figures: &Figures<'_>, lacking: String) -> Judgement {
         // Nobody says whose it is, and more than a context is missing.
         _ if figures.is_part(unnamed, 48) && within.saturating_add(unnamed) >= tried => 0.75,
         (Some(_), Some(_)) => 0.95,
-        (Some(_), None) | (None, Some(_)) => 0.9,
-        (None, None) => 0.75,
+        (Some(_), None) => 0.9,
+        // What is idle may have been cut off.
+        (None, _) => 0.75,
     };
     Judgement::new(Cause::Need, certainty, evidence)
 }

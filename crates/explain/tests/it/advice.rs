@@ -440,7 +440,7 @@ fn the_first_two_are_two_different_ways() {
     );
     let bare = two(FULL);
     // A small request on a full card is as likely a matter of what lies on it.
-    let weights = vec![Lever::ShorterSequence, Lever::Offload, Lever::Precision, Lever::Adapters];
+    let weights = vec![Lever::ShorterSequence, Lever::Offload, Lever::Adapters, Lever::MoreMemory];
     assert_eq!(bare, [(Lever::MicroBatch, vec![]), (Lever::SmallerInput, weights)]);
 }
 

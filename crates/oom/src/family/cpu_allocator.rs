@@ -30,9 +30,13 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return Some(Oom { requested, ..Oom::host(Engine::Paddle, Source::Allocator) });
     }
     // Too many open files are refused by the same call, and named.
-    let is_unexplained = line.contains("unable to open shared memory object </torch_")
-        && line.trim_end().trim_end_matches(['`', '\'', '"', '*']).ends_with("in read-write mode");
-    if is_unexplained {
+    let is_unexplained = |line: &str| {
+        let behind =
+            line.split_once("unable to open shared memory object </torch_")?.1.split_once("in read-write mode")?.1;
+        // A tracker puts a number behind its titles.
+        Some(!behind.trim_start_matches(['`', '\'', '"', '*']).starts_with(':'))
+    };
+    if is_unexplained(line) == Some(true) {
         return Some(Oom { certainty: Certainty::Slight, ..Oom::host(Engine::PyTorch, Source::SharedMemory) });
     }
     is_shared_file(line).then(|| Oom {

@@ -96,7 +96,7 @@ pub(super) fn refuses(line: &str) -> bool {
 }
 
 fn status(line: &str) -> Option<Certainty> {
-    let is_call = || line.contains("cudaMalloc(") && line.contains("out of memory");
+    let is_call = || has_any(line, CALLS) && line.contains("out of memory");
     if has_any(line, STATUSES) || is_call() {
         return Some(Certainty::Sure);
     }
@@ -109,6 +109,10 @@ fn status(line: &str) -> Option<Certainty> {
     }
     None
 }
+
+/// Calls that allocate, as programs quote the one that failed.
+const CALLS: &[&str] =
+    &["cudaMalloc(", "cudaMallocHost(", "cudaMallocManaged(", "cudaMallocAsync(", "cudaHostAlloc(", "cuMemAlloc("];
 
 const STATUSES: &[&str] = &[
     "CUDA error: out of memory",

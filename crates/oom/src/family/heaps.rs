@@ -13,6 +13,10 @@ pub(super) fn arrays(message: &Message<'_>) -> Option<Oom> {
     if line.contains("nable to allocate array with shape") {
         return Some(Oom { requested: by_shape(message.body()), ..Oom::host(Engine::Numpy, Source::Heap) });
     }
+    // More than a process has addresses for.
+    if line.contains("ValueError: array is too big") {
+        return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Numpy, Source::Heap) });
+    }
     if has_any(line, &["nable to allocate ", "ArrayMemoryError"])
         && (line.contains("MemoryError")
             || has_any(message.body(), &["for an array with shape", "ArrayMemoryError", "bytes for "]))

@@ -18,7 +18,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         (Source::DataWorker, is_one.then_some(Certainty::Slight)?)
     } else if line.contains("TerminatedWorkerError") && line.contains("memory usage") {
         (Source::DataWorker, by_exit_codes(message)?)
-    } else if has_any(line, &["out of shared memory", "insufficient shared memory (shm)"]) {
+    } else if has_any(line, &["workers are out of shared memory", "insufficient shared memory (shm)"]) {
         (Source::SharedMemory, Certainty::Likely)
     } else {
         return None;

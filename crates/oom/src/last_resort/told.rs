@@ -109,6 +109,21 @@ const OWN: [&str; 17] = [
     "i can not ",
     "i cannot ",
 ];
+/// How people ask others about an error of their own.
+const ASKS: [&str; 12] = [
+    "does anybody",
+    "does anyone",
+    "does somebody",
+    "has anybody",
+    "has anyone",
+    "has somebody",
+    "can anybody",
+    "can anyone",
+    "can somebody",
+    "can someone",
+    "any idea",
+    "help me",
+];
 /// How people tell in Chinese of an error they met.
 const MET: [&str; 4] = ["就报", "报错", "这个错", "出现"];
 /// What a notebook and its parts are called.
@@ -159,6 +174,7 @@ pub fn is_of_oneself(post: &str) -> bool {
     let lower = post.to_lowercase();
     has_any_word(&lower, "i i'm i've my")
         || has_any(&lower, &OWN)
+        || has_any(&lower, &ASKS)
         || has_any(post, &OWN_IN_CHINESE)
         || has_any(post, &MET)
 }

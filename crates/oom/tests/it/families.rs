@@ -173,12 +173,23 @@ fn pytorch_on_the_cpu() {
     check("`enforce fail at CPUAllocator.cpp` in the evaluation", Engine::PyTorch, Host, Possible, None);
     let unexplained = "RuntimeError: unable to open shared memory object </torch_16550_87> in read-write mode";
     check(unexplained, Engine::PyTorch, Host, Slight, None);
+    let shortened = "'dataloader's workers are out of shared memory'";
+    let hit = lowtide_oom::scan_post(shortened.as_bytes()).next().expect("a post is searched for it");
+    assert_eq!((hit.oom.source, hit.oom.certainty), (Source::SharedMemory, Likely));
+    // The title of an issue has its number behind it.
+    check(&format!("{unexplained} #103"), Engine::PyTorch, Host, Slight, None);
     assert_eq!(read(&format!("{unexplained}: Too many open files (24)")), None);
 }
 
 #[test]
 fn drivers_and_libraries() {
     check("RuntimeError: CUDA driver error: out of memory", Engine::Cuda, Device, Sure, None);
+    let call = |name: &str| {
+        format!("Error while calling {name}(&data, size) in file gpu.cpp:185. code: 2, reason: out of memory")
+    };
+    check(&call("cudaMalloc"), Engine::Cuda, Device, Sure, None);
+    // Pinned memory is the machine's.
+    check(&call("cudaMallocHost"), Engine::Cuda, Host, Sure, None);
     check("torch.AcceleratorError: CUDA error: out of memory", Engine::Cuda, Device, Sure, None);
     check(
         "F0911 syncedmem.cpp:56] Check failed: error == cudaSuccess (2 vs. 0)  out of memory",
