@@ -178,6 +178,9 @@ impl Investigation {
         let goes_on = sequel.lines().filter(is_log).nth(1).is_some();
         let ended_well = ends_well(sequel);
         let ends_otherwise = || tracebacks(sequel.as_bytes()).any(|traceback| traceback.kind == TracebackKind::Error);
+        let mut signs = self.printout.signs.clone();
+        signs.note(sequel);
+        let is_asserted = || signs.has(Sign::DeviceAssertion);
         while let Some(last) = self.events.back() {
             let is_of_kernel =
                 matches!(last.oom.source, Source::Kernel | Source::Cgroup) && !last.oom.processes.is_empty();
@@ -185,7 +188,7 @@ impl Investigation {
                 () if ended_well => LookAlike::Attempt,
                 () if goes_on && last.message.starts_with('>') => LookAlike::Mentioned,
                 () if is_of_kernel && ends_otherwise() => LookAlike::OtherProgram,
-                () if is_vague(&last.oom) && self.printout.signs.has(Sign::DeviceAssertion) => LookAlike::IllegalAccess,
+                () if is_vague(&last.oom) && is_asserted() => LookAlike::IllegalAccess,
                 () => return,
             };
             self.not_memory = Some(NotMemory { line: last.line, kind, text: last.message.clone() });

@@ -193,7 +193,7 @@ impl List<'_> {
             Cause::OtherProcess => {
                 self.other_process();
                 // Where it may as well be the need, what makes that smaller is the second thing to try.
-                if case.is_clearly_others() {
+                if case.is_clearly_others() && !case.is_shared_among_ranks() {
                     self.other_card();
                 }
             }
@@ -322,6 +322,8 @@ impl List<'_> {
             "Watch who holds the card while the program starts (nvidia-smi -l 1) and end it, if it is yours and not needed: \
              what was free when the message was written may not have been free when memory was refused",
         );
+        let words = format!("; or use {}", self.case.free_card());
+        self.join(Lever::EndOtherProcess, &[Lever::OtherCard], &words);
         let is_linux = self.case.frames.iter().any(|frame| frame.file.starts_with('/'));
         if !is_linux {
             let words = "; on Windows a larger page file, because what a program takes of the card counts there too";

@@ -408,11 +408,11 @@ impl List<'_> {
         let size =
             self.case.oom.requested.map_or(String::new(), |bytes| format!(", {} here", Bytes(bytes.get() / part)));
         let text = format!(
-            "A narrower type (dtype={narrow}{size}) in place of {wide}, or the array in pieces; look also whether its shape is \
-             what was meant"
+            "A narrower type (dtype={narrow}{size}) in place of {wide}, or the array in pieces, or fewer or smaller samples in it; \
+             look also whether its shape is what was meant"
         );
         self.change(Lever::SmallerType, text);
-        self.join(Lever::SmallerType, &[Lever::LoadInPieces], "");
+        self.join(Lever::SmallerType, &[Lever::LoadInPieces, Lever::SmallerInput], "");
     }
 
     pub(super) fn more_memory(&mut self) {

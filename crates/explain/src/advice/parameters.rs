@@ -79,6 +79,10 @@ impl List<'_> {
         self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
         self.join(Lever::SmallerModel, &[Lever::MoreMemory], "");
         self.training();
+        // Weights are made in no order that a log shows: beside some of them tensors of the first step are there already.
+        if self.advice.iter().any(|advice| advice.lever == Lever::MicroBatch && advice.patch.is_none()) {
+            self.take_in(Lever::MicroBatch, Lever::SmallerModel);
+        }
     }
 
     /// The levers that make the fixed part smaller, those that keep the training first where it is shared out already.

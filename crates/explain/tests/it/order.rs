@@ -61,7 +61,7 @@ fn an_array_is_made_narrower_or_in_pieces() {
         "MemoryError: Unable to allocate 23.6 GiB for an array with shape (146516, 21604) and data type float64\n";
     let verdicts = explain(array.as_bytes(), &Context::default());
     let first = &verdicts[0].advice[0];
-    assert_eq!((first.lever, &*first.also), (Lever::SmallerType, &[Lever::LoadInPieces][..]));
+    assert_eq!((first.lever, &*first.also), (Lever::SmallerType, &[Lever::LoadInPieces, Lever::SmallerInput][..]));
 }
 
 #[test]
