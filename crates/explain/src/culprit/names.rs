@@ -13,6 +13,8 @@ const FUNCTION_OF_PRODUCT: &str = "F.linear";
 const FEED_FORWARD: &str = "activations inside the feed-forward part";
 const PROJECTIONS: &str = "queries, keys and values";
 const HIDDEN: &str = "hidden states";
+/// What the kernels of attention put out.
+pub(super) const ATTENDED: &str = "the output of attention";
 /// What a line that asks for a product may be about.
 const PRODUCTS: [&str; 3] = [FEED_FORWARD, PROJECTIONS, HIDDEN];
 
@@ -75,7 +77,9 @@ const STACK_NAMES: &[(&[&str], &str)] = &[
     (&["cross_entropy", "log_softmax", "nll_loss", "CrossEntropyLoss"], "logits in the loss"),
     (&["nested_concat", "torch_pad_and_concatenate"], "outputs of a whole evaluation, gathered"),
     (&["lm_head", "logits = ", "logits.float("], "logits"),
-    (&["scaled_dot_product_attention", "softmax", "baddbmm", "attn_weights", "attention_scores"], "attention scores"),
+    // The fused kernel keeps no scores; where it is not taken, their size tells.
+    (&["scaled_dot_product_attention"], ATTENDED),
+    (&["softmax", "baddbmm", "attn_weights", "attention_scores"], "attention scores"),
     (&["F.conv", "conv2d", "conv3d", "_conv_forward", "conv_transpose"], "activations of a convolution"),
     (&["all_gather", "_unshard", "all_gather_into_tensor"], "gathered parameters"),
     (&["load_state_dict", "torch.load(", "from_pretrained"], WEIGHTS),

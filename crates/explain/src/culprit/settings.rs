@@ -2,7 +2,7 @@
 
 use lowtide_core::Bytes;
 
-use super::names::{from_names, is_of_language, kind};
+use super::names::{ATTENDED, from_names, is_of_language, kind};
 use crate::Activity;
 use crate::facts::{BF16, Dtype, FP16, FP32, Facts, Key};
 use crate::log::Event;
@@ -105,6 +105,7 @@ fn activations(batch: u64, facts: &Facts<'_>) -> Vec<Named> {
             found.push(("activations inside the feed-forward part", vec![batch, sequence, inner]));
             found.push(("queries, keys and values", vec![batch, sequence, width.saturating_mul(3)]));
             found.push(("hidden states", vec![batch, sequence, width]));
+            found.push((ATTENDED, vec![batch, sequence, width]));
         }
     }
     if let (Some(frames), Some((height, width))) = (facts.number(Key::Frames), facts.frame()) {

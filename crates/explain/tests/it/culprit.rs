@@ -47,4 +47,6 @@ fn the_type_that_is_computed_in_comes_first() {
                  you tried to allocate 268435456 bytes. Error code 12 (Cannot allocate memory)";
     let hidden = culprit(config, "y = self.resid_dropout(self.c_proj(y))", error);
     assert_eq!(hidden, "hidden states [8192, 64, 128] fp32");
+    let fused = culprit(config, "y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)", error);
+    assert_eq!(fused, "the output of attention [8192, 64, 128] fp32");
 }
