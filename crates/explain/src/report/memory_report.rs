@@ -166,6 +166,11 @@ impl MemoryReport {
         let mut groups = self.holders.clone();
         let allocated = self.snapshot.as_ref().and_then(|snapshot| snapshot.allocated(device)).or(self.allocated);
         let known = self.holders.iter().fold(Bytes::ZERO, |sum, holder| sum.saturating_add(holder.bytes));
+        // Of the machine's memory a report is written when the error ends the process: what its frames held alone is gone by then,
+        // and crumbs that are left are not what filled it.
+        if self.device.is_none() && self.asked.is_some_and(|asked| known < asked) {
+            groups.clear();
+        }
         if let Some(rest) = allocated.map(|allocated| allocated.saturating_sub(known))
             && !groups.is_empty()
             && rest.get() > allocated.unwrap_or_default().get() / WORTH_NAMING

@@ -12,9 +12,14 @@ const LINEAR: &str = "  File \"/lib/python3.12/site-packages/torch/nn/modules/mo
     in forward\n    return F.linear(input, self.weight, self.bias)\n";
 
 fn culprit(config: &str, line: &str, error: &str) -> String {
+    culprit_behind(LINEAR, config, line, error)
+}
+
+/// The same with the frames behind that line.
+fn culprit_behind(frames: &str, config: &str, line: &str, error: &str) -> String {
     let log = format!(
         "Traceback (most recent call last):\n  File \"train.py\", line 300, in <module>\n    logits, loss = model(X, Y)\n  \
-         File \"model.py\", line 88, in forward\n    {line}\n{LINEAR}{error}\n"
+         File \"model.py\", line 88, in forward\n    {line}\n{frames}{error}\n"
     );
     let configs = vec![Config::parse("mine.py", config).unwrap()];
     let verdict = explain(log.as_bytes(), &Context { configs, ..Context::default() }).remove(0);
@@ -47,6 +52,11 @@ fn the_type_that_is_computed_in_comes_first() {
                  you tried to allocate 268435456 bytes. Error code 12 (Cannot allocate memory)";
     let hidden = culprit(config, "y = self.resid_dropout(self.c_proj(y))", error);
     assert_eq!(hidden, "hidden states [8192, 64, 128] fp32");
-    let fused = culprit(config, "y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)", error);
+    let fused = culprit_behind(
+        "",
+        config,
+        "y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        error,
+    );
     assert_eq!(fused, "the output of attention [8192, 64, 128] fp32");
 }

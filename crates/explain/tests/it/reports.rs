@@ -144,3 +144,15 @@ fn damaged_snapshots_and_other_texts_are_refused() {
         assert_eq!(MemoryReport::read(text), None, "{text}");
     }
 }
+
+#[test]
+fn crumbs_that_an_ended_process_still_held_are_not_named() {
+    let log =
+        |asked: u64| format!("DefaultCPUAllocator: can't allocate memory: you tried to allocate {asked} bytes.\n");
+    for (asked, expected) in [(200_000_000, 2), (3 << 30, 0)] {
+        let verdict = explained(&log(asked), vec![report("cpu", asked, &forward(), &[])]);
+        let kinds = verdict.tensors.iter().filter(|group| group.place.is_none());
+        assert_eq!(kinds.filter(|group| group.count > 1).count(), expected, "{asked}");
+        assert!(verdict.tensors.iter().any(|group| group.name.as_deref() == Some("`scores`")), "{asked}");
+    }
+}
