@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from . import _native
-from ._errors import BadClosure, LowtideError, Unsupported, WrongParameters
+from ._errors import BadClosure, BadSetting, LowtideError, Unsupported, WrongParameters
 from ._recompute import blocks
 
 Count = Callable[[Any], "int | torch.Tensor"]
@@ -26,12 +27,34 @@ def is_oom(error: BaseException) -> bool:
 def counted_in(part: Any, count: Count | None, samples: int) -> int:
     if count is None:
         return samples
+    hint = "count(part) must return how much the loss is the mean of"
     try:
-        return int(count(part))
+        counted = int(count(part))
     except (TypeError, ValueError) as error:
-        raise BadClosure(
-            f"count gave no number: {error}", "count(part) must return how much the loss is the mean of"
-        ) from None
+        raise BadClosure(f"count gave no number: {error}", hint) from None
+    if counted < 0:
+        raise BadClosure(f"count gave {counted}", hint)
+    return counted
+
+
+def check_settings(micro_batch: Any, clip: Any, scaler: Any, autocast: Any, also: Iterable[Any]) -> None:
+    """What would fail late, or train wrongly."""
+    if micro_batch is not None and (
+        isinstance(micro_batch, bool) or not isinstance(micro_batch, int) or micro_batch < 1
+    ):
+        raise BadSetting(f"micro_batch={micro_batch!r}", "a number of samples from 1 on, or none for the whole batch")
+    is_norm = isinstance(clip, (int, float)) and not isinstance(clip, bool)
+    if clip is not None and not callable(clip) and not (is_norm and math.isfinite(clip) and clip >= 0):
+        raise BadSetting(
+            f"clip={clip!r}", "a largest norm such as 1.0 (0 is no limit), or a function of the parameters"
+        )
+    if scaler is not None and not hasattr(scaler, "unscale_"):
+        raise BadSetting(f"scaler={scaler!r}", 'a torch.amp.GradScaler("cuda"), or none')
+    if autocast is not None and not hasattr(autocast, "__enter__"):
+        raise BadSetting(f"autocast={autocast!r}", 'a context, as torch.autocast("cuda", dtype=torch.bfloat16)')
+    for one in also:
+        if not hasattr(one, "load_state_dict") and not hasattr(one, "set_state"):
+            raise BadSetting(f"also has {one!r}", "name generators, and things with state_dict and load_state_dict")
 
 
 def check_loss(loss: Any, is_graph: bool = True) -> None:

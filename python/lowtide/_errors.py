@@ -14,12 +14,24 @@ class LowtideError(Exception):
 class OutOfMemory(LowtideError, MemoryError):
     """Memory ran out, and nothing more can be tried. The state is that before the step.
 
-    ``tried`` says in words what was tried; ``checkpoint`` is the file that was saved, where the guard has a run folder.
+    ``tried`` says in words what was tried; ``error`` is what torch said the last time, when ``micro_batch`` samples were
+    computed at once; ``checkpoint`` is the file that was saved, where the guard has a run folder.
     """
 
-    def __init__(self, message: str, hint: str = "", *, tried: str = "", checkpoint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        tried: str = "",
+        error: str = "",
+        micro_batch: int | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
         super().__init__(message, hint)
         self.tried = tried
+        self.error = error
+        self.micro_batch = micro_batch
         self.checkpoint = checkpoint
 
 
@@ -33,6 +45,10 @@ class CannotCut(LowtideError, ValueError):
 
 class BadClosure(LowtideError, TypeError):
     """A closure or a count that does not give what it has to."""
+
+
+class BadSetting(LowtideError, ValueError):
+    """An argument that nothing can be done with."""
 
 
 class BadLimit(LowtideError, ValueError):

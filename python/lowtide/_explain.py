@@ -14,6 +14,8 @@ from . import _native, _program
 from ._errors import LowtideError, OutOfMemory
 
 _NOTHING_FOUND = 1
+# Longer ones no system opens.
+_LONGEST_PATH = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,8 @@ def is_oom(error: BaseException | str) -> bool:
 
 def read_oom(error: BaseException | str) -> Oom | None:
     """The figures of an out-of-memory error; ``None`` where it is none."""
+    if isinstance(error, OutOfMemory) and error.error:
+        error = error.error
     found = _native.read_oom_json(_text_of(error) if isinstance(error, BaseException) else error)
     if found is None:
         return None
@@ -88,14 +92,9 @@ def explain(
 ) -> Explanation:
     """Says why memory ran out: from an exception that was caught, the text of a log, or the path of one.
 
-    ``config`` names files with the configuration of the run. It counts before what the log tells, and gets a patch.
+    A text of one line that is the path of a file is read as that file. ``config`` names files with the configuration of the run. It counts before what the log tells, and gets a patch.
     """
-    if isinstance(log, BaseException):
-        given = "".join(traceback.format_exception(log)).encode()
-    elif isinstance(log, os.PathLike):
-        given = Path(log).read_bytes()
-    else:
-        given = log.encode() if isinstance(log, str) else log
+    given = _given(log)
     options = []
     for path in [config] if isinstance(config, (str, os.PathLike)) else config or []:
         options += ["--config", os.fspath(path)]
@@ -104,6 +103,23 @@ def explain(
         raise LowtideError(told.stderr.decode(errors="replace").strip())
     known = _program.run("explain", "-", "--json", *options, stdin=given)
     return Explanation(told.stdout.decode(), json.loads(known.stdout or "[]"))
+
+
+def _given(log: str | bytes | BaseException | os.PathLike[str]) -> bytes:
+    if isinstance(log, OutOfMemory) and log.error:
+        # What the guard did itself is no part of it: that is in its report.
+        batch = "" if log.micro_batch is None else f"batch_size = {log.micro_batch}\n"
+        return f"{batch}{log.error}\n".encode()
+    if isinstance(log, BaseException):
+        return "".join(traceback.format_exception(log)).encode()
+    if isinstance(log, str):
+        is_path = 0 < len(log) < _LONGEST_PATH and "\n" not in log and "\0" not in log and os.path.isfile(log)
+        return Path(log).read_bytes() if is_path else log.encode()
+    if isinstance(log, os.PathLike):
+        return Path(log).read_bytes()
+    if isinstance(log, (bytes, bytearray)):
+        return bytes(log)
+    raise TypeError(f"explain takes an exception, the text of a log or its path, not {type(log).__name__}")
 
 
 def _text_of(error: BaseException) -> str:

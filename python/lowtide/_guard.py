@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from . import _batch, _native
-from ._checks import Count, check_loss, checked_parameters, counted_in, device_of, is_oom
-from ._errors import BadClosure, CannotCut, CannotUndo, OutOfMemory
+from ._checks import Count, check_loss, check_settings, checked_parameters, counted_in, device_of, is_oom
+from ._errors import BadClosure, BadState, CannotCut, CannotUndo, OutOfMemory
 from ._evaluation import Evaluation
 from ._pieces import Piece, Pieces
 from ._quiet import quiet
@@ -50,8 +50,8 @@ class Guard:
         model: the model that is trained.
         optimizer: its optimizer; only one.
         line: a limit for this process on the model's device, as ``"90%"`` or ``"11.5GiB"``; ``None`` leaves it the device.
-        micro_batch: samples that are computed at once at first; the whole batch where it is left out. A checkpoint that was
-            computed with more goes on with so many.
+        micro_batch: samples that are computed at once, at first and at most; the whole batch where it is left out. A checkpoint
+            that was computed with more goes on with so many.
         clip: the largest norm of all gradients together (0 is no limit), or a function that is given the parameters.
         scaler: a ``torch.amp.GradScaler``, for fp16.
         scheduler: a learning rate scheduler that is stepped after each update.
@@ -97,6 +97,8 @@ class Guard:
         schedule: Iterable[tuple[int, Way]] | None = None,
         rank_timeout: float = 600.0,
     ) -> None:
+        also = tuple(also)
+        check_settings(micro_batch, clip, scaler, autocast, also)
         if scaler is not None and not scaler.is_enabled():
             scaler = None
         self.model, self.optimizer, self.scaler, self.scheduler = model, optimizer, scaler, scheduler
@@ -112,7 +114,7 @@ class Guard:
             scaler=scaler,
             scheduler=scheduler,
             offload=offload,
-            also=tuple(also),
+            also=also,
             # One run, one folder: the first rank tells of all.
             story=Story(run if ranks is None or ranks.rank == 0 else None),
             name=name,
@@ -128,6 +130,7 @@ class Guard:
         self._backward = backward
         # An update that is interrupted goes on without the loss of its step being computed again.
         self._last_loss = _NO_LOSS
+        self._has_counted = False
 
     # Steps.
 
@@ -137,6 +140,9 @@ class Guard:
         ``closure`` is given a part of the batch and returns the mean loss of what ``count`` counts in that part: samples where
         it is left out, else for instance the tokens that have a target. It must not change anything that it finds, besides
         what the model itself does: after an error it runs again.
+
+        A batch is a tensor, or a mapping, list, tuple or dataclass of tensors, one for each input: the first dimension of each
+        counts samples. A list with one tensor for each sample is none: ``cut`` and ``size`` of the guard tell how to cut it.
         """
         begun = time.perf_counter()
         recovery = self._recovery
@@ -145,6 +151,10 @@ class Guard:
             raise CannotCut("a batch without samples", "leave it out")
         if recovery.ranks is not None:
             return self._step_together(batch, samples, closure, count, begun)
+        if count is not None and not self._has_counted:
+            # What would fail when a batch is cut for the first time is told at once.
+            counted_in(batch, count, samples)
+            self._has_counted = True
         recovery.ready_to_train(samples)
         recovery.begin_step()
         errors = 0
@@ -274,6 +284,8 @@ class Guard:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from there."""
         recovery = self._recovery
+        if not isinstance(state, dict) or not {"step", "decider", "ways"} <= state.keys():
+            raise BadState("this is no state of a guard", "give what guard.state_dict() returned")
         recovery.step = state["step"]
         recovery.decider = _native.Decider.load(state["decider"]) if state["decider"] is not None else None
         recovery.keep_to_micro_batch()

@@ -112,6 +112,8 @@ class Recovery:
         self._save = save
         self._is_noted = False
         self._retries = 0
+        # What was tried in this step, in words.
+        self._tried: list[str] = []
         self._sampled = self._ranks_sampled = -math.inf
         self._is_begun = False
         # Samples of the largest batch so far.
@@ -119,6 +121,8 @@ class Recovery:
         warning = self.update.warning()
         if warning is not None:
             self.story.lines.append(f"note: {warning}")
+        if line is not None and self.memory.limit is None:
+            self.story.lines.append(f"note: a limit is checked on {self.device}, and not held there")
 
     def _set_limit(self, line: str) -> None:
         try:
@@ -206,6 +210,7 @@ class Recovery:
     def begin_step(self) -> None:
         """What the last step changed is no longer to be undone."""
         self._is_noted = False
+        self._tried.clear()
         self.memory.reset_peak()
 
     def note(self) -> None:
@@ -274,6 +279,7 @@ class Recovery:
             self._stop(answer, failure)
         elif answer.event is not None:
             self.story.write(answer.event)
+        self._tried.append(decider.words() if self._tried else "cached memory released")
         self.memory.reset_peak()
 
     def answer_eval(self, failure: Failure, numbers: RandomState, hint: str) -> None:
@@ -288,7 +294,9 @@ class Recovery:
         if answer.event is not None:
             self.story.write(answer.event)
         if answer.kind in ("give_up", "stop"):
-            raise OutOfMemory(answer.words or "", hint, tried=answer.words or "")
+            tried = "smaller pieces of the batch"
+            error, micro_batch = failure.message, decider.eval_micro_batch
+            raise OutOfMemory(answer.words or "", hint, tried=tried, error=error, micro_batch=micro_batch)
 
     def persist(self, work: Callable[[], Any], is_undone: Callable[[], bool] = lambda: True) -> None:
         """Does what all other ranks do too and cannot undo any more: after an error, this rank tries it again by itself."""
@@ -363,10 +371,14 @@ class Recovery:
             checkpoint = str(path)
         self.story.write(answer.event or "{}")
         saved = f"; saved before it: {checkpoint}" if checkpoint else ""
+        tried = "; ".join(self._tried)
+        assert self.decider is not None
         raise OutOfMemory(
-            f"{answer.words}{saved}",
+            f"{answer.words}{f' (tried: {tried})' if tried else ''}{saved}",
             "a smaller model or sequence, fewer others on the device, or a larger limit",
-            tried=answer.words or "",
+            tried=tried,
+            error=failure.message,
+            micro_batch=self.decider.micro_batch,
             checkpoint=checkpoint,
         )
 

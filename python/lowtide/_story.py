@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from . import _native
+from ._errors import LowtideError
 from ._memory import POOLED, Memory, Reading, resident
 
 log = logging.getLogger("lowtide")
@@ -24,7 +25,13 @@ class Story:
         self.folder = Path(folder) if folder is not None else None
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-        self._file = _native.EventFile(str(self.folder) if self.folder is not None else None)
+        try:
+            self._file = _native.EventFile(str(self.folder) if self.folder is not None else None)
+        except OSError as error:
+            if "another process writes" not in str(error):
+                raise
+            hint = "give another folder, or close what writes to it: guard.close() ends a guard of this process"
+            raise LowtideError(f"{self.folder}: somebody writes to this run already", hint) from None
         self._batch = 1
         # Lines for people, the last ones.
         self.lines: deque[str] = deque(maxlen=1000)

@@ -84,6 +84,9 @@ def test_when_nothing_helps_the_state_is_that_before_the_step(tmp_path: Path) ->
     with pytest.raises(lowtide.OutOfMemory) as caught:
         guard.step(models.tokens(6, 1), Failing(model, 100))
     assert "hint:" in str(caught.value)
+    expected = ["cached memory released", "micro-batch 3", "micro-batch 1"]
+    assert caught.value.tried.split("; ")[:3] == expected and "tried: cached memory" in str(caught.value)
+    assert (caught.value.error, caught.value.micro_batch) == (OOM, 1)
     assert not runs.differences(before, dict(model.state_dict()))
     assert torch.equal(numbers, torch.get_rng_state())
     assert all(one.grad is None for one in model.parameters())
@@ -290,8 +293,35 @@ def test_refusals_have_a_kind_and_a_hint() -> None:
     refused(lowtide.WrongParameters, "are not the model's", lambda: lowtide.Guard(models.Gpt(), optimizer))
     refused(lowtide.WrongParameters, "the model is a str", lambda: lowtide.Guard("model", optimizer))
     refused(lowtide.WrongParameters, "the optimizer is a float", lambda: lowtide.Guard(model, 1e-3))
+    # Before memory runs out for the first time.
+    for count in (lambda part: "many", 16, lambda part: -3):
+        refused(lowtide.BadClosure, "count gave", lambda given=count: guard().step(batch, closure, count=given))
+    settings = [
+        ("micro_batch", (0, -1, "8", True)),
+        ("clip", (-1, float("nan"), "1")),
+        ("scaler", (3,)),
+        ("also", ([3],)),
+    ]
+    for name, values in [*settings, ("autocast", (torch.bfloat16,))]:
+        for value in values:
+            refused(lowtide.BadSetting, name, lambda given={name: value}: guard(**given))
+    refused(lowtide.BadState, "no state of a guard", lambda: guard().load_state_dict({}))
     refused(lowtide.BadLimit, "is not a memory limit", lambda: guard(line="much"))
     refused(lowtide.BadLimit, "leaves room for nothing", lambda: guard(line="0"))
+
+
+def test_one_guard_writes_to_a_run(tmp_path: Path) -> None:
+    model, optimizer = made()
+    with lowtide.Guard(model, optimizer, run=tmp_path / "run") as guard:
+        guard.step(models.tokens(6, 0), Failing(model, 0))
+        with pytest.raises(lowtide.LowtideError, match="writes to this run already") as caught:
+            lowtide.Guard(model, optimizer, run=tmp_path / "run")
+    assert "guard.close()" in caught.value.hint
+
+
+def test_a_limit_that_is_not_held_is_said_to_be_none() -> None:
+    assert "not held there" in lowtide.Guard(*made(), line="90%").report()
+    assert "not held there" not in lowtide.Guard(*made()).report()
 
 
 def on_meta() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -411,6 +441,22 @@ def test_is_oom_and_read_oom() -> None:
     found = lowtide.read_oom(torch.OutOfMemoryError(OOM))
     assert found is not None and (found.requested, found.place) == (2 << 30, "device")
     assert lowtide.read_oom("all is well") is None
+
+
+def test_what_the_guard_raised_is_explained_as_what_torch_said(tmp_path: Path) -> None:
+    model, optimizer = made()
+    with pytest.raises(lowtide.OutOfMemory) as caught:
+        lowtide.Guard(model, optimizer).step(models.tokens(6, 0), Failing(model, 100))
+    explanation = lowtide.explain(caught.value)
+    assert explanation.verdicts[0]["place"] == "device" and explanation.verdicts[0]["tried_bytes"] == 2 << 30
+    assert "half the batch" not in explanation.advice[0]
+    found = lowtide.read_oom(caught.value)
+    assert found is not None and found.requested == 2 << 30
+    log = tmp_path / "train.log"
+    log.write_text(OOM)
+    assert lowtide.explain(log).cause == lowtide.explain(str(log)).cause == lowtide.explain(OOM).cause
+    with pytest.raises(TypeError, match="not NoneType"):
+        lowtide.explain(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

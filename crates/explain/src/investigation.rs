@@ -470,7 +470,7 @@ fn is_bare_end(oom: &Oom) -> bool {
 
 /// Whether a library says no more than that it could not begin, or somebody only tells in words of his own.
 fn is_vague(oom: &Oom) -> bool {
-    let is_told = oom.engine == Engine::Unknown && oom.certainty == Certainty::Slight;
+    let is_told = oom.engine == Engine::Unknown && oom.source == Source::Heap && oom.certainty == Certainty::Slight;
     matches!(oom.source, Source::Blas | Source::Dnn) && oom.certainty <= Certainty::Possible || is_told
 }
 

@@ -124,20 +124,14 @@ const OWN: [&str; 10] = [
     "please help",
 ];
 /// How titles of changes to documents and of proposals begin.
-const PROPOSALS: [&str; 10] = [
-    "[doc]",
-    "[docs]",
-    "[documentation]",
-    "[rfc]",
-    "[proposal]",
-    "[feature]",
-    "[feature request]",
-    "[enhancement]",
-    "feature: ",
-    "feature request: ",
-];
-/// What a change is of, before a colon, with or without the part that it changes in parentheses.
-const CHANGES: [&str; 9] = ["fix", "feat", "docs", "doc", "perf", "refactor", "chore", "test", "ci"];
+const PROPOSALS: [&str; 8] =
+    ["[doc]", "[docs]", "[documentation]", "[rfc]", "[proposal]", "[feature]", "[feature request]", "[enhancement]"];
+/// What a change is of, before a colon, with or without the part that it changes in parentheses. Logs begin so, too (`test: `), so
+/// that their titles have to speak of memory.
+const CHANGES: [&str; 10] =
+    ["fix", "feat", "docs", "perf", "refactor", "chore", "test", "ci", "feature", "feature request"];
+/// What a message has, and no title.
+const FIGURES: [&str; 3] = ["tried to allocate", "gib", "mib"];
 /// Keys of a catalogue of errors.
 const CATALOGUE: [&str; 4] = ["\"signature\"", "\"regex\"", "\"root_cause\"", "\"workarounds\""];
 
@@ -216,7 +210,8 @@ fn is_title_of_change(title: &str) -> bool {
     let Some((kind, rest)) = lower.split_once(": ") else { return false };
     let (name, part) = kind.split_once('(').map_or((kind, None), |(name, part)| (name, Some(part)));
     let is_part = part.is_none_or(|part| part.trim_end_matches('!').ends_with(')'));
-    !rest.is_empty() && is_part && CHANGES.contains(&name.trim_end_matches('!'))
+    let is_change = is_part && CHANGES.contains(&name.trim_end_matches('!'));
+    is_change && has_any(rest, &["memory", "oom"]) && !has_any(rest, &FIGURES)
 }
 
 /// `OOMKilled (exit code 137) means the kernel ended it`
@@ -254,6 +249,9 @@ mod tests {
             "## Symptoms\nKilled\n## Root cause\nthe cache\n## Environment\nUbuntu\n## Solutions\n",
             "I followed this guide and got\nTraceback (most recent call last):\n  File \"t.py\", line 3\nMemoryError\nCommon causes were tried\n",
             "step 7\nRuntimeError: CUDA out of memory.\n",
+            "test: 12 samples\nRuntimeError: CUDA out of memory.\n",
+            "test: CUDA out of memory. Tried to allocate 20.00 MiB\n",
+            "feature: resnet50\nRuntimeError: CUDA out of memory.\n",
             "## 环境\ntorch 2.1\n## 错误信息\nCUDA out of memory\n## 解决方案\n## 总结\n",
             "训练时显存不足，请问怎么办\nRuntimeError: CUDA out of memory.\n原因分析\n解决方案\n总结\n",
             "[Bug] CUDA out of memory while it loads\nRuntimeError: CUDA out of memory.\n",
