@@ -73,6 +73,9 @@ impl NotMemory {
                 "the end of a process that somebody ended: a time limit, a scheduler, a user; the log has no word of \
                  memory"
             }
+            LookAlike::Crashed => {
+                "the crash of a process (a segmentation fault, an abort, a worker that could not start)"
+            }
             LookAlike::Attempt => "a try that was given up for another way: a warning, no failure",
             LookAlike::OtherProgram => "the kernel's note about another program, or about another day",
             LookAlike::Mentioned => "talk of running out of memory, without an error that says it did",
@@ -98,6 +101,7 @@ mod tests {
             LookAlike::StaticThreadStorage,
             LookAlike::InvalidArgument,
             LookAlike::Ended,
+            LookAlike::Crashed,
             LookAlike::Attempt,
             LookAlike::OtherProgram,
             LookAlike::Mentioned,

@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use lowtide_log::{TextDecoder, TracebackKind, bar, rank, shows_progress, steps, time, traceback_in_json, tracebacks};
 use lowtide_oom::{
-    Certainty, Engine, LookAlike, Oom, OomHit, Place, Source, is_article, is_ended_by_someone, is_reference,
-    look_alike, scan, scan_last_resort, scan_post,
+    Certainty, Engine, LookAlike, Oom, OomHit, Place, Source, ended_otherwise, is_article, is_reference, look_alike,
+    scan, scan_last_resort, scan_post,
 };
 use memchr::{memchr, memchr_iter, memrchr};
 
+use crate::code_line::is_own;
 use crate::explain::verdict;
 use crate::json_end::{begin_of_end, explain_end, with_end};
 use crate::log::{Circumstances, Event, LONGEST_POST, Printout, RankNotes, Sign};
@@ -276,8 +277,8 @@ impl Investigation {
             self.last_end = end;
             return;
         }
-        if is_bare_end(&message.oom) && self.is_ended_by_someone(&range) {
-            self.not_memory = Some(NotMemory { line, kind: LookAlike::Ended, text });
+        if let Some(kind) = is_bare_end(&message.oom).then(|| self.ended_otherwise(&range)).flatten() {
+            self.not_memory = Some(NotMemory { line, kind, text });
             return;
         }
         let rank = self.rank_of(&range);
@@ -286,8 +287,9 @@ impl Investigation {
             self.printout.note_between(&between);
             let event = self.events.back_mut().expect("there is one that takes it");
             event.take_rank(rank);
-            let has_no_stack = event.circumstances.frames.is_empty();
-            if (event.take(message.oom, line, text, end) || has_no_stack) && !between.trim().is_empty() {
+            // What is raised from an error of a library's own goes through the program.
+            let lacks_program = !event.circumstances.frames.iter().any(is_own);
+            if (event.take(message.oom, line, text, end) || lacks_program) && !between.trim().is_empty() {
                 event.circumstances.deepen(&between);
             }
             self.last_end = end;
@@ -366,11 +368,11 @@ impl Investigation {
         String::from_utf8_lossy(&self.buffer[start..at]).into_owned()
     }
 
-    /// Whether the lines around a bare end of a process tell who ended it.
-    fn is_ended_by_someone(&self, range: &Range<usize>) -> bool {
+    /// What the lines around a bare end of a process tell of why it ended, where that is not its memory.
+    fn ended_otherwise(&self, range: &Range<usize>) -> Option<LookAlike> {
         let start = range.start.saturating_sub(AROUND_END).max(self.last_end.saturating_sub(self.base) as usize);
         let end = (range.end + AROUND_END).min(self.buffer.len());
-        start < end && is_ended_by_someone(&String::from_utf8_lossy(&self.buffer[start..end]))
+        ended_otherwise(&String::from_utf8_lossy(self.buffer.get(start..end)?))
     }
 
     /// What the end of a log without any event looks like.

@@ -21,7 +21,9 @@ pub(crate) fn explain_post(post: &str, explain: &dyn Fn(&str) -> Explanation) ->
     let Some(carried) = CarriedText::of(&post) else {
         let explained = explain_lines(&post, explain);
         // What the text shows, or shows to be something else, counts before its title.
-        let is_open = explained.not_memory.as_ref().is_none_or(|found| found.kind == LookAlike::Mentioned);
+        let title = 1 + post.lines().take_while(|line| line.trim().is_empty()).count() as u64;
+        let is_open =
+            explained.not_memory.as_ref().is_none_or(|found| found.kind == LookAlike::Mentioned || found.line == title);
         let titled = || {
             let quoted = without_known_margin(&post).or_else(|| without_shared_margin(&post));
             let bare = without_title_mark(quoted.as_deref().unwrap_or(&post))?;

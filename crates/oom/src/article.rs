@@ -38,7 +38,8 @@ const HEADINGS: [&str; 21] = [
     "key takeaways",
 ];
 /// The same, where reports may have them too.
-const WEAK_HEADINGS: [&str; 12] = [
+const WEAK_HEADINGS: [&str; 13] = [
+    "overview",
     "problem description",
     "introduction",
     "symptoms",
@@ -101,8 +102,8 @@ const DEFINES: [&str; 6] =
 const DEFINED: [&str; 6] =
     ["oomkilled", "out of memory", "out-of-memory", "outofmemory", "memoryerror", "exit code 137"];
 /// What the reader is to put in.
-const PLACEHOLDERS: [&str; 7] =
-    ["<pod-name>", "<pod_name>", "<your-", "<your_", "(pid ****)", "(pid xxx", "to allocate xxx "];
+const PLACEHOLDERS: [&str; 8] =
+    ["<pod-name>", "<pod_name>", "<your-", "<your_", "(pid ****)", "(pid ...)", "(pid xxx", "to allocate xxx "];
 /// What is asked of a change that is planned.
 const PLAN: &str = "acceptance criteria";
 /// Numbered ways out.
@@ -166,6 +167,9 @@ pub fn is_article(post: &str) -> bool {
         if defines(&lower) {
             count("a definition", 2);
         }
+        if promises_ways(&lower) {
+            count("ways", 2);
+        }
         if has_any(&lower, &PLACEHOLDERS) {
             count("a placeholder", 2);
         }
@@ -214,6 +218,15 @@ fn is_title_of_change(title: &str) -> bool {
     is_change && has_any(rest, &["memory", "oom"]) && !has_any(rest, &FIGURES)
 }
 
+/// `10 fixes for it`, `5 ways to free memory`
+fn promises_ways(lower: &str) -> bool {
+    let words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    words.windows(2).any(|pair| {
+        let is_number = pair[0].len() < 3 && pair[0].bytes().all(|byte| byte.is_ascii_digit());
+        is_number && ["fixes", "ways", "solutions", "tips", "methods"].contains(&pair[1])
+    })
+}
+
 /// `OOMKilled (exit code 137) means the kernel ended it`
 pub(crate) fn defines(lower: &str) -> bool {
     DEFINES.iter().filter_map(|word| lower.find(word)).any(|at| has_any(&lower[..at], &DEFINED))
@@ -230,6 +243,8 @@ mod tests {
             "What this error means\nThe card is full.\nRuntimeError: CUDA out of memory.\nQUICK FIX\nA smaller batch.\n",
             "## Symptoms\nMemoryError\n## Causes\n- too much data\n## Solutions\n",
             "{\"signature\": \"CUDA out of memory\", \"regex\": \"CUDA.*memory\"}\n",
+            "A common error, and 10 fixes for it.\nUnderstanding the error\nRuntimeError: CUDA out of memory.\n1. Reduce the batch\n",
+            "Overview\nDataLoader worker (pid ...) is killed by signal: Killed.\n",
             "Problem description\nJobs run out of memory.\nExample errors\nslurmstepd: error: Detected 1 oom-kill event(s)\n",
             "Report the OOM-kill\nAcceptance Criteria\n- an OOM-killed job reports OutOfMemory\n",
             "（个人笔记）\nDataLoader worker (pid ****) is killed by signal: Killed.\n",

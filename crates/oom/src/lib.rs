@@ -38,7 +38,7 @@ mod talk;
 
 pub use article::is_article;
 pub use last_resort::{is_of_oneself, scan_last_resort};
-pub use look_alike::{LookAlike, is_ended_by_someone};
+pub use look_alike::{LookAlike, ended_otherwise};
 pub use message::without_prefix;
 pub use oom::{Certainty, DeviceKind, Engine, Oom, Place, ProcessUse, Source};
 pub use read::{look_alike, read};

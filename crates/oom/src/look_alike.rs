@@ -31,6 +31,8 @@ pub enum LookAlike {
     InvalidArgument,
     /// Somebody ended the process: a user, a time limit, a scheduler that wanted the place for another.
     Ended,
+    /// The process crashed: a segmentation fault, an abort, a worker that could not start.
+    Crashed,
     /// A try that was given up for another way: a warning, no failure.
     Attempt,
     /// The kernel's note about another program than the one that failed here.
@@ -189,47 +191,59 @@ const OTHERS: &[(LookAlike, &[&str])] = &[
     ),
 ];
 
-/// Whether a text tells who ended a process, and that it was not for its memory.
+/// Who or what ended a process by other reasons than its memory, where a text tells.
 ///
 /// Only for text around an end that has no reason of its own: a bare `Killed`, exit status 137.
 #[must_use]
-pub fn is_ended_by_someone(text: &str) -> bool {
-    has_any(
-        text,
-        &[
-            "DUE TO TIME LIMIT",
-            "DUE TO PREEMPTION",
-            "DUE TO NODE FAILURE",
-            "DUE TO JOB REQUEUE",
-            "CANCELLED by ",
-            "scancel ",
-            "kill -9 ",
-            "kill -KILL ",
-            "kill -s KILL ",
-            "pkill -9",
-            "killall -9",
-            "KeyboardInterrupt",
-            "timeout: sending signal",
-            "DeadlineExceeded",
-            "received a shutdown signal",
-            "The operation was canceled",
-            "failed liveness probe",
-            // A manager that tells what it sent.
-            "signal_sent=SIGKILL",
-            // macOS, to a program whose signature is broken.
-            "CODE SIGNING: ",
-            "Code Signature Invalid",
-            // Workers that could not start, or crashed.
-            "finished its bootstrapping phase",
-            "Fatal Python error: Segmentation fault",
-            "Fatal Python error: Illegal instruction",
-            "Fatal Python error: Floating point exception",
-            "*** SIGSEGV received at",
-            "*** SIGILL received at",
-            "*** SIGFPE received at",
-        ],
-    )
+pub fn ended_otherwise(text: &str) -> Option<LookAlike> {
+    match () {
+        () if has_any(text, CRASHES) => Some(LookAlike::Crashed),
+        () if has_any(text, ENDS) => Some(LookAlike::Ended),
+        () => None,
+    }
 }
+
+/// Of somebody who ends a process.
+const ENDS: &[&str] = &[
+    "DUE TO TIME LIMIT",
+    "DUE TO PREEMPTION",
+    "DUE TO NODE FAILURE",
+    "DUE TO JOB REQUEUE",
+    "CANCELLED by ",
+    "scancel ",
+    "kill -9 ",
+    "kill -KILL ",
+    "kill -s KILL ",
+    "pkill -9",
+    "killall -9",
+    "KeyboardInterrupt",
+    "timeout: sending signal",
+    "DeadlineExceeded",
+    "received a shutdown signal",
+    "The operation was canceled",
+    "failed liveness probe",
+    // A manager that tells what it sent.
+    "signal_sent=SIGKILL",
+    // macOS, to a program whose signature is broken.
+    "CODE SIGNING: ",
+    "Code Signature Invalid",
+];
+
+/// Of processes that crashed, and workers that could not start.
+const CRASHES: &[&str] = &[
+    "finished its bootstrapping phase",
+    "Fatal Python error: Segmentation fault",
+    "Fatal Python error: Illegal instruction",
+    "Fatal Python error: Floating point exception",
+    "*** SIGSEGV received at",
+    "*** SIGILL received at",
+    "*** SIGFPE received at",
+    "is killed by signal: Segmentation fault",
+    "is killed by signal: Aborted",
+    "is killed by signal: Terminated",
+    "is killed by signal: Illegal instruction",
+    "is killed by signal: Floating point exception",
+];
 
 /// Whether a line asks for 1 EiB or more, or for less than nothing.
 fn is_corrupted_size(line: &str) -> bool {
@@ -277,10 +291,14 @@ mod tests {
             "Process exited  exit_code=<Negsignal.SIGKILL: -9> pid=820 signal_sent=SIGKILL",
             "Killed: 9\nCODE SIGNING: cs_invalid_page: p=1890[python]",
         ] {
-            assert!(is_ended_by_someone(text), "{text}");
+            assert!(ended_otherwise(text).is_some(), "{text}");
         }
-        assert!(!is_ended_by_someone(
-            "(3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors."
-        ));
+        assert_eq!(
+            ended_otherwise("DataLoader worker (pid 7) is killed by signal: Aborted. "),
+            Some(LookAlike::Crashed)
+        );
+        assert_eq!(ended_otherwise("slurmstepd: error: *** STEP 7.0 CANCELLED by 0 ***"), Some(LookAlike::Ended));
+        let choice = "(3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.";
+        assert_eq!(ended_otherwise(choice), None);
     }
 }

@@ -136,9 +136,15 @@ fn doubt(case: &Case<'_>, basis: Basis) -> Option<String> {
             "the log does not say how much memory {memory} has: the micro-batch was chosen so that it fits into what was \
              given before the error; a larger one may fit too"
         )),
-        Basis::Guess => Some(format!(
-            "the log does not say how much memory {memory} has: half the batch is a guess, so halve again if it fails again"
-        )),
+        Basis::Guess => {
+            let unknown = match case.target() {
+                Some(_) => "how much of it was in use".to_owned(),
+                None => format!("how much memory {memory} has"),
+            };
+            Some(format!(
+                "the log does not say {unknown}: half the batch is a guess, so halve again if it fails again"
+            ))
+        }
         // A step that failed in forward had not come to its peak, which only a model's arithmetic knows.
         Basis::Figures if case.model.is_none() && case.passes(&["forward"]) && !case.passes(&["backward"]) => Some(
             "it failed in the forward pass, before the step's peak, and the model is not known: if it fails again, halve \

@@ -67,7 +67,13 @@ pub(crate) fn advise(case: &Case<'_>) -> Counsel {
         }
     };
     let patch = list.best_patch();
-    Counsel { work, advice: list.advice, patch, notes: list.notes }
+    let mut notes: Vec<String> = Vec::new();
+    for note in list.notes {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    Counsel { work, advice: list.advice, patch, notes }
 }
 
 /// Half precision, beside a model that goes to the host.

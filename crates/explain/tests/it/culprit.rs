@@ -60,3 +60,40 @@ fn the_type_that_is_computed_in_comes_first() {
     );
     assert_eq!(fused, "the output of attention [8192, 64, 128] fp32");
 }
+
+/// Two tracebacks of PyTorch, one raised from the other, of a data worker that a signal ended.
+fn worker(signal: &str) -> String {
+    format!(
+        "Traceback (most recent call last):\n  File \"/env/lib/python3.11/site-packages/torch/utils/data/dataloader.py\", line 1251, in \
+         _try_get_data\n    data = self._data_queue.get(timeout=timeout)\n  File \
+         \"/env/lib/python3.11/site-packages/torch/utils/data/_utils/signal_handling.py\", line 73, in handler\n    \
+         _error_if_any_worker_fails()\nRuntimeError: DataLoader worker (pid 817) is killed by signal: {signal}. \n\nThe above exception was \
+         the direct cause of the following exception:\n\nTraceback (most recent call last):\n  File \"/home/u/train.py\", line 88, in <module>\n    \
+         for images, masks in train_loader:\n  File \"/env/lib/python3.11/site-packages/torch/utils/data/dataloader.py\", line 1264, in \
+         _try_get_data\n    raise RuntimeError(f'DataLoader worker (pid(s) {{pids_str}}) exited unexpectedly') from e\nRuntimeError: DataLoader \
+         worker (pid(s) 817) exited unexpectedly\n"
+    )
+}
+
+#[test]
+fn the_line_of_the_program_is_in_the_second_of_two_tracebacks() {
+    let verdict = explain(worker("Killed").as_bytes(), &Context::default()).remove(0);
+    assert_eq!(verdict.message, "RuntimeError: DataLoader worker (pid 817) is killed by signal: Killed.");
+    assert_eq!(verdict.code.unwrap().file, "/home/u/train.py");
+}
+
+#[test]
+fn a_worker_that_crashed_is_no_case_of_memory() {
+    for signal in ["Segmentation fault", "Aborted", "Terminated"] {
+        assert_eq!(explain(worker(signal).as_bytes(), &Context::default()), [], "{signal}");
+    }
+}
+
+#[test]
+fn a_title_that_would_be_a_full_disk_by_itself_is_read_as_the_error_it_is() {
+    let title = "# RuntimeError: unable to write to file </torch_319_95_66>: No space left on device (28)";
+    let post = format!("{title}\n\nI get the error of the title. How can it be solved?\n");
+    assert_eq!(explain(post.as_bytes(), &Context::default()).len(), 1);
+    let disk = "# OSError: [Errno 28] No space left on device: 'out/ckpt.pt'\n\nI get the error of the title.\n";
+    assert_eq!(explain(disk.as_bytes(), &Context::default()), []);
+}
