@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -39,15 +40,11 @@ def counted_in(part: Any, count: Count | None, samples: int) -> int:
 
 def check_settings(micro_batch: Any, clip: Any, scaler: Any, autocast: Any, also: Iterable[Any]) -> None:
     """What would fail late, or train wrongly."""
-    if micro_batch is not None and (
-        isinstance(micro_batch, bool) or not isinstance(micro_batch, int) or micro_batch < 1
-    ):
+    if micro_batch is not None and not _is_count(micro_batch):
         raise BadSetting(f"micro_batch={micro_batch!r}", "a number of samples from 1 on, or none for the whole batch")
-    is_norm = isinstance(clip, (int, float)) and not isinstance(clip, bool)
-    if clip is not None and not callable(clip) and not (is_norm and math.isfinite(clip) and clip >= 0):
-        raise BadSetting(
-            f"clip={clip!r}", "a largest norm such as 1.0 (0 is no limit), or a function of the parameters"
-        )
+    if clip is not None and not callable(clip) and not _is_norm(clip):
+        hint = "a largest norm such as 1.0 (0 is no limit), or a function of the parameters"
+        raise BadSetting(f"clip={clip!r}", hint)
     if scaler is not None and not hasattr(scaler, "unscale_"):
         raise BadSetting(f"scaler={scaler!r}", 'a torch.amp.GradScaler("cuda"), or none')
     if autocast is not None and not hasattr(autocast, "__enter__"):
@@ -55,6 +52,21 @@ def check_settings(micro_batch: Any, clip: Any, scaler: Any, autocast: Any, also
     for one in also:
         if not hasattr(one, "load_state_dict") and not hasattr(one, "set_state"):
             raise BadSetting(f"also has {one!r}", "name generators, and things with state_dict and load_state_dict")
+
+
+def _is_count(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool) and operator.index(value) > 0
+    except TypeError:
+        return False
+
+
+def _is_norm(value: Any) -> bool:
+    try:
+        norm = float(value)
+    except (TypeError, ValueError):
+        return False
+    return math.isfinite(norm) and norm >= 0
 
 
 def check_loss(loss: Any, is_graph: bool = True) -> None:

@@ -298,7 +298,7 @@ def test_refusals_have_a_kind_and_a_hint() -> None:
         refused(lowtide.BadClosure, "count gave", lambda given=count: guard().step(batch, closure, count=given))
     settings = [
         ("micro_batch", (0, -1, "8", True)),
-        ("clip", (-1, float("nan"), "1")),
+        ("clip", (-1, float("nan"), "one")),
         ("scaler", (3,)),
         ("also", ([3],)),
     ]
