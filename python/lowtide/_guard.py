@@ -151,10 +151,6 @@ class Guard:
             raise CannotCut("a batch without samples", "leave it out")
         if recovery.ranks is not None:
             return self._step_together(batch, samples, closure, count, begun)
-        if count is not None and not self._has_counted:
-            # What would fail when a batch is cut for the first time is told at once.
-            counted_in(batch, count, samples)
-            self._has_counted = True
         recovery.ready_to_train(samples)
         recovery.begin_step()
         errors = 0
@@ -329,6 +325,10 @@ class Guard:
         recovery = self._recovery
         recovery.phase = "forward"
         recovery.drop_gradients()
+        if count is not None and not self._has_counted:
+            # What would fail when a batch is cut for the first time is told at once.
+            counted_in(batch, count, samples)
+            self._has_counted = True
         sum_of_losses = _NO_LOSS
         for piece in recovery.pieces.of(batch, samples, way, count):
             loss = self._piece(piece, way, closure)

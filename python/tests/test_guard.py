@@ -310,6 +310,21 @@ def test_refusals_have_a_kind_and_a_hint() -> None:
     refused(lowtide.BadLimit, "leaves room for nothing", lambda: guard(line="0"))
 
 
+def test_memory_that_runs_out_where_a_count_is_looked_at() -> None:
+    model, optimizer = made()
+    guard = lowtide.Guard(model, optimizer)
+    calls: list[int] = []
+
+    def count(part: models.Pair) -> int:
+        calls.append(len(part.x))
+        if len(calls) == 1:
+            raise torch.OutOfMemoryError(OOM)
+        return part.y.numel()
+
+    guard.step(models.tokens(6, 0), Failing(model, 0), count=count)
+    assert (guard.steps, guard.errors, calls) == (1, 1, [6, 6])
+
+
 def test_one_guard_writes_to_a_run(tmp_path: Path) -> None:
     model, optimizer = made()
     with lowtide.Guard(model, optimizer, run=tmp_path / "run") as guard:

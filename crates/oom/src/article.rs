@@ -71,9 +71,8 @@ const CHINESE_HEADINGS: [&str; 12] = [
 /// Numbers of such headings, and of the ways out that they name.
 const CHINESE_NUMBERS: &str = "一二三四五六七八九十";
 /// What such pages say of themselves.
-const CHINESE_SAYINGS: [&str; 7] =
-    ["个人笔记", "本文", "下面介绍", "报错解决", "百分百解决", "解决方案汇总", "解决方法汇总"];
-/// How people tell in Chinese of an error of their own.
+const CHINESE_SAYINGS: [&str; 6] = ["个人笔记", "本文", "下面介绍", "报错解决", "解决方案汇总", "解决方法汇总"];
+/// How people tell in Chinese of an error of their own; pages say `我们`.
 const OWN_IN_CHINESE: [&str; 8] = ["我的", "我在", "我用", "我跑", "请问", "求助", "怎么办啊", "大佬"];
 /// Parts of a tracker's form in Chinese.
 const FORM_IN_CHINESE: [&str; 6] = ["环境", "复现", "版本", "期望", "日志", "问题描述"];
@@ -136,7 +135,7 @@ const FIGURES: [&str; 3] = ["tried to allocate", "gib", "mib"];
 /// Keys of a catalogue of errors.
 const CATALOGUE: [&str; 4] = ["\"signature\"", "\"regex\"", "\"root_cause\"", "\"workarounds\""];
 
-/// Whether a post is a page that explains errors in general.
+/// Whether a post is a page that explains errors in general, or a change or a proposal that speaks of them.
 #[must_use]
 pub fn is_article(post: &str) -> bool {
     if CATALOGUE.iter().filter(|key| post.contains(*key)).count() > 1 {

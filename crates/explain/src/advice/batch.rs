@@ -14,6 +14,10 @@ use crate::verdict::Lever;
 
 impl List<'_> {
     pub(super) fn micro_batch(&mut self) {
+        // What is told of it is told once.
+        if self.advice.iter().any(|advice| advice.lever == Lever::MicroBatch) {
+            return;
+        }
         let case = self.case;
         let facts = case.facts;
         let batch = facts.batch();

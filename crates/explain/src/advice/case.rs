@@ -157,7 +157,8 @@ impl Case<'_> {
         let batch = self.facts.batch()?;
         if let Some(logged) = self.facts.log.number(Key::Batch).filter(|logged| *logged != batch) {
             return Some(format!(
-                "{}: {} is {batch}, but the log is of a run with {logged}: no patch for a configuration of another run, or that was changed since",
+                "{}: {} is {batch}, but the log is of a run with {logged}: no patch for a configuration of another run, \
+                 or for one that was changed since",
                 config.name,
                 setting.path.join(".")
             ));

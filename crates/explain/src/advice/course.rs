@@ -67,13 +67,7 @@ pub(crate) fn advise(case: &Case<'_>) -> Counsel {
         }
     };
     let patch = list.best_patch();
-    let mut notes: Vec<String> = Vec::new();
-    for note in list.notes {
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
-    }
-    Counsel { work, advice: list.advice, patch, notes }
+    Counsel { work, advice: list.advice, patch, notes: list.notes }
 }
 
 /// Half precision, beside a model that goes to the host.

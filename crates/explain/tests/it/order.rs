@@ -1,6 +1,6 @@
 //! Which lever a piece of advice begins with, by what the log shows.
 
-use lowtide_explain::{Context, Lever, explain};
+use lowtide_explain::{Config, Context, Lever, Syntax, explain};
 
 const BARE: &str = "RuntimeError: CUDA out of memory.\n";
 const TENSORFLOW: &str = "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor";
@@ -167,4 +167,14 @@ fn what_somebody_tells_of_data_and_cards_counts() {
     assert_eq!(leads(data), [Lever::SmallerInput, Lever::MoreMemory]);
     let pip = "Installing it using pip on a small board fails.\n$ pip install it\nMemoryError\n";
     assert_eq!(leads(pip), [Lever::NoInstallCache, Lever::MoreMemory]);
+}
+
+#[test]
+fn what_is_noted_of_the_batch_is_said_once() {
+    let log = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB of which 201.44 MiB \
+               is free.\n";
+    let command = Config::parse_as(Syntax::Command, "the command line", "python t.py --batch-size 32").unwrap();
+    let verdict = explain(log.as_bytes(), &Context { configs: vec![command], ..Context::default() }).remove(0);
+    let guesses = verdict.notes.iter().filter(|note| note.contains("accumulation is set nowhere"));
+    assert_eq!(guesses.count(), 1, "{:#?}", verdict.notes);
 }
