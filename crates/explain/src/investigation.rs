@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use lowtide_log::{TextDecoder, TracebackKind, bar, rank, shows_progress, steps, time, traceback_in_json, tracebacks};
 use lowtide_oom::{
-    Certainty, Engine, LookAlike, Oom, OomHit, Place, Source, ended_otherwise, is_article, is_reference, look_alike,
-    scan, scan_last_resort, scan_post,
+    Certainty, Engine, LookAlike, Oom, OomHit, PageLikeness, Place, Source, ended_otherwise, is_reference, look_alike,
+    page_likeness, scan, scan_last_resort, scan_post,
 };
 use memchr::{memchr, memchr_iter, memrchr};
 
@@ -55,9 +55,9 @@ pub fn explain(log: &[u8], context: &Context) -> Vec<Verdict> {
 }
 
 /// What a page about errors shows is nobody's error.
-fn without_examples(explanation: Explanation, post: &str) -> Explanation {
+fn without_examples(explanation: Explanation, likeness: PageLikeness) -> Explanation {
     match explanation.verdicts.first() {
-        Some(verdict) if is_article(post) => {
+        Some(verdict) if likeness == PageLikeness::Page => {
             let not_memory =
                 NotMemory { line: verdict.line, kind: LookAlike::Mentioned, text: verdict.message.clone() };
             Explanation { verdicts: Vec::new(), events: 0, not_memory: Some(not_memory), ..explanation }
@@ -65,6 +65,22 @@ fn without_examples(explanation: Explanation, post: &str) -> Explanation {
         _ => explanation,
     }
 }
+
+/// What a text may only quote is less sure than the figures say.
+fn doubt(mut explanation: Explanation, likeness: PageLikeness) -> Explanation {
+    if likeness == PageLikeness::Perhaps {
+        for verdict in explanation.verdicts.iter_mut().filter(|verdict| verdict.certainty > QUOTED) {
+            verdict.certainty = QUOTED;
+            verdict.evidence.push(MAY_BE_QUOTED.to_owned());
+        }
+    }
+    explanation
+}
+
+/// How sure a cause is at most where the text around it may be a page.
+const QUOTED: f64 = 0.75;
+const MAY_BE_QUOTED: &str =
+    "the text around it reads like a page or a change about such errors: it may only quote this one";
 
 /// A log that is taken piece by piece and explained at the end.
 ///
@@ -127,8 +143,9 @@ impl Investigation {
             };
         }
         let post = String::from_utf8_lossy(&self.buffer);
-        let explain = |text: &str| without_examples(explain(text), text);
-        without_examples(explain_post(&post, &explain), &post)
+        let explain = |text: &str| without_examples(explain(text), page_likeness(text));
+        let likeness = page_likeness(&post);
+        doubt(without_examples(explain_post(&post, &explain), likeness), likeness)
     }
 
     /// What the end of a long log says, where it is of JSON objects.

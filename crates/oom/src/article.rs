@@ -4,9 +4,21 @@
 //! stand in anybody's post, so that several are asked for, and nothing that only a report has: a stack, the parts of a
 //! tracker's form. A change or a proposal is known by its title, which begins as no report's does.
 
+use crate::last_resort::is_of_oneself;
 use crate::message::without_prefix;
 use crate::phrase::has_any;
 use crate::reference::has_any_word;
+
+/// How much a post reads like a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PageLikeness {
+    /// Somebody's own error, or a log.
+    Report,
+    /// Sentences in which nobody tells of himself, beside an error without its stack, or a sign of a page: it may be quoted.
+    Perhaps,
+    /// A page that explains errors in general, or a change or a proposal that speaks of them.
+    Page,
+}
 
 /// What is counted until a text is a page.
 const ENOUGH: u32 = 3;
@@ -135,18 +147,52 @@ const FIGURES: [&str; 3] = ["tried to allocate", "gib", "mib"];
 /// Keys of a catalogue of errors.
 const CATALOGUE: [&str; 4] = ["\"signature\"", "\"regex\"", "\"root_cause\"", "\"workarounds\""];
 
-/// Whether a post is a page that explains errors in general, or a change or a proposal that speaks of them.
+/// How much a post reads like a page that explains errors in general, or like a change or a proposal that speaks of them.
 #[must_use]
-pub fn is_article(post: &str) -> bool {
+pub fn page_likeness(post: &str) -> PageLikeness {
     if CATALOGUE.iter().filter(|key| post.contains(*key)).count() > 1 {
-        return true;
+        return PageLikeness::Page;
     }
+    let is_titled =
+        post.lines().map(without_prefix).find(|line| !line.trim().is_empty()).is_some_and(is_title_of_change);
     if has_any(post, &REPORTS) {
-        return false;
+        return if is_titled { PageLikeness::Perhaps } else { PageLikeness::Report };
     }
-    if post.lines().map(without_prefix).find(|line| !line.trim().is_empty()).is_some_and(is_title_of_change) {
-        return !post.lines().any(|line| has_any(&line.to_lowercase(), &OWN));
+    if is_titled {
+        let is_own = post.lines().any(|line| has_any(&line.to_lowercase(), &OWN));
+        return if is_own { PageLikeness::Perhaps } else { PageLikeness::Page };
     }
+    match headings(post) {
+        Some(score) if score >= ENOUGH => PageLikeness::Page,
+        Some(1..) => PageLikeness::Perhaps,
+        Some(_) if is_impersonal(post) => PageLikeness::Perhaps,
+        _ => PageLikeness::Report,
+    }
+}
+
+/// Whether a post has sentences, and nobody in them tells of himself.
+fn is_impersonal(post: &str) -> bool {
+    post.lines().filter(|line| is_sentence(line)).nth(1).is_some() && !is_of_oneself(post)
+}
+
+/// Words that every sentence is held together by; lines of logs have few.
+const JOINTS: &str = "the a an is are was has have to of and or that this it in for with by as on at from if when not";
+/// The least number of words of a sentence, and of such joints in it.
+const SHORTEST_SENTENCE: (usize, usize) = (6, 3);
+/// The same in Chinese characters.
+const SHORTEST_IN_CHINESE: usize = 8;
+
+fn is_sentence(line: &str) -> bool {
+    let is_chinese = |c: &char| ('\u{4e00}'..='\u{9fff}').contains(c);
+    if line.chars().any(|c| is_chinese(&c)) {
+        return line.chars().filter(is_chinese).count() >= SHORTEST_IN_CHINESE;
+    }
+    let joints = line.split_whitespace().filter(|word| has_any_word(word, JOINTS)).count();
+    line.split_whitespace().count() >= SHORTEST_SENTENCE.0 && joints >= SHORTEST_SENTENCE.1
+}
+
+/// What the headings and sayings of a page come to; `None` for a report, which says so.
+fn headings(post: &str) -> Option<u32> {
     let mut score = 0;
     let mut seen = Vec::new();
     let mut count = |word: &'static str, weight: u32| {
@@ -159,7 +205,7 @@ pub fn is_article(post: &str) -> bool {
         let line = without_prefix(line);
         let lower = line.to_lowercase();
         if has_any(&lower, &OWN) || has_any(line, &OWN_IN_CHINESE) {
-            return false;
+            return None;
         }
         CHINESE_SAYINGS.iter().filter(|words| line.contains(*words)).for_each(|words| count(words, 2));
         SAYINGS.iter().filter(|words| lower.contains(*words)).for_each(|words| count(words, 2));
@@ -179,7 +225,7 @@ pub fn is_article(post: &str) -> bool {
             continue;
         }
         if line.starts_with('#') && (has_any_word(heading, FORM) || has_any(heading, &FORM_IN_CHINESE)) {
-            return false;
+            return None;
         }
         let behind_number =
             heading.trim_start_matches(|c| CHINESE_NUMBERS.contains(c)).trim_start_matches(['、', '.', ' ']);
@@ -201,7 +247,7 @@ pub fn is_article(post: &str) -> bool {
         let is_asked = heading.trim_end().ends_with('?');
         WEAK_HEADINGS.iter().filter(|words| heading.starts_with(*words) && !is_asked).for_each(|words| count(words, 1));
     }
-    score >= ENOUGH
+    Some(score)
 }
 
 /// `[Doc] Tell what to do on OOM`, `fix(pt): take a failed allocation for OOM`
@@ -251,7 +297,7 @@ mod tests {
             "[Doc] Tell what to do on OOM\nA lower share may end in `CUDA out of memory`.\n",
             "fix(data): take `CUDA out of memory` for what it is\nSo far it was raised.\n",
         ] {
-            assert!(is_article(page), "{page}");
+            assert_eq!(page_likeness(page), PageLikeness::Page, "{page}");
         }
     }
 
@@ -272,7 +318,28 @@ mod tests {
             "fix: i get RuntimeError: CUDA out of memory with the last one\n",
             "I am trying to train and get\nRuntimeError: CUDA out of memory.\nCommon causes\nSolution 1: a smaller batch\n",
         ] {
-            assert!(!is_article(post), "{post}");
+            assert_ne!(page_likeness(post), PageLikeness::Page, "{post}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_quoted_is_told() {
+        for post in [
+            "The loader is often to blame when the memory of a node is gone.\nIt is then that the system ends it:\nMemoryError\n",
+            "Symptoms\nRuntimeError: CUDA out of memory.\n",
+            "[feature request] Catch it\nI get this for now:\nRuntimeError: CUDA out of memory.\n",
+            "显存不够的时候程序会停下来\nRuntimeError: CUDA out of memory.\n批量太大时显存不够\n",
+        ] {
+            assert_eq!(page_likeness(post), PageLikeness::Perhaps, "{post}");
+        }
+        for post in [
+            "RuntimeError: CUDA out of memory.\n",
+            "I train on the card of a friend, and it is not large.\nThis is all that it says to me:\nRuntimeError: CUDA out of memory.\n",
+            "INFO the model is loaded from the disk and ready\nINFO the model is on the card and the data in memory\n\
+             Traceback (most recent call last):\nRuntimeError: CUDA out of memory.\n",
+            "step 7 loss 2.31\nstep 8 loss 2.30\nRuntimeError: CUDA out of memory.\n",
+        ] {
+            assert_eq!(page_likeness(post), PageLikeness::Report, "{post}");
         }
     }
 }

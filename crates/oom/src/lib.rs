@@ -36,7 +36,7 @@ mod scan;
 mod shown;
 mod talk;
 
-pub use article::is_article;
+pub use article::{PageLikeness, page_likeness};
 pub use last_resort::{is_of_oneself, scan_last_resort};
 pub use look_alike::{LookAlike, ended_otherwise};
 pub use message::without_prefix;
