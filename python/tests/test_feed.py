@@ -380,7 +380,7 @@ def test_bad_input(tmp_path: Path, packed: Path) -> None:
     with pytest.raises(lowtide.MissingData) as missing:
         lowtide.Feed(tmp_path / "nowhere", 1)
     assert isinstance(missing.value, FileNotFoundError) and missing.value.hint
-    with pytest.raises(lowtide.BadData):
+    with pytest.raises(lowtide.BadData, match="hint: name the folder"):
         lowtide.Feed(tmp_path, 1)
     (tmp_path / "broken.pt").write_bytes(b"PK\x03\x04 and nothing else")
     with pytest.raises(lowtide.BadData, match="broken.pt"):
@@ -408,6 +408,16 @@ def test_bad_input(tmp_path: Path, packed: Path) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(lowtide.Unsupported, match="pin_memory"):
             lowtide.Feed(packed, 1, pin_memory=True)
+
+
+def test_hints_name_arguments_and_no_options(tmp_path: Path, packed: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    torch.save({"a": torch.ones(3, 2)}, data / "0.pt")
+    lowtide.pack(data, tmp_path / "out")
+    with pytest.raises(lowtide.BadData, match=r"shard_size.*\n?.*restart=True") as differs:
+        lowtide.pack(data, tmp_path / "out", shard_size="1MiB")
+    assert "--" not in str(differs.value)
 
 
 def test_samples_that_do_not_belong_together(tmp_path: Path) -> None:

@@ -52,6 +52,12 @@ pub enum DataError {
         /// What differs.
         what: &'static str,
     },
+    /// A folder without data files.
+    #[error("{}: there are no data files in it", folder.display())]
+    NoFiles {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A folder that is being packed, or was when packing was interrupted.
     #[error("{} is not packed to its end", folder.display())]
     Unfinished {
@@ -85,6 +91,7 @@ impl DataError {
         match self {
             Self::File(error) => error.hint(),
             Self::Columns { .. } => Some("each list of a batch file holds one element for each sample"),
+            Self::NoFiles { .. } => Some("name the folder that they are in: those within are not looked into"),
             Self::Unfinished { .. } => {
                 Some("wait for `lowtide pack`, or give its command again where it was interrupted")
             }

@@ -44,8 +44,40 @@ pub(crate) enum Failure {
 
 impl Failure {
     pub(crate) fn new(kind: Kind, text: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Named { kind, text: text.into(), hint: hint.into() }
+        Self::Named { kind, text: in_python(&text.into()), hint: in_python(&hint.into()) }
     }
+}
+
+/// Options of the command line that take a value.
+const WITH_VALUES: [&str; 4] = ["shard-size", "decode-limit", "scores", "compress"];
+
+/// A text in which options of the command line are called as the arguments of the functions here, which have the same names:
+/// `restart=True` for `--restart`.
+fn in_python(text: &str) -> String {
+    let mut pieces = text.split("--");
+    let mut told = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let end = piece.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(piece.len());
+        let (name, rest) = piece.split_at(end);
+        match name.starts_with(|c: char| c.is_ascii_lowercase()) {
+            true if WITH_VALUES.contains(&name) => {
+                told.push_str(&name.replace('-', "_"));
+                let value = rest.strip_prefix(" SIZE");
+                told.push_str(value.map_or("", |_| "=SIZE"));
+                told.push_str(value.unwrap_or(rest));
+            }
+            true => {
+                told.push_str(&name.replace('-', "_"));
+                told.push_str("=True");
+                told.push_str(rest);
+            }
+            false => {
+                told.push_str("--");
+                told.push_str(piece);
+            }
+        }
+    }
+    told
 }
 
 impl From<Failure> for PyErr {

@@ -25,7 +25,7 @@ impl SetKind {
             (false, true) => Self::Shards,
             (true, false) => Self::Batches,
             (true, true) => {
-                return Err(DataError::malformed(folder, "there are no data files in it"));
+                return Err(DataError::NoFiles { folder: folder.to_owned() });
             }
             (false, false) => return Err(mixed(folder)),
         };
