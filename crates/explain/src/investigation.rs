@@ -489,8 +489,8 @@ fn is_bare_end(oom: &Oom) -> bool {
 
 /// Whether a library says no more than that it could not begin, or somebody only tells in words of his own.
 fn is_vague(oom: &Oom) -> bool {
-    let is_told = oom.engine == Engine::Unknown && oom.source == Source::Heap && oom.certainty == Certainty::Slight;
-    matches!(oom.source, Source::Blas | Source::Dnn) && oom.certainty <= Certainty::Possible || is_told
+    let is_told = oom.engine == Engine::Unknown && oom.source == Source::Heap && oom.requested.is_none();
+    (matches!(oom.source, Source::Blas | Source::Dnn) || is_told) && oom.certainty <= Certainty::Possible
 }
 
 fn is_corrupted(oom: &Oom) -> bool {

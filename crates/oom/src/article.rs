@@ -26,7 +26,7 @@ const ENOUGH: u32 = 3;
 const LONGEST_HEADING: usize = 90;
 
 /// How headings of pages about errors begin; nobody heads a report so.
-const HEADINGS: [&str; 21] = [
+const HEADINGS: [&str; 23] = [
     "example errors",
     "what this error means",
     "what does this error mean",
@@ -48,6 +48,8 @@ const HEADINGS: [&str; 21] = [
     "what you will learn",
     "what you'll learn",
     "key takeaways",
+    "why this matters",
+    "why it matters",
 ];
 /// The same, where reports may have them too.
 const WEAK_HEADINGS: [&str; 13] = [
@@ -107,14 +109,34 @@ const SAYINGS: [&str; 15] = [
     "let's dive",
 ];
 /// What an error is said to be.
-const DEFINES: [&str; 6] =
-    [" means ", " signifies ", " indicates that ", " refers to ", " occurs when ", " happens when "];
+const DEFINES: [&str; 8] = [
+    " means ",
+    " signifies ",
+    " indicates that ",
+    " refers to ",
+    " occurs when ",
+    " happens when ",
+    " is short for ",
+    " stands for ",
+];
 /// What is defined, before that.
-const DEFINED: [&str; 6] =
-    ["oomkilled", "out of memory", "out-of-memory", "outofmemory", "memoryerror", "exit code 137"];
+const DEFINED: [&str; 7] =
+    ["oom", "oomkilled", "out of memory", "out-of-memory", "outofmemory", "memoryerror", "exit code 137"];
 /// What the reader is to put in.
-const PLACEHOLDERS: [&str; 8] =
-    ["<pod-name>", "<pod_name>", "<your-", "<your_", "(pid ****)", "(pid ...)", "(pid xxx", "to allocate xxx "];
+const PLACEHOLDERS: [&str; 10] = [
+    "<pod-name>",
+    "<pod_name>",
+    "<your-",
+    "<your_",
+    "(pid ****)",
+    "(pid ...)",
+    "(pid xxx",
+    "to allocate xxx ",
+    "to allocate x gib",
+    "to allocate x mib",
+];
+/// What somebody proposes.
+const PROPOSES: [&str; 4] = ["i propose ", "i would propose ", "i'd propose ", "i would suggest "];
 /// What is asked of a change that is planned.
 const PLAN: &str = "acceptance criteria";
 /// Numbered ways out.
@@ -172,7 +194,12 @@ pub fn page_likeness(post: &str) -> PageLikeness {
 
 /// Whether a post has sentences, and nobody in them tells of himself.
 fn is_impersonal(post: &str) -> bool {
-    post.lines().filter(|line| is_sentence(line)).nth(1).is_some() && !is_of_oneself(post)
+    let ends = [". ", "? ", "! ", ": ", "。", "？", "！"];
+    let pieces = post.lines().flat_map(|line| {
+        let ended = ends.iter().fold(line.to_owned(), |line, end| line.replace(end, "\n"));
+        ended.split('\n').map(str::to_owned).collect::<Vec<_>>()
+    });
+    pieces.filter(|piece| is_sentence(piece)).nth(1).is_some() && !is_of_oneself(post)
 }
 
 /// Words that every sentence is held together by; lines of logs have few.
@@ -214,6 +241,9 @@ fn headings(post: &str) -> Option<u32> {
         }
         if promises_ways(&lower) {
             count("ways", 2);
+        }
+        if has_any(&lower, &PROPOSES) {
+            count("a proposal", ENOUGH);
         }
         if has_any(&lower, &PLACEHOLDERS) {
             count("a placeholder", 2);

@@ -247,6 +247,17 @@ const EVERYDAY: &[(&str, &[&str])] = &[
             "job killed",
             "killed due",
             "killed after",
+            // zsh's job, where its command was cut off.
+            "0 killed",
+            "1 killed",
+            "2 killed",
+            "3 killed",
+            "4 killed",
+            "5 killed",
+            "6 killed",
+            "7 killed",
+            "8 killed",
+            "9 killed",
         ],
     ),
     ("unexpectedly", &["exited unexpectedly", "WorkerError"]),
@@ -290,6 +301,19 @@ const RARE: &[&str] = &[
     "Java heap space",
     "increase heap size",
     "Fail to alloc memory of",
+    "NVML_SUCCESS == r",
+    " MB; Free ",
+    // Windows' page file, in the languages that it is sold in.
+    "页面文件太小",
+    "分頁檔太小",
+    "ページング ファイルが小さすぎる",
+    "페이징 파일이 너무 작",
+    "Auslagerungsdatei ist zu klein",
+    "fichier de pagination est insuffisant",
+    "archivo de paginaci",
+    "arquivo de pagina",
+    "ile di paging",
+    "Файл подкачки слишком мал",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

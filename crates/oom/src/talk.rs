@@ -233,7 +233,7 @@ const HYPOTHETICAL: &str = "avoid avoids avoided avoiding prevent prevents preve
     never without against unless whether handle handles handling case potential potentially possible risk when \
     until before expected simulate simulated simulating isn't wasn't doesn't don't didn't won't can't couldn't \
     catch catches detect detects zero about recover recovers retry_on reduce reduces fix fixes fixed solve \
-    solved help helps since likely cause causes lead leads usually often sometimes probably how test \
+    solved help helps since likely cause causes lead leads usually often sometimes probably how whenever test \
     testing what thought think suspect suspected guess guessed assume assumed believe believed supposed took mistook";
 
 /// Whether a line opens as a sentence about something does, with nothing set apart before the anchor: `The out of memory error ...`.

@@ -69,7 +69,8 @@ fn decide(figures: &Figures<'_>) -> Judgement {
     // A request for more than all that others hold is too much by itself, unless they hold much.
     // Of a card that is ours but for a desktop, the desktop is not the reason.
     let is_desktop = !figures.is_part(others, 16) && figures.is_ours();
-    let others = if (others >= tried && !is_desktop) || figures.is_part(others, 4) { others } else { Bytes::ZERO };
+    let is_reason = figures.is_part(others, 4) || others >= tried && !is_desktop && !is_little_left_over(figures);
+    let others = if is_reason { others } else { Bytes::ZERO };
     if tried > within.saturating_add(others.max(outside)) {
         return need(figures, lacking);
     }
@@ -77,6 +78,14 @@ fn decide(figures: &Figures<'_>) -> Judgement {
         return by_others(figures, others, lacking);
     }
     by_outside(figures, lacking)
+}
+
+/// Whether what the figures leave over, which nobody counted, is less than three tenths of the device: contexts, libraries and
+/// a desktop come to that.
+fn is_little_left_over(figures: &Figures<'_>) -> bool {
+    let beyond = figures.beyond_allocator().unwrap_or_default();
+    figures.basis == Basis::LeftOver
+        && figures.oom.capacity.is_some_and(|capacity| beyond.get() < capacity.get() / 10 * 3)
 }
 
 /// What this process holds outside its allocator, beyond a usual context.

@@ -41,7 +41,9 @@ fn round(certainty: f64) -> f64 {
 
 /// Whether the pool that refused is as large as it was allowed to be.
 fn is_pool_limit(event: &Event) -> bool {
-    event.message.contains("Maximum pool size exceeded")
+    ["Maximum pool size exceeded", "is smaller than requested bytes of"]
+        .iter()
+        .any(|words| event.message.contains(words))
 }
 
 fn pool_limit(event: &Event) -> Judgement {

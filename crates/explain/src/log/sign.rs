@@ -480,7 +480,7 @@ const WORDS: &[(Sign, &[&str])] = &[
     (Sign::ZeroTwo, &["zero2", "zero-2", "ZeRO-2", "zero_stage: 2", "\"stage\": 2", "ds_z2"]),
     (Sign::OtherLanguage, &[".julia/", "luajit"]),
     (Sign::SlidingWindow, &["sliding_window_inference"]),
-    (Sign::DeviceAssertion, &["device-side assert", "] Assertion `"]),
+    (Sign::DeviceAssertion, &["device-side assert", "] Assertion `", "index out of range in self"]),
     (Sign::Genomes, &[".fasta", ".fastq", ".fa ", ".fq ", ".fna", ".bam"]),
     (
         Sign::Batch,

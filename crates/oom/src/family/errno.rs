@@ -26,6 +26,9 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     ) {
         return Some(Oom::host(Engine::Windows, Source::Heap));
     }
+    if PAGE_FILES.iter().any(|words| line.contains(words)) {
+        return Some(Oom::host(Engine::Windows, Source::Heap));
+    }
     // Notebooks on the web tell it in their own words.
     if has_any(line, &NOTEBOOKS) {
         return Some(Oom::host(Engine::Unknown, Source::Cgroup));
@@ -48,6 +51,20 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let is_noted = has_any_word(&line[..at], "debug trace");
     (!is_noted && !is_only_mentioned(line, at, at + phrase.len())).then(|| Oom::host(Engine::Linux, Source::Heap))
 }
+
+/// `The paging file is too small for this operation to complete.` in other languages of Windows.
+const PAGE_FILES: [&str; 10] = [
+    "页面文件太小",
+    "分頁檔太小",
+    "ページング ファイルが小さすぎる",
+    "페이징 파일이 너무 작",
+    "Auslagerungsdatei ist zu klein",
+    "fichier de pagination est insuffisant",
+    "archivo de paginación es demasiado pequeño",
+    "arquivo de paginação é muito pequeno",
+    "ile di paging è troppo piccolo",
+    "Файл подкачки слишком мал",
+];
 
 /// Colab, in the languages of its page, and Kaggle.
 const NOTEBOOKS: [&str; 6] = [

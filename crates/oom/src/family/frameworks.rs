@@ -246,8 +246,9 @@ fn bitsandbytes(line: &str) -> Option<Oom> {
 
 /// CatBoost's pool, which counts in MB, with or without saying so: `Out of memory. Requested 8880 MB; Free 5902.06 MB`
 fn catboost(line: &str) -> Option<Oom> {
-    let (_, rest) = line.split_once("Out of memory. Requested ")?;
-    let (requested, free) = rest.split_once("; Free ")?;
+    let (head, rest) = line.split_once("Requested ")?;
+    let (requested, free) =
+        rest.split_once("; Free ").filter(|_| head.ends_with("Out of memory. ") || rest.contains(" MB; "))?;
     let megabytes = |text: &str| {
         let number = text.split([' ', '"']).next()?.parse::<f64>().ok().filter(|number| *number >= 0.0)?;
         Some(Bytes((number * f64::from(1 << 20)) as u64))

@@ -5,6 +5,7 @@ use lowtide_core::Bytes;
 use crate::figure::tensor_bytes;
 use crate::message::{Message, without_prefix};
 use crate::phrase::{between, has_any, has_any_caseless, size_after};
+use crate::talk::{is_quoted, tells_of_oneself};
 use crate::{Certainty, Engine, Oom, Source};
 
 /// numpy, pandas, Arrow, R.
@@ -17,7 +18,10 @@ pub(super) fn arrays(message: &Message<'_>) -> Option<Oom> {
     if line.contains("ValueError: array is too big") {
         return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Numpy, Source::Heap) });
     }
+    // `one may then read something like` and the message is no array's.
+    let is_named = || line.find("MemoryError").is_some_and(|at| is_quoted(line, at) && !tells_of_oneself(&line[..at]));
     if has_any(line, &["nable to allocate ", "ArrayMemoryError"])
+        && !is_named()
         && (line.contains("MemoryError")
             || has_any(message.body(), &["for an array with shape", "ArrayMemoryError", "bytes for "]))
     {
@@ -93,6 +97,10 @@ fn cpp(line: &str) -> Option<Oom> {
 /// `MemoryError` at the start of a line, or after a rank or a logger's prefix, with its colon or nothing.
 fn python(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
+    // What a worker could not even hand over.
+    if line.contains("Can't pickle <class 'MemoryError'>") {
+        return Some(Oom::host(Engine::Python, Source::Heap));
+    }
     let (before, rest) = line.split_once("MemoryError")?;
     let stands_alone = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
     // `Show the size when an array gives a MemoryError` asks for something.
@@ -102,7 +110,8 @@ fn python(message: &Message<'_>) -> Option<Oom> {
         || rest.trim_end() == ":"
         || rest.starts_with("()")
         || rest.starts_with("('");
-    (stands_alone && is_raised).then(|| Oom {
+    let is_named = is_quoted(line, before.len()) && !tells_of_oneself(before);
+    (stands_alone && is_raised && !is_named).then(|| Oom {
         requested: size_after(message.body(), "nable to allocate "),
         ..Oom::host(Engine::Python, Source::Heap)
     })

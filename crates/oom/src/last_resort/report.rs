@@ -117,7 +117,9 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
         Phrase::Limit | Phrase::Plain => true,
     };
     // `cpu_device_storage.h:75: Failed to allocate CPU Memory`
-    let is_of_host = has_any(&lower[at..], &["cpu memory", "host memory", "system memory", "main memory"]);
+    let is_of_host = has_any(&lower[at..], &["cpu memory", "host memory", "system memory", "main memory"])
+        // What Windows calls `std::bad_alloc`.
+        || lower[at..].starts_with("bad allocation");
     let is_of_device = is_of_device(&lower) && !is_of_host;
     let source = match phrase {
         Phrase::Limit => Source::Scheduler,

@@ -189,6 +189,10 @@ pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
         return None;
     }
     let lower = line.to_lowercase();
+    // `Memory is not enough for it. Use the maximal possible size instead.` is what a program did about it.
+    if lower.contains(". use ") && lower.contains("instead") {
+        return None;
+    }
     ended_for_memory(&lower)
         .or_else(|| ended_by_system(&lower, post))
         .or_else(|| killed_notebook(&lower, post))
