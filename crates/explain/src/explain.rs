@@ -6,7 +6,7 @@ use lowtide_oom::{Engine, Place, Source};
 use crate::advice::{Case, Counsel, advise};
 use crate::cause::judge;
 use crate::code_line::code_line;
-use crate::culprit::{culprit, culprit_of_line};
+use crate::culprit::{culprit, culprit_of_line, ends_at_logits};
 use crate::facts::Facts;
 use crate::holding::holdings;
 use crate::log::{Event, Printout};
@@ -19,7 +19,8 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let stack_is_nanogpt = circumstances.frames.iter().any(|frame| frame.function == "estimate_loss");
     let oom = &event.oom;
     let computes_on_host = oom.place == Place::Host && oom.source == Source::Allocator && oom.engine == Engine::PyTorch;
-    let facts = Facts { configs: &context.configs, log, stack_is_nanogpt, computes_on_host };
+    let refused_logits = oom.requested.filter(|_| ends_at_logits(event));
+    let facts = Facts { configs: &context.configs, log, stack_is_nanogpt, computes_on_host, refused_logits };
     let mut judgement = judge(event, log);
     let is_refused = oom.place == Place::Host && matches!(oom.source, Source::Allocator | Source::Heap);
     if let Some(limit) = log.address_limit.filter(|_| is_refused) {
@@ -29,7 +30,12 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let stated = circumstances.activity.as_ref().map(|(activity, _)| *activity);
     let by_work = judgement.checkpoint.and_then(CheckpointWork::phase);
     let activity = by_work.or_else(|| activity_of_source(event)).or(stated);
-    let model = Model::read(&facts);
+    let held = oom.allocated.or(oom.in_use).filter(|_| oom.place == Place::Device && !log.is_group);
+    let model = Model::read(&facts).map(|model| model.shown_by(held, activity));
+    let computes = matches!(activity, None | Some(Activity::Training | Activity::Optimizer));
+    if let Some((model, batch)) = model.zip(facts.batch()).filter(|_| computes) {
+        judgement = judgement.against(model.peak(batch));
+    }
     let report = event.report.and_then(|index| context.reports.get(index));
     let by_line = || report.and_then(MemoryReport::code).and_then(|code| culprit_of_line(event, &code));
     let culprit = culprit(event, &facts, activity).or_else(by_line);

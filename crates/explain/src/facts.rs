@@ -1,9 +1,11 @@
 //! Configurations and log together, and what follows from them.
 
 use lowtide_config::{Config, Setting, Syntax, whole_number};
+use lowtide_core::Bytes;
 pub(crate) use lowtide_trainers::Key;
 use lowtide_trainers::{Answer, Preset, Question, answer, candidates, flag, is_deepspeed, whole_batch};
 
+use crate::culprit::is_size;
 use crate::log::Printout;
 
 /// A type of numbers.
@@ -28,6 +30,8 @@ pub(crate) fn dtype_named(text: &str) -> Option<Dtype> {
     }
 }
 
+/// Lengths of samples are chosen in such steps.
+const ROUND: u64 = 64;
 /// No size of a model or of a batch is larger; the product of two of them fits into 64 bits.
 const LARGEST: u64 = (1 << 32) - 1;
 
@@ -40,7 +44,13 @@ pub(crate) struct Facts<'a> {
     pub(crate) stack_is_nanogpt: bool,
     /// Whether tensors were refused memory of the machine, so that it is the processor that computes.
     pub(crate) computes_on_host: bool,
+    /// What logits were refused, where the stack ends at them.
+    pub(crate) refused_logits: Option<Bytes>,
 }
+
+/// A model's own configuration tells how many positions it can have at most. Where these are more, samples are shorter as a rule,
+/// and how much is for somebody else to say.
+const USUAL_POSITIONS: u64 = 4096;
 
 /// A fixed number of samples for each update, which a smaller micro-batch leaves as it is.
 #[derive(Debug, Clone, PartialEq)]
@@ -207,7 +217,20 @@ impl<'a> Facts<'a> {
 
     pub(crate) fn sequence(&self) -> Option<u64> {
         let nanogpt = || self.is_nanogpt().then_some(1024);
-        self.number(Key::Sequence).or_else(|| self.number(Key::Positions)).or_else(nanogpt)
+        let positions = || self.number(Key::Positions).filter(|positions| *positions <= USUAL_POSITIONS);
+        self.number(Key::Sequence).or_else(|| self.sequence_of_logits()).or_else(positions).or_else(nanogpt)
+    }
+
+    /// Tokens of a sample, by logits that were refused: of the batch, as many rounded ones as make them as large.
+    fn sequence_of_logits(&self) -> Option<u64> {
+        let refused = self.refused_logits?;
+        let token = self.vocabulary()?.checked_mul(self.batch()?).filter(|token| *token > 0)?;
+        [FP32, BF16].into_iter().find_map(|dtype| {
+            let bytes = token.checked_mul(dtype.bytes)?;
+            let near = (refused.get() / bytes).checked_next_multiple_of(ROUND)?;
+            let tokens = [near, near.saturating_sub(ROUND)];
+            tokens.into_iter().find(|tokens| *tokens > 0 && is_size(tokens.saturating_mul(bytes), refused))
+        })
     }
 
     /// Whether the processor computes: as the error shows, or as the settings say.
@@ -257,5 +280,14 @@ impl<'a> Facts<'a> {
     pub(crate) fn frame(&self) -> Option<(u64, u64)> {
         let side = |key| self.number(key).filter(|side| (1..=1 << 16).contains(side));
         side(Key::FrameHeight).zip(side(Key::FrameWidth)).or(self.log.frame)
+    }
+}
+
+#[cfg(test)]
+impl<'a> Facts<'a> {
+    /// Configurations without a log.
+    pub(crate) fn of(configs: &'a [Config]) -> Self {
+        static NOTHING: std::sync::LazyLock<Printout> = std::sync::LazyLock::new(Printout::default);
+        Self { configs, log: &NOTHING, stack_is_nanogpt: false, computes_on_host: false, refused_logits: None }
     }
 }

@@ -7,6 +7,7 @@
 use lowtide_core::Bytes;
 use serde::Serialize;
 
+use crate::Activity;
 use crate::facts::{Dtype, FP32, Facts, Key};
 
 /// Memory of a training step, by what it is for.
@@ -17,6 +18,8 @@ pub struct Account {
     pub rows: Vec<Row>,
     /// All parts together: the expected peak.
     pub total_bytes: Bytes,
+    /// Whether activations and logits are among them: not where the log does not tell how long samples are.
+    pub is_whole: bool,
 }
 
 /// One part of it.
@@ -43,15 +46,16 @@ pub(crate) struct Model {
     pub(crate) width: u64,
     pub(crate) inner: u64,
     pub(crate) vocabulary: u64,
+    /// Tokens of a sample; 0 where nothing tells.
     pub(crate) sequence: u64,
     pub(crate) dtype: Dtype,
+    /// Whether weights, gradients and moments are in 16 bits, too.
+    pub(crate) is_narrow: bool,
     pub(crate) recomputes: bool,
     /// Whether memory is the machine's, by way of its C library.
     pub(crate) is_on_cpu: bool,
 }
 
-/// Bytes of AdamW's two moments in fp32 for each parameter.
-const OPTIMIZER: u64 = 8;
 /// Matrices of scores that attention without a fused kernel has in forward and backward: scores, mask, softmax, dropout,
 /// its mask, and gradients.
 const SCORE: u64 = 7;
@@ -66,7 +70,10 @@ impl Model {
         let layers = bounded(or(Key::Layers, 12)?, 4096)?;
         let width = bounded(or(Key::Width, 768)?, 1 << 17)?;
         let vocabulary = bounded(facts.vocabulary()?, 1 << 24)?;
-        let sequence = bounded(facts.sequence()?, 1 << 24)?;
+        let sequence = facts.sequence().unwrap_or_default();
+        if sequence > 1 << 24 {
+            return None;
+        }
         let inner = bounded(facts.number(Key::Inner).unwrap_or(4 * width), 1 << 20)?;
         let heads = facts.number(Key::Heads).filter(|heads| *heads > 0);
         let shared = match (heads, facts.number(Key::PairHeads)) {
@@ -92,20 +99,53 @@ impl Model {
             vocabulary,
             sequence,
             dtype: facts.dtype().unwrap_or(FP32),
+            is_narrow: false,
             recomputes: facts.is_on(Key::Recompute) == Some(true),
             is_on_cpu: facts.is_on_cpu(),
         })
     }
 
+    /// The same model as what a process held shows it: one that was at its moments, or in its first step, and had not even room for
+    /// its weights (and gradients) in fp32, has them in 16 bits.
+    pub(crate) fn shown_by(self, held: Option<Bytes>, activity: Option<Activity>) -> Self {
+        let least = match activity {
+            Some(Activity::Optimizer) => 8,
+            Some(Activity::Training) => 4,
+            _ => return self,
+        };
+        let is_whole = self.trained == self.parameters && self.dtype.bytes == 2;
+        let is_narrow = is_whole && held.is_some_and(|held| held.get() < self.parameters.saturating_mul(least));
+        Self { is_narrow, ..self }
+    }
+
+    /// Whether it is known how long samples are.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.sequence > 0
+    }
+
+    /// The type of weights that are trained, of their gradients and moments.
+    const fn trained_type(&self) -> Dtype {
+        if self.is_narrow { self.dtype } else { FP32 }
+    }
+
     /// Parameters, gradients and moments: what no batch size changes.
     pub(crate) fn fixed(&self) -> u64 {
-        self.weights().saturating_add(self.trained.saturating_mul(4 + OPTIMIZER))
+        self.weights().saturating_add(self.gradients_and_moments())
     }
 
     /// Weights that are not trained are held in the type that is computed in.
     pub(crate) fn weights(&self) -> u64 {
-        let bytes = if self.trained < self.parameters { self.dtype.bytes } else { 4 };
-        self.parameters.saturating_mul(bytes)
+        self.parameters.saturating_mul(self.weight_type().bytes)
+    }
+
+    /// AdamW's two moments.
+    pub(crate) fn moments(&self) -> u64 {
+        self.trained.saturating_mul(2 * self.trained_type().bytes)
+    }
+
+    /// A gradient and two moments for each parameter that is trained.
+    pub(crate) fn gradients_and_moments(&self) -> u64 {
+        self.trained.saturating_mul(3 * self.trained_type().bytes)
     }
 
     /// The same model with adapters of rank 16 in place of all its weights.
@@ -149,8 +189,8 @@ impl Model {
         }
     }
 
-    const fn weight_type(&self) -> &'static str {
-        if self.trained < self.parameters { self.dtype.name } else { "fp32" }
+    const fn weight_type(&self) -> Dtype {
+        if self.trained < self.parameters { self.dtype } else { self.trained_type() }
     }
 
     fn logits(&self) -> u64 {
@@ -173,10 +213,17 @@ impl Model {
     pub(crate) fn account(&self, batch: u64) -> Account {
         let tokens = batch.saturating_mul(self.sequence);
         let row = |name, bytes: u64, how: String| Row { name, bytes: Bytes(bytes), how };
-        let rows = vec![
-            row("parameters", self.weights(), format!("{} in {}", millions(self.parameters), self.weight_type())),
-            row("gradients", self.trained.saturating_mul(4), format!("{} in fp32", millions(self.trained))),
-            row("optimizer", self.trained.saturating_mul(OPTIMIZER), "two moments of AdamW in fp32".to_owned()),
+        let kind = self.trained_type();
+        let mut rows = vec![
+            row("parameters", self.weights(), format!("{} in {}", millions(self.parameters), self.weight_type().name)),
+            row(
+                "gradients",
+                self.trained.saturating_mul(kind.bytes),
+                format!("{} in {}", millions(self.trained), kind.name),
+            ),
+            row("optimizer", self.moments(), format!("two moments of AdamW in {}", kind.name)),
+        ];
+        let of_batch = [
             row(
                 "activations",
                 self.activations().saturating_mul(batch),
@@ -194,8 +241,9 @@ impl Model {
                 format!("{tokens} tokens x {} x {LOGIT} bytes with gradients", self.vocabulary),
             ),
         ];
+        rows.extend(of_batch.into_iter().filter(|_| self.is_whole()));
         let total = rows.iter().fold(Bytes::ZERO, |sum, row| sum.saturating_add(row.bytes));
-        Account { rows, total_bytes: total }
+        Account { rows, total_bytes: total, is_whole: self.is_whole() }
     }
 }
 
@@ -230,14 +278,12 @@ fn bounded(number: u64, most: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Printout;
     use lowtide_config::Config;
 
     #[test]
     fn gpt2_is_as_measured() {
         let configs = [Config::parse("train.py", "batch_size = 4\nblock_size = 1024\n").unwrap()];
-        let facts =
-            Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false, computes_on_host: false };
+        let facts = Facts::of(&configs);
         let model = Model::read(&facts).unwrap();
         assert!((123_500_000..125_000_000).contains(&model.parameters), "{}", model.parameters);
         // Measured: 5.95 and 18.25 GiB.
@@ -254,8 +300,7 @@ mod tests {
             "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
             "tie_word_embeddings": false}"#;
         let configs = [Config::parse("config.json", text).unwrap()];
-        let facts =
-            Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false, computes_on_host: false };
+        let facts = Facts::of(&configs);
         let model = Model::read(&facts).unwrap();
         assert!((6_700_000_000..6_770_000_000).contains(&model.parameters), "{}", model.parameters);
     }

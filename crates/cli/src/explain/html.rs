@@ -110,7 +110,7 @@ const fn class(kind: HoldingKind) -> &'static str {
 fn happened(page: &mut String, verdict: &Verdict) {
     page.push_str("<section class=\"card\">\n<h2>Why</h2>\n");
     put(page, format_args!("<p class=\"cause\">{}</p>", escaped(&sentence(&cause(verdict)))));
-    let also = verdict.contributing.iter().map(|cause| format!("Also: {}", cause.part()));
+    let also = super::words::also(verdict).map(|cause| format!("Also: {}", cause.part()));
     let culprit = verdict.culprit.iter().map(|culprit| format!("It was for {}: {}", named(culprit), culprit.how));
     page.push_str("<ul>\n");
     let evidence = verdict.evidence.iter().cloned();

@@ -3,7 +3,9 @@
 use lowtide_explain::Verdict;
 
 use super::text::{advice_lines, shown_patch};
-use super::words::{cause, held, holdings, memory, moment, named, place, possibilities, ranks, sentence, without_size};
+use super::words::{
+    also, cause, held, holdings, memory, moment, named, place, possibilities, ranks, sentence, without_size,
+};
 use crate::section::section;
 
 /// How many sentences of evidence the page has.
@@ -25,7 +27,7 @@ pub(super) fn page(name: &str, verdict: &Verdict, written: Option<&str>) -> Stri
     section(&mut text, "what", &what);
     section(&mut text, "ranks", &ranks(verdict));
     let mut why = vec![sentence(&cause(verdict))];
-    why.extend(verdict.contributing.iter().map(|cause| format!("Also: {}", cause.part())));
+    why.extend(also(verdict).map(|cause| format!("Also: {}", cause.part())));
     // What was asked for stands above.
     let evidence = verdict.evidence.iter().filter(|text| !text.starts_with("asked for") || text.contains(';'));
     why.extend(evidence.take(EVIDENCE).map(|text| sentence(text)));
@@ -39,8 +41,12 @@ pub(super) fn page(name: &str, verdict: &Verdict, written: Option<&str>) -> Stri
     section(&mut text, "note", &verdict.notes);
     section(&mut text, "more", &rest(verdict).into_iter().collect::<Vec<_>>());
     if let Some(patch) = &verdict.patch {
-        let number = advice.iter().position(|advice| advice.patch.as_ref() == Some(patch));
-        text.push_str(&shown_patch(patch, number.map(|index| index + 1), written));
+        let index = advice.iter().position(|advice| advice.patch.as_ref() == Some(patch));
+        // What is patched stands on the page, enough or not.
+        if let Some(further) = index.filter(|index| *index > 1) {
+            section(&mut text, &format!("advice {}", further + 1), &advice_lines(&advice[further]));
+        }
+        text.push_str(&shown_patch(patch, index.map(|index| index + 1), written));
     }
     text
 }

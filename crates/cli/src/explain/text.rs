@@ -11,7 +11,7 @@ use lowtide_explain::{Account, Advice, Explanation, NotMemory, Patch, Verdict};
 use super::page::{headline, page};
 use super::patch_file::COMMAND_LINE;
 use super::run_log::RunLog;
-use super::words::{cause, effect, held, holdings, named, place, possibilities, ranks};
+use super::words::{also, cause, effect, held, holdings, named, place, possibilities, ranks};
 use crate::output::{Side, aligned, printable, shown};
 use crate::section::section;
 
@@ -86,7 +86,7 @@ fn event(name: &str, verdict: &Verdict, written: Option<&str>) -> String {
     let mut text = format!("{}\n\n", headline(name, verdict));
     section(&mut text, "ranks", &ranks(verdict));
     let mut cause = vec![cause(verdict)];
-    cause.extend(verdict.contributing.iter().map(|cause| format!("also: {}", cause.part())));
+    cause.extend(also(verdict).map(|cause| format!("also: {}", cause.part())));
     cause.extend(possibilities(verdict));
     section(&mut text, "cause", &cause);
     section(&mut text, "evidence", &verdict.evidence);
@@ -127,7 +127,11 @@ fn numbered(number: usize, advice: &Advice) -> String {
 fn table(account: &Account) -> Vec<String> {
     let mut rows: Vec<[String; 3]> =
         account.rows.iter().map(|row| [row.name.to_owned(), row.bytes.to_string(), row.how.clone()]).collect();
-    rows.push(["together".to_owned(), account.total_bytes.to_string(), "estimated".to_owned()]);
+    let how = match account.is_whole {
+        true => "estimated",
+        false => "estimated; activations come on top: the log does not tell how long samples are",
+    };
+    rows.push(["together".to_owned(), account.total_bytes.to_string(), how.to_owned()]);
     aligned([Side::Left, Side::Right, Side::Left], &rows).lines().map(str::to_owned).collect()
 }
 

@@ -73,6 +73,12 @@ pub(super) fn possibilities(verdict: &Verdict) -> Vec<String> {
     verdict.possibilities.iter().map(|it| format!("May be: {}; {}", it.text, it.test)).collect()
 }
 
+/// What made it worse; where the text leaves several things open, those are told as such.
+pub(super) fn also(verdict: &Verdict) -> impl Iterator<Item = &Cause> {
+    let is_open = |cause: &&Cause| verdict.possibilities.iter().any(|it| it.cause == **cause);
+    verdict.contributing.iter().filter(move |cause| !is_open(cause))
+}
+
 /// Which rank of a job failed first, and whose errors follow from that.
 pub(super) fn ranks(verdict: &Verdict) -> Vec<String> {
     let Some(ranks) = &verdict.ranks else { return Vec::new() };

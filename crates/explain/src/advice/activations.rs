@@ -200,6 +200,9 @@ impl List<'_> {
         let no_bf16 = facts.log.remarks.iter().any(|remark| remark.kind == "no_bf16");
         let is_set =
             facts.is_nanogpt() || [Key::Bf16, Key::Fp16, Key::Dtype].into_iter().any(|key| facts.find(key).is_some());
+        if self.case.model.is_some_and(|model| model.is_narrow) {
+            return;
+        }
         if is_set && facts.dtype().is_some_and(|dtype| dtype != FP32) && !no_bf16 {
             return;
         }

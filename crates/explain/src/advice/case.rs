@@ -141,7 +141,16 @@ impl Case<'_> {
         let (model, batch) = self.model.zip(self.facts.batch())?;
         let (before, after) = (model.peak(batch), change(model, batch));
         let excess = self.needed().map_or(Bytes::ZERO, |needed| needed.saturating_sub(before));
-        Some(after.saturating_add(excess))
+        let after = after.saturating_add(excess);
+        // Without activations it is the least that it comes to, which tells only where that is too much.
+        let is_known = model.is_whole() || self.target().is_some_and(|target| after > target);
+        is_known.then_some(after)
+    }
+
+    /// The need of a whole step: what there was at the moment of failure, or more by the model's arithmetic.
+    pub(super) fn need_of_a_step(&self) -> Option<Bytes> {
+        let by_model = self.model.zip(self.facts.batch()).map(|(model, batch)| model.peak(batch));
+        Some(self.needed()?.max(by_model.unwrap_or_default()))
     }
 
     /// Parameters that are trained, by the model or by the log.
@@ -188,8 +197,8 @@ impl Case<'_> {
     /// The largest micro-batch that divides the batch and is expected to fit.
     pub(super) fn micro_batch(&self) -> Option<Micro> {
         let batch = self.facts.batch().filter(|batch| *batch > 1)?;
-        let fixed =
-            self.model.map(|model| model.fixed()).or_else(|| Some(self.facts.log.parameters?.saturating_mul(16)));
+        let is_counted = self.model.is_some() || self.facts.log.parameters.is_some();
+        let fixed = self.fixed().filter(|_| is_counted);
         let (room, basis) = match (self.target(), self.sure_room()) {
             (Some(target), _) => (Some(target), Basis::Figures),
             (None, Some(room)) => (Some(room), Basis::Sure),

@@ -347,6 +347,10 @@ impl List<'_> {
         if self.case.culprit.is_some_and(|culprit| culprit.name == FOREACH) {
             self.no_temporaries();
         }
+        let is_too_much = self.case.model.is_some() && self.case.fixed_part_is_too_much();
+        if is_too_much {
+            self.lighter_parameters();
+        }
         self.smaller_optimizer();
         self.join(Lever::SmallerOptimizer, &[Lever::SmallerModel], ". A smaller model of the family has fewer of them");
         let is_shared_out = self.case.shows(Sign::Fsdp) || self.case.shows(Sign::DeepSpeed);
@@ -356,7 +360,10 @@ impl List<'_> {
         self.spill();
         self.contributors();
         self.shard();
-        self.no_temporaries();
+        // They are the smaller part where all that is held is too much.
+        if !is_too_much {
+            self.no_temporaries();
+        }
         self.micro_batch();
         self.adapters();
         self.recompute();

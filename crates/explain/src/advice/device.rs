@@ -220,7 +220,7 @@ impl List<'_> {
     }
 
     pub(super) fn expandable(&mut self) {
-        let needed = self.case.needed();
+        let needed = self.case.need_of_a_step();
         let switch = self.case.allocator_switch();
         let (name, value) = match (self.case.framework(), self.case.oom.device_kind, switch) {
             (Framework::Tensorflow | Framework::Jax, ..) => ("TF_GPU_ALLOCATOR", "cuda_malloc_async"),

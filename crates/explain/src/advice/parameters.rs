@@ -12,8 +12,9 @@ use crate::{Activity, Lever};
 
 /// Bytes for each trained parameter: a gradient and two moments in fp32.
 const GRADIENT_AND_MOMENTS: u64 = 4 + 8;
-/// What 8-bit moments save of the eight bytes that two moments in fp32 take.
-const MOMENTS_SAVED: u64 = 6;
+/// Bytes of two moments in fp32, and in 8 bits.
+const MOMENTS: u64 = 8;
+const MOMENTS_IN_8_BITS: u64 = 2;
 
 impl Case<'_> {
     /// Whether parameters were being updated; DeepSpeed has functions of its own for that.
@@ -27,11 +28,7 @@ impl Case<'_> {
         if self.has_run_a_while() || self.shows(Sign::Fsdp) {
             return false;
         }
-        let fixed = self.model.map(|model| model.fixed()).or_else(|| {
-            let trained = self.trained()?;
-            let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
-            Some(weights.saturating_add(trained.saturating_mul(GRADIENT_AND_MOMENTS)))
-        });
+        let fixed = self.fixed();
         // All weights of a known model on one card, whose size somebody tells.
         let told = || self.narrative().card_gigabytes.map(Bytes::from_gib).filter(|_| !self.facts.log.is_group);
         fixed.zip(self.target().or_else(told)).is_some_and(|(fixed, target)| fixed > target.get())
@@ -39,6 +36,20 @@ impl Case<'_> {
 }
 
 impl Case<'_> {
+    /// Weights, gradients and moments: by the model, or by the parameters that the log counts.
+    pub(super) fn fixed(&self) -> Option<u64> {
+        self.model.map(|model| model.fixed()).or_else(|| {
+            let trained = self.trained()?;
+            let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
+            Some(weights.saturating_add(trained.saturating_mul(GRADIENT_AND_MOMENTS)))
+        })
+    }
+
+    /// The optimizer's two moments.
+    fn moments(&self) -> Option<u64> {
+        self.model.map(|model| model.moments()).or_else(|| Some(self.trained()?.saturating_mul(MOMENTS)))
+    }
+
     /// Bytes that a weight takes at most: those that adapters leave as they are come in half precision, or in fewer bits.
     fn bytes_of_a_weight(&self) -> u64 {
         match (self.shows(Sign::Quantized), self.shows(Sign::Adapters)) {
@@ -117,12 +128,17 @@ impl List<'_> {
             self.push(Lever::Adapters, text, Gain { peak: None, saves: weights }, NOT_NUMBERS);
             return;
         }
-        let saves = case.trained().map(|trained| Bytes(trained.saturating_mul(GRADIENT_AND_MOMENTS)));
+        let saves = match case.model {
+            Some(model) => Some(model.gradients_and_moments()),
+            None => case.trained().map(|trained| trained.saturating_mul(GRADIENT_AND_MOMENTS)),
+        };
+        let saves = saves.map(Bytes);
         let peak = case.after(|model, batch| model.with_adapters().peak(batch));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
+        let (bytes, more) = if case.model.is_some_and(|model| model.is_narrow) { (6, "1.5") } else { (12, "3.5") };
         let text = format!(
-            "Train adapters instead of all weights (LoRA with peft): saves 12 bytes of gradient and moments for each \
-             weight{size}; with the weights in 4 bits (QLoRA) 3.5 bytes more. Only the adapters learn"
+            "Train adapters instead of all weights (LoRA with peft): saves {bytes} bytes of gradient and moments for each \
+             weight{size}; with the weights in 4 bits (QLoRA) {more} bytes more. Only the adapters learn"
         );
         self.push(Lever::Adapters, text, Gain { peak, saves }, NOT_NUMBERS);
     }
@@ -132,13 +148,16 @@ impl List<'_> {
         if case.framework() != Framework::Torch {
             return;
         }
-        let saves = case.trained().map(|trained| Bytes(trained.saturating_mul(MOMENTS_SAVED)));
+        let is_narrow = case.model.is_some_and(|model| model.is_narrow);
+        let of_each = if is_narrow { MOMENTS / 2 } else { MOMENTS };
+        let saves = case.moments().map(|moments| Bytes(moments / of_each * (of_each - MOMENTS_IN_8_BITS)));
         let peak = saves.and_then(|saves| case.after(|model, batch| model.peak(batch).saturating_sub(saves)));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
         let text = format!(
-            "Moments in 8 bits: bitsandbytes' AdamW8bit (optim=\"paged_adamw_8bit\" in Hugging Face's Trainer) saves 6 of 8 \
+            "Moments in 8 bits: bitsandbytes' AdamW8bit (optim=\"paged_adamw_8bit\" in Hugging Face's Trainer) saves {} of {of_each} \
              bytes for each weight{size}; paged, they move to the host when the card is full. Training comes out nearly \
-             the same"
+             the same",
+            of_each - MOMENTS_IN_8_BITS
         );
         self.push(Lever::SmallerOptimizer, text, Gain { peak, saves }, NOT_NUMBERS);
     }
@@ -148,10 +167,8 @@ impl List<'_> {
         if case.framework() != Framework::Torch {
             return;
         }
-        let fixed = case.model.map(|model| model.fixed()).or_else(|| {
-            case.facts.log.parameters.map(|parameters| parameters.saturating_mul(4 + GRADIENT_AND_MOMENTS))
-        });
-        let saves = fixed.map(|fixed| Bytes(fixed / 2));
+        let counted = case.model.is_some() || case.facts.log.parameters.is_some();
+        let saves = case.fixed().filter(|_| counted).map(|fixed| Bytes(fixed / 2));
         let peak = saves.and_then(|saves| case.after(|model: Model, batch| model.peak(batch).saturating_sub(saves)));
         let size = saves.map_or(String::new(), |bytes| format!(": {bytes} less on each of two"));
         let offload = if case.shows(Sign::DeepSpeed) { "; offload_optimizer puts moments on the host" } else { "" };
@@ -167,7 +184,7 @@ impl List<'_> {
 
     pub(super) fn spill(&mut self) {
         let case = self.case;
-        let moments = case.trained().map(|count| Bytes(count.saturating_mul(8)));
+        let moments = case.moments().map(Bytes);
         let peak = moments.and_then(|moments| case.after(|model, batch| model.peak(batch).saturating_sub(moments)));
         let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
         let way = match case.shows(Sign::DeepSpeed) {

@@ -147,10 +147,15 @@ fn need(figures: &Figures<'_>, lacking: String) -> Judgement {
             "{allocated} were handed out already, more than the {capacity} of the device: the driver borrows the \
              machine's memory"
         )),
-        (Some(allocated), Some(capacity)) => evidence.push(format!(
-            "{allocated} in use and {tried} more are {}; the device has {capacity}",
-            allocated.saturating_add(tried)
-        )),
+        (Some(allocated), Some(capacity)) => {
+            let beyond = figures.beyond_allocator().filter(|beyond| !beyond.is_zero());
+            let sum = allocated.saturating_add(tried).saturating_add(beyond.unwrap_or_default());
+            let outside =
+                beyond.map_or(" in use".to_owned(), |beyond| format!(" in tensors, {beyond} outside of the allocator"));
+            if sum > capacity {
+                evidence.push(format!("{allocated}{outside} and {tried} more are {sum}; the device has {capacity}"));
+            }
+        }
         _ => {}
     }
     if let (Some(others), Some(capacity)) =
@@ -250,7 +255,7 @@ fn in_pieces(figures: &Figures<'_>, idle: Bytes, stated: String) -> Judgement {
         let full = Possibility::new(
             Cause::Need,
             "the device is full: what is idle are remainders, as every run has them, and the next request would fail",
-            "half the micro-batch: if the peak goes down with it, it was that",
+            "less at once (half the micro-batch, shorter or smaller inputs): if the peak goes down with it, it was that",
         );
         // So much more than was asked for would have had a piece for it.
         let would_have_served = idle.get() / 8 >= tried.get();

@@ -78,6 +78,24 @@ impl Judgement {
         others.into_iter().fold(judgement, Self::with)
     }
 
+    /// The same, where a step is known to need more than there is: then what is idle in pieces is the smaller part of it.
+    pub(crate) fn against(mut self, peak: Bytes) -> Self {
+        let is_full = matches!(self.cause, Cause::Need | Cause::Fragmentation);
+        let Some(available) = self.available.filter(|available| is_full && peak > *available) else { return self };
+        let known = format!("by its settings a step takes {peak} or more, and there are {available}");
+        self.evidence.insert(self.evidence.len().min(1), known);
+        let is_open = !self.possibilities.is_empty() || self.cause == Cause::Fragmentation;
+        if is_open {
+            self.certainty = 0.75;
+            self.possibilities.clear();
+        }
+        if std::mem::replace(&mut self.cause, Cause::Need) == Cause::Fragmentation {
+            self.contributing.retain(|cause| *cause != Cause::Need);
+            return self.with(Cause::Fragmentation);
+        }
+        self
+    }
+
     /// The same with another cause that made it worse.
     pub(crate) fn with(mut self, cause: Cause) -> Self {
         if cause != self.cause && !self.contributing.contains(&cause) {

@@ -5,6 +5,6 @@ mod names;
 mod request;
 mod settings;
 
-pub(crate) use names::FOREACH;
+pub(crate) use names::{FOREACH, ends_at_logits};
 pub(crate) use request::{allocation, culprit, culprit_of_line};
 pub(crate) use settings::{WHOLE_FRAMES, is_size};

@@ -30,6 +30,11 @@ pub(super) fn kind(event: &Event, name: &str, how: &str, certainty: f64) -> Culp
     }
 }
 
+/// Whether the stack goes where logits are made or used.
+pub(crate) fn ends_at_logits(event: &Event) -> bool {
+    from_names(event, None).is_some_and(|culprit| culprit.name.starts_with("logits"))
+}
+
 /// Names of functions and what they allocate, innermost frame first.
 pub(super) fn from_names(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
     if event.circumstances.frames.last().is_some_and(makes_a_layer) {

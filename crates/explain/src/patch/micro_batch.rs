@@ -74,13 +74,11 @@ fn added_steps(facts: &Facts<'_>, config: &Config, batch: &Setting, accumulation
 mod tests {
     use super::super::PatchError;
     use super::*;
-    use crate::log::Printout;
 
     #[track_caller]
     fn check(name: &str, text: &str, expected: &str) -> String {
         let configs = [Config::parse(name, text).unwrap()];
-        let facts =
-            Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false, computes_on_host: false };
+        let facts = Facts::of(&configs);
         let patch = micro_batch(&facts, 4, 16).unwrap();
         assert_eq!(patch.apply(text).unwrap(), expected);
         assert_eq!(patch.apply(&format!("{text} ")), Err(PatchError::Changed));
@@ -256,22 +254,18 @@ mod tests {
     fn no_patch_that_would_change_training() {
         let text = "p.add_argument('--per_device_train_batch_size', default=64)\n";
         let configs = [Config::parse("a.py", text).unwrap()];
-        let facts =
-            Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false, computes_on_host: false };
+        let facts = Facts::of(&configs);
         assert!(micro_batch(&facts, 4, 16).is_err());
         let text = "stages:\n  - {batch_size: 8, accum_steps: 1}\n  - {batch_size: 4, accum_steps: 2}\n";
         let configs = [Config::parse("a.yaml", text).unwrap()];
-        let facts =
-            Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false, computes_on_host: false };
+        let facts = Facts::of(&configs);
         assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("several places"));
         let text = "stages:\n  - {batch_size: 8, accum_steps: 1}\n  - {batch_size: 8, accum_steps: 2}\n";
         let configs = [Config::parse("a.yaml", text).unwrap()];
-        let facts =
-            Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false, computes_on_host: false };
+        let facts = Facts::of(&configs);
         assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("several places"));
         let configs = [Config::parse("a.yaml", "TRAIN:\n  BATCH_SIZE: 8\n").unwrap()];
-        let facts =
-            Facts { configs: &configs, log: &Printout::default(), stack_is_nanogpt: false, computes_on_host: false };
+        let facts = Facts::of(&configs);
         assert!(micro_batch(&facts, 4, 2).unwrap_err().contains("would change training"));
     }
 }

@@ -293,25 +293,30 @@ fn levers_come_with_their_arithmetic() {
         "tie_word_embeddings": false}"#;
     let script =
         "python run.py --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_seq_length 2048 --bf16\n";
+    let configs = [("config.json", model), ("run.sh", script)];
     let log = format!("***** Running training *****\nstep 1 loss 2.1\n{FULL}");
-    let verdict = verdict(&log, &[("config.json", model), ("run.sh", script)]);
-    let saves = |lever: Lever| {
+    let saves = |verdict: &Verdict, lever: Lever| {
         let advice = verdict.advice.iter().find(|advice| advice.lever == lever);
-        advice.unwrap_or_else(|| panic!("{lever:?}")).saves_bytes.map(|bytes| bytes.to_string())
+        advice.unwrap_or_else(|| panic!("{lever:?}")).saves_bytes.map(|bytes| bytes.to_string()).unwrap_or_default()
+    };
+    let all = |verdict: &Verdict| {
+        [Lever::Adapters, Lever::SmallerOptimizer, Lever::Shard, Lever::Spill].map(|lever| saves(verdict, lever))
     };
     // 6.74 billion weights: 12, 6, half of 16, and 8 bytes for each.
-    assert_eq!(saves(Lever::Adapters).as_deref(), Some("75.30 GiB"));
-    assert_eq!(saves(Lever::SmallerOptimizer).as_deref(), Some("37.65 GiB"));
-    assert_eq!(saves(Lever::Shard).as_deref(), Some("50.20 GiB"));
-    assert_eq!(saves(Lever::Spill).as_deref(), Some("50.20 GiB"));
+    let large =
+        log.replace("23.65 GiB", "39.65 GiB").replace("23.50 GiB", "39.50 GiB").replace("22.90 GiB", "38.90 GiB");
+    assert_eq!(all(&verdict(&large, &configs)), ["75.30 GiB", "37.65 GiB", "50.20 GiB", "50.20 GiB"]);
+    // What was held has no room for them in fp32: then 6, 2, half of 8, and 4 bytes.
+    let verdict = verdict(&log, &configs);
+    assert_eq!(all(&verdict), ["37.65 GiB", "12.55 GiB", "25.10 GiB", "25.10 GiB"]);
     // 4 x 2048 x 32000 logits of 12 bytes, of which an eighth is held at a time.
-    assert_eq!(saves(Lever::ChunkedLoss).as_deref(), Some("2.56 GiB"));
+    assert_eq!(saves(&verdict, Lever::ChunkedLoss), "2.56 GiB");
     // No batch is small enough: what makes the fixed part smaller comes before it.
     let place = |lever: Lever| verdict.advice.iter().position(|advice| advice.lever == lever).unwrap();
     assert!(place(Lever::Adapters) < place(Lever::MicroBatch));
     assert!(verdict.advice[place(Lever::MicroBatch)].text.ends_with("(not enough alone)"));
     let adapters = "trainable params: 4,194,304 || all params: 6,738,415,616 || trainable%: 0.06\n";
-    let again = self::verdict(&format!("{adapters}{log}"), &[("config.json", model), ("run.sh", script)]);
+    let again = self::verdict(&format!("{adapters}{log}"), &configs);
     let told: String = again.advice.iter().map(|advice| format!("{}\n", advice.text)).collect();
     assert!(told.contains("QLoRA: hold") && !told.contains("LoRA with peft"), "{told}");
 }
@@ -575,4 +580,22 @@ fn a_library_that_asks_the_driver_itself_has_a_batch_to_make_smaller() {
     let log = "RuntimeError: /srv/tiny-cuda-nn/gpu_memory.h:584 cuMemSetAccess(m_base_address + m_size) failed with error \
                CUDA_ERROR_OUT_OF_MEMORY\n";
     assert_eq!(verdict(log, &[]).advice[0].lever, Lever::MicroBatch);
+}
+
+#[test]
+fn how_long_samples_are_is_told_by_logits_and_not_by_what_a_model_may_read() {
+    let model = "Model config Qwen2Config {\n  \"hidden_size\": 3584,\n  \"intermediate_size\": 18944,\n  \
+        \"max_position_embeddings\": 131072,\n  \"model_type\": \"qwen2\",\n  \"num_attention_heads\": 28,\n  \
+        \"num_hidden_layers\": 28,\n  \"num_key_value_heads\": 4,\n  \"vocab_size\": 152064\n}\n  Instantaneous batch size \
+        per device = 2\n";
+    let logits = "Traceback (most recent call last):\n  File \"model.py\", line 7, in forward\n    logits = \
+        self.lm_head(hidden)\n";
+    let message = |asked: &str| FULL.replace("512.00 MiB", asked);
+    let account = |log: String| verdict(&log, &[]).model.expect("a model");
+    // 2 x 4096 x 152064 values of 4 bytes.
+    let known = account(format!("{model}{logits}{}", message("4.64 GiB")));
+    assert!(known.is_whole && known.rows.iter().any(|row| row.how.starts_with("8192 tokens x 28 layers")), "{known:?}");
+    // Nothing tells: weights, gradients and moments alone.
+    let unknown = account(format!("{model}{}", message("1.00 GiB")));
+    assert!(!unknown.is_whole && unknown.rows.len() == 3, "{unknown:?}");
 }
