@@ -2,7 +2,7 @@
 //! what reads data one of the reader.
 
 use lowtide_core::Bytes;
-use lowtide_oom::{Engine, Source};
+use lowtide_oom::{Certainty, Engine, Source};
 
 use super::case::Case;
 use super::framework::Framework;
@@ -155,6 +155,16 @@ fn is_of_samples(shape: &str) -> bool {
 }
 
 impl List<'_> {
+    fn shared_memory(&mut self) {
+        self.add(
+            Lever::SharedMemory,
+            "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in Kubernetes), or share \
+             tensors by file_system",
+        );
+    }
+}
+
+impl List<'_> {
     pub(super) fn host(&mut self) {
         let case = self.case;
         if self.installation() {
@@ -186,12 +196,7 @@ impl List<'_> {
         }
         match case.oom.source {
             Source::SharedMemory => {
-                self.add(
-                    Lever::SharedMemory,
-                    "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in \
-                     Kubernetes), or share \
-                     tensors by file_system",
-                );
+                self.shared_memory();
                 self.workers();
             }
             Source::Runtime => {
@@ -219,6 +224,10 @@ impl List<'_> {
                 self.by_taker();
             }
             _ if is_worker => {
+                // A worker that is gone without a word, in a container, has mostly met the end of its small /dev/shm.
+                if case.shows(Sign::Container) && case.oom.certainty == Certainty::Slight {
+                    self.shared_memory();
+                }
                 self.workers();
                 self.less_data_beside_workers();
                 self.more_memory();

@@ -181,6 +181,12 @@ fn need(figures: &Figures<'_>, lacking: String) -> Judgement {
         {
             0.75
         }
+        // Where a desktop is, a tenth of the card may be its own, which would have been enough.
+        _ if figures.is_part(beyond, 10)
+            && within.saturating_add(beyond.saturating_sub(Bytes(CONTEXT / 2))) >= tried =>
+        {
+            0.75
+        }
         // Nobody says whose it is, and more than a context is missing.
         _ if figures.is_part(unnamed, 48) && within.saturating_add(unnamed) >= tried => 0.75,
         (Some(_), Some(_)) => 0.95,

@@ -82,7 +82,10 @@ fn asks_for_another_card(words: &[&str]) -> bool {
     let is_number = words
         .windows(2)
         .any(|pair| is_of(&["gpu", "device", "cuda"], pair[0]) && is_of(&["number", "id", "index"], pair[1]));
-    (is_other || is_number) && is_asked && is_change && !has_one(words, OTHERS)
+    // `Why does it always end up on GPU 0?`
+    let is_first = words.windows(2).any(|pair| is_of(&["gpu", "card", "device"], pair[0]) && pair[1] == "0");
+    let is_always = is_first && words.contains(&"always") && has_one(words, &["why", "how"]);
+    is_always || (is_other || is_number) && is_asked && is_change && !has_one(words, OTHERS)
 }
 
 /// `the processes of all ranks take memory of GPU 0`
@@ -165,7 +168,11 @@ mod tests {
 
     #[test]
     fn a_question_for_another_card() {
-        for line in ["How can I use another GPU for it?", "Can the CUDA device number be changed in this library?"] {
+        for line in [
+            "How can I use another GPU for it?",
+            "Can the CUDA device number be changed in this library?",
+            "Why does it always end up on GPU 0?",
+        ] {
             assert!(of(line).asks_for_another_card, "{line}");
         }
         for line in ["It is on another GPU and works there.", "How can another process use the GPU at once?"] {

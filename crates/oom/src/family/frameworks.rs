@@ -183,7 +183,8 @@ fn tensorrt(message: &Message<'_>) -> Option<Oom> {
 }
 
 /// How TensorRT signs its lines.
-const TENSORRT: &[&str] = &["DefaultAllocator::allocate", "[TRT]", "[TensorRT]", "virtualMemoryBuffer"];
+const TENSORRT: &[&str] =
+    &["DefaultAllocator::allocate", "[TRT]", "[TensorRT]", "virtualMemoryBuffer", "Cuda Error in allocate: "];
 
 /// Whether TensorRT's builder skipped a way of computing for what it says in this line.
 pub(super) fn is_skipped(message: &Message<'_>) -> bool {
