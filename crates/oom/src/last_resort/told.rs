@@ -127,7 +127,10 @@ const ASKS: [&str; 12] = [
 /// How people tell in Chinese of an error they met.
 const MET: [&str; 4] = ["就报", "报错", "这个错", "出现"];
 /// What a notebook and its parts are called.
-const NOTEBOOKS: [&str; 5] = ["kernel", "notebook", "colab", "jupyter", "session"];
+const NOTEBOOKS: [&str; 6] = ["kernel", "notebook", "colab", "jupyter", "session", "runtime died"];
+/// What else a program may have ended by.
+const OTHER_ENDS: [&str; 8] =
+    ["error", "exception", "egmentation", "core dumped", "abort", "omp:", "fatal", "traceback"];
 /// What becomes of them.
 const DYING: &str = "died dies dying die crash crashes crashed crashing muere murió";
 /// The same in Chinese, with the verb that makes it something that happened.
@@ -239,14 +242,20 @@ fn killed_notebook(lower: &str, post: &str) -> Option<Oom> {
     is_ended.then(ended)
 }
 
-/// `The kernel appears to have died`, in a post that speaks of the machine's memory: a notebook shows no more of a kill.
+/// `The kernel appears to have died`, in a post that speaks of the machine's memory or of nothing else that went wrong: a notebook shows
+/// no more of a kill.
 fn kernel_died(lower: &str, post: &str) -> Option<Oom> {
     let names_memory = || has_any_word(post, "ram memory memoria") || post.contains("内存");
     let died = |sentence: &str| {
         let is_supposed = has_any_word(sentence, "if may might could would should avoid prevent");
         has_any(sentence, &NOTEBOOKS) && has_any_word(sentence, DYING) && !is_supposed
     };
-    (lower.split(". ").any(died) && names_memory()).then(ended)
+    // Who shows what ran, and nothing else that went wrong, has memory as the usual reason; the bare sentence tells nothing.
+    let shows_nothing_else = || {
+        let lines = post.lines().filter(|line| !line.trim().is_empty()).count();
+        lines > 1 && !has_any(&post.to_lowercase(), &OTHER_ENDS)
+    };
+    (lower.split(". ").any(died) && (names_memory() || shows_nothing_else())).then(ended)
 }
 
 /// `推理长视频总是报 OOM 错误`, `1080ti 显存还是不够`
@@ -344,6 +353,8 @@ mod tests {
             ("The RAM usage increases, and after 8k iterations the OS kills the process.\n", Place::Host),
             ("I get a MemoryError when saving the features, with 8gb of ram.\n", Place::Host),
             ("The kernel appears to have died at this cell.\nMy laptop only has 8 GB of ram.\n", Place::Host),
+            ("The kernel dies when all of it is read:\nfeatures = read_all(path)\n", Place::Host),
+            ("Runtime died, Restarting automatically\nI train a network of 23 layers on Colab.\n", Place::Host),
             ("Generate.py dies: `Loading checkpoint shards: 52%` and the word `killed`.\n", Place::Host),
             ("It gets killed at 0%. The model goes into RAM, not to the GPU.\n", Place::Host),
             ("It printed tcmalloc: large alloc 6442450944 bytes and my program was killed on colab.\n", Place::Host),
@@ -356,6 +367,8 @@ mod tests {
             "Si se queda sin memoria, baje el lote.\n",
             "I use this flag to avoid running out of memory on small cards.\n",
             "The kernel died with a syntax error.\n",
+            "The kernel appears to have died. It will restart automatically.\n",
+            "The kernel died.\nIllegal instruction (core dumped)\n",
             "My training gives EXECUTION_FAILED. Am I out of memory here, or is it another error?\n",
             "Servers run out of memory often.\n",
             "显存溢出可以通过调小 batch size 解决\n显存不足的请减小 batch\n",
