@@ -26,7 +26,7 @@ const ENOUGH: u32 = 3;
 const LONGEST_HEADING: usize = 90;
 
 /// How headings of pages about errors begin; nobody heads a report so.
-const HEADINGS: [&str; 23] = [
+const HEADINGS: [&str; 24] = [
     "example errors",
     "what this error means",
     "what does this error mean",
@@ -50,6 +50,7 @@ const HEADINGS: [&str; 23] = [
     "key takeaways",
     "why this matters",
     "why it matters",
+    "what it means",
 ];
 /// The same, where reports may have them too.
 const WEAK_HEADINGS: [&str; 13] = [
@@ -123,7 +124,7 @@ const DEFINES: [&str; 8] = [
 const DEFINED: [&str; 7] =
     ["oom", "oomkilled", "out of memory", "out-of-memory", "outofmemory", "memoryerror", "exit code 137"];
 /// What the reader is to put in.
-const PLACEHOLDERS: [&str; 10] = [
+const PLACEHOLDERS: [&str; 11] = [
     "<pod-name>",
     "<pod_name>",
     "<your-",
@@ -134,6 +135,7 @@ const PLACEHOLDERS: [&str; 10] = [
     "to allocate xxx ",
     "to allocate x gib",
     "to allocate x mib",
+    "to allocate ...",
 ];
 /// What somebody proposes.
 const PROPOSES: [&str; 4] = ["i propose ", "i would propose ", "i'd propose ", "i would suggest "];
@@ -282,11 +284,12 @@ fn headings(post: &str) -> Option<u32> {
 
 /// `[Doc] Tell what to do on OOM`, `fix(pt): take a failed allocation for OOM`
 fn is_title_of_change(title: &str) -> bool {
-    let lower = title.trim_start_matches(['#', ' ']).to_lowercase();
+    let lower = title.trim_start_matches(['#', ' ', '*']).to_lowercase();
     if PROPOSALS.iter().any(|words| lower.starts_with(words)) {
         return true;
     }
     let Some((kind, rest)) = lower.split_once(": ") else { return false };
+    let kind = kind.trim_end_matches('*');
     let (name, part) = kind.split_once('(').map_or((kind, None), |(name, part)| (name, Some(part)));
     let is_part = part.is_none_or(|part| part.trim_end_matches('!').ends_with(')'));
     let is_change = is_part && CHANGES.contains(&name.trim_end_matches('!'));

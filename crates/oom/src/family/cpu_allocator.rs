@@ -17,6 +17,11 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     {
         return Some(refused(message.body()));
     }
+    // Caffe's: `Check failed: *ptr host allocation of size 141386560 failed`
+    if line.contains("host allocation of size ") && line.contains(" failed") {
+        let requested = size_after(line, "allocation of size ");
+        return Some(Oom { requested, ..Oom::host(Engine::Unknown, Source::Allocator) });
+    }
     // As somebody quotes it who leaves out what it says.
     if has_any(line, &["enforce fail at CPUAllocator.cpp", "enforce fail at alloc_cpu.cpp"]) {
         return Some(Oom { certainty: Certainty::Possible, ..refused(message.body()) });

@@ -158,7 +158,7 @@ fn is_shell_killed(line: &str) -> bool {
     let line = without_prefix(line).trim().trim_matches(['*', '`']);
     // `it comes no further than "...2.91s/it]Killed"`
     let line = line.strip_suffix('"').filter(|line| line.ends_with("]Killed")).unwrap_or(line);
-    if matches!(line, "Killed." | "zsh: killed" | "Killed: 9") || line.starts_with("zsh: killed ") {
+    if matches!(line, "Killed." | "KILLED" | "zsh: killed" | "Killed: 9") || line.starts_with("zsh: killed ") {
         return true;
     }
     if KILLED.iter().any(|word| is_end_of_job(line, word)) {

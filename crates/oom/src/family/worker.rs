@@ -16,9 +16,10 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         let (_, pids) = line.split_once("(pid(s) ")?;
         let is_one = pids.split(')').next().is_some_and(|pids| !pids.contains(','));
         (Source::DataWorker, is_one.then_some(Certainty::Slight)?)
-    } else if line.contains("TerminatedWorkerError") && line.contains("memory usage") {
+    } else if has_any(line, &["TerminatedWorkerError", "was unexpectedly terminated"]) && line.contains("memory usage")
+    {
         (Source::DataWorker, by_exit_codes(message)?)
-    } else if has_any(line, &["workers are out of shared memory", "insufficient shared memory (shm)"]) {
+    } else if has_any(line, &["workers are out of shared memory"]) || is_short_of_shm(line) {
         (Source::SharedMemory, Certainty::Likely)
     } else {
         return None;
@@ -26,6 +27,11 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let pid = number_after(line, "(pid ").or_else(|| number_after(line, "(pid(s) "));
     let processes = pid.map(|pid| ProcessUse { pid, name: None, used: None }).into_iter().collect();
     Some(Oom { certainty, processes, ..Oom::host(Engine::PyTorch, source) })
+}
+
+/// `It is possible that dataloader's workers are out of shared memory` and `insufficient shared memory (shm)`, as people spell it.
+fn is_short_of_shm(line: &str) -> bool {
+    line.split_once("insufficient shared mem").is_some_and(|(_, rest)| rest.contains("(shm)"))
 }
 
 /// A process of a pool ended without a word, as a kill or a crash ends it.

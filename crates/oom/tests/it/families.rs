@@ -169,10 +169,20 @@ fn pytorch_on_the_cpu() {
         Likely,
         None,
     );
+    check(
+        "F0707 02:08:35.6  9679 syncedmem.hpp:27] Check failed: *ptr host allocation of size 141386560 failed",
+        Engine::Unknown,
+        Host,
+        Sure,
+        Some(141_386_560),
+    );
     // Cut short by who posts it.
     check("`enforce fail at CPUAllocator.cpp` in the evaluation", Engine::PyTorch, Host, Possible, None);
     let unexplained = "RuntimeError: unable to open shared memory object </torch_16550_87> in read-write mode";
     check(unexplained, Engine::PyTorch, Host, Slight, None);
+    let misspelt = "bus error, insufficient shared memery (shm)";
+    let hit = lowtide_oom::scan_post(misspelt.as_bytes()).next().expect("people type it");
+    assert_eq!((hit.oom.source, hit.oom.certainty), (Source::SharedMemory, Likely));
     let shortened = "'dataloader's workers are out of shared memory'";
     let hit = lowtide_oom::scan_post(shortened.as_bytes()).next().expect("a post is searched for it");
     assert_eq!((hit.oom.source, hit.oom.certainty), (Source::SharedMemory, Likely));
@@ -383,6 +393,19 @@ fn sources_of_the_device_name_it() {
     check("Error out of memory at line 31 in file /build/csrc/ops.cu", Engine::Cuda, Device, Likely, None);
     check("  what():  std::bad_alloc: out of memory", Engine::Rmm, Device, Sure, None);
     check("fatal: out of memory in kernels/scan.cu", Engine::Unknown, Device, Possible, None);
+}
+
+#[test]
+fn windows_tells_of_its_page_file_in_many_languages() {
+    for text in [
+        "ImportError: DLL load failed: 页面文件太小，无法完成操作。",
+        "OSError: Die Auslagerungsdatei ist zu klein, um diesen Vorgang durchzuführen",
+        "OSError: El archivo de paginación es demasiado pequeño para completar la operación",
+        "OSError: Файл подкачки слишком мал для завершения операции",
+    ] {
+        let hit = lowtide_oom::scan_post(text.as_bytes()).next().unwrap_or_else(|| panic!("{text}"));
+        assert_eq!((hit.oom.engine, hit.oom.place), (Engine::Windows, Host), "{text}");
+    }
 }
 
 #[test]
@@ -627,6 +650,8 @@ fn paddle_fluid_gives_two_figures() {
 fn ends_of_processes_are_slight() {
     for text in [
         "Killed",
+        "KILLED",
+        "[1]    2843557 killed",
         "     ━━━━━━━━━╸ 749.6/750.6 MB 41.3 MB/s eta 0:00:01Killed",
         "run.sh: line 5: 12345 Killed                  python train.py",
         "Killedg in train batch: 127687 / 263115",
