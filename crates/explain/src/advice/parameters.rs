@@ -10,10 +10,11 @@ use crate::log::Sign;
 use crate::model::Model;
 use crate::{Activity, Lever};
 
-/// Bytes for each trained parameter: a gradient and two moments in fp32.
-const GRADIENT_AND_MOMENTS: u64 = 4 + 8;
-/// What 8-bit moments save of the eight bytes that two moments in fp32 take.
-const MOMENTS_SAVED: u64 = 6;
+/// Bytes of a gradient for each trained parameter.
+const GRADIENT: u64 = 4;
+/// Bytes of two moments in fp32 for each trained parameter, and of two in 8 bits.
+const MOMENTS: u64 = 8;
+const SMALL_MOMENTS: u64 = 2;
 
 impl Case<'_> {
     /// Whether parameters were being updated; DeepSpeed has functions of its own for that.
@@ -30,7 +31,7 @@ impl Case<'_> {
         let fixed = self.model.map(|model| model.fixed()).or_else(|| {
             let trained = self.trained()?;
             let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
-            Some(weights.saturating_add(trained.saturating_mul(GRADIENT_AND_MOMENTS)))
+            Some(weights.saturating_add(trained.saturating_mul(GRADIENT + self.bytes_of_moments())))
         });
         // All weights of a known model on one card, whose size somebody tells.
         let told = || self.narrative().card_gigabytes.map(Bytes::from_gib).filter(|_| !self.facts.log.is_group);
@@ -48,11 +49,33 @@ impl Case<'_> {
         }
     }
 
+    /// Bytes that the optimizer's moments take for each trained parameter.
+    fn bytes_of_moments(&self) -> u64 {
+        if self.facts.log.switches.eight_bit_moments { SMALL_MOMENTS } else { MOMENTS }
+    }
+
     /// Whether the weights of the model that is named do not fit in half precision: no batch and no share is small enough.
     pub(super) fn weights_exceed_the_card(&self) -> bool {
         let weights = self.facts.log.named_parameters.map(|count| count.saturating_mul(2));
         let is_one = !self.shows(Sign::Quantized) && !self.facts.log.is_group;
         weights.zip(self.oom.capacity).is_some_and(|(weights, all)| is_one && weights > all.get() / 20 * 19)
+    }
+
+    /// Whether weights come in half precision already.
+    pub(super) fn loads_in_half(&self) -> bool {
+        self.facts.log.switches.half_weights
+    }
+
+    /// What the weights of the model that is named take in 16, 8 and 4 bits, where 16 do not fit.
+    pub(super) fn size_of_weights(&self) -> String {
+        let Some((count, capacity)) = self.facts.log.named_parameters.zip(self.oom.capacity) else {
+            return String::new();
+        };
+        let [half, eight, four] = [count.saturating_mul(2), count, count / 2].map(Bytes);
+        if half <= capacity || self.facts.log.is_group {
+            return String::new();
+        }
+        format!(": {half} in 16 bits, {eight} in 8 and {four} in 4, and the card has {capacity}")
     }
 
     /// Whether TensorFlow was making a weight or a moment, before anything was computed.
@@ -73,7 +96,7 @@ impl List<'_> {
     pub(super) fn new_weights(&mut self) {
         self.other_process();
         let words = format!("; or {}", self.case.framework().leave_room());
-        self.join(Lever::EndOtherProcess, &[Lever::LeaveRoom], &words);
+        self.join_others(&[Lever::LeaveRoom], &words);
         let text = "A smaller model (fewer layers, channels or dimensions), or a card with more memory: its weights and moments \
                     alone did not fit";
         self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
@@ -98,6 +121,10 @@ impl List<'_> {
             self.join(Lever::SmallerOptimizer, &[Lever::Spill], words);
         }
         self.shard();
+        if self.case.facts.log.switches.eight_bit_moments && self.case.has_no_settings() {
+            let words = "; on one card, weights and moments on the host (DeepSpeed's offload_param and offload_optimizer), slower";
+            self.join(Lever::Shard, &[Lever::Spill], words);
+        }
         self.spill();
     }
 
@@ -117,11 +144,12 @@ impl List<'_> {
             self.push(Lever::Adapters, text, Gain { peak: None, saves: weights }, NOT_NUMBERS);
             return;
         }
-        let saves = case.trained().map(|trained| Bytes(trained.saturating_mul(GRADIENT_AND_MOMENTS)));
+        let bytes = GRADIENT + case.bytes_of_moments();
+        let saves = case.trained().map(|trained| Bytes(trained.saturating_mul(bytes)));
         let peak = case.after(|model, batch| model.with_adapters().peak(batch));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
         let text = format!(
-            "Train adapters instead of all weights (LoRA with peft): saves 12 bytes of gradient and moments for each \
+            "Train adapters instead of all weights (LoRA with peft): saves {bytes} bytes of gradient and moments for each \
              weight{size}; with the weights in 4 bits (QLoRA) 3.5 bytes more. Only the adapters learn"
         );
         self.push(Lever::Adapters, text, Gain { peak, saves }, NOT_NUMBERS);
@@ -129,10 +157,10 @@ impl List<'_> {
 
     pub(super) fn smaller_optimizer(&mut self) {
         let case = self.case;
-        if case.framework() != Framework::Torch {
+        if case.framework() != Framework::Torch || case.facts.log.switches.eight_bit_moments {
             return;
         }
-        let saves = case.trained().map(|trained| Bytes(trained.saturating_mul(MOMENTS_SAVED)));
+        let saves = case.trained().map(|trained| Bytes(trained.saturating_mul(MOMENTS - SMALL_MOMENTS)));
         let peak = saves.and_then(|saves| case.after(|model, batch| model.peak(batch).saturating_sub(saves)));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
         let text = format!(
@@ -149,7 +177,10 @@ impl List<'_> {
             return;
         }
         let fixed = case.model.map(|model| model.fixed()).or_else(|| {
-            case.facts.log.parameters.map(|parameters| parameters.saturating_mul(4 + GRADIENT_AND_MOMENTS))
+            case.facts
+                .log
+                .parameters
+                .map(|parameters| parameters.saturating_mul(4 + GRADIENT + case.bytes_of_moments()))
         });
         let saves = fixed.map(|fixed| Bytes(fixed / 2));
         let peak = saves.and_then(|saves| case.after(|model: Model, batch| model.peak(batch).saturating_sub(saves)));
@@ -167,7 +198,7 @@ impl List<'_> {
 
     pub(super) fn spill(&mut self) {
         let case = self.case;
-        let moments = case.trained().map(|count| Bytes(count.saturating_mul(8)));
+        let moments = case.trained().map(|count| Bytes(count.saturating_mul(case.bytes_of_moments())));
         let peak = moments.and_then(|moments| case.after(|model, batch| model.peak(batch).saturating_sub(moments)));
         let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
         let way = match case.shows(Sign::DeepSpeed) {
