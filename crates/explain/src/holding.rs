@@ -33,6 +33,8 @@ pub enum HoldingKind {
     Others,
     /// Somebody, as far as the figures tell.
     Unknown,
+    /// Contexts and whoever else is on the device, of whom the message gives no figure.
+    NotToldApart,
     /// Nobody.
     Free,
 }
@@ -48,6 +50,7 @@ impl HoldingKind {
             Self::Process => "this process",
             Self::Others => "other processes",
             Self::Unknown => "not accounted for",
+            Self::NotToldApart => "contexts and others, not told apart",
             Self::Free => "free",
         }
     }
@@ -64,7 +67,8 @@ pub(crate) fn holdings(oom: &Oom, judgement: &Judgement) -> Vec<Holding> {
         (HoldingKind::Idle, idle.filter(|_| tensors.is_some())),
         (HoldingKind::OutsideAllocator, judgement.outside.filter(|_| tensors.is_some())),
         (HoldingKind::Process, own),
-        (HoldingKind::Others, judgement.others),
+        // What nobody counted is not known to be theirs.
+        (HoldingKind::Others, judgement.others.filter(|_| !judgement.is_left_over)),
         (HoldingKind::Free, oom.free),
     ];
     let mut holdings: Vec<Holding> = parts
@@ -79,7 +83,8 @@ pub(crate) fn holdings(oom: &Oom, judgement: &Judgement) -> Vec<Holding> {
     // Figures are rounded, and a driver keeps a little for itself.
     if rest.get() > capacity.get() / 100 {
         let at = holdings.iter().position(|holding| holding.by == HoldingKind::Free).unwrap_or(holdings.len());
-        holdings.insert(at, Holding { by: HoldingKind::Unknown, bytes: rest });
+        let by = if judgement.is_left_over { HoldingKind::NotToldApart } else { HoldingKind::Unknown };
+        holdings.insert(at, Holding { by, bytes: rest });
     }
     holdings
 }

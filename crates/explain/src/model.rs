@@ -51,11 +51,15 @@ pub(crate) struct Model {
     pub(crate) dtype: Dtype,
     /// Whether weights, gradients and moments are in 16 bits, too.
     pub(crate) is_narrow: bool,
+    /// Whether the optimizer's moments are in 8 bits.
+    pub(crate) has_small_moments: bool,
     pub(crate) recomputes: bool,
     /// Whether memory is the machine's, by way of its C library.
     pub(crate) is_on_cpu: bool,
 }
 
+/// Bytes of two moments in 8 bits.
+pub(crate) const SMALL_MOMENTS: u64 = 2;
 /// Matrices of scores that attention without a fused kernel has in forward and backward: scores, mask, softmax, dropout,
 /// its mask, and gradients.
 const SCORE: u64 = 7;
@@ -100,6 +104,7 @@ impl Model {
             sequence,
             dtype: facts.dtype().unwrap_or(FP32),
             is_narrow: false,
+            has_small_moments: facts.log.switches.eight_bit_moments,
             recomputes: facts.is_on(Key::Recompute) == Some(true),
             is_on_cpu: facts.is_on_cpu(),
         })
@@ -130,7 +135,8 @@ impl Model {
 
     /// Parameters, gradients and moments: what no batch size changes.
     pub(crate) fn fixed(&self) -> u64 {
-        self.weights().saturating_add(self.gradients_and_moments())
+        let of_each = self.bytes_of_a_gradient() + self.bytes_of_moments();
+        self.weights().saturating_add(self.trained.saturating_mul(of_each))
     }
 
     /// Weights that are not trained are held in the type that is computed in.
@@ -140,12 +146,17 @@ impl Model {
 
     /// AdamW's two moments.
     pub(crate) fn moments(&self) -> u64 {
-        self.trained.saturating_mul(2 * self.trained_type().bytes)
+        self.trained.saturating_mul(self.bytes_of_moments())
     }
 
-    /// A gradient and two moments for each parameter that is trained.
-    pub(crate) fn gradients_and_moments(&self) -> u64 {
-        self.trained.saturating_mul(3 * self.trained_type().bytes)
+    /// Bytes of a gradient of one parameter that is trained.
+    pub(crate) const fn bytes_of_a_gradient(&self) -> u64 {
+        self.trained_type().bytes
+    }
+
+    /// Bytes of two moments of one parameter that is trained.
+    pub(crate) const fn bytes_of_moments(&self) -> u64 {
+        if self.has_small_moments { SMALL_MOMENTS } else { 2 * self.trained_type().bytes }
     }
 
     /// The same model with adapters of rank 16 in place of all its weights.
@@ -221,7 +232,10 @@ impl Model {
                 self.trained.saturating_mul(kind.bytes),
                 format!("{} in {}", millions(self.trained), kind.name),
             ),
-            row("optimizer", self.moments(), format!("two moments of AdamW in {}", kind.name)),
+            row("optimizer", self.moments(), {
+                let type_of_moments = if self.has_small_moments { "8 bits" } else { kind.name };
+                format!("two moments of AdamW in {type_of_moments}")
+            }),
         ];
         let of_batch = [
             row(

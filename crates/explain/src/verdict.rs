@@ -94,6 +94,12 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Whether the figures show room for the request, so that the cause is one of several possibilities.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.possibilities.len() > 1 && self.certainty < OPEN
+    }
+
     /// The cause in plain words: a server has no step.
     #[must_use]
     pub const fn cause_words(&self) -> &'static str {
@@ -104,6 +110,9 @@ impl Verdict {
         }
     }
 }
+
+/// Below this certainty the first of several possibilities is hardly likelier than the others.
+const OPEN: f64 = 0.45;
 
 /// What was running, as far as the log tells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]

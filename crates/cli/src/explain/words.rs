@@ -8,7 +8,8 @@ use crate::output::printable;
 
 /// The cause, and how sure it is.
 pub(super) fn cause(verdict: &Verdict) -> String {
-    format!("{} ({:.0} % sure)", cause_words(verdict), (verdict.certainty * 100.0).round())
+    let open = if verdict.is_open() { "not clear, because there was room for it: likeliest " } else { "" };
+    format!("{open}{} ({:.0} % sure)", cause_words(verdict), (verdict.certainty * 100.0).round())
 }
 
 /// The cause in plain words; a control group's limit is called that.

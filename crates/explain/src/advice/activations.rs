@@ -41,7 +41,13 @@ impl Case<'_> {
     /// Whether the stack goes where attention makes matrices of scores.
     pub(super) fn makes_scores(&self) -> bool {
         let is_attention = self.culprit.is_some_and(|culprit| culprit.name.contains("attention scores"));
-        is_attention || self.message_or_frames(&["attn_weights", "attention_scores", "attention_probs", "attn_scores"])
+        let is_product = || {
+            let is_it = self.frames.last().is_some_and(|frame| multiplies_queries_by_keys(&frame.code));
+            is_it && self.exceeds_the_card()
+        };
+        is_attention
+            || is_product()
+            || self.message_or_frames(&["attn_weights", "attention_scores", "attention_probs", "attn_scores"])
     }
 
     /// Whether a step or the lines around it show a sum of losses that keeps every graph.
@@ -59,9 +65,13 @@ impl Case<'_> {
         self.keeps_graphs() || self.narrative().grows
     }
 
-    fn recomputes_already(&self) -> bool {
-        // What a log prints may be of another run, or prose; a configuration is meant.
-        let is_on = self.facts.find(Key::Recompute).is_some() && self.facts.is_on(Key::Recompute) == Some(true);
+    /// Whether activations are recomputed, by a configuration, the log or the stack.
+    pub(super) fn recomputes_already(&self) -> bool {
+        // What a log prints may be of another run: a configuration counts before it.
+        let is_on = match self.facts.find(Key::Recompute) {
+            Some(_) => self.facts.is_on(Key::Recompute) == Some(true),
+            None => self.facts.log.switches.recompute || self.narrative().recomputes,
+        };
         is_on || self.frames.iter().any(recomputes)
     }
 
@@ -218,7 +228,10 @@ impl List<'_> {
         if self.case.has_no_settings() {
             let words = "; or half precision (torch.autocast in bf16, --bf16, --fp16), which takes half of their memory and rounds more";
             self.join_in_torch(Lever::Recompute, &[Lever::Precision], words);
-            self.flags_of_diffusion();
+            match self.case.recomputes_already() {
+                true => self.blocks_of_diffusion(),
+                false => self.flags_of_diffusion(),
+            }
             self.offload_beside(Lever::Recompute);
         }
         self.precision();
@@ -238,9 +251,31 @@ impl List<'_> {
     /// Scripts that fine-tune a model for pictures have a flag for each, and small cards need them together.
     fn flags_of_diffusion(&mut self) {
         if self.case.shows(Sign::Diffusion) && self.case.trains() && !self.case.makes_scores() {
-            let words = "; on small cards together with 8-bit moments (--use_8bit_adam) and a fused attention (--xformers, --sdpa, \
-                         --enable_xformers_memory_efficient_attention)";
-            self.join_in_torch(Lever::Recompute, &[Lever::SmallerOptimizer, Lever::AttentionKernel], words);
+            let (kin, words): (&[Lever], _) = match self.case.facts.log.switches.eight_bit_moments {
+                true => (
+                    &[Lever::AttentionKernel],
+                    "; on small cards together with a fused attention (--xformers, --sdpa, \
+                     --enable_xformers_memory_efficient_attention)",
+                ),
+                false => (
+                    &[Lever::SmallerOptimizer, Lever::AttentionKernel],
+                    "; on small cards together with 8-bit moments (--use_8bit_adam) and a fused attention (--xformers, --sdpa, \
+                     --enable_xformers_memory_efficient_attention)",
+                ),
+            };
+            self.join_in_torch(Lever::Recompute, kin, words);
+        }
+    }
+
+    /// What their scripts have besides, where they recompute already.
+    fn blocks_of_diffusion(&mut self) {
+        if self.case.shows(Sign::Diffusion) && self.case.trains() && self.case.framework() == Framework::Torch {
+            self.add(
+                Lever::AttentionKernel,
+                "Attention in parts or by a fused kernel (--split_attn, --sdpa, --xformers), and blocks of the model on the host \
+                 while they are not in use (--blocks_to_swap), where the script has them; slower",
+            );
+            self.join(Lever::AttentionKernel, &[Lever::Offload], "");
         }
     }
 
@@ -392,6 +427,17 @@ impl List<'_> {
         let words = "; and torch.no_grad() around what is only shown or measured in between";
         self.join(Lever::PlainNumbers, &[Lever::NoGraph], words);
     }
+}
+
+/// `scores = torch.matmul(q, k.transpose(-2, -1))`: a product of queries and keys, whatever it is assigned to.
+fn multiplies_queries_by_keys(code: &str) -> bool {
+    let is_product = ["matmul(", "bmm(", " @ "].iter().any(|call| code.contains(call));
+    let is_turned = [".transpose(", ".mT", ".permute("].iter().any(|call| code.contains(call));
+    let names = |wanted: &[&str]| {
+        let mut words = code.split(|c: char| !c.is_ascii_alphanumeric());
+        words.any(|word| wanted.contains(&word.trim_end_matches(|c: char| c.is_ascii_digit())))
+    };
+    is_product && is_turned && names(&["q", "query", "queries"]) && names(&["k", "key", "keys"])
 }
 
 /// Half precision in the words of whoever reads the setting; the type of a stored model is left alone.

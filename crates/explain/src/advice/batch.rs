@@ -1,6 +1,7 @@
 //! The lever that keeps training as it is: a smaller micro-batch, with accumulation that keeps the product.
 
 use lowtide_config::Syntax;
+use lowtide_core::Bytes;
 use lowtide_oom::Place;
 use lowtide_trainers::{Answer, TrainingLoop, training_loop};
 
@@ -19,6 +20,9 @@ impl List<'_> {
             return;
         }
         let case = self.case;
+        if case.makes_one_tensor() {
+            return self.smaller_tensor();
+        }
         let facts = case.facts;
         let batch = facts.batch();
         let Some((micro, batch)) = case.micro_batch().zip(batch) else {
@@ -31,7 +35,7 @@ impl List<'_> {
                 _ => {}
             }
             if batch != Some(1) {
-                self.add(Lever::MicroBatch, case.half_the_batch());
+                self.add(Lever::MicroBatch, case.smaller_batch());
             }
             return;
         };
@@ -93,6 +97,14 @@ impl List<'_> {
         self.push(Lever::MicroBatch, text, Gain::peak(peak), ALL);
     }
 
+    /// One tensor that a line of a script makes.
+    fn smaller_tensor(&mut self) {
+        self.change(
+            Lever::SmallerInput,
+            "A smaller tensor: in pieces, one after the other, or of a narrower type (dtype=torch.float16)",
+        );
+    }
+
     /// Says once why the batch has no patch.
     fn no_patch(&mut self, why: impl std::fmt::Display) {
         let note = format!("no patch for the batch: {why}");
@@ -103,6 +115,22 @@ impl List<'_> {
 }
 
 impl Case<'_> {
+    /// The same without the numbers; where half of one request would be too much by itself, as many pieces as make it fit.
+    fn smaller_batch(&self) -> String {
+        let room = |asked: Bytes| {
+            let room = self.oom.capacity?.saturating_sub(self.oom.allocated.unwrap_or_default());
+            (!room.is_zero()).then(|| asked.get().div_ceil(room.get()).next_power_of_two())
+        };
+        let pieces = self.oom.requested.and_then(|asked| Some((asked, room(asked)?)));
+        match pieces.filter(|(_, pieces)| *pieces > 2 && self.framework() == Framework::Torch) {
+            Some((asked, pieces)) => format!(
+                "Compute the batch in smaller pieces: at most 1/{pieces} of the batch at once, with {pieces} times whatever gradient \
+                 accumulation is now; half of the {asked} asked for would still be more than there is"
+            ),
+            None => self.half_the_batch().to_owned(),
+        }
+    }
+
     /// The same without the numbers, where they are not known, in the words of the trainer.
     fn half_the_batch(&self) -> &'static str {
         match self.framework() {

@@ -28,6 +28,8 @@ pub(crate) struct Case<'a> {
     pub(crate) frames: &'a [StackFrame],
 }
 
+/// More than all but the cards of data centres have.
+const LARGE_CARD: Bytes = Bytes::from_gib(48);
 /// Cards of up to 4 GiB.
 const SMALL_CARD: Bytes = Bytes::from_gib(4);
 /// Cards of up to 2 GiB.
@@ -100,6 +102,17 @@ impl Case<'_> {
     /// Whether one request alone is at least half of the device: then it is what is computed at once that is too much.
     pub(super) fn is_one_large_request(&self) -> bool {
         self.oom.requested.zip(self.oom.capacity).is_some_and(|(asked, capacity)| asked.get() > capacity.get() / 2)
+    }
+
+    /// Whether one request alone is more than the device has.
+    pub(super) fn exceeds_the_card(&self) -> bool {
+        self.oom.requested.zip(self.oom.capacity).is_some_and(|(asked, capacity)| asked > capacity)
+    }
+
+    /// Whether one request is more than the device has, or than most have where that is not known.
+    pub(super) fn is_larger_than_most_cards(&self) -> bool {
+        let most = self.oom.capacity.or(self.facts.log.cards.total).unwrap_or(LARGE_CARD);
+        self.oom.requested.is_some_and(|asked| asked > most)
     }
 
     /// Whether one request is at least an eighth of the device.

@@ -110,9 +110,15 @@ impl List<'_> {
     /// Nothing tells whether anything is trained.
     fn unknown_work(&mut self) {
         if self.case.framework() == Framework::Jax {
-            self.preallocation();
+            // What is more than a card by itself, no share of the card is large enough for.
+            if !self.case.is_larger_than_most_cards() {
+                self.preallocation();
+            }
             self.change(Lever::SmallerInput, "Smaller inputs (shorter sequences, crops), or a card with more memory");
             self.join(Lever::SmallerInput, &[Lever::ShorterSequence, Lever::MoreMemory], "");
+            if self.case.is_larger_than_most_cards() && self.case.oom.capacity.is_none() {
+                self.in_slices();
+            }
         }
         if self.case.keeps_something() {
             self.plain_numbers();
@@ -163,6 +169,18 @@ impl List<'_> {
         }
     }
 
+    /// An array that no card has room for is computed slice by slice.
+    fn in_slices(&mut self) {
+        let size = self.case.oom.requested.map_or(String::new(), |asked| format!(" of {asked}"));
+        self.add(
+            Lever::LoadInPieces,
+            format!(
+                "Compute the array{size} in slices instead of at once: jax.lax.map with a batch_size, or jax.lax.scan over slices, in \
+                 place of one vmap; look also whether its shape is what was meant (a product of two that broadcasts)"
+            ),
+        );
+    }
+
     fn preallocation(&mut self) {
         // Of a TPU's memory nobody takes a share.
         if self.case.oom.device_kind == Some(DeviceKind::Tpu) {
@@ -190,6 +208,10 @@ impl List<'_> {
             self.longest_sample();
             self.attention_kernel();
         }
+        // No tensor but a matrix of scores is larger than the card, and no batch makes it small enough.
+        if case.makes_scores() && case.exceeds_the_card() {
+            self.attention_kernel();
+        }
         if case.shows(Sign::Rollouts) && case.facts.batch() == Some(1) {
             self.shorter_answers();
         }
@@ -201,6 +223,9 @@ impl List<'_> {
         }
         self.micro_batch();
         self.smaller_samples();
+        if case.judgement.cause == Cause::Fragmentation && case.lets_segments_grow() {
+            self.idle_in_segments_that_grow();
+        }
         self.preallocation();
         if case.narrative().tunes_all_weights && case.has_no_settings() {
             self.adapters();
@@ -243,8 +268,12 @@ impl List<'_> {
         // One switch turns recomputing on in the libraries of transformers; elsewhere smaller pictures are what helps most often.
         match case.is_transformer() {
             true => {
+                let is_one_picture = case.shows(Sign::Diffusion) && case.facts.batch() == Some(1);
+                if is_one_picture && case.recomputes_already() {
+                    self.smaller_input();
+                }
                 self.recompute_or_precision();
-                if case.shows(Sign::Diffusion) && case.facts.batch() == Some(1) {
+                if is_one_picture {
                     self.smaller_input();
                 }
             }

@@ -9,7 +9,7 @@ use super::list::{ALL, Gain, List};
 use crate::Activity;
 use crate::log::Sign;
 use crate::patch::export;
-use crate::verdict::{Cause, Lever, Relation};
+use crate::verdict::{Cause, Lever};
 
 /// What the caching allocator of the PyTorch that wrote a message can be told about pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,12 @@ impl Case<'_> {
             true => AllocatorSwitch::None,
             false => AllocatorSwitch::Expandable,
         }
+    }
+
+    /// Whether segments may grow already, by what the log shows of this run.
+    pub(super) fn lets_segments_grow(&self) -> bool {
+        let is_expandable = self.allocator_switch() == AllocatorSwitch::Expandable;
+        self.facts.log.switches.expandable_segments && is_expandable && self.framework() == Framework::Torch
     }
 
     /// Whether the message is of a PyTorch before 1.10.
@@ -75,6 +81,11 @@ impl Case<'_> {
             && free.get() > 1 << 30
     }
 
+    /// Whether so much was free that others are only one of the possibilities.
+    fn had_room_after_all(&self) -> bool {
+        self.had_plenty() && !self.judgement.possibilities.is_empty() && !self.is_shared_among_ranks()
+    }
+
     /// Whether the driver refused before a step ended: nothing of this run can have filled the device.
     fn is_first_use(&self) -> bool {
         let told = self.narrative();
@@ -108,31 +119,6 @@ impl Case<'_> {
         self.passes(&words)
     }
 
-    /// A card that is free, and how to use it.
-    fn free_card(&self) -> String {
-        let free = &self.judgement.free_cards;
-        let list: Vec<String> = free.iter().map(u32::to_string).collect();
-        let (which, unset) = match (free.is_empty(), self.oom.device) {
-            (false, _) => (list.join(","), ", which the table in the log shows free".to_owned()),
-            (true, Some(device)) => ("N".to_owned(), format!(" with its number by nvidia-smi, not {device} as here")),
-            (true, None) => ("N".to_owned(), " with its number by nvidia-smi".to_owned()),
-        };
-        let variable = match self.oom.device_kind {
-            Some(DeviceKind::Hip) => "HIP_VISIBLE_DEVICES",
-            Some(DeviceKind::Xpu) => "ZE_AFFINITY_MASK",
-            Some(DeviceKind::Npu) => "ASCEND_RT_VISIBLE_DEVICES",
-            _ => "CUDA_VISIBLE_DEVICES",
-        };
-        let group = match self.facts.log.is_group {
-            true => {
-                ", set before the launcher, and as many processes as cards; each rank calls \
-                     torch.cuda.set_device(local_rank) before its first CUDA call"
-            }
-            false => "",
-        };
-        format!("a card that is free: {variable}={which}{unset}{group}")
-    }
-
     /// Who gives a process of the machine its memory, and how it is asked for more.
     fn host_limit(&self, limit: &str) -> String {
         match self.oom.engine {
@@ -155,14 +141,6 @@ impl Case<'_> {
                  --memory for Docker, ulimit -v"
             ),
         }
-    }
-
-    /// Whether processes of this very run share the card.
-    pub(super) fn is_shared_among_ranks(&self) -> bool {
-        let holders = &self.judgement.holders;
-        let is_rank = holders.iter().any(|holder| holder.relation == Relation::SameJob);
-        let is_told = self.narrative().crowds_the_first_card;
-        is_rank || is_told || self.facts.log.is_group && holders.iter().all(|holder| holder.relation != Relation::Other)
     }
 }
 
@@ -188,8 +166,18 @@ impl List<'_> {
         if case.needs_a_page_file() && case.oom.place == Place::Device {
             self.page_file();
         }
+        if case.judgement.rank_contexts.is_some() {
+            self.other_process();
+        }
         match case.judgement.cause {
             Cause::Fragmentation if case.is_clearly_in_pieces() => self.expandable(),
+            // What was free says that it need not be others: a closer look comes first.
+            Cause::OtherProcess if case.had_room_after_all() => {
+                self.look_at_the_card();
+                if case.makes_one_tensor() {
+                    self.look_for_a_limit();
+                }
+            }
             Cause::OtherProcess => {
                 self.other_process();
                 // Where it may as well be the need, what makes that smaller is the second thing to try.
@@ -220,6 +208,9 @@ impl List<'_> {
     }
 
     pub(super) fn expandable(&mut self) {
+        if self.case.lets_segments_grow() {
+            return self.idle_in_segments_that_grow();
+        }
         let needed = self.case.need_of_a_step();
         let switch = self.case.allocator_switch();
         let (name, value) = match (self.case.framework(), self.case.oom.device_kind, switch) {
@@ -248,6 +239,18 @@ impl List<'_> {
         self.push(Lever::ExpandableSegments, text, Gain::peak(needed), ALL);
     }
 
+    /// What helps against idle memory where the allocator's switch is set already.
+    pub(super) fn idle_in_segments_that_grow(&mut self) {
+        self.add(
+            Lever::EmptyCache,
+            "Look whether expandable segments, which the log shows set, are in force: \
+             torch.cuda.memory._snapshot()[\"allocator_settings\"] (they have to be set before torch is imported, in the process \
+             that trains). Where they are, what is idle belongs to another stream or to CUDA graphs \
+             (torch.compile's reduce-overhead), or lies around tensors of sizes that change: pad to a few lengths, and call \
+             torch.cuda.empty_cache() between phases, not in each step",
+        );
+    }
+
     /// Nothing in the script changes, and the step is done: slowly, and the whole of it.
     pub(super) fn reserve(&mut self) {
         let case = self.case;
@@ -270,67 +273,6 @@ impl List<'_> {
         self.add(Lever::Reserve, text);
     }
 
-    pub(super) fn other_process(&mut self) {
-        let judgement = self.case.judgement;
-        // Ranks of the same job are not to be ended.
-        let who: Vec<String> = judgement
-            .holders
-            .iter()
-            .filter(|holder| holder.relation != Relation::SameJob || self.case.is_shared_among_ranks())
-            .filter_map(|holder| {
-                let name = holder.name.as_ref().map_or(String::new(), |name| format!(" {name}"));
-                Some(format!("process {}{name} ({})", holder.pid, holder.used_bytes?))
-            })
-            .collect();
-        let held = judgement.others.map_or("memory ".to_owned(), |others| format!("{others} "));
-        let text = match who.is_empty() {
-            _ if self.case.is_shared_among_ranks() => {
-                let whose = if who.is_empty() { String::new() } else { format!(" ({})", who.join(", ")) };
-                format!(
-                    "Give every rank a card of its own: torch.cuda.set_device(local_rank) before the first CUDA call, \
-                     map_location for what is loaded, no more processes than cards. Others hold {held}on the device{whose}, \
-                     and this is a run of several processes"
-                )
-            }
-            true => format!(
-                "Find out who else holds {held}on the device (nvidia-smi) and end it, if it is yours and not needed; or use {}",
-                self.case.free_card()
-            ),
-            false => format!(
-                "End {}, if it is yours and not needed: others hold {held}on the device; or use {}",
-                who.join(", "),
-                self.case.free_card()
-            ),
-        };
-        let is_enough = self.case.judgement.cause == Cause::OtherProcess;
-        let is_new = !self.names(Lever::EndOtherProcess);
-        self.push(Lever::EndOtherProcess, text, Gain::peak(self.case.needed().filter(|_| is_enough)), ALL);
-        if let Some(advice) = self.advice.last_mut().filter(|_| is_new && !self.case.is_shared_among_ranks()) {
-            advice.also.push(Lever::OtherCard);
-        }
-    }
-
-    pub(super) fn other_card(&mut self) {
-        let text = format!("Use {}", self.case.free_card());
-        self.add(Lever::OtherCard, text);
-    }
-
-    /// Plenty was free afterwards: whoever held it may be gone.
-    fn look_at_the_card(&mut self) {
-        self.add(
-            Lever::EndOtherProcess,
-            "Watch who holds the card while the program starts (nvidia-smi -l 1) and end it, if it is yours and not needed: \
-             what was free when the message was written may not have been free when memory was refused",
-        );
-        let words = format!("; or use {}", self.case.free_card());
-        self.join(Lever::EndOtherProcess, &[Lever::OtherCard], &words);
-        let is_linux = self.case.frames.iter().any(|frame| frame.file.starts_with('/'));
-        if !is_linux {
-            let words = "; on Windows a larger page file, because what a program takes of the card counts there too";
-            self.join(Lever::EndOtherProcess, &[Lever::PageFile], words);
-        }
-    }
-
     pub(super) fn limit(&mut self) {
         let case = self.case;
         let limit = case.oom.limit.map_or(String::new(), |limit| format!(" (it is {limit})"));
@@ -340,6 +282,10 @@ impl List<'_> {
                  may be larger in one piece"
                     .to_owned()
             }
+            (Place::Device, ..) if case.oom.engine == Engine::Mlx => format!(
+                "Raise the limit{limit}: `sudo sysctl iogpu.wired_limit_mb=` with what the model needs, below the machine's memory \
+                 (macOS 15 or later, until the next start); let MLX keep less (mx.set_cache_limit), and close other programs"
+            ),
             (Place::Device, Some(DeviceKind::Mps), _) => format!(
                 "Raise the limit{limit}: PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 takes Metal's limit away; close other \
                  programs, because beyond the machine's memory it swaps"
@@ -384,7 +330,7 @@ impl List<'_> {
         if case.is_first_use() {
             self.other_process();
             if framework.preallocation().is_some() {
-                self.join(Lever::EndOtherProcess, &[Lever::LeaveRoom], &format!("; or {leave}"));
+                self.join_others(&[Lever::LeaveRoom], &format!("; or {leave}"));
             }
             // A line alone may be a cut one of a step.
             if case.frames.is_empty() {
@@ -408,8 +354,10 @@ impl List<'_> {
     /// What worked once fails where the first run is still on the device.
     pub(super) fn start_afresh(&mut self) {
         if self.case.narrative().restart_helps {
-            let text = "End what an earlier run left on the device, which is what a restart did: nvidia-smi shows its process, kill \
-                        ends it";
+            let text = format!(
+                "End what an earlier run left on the device, which is what a restart did: {} shows its process, kill ends it",
+                self.case.card_tool()
+            );
             self.add(Lever::EndOtherProcess, text);
             self.join(Lever::EndOtherProcess, &[Lever::RestartKernel], "; in a notebook, restart its kernel");
         }

@@ -187,11 +187,15 @@ impl List<'_> {
              pipe.enable_sequential_cpu_offload() for the least memory, without pipe.to('cuda'); lowvram mode in programs \
              built on it; slower"
         };
-        let tiles = match case.shows(Sign::Comfy) {
-            true => {
+        let tiles = match (case.shows(Sign::Comfy), case.shows(Sign::Webui)) {
+            (true, _) => {
                 "Decode in tiles (VAE Decode (Tiled), smaller tiles), and attention in slices (--use-split-cross-attention)"
             }
-            false => {
+            (false, true) => {
+                "Decode in tiles (Tiled VAE of the extension Tiled Diffusion; built into Forge), and attention in slices \
+                 (--opt-sub-quad-attention, or --xformers)"
+            }
+            (false, false) => {
                 "Decode in tiles and slices: pipe.vae.enable_tiling(), pipe.vae.enable_slicing(), smaller tiles where it \
                  tiles already; pipe.enable_attention_slicing()"
             }
@@ -282,11 +286,13 @@ impl List<'_> {
         }
         self.fewer_prompts("Fewer prompts at once: a smaller batch for generate, one after the other if need be");
         if !case.shows(Sign::Quantized) {
-            self.quantized_weights("weights in 4 or 8 bits (BitsAndBytesConfig), or torch_dtype=torch.bfloat16");
+            let size = case.size_of_weights();
+            let half = if case.loads_in_half() { "" } else { ", or torch_dtype=torch.bfloat16" };
+            self.quantized_weights(&format!("weights in 4 or 8 bits (BitsAndBytesConfig{size}){half}"));
             let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower; or a smaller model, \
                          or a card with more memory";
             let kin = [Lever::Precision, Lever::Offload, Lever::MoreCards, Lever::SmallerModel, Lever::MoreMemory];
-            self.join(Lever::Quantize, &kin, words);
+            self.join(Lever::Quantize, &kin[usize::from(half.is_empty())..], words);
         } else {
             self.offload();
             let words = "; or further cards (device_map=\"auto\"), one with more memory, or a smaller model: the weights are in few bits \
@@ -347,11 +353,22 @@ impl List<'_> {
                 "A smaller cache: room for fewer prompts (max_batch_size 1) and fewer tokens (max_seq_len)",
             );
         }
-        self.quantized_weights(
-            "weights in fewer bytes: half precision (torch_dtype=torch.bfloat16, model.half()), 8 or 4 bits (bitsandbytes), \
-             or a smaller model",
-        );
-        self.join(Lever::Quantize, &[Lever::SmallerModel, Lever::Precision], "");
+        let size = self.case.size_of_weights();
+        match self.case.loads_in_half() {
+            true => {
+                self.quantized_weights(&format!(
+                    "weights in 8 or 4 bits (bitsandbytes, a GPTQ or AWQ file{size}), or a smaller model"
+                ));
+                self.join(Lever::Quantize, &[Lever::SmallerModel], "");
+            }
+            false => {
+                self.quantized_weights(&format!(
+                    "weights in fewer bytes: half precision (torch_dtype=torch.bfloat16, model.half()), 8 or 4 bits \
+                     (bitsandbytes{size}), or a smaller model"
+                ));
+                self.join(Lever::Quantize, &[Lever::SmallerModel, Lever::Precision], "");
+            }
+        }
         self.offload();
         let words = "; or spread over several cards, which the same switch does, or a card with more memory";
         self.join(Lever::Offload, &[Lever::MoreCards, Lever::MoreMemory], words);

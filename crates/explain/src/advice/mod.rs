@@ -13,6 +13,7 @@ mod host;
 mod inference;
 mod install;
 mod list;
+mod others;
 mod parameters;
 mod saving;
 mod serving;

@@ -7,14 +7,13 @@ use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, Gain, List, NOT_MODEL, NOT_NUMBERS};
 use crate::log::Sign;
-use crate::model::Model;
+use crate::model::{Model, SMALL_MOMENTS};
 use crate::{Activity, Lever};
 
-/// Bytes for each trained parameter: a gradient and two moments in fp32.
-const GRADIENT_AND_MOMENTS: u64 = 4 + 8;
-/// Bytes of two moments in fp32, and in 8 bits.
+/// Bytes of a gradient for each trained parameter.
+const GRADIENT: u64 = 4;
+/// Bytes of two moments in fp32 for each trained parameter.
 const MOMENTS: u64 = 8;
-const MOMENTS_IN_8_BITS: u64 = 2;
 
 impl Case<'_> {
     /// Whether parameters were being updated; DeepSpeed has functions of its own for that.
@@ -41,13 +40,15 @@ impl Case<'_> {
         self.model.map(|model| model.fixed()).or_else(|| {
             let trained = self.trained()?;
             let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
-            Some(weights.saturating_add(trained.saturating_mul(GRADIENT_AND_MOMENTS)))
+            Some(weights.saturating_add(trained.saturating_mul(self.bytes_of_a_gradient() + self.bytes_of_moments())))
         })
     }
 
     /// The optimizer's two moments.
     fn moments(&self) -> Option<u64> {
-        self.model.map(|model| model.moments()).or_else(|| Some(self.trained()?.saturating_mul(MOMENTS)))
+        self.model
+            .map(|model| model.moments())
+            .or_else(|| Some(self.trained()?.saturating_mul(self.bytes_of_moments())))
     }
 
     /// Bytes that a weight takes at most: those that adapters leave as they are come in half precision, or in fewer bits.
@@ -59,11 +60,39 @@ impl Case<'_> {
         }
     }
 
+    /// Bytes that the optimizer's moments take for each trained parameter.
+    fn bytes_of_moments(&self) -> u64 {
+        let usual = || if self.facts.log.switches.eight_bit_moments { SMALL_MOMENTS } else { MOMENTS };
+        self.model.map_or_else(usual, |model| model.bytes_of_moments())
+    }
+
+    /// Bytes that a gradient takes for each trained parameter.
+    fn bytes_of_a_gradient(&self) -> u64 {
+        self.model.map_or(GRADIENT, |model| model.bytes_of_a_gradient())
+    }
+
     /// Whether the weights of the model that is named do not fit in half precision: no batch and no share is small enough.
     pub(super) fn weights_exceed_the_card(&self) -> bool {
         let weights = self.facts.log.named_parameters.map(|count| count.saturating_mul(2));
         let is_one = !self.shows(Sign::Quantized) && !self.facts.log.is_group;
         weights.zip(self.oom.capacity).is_some_and(|(weights, all)| is_one && weights > all.get() / 20 * 19)
+    }
+
+    /// Whether weights come in half precision already.
+    pub(super) fn loads_in_half(&self) -> bool {
+        self.facts.log.switches.half_weights
+    }
+
+    /// What the weights of the model that is named take in 16, 8 and 4 bits, where 16 do not fit.
+    pub(super) fn size_of_weights(&self) -> String {
+        let Some((count, capacity)) = self.facts.log.named_parameters.zip(self.oom.capacity) else {
+            return String::new();
+        };
+        let [half, eight, four] = [count.saturating_mul(2), count, count / 2].map(Bytes);
+        if half <= capacity || self.facts.log.is_group {
+            return String::new();
+        }
+        format!(": {half} in 16 bits, {eight} in 8 and {four} in 4, and the card has {capacity}")
     }
 
     /// Whether TensorFlow was making a weight or a moment, before anything was computed.
@@ -84,7 +113,7 @@ impl List<'_> {
     pub(super) fn new_weights(&mut self) {
         self.other_process();
         let words = format!("; or {}", self.case.framework().leave_room());
-        self.join(Lever::EndOtherProcess, &[Lever::LeaveRoom], &words);
+        self.join_others(&[Lever::LeaveRoom], &words);
         let text = "A smaller model (fewer layers, channels or dimensions), or a card with more memory: its weights and moments \
                     alone did not fit";
         self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
@@ -109,6 +138,10 @@ impl List<'_> {
             self.join(Lever::SmallerOptimizer, &[Lever::Spill], words);
         }
         self.shard();
+        if self.case.facts.log.switches.eight_bit_moments && self.case.has_no_settings() {
+            let words = "; on one card, weights and moments on the host (DeepSpeed's offload_param and offload_optimizer), slower";
+            self.join(Lever::Shard, &[Lever::Spill], words);
+        }
         self.spill();
     }
 
@@ -128,14 +161,11 @@ impl List<'_> {
             self.push(Lever::Adapters, text, Gain { peak: None, saves: weights }, NOT_NUMBERS);
             return;
         }
-        let saves = match case.model {
-            Some(model) => Some(model.gradients_and_moments()),
-            None => case.trained().map(|trained| trained.saturating_mul(GRADIENT_AND_MOMENTS)),
-        };
-        let saves = saves.map(Bytes);
+        let bytes = case.bytes_of_a_gradient() + case.bytes_of_moments();
+        let saves = case.trained().map(|trained| Bytes(trained.saturating_mul(bytes)));
         let peak = case.after(|model, batch| model.with_adapters().peak(batch));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
-        let (bytes, more) = if case.model.is_some_and(|model| model.is_narrow) { (6, "1.5") } else { (12, "3.5") };
+        let more = if case.model.is_some_and(|model| model.is_narrow) { "1.5" } else { "3.5" };
         let text = format!(
             "Train adapters instead of all weights (LoRA with peft): saves {bytes} bytes of gradient and moments for each \
              weight{size}; with the weights in 4 bits (QLoRA) {more} bytes more. Only the adapters learn"
@@ -145,19 +175,18 @@ impl List<'_> {
 
     pub(super) fn smaller_optimizer(&mut self) {
         let case = self.case;
-        if case.framework() != Framework::Torch {
+        if case.framework() != Framework::Torch || case.facts.log.switches.eight_bit_moments {
             return;
         }
-        let is_narrow = case.model.is_some_and(|model| model.is_narrow);
-        let of_each = if is_narrow { MOMENTS / 2 } else { MOMENTS };
-        let saves = case.moments().map(|moments| Bytes(moments / of_each * (of_each - MOMENTS_IN_8_BITS)));
+        let of_each = case.bytes_of_moments();
+        let saves = case.moments().map(|moments| Bytes(moments / of_each * (of_each - SMALL_MOMENTS)));
         let peak = saves.and_then(|saves| case.after(|model, batch| model.peak(batch).saturating_sub(saves)));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
         let text = format!(
             "Moments in 8 bits: bitsandbytes' AdamW8bit (optim=\"paged_adamw_8bit\" in Hugging Face's Trainer) saves {} of {of_each} \
              bytes for each weight{size}; paged, they move to the host when the card is full. Training comes out nearly \
              the same",
-            of_each - MOMENTS_IN_8_BITS
+            of_each - SMALL_MOMENTS
         );
         self.push(Lever::SmallerOptimizer, text, Gain { peak, saves }, NOT_NUMBERS);
     }

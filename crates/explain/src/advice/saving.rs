@@ -55,6 +55,8 @@ impl List<'_> {
                 "Another bitsandbytes (0.37.2, or a current one): versions in between lay 8-bit weights out a second time on \
                  the device to save them; and save the adapter alone (model.save_pretrained of peft)",
             );
+        } else if case.passes(&["zero3_consolidated", "deepspeed/runtime/zero"]) {
+            self.save_parts_of_zero();
         } else if case.gathers() {
             self.add(
                 Lever::StateToHost,
@@ -76,6 +78,21 @@ impl List<'_> {
         self.save_less();
         self.contributors();
         self.micro_batch();
+    }
+
+    /// DeepSpeed gathers the weights of each layer on the device where it is told to save them whole.
+    fn save_parts_of_zero(&mut self) {
+        self.add(
+            Lever::ShardedState,
+            "Let every rank save its own part: stage3_gather_16bit_weights_on_model_save false in DeepSpeed's configuration \
+             (zero3_save_16bit_model false in accelerate), model_engine.save_checkpoint, and zero_to_fp32.py, which lies beside the \
+             checkpoint, to put the weights together afterwards, on the host",
+        );
+        self.add(
+            Lever::EmptyCache,
+            "Give back what is idle before it saves: deepspeed.accelerator.get_accelerator().empty_cache(); and keep less on the \
+             device in between (stage3_max_live_parameters, stage3_max_reuse_distance, stage3_prefetch_bucket_size)",
+        );
     }
 
     pub(super) fn save_less(&mut self) {
@@ -138,10 +155,25 @@ impl List<'_> {
             self.precision();
             return;
         }
-        let text = "Weights in fewer bytes: torch_dtype=torch.bfloat16 instead of fp32 halves them, 8 or 4 bits \
-                    (bitsandbytes) make a quarter or an eighth of them; or a smaller model";
+        let size = self.case.size_of_weights();
+        let (text, kin): (_, &[Lever]) = match self.case.loads_in_half() {
+            true => (
+                format!(
+                    "Weights in fewer bytes: 8 or 4 bits (bitsandbytes) make a half or a quarter of the half precision they \
+                     come in{size}; or a smaller model"
+                ),
+                &[Lever::SmallerModel],
+            ),
+            false => (
+                format!(
+                    "Weights in fewer bytes: torch_dtype=torch.bfloat16 instead of fp32 halves them, 8 or 4 bits \
+                     (bitsandbytes) make a quarter or an eighth of them{size}; or a smaller model"
+                ),
+                &[Lever::Precision, Lever::SmallerModel],
+            ),
+        };
         self.push(Lever::Quantize, text, Gain::default(), NOT_NUMBERS);
-        self.join(Lever::Quantize, &[Lever::Precision, Lever::SmallerModel], "");
+        self.join(Lever::Quantize, kin, "");
     }
 
     pub(super) fn offload(&mut self) {

@@ -23,6 +23,9 @@ pub(super) enum Server {
     Ggml,
 }
 
+/// vLLM's word for a share that weights and the first computation fill.
+const NO_BLOCKS: &str = "No available memory for the cache blocks";
+
 /// The model answers as before, from less text.
 const NOT_CONTEXT: Fidelity = Fidelity { batch: true, model: true, numbers: false };
 
@@ -51,8 +54,13 @@ impl Server {
         if case.message.contains("cumem_allocator") {
             return Some(Self::Vllm);
         }
+        // What it asks to lower is vLLM's own.
+        if case.message.contains("max_num_seqs") {
+            return Some(Self::Vllm);
+        }
         match case.oom.engine {
             Engine::Vllm => return Some(Self::Vllm),
+            Engine::Tgi => return Some(Self::TextGenerationInference),
             Engine::Sglang => return Some(Self::Sglang),
             Engine::Ollama => return Some(Self::Ollama),
             Engine::Ggml => return Some(if is_ollama(case) { Self::Ollama } else { Self::Ggml }),
@@ -211,6 +219,14 @@ impl List<'_> {
         if case.makes_scores() || case.oom.requested.zip(case.oom.capacity).is_some_and(|(asked, all)| asked > all) {
             self.attention_kernel();
         }
+        // Where nothing is left for a cache, none of any length fits: the share or the weights are what there is to change.
+        if case.message.contains(NO_BLOCKS) {
+            self.raise_share(server);
+            self.lighter_weights(server);
+            let words =
+                format!("; or a shorter context ({}), which is computed once for a try before", server.context());
+            self.join(Lever::Quantize, &[Lever::ShorterSequence], &words);
+        }
         // What is computed for a try before the cache is made, the share has no part in.
         if case.passes(&["profile_run", "profile_num_available_blocks", "determine_available_memory"]) {
             self.context(server);
@@ -247,8 +263,15 @@ impl List<'_> {
             Wanted::Compute => self.fewer_requests(server),
             Wanted::Cache | Wanted::Unknown => {}
         }
+        if case.oom.engine == Engine::Tgi {
+            self.fewer_requests(server);
+            let words = format!("; or a shorter context ({})", server.context());
+            self.join(Lever::FewerRequests, &[Lever::ShorterSequence], &words);
+            self.lighter_weights(server);
+        }
         // An engine's error while it runs, in PyTorch's words: the share is taken, and leaves too little to compute in.
-        let is_running = !matches!(case.oom.engine, Engine::Vllm | Engine::Sglang | Engine::Ollama | Engine::Ggml);
+        let is_running =
+            !matches!(case.oom.engine, Engine::Vllm | Engine::Sglang | Engine::Tgi | Engine::Ollama | Engine::Ggml);
         if is_running {
             match server {
                 Server::TextGenerationInference | Server::TensorRtLlm => self.fewer_requests(server),
@@ -279,17 +302,30 @@ impl List<'_> {
 
     /// What weights that do not fit ask for: no share of the card is large enough.
     fn lighter_weights(&mut self, server: Server) {
-        let way = if server == Server::Vllm { " (--quantization awq, gptq or fp8)" } else { "" };
+        let way = match server {
+            Server::Vllm => " (--quantization awq, gptq or fp8)",
+            Server::TextGenerationInference => " (--quantize bitsandbytes-nf4, or awq, gptq, eetq)",
+            _ => "",
+        };
         let text = format!("Weights in fewer bits{way}: a 4-bit file of the same model, or a smaller model");
         self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
         self.join(Lever::Quantize, &[Lever::SmallerModel], "");
-        self.more_cards(server);
+        if server != Server::TextGenerationInference {
+            self.more_cards(server);
+        }
     }
 
     fn more_cards(&mut self, server: Server) {
-        if matches!(server, Server::Vllm | Server::Sglang | Server::TensorRtLlm) {
-            self.add(Lever::MoreCards, "More cards for one model: --tensor-parallel-size 2");
-        }
+        let flag = match server {
+            Server::Vllm | Server::Sglang | Server::TensorRtLlm => "--tensor-parallel-size",
+            Server::TextGenerationInference => "--num-shard",
+            Server::LmDeploy | Server::Ollama | Server::Ggml => return,
+        };
+        let text = match self.case.facts.log.cards.cards_of_a_model.filter(|cards| *cards > 1) {
+            Some(cards) => format!("More cards for one model: {flag} {} instead of {cards}", cards * 2),
+            None => format!("More cards for one model: {flag} 2"),
+        };
+        self.add(Lever::MoreCards, text);
     }
 
     /// A server that computes in the machine's memory, or checks it before it begins.
@@ -365,6 +401,7 @@ impl List<'_> {
 
     fn raise_share(&mut self, server: Server) {
         let Some(share) = server.share().filter(|_| self.case.judgement.cause != Cause::OtherProcess) else { return };
+        let given = self.case.facts.log.cards.share;
         let text = match exact_share(&self.case) {
             Some((percent, lacking)) if percent <= LARGEST_PERCENT => format!(
                 "A larger share of the card, where nothing else is on it: {share} {}; the cache lacks {lacking}",
@@ -374,6 +411,12 @@ impl List<'_> {
                 "A larger share of the card alone is not enough: the cache lacks {lacking}, for which {share} would have to be {}",
                 hundredths(percent)
             ),
+            None if given.is_some_and(|given| given >= FULL_SHARE) => return,
+            None if given.is_some_and(|given| given * 100.0 >= LARGEST_PERCENT as f64) => {
+                format!(
+                    "A larger share of the card, where nothing else is on it: {share} up to {FULL_SHARE}, which leaves little beside"
+                )
+            }
             None => format!("A larger share of the card, where nothing else is on it: {share} up to 0.95"),
         };
         self.add(Lever::RaiseLimit, text);
@@ -382,6 +425,9 @@ impl List<'_> {
 
 /// The largest share that leaves room for contexts and graphs, in hundredths.
 const LARGEST_PERCENT: u64 = 95;
+
+/// A share that has nothing left to give: a context takes the rest.
+const FULL_SHARE: f64 = 0.98;
 
 /// The share of the card, in hundredths, that the cache of one full request asks for, and what it lacks now.
 fn exact_share(case: &Case<'_>) -> Option<(u64, Bytes)> {

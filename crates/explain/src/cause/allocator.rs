@@ -13,8 +13,18 @@ pub(super) fn allocator(oom: &Oom, log: &Printout) -> Judgement {
     let figures = figures(oom, oom.requested.unwrap_or_default(), log);
     let decided = if oom.requested.is_some() { decide(&figures) } else { without_request(&figures) };
     let decided = if log.narrative.is_alone { alone(&figures, decided) } else { decided };
+    let decided = if log.switches.expandable_segments { in_segments_that_grow(decided) } else { decided };
     let mut judgement = contributing(&figures).into_iter().fold(decided, Judgement::with);
     judgement.others = figures.others;
+    judgement.is_left_over = figures.others.is_some() && figures.basis == Basis::LeftOver;
+    judgement.rank_contexts = rank_contexts(&figures);
+    if judgement.rank_contexts.is_some() && judgement.cause == Cause::Need {
+        let text = format!(
+            "contexts of the job's other ranks take {} of it; without them it would have fitted",
+            figures.contexts
+        );
+        judgement.evidence.push(text);
+    }
     judgement.outside = figures.outside.or(oom.outside_allocator);
     let room = oom.capacity.map(|capacity| {
         capacity.saturating_sub(figures.others.unwrap_or_default()).saturating_sub(figures.outside.unwrap_or_default())
@@ -25,6 +35,13 @@ pub(super) fn allocator(oom: &Oom, log: &Printout) -> Judgement {
     };
     judgement.holders = figures.holders;
     judgement
+}
+
+/// What contexts of the job's other ranks hold, where that is as much as was missing.
+fn rank_contexts(figures: &Figures<'_>) -> Option<Bytes> {
+    let within = figures.oom.free?.saturating_add(figures.idle.unwrap_or_default());
+    let lacking = figures.tried.saturating_sub(within);
+    Some(figures.contexts).filter(|contexts| !lacking.is_zero() && *contexts >= lacking)
 }
 
 fn decide(figures: &Figures<'_>) -> Judgement {
@@ -113,7 +130,7 @@ fn by_outside(figures: &Figures<'_>, stated: String) -> Judgement {
 /// Others hold so much that it would have fitted without them.
 fn by_others(figures: &Figures<'_>, others: Bytes, stated: String) -> Judgement {
     let who = match (figures.basis, figures.is_same_job()) {
-        (Basis::LeftOver, _) => "others, or this process outside its allocator, hold",
+        (Basis::LeftOver, _) => "others, or this process outside its allocator, hold beyond a usual context",
         (Basis::Counted, true) => "ranks of what looks like the same job hold",
         (Basis::Counted, false) => "others hold",
     };
@@ -297,6 +314,23 @@ fn in_pieces(figures: &Figures<'_>, idle: Bytes, stated: String) -> Judgement {
     let is_much = figures.oom.capacity.is_some_and(|capacity| wanted.get() > capacity.get() / 4 * 3);
     if is_usual || is_much { judgement.with(Cause::Need) } else { judgement }
 }
+
+/// Where segments may grow, pieces are idle that no setting of the allocator joins: the need counts as much.
+fn in_segments_that_grow(decided: Judgement) -> Judgement {
+    let mut judgement = decided;
+    for possibility in judgement.possibilities.iter_mut().filter(|it| it.cause == Cause::Fragmentation) {
+        "torch.cuda.memory_snapshot() shows in which streams and segments it lies".clone_into(&mut possibility.test);
+    }
+    if judgement.cause != Cause::Fragmentation {
+        return judgement;
+    }
+    judgement.certainty = judgement.certainty.min(GROWING);
+    judgement.evidence.push("expandable segments are set in the log, and it is idle all the same".to_owned());
+    judgement.with(Cause::Need)
+}
+
+/// How sure pieces are the matter at most where segments may grow.
+const GROWING: f64 = 0.55;
 
 /// A limit below the device, where the message names one.
 fn by_limit(figures: &Figures<'_>) -> Option<Judgement> {

@@ -88,7 +88,8 @@ fn gathers(frame: &StackFrame) -> bool {
         || calls.iter().any(|call| frame.code.contains(call))
 }
 
-fn puts_optimizer_state(frame: &StackFrame) -> bool {
+/// Whether a frame puts the optimizer's state of a checkpoint where its weights are.
+pub(crate) fn puts_optimizer_state(frame: &StackFrame) -> bool {
     let file = frame.file.replace('\\', "/");
     let loads = matches!(&*frame.function, "load_state_dict" | "_process_value_according_to_param_policy" | "cast");
     (file.contains("/optim/") && loads)

@@ -26,6 +26,10 @@ pub(crate) struct Judgement {
     pub(crate) possibilities: Vec<Possibility>,
     /// What others hold on the device.
     pub(crate) others: Option<Bytes>,
+    /// Whether that is what the figures leave over beyond a usual context, and nobody counted it.
+    pub(crate) is_left_over: bool,
+    /// What contexts of the job's other ranks hold, where the request would have fitted without them.
+    pub(crate) rank_contexts: Option<Bytes>,
     /// What this process holds outside its allocator.
     pub(crate) outside: Option<Bytes>,
     pub(crate) holders: Vec<Holder>,

@@ -22,6 +22,7 @@ mod source;
 mod startup;
 
 pub use checkpoint::CheckpointWork;
+pub(crate) use checkpoint::puts_optimizer_state;
 pub(crate) use judgement::Judgement;
 pub use judgement::Possibility;
 pub(crate) use source::judge;

@@ -123,10 +123,14 @@ fn driver(event: &Event, log: &Printout) -> Judgement {
 fn by_table(oom: &Oom, log: &Printout) -> Option<Judgement> {
     let card = log.cards.card(oom.device)?;
     let holders = figures(oom, oom.requested.unwrap_or_default(), log).holders;
-    let theirs = holders.iter().filter(|holder| holder.relation == Relation::Other);
-    let held = theirs.filter_map(|holder| holder.used_bytes).fold(Bytes::ZERO, Bytes::saturating_add);
+    let sum = |wanted: &dyn Fn(&Holder) -> bool| {
+        let used = holders.iter().filter(|holder| wanted(holder)).filter_map(|holder| holder.used_bytes);
+        used.fold(Bytes::ZERO, Bytes::saturating_add)
+    };
+    let theirs = sum(&|holder| holder.relation == Relation::Other);
     let (used, total) = (Bytes::from_mib(card.used_mib), Bytes::from_mib(card.total_mib));
-    let (held, text) = match held.get() >= total.get() / 2 {
+    let held = sum(&|_| true);
+    let (held, text) = match theirs.get() >= total.get() / 2 {
         true => (held, format!("the table in the log shows {held} of {total} in the hands of others")),
         false if log.cards.was_full(oom.device) => {
             (used, format!("the table in the log shows {used} of {total} in use before it failed"))

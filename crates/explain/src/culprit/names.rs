@@ -2,12 +2,14 @@
 
 use lowtide_log::{Activity, makes_a_layer};
 
+use crate::cause::puts_optimizer_state;
 use crate::log::Event;
 use crate::verdict::Culprit;
 
 /// What the optimizer makes for all tensors at once where it updates them together.
 pub(crate) const FOREACH: &str = "temporaries of the optimizer's foreach update";
 const WEIGHTS: &str = "the model's weights";
+const OPTIMIZER_STATE: &str = "the optimizer's state of a checkpoint";
 const LINEAR: &str = "activations of a linear layer";
 const FUNCTION_OF_PRODUCT: &str = "F.linear";
 const FEED_FORWARD: &str = "activations inside the feed-forward part";
@@ -39,6 +41,10 @@ pub(crate) fn ends_at_logits(event: &Event) -> bool {
 pub(super) fn from_names(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
     if event.circumstances.frames.last().is_some_and(makes_a_layer) {
         return Some(kind(event, WEIGHTS, "the stack ends where a layer is made", 0.8));
+    }
+    // The optimizer reads its state by a function that is named like the model's.
+    if event.circumstances.frames.iter().any(puts_optimizer_state) {
+        return Some(kind(event, OPTIMIZER_STATE, "the stack goes where the optimizer's state is loaded", 0.8));
     }
     // A product says little by itself: the line that asked for it may say more.
     let mut product = None;

@@ -21,11 +21,15 @@ pub(crate) struct CardFacts {
     pub(crate) free_at_start: Option<Bytes>,
     /// The share of the card that a server was given.
     pub(crate) share: Option<f64>,
+    /// On how many cards a server spreads one model.
+    pub(crate) cards_of_a_model: Option<u32>,
     /// What is left of that share for the cache of keys and values.
     pub(crate) cache: Option<Bytes>,
     /// The pool of TensorFlow or XLA.
     pub(crate) pool: Option<Pool>,
     open_limit: Option<u64>,
+    /// Whether a table has no process.
+    lists_nobody: bool,
     /// Cards that were full in a table before the last message: of others, for the program had not failed yet.
     full_before: Vec<u32>,
 }
@@ -51,11 +55,16 @@ impl CardFacts {
     /// Looks at a line of the log.
     pub(crate) fn note(&mut self, line: &str) {
         self.table.note(line);
+        self.lists_nobody |= line.contains("No running processes found");
         if let Some(rest) = after(line, "VISIBLE_DEVICES") {
             self.visible = devices(rest).or_else(|| self.visible.take());
         }
         for name in ["nproc_per_node", "nproc-per-node", "num_processes"] {
             self.launched = after(line, name).and_then(|rest| number(rest).map(|count| count as u32)).or(self.launched);
+        }
+        for name in ["tensor_parallel_size", "tensor-parallel-size", "num-shard", "num_shard"] {
+            let cards = after(line, name).and_then(number).map(|cards| cards as u32);
+            self.cards_of_a_model = cards.filter(|cards| (1..=1024).contains(cards)).or(self.cards_of_a_model);
         }
         for name in ["gpu_memory_utilization", "gpu-memory-utilization", "mem-fraction-static", "mem_fraction_static"] {
             let share = after(line, name).and_then(number).filter(|share| *share > 0.0 && *share <= 1.0);
@@ -122,6 +131,11 @@ impl CardFacts {
                 && own.is_none_or(|own| own.index != card.index && card.total_mib >= own.total_mib / 10 * 9)
         };
         self.table.cards.iter().filter(is_free).map(|card| card.index).collect()
+    }
+
+    /// Whether a table says that no process is on any card.
+    pub(crate) fn lists_nobody(&self) -> bool {
+        self.lists_nobody && self.table.processes.is_empty()
     }
 
     /// Whether a launcher starts more processes than there are cards, by the log.

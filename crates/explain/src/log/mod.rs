@@ -11,6 +11,7 @@ mod remark;
 mod sign;
 mod size;
 mod spanish;
+mod switches;
 mod told_cards;
 mod unwrapped;
 

@@ -61,6 +61,8 @@ pub(crate) struct Narrative {
     pub(crate) card_gigabytes: Option<u64>,
     /// Losses are added up or kept with their graphs, by a line of code.
     pub(crate) keeps_losses: bool,
+    /// Activations are recomputed already.
+    pub(crate) recomputes: bool,
 }
 
 /// What pictures are called.
@@ -115,6 +117,7 @@ impl Narrative {
             self.names_large_data |= names_large_data(&words);
             self.installs |= has_one(&words, &["installing", "installation"]) && words.contains(&"pip");
             self.names_windows |= has_one(&words, &["windows", "win10", "win11"]);
+            self.recomputes |= recomputes_already(&words);
             told_cards::note(self, &words);
             spanish::note(self, &words, speaks_of_memory);
         }
@@ -405,6 +408,22 @@ fn takes_one_sample_in_chinese(line: &str) -> bool {
                 .any(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
         })
     })
+}
+
+/// `I already use gradient checkpointing`, `even with gradient checkpointing enabled`; a question for it is another matter.
+fn recomputes_already(words: &[&str]) -> bool {
+    let is_name = |pair: &[&str]| {
+        is_of(&["gradient", "activation"], pair[0]) && is_of(&["checkpointing", "checkpoints"], pair[1])
+    };
+    let Some(at) = words.windows(2).position(is_name) else { return false };
+    let (before, behind) = (&words[at.saturating_sub(8)..at], &words[at + 2..(at + 6).min(words.len())]);
+    let is_on = before
+        .iter()
+        .chain(behind)
+        .any(|word| is_of(&["already", "even", "with", "using", "use", "enabled", "on", "activated"], word));
+    is_on
+        && !has_one(words, DENIALS)
+        && !has_one(words, &["no", "try", "could", "should", "how", "can", "would", "support"])
 }
 
 /// `full fine-tuning`, `fully fine-tune`, `full parameters`, `without LoRA`

@@ -10,6 +10,7 @@ use super::narrative::Narrative;
 use super::remark::{Remark, remark};
 use super::sign::Signs;
 use super::size::{named_parameters, parameters, vocabulary};
+use super::switches::Switches;
 
 /// What a run prints of itself.
 #[derive(Debug, Default, Clone)]
@@ -54,6 +55,8 @@ pub(crate) struct Printout {
     pub(crate) script: Option<String>,
     /// What the sentences around the log tell.
     pub(crate) narrative: Narrative,
+    /// What the run has turned on already.
+    pub(crate) switches: Switches,
 }
 
 /// Words of runs that go on from a checkpoint.
@@ -145,6 +148,7 @@ impl Printout {
             self.script = script(line);
         }
         self.narrative.note(line);
+        self.switches.note(line);
         self.note_single_sample(self.narrative.takes_one_sample);
         self.context = context(line).or(self.context);
         self.longest_sample = self.longest_sample.max(longest_sample(line));

@@ -180,6 +180,45 @@ fn a_page_for_pictures_has_switches_of_its_own() {
 }
 
 #[test]
+fn a_page_for_pictures_has_no_pipe() {
+    let frame = "  File \"C:\\stable-diffusion-webui\\modules\\processing.py\", line 1012, in process_images_inner\n";
+    let large = FULL.replace("allocate 512.00 MiB", "allocate 14.50 GiB");
+    let told =
+        first_two(&format!("Traceback (most recent call last):\n{frame}{large}"), &[Lever::Tiles, Lever::Offload]);
+    assert!(told.contains("--opt-sub-quad-attention") && !told.contains("pipe."), "{told}");
+}
+
+#[test]
+fn a_matrix_of_scores_larger_than_the_card_asks_for_another_kernel() {
+    let frames = stack(&[("attn.py", "forward", "s = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(d)")]);
+    let large = FULL.replace("allocate 512.00 MiB", "allocate 128.00 GiB").replace("22.90 GiB", "3.11 GiB");
+    let verdict = verdict(&format!("loss 2.1\n{frames}{large}"), &[]);
+    assert_eq!([verdict.advice[0].lever, verdict.advice[1].lever], [Lever::AttentionKernel, Lever::MicroBatch]);
+    // 20.5 GiB are left for it, the seventh part of what was asked for.
+    assert!(verdict.advice[1].text.contains("at most 1/8 of the batch at once"), "{:?}", verdict.advice[1]);
+}
+
+#[test]
+fn an_array_that_no_card_holds_is_not_a_matter_of_the_share() {
+    let refused = |bytes: &str| {
+        format!("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating {bytes} bytes.\n")
+    };
+    let lever = |log: &str| verdict(log, &[]).advice[0].lever;
+    assert_eq!(
+        [lever(&refused("68719476736")), lever(&refused("2147483648"))],
+        [Lever::SmallerInput, Lever::LeaveRoom]
+    );
+}
+
+#[test]
+fn engines_of_metal_have_a_limit_of_their_own() {
+    let log = "libc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] Command buffer execution failed: \
+               Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)\n";
+    let told = first_two(log, &[Lever::RaiseLimit]);
+    assert!(told.contains("iogpu.wired_limit_mb") && !told.contains("PYTORCH_MPS"), "{told}");
+}
+
+#[test]
 fn a_reserve_comes_late_and_grows() {
     let stack = stack(&[("train.py", "main", "loss.backward()")]);
     let told = |before: &str, log: &str| -> Option<(usize, String)> {
@@ -233,6 +272,16 @@ fn saving_and_resuming() {
     // Many steps later the checkpoint is gone.
     let later = verdict(&format!("{resume}iter 3: loss 2.1\niter 300: loss 2.1\n{forward}{FULL}"), &[]);
     assert!(later.advice[0].lever != Lever::FreeCheckpoint);
+}
+
+#[test]
+fn weights_that_deepspeed_shares_out_are_saved_in_its_own_way() {
+    let engine = "/opt/lib/python3.10/site-packages/deepspeed/runtime/engine.py";
+    let frames =
+        stack(&[(engine, "_zero3_consolidated_16bit_state_dict", "with deepspeed.zero.GatheredParameters(all):")]);
+    let told = first_two(&format!("step=500\n{frames}{FULL}"), &[Lever::ShardedState]);
+    assert!(told.contains("stage3_gather_16bit_weights_on_model_save") && told.contains("zero_to_fp32.py"), "{told}");
+    assert!(!told.contains("FullStateDictConfig"), "{told}");
 }
 
 #[test]
@@ -352,6 +401,34 @@ fn a_server_is_told_the_share_that_is_enough() {
     assert!(text.contains("--gpu-memory-utilization 0.90; the cache lacks 2.30 GiB"), "{text}");
     let text = raise(&startup("0.90", "8.00"));
     assert!(text.contains("alone is not enough") && text.contains("would have to be 1.15"), "{text}");
+}
+
+#[test]
+fn servers_are_known_by_what_they_ask_to_lower() {
+    let sampler = "RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. Please try lowering \
+                   `max_num_seqs` or `gpu_memory_utilization` when initializing the engine.\n";
+    let told = first_two(sampler, &[Lever::LeaveRoom, Lever::FewerRequests]);
+    assert!(told.contains("--max-num-seqs") && !told.contains("accumulation") && !told.contains("LoRA"), "{told}");
+    let prefill = "ERROR warmup: text_generation_client: Server error: Not enough memory to handle 4096 prefill tokens. You need to \
+                   decrease `--max-batch-prefill-tokens`\n";
+    let told = first_two(prefill, &[Lever::FewerRequests, Lever::Quantize]);
+    assert!(told.contains("--max-batch-prefill-tokens") && told.contains("--quantize"), "{told}");
+    assert!(!told.contains("generate,") && !told.contains("BitsAndBytesConfig"), "{told}");
+}
+
+#[test]
+fn a_share_that_leaves_nothing_for_a_cache_has_no_room_for_a_short_one() {
+    let startup = |settings: &str| {
+        format!(
+            "INFO llm_engine.py:161] Initializing an LLM engine with config: {settings}\nValueError: No available memory for the cache \
+             blocks. Try increasing `gpu_memory_utilization` when initializing the engine.\n"
+        )
+    };
+    let told = first_two(&startup("tensor_parallel_size=2"), &[Lever::RaiseLimit, Lever::Quantize]);
+    assert!(told.contains("--tensor-parallel-size 4 instead of 2"), "{told}");
+    // A share that is as large as it may be is not made larger.
+    let told = first_two(&startup("gpu_memory_utilization=0.98"), &[Lever::Quantize, Lever::MoreCards]);
+    assert!(told.contains("--tensor-parallel-size 2") && !told.contains("larger share"), "{told}");
 }
 
 #[test]

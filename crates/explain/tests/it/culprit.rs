@@ -97,3 +97,16 @@ fn a_title_that_would_be_a_full_disk_by_itself_is_read_as_the_error_it_is() {
     let disk = "# OSError: [Errno 28] No space left on device: 'out/ckpt.pt'\n\nI get the error of the title.\n";
     assert_eq!(explain(disk.as_bytes(), &Context::default()), []);
 }
+
+#[test]
+fn the_state_of_an_optimizer_is_not_the_model() {
+    let frames = "  File \"/w/train.py\", line 88, in <module>\n    optimizer.load_state_dict(checkpoint['optimizer'])\n  File \
+                  \"/lib/python3.10/site-packages/torch/optim/optimizer.py\", line 854, in load_state_dict\n    value = cast(value)\n";
+    let error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 50.00 MiB. GPU 0 has a total capacity of 23.69 GiB";
+    let verdicts =
+        explain(format!("Traceback (most recent call last):\n{frames}{error}\n").as_bytes(), &Context::default());
+    assert_eq!(
+        verdicts[0].culprit.as_ref().map(|culprit| &*culprit.name),
+        Some("the optimizer's state of a checkpoint")
+    );
+}

@@ -1,11 +1,13 @@
 //! Logs and configurations: what is said of them, word by word, and what no bytes can do.
 
 mod advice;
+mod already_on;
 mod any_bytes;
 mod culprit;
 mod golden;
 mod json_lines;
 mod order;
+mod others;
 mod ranks;
 mod remedies;
 mod reports;

@@ -1,0 +1,212 @@
+//! What a run has turned on already, so that nobody is advised to turn it on again.
+//!
+//! A switch counts where a command, a configuration or a line of code gives it a value. Messages recommend switches too,
+//! and pages talk of them: a recommendation is none that somebody followed.
+
+use super::narrative::is_of;
+
+/// Switches that a log shows turned on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Switches {
+    /// PyTorch's allocator may let its segments grow.
+    pub(crate) expandable_segments: bool,
+    /// The optimizer keeps its moments in 8 bits.
+    pub(crate) eight_bit_moments: bool,
+    /// Activations are recomputed in backward.
+    pub(crate) recompute: bool,
+    /// Weights are loaded in half precision.
+    pub(crate) half_weights: bool,
+}
+
+/// What the allocator's switch is called.
+const EXPANDABLE: &str = "expandable_segments:True";
+/// Words before a switch that somebody recommends.
+const RECOMMENDS: &[&str] =
+    &["try", "trying", "consider", "recommend", "recommends", "recommended", "suggest", "suggests", "should", "could"];
+/// Optimizers that keep their moments in 8 bits, in lower case, and the flags of scripts for them.
+const EIGHT_BIT: &[&str] = &[
+    "adamw_8bit",
+    "adamw_bnb_8bit",
+    "adamw8bit",
+    "adam8bit",
+    "adam_8bit",
+    "lion_8bit",
+    "lion8bit",
+    "adafactor_8bit",
+    "use_8bit_adam",
+];
+/// What recomputing is called by scripts and libraries.
+const RECOMPUTE: &[&str] = &[
+    "gradient_checkpointing_enable",
+    "gradient_checkpointing",
+    "gradient-checkpointing",
+    "activation_checkpointing",
+    "activation-checkpointing",
+];
+/// Types of half precision, as code and settings write them.
+const HALF: &[&str] = &["float16", "bfloat16", "half", "fp16", "bf16"];
+
+impl Switches {
+    /// Looks at a line.
+    pub(crate) fn note(&mut self, line: &str) {
+        self.expandable_segments |= sets_expandable(line);
+        let lower = || line.to_ascii_lowercase();
+        let is_named = |name: &str| line.contains(name);
+        if is_named("8bit") || is_named("8BIT") || is_named("8Bit") {
+            self.eight_bit_moments |= EIGHT_BIT.iter().any(|name| turns_on(&lower(), name));
+        }
+        if is_named("heckpointing") {
+            self.recompute |= RECOMPUTE.iter().any(|name| turns_on(line, name));
+        }
+        if is_named("dtype") || is_named(".half()") {
+            self.half_weights |= loads_in_half(line);
+        }
+    }
+}
+
+/// `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py`, and the same in an export or in Python; PyTorch's
+/// messages recommend it in nearly the same words.
+fn sets_expandable(line: &str) -> bool {
+    let Some((before, after)) = line.split_once(EXPANDABLE) else { return false };
+    let Some((lead, _)) = before.rsplit_once("PYTORCH_") else { return false };
+    let is_recommended = lead.split([' ', '`', ',']).any(|word| is_of(RECOMMENDS, &word.to_ascii_lowercase()));
+    // A message that a terminal broke may begin a line with it.
+    let is_alone = lead.trim().is_empty() && after.trim().is_empty() && before.contains('=');
+    let goes_on = after.trim_start().starts_with("to avoid") || after.trim_start().starts_with("against");
+    before.contains("ALLOC_CONF") && !is_recommended && !is_alone && !goes_on
+}
+
+/// `--gradient_checkpointing`, `gradient_checkpointing=True`, `optim=OptimizerNames.ADAMW_8BIT`, `AdamW8bit(`: a name as a flag, with
+/// a value that is on, as the value of an option, or as a call; a name in a sentence is none of them.
+fn turns_on(line: &str, name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+    line.match_indices(name).any(|(at, _)| {
+        let after = &line[at + name.len()..];
+        let lead = line[..at].trim_end_matches(is_part).trim_end_matches(['"', '\'']);
+        let rest = after.trim_start_matches(['"', '\'', ' ']);
+        let is_whole = !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        // A list of what may be given has brackets around each.
+        let is_flag = lead.ends_with("--") && !lead.ends_with("[--");
+        let is_set = is_flag || rest.starts_with(['=', ':']);
+        let is_value = lead.trim_end().ends_with(['=', ':'])
+            || lead
+                .split(' ')
+                .rfind(|word| !word.is_empty())
+                .is_some_and(|word| word.starts_with("--") && word.len() > 2);
+        let is_call = after.starts_with('(') && !lead.ends_with("def ");
+        is_whole && (is_call || is_value || is_set && !is_off(rest.trim_start_matches(['=', ':', ' ', '"', '\''])))
+    })
+}
+
+/// Whether a value begins with a word for off.
+fn is_off(value: &str) -> bool {
+    let word = value.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+    is_of(&["false", "no", "none", "null", "off", "0"], &word.to_ascii_lowercase())
+}
+
+/// `torch_dtype=torch.float16`, `.half()`: the type that weights are loaded in, not the one that is computed in.
+fn loads_in_half(line: &str) -> bool {
+    let is_typed = line.match_indices("dtype").any(|(at, name)| {
+        let before = line[..at].trim_end_matches("torch_");
+        let value = line[at + name.len()..].trim_start_matches(['"', '\'', '=', ':', ' ']);
+        let value = value.strip_prefix("torch.").unwrap_or(value);
+        let word = value.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        !before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_') && is_of(HALF, word)
+    });
+    let is_called = line.contains("model.half()") || line.contains(").half()");
+    is_called || is_typed && !line.contains("autocast")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Switches {
+        let mut switches = Switches::default();
+        switches.note(line);
+        switches
+    }
+
+    #[test]
+    fn segments_that_may_grow() {
+        for line in [
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py",
+            "$ export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            "+ export PYTORCH_ALLOC_CONF=\"expandable_segments:True\"",
+            "os.environ[\"PYTORCH_CUDA_ALLOC_CONF\"] = \"expandable_segments:True\"",
+            "  PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True",
+            "It fails with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True as well.",
+        ] {
+            assert!(of(line).expandable_segments, "{line}");
+        }
+        for line in [
+            "is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.",
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation",
+            "> PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid",
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            "PyTorch recommends `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` here.",
+            "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",
+        ] {
+            assert!(!of(line).expandable_segments, "{line}");
+        }
+    }
+
+    #[test]
+    fn moments_in_8_bits() {
+        for line in [
+            "optim=OptimizerNames.ADAMW_8BIT,",
+            "--optim paged_adamw_8bit --bf16",
+            "optim: adamw_bnb_8bit",
+            "optimizer = bnb.optim.AdamW8bit(model.parameters())",
+            "train.py --use_8bit_adam --rank 4",
+            "Namespace(use_8bit_adam=True, rank=4)",
+            "--optimizer_type adamw8bit",
+        ] {
+            assert!(of(line).eight_bit_moments, "{line}");
+        }
+        for line in ["Namespace(use_8bit_adam=False, rank=4)", "load_in_8bit=True", "AdamW8bit is an optimizer of it"] {
+            assert!(!of(line).eight_bit_moments, "{line}");
+        }
+    }
+
+    #[test]
+    fn activations_that_are_recomputed() {
+        for line in [
+            "train.py --gradient_checkpointing --rank 4",
+            "--gradient_checkpointing True",
+            "gradient_checkpointing = True",
+            "gradient_checkpointing=true,",
+            "'--train_batch_size=1', '--gradient_checkpointing']'",
+            "model.gradient_checkpointing_enable()",
+        ] {
+            assert!(of(line).recompute, "{line}");
+        }
+        for line in [
+            "gradient_checkpointing=False",
+            "--gradient_checkpointing false",
+            "No gradient checkpointing",
+            "def gradient_checkpointing_func(x):",
+            "Is there a plan for gradient_checkpointing there?",
+        ] {
+            assert!(!of(line).recompute, "{line}");
+        }
+    }
+
+    #[test]
+    fn weights_in_half_precision() {
+        for line in [
+            "model = AutoModel.from_pretrained(name, torch_dtype=torch.float16, device_map=0)",
+            "from_pretrained(name, dtype=torch.bfloat16)",
+            "model = model.half().cuda()  # model.half()",
+        ] {
+            assert!(of(line).half_weights, "{line}");
+        }
+        for line in [
+            "with torch.autocast(\"cuda\", dtype=torch.bfloat16):",
+            "bnb_4bit_compute_dtype=torch.bfloat16",
+            "torch_dtype=torch.float32",
+        ] {
+            assert!(!of(line).half_weights, "{line}");
+        }
+    }
+}
