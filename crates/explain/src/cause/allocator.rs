@@ -14,6 +14,12 @@ pub(super) fn allocator(oom: &Oom, log: &Printout) -> Judgement {
     let decided = if oom.requested.is_some() { decide(&figures) } else { without_request(&figures) };
     let decided = if log.narrative.is_alone { alone(&figures, decided) } else { decided };
     let mut judgement = contributing(&figures).into_iter().fold(decided, Judgement::with);
+    if let Some(pools) = private_pools(oom) {
+        let text = format!(
+            "{pools} of what is handed out lie in private pools (CUDA graphs), from which nothing else is served"
+        );
+        judgement.evidence.insert(judgement.evidence.len().min(1), text);
+    }
     judgement.others = figures.others;
     judgement.outside = figures.outside.or(oom.outside_allocator);
     let room = oom.capacity.map(|capacity| {
@@ -25,6 +31,11 @@ pub(super) fn allocator(oom: &Oom, log: &Printout) -> Judgement {
     };
     judgement.holders = figures.holders;
     judgement
+}
+
+/// What graphs hold for themselves, where it is at least a quarter of what is handed out.
+pub(crate) fn private_pools(oom: &Oom) -> Option<Bytes> {
+    oom.private_pools.zip(oom.allocated).filter(|(pools, all)| pools.get() >= all.get() / 4).map(|(pools, _)| pools)
 }
 
 fn decide(figures: &Figures<'_>) -> Judgement {

@@ -4,6 +4,7 @@ mod advice;
 mod any_bytes;
 mod culprit;
 mod golden;
+mod host;
 mod json_lines;
 mod order;
 mod ranks;
