@@ -3,7 +3,9 @@
 use lowtide_explain::Verdict;
 
 use super::text::{advice_lines, shown_patch};
-use super::words::{cause, held, holdings, memory, moment, named, place, possibilities, ranks, sentence, without_size};
+use super::words::{
+    cause, happening, held, holdings, moment, named, place, possibilities, ranks, sentence, without_size,
+};
 use crate::section::section;
 
 /// How many sentences of evidence the page has.
@@ -47,7 +49,7 @@ pub(super) fn page(name: &str, verdict: &Verdict, written: Option<&str>) -> Stri
 
 /// Where and when memory ran out.
 pub(super) fn headline(name: &str, verdict: &Verdict) -> String {
-    let mut parts = vec![format!("{name}, line {}: {} ran out of memory", verdict.line, memory(verdict))];
+    let mut parts = vec![format!("{name}, line {}: {}", verdict.line, happening(verdict))];
     parts.extend(moment(verdict));
     parts.join(", ")
 }
