@@ -611,8 +611,10 @@ fn a_first_try_that_a_run_got_over_is_no_error() {
 
 #[test]
 fn a_line_that_a_stack_quotes_resumes_nothing() {
-    let call =
-        |given: &str| stack(&[("run_clm.py", "main", &format!("trainer.train(resume_from_checkpoint={given})"))]);
+    let call = |given: &str| {
+        let train = format!("trainer.train(resume_from_checkpoint={given})");
+        stack(&[("run_clm.py", "main", &train), ("trainer.py", "training_step", "loss.backward()")])
+    };
     assert_ne!(verdict(&format!("{}{FULL}", call("checkpoint")), &[]).advice[0].lever, Lever::FreeCheckpoint);
     assert_eq!(verdict(&format!("{}{FULL}", call("True")), &[]).advice[0].lever, Lever::FreeCheckpoint);
 }
