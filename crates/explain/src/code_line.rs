@@ -23,16 +23,43 @@ pub(crate) fn is_own(frame: &StackFrame) -> bool {
     let is_library = ["site-packages/", "dist-packages/", "/lib/python", "torch/", "<frozen", "torchinductor"]
         .iter()
         .any(|part| file.contains(part));
-    !is_library
+    !is_library && !is_internal(frame)
 }
 
-/// The innermost frame that is none of a library's, or the innermost at all.
+/// Whether a frame is of compiled code, or of none that there is a file of: `parsers.pyx`, `<__array_function__ internals>`.
+pub(crate) fn is_internal(frame: &StackFrame) -> bool {
+    frame.file.ends_with(".pyx") || frame.file.ends_with(" internals>")
+}
+
+/// The innermost frame that is none of a library's, or the innermost of which there is a line to look at.
 pub(crate) fn code_line(frames: &[StackFrame]) -> Option<CodeLine> {
-    let frame = frames.iter().rev().find(|frame| is_own(frame)).or(frames.last())?;
+    let innermost = |wanted: fn(&StackFrame) -> bool| frames.iter().rev().find(|frame| wanted(frame));
+    let frame = innermost(is_own).or_else(|| innermost(|frame| !is_internal(frame)))?;
     Some(CodeLine {
         file: frame.file.clone(),
         line: frame.line,
         function: frame.function.clone(),
         code: frame.code.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use lowtide_log::frames;
+
+    use super::*;
+
+    #[test]
+    fn the_line_that_somebody_wrote() {
+        let own = "Traceback (most recent call last):\n  File \"prep.py\", line 17, in <module>\n    x = np.concatenate(all)\n";
+        let file = |text: &str| code_line(&frames(text)).map(|code| code.file);
+        for below in [
+            "",
+            "  File \"<__array_function__ internals>\", line 200, in concatenate\n",
+            "  File \"pandas/_libs/parsers.pyx\", line 808, in pandas._libs.parsers.TextReader.read\n",
+        ] {
+            assert_eq!(file(&format!("{own}{below}")).as_deref(), Some("prep.py"), "{below}");
+        }
+        assert_eq!(file("  File \"cupy/cuda/memory.pyx\", line 1402, in cupy.cuda.memory.malloc\n"), None);
+    }
 }

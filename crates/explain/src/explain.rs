@@ -40,6 +40,9 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let by_line = || report.and_then(MemoryReport::code).and_then(|code| culprit_of_line(event, &code));
     let culprit = culprit(event, &facts, activity).or_else(by_line);
     let mut evidence = judgement.evidence.clone();
+    if let Some(growth) = log.growth.sentence() {
+        evidence.insert(evidence.len().min(1), growth);
+    }
     if let Some((activity, why)) = circumstances.activity.as_ref().filter(|(stated, _)| activity == Some(*stated)) {
         evidence.push(format!("it happened in {activity}: {why}"));
     }
@@ -133,7 +136,10 @@ fn steps_around(event: &Event, log: &Printout, activity: Option<Activity>) -> Ve
 
 /// What the program was doing, by who saw the end: a worker's end is no matter of the stack that waited for it.
 fn activity_of_source(event: &Event) -> Option<Activity> {
-    let is_of_workers = |source: Source| matches!(source, Source::DataWorker | Source::SharedMemory);
+    // NCCL shares memory between ranks.
+    let is_of_workers = |source: Source| {
+        source == Source::DataWorker || source == Source::SharedMemory && event.oom.engine != Engine::Cuda
+    };
     let is_spawned = || event.circumstances.frames.iter().any(|frame| frame.function == "spawn_main");
     let is_worker = is_of_workers(event.oom.source)
         || event.also.iter().any(|(source, _)| is_of_workers(*source))

@@ -193,6 +193,7 @@ impl Investigation {
     /// stopped by an assertion.
     fn drop_what_is_of_another_run(&mut self, sequel: &str) {
         let is_log = |line: &&str| !line.trim_start().starts_with('>') && time(line).is_some();
+        let has_steps = goes_on(sequel.as_bytes());
         let goes_on = sequel.lines().filter(is_log).nth(1).is_some();
         let ended_well = ends_well(sequel);
         let ends_otherwise = || tracebacks(sequel.as_bytes()).any(|traceback| traceback.kind == TracebackKind::Error);
@@ -203,7 +204,7 @@ impl Investigation {
             let is_of_kernel =
                 matches!(last.oom.source, Source::Kernel | Source::Cgroup) && !last.oom.processes.is_empty();
             let kind = match () {
-                () if ended_well => LookAlike::Attempt,
+                () if ended_well || is_first_try(&last.oom) && has_steps => LookAlike::Attempt,
                 () if goes_on && last.message.starts_with('>') => LookAlike::Mentioned,
                 () if is_of_kernel && ends_otherwise() => LookAlike::OtherProgram,
                 () if is_vague(&last.oom) && is_asserted() => LookAlike::IllegalAccess,
@@ -485,6 +486,11 @@ fn tail_of(waiting: &[u8], limit: usize) -> usize {
 /// Whether only the end of a process is told, and not why.
 fn is_bare_end(oom: &Oom) -> bool {
     oom.source == Source::ExitStatus || oom.source == Source::DataWorker && oom.certainty == Certainty::Slight
+}
+
+/// Whether TensorFlow asked the driver for nearly all of a device: refused, it asks for less.
+fn is_first_try(oom: &Oom) -> bool {
+    oom.engine == Engine::Tensorflow && oom.source == Source::Runtime && oom.certainty <= Certainty::Possible
 }
 
 /// Whether a library says no more than that it could not begin, or somebody only tells in words of his own.

@@ -45,7 +45,7 @@ const LINES_BEFORE: usize = 40;
 /// What the program was doing where a text ends, and the words that say so.
 #[must_use]
 pub fn activity(frames: &[StackFrame], before: &str) -> Option<(Activity, String)> {
-    let in_lines = || activity_of_lines(before);
+    let in_lines = || activity_of_lines(before, frames);
     building(frames)
         .or_else(|| activity_of_stack(frames))
         .or_else(|| in_lines().filter(|(activity, _)| *activity != Activity::Training))
@@ -216,7 +216,8 @@ const SIGNS: &[Signs] = &[
     (
         Activity::Loading,
         "from_pretrained load_state_dict _load_from_state_dict load_checkpoint _load_pretrained_model load_model \
-         build_model create_model resume restore _apply _initialize_model _move_model_to_device",
+         build_model create_model resume restore _apply _initialize_model _move_model_to_device create_weights \
+         load_weights",
         &["torch/serialization.py"],
         &[
             "from_pretrained(",
@@ -237,8 +238,16 @@ const SIGNS: &[Signs] = &[
 /// What both training and evaluation go through; it counts where neither stack nor log say more.
 const WEAK_SIGNS: &[Signs] = &[(Activity::Training, "forward train _call_impl", &["train"], &["loss = ", "loss, "])];
 
+/// Whether a stack goes through a call of a whole pipeline of models, as diffusers and transformers have them.
+fn calls_a_pipeline(frames: &[StackFrame]) -> bool {
+    frames.iter().any(|frame| {
+        let is_called = frame.function == "__call__" && frame.file.contains("pipeline");
+        is_called || ["= pipe(", "= pipeline("].iter().any(|call| frame.code.contains(call))
+    })
+}
+
 /// Words of a line that tell by themselves, looked for from the error backwards.
-fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
+fn activity_of_lines(before: &str, frames: &[StackFrame]) -> Option<(Activity, String)> {
     let end = before.rfind(TRACEBACK_HEADER).unwrap_or(before.len());
     let lines = before[..end].rsplit(['\n', '\r']).filter(|line| !line.is_empty()).take(LINES_BEFORE);
     for (distance, line) in lines.enumerate() {
@@ -266,10 +275,17 @@ fn activity_of_lines(before: &str) -> Option<(Activity, String)> {
         if lower.trim_start().starts_with("saving ") && !reports {
             return Some((Activity::Saving, "the log says `saving` shortly before".to_owned()));
         }
-        for (activity, phrases) in LINE_SIGNS {
-            if let Some(phrase) = phrases.split('|').find(|phrase| lower.contains(phrase)) {
+        let mut signs = LINE_SIGNS.into_iter();
+        let found =
+            signs.find_map(|(activity, phrases)| Some((activity, phrases.split('|').find(|it| lower.contains(it))?)));
+        // Where what was loaded is called, a bar at its end says what is over.
+        let is_over = || calls_a_pipeline(frames) && bar(line.as_bytes()).is_some_and(|bar| bar.is_over());
+        match found {
+            Some((Activity::Loading, _)) if is_over() => {}
+            Some((activity, phrase)) => {
                 return Some((activity, format!("the log says `{}` shortly before", phrase.trim())));
             }
+            None => {}
         }
     }
     None
@@ -306,6 +322,17 @@ mod tests {
     fn calls_are_found_behind_any_letter() {
         let is_called = |line: &str| calls(line, "evaluate(", Activity::Evaluation);
         assert!(is_called("evaluate(x)") && is_called("损失 → 值evaluate(x)") && !is_called("值train_and_evaluate(x)"));
+    }
+
+    #[test]
+    fn what_is_called_was_loaded() {
+        let head = "Loading pipeline components...: 100%|██████████| 7/7 [00:02<00:00,  2.91it/s]\nTraceback (most recent call last):\n";
+        let phase = |frame: &str| {
+            let text = format!("{head}  File \"flux.py\", line 12, in <module>\n    {frame}\n");
+            activity(&crate::frames(&text), &text).map(|(activity, _)| activity)
+        };
+        assert_eq!(phase("image = pipe(prompt, height=1024).images[0]"), None);
+        assert_eq!(phase("unet.fuse_lora(scale)"), Some(Activity::Loading));
     }
 
     #[test]

@@ -43,6 +43,12 @@ impl ProgressBar<'_> {
         self.count.filter(|_| !is_other && !is_other_label(self.label))
     }
 
+    /// Whether it has come to its end.
+    #[must_use]
+    pub(crate) fn is_over(&self) -> bool {
+        self.count.is_some_and(|(done, all)| done == all)
+    }
+
     /// What names it, where it counts batches of an evaluation and has not come to its end.
     #[must_use]
     pub(crate) fn evaluation(&self) -> Option<&'static str> {

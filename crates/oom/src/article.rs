@@ -4,8 +4,9 @@
 //! stand in anybody's post, so that several are asked for, and nothing that only a report has: a stack, the parts of a
 //! tracker's form. A change or a proposal is known by its title, which begins as no report's does.
 
+use crate::family;
 use crate::last_resort::is_of_oneself;
-use crate::message::without_prefix;
+use crate::message::{Message, without_prefix};
 use crate::phrase::has_any;
 use crate::reference::has_any_word;
 
@@ -197,11 +198,30 @@ pub fn page_likeness(post: &str) -> PageLikeness {
 /// Whether a post has sentences, and nobody in them tells of himself.
 fn is_impersonal(post: &str) -> bool {
     let ends = [". ", "? ", "! ", ": ", "。", "？", "！"];
-    let pieces = post.lines().flat_map(|line| {
+    let pieces = without_messages(post).into_iter().flat_map(|line| {
         let ended = ends.iter().fold(line.to_owned(), |line, end| line.replace(end, "\n"));
         ended.split('\n').map(str::to_owned).collect::<Vec<_>>()
     });
     pieces.filter(|piece| is_sentence(piece)).nth(1).is_some() && !is_of_oneself(post)
+}
+
+/// The lines of a post but for those of messages: who runs out of memory may say so, and what to do, in whole sentences.
+fn without_messages(post: &str) -> Vec<&str> {
+    let mut left = Vec::new();
+    let mut is_within = false;
+    let mut rest = post;
+    while !rest.is_empty() {
+        let (line, below) = rest.split_once('\n').unwrap_or((rest, ""));
+        rest = below;
+        let begins = || family::read(&Message::new(line.as_bytes(), below.as_bytes())).is_some();
+        is_within = !line.trim().is_empty() && (is_within || begins());
+        if !is_within {
+            left.push(line);
+        }
+        // A message that a terminal broke goes on where its sentence does.
+        is_within &= !line.trim_end().ends_with(['.', '!', '?', '。', ')', ':']);
+    }
+    left
 }
 
 /// Words that every sentence is held together by; lines of logs have few.
@@ -371,6 +391,10 @@ mod tests {
             "INFO the model is loaded from the disk and ready\nINFO the model is on the card and the data in memory\n\
              Traceback (most recent call last):\nRuntimeError: CUDA out of memory.\n",
             "step 7 loss 2.31\nstep 8 loss 2.30\nRuntimeError: CUDA out of memory.\n",
+            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node (IP: \
+             10.0.0.5) where the task was running was 59.91GB / 62.80GB. Ray killed this worker because it was the most recent\n",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of \
+             which 1.00 GiB is free. If reserved memory is large try the setting to avoid what is in pieces.\n",
         ] {
             assert_eq!(page_likeness(post), PageLikeness::Report, "{post}");
         }

@@ -144,8 +144,10 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "failed to mlock",
             "failed to munlock",
             // Memory that is not pinned is taken instead.
-            "of pinned memory: invalid argument",
-            "of pinned memory: resource already mapped",
+            "MiB of pinned memory: ",
+            "MB of pinned memory: ",
+            // A compiler that tries several kernels leaves one out.
+            "; ignoring this choice",
             // Slurm's note at the end of a step whose cached files were let go at its limit; a kill is called an error.
             "slurmstepd: Exceeded step memory limit at some point",
             "slurmstepd: Exceeded job memory limit at some point",

@@ -181,7 +181,13 @@ fn is_cell(line: &str) -> bool {
 /// `tests/test_memory.py::test_out_of_memory_is_retried PASSED`, and what an assertion compares with.
 fn is_of_test(line: &str) -> bool {
     let is_name = line.contains("::") && has_any(line, &[" PASSED", " SKIPPED", " XFAIL", " ... ok"]);
-    is_name || has_any(line, &["AssertionError: assert ", "assert '", "assert \""])
+    is_name || has_any(line, &["AssertionError: assert ", "assert '", "assert \""]) || is_expectation(line)
+}
+
+/// `E        Regex: 'CUDA out of memory'`: what an error was to match, and did not.
+fn is_expectation(line: &str) -> bool {
+    let rest = line.strip_prefix("E ").map(str::trim_start);
+    rest.is_some_and(|rest| ["Regex: ", "Expected regex: "].iter().any(|label| rest.starts_with(label)))
 }
 
 /// `summary: "{{ $labels.pod }} was OOMKilled"`, `reason="OOMKilled"} > 0`: rules about what may come.
@@ -279,6 +285,7 @@ mod tests {
             ("| model | result |\n| --- | --- |\n", "| 13B | 1 | 1024 | OOM (CUDA out of memory) |"),
             ("", "tests/test_oom.py::test_cuda_out_of_memory_is_retried PASSED   [ 12%]"),
             ("", "E       AssertionError: assert 'RuntimeError: CUDA out of memory' in ''"),
+            ("", "E        Regex: 'CUDA out of memory'"),
             ("", "    memory: 16Gi          # below 12Gi the pod is OOMKilled while it loads"),
             ("", "    summary: \"{{ $labels.pod }} was OOMKilled (exit code 137)\""),
             ("", "  expr: kube_pod_status_reason{reason=\"OOMKilled\"} > 0"),

@@ -8,7 +8,7 @@ use lowtide_explain::{HoldingKind, Verdict};
 use lowtide_watch::COLOURS;
 
 use super::page::headline;
-use super::words::{cause, effect, held, memory, moment, named, place, possibilities, ranks, sentence};
+use super::words::{cause, effect, happening, held, memory, moment, named, place, possibilities, ranks, sentence};
 use crate::output::{printable, shown};
 
 const STYLE: &str = include_str!("page.css");
@@ -26,7 +26,7 @@ pub(super) fn html(log: &Path, verdict: &Verdict, events: u64) -> String {
     let line = format!("{name}, line {}", verdict.line);
     let line = if when.is_empty() { line } else { format!("{line}: {when}") };
     put(&mut page, format_args!("<p class=\"soft\">{}</p>", escaped(&line)));
-    put(&mut page, format_args!("<h1>{} ran out of memory</h1>", escaped(&sentence(&memory(verdict)))));
+    put(&mut page, format_args!("<h1>{}</h1>", escaped(&sentence(&happening(verdict)))));
     bar(&mut page, verdict);
     happened(&mut page, verdict);
     advice(&mut page, verdict);

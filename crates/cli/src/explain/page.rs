@@ -4,7 +4,7 @@ use lowtide_explain::Verdict;
 
 use super::text::{advice_lines, shown_patch};
 use super::words::{
-    also, cause, held, holdings, memory, moment, named, place, possibilities, ranks, sentence, without_size,
+    also, cause, happening, held, holdings, moment, named, place, possibilities, ranks, sentence, without_size,
 };
 use crate::section::section;
 
@@ -53,7 +53,7 @@ pub(super) fn page(name: &str, verdict: &Verdict, written: Option<&str>) -> Stri
 
 /// Where and when memory ran out.
 pub(super) fn headline(name: &str, verdict: &Verdict) -> String {
-    let mut parts = vec![format!("{name}, line {}: {} ran out of memory", verdict.line, memory(verdict))];
+    let mut parts = vec![format!("{name}, line {}: {}", verdict.line, happening(verdict))];
     parts.extend(moment(verdict));
     parts.join(", ")
 }

@@ -1,7 +1,7 @@
 //! What the parts of a verdict are called, in the short page, in full and as HTML.
 
 use lowtide_explain::{
-    Activity, Cause, CodeLine, Culprit, DeviceKind, Holding, Lever, Place, Source, TensorGroup, Verdict,
+    Activity, Cause, CodeLine, Culprit, DeviceKind, Engine, Holding, Lever, Place, Source, TensorGroup, Verdict,
 };
 
 use crate::output::printable;
@@ -16,6 +16,7 @@ pub(super) fn cause(verdict: &Verdict) -> String {
 fn cause_words(verdict: &Verdict) -> &'static str {
     match (verdict.cause, verdict.source) {
         (Cause::HostMemory, Source::Cgroup) => "the memory limit of the container or job (control group) was reached",
+        (Cause::HostMemory, Source::Scheduler) if verdict.engine == Engine::Ray => "the node's memory ran out",
         (Cause::HostMemory, Source::Scheduler) => "the scheduler's memory limit for the job was reached",
         (Cause::HostMemory, Source::SharedMemory) => "shared memory (/dev/shm) is full",
         (Cause::HostMemory, Source::Allocator) => "the machine's own memory ran out",
@@ -50,7 +51,18 @@ pub(super) fn memory(verdict: &Verdict) -> String {
     match (verdict.place, verdict.device) {
         (Place::Device, Some(index)) => format!("{kind} {index}"),
         (Place::Device, None) => format!("the {kind}"),
+        (Place::Host, _) if verdict.source == Source::Cgroup => "the container or job".to_owned(),
         (Place::Host, _) => "the machine".to_owned(),
+    }
+}
+
+/// What happened, as surely as the log tells it.
+pub(super) fn happening(verdict: &Verdict) -> String {
+    let is_open = verdict.place == Place::Host && verdict.certainty < 0.5;
+    match verdict.source {
+        Source::ExitStatus if is_open => "a process was killed, perhaps for memory".to_owned(),
+        Source::DataWorker if is_open => "a worker process died, perhaps for memory".to_owned(),
+        _ => format!("{} ran out of memory", memory(verdict)),
     }
 }
 
@@ -167,8 +179,12 @@ pub(super) fn effect(advice: &lowtide_explain::Advice) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// The same text with a capital at its beginning.
+/// The same text with a capital at its beginning, but for a name that has one further on, such as cuDNN.
 pub(super) fn sentence(text: &str) -> String {
+    let word = text.split(' ').next().unwrap_or_default();
+    if word.chars().skip(1).any(char::is_uppercase) {
+        return text.to_owned();
+    }
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }

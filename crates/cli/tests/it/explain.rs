@@ -486,6 +486,24 @@ fn a_patch_that_cannot_be_applied_from_the_screen_says_so() {
 }
 
 #[test]
+fn a_bare_kill_is_told_as_unsurely_as_it_is_known() {
+    let place = Place::new(&[("train.log", b"python train.py\nKilled\n")]);
+    let told = place.run(&["train.log", "--html", "why.html"]).stdout;
+    assert!(told.starts_with("train.log, line 2: a process was killed, perhaps for memory\n"), "{told}");
+    assert!(told.contains("dmesg -T | grep -i 'killed process'"), "{told}");
+    assert!(place.text("why.html").contains("<h1>A process was killed, perhaps for memory</h1>"));
+}
+
+#[test]
+fn names_keep_their_letters_and_groups_are_named() {
+    let words = |log: &str| Place::new(&[("train.log", log.as_bytes())]).run(&["train.log"]).stdout;
+    let library = words("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED\n");
+    assert!(library.contains(" cuDNN asks the driver"), "{library}");
+    let group = words("Memory cgroup out of memory: Killed process 77 (python3) total-vm:88kB, anon-rss:31kB\n");
+    assert!(group.starts_with("train.log, line 1: the container or job ran out of memory\n"), "{group}");
+}
+
+#[test]
 fn a_snapshot_that_ran_out_of_memory() {
     let place = sandbox();
     place.write("capped.pickle.gz", include_bytes!("../../../sim/tests/traces/gpt__default__cap977.pickle.gz"));

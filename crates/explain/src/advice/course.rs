@@ -22,6 +22,7 @@ use super::framework::Framework;
 use super::inference::Inference;
 use super::list::{Fidelity, Gain, List, NOT_MODEL};
 use super::serving::Server;
+use crate::cause::private_pools;
 use crate::culprit::FOREACH;
 use crate::facts::Key;
 use crate::log::Sign;
@@ -221,6 +222,9 @@ impl List<'_> {
         if case.assigns_boxes() {
             self.assign_on_host();
         }
+        if private_pools(case.oom).is_some() {
+            self.fewer_graphs();
+        }
         self.micro_batch();
         self.smaller_samples();
         if case.judgement.cause == Cause::Fragmentation && case.lets_segments_grow() {
@@ -370,6 +374,15 @@ impl List<'_> {
                 "; where that is not enough, a smaller model (fewer layers or channels), or a card with more memory";
             self.join(second, &[Lever::SmallerModel, Lever::MoreMemory], words);
         }
+    }
+
+    /// What is computed for a graph stays with it.
+    fn fewer_graphs(&mut self) {
+        self.add(
+            Lever::EagerMode,
+            "Fewer CUDA graphs, each of which keeps the memory of its step: torch.compile without mode=\"reduce-overhead\", inputs \
+             of few different shapes, one pool for all graphs that are captured by hand (torch.cuda.graph(g, pool=...))",
+        );
     }
 
     fn optimizer(&mut self) {

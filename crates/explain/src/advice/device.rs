@@ -136,6 +136,13 @@ impl Case<'_> {
             }
             Engine::Pbs => format!("Ask for more memory{limit}: mem= in -l select (or -l mem=, -l vmem=)"),
             Engine::Lsf => format!("Ask for more memory{limit}: -M, and -R \"rusage[mem=...]\""),
+            Engine::Slurm => format!("Ask for more memory{limit}: --mem or --mem-per-cpu, for srun and sbatch"),
+            Engine::Kubernetes => {
+                format!("Ask for more memory{limit}: resources.limits.memory for Kubernetes, --memory for Docker")
+            }
+            _ if self.message.contains("kubepods") => {
+                format!("Ask for more memory{limit}: resources.limits.memory of the container")
+            }
             _ => format!(
                 "Ask for more memory{limit}: --mem or --mem-per-cpu for Slurm, resources.limits.memory for Kubernetes, \
                  --memory for Docker, ulimit -v"

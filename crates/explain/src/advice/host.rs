@@ -2,6 +2,7 @@
 //! what reads data one of the reader.
 
 use lowtide_core::Bytes;
+use lowtide_log::StackFrame;
 use lowtide_oom::{Certainty, Engine, Source};
 
 use super::case::Case;
@@ -10,6 +11,7 @@ use super::inference::Inference;
 use super::list::List;
 use crate::Activity;
 use crate::Lever;
+use crate::code_line::is_internal;
 use crate::facts::Key;
 use crate::log::Sign;
 use crate::patch::single;
@@ -77,9 +79,21 @@ impl Case<'_> {
         self.shows(Sign::DatasetMap) && self.step.is_none() && !self.facts.log.has_progress
     }
 
+    /// The last three frames, and what is compiled between them and below.
+    fn last_frames(&self) -> impl Iterator<Item = &StackFrame> {
+        let written = self.frames.iter().enumerate().rev().filter(|(_, frame)| !is_internal(frame));
+        let first = written.take(3).last().map_or(0, |(index, _)| index);
+        self.frames[first..].iter()
+    }
+
+    /// Whether a process is gone that mapped the rows of one of Hugging Face's datasets.
+    fn loses_a_mapper(&self) -> bool {
+        self.message.contains("during map operation")
+    }
+
     fn taker(&self) -> Taker {
         let is_allocator = matches!(self.oom.source, Source::Allocator | Source::Heap);
-        let last_reads = self.frames.iter().rev().take(3).any(|frame| {
+        let last_reads = self.last_frames().any(|frame| {
             READERS
                 .iter()
                 .any(|word| frame.code.contains(word) || frame.function.contains(word) || frame.file.contains(word))
@@ -195,6 +209,8 @@ impl List<'_> {
             self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
         }
         match case.oom.source {
+            // What NCCL shares is not of data workers.
+            Source::SharedMemory if case.oom.engine == Engine::Cuda => return self.shared_by_ranks(),
             Source::SharedMemory => {
                 self.shared_memory();
                 self.workers();
@@ -203,6 +219,10 @@ impl List<'_> {
                 self.no_pinned_memory();
                 self.workers();
                 self.micro_batch();
+            }
+            Source::Scheduler if case.oom.engine == Engine::Ray => {
+                self.fewer_tasks();
+                self.by_taker();
             }
             Source::Cgroup | Source::Scheduler => {
                 self.limit();
@@ -223,6 +243,10 @@ impl List<'_> {
                 }
                 self.by_taker();
             }
+            _ if is_worker && case.loses_a_mapper() => {
+                self.fewer_mappers();
+                self.more_memory();
+            }
             _ if is_worker => {
                 // A worker that is gone without a word, in a container, has mostly met the end of its small /dev/shm.
                 if case.shows(Sign::Container) && case.oom.certainty == Certainty::Slight {
@@ -238,7 +262,7 @@ impl List<'_> {
         self.more_memory();
         self.workers();
         self.data_cache();
-        if matches!(case.oom.source, Source::Allocator | Source::Heap) {
+        if matches!(case.oom.source, Source::Allocator | Source::Heap) && !case.shows(Sign::Windows) {
             self.process_limit();
         }
         if case.oom.source == Source::ExitStatus {
@@ -409,6 +433,42 @@ impl List<'_> {
             "Write rows sooner: writer_batch_size=100 (10 for pictures or sound) and a smaller batch_size for map, fewer \
              processes (num_proc, preprocessing_num_workers); each holds that many rows",
         );
+    }
+
+    /// Fewer of the processes that map rows, each of which holds as many as are written at once.
+    fn fewer_mappers(&mut self) {
+        let fewer = match self.case.facts.log.mappers.filter(|mappers| *mappers > 2) {
+            Some(mappers) => format!("num_proc {} instead of {mappers}", (mappers / 4).max(2)),
+            None => "num_proc, preprocessing_num_workers".to_owned(),
+        };
+        let text = format!(
+            "Fewer processes for map ({fewer}): each holds the rows it has not written; and rows written sooner: \
+             writer_batch_size=100 (10 for pictures or sound) and a smaller batch_size for map"
+        );
+        self.add(Lever::FewerWorkers, text);
+        self.join(Lever::FewerWorkers, &[Lever::SmallerWriter], "");
+    }
+
+    /// Fewer of Ray's tasks on a node, whose memory they share.
+    fn fewer_tasks(&mut self) {
+        self.add(
+            Lever::FewerJobs,
+            "Fewer tasks side by side on a node: more CPUs or memory= asked for by each (num_cpus, ray.remote, ScalingConfig), \
+             fewer workers; or a larger node",
+        );
+        self.join(Lever::FewerJobs, &[Lever::FewerWorkers, Lever::MoreMemory], "");
+    }
+
+    /// What NCCL passes between ranks of one machine.
+    fn shared_by_ranks(&mut self) {
+        self.add(
+            Lever::SharedMemory,
+            "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in Kubernetes), and \
+             remove what ended runs left in it (/dev/shm/nccl-*)",
+        );
+        let text = "Let NCCL do without it: NCCL_SHM_DISABLE=1; ranks of a machine then talk by peer access or the network, \
+                    which may be slower";
+        self.add(Lever::LeaveRoom, text);
     }
 
     /// An array of numbers that are wider than they need be.

@@ -15,6 +15,12 @@ pub(super) fn allocator(oom: &Oom, log: &Printout) -> Judgement {
     let decided = if log.narrative.is_alone { alone(&figures, decided) } else { decided };
     let decided = if log.switches.expandable_segments { in_segments_that_grow(decided) } else { decided };
     let mut judgement = contributing(&figures).into_iter().fold(decided, Judgement::with);
+    if let Some(pools) = private_pools(oom) {
+        let text = format!(
+            "{pools} of what is handed out lie in private pools (CUDA graphs), from which nothing else is served"
+        );
+        judgement.evidence.insert(judgement.evidence.len().min(1), text);
+    }
     judgement.others = figures.others;
     judgement.is_left_over = figures.others.is_some() && figures.basis == Basis::LeftOver;
     judgement.rank_contexts = rank_contexts(&figures);
@@ -42,6 +48,11 @@ fn rank_contexts(figures: &Figures<'_>) -> Option<Bytes> {
     let within = figures.oom.free?.saturating_add(figures.idle.unwrap_or_default());
     let lacking = figures.tried.saturating_sub(within);
     Some(figures.contexts).filter(|contexts| !lacking.is_zero() && *contexts >= lacking)
+}
+
+/// What graphs hold for themselves, where it is at least a quarter of what is handed out.
+pub(crate) fn private_pools(oom: &Oom) -> Option<Bytes> {
+    oom.private_pools.zip(oom.allocated).filter(|(pools, all)| pools.get() >= all.get() / 4).map(|(pools, _)| pools)
 }
 
 fn decide(figures: &Figures<'_>) -> Judgement {

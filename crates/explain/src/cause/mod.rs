@@ -21,6 +21,7 @@ mod judgement;
 mod source;
 mod startup;
 
+pub(crate) use allocator::private_pools;
 pub use checkpoint::CheckpointWork;
 pub(crate) use checkpoint::puts_optimizer_state;
 pub(crate) use judgement::Judgement;

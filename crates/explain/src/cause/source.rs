@@ -7,9 +7,9 @@ use lowtide_oom::{Certainty, Engine, Oom, Place, Source};
 use super::allocator::allocator;
 use super::checkpoint::{CheckpointWork, checkpoint_work};
 use super::figures::figures;
-use super::judgement::Judgement;
+use super::judgement::{Judgement, Possibility};
 use super::startup::startup;
-use crate::log::{Event, Printout};
+use crate::log::{Event, Printout, Sign};
 use crate::verdict::{Cause, Holder, Relation};
 
 /// Judges an event of a log.
@@ -55,12 +55,16 @@ fn pool_limit(event: &Event) -> Judgement {
 fn host(event: &Event, log: &Printout) -> Judgement {
     let oom = &event.oom;
     let text = match oom.source {
-        Source::Kernel => "the kernel ended a process because the whole machine had no memory left",
+        Source::Kernel => killer(&event.message),
+        Source::Scheduler if oom.engine == Engine::Ray => "Ray ended a task because its node was nearly full",
         Source::Cgroup => "the kernel ended a process because its control group (container or job) was at its limit",
         Source::Scheduler => "the scheduler ended the job for its memory",
         Source::DataWorker => "a data worker was killed, as the kernel does when memory runs out",
         Source::SharedMemory => "shared memory between processes (/dev/shm) is full",
         Source::ExitStatus => "a process was killed (signal 9); the kernel's killer is one of the reasons for that",
+        Source::Allocator | Source::Heap if log.signs.has(Sign::Windows) => {
+            "the system refused memory to the process: the machine had too little left, its page file included"
+        }
         Source::Allocator | Source::Heap => {
             "the system refused memory to the process: the machine had too little left, or a limit of the process \
              itself (ulimit -v, RLIMIT_AS) stood in the way"
@@ -74,17 +78,23 @@ fn host(event: &Event, log: &Printout) -> Judgement {
     let mut judgement = Judgement::bare(oom, Cause::HostMemory, certainty, text);
     // A heap that is managed has a size of its own, whatever the machine has.
     let is_managed = matches!(oom.engine, Engine::Java | Engine::Node) && oom.requested.is_none();
-    if matches!(oom.source, Source::Cgroup | Source::Scheduler) || oom.limit.is_some() || is_managed {
+    let is_of_a_job = matches!(oom.source, Source::Cgroup | Source::Scheduler) && oom.engine != Engine::Ray;
+    if is_of_a_job || oom.limit.is_some() || is_managed {
         judgement.contributing.push(Cause::Limit);
     }
     if let Some(tried) = oom.requested {
         judgement.evidence.push(format!("asked for {tried}"));
     }
+    let victim = victim(oom);
     match (oom.in_use, oom.limit) {
         (Some(used), Some(limit)) => judgement.evidence.push(format!("{used} in use, {limit} allowed")),
-        (Some(used), None) => judgement.evidence.push(format!("the process held {used}")),
+        (Some(used), None) if victim.is_none() => judgement.evidence.push(format!("the process held {used}")),
         (None, Some(limit)) => judgement.evidence.push(format!("{limit} allowed")),
-        (None, None) => {}
+        (Some(_) | None, None) => {}
+    }
+    judgement.evidence.extend(victim);
+    if let (Some(used), Some(capacity)) = (oom.used, oom.capacity) {
+        judgement.evidence.push(format!("{used} of the {capacity} of the machine were in use"));
     }
     // `Out of Memory Error` in somebody's own words is of neither; where they go on about a card, it may be its memory.
     let tells_of_card = log.narrative.card_gigabytes.is_some() && log.narrative.machine_gigabytes.is_none();
@@ -92,6 +102,13 @@ fn host(event: &Event, log: &Printout) -> Judgement {
     if tells_of_card && is_of_neither && oom.requested.is_none() {
         judgement.certainty = judgement.certainty.min(0.5);
         judgement.evidence.push("the post speaks of a GPU's memory, which it may be instead".to_owned());
+    }
+    if oom.source == Source::ExitStatus && oom.certainty == Certainty::Slight {
+        judgement.possibilities.push(Possibility::new(
+            Cause::HostMemory,
+            "the kernel ended it because memory was full",
+            "dmesg -T | grep -i 'killed process' (or sacct -j JOB --format=State,MaxRSS) then names it, with what it held",
+        ));
     }
     judgement.holders = oom.processes.iter().map(Holder::from).collect();
     for (_, message) in event.also.iter().take(2) {
@@ -101,12 +118,33 @@ fn host(event: &Event, log: &Printout) -> Judgement {
     judgement
 }
 
+/// Who ends processes of a machine that has no memory left.
+fn killer(message: &str) -> &'static str {
+    let has = |words: &str| message.contains(words);
+    match () {
+        () if has("systemd-oomd") => "systemd-oomd ended a group of processes that waited too long for memory",
+        () if has("earlyoom") => "earlyoom ended a process because the machine had hardly any memory left",
+        () if has("JETSAM") || has("vm-compressor") => "macOS ended a process because the machine had no memory left",
+        () => "the kernel ended a process because the whole machine had no memory left",
+    }
+}
+
+/// Whom the kernel ended, where the log names it: who asked for memory may have been another.
+fn victim(oom: &Oom) -> Option<String> {
+    let process = oom.processes.first().filter(|_| matches!(oom.source, Source::Kernel | Source::Cgroup))?;
+    let held = process.used.or(oom.in_use).map_or(String::new(), |used| format!(", which held {used}"));
+    Some(format!("it ended process {} ({}){held}", process.pid, process.name.as_ref()?))
+}
+
 /// Judges what the driver itself refused.
 fn driver(event: &Event, log: &Printout) -> Judgement {
     if let Some(judgement) = by_table(&event.oom, log) {
         return judgement;
     }
     if let Some(judgement) = full_at_start(&event.oom, log) {
+        return judgement;
+    }
+    if let Some(judgement) = filled_by_plan(&event.oom, log) {
         return judgement;
     }
     if has_no_allocator(event) {
@@ -148,6 +186,16 @@ fn full_at_start(oom: &Oom, log: &Printout) -> Option<Judgement> {
     let text = format!("{free} of {total} were free when the program began: others held {held}");
     let judgement = Judgement::bare(oom, Cause::OtherProcess, 0.75, &text);
     Some(Judgement { others: Some(held), ..judgement }.with(Cause::OutsideAllocator))
+}
+
+/// A server that filled the device by its own reckoning, with a part of a model that is larger.
+fn filled_by_plan(oom: &Oom, log: &Printout) -> Option<Judgement> {
+    let plan = log.cards.plan.filter(|plan| plan.whole > plan.available)?;
+    let (whole, part, available) = (plan.whole, plan.part, plan.available);
+    let text =
+        format!("ollama planned {part} on the device, where {available} were to be had: the whole model needs {whole}");
+    let judgement = Judgement::bare(oom, Cause::Need, 0.75, &text).with(Cause::OutsideAllocator);
+    Some(Judgement { available: Some(available), ..judgement })
 }
 
 /// Whether every tensor of the engine is the driver's: PyTorch before 1.0 says where in its sources that is.

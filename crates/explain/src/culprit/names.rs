@@ -93,7 +93,7 @@ const STACK_NAMES: &[(&[&str], &str)] = &[
     (&["softmax", "baddbmm", "attn_weights", "attention_scores"], "attention scores"),
     (&["F.conv", "conv2d", "conv3d", "_conv_forward", "conv_transpose"], "activations of a convolution"),
     (&["all_gather", "_unshard", "all_gather_into_tensor"], "gathered parameters"),
-    (&["load_state_dict", "torch.load(", "from_pretrained"], WEIGHTS),
+    (&["load_state_dict", "torch.load(", "from_pretrained", "create_weights", "load_weights"], WEIGHTS),
     (&["_apply", ".cuda(", ".to(device"], WEIGHTS),
     (
         &["gelu", "relu", "silu", "mlp", "feed_forward", "c_fc(", ".fc1(", "up_proj(", "gate_proj(", "dense_h_to_4h("],

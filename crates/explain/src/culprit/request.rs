@@ -1,7 +1,7 @@
 //! The ways to a culprit, the surest first: the message, the code in the stack, then settings and names.
 
 use lowtide_core::Bytes;
-use lowtide_oom::{Place, Source};
+use lowtide_oom::{Engine, Place, Source};
 
 use super::names::{from_names, is_of_language, kind};
 use super::settings::{from_frames, from_settings, is_size, product};
@@ -54,7 +54,13 @@ fn from_library(event: &Event) -> Option<Culprit> {
 fn host(event: &Event, activity: Option<Activity>) -> Option<Culprit> {
     let is_worker = activity == Some(Activity::DataWorker) || event.oom.source == Source::DataWorker;
     let (name, how) = match event.oom.source {
+        Source::SharedMemory if event.oom.engine == Engine::Cuda => {
+            ("what NCCL shares between the ranks of a machine", "the message is NCCL's")
+        }
         Source::SharedMemory => ("batches passed between data workers", "they pass through shared memory"),
+        _ if is_worker && event.message.contains("during map operation") => {
+            ("rows that the processes of map hold", "one of them ran out or was killed")
+        }
         _ if is_worker => ("samples held by data workers", "a data worker ran out or was killed"),
         _ => return from_names(event, activity),
     };

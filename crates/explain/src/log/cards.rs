@@ -27,6 +27,8 @@ pub(crate) struct CardFacts {
     pub(crate) cache: Option<Bytes>,
     /// The pool of TensorFlow or XLA.
     pub(crate) pool: Option<Pool>,
+    /// What a server planned to put onto a card.
+    pub(crate) plan: Option<Plan>,
     open_limit: Option<u64>,
     /// Whether a table has no process.
     lists_nobody: bool,
@@ -39,6 +41,26 @@ pub(crate) struct CardFacts {
 pub(crate) struct Pool {
     pub(crate) limit: Bytes,
     pub(crate) in_use: Bytes,
+}
+
+/// What ollama reckons before it loads a model: the whole of it, the part that is to be on the card, and what the card has to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) whole: Bytes,
+    pub(crate) part: Bytes,
+    pub(crate) available: Bytes,
+}
+
+impl Plan {
+    /// `memory.available="[7.4 GiB]" memory.required.full="22.9 GiB" memory.required.partial="7.3 GiB"`
+    fn read(line: &str) -> Option<Self> {
+        let named = |name: &str| after(line, name).and_then(size);
+        Some(Self {
+            whole: named("memory.required.full=\"")?,
+            part: named("memory.required.partial=\"")?,
+            available: named("memory.available=\"[")?,
+        })
+    }
 }
 
 impl Pool {
@@ -79,6 +101,7 @@ impl CardFacts {
         let own = |name: &str| line.trim_start().starts_with(name).then(|| named(name)).flatten();
         self.free_at_start = named("freeMemory: ").or_else(|| own("Free memory: ")).or(self.free_at_start);
         self.total = named("totalMemory: ").or_else(|| own("Total memory: ")).or(self.total);
+        self.plan = Plan::read(line).or(self.plan);
         self.note_pool(line);
     }
 
@@ -168,7 +191,7 @@ fn number(rest: &str) -> Option<f64> {
 }
 
 /// The size at the start of a text, in steps of 1024 whatever it is called.
-fn size(rest: &str) -> Option<Bytes> {
+pub(super) fn size(rest: &str) -> Option<Bytes> {
     let rest = rest.trim_start_matches([' ', '(', '*', ':']);
     let number = number(rest)?;
     let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim_start();
@@ -257,6 +280,15 @@ mod tests {
         assert_eq!(devices(": [0,1,2]"), Some(vec![0, 1, 2]));
         assert_eq!(devices("\"] = \"1\""), Some(vec![1]));
         assert_eq!(devices("= ''"), None);
+    }
+
+    #[test]
+    fn plans_of_servers() {
+        let line = "msg=\"offload to cuda\" memory.available=\"[7.5 GiB]\" memory.required.full=\"22.0 GiB\" \
+                    memory.required.partial=\"7.0 GiB\"";
+        let plan = facts(line).plan.unwrap();
+        assert_eq!((plan.whole, plan.part), (Bytes::from_gib(22), Bytes::from_gib(7)));
+        assert_eq!(plan.available, Bytes::from_mib(7680));
     }
 
     #[test]

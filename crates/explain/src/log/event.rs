@@ -105,6 +105,10 @@ impl Event {
     pub(crate) fn take(&mut self, oom: Oom, line: u64, message: String, end: u64) -> bool {
         self.end = end;
         let is_same = self.oom == oom;
+        // The kernel's report begins alike for a group and the machine, and says at its end whose limit it was.
+        if [self.oom.source, oom.source] == [Source::Kernel, Source::Cgroup] && self.oom.engine == oom.engine {
+            self.oom.source = Source::Cgroup;
+        }
         let is_elsewhere = self.oom.place != oom.place;
         let counts = !is_elsewhere && weight(&oom) > weight(&self.oom)
             || is_elsewhere && oom.certainty > self.oom.certainty

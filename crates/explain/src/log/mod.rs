@@ -3,6 +3,7 @@
 mod cards;
 mod carried;
 mod event;
+mod growth;
 mod narrative;
 mod packaging;
 mod printout;

@@ -6,6 +6,7 @@ use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, steps};
 use lowtide_trainers::{Key, key_of};
 
 use super::cards::CardFacts;
+use super::growth::Growth;
 use super::narrative::Narrative;
 use super::remark::{Remark, remark};
 use super::sign::Signs;
@@ -51,6 +52,10 @@ pub(crate) struct Printout {
     pub(crate) resumes: bool,
     /// The most data workers that a command or a list of settings names.
     pub(crate) workers: Option<u64>,
+    /// The most processes that map the rows of a dataset.
+    pub(crate) mappers: Option<u64>,
+    /// Memory that grows from report to report.
+    pub(crate) growth: Growth,
     /// The script that a command line starts, without its folder and ending.
     pub(crate) script: Option<String>,
     /// What the sentences around the log tell.
@@ -83,9 +88,28 @@ fn resumes(line: &str) -> bool {
         return false;
     }
     RESUMES.iter().any(|words| {
-        let rest = line.split_once(words).map(|(_, rest)| rest.trim_start_matches(['=', ':', ' ', '"', '\'', '_']));
-        rest.is_some_and(|rest| !["None", "False", "null", "false"].iter().any(|none| rest.starts_with(none)))
+        let Some((_, rest)) = line.split_once(words).filter(|(_, rest)| !hands_on(rest)) else { return false };
+        let rest = rest.trim_start_matches(['=', ':', ' ', '"', '\'', '_']);
+        !["None", "False", "null", "false"].iter().any(|none| rest.starts_with(none))
     })
+}
+
+/// `=checkpoint)`, `=args.resume,`: code that hands on whatever a name stands for.
+fn hands_on(rest: &str) -> bool {
+    let Some(value) = rest.strip_prefix('=') else { return false };
+    let behind = value.trim_start_matches(|c: char| c.is_alphanumeric() || matches!(c, '_' | '.'));
+    value.starts_with(|c: char| c.is_lowercase() || c == '_') && behind.starts_with([')', ','])
+}
+
+/// `trainer.train(resume_from_checkpoint=True)`
+fn resumes_in_code(line: &str) -> bool {
+    let given = line.split_once("resume_from_checkpoint=").map(|(_, rest)| rest);
+    given.is_some_and(|rest| rest.starts_with(['"', '\'']) || rest.starts_with("True"))
+}
+
+/// Whether a line names a place in a source file, as a stack does above each line that it quotes.
+fn is_place_in_code(line: &str) -> bool {
+    line.contains("File \"") && line.contains("\", line ")
 }
 
 /// Longer lines are data.
@@ -99,14 +123,22 @@ impl Printout {
         self.is_group |= is_of_group(text.as_bytes());
         self.signs.note(text);
         self.first_step = self.first_step.or_else(|| steps(text.as_bytes()).next());
+        let mut is_quoted = false;
         for line in text.lines().filter(|line| line.len() < LONGEST_LINE) {
+            // A line of code that a stack quotes sets nothing, but for what it hands on in so many words.
+            match std::mem::replace(&mut is_quoted, is_place_in_code(line)) {
+                true => self.resumes |= resumes_in_code(line),
+                false => {
+                    self.note_setting(line);
+                    self.resumes |= resumes(line);
+                }
+            }
             if let Some(remark) = remark(line)
                 && self.remarks.len() < 16
                 && !self.remarks.iter().any(|known| known.kind == remark.kind)
             {
                 self.remarks.push(remark);
             }
-            self.note_setting(line);
             if let Some(found) = parameters(line) {
                 self.parameters = found.all.or(self.parameters);
                 self.trained = found.trained.or(self.trained);
@@ -114,10 +146,10 @@ impl Printout {
             self.vocabulary = vocabulary(line).or(self.vocabulary);
             self.named_parameters = self.named_parameters.max(named_parameters(line));
             self.address_limit = address_limit(line).or(self.address_limit);
+            self.growth.note(line);
             self.frame = frame(line).or(self.frame);
             self.has_progress |= shows_progress(line.as_bytes());
             self.cards.note(line);
-            self.resumes |= resumes(line);
             self.note_habits(line);
             self.epoch = epoch(line).or(self.epoch);
             self.note_single_sample(is_batch_of_one(line));
@@ -144,6 +176,7 @@ impl Printout {
     /// What a line tells of how the run goes, wherever it stands.
     fn note_habits(&mut self, line: &str) {
         self.workers = self.workers.max(data_workers(line));
+        self.mappers = self.mappers.max(number_behind(line, "num_proc"));
         if self.script.is_none() {
             self.script = script(line);
         }
@@ -351,6 +384,8 @@ mod tests {
             assert_eq!(longest_sample(line), Some(102_400), "{line}");
         }
         assert_eq!(longest_sample("raise max_seq_length if need be"), None);
+        assert_eq!(number_behind("Running tokenizer (num_proc=64):  41%", "num_proc"), Some(64));
+        assert_eq!(number_behind("--num_processes 8", "num_proc"), None);
         for (line, expected) in [
             ("$ python3 tools/test.py -c a.yaml", Some("test")),
             ("python -m torch.x", None),
@@ -358,6 +393,24 @@ mod tests {
         ] {
             assert_eq!(script(line).as_deref(), expected, "{line}");
         }
+        for line in [
+            "resume_from_checkpoint=out/checkpoint-500,",
+            "--resume_from_checkpoint=latest",
+            "Resuming training from a",
+        ] {
+            assert!(resumes(line), "{line}");
+        }
+        for line in [
+            "resume_from_checkpoint=None,",
+            "trainer.train(resume_from_checkpoint=checkpoint)",
+            "resume_from_checkpoint=a.b,",
+        ] {
+            assert!(!resumes(line), "{line}");
+        }
+        printout.note("  File \"a.py\", line 3, in f\n    batch_size = 8\n  File \"a.py\", line 4, in g\n    print('Resuming from')\n");
+        assert_eq!((printout.number(Key::Batch), printout.resumes), (Some(64), false));
+        printout.note("  File \"a.py\", line 3, in f\n    trainer.train(resume_from_checkpoint=True)\n");
+        assert!(printout.resumes);
         printout.note("0%| | 0/100 [00:01<00:01]\r1%| | 1/100 [00:01<00:01]\r2%| | 2/100 [00:01<00:01]\n");
         assert_eq!(printout.first_step, Some(0));
     }

@@ -676,3 +676,51 @@ fn how_long_samples_are_is_told_by_logits_and_not_by_what_a_model_may_read() {
     let unknown = account(format!("{model}{}", message("1.00 GiB")));
     assert!(!unknown.is_whole && unknown.rows.len() == 3, "{unknown:?}");
 }
+
+#[test]
+fn what_graphs_keep_is_named_and_made_less() {
+    let log = FULL.replace(
+        "is allocated by PyTorch, and",
+        "is allocated by PyTorch, with 12.10 GiB allocated in private pools (e.g., \
+        CUDA Graphs), and",
+    );
+    let found = verdict(&format!("Epoch 1: loss 2.31\n{log}"), &[]);
+    assert_eq!(found.advice[0].lever, Lever::EagerMode);
+    assert!(found.evidence[1].contains("12.10 GiB of what is handed out lie in private pools"), "{:?}", found.evidence);
+    let few = verdict(&format!("Epoch 1: loss 2.31\n{}", log.replace("12.10 GiB", "1.10 GiB")), &[]);
+    assert_eq!(few.advice[0].lever, Lever::MicroBatch);
+}
+
+#[test]
+fn a_server_that_fills_the_card_by_plan_needs_more() {
+    let plan = "msg=\"offload to cuda\" layers.offload=20 memory.available=\"[7.4 GiB]\" memory.required.full=\"22.9 GiB\" \
+                memory.required.partial=\"7.3 GiB\"\n";
+    let error = "CUDA error: out of memory\n  cuMemCreate(&handle, reserve_size, &prop, 0)\nError: llama runner process has terminated\n";
+    assert_eq!(verdict(&format!("{plan}{error}"), &[]).cause, Cause::Need);
+    let whole = plan.replace("22.9", "5.9");
+    assert_eq!(verdict(&format!("{whole}{error}"), &[]).cause, Cause::OutsideAllocator);
+}
+
+#[test]
+fn a_first_try_that_a_run_got_over_is_no_error() {
+    let refused = "E cuda_driver.cc:753] failed to allocate 7.51G (8064925696 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n";
+    let goes_on = "Epoch 1/3\n100/100 [==============================] - 9s 81ms/step - loss: 0.61\n";
+    assert!(explain(format!("{refused}{goes_on}").as_bytes(), &Context::default()).is_empty());
+    assert_eq!(verdict(refused, &[]).line, 1);
+}
+
+#[test]
+fn a_line_that_a_stack_quotes_resumes_nothing() {
+    let call = |given: &str| {
+        let train = format!("trainer.train(resume_from_checkpoint={given})");
+        stack(&[("run_clm.py", "main", &train), ("trainer.py", "training_step", "loss.backward()")])
+    };
+    assert_ne!(verdict(&format!("{}{FULL}", call("checkpoint")), &[]).advice[0].lever, Lever::FreeCheckpoint);
+    assert_eq!(verdict(&format!("{}{FULL}", call("True")), &[]).advice[0].lever, Lever::FreeCheckpoint);
+}
+
+#[test]
+fn memory_that_grows_in_the_log_is_a_reason() {
+    let grown = verdict(&format!("epoch 1 mem 4.1 GB\nepoch 2 mem 7.9 GB\nepoch 3 mem 11.8 GB\n{FULL}"), &[]);
+    assert!(grown.evidence[1].contains("from 4.10 GiB to 11.80 GiB"), "{:?}", grown.evidence);
+}

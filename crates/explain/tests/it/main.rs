@@ -5,6 +5,7 @@ mod already_on;
 mod any_bytes;
 mod culprit;
 mod golden;
+mod host;
 mod json_lines;
 mod order;
 mod others;

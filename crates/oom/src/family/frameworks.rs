@@ -186,9 +186,11 @@ fn tensorrt(message: &Message<'_>) -> Option<Oom> {
 const TENSORRT: &[&str] =
     &["DefaultAllocator::allocate", "[TRT]", "[TensorRT]", "virtualMemoryBuffer", "Cuda Error in allocate: "];
 
-/// Whether TensorRT's builder skipped a way of computing for what it says in this line.
+/// Whether a builder left out a way of computing for what it says in this line: TensorRT's, PyTorch's compiler.
 pub(super) fn is_skipped(message: &Message<'_>) -> bool {
-    has_any(&message.line, TENSORRT) && message.body().contains("kipping tactic")
+    let leaves_out = |words: &str| message.body().contains(words);
+    has_any(&message.line, TENSORRT) && leaves_out("kipping tactic")
+        || message.line.contains("select_algorithm.py") && leaves_out("gnoring this choice")
 }
 
 /// Huawei's runtime: `Memory_Allocation_Failure(EL0004): Failed to allocate memory requested by GE module.`

@@ -11,14 +11,13 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if has_any(line, &["OS_REASON_JETSAM", "JETSAM_REASON", "vm-compressor-space-shortage"]) {
         return Some(Oom::host(Engine::Unknown, Source::Kernel));
     }
-    let source = if has_any(line, &["emory cgroup out of memory", "CONSTRAINT_MEMCG"]) || is_counter(line) {
-        Source::Cgroup
-    } else {
-        Source::Kernel
-    };
     let victim = victim(message)?;
+    let limit = limit(message.body());
+    // Of a group alone the kernel prints what it uses and what it may.
+    let is_of_group = has_any(line, &["emory cgroup out of memory", "CONSTRAINT_MEMCG"]) || is_counter(line);
+    let source = if is_of_group || limit.is_some() { Source::Cgroup } else { Source::Kernel };
     Some(Oom {
-        limit: limit(message.body()),
+        limit,
         in_use: victim.as_ref().and_then(|victim| victim.used),
         processes: victim.into_iter().collect(),
         ..Oom::host(Engine::Linux, source)

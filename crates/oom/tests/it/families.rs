@@ -131,13 +131,6 @@ fn short_reports() {
         Some(12 * GIB),
     );
     check(
-        "ggml_cuda_host_malloc: failed to allocate 512.00 MiB of pinned memory: out of memory",
-        Engine::Ggml,
-        Host,
-        Sure,
-        Some(512 * MIB),
-    );
-    check(
         "node_manager.cc:3040: 1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons",
         Engine::Ray,
         Host,
@@ -491,13 +484,10 @@ fn killers_and_schedulers() {
         (kill.source, kill.processes[0].pid, kill.processes[0].name.as_deref()),
         (Source::Cgroup, 77, Some("python"))
     );
-    check(
-        "python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
-        Engine::Linux,
-        Host,
-        Sure,
-        None,
-    );
+    let report = "python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0";
+    assert_eq!(check(report, Engine::Linux, Host, Sure, None).source, Source::Kernel);
+    let of_group = format!("{report}\nmemory: usage 8388608kB, limit 8388608kB, failcnt 12\n");
+    assert_eq!(check(&of_group, Engine::Linux, Host, Sure, None).source, Source::Cgroup);
     check(
         "oom_reaper: reaped process 321 (python3), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB",
         Engine::Linux,

@@ -45,6 +45,14 @@ fn other_errors() {
         "WARNING: [TRT]: Skipping tactic 3 due to insufficient memory on requested size of 4294967296 detected for tactic 0x4.",
         Some(Attempt),
     );
+    check("ggml_cuda_host_malloc: failed to allocate 512.00 MiB of pinned memory: out of memory", Some(Attempt));
+    let choice =
+        "E1201 10:00:01.0 411 torch/_inductor/select_algorithm.py:2100] CUDA out of memory. Tried to allocate 2.00 GiB";
+    check(&format!("{choice}. while benchmarking choice mm; ignoring this choice"), Some(Attempt));
+    check(
+        &format!("{choice}. \n{} Ignoring this choice.", &choice[..choice.find(']').expect("it is there") + 1]),
+        Some(Mentioned),
+    );
     check("warning: failed to munlock buffer: Cannot allocate memory", Some(Attempt));
     check(
         "warning: failed to mlock 4096-byte buffer (after previously locking 0 bytes): Cannot allocate memory",
