@@ -165,6 +165,9 @@ impl List<'_> {
         if told.asks_for_another_card {
             self.other_card();
         }
+        if case.shows(Sign::VolatileGone) {
+            self.no_graph();
+        }
         if case.message.contains("faiss::gpu") {
             let text = "Let faiss take less for itself: noTempMemory() or setTempMemory(bytes) of its StandardGpuResources, which holds a \
                         part of the card from the start; or add vectors in smaller pieces";

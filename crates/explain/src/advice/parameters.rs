@@ -130,6 +130,11 @@ impl List<'_> {
         // Who shares out moments can share out weights, too.
         if self.case.facts.log.is_group || self.case.shows(Sign::ZeroTwo) {
             self.shard();
+            if self.case.has_no_settings() && !self.case.shows(Sign::DeepSpeed) {
+                let words =
+                    "; both can keep moments in the machine's memory as well (CPUOffloadPolicy, offload_optimizer)";
+                self.join(Lever::Shard, &[Lever::Spill], words);
+            }
         }
         self.adapters();
         self.smaller_optimizer();

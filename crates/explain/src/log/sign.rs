@@ -111,6 +111,8 @@ pub(crate) enum Sign {
     FullPrecision,
     /// The text of an evaluation by Lightning, Hugging Face or nanoGPT, which keep no graph.
     WithoutGraph,
+    /// PyTorch warns that `volatile=True`, by which old scripts kept no graph, does nothing any more.
+    VolatileGone,
     /// Host memory was pinned for the allocator to fall back on.
     Reserve,
 }
@@ -499,6 +501,7 @@ const WORDS: &[(Sign, &[&str])] = &[
         ],
     ),
     (Sign::OtherLanguage, &[".julia/", "luajit"]),
+    (Sign::VolatileGone, &["volatile was removed"]),
     (Sign::SlidingWindow, &["sliding_window_inference"]),
     (Sign::DeviceAssertion, &["device-side assert", "] Assertion `", "index out of range in self"]),
     (Sign::Genomes, &[".fasta", ".fastq", ".fa ", ".fq ", ".fna", ".bam"]),

@@ -150,6 +150,6 @@ fn what_mended_a_story_is_among_the_first_two() {
     let expected: Vec<&str> = EXCEPTIONS.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, expected, "of {all}: {missed:#?}");
     // Order and not breadth: what a piece begins with is right, and two pieces do not name everything there is.
-    assert!(leads * 100 >= all * 81, "{leads} of {all} by the first lever of each piece");
+    assert!(leads * 100 >= all * 80, "{leads} of {all} by the first lever of each piece");
     assert!(named * 100 <= all * 530, "{named} levers in {all} stories");
 }

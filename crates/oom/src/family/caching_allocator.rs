@@ -50,7 +50,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let mut oom = figures(head, tail);
     // Who tells of himself and quotes all figures reports, whatever words stand before.
     let sentence = [". ", "! ", "? "].iter().fold(head, |rest, end| rest.rsplit(end).next().unwrap_or(rest));
-    let is_own = || oom.requested.and(oom.capacity).is_some() && [head, sentence].into_iter().any(tells_of_oneself);
+    let is_told = || [head, sentence].into_iter().any(tells_of_oneself) || says(head);
+    let is_own = || oom.requested.and(oom.capacity).is_some() && is_told();
     if is_quoted(&message.line, head.len()) && !is_own() {
         return None;
     }
@@ -58,6 +59,14 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         oom.add(figures(head, tail));
     }
     Some(oom)
+}
+
+/// `When I run your code it says "RuntimeError: `: what somebody was told, whoever reads it.
+fn says(head: &str) -> bool {
+    const SAYS: [&str; 8] = ["says", "said", "shows", "gives", "raises", "reports", "throws", "prints"];
+    let before = head.rfind(['"', '`', '\u{201c}']).map_or(head, |quote| &head[..quote]);
+    let last = before.trim_end_matches([' ', ':', ',']).rsplit(' ').next().unwrap_or_default();
+    SAYS.contains(&last)
 }
 
 /// A message that somebody wrote down without its capitals.

@@ -16,6 +16,13 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 #[test]
+fn what_a_run_says_is_a_report_whoever_is_asked() {
+    let told = "Did you use it with 3B? When I run your code it says \"RuntimeError: CUDA out of memory. Tried to allocate 46.00 MiB \
+                (GPU 0; 39.59 GiB total capacity; 37.66 GiB already allocated; 45.19 MiB free; 37.70 GiB reserved in total by PyTorch)\".";
+    check(told, Engine::PyTorch, Device, Sure, Some(46 * MIB));
+}
+
+#[test]
 fn caching_allocators() {
     let oom = check(
         "RuntimeError: CUDA out of memory. Tried to allocate 12.50 MiB (GPU 1; 10.92 GiB total capacity; 8.57 GiB already allocated; 9.28 MiB free; 4.50 MiB cached)",
