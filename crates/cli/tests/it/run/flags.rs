@@ -146,8 +146,7 @@ print("trained with", args.batch_size)
 fn a_script_that_does_not_accumulate_is_not_retried_and_told_how_it_would() {
     let place = Place::with("train.py", LOOP);
     let ran = place.run(&["--", "python3", "train.py"]);
-    // As the command ended.
-    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert_eq!(place.story("runs/train-1")["restarts"], 0);
     let (_, hint) = ran.stderr.split_once("hint: ").unwrap();
     assert_snapshot!(hint, @r"
