@@ -75,7 +75,7 @@ fn top(args: &TopArgs) -> Result<(), Failure> {
     })();
     if is_gone(Duration::ZERO) {
         // Not by a return: the library would say that the cursor cannot be shown, and fail at that.
-        process::exit(0);
+        leave();
     }
     ratatui::restore();
     shown.map_err(refused)
@@ -88,8 +88,13 @@ fn end_in_time(end: Arc<AtomicBool>) {
         end.store(true, Ordering::Relaxed);
         thread::sleep(PATIENCE);
         let _ = ratatui::try_restore();
-        process::exit(0);
+        leave();
     });
+}
+
+#[expect(clippy::exit, reason = "the library does not come back, and its parting words need a terminal")]
+fn leave() -> ! {
+    process::exit(0)
 }
 
 /// Whether the terminal is gone, or goes within a time.

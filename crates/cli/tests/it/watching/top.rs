@@ -65,8 +65,9 @@ if child == 0:
     os.environ["TERM"] = "xterm-256color"
     os.execv(sys.argv[2], sys.argv[2:])
 shown = b""
-while b"memory" not in shown:
+while b"\x1b[?1049h" not in shown:
     shown += os.read(terminal, 65536)
+time.sleep(0.5)
 if sys.argv[1] == "close":
     os.close(terminal)
 else:
