@@ -10,6 +10,7 @@ use clap::{Args, ValueHint};
 /// answer, what was foreseen against what was measured, the loss. A folder of several runs shows them side by side.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  lowtide report                                  the newest run in runs/
   lowtide report runs/mine                        writes report.html here
   lowtide report runs/mine --out mine.html --svg mine.svg --png mine.png
 
@@ -17,8 +18,8 @@ Exit codes:
   0    written
   2    bad input: no run is there, or a file cannot be written")]
 pub struct ReportArgs {
-    /// Folders of runs or of series.
-    #[arg(value_name = "RUN_DIR", value_hint = ValueHint::DirPath, required = true)]
+    /// Folders of runs or of series [default: the newest in runs/].
+    #[arg(value_name = "RUN_DIR", value_hint = ValueHint::DirPath)]
     pub folders: Vec<PathBuf>,
 
     /// The HTML file to write; one that is there is replaced.

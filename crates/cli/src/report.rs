@@ -6,16 +6,20 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use lowtide_args::ReportArgs;
-use lowtide_watch::{Board, chart, report as page};
+use lowtide_watch::{chart, report as page};
 
-use crate::output::{Failure, print, report as end, shown};
+use crate::output::{Failure, print, report as end, shown, to_stderr};
+use crate::watch::open_board;
 
 pub(crate) fn run(args: &ReportArgs) -> ExitCode {
     end(write(args))
 }
 
 fn write(args: &ReportArgs) -> Result<(), Failure> {
-    let mut board = Board::open(&args.folders)?;
+    let (mut board, folders) = open_board(None, &args.folders)?;
+    if let ([], [newest]) = (&*args.folders, &*folders) {
+        to_stderr(&format!("note: this is the newest run, {}", shown(newest)));
+    }
     board.catch_up(SystemTime::now())?;
     write_file(&args.out, page(&board).as_bytes())?;
     let Some(run) = board.runs().last().filter(|_| args.svg.is_some() || args.png.is_some()) else { return Ok(()) };

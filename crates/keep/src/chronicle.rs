@@ -59,6 +59,8 @@ pub enum Conclusion {
     LastRung,
     /// Memory ran out again, and a rung told of another batch than the first start.
     BatchChanged,
+    /// Memory ran out, and what the command read from its standard input cannot be read again.
+    InputGone,
     /// Memory ran out once more than restarts are allowed.
     TooManyRestarts,
 }

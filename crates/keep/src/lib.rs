@@ -52,4 +52,5 @@ pub use keeper::starts::{KeepOptions, keep};
 pub use lowtide_log::Activity;
 pub use notebook::{Note, NoteKey, Notebook, lesson};
 pub use notice::Notice;
+pub use process::input::InputState;
 pub use process::signal_mask::{ignored_signals, survive_file_size_limit};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lowtide_core::Event;
 
-use crate::{BatchSplit, Checkpoint, ConfigCopy, KeepError, Launch, Refuge, StartRecord};
+use crate::{BatchSplit, Checkpoint, ConfigCopy, InputState, KeepError, Launch, Refuge, StartRecord};
 
 /// What is worth saying while a command is kept alive; whoever prints makes words of it.
 #[derive(Debug)]
@@ -22,6 +22,11 @@ pub enum Notice<'a> {
         checkpoint: Option<&'a Checkpoint>,
         /// Newer checkpoints that were cut short.
         damaged: &'a [PathBuf],
+    },
+    /// What becomes of the standard input, of which the start before read, in the next one.
+    Input {
+        /// What is left of it.
+        state: InputState,
     },
     /// A start that was to resume failed before it got any further, for another reason than memory.
     Unresumable,

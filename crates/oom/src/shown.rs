@@ -3,7 +3,7 @@
 //! Whoever asks what a log is about takes both: a post that quotes its error is about that error. Whoever asks what a program
 //! ended by takes only its own.
 
-use crate::message::clean;
+use crate::message::{clean, without_prefix};
 use crate::reference::{has_any_word, is_reference};
 use crate::talk::is_only_mentioned;
 
@@ -12,17 +12,62 @@ const ANCHORS: [&str; 5] =
     ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory", "you tried to allocate"];
 /// Levels of a logger below that of an error.
 const LEVELS: &str = "trace debug info notice";
+/// The level of what a program goes on from.
+const WARNINGS: &str = "warning warn";
 /// Words by which a text speaks to its reader, or of what is to come.
 const SPEECH: &str = "you your i'm i my will faq q tip tips usage example symptom symptoms troubleshooting";
 /// Who tells the people of a job how it ended, in whole sentences.
 const SCHEDULERS: [&str; 3] = ["slurmstepd", "srun: ", "=>> PBS"];
 /// How an exception is named before its message.
 const CLASSES: [&str; 2] = ["Error", "Exception"];
+/// Built-in exceptions that are of something else than memory, whatever their message quotes. `ValueError` and
+/// `AssertionError` are of memory too where they hand on a message as it is.
+const OTHER_CLASSES: [&str; 20] = [
+    "FileNotFoundError",
+    "FileExistsError",
+    "NotADirectoryError",
+    "IsADirectoryError",
+    "PermissionError",
+    "KeyError",
+    "IndexError",
+    "AttributeError",
+    "NameError",
+    "UnboundLocalError",
+    "TypeError",
+    "ValueError",
+    "AssertionError",
+    "ModuleNotFoundError",
+    "NotImplementedError",
+    "SyntaxError",
+    "UnicodeDecodeError",
+    "UnicodeEncodeError",
+    "ZeroDivisionError",
+    "JSONDecodeError",
+];
+/// How a program names what was before it ran.
+const OTHER_RUNS: [&str; 9] = [
+    "previous run",
+    "earlier run",
+    "prior run",
+    "last run",
+    "old run",
+    "previous log",
+    "earlier log",
+    "old log",
+    "last night",
+];
+/// Words that stand before the anchor of a message that is handed on: `training failed: CUDA`.
+const MOST_WORDS: usize = 4;
+/// What a traceback begins with.
+const HEADER: &[u8] = b"Traceback (most recent call last)";
+/// How much is seen of the lines above.
+const ABOVE: usize = 512;
 /// A traceback stands no further above its error than this.
 const TRACEBACK: usize = 16 << 10;
 
 /// Whether a line, in which [`scan`](crate::scan) found a message, only shows it: a quotation, a hit of a search, a comment, a
-/// note below the level of errors, a sentence to the reader, an indented example.
+/// note below the level of errors, a sentence to the reader, an indented example, an exception of another kind that quotes
+/// it.
 ///
 /// `before` is the text above the line.
 #[must_use]
@@ -38,6 +83,9 @@ pub fn is_shown(line: &[u8], before: &[u8]) -> bool {
         || head.matches('`').count() % 2 == 1
         || (has_any_word(head, SPEECH) && !is_of_scheduler(&line))
         || is_below_error(head)
+        || is_warning(head, before)
+        || is_of_another_class(&line)
+        || is_of_another_run(head, before)
         || is_example(&line, before)
         || at.is_some_and(|at| !names_class(head) && !is_of_scheduler(&line) && is_only_mentioned(&line, at, at))
 }
@@ -45,6 +93,47 @@ pub fn is_shown(line: &[u8], before: &[u8]) -> bool {
 /// Whether a logger says that this is no error: `INFO:`, `[info]`, `"level": "debug"`. An exception that is named counts more.
 fn is_below_error(head: &str) -> bool {
     !names_class(head) && has_any_word(head, LEVELS)
+}
+
+/// Whether a logger says that this is a warning, from which a program goes on. One that hands on every line of another
+/// program as a warning does so with the head of its traceback too.
+fn is_warning(head: &str, before: &[u8]) -> bool {
+    let near = &before[before.len().saturating_sub(TRACEBACK)..];
+    let is_passed_on = || {
+        let at = memchr::memmem::rfind(near, HEADER);
+        let start = |at| memchr::memrchr(b'\n', &near[..at]).map_or(0, |newline| newline + 1);
+        at.is_some_and(|at| has_any_word(&String::from_utf8_lossy(&near[start(at)..at]), WARNINGS))
+    };
+    has_any_word(head, WARNINGS) && !is_passed_on()
+}
+
+/// `FileNotFoundError: runs/CUDA out of memory/x.log`: the class says what it is, where the message is not handed on as it is.
+fn is_of_another_class(line: &str) -> bool {
+    let Some((class, message)) = without_prefix(line).split_once(": ") else { return false };
+    let is_other = class.rsplit('.').next().is_some_and(|name| OTHER_CLASSES.contains(&name));
+    let lower = message.to_ascii_lowercase();
+    let Some(at) = ANCHORS.iter().filter_map(|anchor| lower.find(anchor)).min().filter(|_| is_other) else {
+        return false;
+    };
+    let is_figure = |unit| message.contains(unit);
+    let is_word = |word: &str| word.trim_end_matches(':').chars().all(|c| c.is_alphanumeric() || c == '.');
+    let is_handed_on =
+        message[..at].split_whitespace().count() <= MOST_WORDS && message[..at].split_whitespace().all(is_word);
+    !is_handed_on && !["GiB", "MiB"].into_iter().any(is_figure)
+}
+
+/// `previous run ended with:` in the line, or above it or its traceback.
+fn is_of_another_run(head: &str, before: &[u8]) -> bool {
+    let near = &before[before.len().saturating_sub(TRACEBACK)..];
+    let header = memchr::memmem::rfind(near, HEADER).map(|at| &near[..at]);
+    // A traceback of the line: all that stands between them is indented.
+    let is_within =
+        |at: usize| near[at..].split(|byte| *byte == b'\n').skip(1).all(|line| line.is_empty() || line[0] == b' ');
+    let above = header.filter(|above| is_within(above.len())).unwrap_or(near);
+    let above = String::from_utf8_lossy(&above[above.len().saturating_sub(ABOVE)..]);
+    let above = above.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let names = |text: &str| OTHER_RUNS.iter().any(|name| text.to_ascii_lowercase().contains(name));
+    names(head) || above.trim_end().ends_with(':') && names(above)
 }
 
 fn is_of_scheduler(line: &str) -> bool {
@@ -59,7 +148,7 @@ fn names_class(head: &str) -> bool {
 fn is_example(line: &str, before: &[u8]) -> bool {
     let is_indented = line.starts_with("  ") || line.starts_with('\t');
     let near = &before[before.len().saturating_sub(TRACEBACK)..];
-    is_indented && names_class(line) && memchr::memmem::find(near, b"Traceback (most recent call last)").is_none()
+    is_indented && names_class(line) && memchr::memmem::find(near, HEADER).is_none()
 }
 
 #[cfg(test)]
@@ -84,6 +173,12 @@ mod tests {
             "2025-03-01 11:20:01 INFO trainer: CUDA out of memory will be answered by half a batch",
             "[INFO] retrying on CUDA out of memory",
             "to avoid CUDA out of memory use --batch-size 4",
+            "WARNING last night: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+            "2025-03-01 11:20:01 [WARN] trainer: CUDA out of memory. Tried to allocate 2.00 GiB, batch skipped",
+            "FileNotFoundError: runs/oom-CUDA out of memory/x.log",
+            "FileNotFoundError: [Errno 2] No such file or directory: 'CUDA out of memory.log'",
+            "[rank0]: ValueError: OOM policy must be one of ['skip', 'raise: CUDA out of memory. Tried to allocate']",
+            "KeyError: 'CUDA out of memory'",
         ] {
             assert!(is_shown(line.as_bytes(), b"starting\n"), "{line}");
         }
@@ -102,6 +197,10 @@ mod tests {
             "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity)",
             "  what():  CUDA out of memory. Tried to allocate 20.00 MiB",
             "thread 'main' panicked at src/main.rs:3:5: out of memory",
+            "ValueError: CUDA out of memory",
+            "AssertionError: training failed: CUDA error: out of memory",
+            "ValueError: step 3 of 'train' failed: CUDA out of memory. Tried to allocate 20.00 MiB",
+            "OSError: [Errno 12] Cannot allocate memory",
             "INFO:root:failed with RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB",
             "/usr/bin/bash: line 1:  4242 Killed                  python train.py",
             "step #12: CUDA out of memory. Tried to allocate 20.00 MiB",
@@ -112,5 +211,14 @@ mod tests {
         }
         let indented = "    RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB";
         assert!(!is_shown(indented.as_bytes(), TRACEBACK.as_bytes()));
+        // What another run ended by, and what this one did.
+        let line = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB";
+        assert!(is_shown(line, format!("previous run ended with:\n{TRACEBACK}").as_bytes()));
+        assert!(is_shown(line, b"the old log has this:\n"));
+        assert!(!is_shown(line, format!("previous run ended with:\n{TRACEBACK}ValueError: x\n{TRACEBACK}").as_bytes()));
+        assert!(!is_shown(line, format!("going on from the previous run\n{TRACEBACK}").as_bytes()));
+        // A launcher that hands on what its process wrote.
+        let passed_on = b"WARNING:root:Traceback (most recent call last):\nWARNING:root:  File \"t.py\", line 3\n";
+        assert!(!is_shown(b"WARNING:root:RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB", passed_on));
     }
 }

@@ -4,7 +4,7 @@
 //! known. A [`Key`] is what a setting is about, whoever named it; a [`Preset`] is a trainer whose own keys, flags and
 //! defaults are known, how it is recognised, and which files of a command line it has its settings from.
 //! [`processes`] counts what a launcher starts. Of scripts that nobody knows, [`flag`] finds the option that they declare
-//! for a number, [`hard_coded`] the numbers that stand in them, and [`training_loop`] their loop as it would be with
+//! for a number, [`variable`] the one of the environment, [`hard_coded`] the numbers that stand in them, and [`training_loop`] their loop as it would be with
 //! gradient accumulation.
 //!
 //! **What it leaves out.** How configurations are written, which is crate `config`; files, the environment and the
@@ -16,6 +16,7 @@ mod answer;
 mod checkpoints;
 mod declaration;
 mod deepspeed;
+mod environment;
 mod flag;
 mod hard_coded;
 mod key;
@@ -32,6 +33,7 @@ pub use answer::{Answer, Question, answer, candidates};
 pub use checkpoints::{Beginning, CheckpointPlace, Checkpoints, ResumeGap, ResumeWords, checkpoints};
 pub use declaration::{Declaration, declarations};
 pub use deepspeed::{is_deepspeed, whole_batch};
+pub use environment::{Variable, variable};
 pub use flag::{Flag, UnknownFlag, flag};
 pub use hard_coded::{HardCoded, Slot, SourceBatch, hard_coded, hard_coded_steps, imported_batch};
 pub use key::{Key, key_of, key_of_option, key_of_path};

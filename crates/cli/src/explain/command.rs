@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use lowtide_args::ExplainArgs;
 use lowtide_config::command::quoted;
 use lowtide_core::Bytes;
-use lowtide_explain::{Config, ConfigError, Context, Syntax};
+use lowtide_explain::{Config, ConfigError, Context, Lever, Syntax};
 
 use super::html::html;
 use super::log_file::read;
@@ -85,6 +85,19 @@ fn short(log: &Path, command: &str) -> Vec<String> {
     }
     lines.push(format!("more: lowtide explain {}", quoted(&[log])));
     lines.iter().map(|line| printable(line)).collect()
+}
+
+/// What makes room where a smaller micro-batch does not, from the log of a command; nothing where the log does not tell.
+pub(crate) fn beyond_the_batch(log: &Path, command: &[String]) -> Option<String> {
+    std::panic::catch_unwind(|| other_advice(log, &quoted(command))).ok().flatten()
+}
+
+fn other_advice(log: &Path, command: &str) -> Option<String> {
+    let configs = Config::parse_as(Syntax::Command, COMMAND_LINE, command).into_iter().collect();
+    let explained = read(log).ok()?.finish(&Context { configs, reports: reports_of(log) });
+    let is_of_batch = |lever: Lever| matches!(lever, Lever::MicroBatch | Lever::EvaluationBatch | Lever::FewerRequests);
+    let verdict = explained.verdicts.first()?;
+    verdict.advice.iter().find(|advice| !is_of_batch(advice.lever)).map(|advice| printable(&advice.text))
 }
 
 fn context(args: &ExplainArgs, log: &RunLog) -> Result<Context, Failure> {

@@ -11,5 +11,5 @@ mod run_log;
 mod text;
 mod words;
 
-pub(crate) use command::{in_short, run};
+pub(crate) use command::{beyond_the_batch, in_short, run};
 pub(crate) use words::held;

@@ -88,7 +88,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         None => new_folder(Path::new(RUNS), &ladder.name())?,
     };
     if !args.quiet {
-        say(&narration::greeting(&ladder, &folder));
+        say(&narration::greeting(&ladder, args.max_restarts, &folder));
     }
     if let Some(first) = first.as_ref().filter(|_| !args.quiet) {
         say(&first.greeting());
@@ -107,7 +107,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         let _ = fs::remove_dir(&options.folder);
     }
     let chronicle = kept?;
-    let exit_code = exit::code(&chronicle, &ladder);
+    let exit_code = exit::code(&chronicle);
     let summary = Summary { chronicle: &chronicle, exit_code };
     // The command's exit code is worth more than its story.
     if let Err(error) = lowtide_disk::write(&options.folder.join(SUMMARY), json_text(&summary).as_bytes()) {

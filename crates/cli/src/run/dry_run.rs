@@ -20,6 +20,7 @@ pub(crate) struct DryRun {
     /// Micro-batches that are smaller than restarts are allowed.
     out_of_reach: usize,
     restarts: u32,
+    max_restarts: u32,
     first: Option<FirstRung>,
 }
 
@@ -32,18 +33,23 @@ impl DryRun {
     ) -> Result<Self, Failure> {
         let folder = runs.join(format!("{}-N", ladder.name()));
         let rungs = ladder.rungs.len().max(1);
-        let reached = rungs.min(1 + max_restarts as usize);
+        let below = first.as_ref().map_or(0, |first| first.rung);
+        let reached = rungs.min(below.saturating_add(max_restarts as usize).saturating_add(1));
         let launches = (0..reached).map(|rung| ladder.launch(rung, &folder, None)).collect::<Result<_, _>>()?;
         let restarts = if rungs > 1 || ladder.resumption.is_known() { max_restarts } else { 0 };
-        Ok(Self { folder, launches, out_of_reach: rungs - reached, restarts, first })
+        Ok(Self { folder, launches, out_of_reach: rungs - reached, restarts, max_restarts, first })
     }
 
     pub(crate) fn text(&self, ladder: &CommandLadder) -> String {
-        let mut text = format!("{}\n", retries_line(ladder));
+        let mut text = format!("{}\n", retries_line(ladder, self.max_restarts));
+        if let Some(first) = &self.first {
+            text.push_str(&format!("{}\n", first.greeting()));
+        }
         for (name, value) in &ladder.environment {
             text.push_str(&format!("with {}\n", printable(&setting(name, value))));
         }
-        for (rung, launch) in self.launches.iter().enumerate() {
+        let begins = self.first.as_ref().map_or(0, |first| first.rung);
+        for (rung, launch) in self.launches.iter().enumerate().skip(begins) {
             let batch = ladder.rungs.get(rung).map_or(String::new(), |batch| format!("   # {batch}"));
             text.push_str(&format!("  {}{batch}\n", command_line(ladder, launch)));
             for copy in &launch.copies {
@@ -58,9 +64,6 @@ impl DryRun {
                 "{} would be copied first: the first start may write over it\n",
                 shown(&checkpoint)
             ));
-        }
-        if let Some(first) = &self.first {
-            text.push_str(&format!("{}\n", first.greeting()));
         }
         let restarts = match (self.restarts, self.out_of_reach) {
             (0, 0) => "it is not started again".to_owned(),

@@ -1,11 +1,11 @@
 //! Exit codes of `lowtide run`, and what is said where a command is not run.
 
-use lowtide_keep::{Chronicle, CommandLadder, Conclusion, End, EndKind, KeepError, RungGap};
+use lowtide_keep::{Chronicle, Conclusion, End, EndKind, KeepError};
 
 use crate::output::{BAD_INPUT, Failure, INTERRUPTED};
 use crate::run::narration::flag;
 
-/// Memory ran out, and no smaller micro-batch helped; or it is not free, for processes do not end.
+/// Memory ran out, and no smaller micro-batch helped or none could be set; or it is not free, for processes do not end.
 const OUT_OF_MEMORY: u8 = 3;
 /// As shells have them.
 const NOT_EXECUTABLE: u8 = 126;
@@ -13,19 +13,15 @@ const NOT_FOUND: u8 = 127;
 const BY_SIGNAL: i32 = 128;
 
 /// The exit code for what happened: the command's own, unless memory ran out or a start could not be made.
-///
-/// Where a script does not accumulate gradients nothing was tried, and its own code says what it always did.
-pub(super) fn code(chronicle: &Chronicle, ladder: &CommandLadder) -> u8 {
+pub(super) fn code(chronicle: &Chronicle) -> u8 {
     if let Some(error) = &chronicle.failure {
         return code_of(error);
     }
     match chronicle.ending {
-        Conclusion::NoRungs if let (Some(RungGap::NoAccumulation(_)), [only]) = (&ladder.gap, &*chronicle.starts) => {
-            as_shell(only.end)
-        }
         Conclusion::NoRungs
         | Conclusion::LastRung
         | Conclusion::SameOnEveryRung
+        | Conclusion::InputGone
         | Conclusion::TooManyRestarts
         | Conclusion::BatchChanged => OUT_OF_MEMORY,
         Conclusion::Finished | Conclusion::Interrupted | Conclusion::Failed => match chronicle.starts.last() {

@@ -1,6 +1,6 @@
 //! Why a command is not retried with a smaller micro-batch, and what would make that possible.
 
-use lowtide_keep::{Library, NoAccumulation, RungGap};
+use lowtide_keep::{CommandLadder, Library, NoAccumulation, RungGap};
 use lowtide_trainers::TrainingLoop;
 
 use crate::output::printable;
@@ -9,16 +9,29 @@ use crate::run::narration::flag;
 /// What helps where nothing is trained.
 const SHRINK: &str = "where the batch may get smaller (inference, evaluation): lowtide run --shrink-batch -- ...";
 
+/// What helps where nothing is known of the command.
+const UNKNOWN: &str = "say what a retry changes, in the command's own words, and --batch N for the batch that it has now: \
+                       --retry-with '--FLAG={micro} --FLAG={accum}', --retry-env 'NAME={micro} NAME={accum}', or --config \
+                       FILE --retry-config 'KEY={micro} KEY={accum}'. FLAG, NAME and KEY stand for names that the command \
+                       takes; they are not known here";
+
+/// What helps where a shell has its script in one word.
+const IN_A_SHELL: &str = "put lowtide inside, where flags are found: bash -c 'lowtide run -- python train.py'. Or say with \
+                          --retry-env 'NAME={micro} NAME={accum}' --batch N which variables the script reads; NAME stands \
+                          for them";
+
 /// Why there is no retry, and what would make one.
 pub(super) fn gap_words(gap: &RungGap) -> String {
     match gap {
+        RungGap::Environment { .. } => {
+            format!("the script reads its batch from the environment: {}", said(gap).unwrap_or_default())
+        }
         RungGap::Batch { detail } => {
             let detail = printable(detail);
             format!("{detail}: --batch and --accum say it, --retry-with or --retry-config change it")
         }
-        RungGap::Flags { detail, templates } => {
-            let said: Vec<String> = templates.iter().map(|template| format!("--retry-with '{template}'")).collect();
-            printable(&format!("{detail}: say it with --batch N {}", said.join(" or ")))
+        RungGap::Flags { detail, .. } => {
+            format!("{}: {}", printable(detail), said(gap).unwrap_or_default())
         }
         RungGap::Template { part } => format!(
             "{} is given, and nothing says how the command takes another: --retry-with, --retry-env or --retry-config",
@@ -36,8 +49,36 @@ pub(super) fn gap_words(gap: &RungGap) -> String {
     }
 }
 
+/// What to type, where names of the command's own are known.
+fn said(gap: &RungGap) -> Option<String> {
+    match gap {
+        RungGap::Flags { templates, .. } => {
+            let said: Vec<String> = templates.iter().map(|template| format!("--retry-with '{template}'")).collect();
+            let unknown =
+                if templates.iter().any(|it| it.contains("--FLAG=")) { "; FLAG stands for its name" } else { "" };
+            Some(printable(&format!("say it with --batch N {}{unknown}", said.join(" or "))))
+        }
+        RungGap::Environment { template, numbers: [micro, accum] } => {
+            let number = |number: &Option<u64>| number.map_or("N".to_owned(), |number| number.to_string());
+            let accum = if *accum == Some(1) { String::new() } else { format!(" --accum {}", number(accum)) };
+            Some(printable(&format!("say it with --retry-env '{template}' --batch {}{accum}", number(micro))))
+        }
+        RungGap::Batch { .. } | RungGap::Template { .. } | RungGap::NoAccumulation(_) => None,
+    }
+}
+
+/// What would make a retry possible, said at the end of a command that had none.
+pub(super) fn no_retry_hint(ladder: &CommandLadder) -> String {
+    match &ladder.gap {
+        Some(RungGap::NoAccumulation(missing)) => remedy(missing),
+        Some(gap) if let Some(said) = said(gap) => said,
+        _ if ladder.takes_words() => UNKNOWN.to_owned(),
+        _ => IN_A_SHELL.to_owned(),
+    }
+}
+
 /// How a script would get by with a smaller micro-batch and the same training.
-pub(super) fn remedy(missing: &NoAccumulation) -> String {
+fn remedy(missing: &NoAccumulation) -> String {
     let NoAccumulation { script, batch, line, smaller, library, training_loop, .. } = missing;
     if *library == Library::Unknown {
         return SHRINK.to_owned();

@@ -6,13 +6,13 @@ use std::path::Path;
 use lowtide_config::command::quoted;
 use lowtide_core::{Bytes, Event, counted};
 use lowtide_keep::{
-    Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, Launch, Notice, Peak, RungGap,
-    StartRecord, batch_changed,
+    Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, InputState, Launch, Notice,
+    Peak, StartRecord, batch_changed,
 };
 
 use crate::explain;
 use crate::output::{printable, shown};
-use crate::run::gap::{gap_words, remedy};
+use crate::run::gap::{gap_words, no_retry_hint};
 use crate::run::resume;
 
 /// What helps where the micro-batch cannot be cut any further.
@@ -35,22 +35,25 @@ const LOADING: &str = "the first start got further: resuming needs more memory t
                        map_location='cpu' and drop it before training, or give --no-resume";
 
 /// What is said before the first start.
-pub(super) fn greeting(ladder: &CommandLadder, folder: &Path) -> String {
-    format!("{}\nthe output is kept in {}", retries_line(ladder), shown(&folder.join("start-1.log")))
+pub(super) fn greeting(ladder: &CommandLadder, max_restarts: u32, folder: &Path) -> String {
+    format!("{}\nthe output is kept in {}", retries_line(ladder, max_restarts), shown(&folder.join("start-1.log")))
 }
 
 pub(super) fn setting(name: &OsStr, value: &OsStr) -> String {
     format!("{}={}", name.display(), value.display())
 }
 
-/// What a retry would change.
-pub(super) fn retries_line(ladder: &CommandLadder) -> String {
+/// What a retry would change, where so many restarts are allowed.
+pub(super) fn retries_line(ladder: &CommandLadder, max_restarts: u32) -> String {
     let by = ladder.preset.map_or(String::new(), |preset| format!(" ({})", preset.name()));
     let group = if ladder.group > 1 { format!(", in a group of {}", ladder.group) } else { String::new() };
     match ladder.rungs.as_slice() {
         [] if let Some(gap) = &ladder.gap => format!("no retry with a smaller micro-batch{by}: {}", gap_words(gap)),
-        [] => "no retry with a smaller micro-batch: it is not known where the batch is set; --retry-with says it"
+        [] => "no retry with a smaller micro-batch: it is not known where the batch is set; --retry-with or --retry-env says it"
             .to_owned(),
+        [first, ..] if max_restarts == 0 => {
+            format!("micro-batch x accumulation {first}{by}{group}: no retry (--max-restarts 0)")
+        }
         [only] => format!("micro-batch {only}{by}{group}: no retry, for a micro-batch of 1 cannot be cut"),
         [first, .., last] => {
             let retries = ladder.rungs.len() as u64 - 1;
@@ -132,6 +135,7 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
             }
             Some(text)
         }
+        Notice::Input { state } => input(*state).map(str::to_owned),
         Notice::Unresumable => Some(resume::UNRESUMABLE.to_owned()),
         Notice::Endangered { checkpoint, refuge } => Some(resume::endangered(&ladder.resumption, checkpoint, *refuge)),
         Notice::SetAside { file, target } => Some(format!(
@@ -155,6 +159,19 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
             Some(format!("the command left {} behind; {they_are} asked to end", processes_of(*processes)))
         }
         Notice::Kill { processes } => Some(format!("killing what did not end: {}", processes_of(*processes))),
+    }
+}
+
+/// What becomes of the standard input in a restart.
+const fn input(state: InputState) -> Option<&'static str> {
+    match state {
+        InputState::Rewound => Some("standard input is a file: the next start reads it again"),
+        InputState::Typed => Some("what was typed is gone: the next start asks for it again"),
+        InputState::Unknown => Some(
+            "it is not known whether the command read from its standard input, a pipe: what it read is gone for the next \
+             start",
+        ),
+        InputState::Whole | InputState::Gone => None,
     }
 }
 
@@ -224,6 +241,10 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
                 .to_owned()
         }
         Conclusion::BatchChanged => "memory ran out again, and the retry changed more than the micro-batch".to_owned(),
+        Conclusion::InputGone => {
+            "memory ran out, and the command read its standard input from a pipe: what it read is gone for a retry"
+                .to_owned()
+        }
         Conclusion::TooManyRestarts if chronicle.restarts == 0 => {
             "memory ran out, and no restart is allowed".to_owned()
         }
@@ -247,14 +268,8 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
     text.push_str(&format!("\n  logs and summary.json are in {}", printable(&chronicle.folder)));
     let hint = match chronicle.ending {
         Conclusion::LastRung | Conclusion::TooManyRestarts if rungs_change_nothing(chronicle) => UNMOVED,
-        Conclusion::NoRungs if let Some(RungGap::NoAccumulation(missing)) = &ladder.gap => {
-            text.push_str(&format!("\nhint: {}", remedy(missing)));
-            return text;
-        }
         Conclusion::NoRungs if chronicle.effective_batch.is_some() => LESS,
-        Conclusion::NoRungs => {
-            "say where the batch is set: --batch N --retry-with '--batch_size={micro} --accumulation={accum}'"
-        }
+        Conclusion::NoRungs => &no_retry_hint(ladder),
         Conclusion::SameOnEveryRung if loads_the_checkpoint(chronicle) => LOADING,
         Conclusion::SameOnEveryRung if last_is_fixed(chronicle) => FIXED,
         Conclusion::SameOnEveryRung if rungs_change_nothing(chronicle) => UNMOVED,
@@ -264,6 +279,9 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
             "say the command's own batch with --batch and --accum, and what a retry changes with --retry-with"
         }
         Conclusion::TooManyRestarts => "--max-restarts allows more",
+        Conclusion::InputGone => {
+            "give it a file, which a retry reads again from its beginning: lowtide run -- COMMAND < FILE"
+        }
         // What stood in its way may be what the start before left there.
         Conclusion::Failed if chronicle.restarts > 0 && !last_ran_out(chronicle) => {
             "look whether something that the start before left behind is in the way, or a word that a retry adds"
@@ -271,7 +289,17 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         Conclusion::Finished | Conclusion::Interrupted | Conclusion::Failed => return text,
     };
     text.push_str(&format!("\nhint: {hint}"));
+    if [UNMOVED, UNTOLD].contains(&hint)
+        && let Some(advice) = chronicle.starts.last().and_then(beyond_the_batch)
+    {
+        text.push_str(&format!("\nhint: where it does, this makes room: {advice}"));
+    }
     text
+}
+
+/// What makes room where a smaller micro-batch does not.
+fn beyond_the_batch(start: &StartRecord) -> Option<String> {
+    explain::beyond_the_batch(Path::new(&start.log), &start.command)
 }
 
 /// Whether the last start asked for weights or the optimizer's state.

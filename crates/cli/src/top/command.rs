@@ -1,12 +1,19 @@
 //! `lowtide top`: a run, or any process, in the terminal.
+//!
+//! The library that reads keys goes round in circles where the terminal is gone, deaf to signals. So it is asked only while
+//! the terminal is there, and a thread ends the process where it is caught in that all the same.
 
 use std::io::{self, IsTerminal};
-use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::process::{self, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use lowtide_args::TopArgs;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::stdio::stdin;
 
 use super::{cells, screen};
 use crate::output::{Failure, report};
@@ -15,6 +22,8 @@ use crate::watch::{Sampling, open_board};
 
 /// How often the screen is drawn.
 const TICK: Duration = Duration::from_millis(250);
+/// How long the end may take that a signal or the terminal's end asks for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a key asks for.
 enum Wish {
@@ -36,6 +45,7 @@ fn top(args: &TopArgs) -> Result<(), Failure> {
     }
     let end = stop_flag()?;
     let refused = |error: io::Error| Failure::bad_input(format!("the terminal: {error}"), None);
+    end_in_time(Arc::clone(&end));
     // A panic puts the terminal back as it was, too.
     let mut terminal = ratatui::try_init().map_err(refused)?;
     let shown = (|| {
@@ -63,27 +73,78 @@ fn top(args: &TopArgs) -> Result<(), Failure> {
         }
         Ok(())
     })();
+    if is_gone(Duration::ZERO) {
+        // Not by a return: the library would say that the cursor cannot be shown, and fail at that.
+        leave();
+    }
     ratatui::restore();
     shown.map_err(refused)
 }
 
+/// Ends the process a moment after the end was asked for, where it has not ended by itself.
+fn end_in_time(end: Arc<AtomicBool>) {
+    thread::spawn(move || {
+        while !end.load(Ordering::Relaxed) && !is_gone(TICK) {}
+        end.store(true, Ordering::Relaxed);
+        thread::sleep(PATIENCE);
+        let _ = ratatui::try_restore();
+        leave();
+    });
+}
+
+#[expect(clippy::exit, reason = "the library does not come back, and its parting words need a terminal")]
+fn leave() -> ! {
+    process::exit(0)
+}
+
+/// Whether the terminal is gone, or goes within a time.
+fn is_gone(time: Duration) -> bool {
+    keys(PollFlags::empty(), time).intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+}
+
+/// What is to be had of the terminal within a time; nothing where a signal comes first.
+fn keys(sought: PollFlags, time: Duration) -> PollFlags {
+    let time = Timespec::try_from(time).expect("less than a second");
+    let mut terminal = [PollFd::from_borrowed_fd(stdin(), sought)];
+    match poll(&mut terminal, Some(&time)) {
+        Ok(_) => terminal[0].revents(),
+        Err(_) => PollFlags::empty(),
+    }
+}
+
 /// Waits a moment for a key.
 fn wish() -> io::Result<Option<Wish>> {
-    match event::poll(TICK) {
-        Ok(false) => return Ok(None),
-        // A signal, after which the flag is looked at.
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
-        ready => ready?,
-    };
+    if is_gone(Duration::ZERO) {
+        return Ok(Some(Wish::End));
+    }
+    // Of several keys that came at once, the library has the others already.
+    if !is_typed()? {
+        let ready = keys(PollFlags::IN, TICK);
+        if is_gone(Duration::ZERO) || !ready.contains(PollFlags::IN) || !is_typed()? {
+            return Ok(None);
+        }
+    }
     let Event::Key(key) = event::read()? else { return Ok(None) };
     if key.kind == KeyEventKind::Release {
         return Ok(None);
     }
-    Ok(match key.code {
+    Ok(wish_of(key))
+}
+
+/// Whether the library has a key, without a wait for one.
+fn is_typed() -> io::Result<bool> {
+    match event::poll(Duration::ZERO) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+        ready => ready,
+    }
+}
+
+fn wish_of(key: KeyEvent) -> Option<Wish> {
+    match key.code {
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Wish::End),
         KeyCode::Char('q') | KeyCode::Esc => Some(Wish::End),
         KeyCode::Right | KeyCode::Down | KeyCode::Tab => Some(Wish::Next),
         KeyCode::Left | KeyCode::Up | KeyCode::BackTab => Some(Wish::Previous),
         _ => None,
-    })
+    }
 }

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use lowtide_config::command::at_script;
 use lowtide_config::{Config, Syntax};
 use lowtide_trainers::{
-    Access, Answer, Flag, HardCoded, Key, NumberInFile, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag,
+    Access, Answer, Flag, HardCoded, Key, NumberInFile, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag, Variable,
     command_line, declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, imported_steps, script,
-    script_path, siblings, split_batch, training_loop,
+    script_path, siblings, split_batch, training_loop, variable,
 };
 
 use crate::command::recipe::{Recipe, Script};
@@ -35,6 +35,13 @@ pub enum RungGap {
         detail: String,
         /// What a retry would change, for each that may be meant.
         templates: Vec<String>,
+    },
+    /// The script reads its batch from variables of the environment.
+    Environment {
+        /// What a retry would change.
+        template: String,
+        /// The batch and the accumulation that the variables or the script have now.
+        numbers: [Option<u64>; 2],
     },
     /// The batch is given, and not how the command takes another.
     Template {
@@ -135,6 +142,7 @@ impl Discovery {
         configs.extend(named_files(&request.command, access));
         configs.push(command_line(&request.command));
         let evaluation = flag(&configs, Key::EvalBatch).ok().flatten();
+        let by_variables = own.as_ref().and_then(|own| by_environment(own, access));
         let place = own.zip(script_path(&request.command, access));
         let found = match [Key::Batch, Key::Accumulation].map(|key| flag(&configs, key)) {
             [Ok(Some(micro)), Ok(Some(accum))] => {
@@ -176,8 +184,22 @@ impl Discovery {
             Ok((_, None)) => missing(),
             Err(gap) => gap.or_else(missing),
         };
+        let is_vague = matches!(gap, None | Some(RungGap::Batch { .. } | RungGap::Template { .. }));
+        let gap = by_variables.filter(|_| is_vague).or(gap);
         Ok(Self { gap, evaluation, ..Self::default() })
     }
+}
+
+/// Variables that a script reads its batch and its accumulation from.
+fn by_environment(script: &Config, access: &Access<'_>) -> Option<RungGap> {
+    let [micro, accum] = [Key::Batch, Key::Accumulation].map(|key| variable(script, key));
+    let (micro, accum) = micro.zip(accum)?;
+    let template = format!("{}={{micro}} {}={{accum}}", micro.name, accum.name);
+    let number = |variable: &Variable| match (access.variable)(&variable.name) {
+        Some(set) => set.to_str()?.trim().parse().ok(),
+        None => variable.default,
+    };
+    Some(RungGap::Environment { template, numbers: [number(&micro), number(&accum)] })
 }
 
 /// The flag for the batch of a whole step, beside one for what is computed at once: then the script itself accumulates

@@ -98,6 +98,12 @@ impl CommandLadder {
         }
     }
 
+    /// Whether what is added to the command line reaches the program: it does not where a shell has its script in one word.
+    #[must_use]
+    pub fn takes_words(&self) -> bool {
+        deaf_script(&self.command).is_none()
+    }
+
     /// The flag for the batch of a whole step, for which the script accumulates by itself what is missing.
     #[must_use]
     pub fn whole(&self) -> Option<&Flag> {
@@ -164,6 +170,9 @@ mod tests {
             "fit.yaml" => Some("data:\n  batch_size: 8\ntrainer:\n  accumulate: 2\n".to_owned()),
             "flags.py" => Some("p.add_argument('--bs', default=4)\np.add_argument('--accum', default=1)\n".to_owned()),
             "pkg/mine.py" => Some("a = TrainingArguments('o', per_device_train_batch_size=4)\n".to_owned()),
+            "env.py" => Some(
+                "B = int(os.environ.get('BATCH_SIZE', '32'))\nA = int(os.environ.get('GRAD_ACCUM', 1))\n".to_owned(),
+            ),
             "half.py" => {
                 Some("p.add_argument('--bs', default=4)\nn_accum_steps = 2\nloss /= n_accum_steps\n".to_owned())
             }
@@ -220,6 +229,21 @@ mod tests {
             (ladder.changes(), ladder.effective_batch()),
             (vec!["--bs".to_owned(), "--accum".to_owned()], Some(4))
         );
+    }
+
+    #[test]
+    fn variables_that_the_script_reads() {
+        let gap = |variable: &dyn Fn(&str) -> Option<OsString>| {
+            CommandLadder::make(request("python env.py"), &Access { variable, read: &file, cards: &|| 0 }).unwrap().gap
+        };
+        let named = |numbers| {
+            let template = "BATCH_SIZE={micro} GRAD_ACCUM={accum}".to_owned();
+            Some(RungGap::Environment { template, numbers })
+        };
+        assert_eq!(gap(&|_| None), named([Some(32), Some(1)]));
+        assert_eq!(gap(&|name| (name == "BATCH_SIZE").then(|| "8".into())), named([Some(8), Some(1)]));
+        let words = |command: &str| made(request(command)).unwrap().takes_words();
+        assert!(words("python env.py") && !words("bash -c 'python env.py'"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Whether memory was the reason that a command ended.
 
-use crate::output::epilogue::{Epilogue, FatalOom};
+use crate::output::epilogue::Epilogue;
 use crate::process::attendant::Interruption;
 use crate::{End, EndKind, Evidence};
 
@@ -9,15 +9,22 @@ use crate::{End, EndKind, Evidence};
 /// Words of the command that tell of memory count where it failed. A SIGKILL counts where something shows that the
 /// kernel did it for memory; without that, it may have been anybody. So does a code of whoever waited for the process
 /// that was killed, where the kernel itself tells of the kill and nothing else of another error. What a process wrote
-/// down itself counts likewise: a script may show its errors in words of its own, or not at all.
-pub(crate) fn judge(end: End, interruption: Interruption, epilogue: &Epilogue, evidence: Option<Evidence>) -> EndKind {
+/// down itself counts likewise: a script may show its errors in words of its own, or not at all. `reports` are the
+/// processes that wrote down that their memory ran out, whether they ended by it or not.
+pub(crate) fn judge(
+    end: End,
+    interruption: Interruption,
+    epilogue: &Epilogue,
+    evidence: Option<Evidence>,
+    reports: usize,
+) -> EndKind {
     if end == End::Code(0) {
         return EndKind::Finished;
     }
     if interruption == Interruption::Requested {
         return EndKind::Interrupted;
     }
-    let said = epilogue.oom.as_ref().is_some_and(FatalOom::says_so);
+    let said = epilogue.oom.as_ref().is_some_and(|oom| oom.says_so() && oom.may_have_ended(end, reports));
     // Words such as `Killed` or `exitcode: -9` tell of a kill below the process that was started.
     let killed = end.was_killed() || epilogue.oom.is_some();
     // Counted or named, not only likely.
@@ -40,7 +47,7 @@ mod tests {
     const FULL: Option<Evidence> = Some(Evidence::NearTheLimit { held_bytes: 9, limit_bytes: 10 });
 
     fn judged(end: End, interruption: Interruption, text: &str, evidence: Option<Evidence>) -> EndKind {
-        judge(end, interruption, &Epilogue::of(&Tail::from(text)), evidence)
+        judge(end, interruption, &Epilogue::of(&Tail::from(text)), evidence, 0)
     }
 
     #[test]

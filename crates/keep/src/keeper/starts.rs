@@ -16,7 +16,7 @@ use lowtide_log::steps;
 use crate::command::checkpoint::CheckpointSearch;
 use crate::evidence::kill_counter::KillCounter;
 use crate::inside::door::Door;
-use crate::inside::fatal_report::fatal_report;
+use crate::inside::fatal_report::{fatal_report, reports};
 use crate::inside::host_reserve;
 use crate::journal::Journal;
 use crate::keeper::folder::is_free;
@@ -25,6 +25,7 @@ use crate::keeper::refuge::refuge;
 use crate::keeper::sequel::{Bounds, Sequel, next};
 use crate::keeper::trainer_state::with_batch;
 use crate::output::epilogue::{Epilogue, FatalOom};
+use crate::process::input::{InputState, StandardInput};
 use crate::process::supervisor::{Observation, Supervisor};
 use crate::{
     Chronicle, CommandLadder, Conclusion, EndKind, Evidence, Inside, InsideState, KeepError, Launch, Notice,
@@ -98,6 +99,7 @@ fn start_on(
     let begun = SystemTime::now();
     let mut supervisor = Supervisor::new(options.grace)?;
     let mut rung = options.first_rung;
+    let mut input = StandardInput::look();
     let mut search = CheckpointSearch::default();
     let mut begins = Vec::new();
     // Whether a start could not resume, so that none is to try it again.
@@ -153,8 +155,9 @@ fn start_on(
                 door.as_ref().into_iter().for_each(Door::remove);
             }
         })?;
-        let evidence = kills.evidence(&observation.footprint).or_else(|| fatal_report(&options.folder, number));
-        let record = record(&launch, &log, observation, evidence);
+        let reports = reports(&options.folder, number);
+        let evidence = kills.evidence(&observation.footprint).or_else(|| fatal_report(&reports));
+        let record = record(&launch, &log, observation, evidence, reports.len());
         let resumed_step = checkpoint.as_ref().and_then(|checkpoint| checkpoint.step);
         let resumed_from = checkpoint.map(|checkpoint| shown(checkpoint.path));
         let inside = door.map(|door| if door.was_seen() { InsideState::Active } else { InsideState::Unread });
@@ -189,6 +192,11 @@ fn start_on(
                 (rung, is_anew) = (same, true);
                 notify(&Notice::Unresumable);
             }
+        }
+        match input.renew() {
+            InputState::Whole => {}
+            InputState::Gone => return Ok(if ran_out { Conclusion::InputGone } else { Conclusion::Failed }),
+            state => notify(&Notice::Input { state }),
         }
     }
 }
@@ -231,10 +239,16 @@ fn set_aside(resumption: &Resumption, begun: SystemTime, folder: &Path, start: u
     }
 }
 
-fn record(launch: &Launch, log: &Path, observation: Observation, evidence: Option<Evidence>) -> StartRecord {
+fn record(
+    launch: &Launch,
+    log: &Path,
+    observation: Observation,
+    evidence: Option<Evidence>,
+    reports: usize,
+) -> StartRecord {
     let mut transcript = observation.transcript.lock().unwrap_or_else(PoisonError::into_inner);
     let epilogue = Epilogue::of(&transcript.tail);
-    let outcome = judge(observation.end, observation.interruption, &epilogue, evidence);
+    let outcome = judge(observation.end, observation.interruption, &epilogue, evidence, reports);
     let oom = epilogue.oom.filter(|_| matches!(outcome, EndKind::OutOfMemory | EndKind::Failed));
     let evidence = evidence.filter(|_| outcome == EndKind::OutOfMemory);
     // `Killed` alone does not say whose limit it was.

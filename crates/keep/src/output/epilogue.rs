@@ -4,6 +4,10 @@
 //! it; one that it got over does not. It got over it where an error of another kind follows, or where steps do. Nor
 //! does one that it only shows: a quotation, advice, the kernel's log, which is read by ourselves where it is needed.
 //!
+//! What an uncaught exception says is on standard error. So an error on standard output is none that the command ended by
+//! where standard error ends with another traceback, and none where the command ended by a code of its own choice, unless
+//! a process of it wrote down that its memory ran out.
+//!
 //! A command got over an error where another traceback follows that is neither a consequence nor of a thread or an
 //! object's end, or where two further steps follow (more where a group ends, whose others went on a while). Streams are
 //! looked at apart. What the other one says counts only where it was certainly written later: its pipe was found empty
@@ -18,6 +22,7 @@ use lowtide_log::{Activity, TracebackKind, activity_of_stack, frames, steps, tra
 use lowtide_oom::{Certainty, Engine, Oom, OomHit, Place, is_shown, scan};
 use memchr::memmem;
 
+use crate::End;
 use crate::output::tail::{Stream, StreamPart, Tail};
 
 /// What a command's output ends with.
@@ -33,6 +38,8 @@ pub(crate) struct Epilogue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FatalOom {
     oom: Oom,
+    /// Where it stands.
+    pub(crate) stream: Stream,
     /// What the command was doing, where its stack says so.
     pub(crate) activity: Option<Activity>,
     /// The line itself, cut where it is very long.
@@ -48,6 +55,8 @@ const HELD_BACK: usize = 8 << 10;
 const GROUP_ENDED: [&str; 3] = ["ChildFailedError", "ProcessRaisedException", "ProcessExitedException"];
 /// More of them than come until the group ends.
 const STEPS_OF_OTHERS: usize = 20;
+/// Shells end with this and a signal's number where a signal ended the command.
+const FIRST_OF_SIGNALS: i32 = 128;
 /// An error that stands further from the end is not what a command ended with.
 const NEAR_THE_END: usize = 16 << 10;
 
@@ -58,12 +67,15 @@ impl Epilogue {
         let found: Vec<OomHit> = scan(bytes).filter(|hit| is_own(hit, bytes)).collect();
         let sure = found.iter().rev().find(|found| found.oom.certainty >= Certainty::Likely);
         let last = sure.or(found.last()).filter(|last| !got_over(tail, last));
+        let stream = last.map_or(Stream::Errors, |last| stream_of(tail, last));
+        let last = last.filter(|_| stream != Stream::Output || !errors_end_otherwise(tail));
         let near = |bytes: &[u8]| ends_otherwise(&bytes[bytes.len().saturating_sub(NEAR_THE_END)..]);
         Self {
             other_error: last.is_none() && tail.since(&(0..0)).iter().any(|part| near(&part.bytes)),
             oom: last.map(|last| {
                 let line = String::from_utf8_lossy(&bytes[last.range.clone()]);
                 FatalOom {
+                    stream,
                     oom: last.oom.clone(),
                     activity: activity_before(&bytes[..last.range.start]),
                     line: line.trim().chars().take(LONGEST_LINE).collect(),
@@ -77,6 +89,16 @@ impl FatalOom {
     /// Whether the text leaves no doubt, or little.
     pub(crate) fn says_so(&self) -> bool {
         self.oom.certainty >= Certainty::Likely
+    }
+
+    /// Whether it may be what a command ended by, which ended so and has so many processes that wrote down that their
+    /// memory ran out.
+    ///
+    /// A program that prints an error and chooses its own exit code may print that of another. An exception that nobody
+    /// catches makes that 1 where `2>&1` brings it to standard output, and `make` makes 2 of it.
+    pub(crate) fn may_have_ended(&self, end: End, reports: usize) -> bool {
+        let is_chosen = matches!(end, End::Code(code) if (3..FIRST_OF_SIGNALS).contains(&code));
+        self.stream != Stream::Output || !is_chosen || reports > 0
     }
 
     /// What was asked for.
@@ -104,6 +126,20 @@ impl FatalOom {
         let figures: Vec<String> = figures.into_iter().flatten().collect();
         if figures.is_empty() { place } else { format!("{place}: {}", figures.join(", ")) }
     }
+}
+
+/// The stream that an error stands on.
+fn stream_of(tail: &Tail, error: &OomHit) -> Stream {
+    tail.since(&error.range).iter().find(|part| part.is_own).map_or(Stream::Errors, |part| part.stream)
+}
+
+/// Whether what was last said on standard error is an exception of another kind, with nothing of memory beside it.
+fn errors_end_otherwise(tail: &Tail) -> bool {
+    let all = tail.since(&(0..0));
+    let errors = all.iter().find(|part| part.stream == Stream::Errors).map_or(&[][..], |part| &part.bytes);
+    let end = &errors[errors.len().saturating_sub(NEAR_THE_END)..];
+    let last = tracebacks(end).last().filter(|last| last.kind == TracebackKind::Error);
+    last.is_some_and(|last| last.error.is_some()) && scan(end).all(|hit| !is_own(&hit, end))
 }
 
 /// Whether a message is about the command itself.
@@ -258,6 +294,26 @@ mod tests {
         tail.take(Stream::Output, OOM.as_bytes());
         tail.take(Stream::Errors, OTHER.as_bytes());
         assert!(Epilogue::of(&tail).oom.is_none());
+    }
+
+    #[test]
+    fn standard_error_says_what_it_ended_by() {
+        let judged = |output: &str, errors: &str| {
+            // Python writes what it held back of its output last.
+            let mut tail = Tail::from(errors);
+            tail.take(Stream::Output, output.as_bytes());
+            Epilogue::of(&tail).oom
+        };
+        assert_eq!(judged(OOM, OTHER), None);
+        assert_eq!(judged("settings: on_oom='RuntimeError: CUDA out of memory' retries=3\n", OTHER), None);
+        assert!(judged(OOM, "").is_some() && judged(OOM, "warning: 2 tokens\n").is_some());
+        assert!(judged(OOM, &format!("{OTHER}{OOM}")).is_some());
+        // A code that the program chose, one that an exception makes, a signal, and a process that wrote it down.
+        let printed = judged(OOM, "").unwrap();
+        let ends = [End::Code(9), End::Code(1), End::Code(2), End::Code(137), End::Signal(6)];
+        assert_eq!(ends.map(|end| printed.may_have_ended(end, 0)), [false, true, true, true, true]);
+        assert!(printed.may_have_ended(End::Code(9), 1));
+        assert!(judged("", OOM).unwrap().may_have_ended(End::Code(9), 0));
     }
 
     #[test]

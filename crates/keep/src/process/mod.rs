@@ -3,6 +3,7 @@
 pub(crate) mod attendant;
 pub(crate) mod child;
 pub(crate) mod incident;
+pub(crate) mod input;
 pub(crate) mod signal_mask;
 pub(crate) mod supervisor;
 pub(crate) mod terminal;

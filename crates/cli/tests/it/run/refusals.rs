@@ -173,7 +173,7 @@ fn what_would_be_done_with_a_file_and_a_checkpoint() {
 
     let ran = place.run(&["--dry-run", "--", "true"]);
     assert_snapshot!(ran.stdout, @r"
-    no retry with a smaller micro-batch: it is not known where the batch is set; --retry-with says it
+    no retry with a smaller micro-batch: it is not known where the batch is set; --retry-with or --retry-env says it
     with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
       true
     it is not started again; logs in runs/true-N/

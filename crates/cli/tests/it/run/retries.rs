@@ -1,6 +1,6 @@
 //! Commands that run out of memory, and what is done about it.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Stdio;
 
 use lowtide_testkit::Printout;
@@ -119,6 +119,11 @@ fn the_smallest_micro_batch_is_tried_twice_and_the_story_told() {
     assert!(ran.stderr.contains("lowtide:   start 3: 1 x 2, "), "{}", ran.stderr);
     let ran = train(&place, &["--max-restarts", "0"], &["--bs=2", "--limit=40"]);
     assert_eq!((ran.code, &place.story("runs/train-2")["ending"]), (Some(3), &json!("too_many_restarts")));
+    assert!(
+        ran.stderr.starts_with("lowtide: micro-batch x accumulation 2 x 1: no retry (--max-restarts 0)"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
@@ -165,6 +170,77 @@ fn an_error_that_is_only_shown_is_not_tried_again() {
 }
 
 #[test]
+fn an_error_of_another_kind_that_quotes_one_is_not_tried_again() {
+    let old = "Traceback (most recent call last):\n  File \"/x/t.py\", line 3\n    f()\n\
+               torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
+    for (script, code) in [
+        ("raise FileNotFoundError('runs/oom-CUDA out of memory/x.log')", 1),
+        ("raise ValueError(\"on_oom is none of ['skip', 'CUDA out of memory']\")", 1),
+        ("print(\"settings: on_oom='RuntimeError: CUDA out of memory' retries=3\")\nraise ValueError('row 7')", 1),
+        (
+            "print('WARNING: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.')\nraise SystemExit(1)",
+            1,
+        ),
+        ("print(open('text').read())\nraise KeyError('x')", 1),
+        ("print('the previous run ended with:')\nprint(open('text').read())\nraise SystemExit(1)", 1),
+        ("print(open('text').read())\nraise SystemExit(9)", 9),
+    ] {
+        let place = Place::with("train.py", script);
+        place.write("text", old);
+        let ran = train(&place, &[], &["--bs=4"]);
+        let restarts = &place.story("runs/train-1")["restarts"];
+        assert_eq!((ran.code, restarts), (Some(code), &json!(0)), "{script}: {}", ran.stderr);
+    }
+    // One that the script caught and logged, before it ended by a code of its own.
+    let script = "import logging, sys\nif '--bs=4' in sys.argv:\n    try: raise MemoryError\n    \
+                  except MemoryError: logging.exception('training failed'); sys.exit(5)\n";
+    let place = Place::with("train.py", script);
+    assert_eq!(train(&place, &[], &["--bs=4"]).code, Some(0));
+}
+
+/// Reads all of its input, and runs out of memory above two samples at once.
+const READER: &str = "import sys\nprint(len(sys.stdin.read()), flush=True)\n\
+                      if '--bs=2' not in sys.argv: raise MemoryError\n";
+
+#[test]
+fn a_file_is_read_again_by_a_retry() {
+    let place = Place::with("train.py", READER);
+    place.write("in.txt", "0123456789");
+    // As far as whoever was before it has read, and no further.
+    let line = "{ head -c 4 > /dev/null; \"$@\"; } < in.txt";
+    let retry = ["run", RETRY[0], RETRY[1], "--", "python3", "train.py", "--bs=4"];
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", line, "sh", env!("CARGO_BIN_EXE_lowtide")]).args(retry);
+    let ran = Printout::of(command.current_dir(place.path("")).output().unwrap());
+    let (first, second) = ran.stdout.trim_end().split_once('\n').unwrap();
+    assert_eq!((ran.code, first), (Some(0), second), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("lowtide: standard input is a file: the next start reads it again\n"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn what_was_read_from_a_pipe_ends_the_retries() {
+    let piped = |script: &str| {
+        let place = Place::with("train.py", script);
+        let words = [&RETRY[..], &["--", "python3", "train.py", "--bs=4"]].concat();
+        let mut command = place.command(&words);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"0123456789").unwrap();
+        let ran = Printout::of(child.wait_with_output().unwrap());
+        (ran, place.story("runs/train-1")["ending"].clone())
+    };
+    let (ran, ending) = piped(READER);
+    assert_eq!((ran.code, &*ran.stdout, ending), (Some(3), "10\n", json!("input_gone")), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: give it a file, which a retry reads again"), "{}", ran.stderr);
+    // Nobody has read from it.
+    let (ran, ending) = piped("import sys\nif '--bs=2' not in sys.argv: raise MemoryError\n");
+    assert_eq!((ran.code, ending), (Some(0), json!("finished")), "{}", ran.stderr);
+}
+
+#[test]
 fn weights_that_do_not_fit_are_not_tried_with_every_micro_batch() {
     let script = "import sys\n\
                   class Module:\n    def to(self, device):\n        raise RuntimeError('CUDA out of memory. Tried to \
@@ -202,6 +278,7 @@ fn a_request_that_does_not_shrink_is_not_tried_with_every_micro_batch() {
         story["starts"].as_array().unwrap().iter().map(|start| start["batch"]["micro"].clone()).collect();
     assert_eq!(micro, [256, 128, 64, 1]);
     assert!(ran.stderr.contains("hint: every start asked for just as much: look whether"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("\nlowtide: hint: where it does, this makes room: "), "{}", ran.stderr);
     // Nothing but the place tells.
     let place = Place::with("train.py", "print('step 3', flush=True)\nraise MemoryError\n");
     let ran = train(&place, &[], &["--bs=256"]);

@@ -28,6 +28,15 @@ fn a_run_is_written_down() {
 }
 
 #[test]
+fn the_newest_run_is_taken_where_none_is_named() {
+    let place = sandbox();
+    Written::begin(&place.path("runs/mine")).finish();
+    let printout = place.run("report");
+    let note = "note: this is the newest run, runs/mine\n";
+    assert_eq!((&*printout.stderr, &*printout.stdout), (note, "report.html\n"));
+}
+
+#[test]
 fn what_cannot_be_written_is_told() {
     let place = sandbox();
     Written::begin(&place.path("mine"));

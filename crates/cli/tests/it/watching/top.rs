@@ -57,6 +57,42 @@ fn a_process_is_shown_too() {
     process.wait().unwrap();
 }
 
+/// Closes its terminal, or sends a signal, once the screen is drawn, and prints how it ended.
+const END: &str = r#"
+import os, pty, signal, sys, time
+child, terminal = pty.fork()
+if child == 0:
+    os.environ["TERM"] = "xterm-256color"
+    os.execv(sys.argv[2], sys.argv[2:])
+shown = b""
+while b"\x1b[?1049h" not in shown:
+    shown += os.read(terminal, 65536)
+time.sleep(0.5)
+if sys.argv[1] == "close":
+    os.close(terminal)
+else:
+    os.kill(child, signal.SIGTERM)
+for _ in range(1000):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        sys.exit(os.waitstatus_to_exitcode(status))
+    time.sleep(0.01)
+os.kill(child, signal.SIGKILL)
+sys.exit(99)
+"#;
+
+#[test]
+fn it_ends_with_its_terminal_and_by_sigterm() {
+    let place = sandbox();
+    Written::begin(&place.path("mine")).steps(2);
+    for how in ["close", "term"] {
+        let mut command = Command::new("timeout");
+        command.args(["60", "python3", "-c", END, how, env!("CARGO_BIN_EXE_lowtide"), "top", "mine"]);
+        let output = command.current_dir(place.path("")).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{how}: {output:?}");
+    }
+}
+
 #[test]
 fn without_a_terminal_it_says_so() {
     let place = sandbox();
