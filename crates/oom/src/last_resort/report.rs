@@ -254,6 +254,9 @@ pub(super) fn is_of_device(lower: &str) -> bool {
             "cusparse_",
             "miopen",
             "显存",
+            // Sources that only a device's compiler takes.
+            ".cu:",
+            "/thc/",
         ],
     )
 }
