@@ -1,8 +1,10 @@
 //! The training loop of a script on plain PyTorch, and the same loop with gradient accumulation.
 
-use lowtide_config::python::{last_name, tree};
+use lowtide_config::python::{is_name, last_name, tree};
 use lowtide_config::{Config, Syntax};
 use tree_sitter::Node;
+
+use crate::hard_coded::has_word;
 
 /// A training loop, as it would be with gradient accumulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,23 +43,47 @@ pub fn training_loop(script: &Config, accumulation: u64) -> Option<TrainingLoop>
     Some(TrainingLoop { lines, text: body.with_accumulation(accumulation)? })
 }
 
-/// Whether a script divides something by a number of this name: the loss, so that gradients stay the same.
+/// Whether a script divides something by a number of this name: the loss, so that gradients stay the same. What is only shown
+/// does not count.
 pub(crate) fn is_divided_by(script: &Config, name: &str) -> bool {
     let Some(tree) = tree(&script.text) else { return false };
-    let mut cursor = tree.walk();
-    let mut stack = vec![tree.root_node()];
-    while let Some(node) = stack.pop() {
-        let operator = node.child_by_field_name("operator").map_or("", |it| &script.text[it.byte_range()]);
-        let right = node.child_by_field_name("right").map_or("", |it| &script.text[it.byte_range()]);
-        // Also as a member or an item: `args.steps`, `config["steps"]`.
-        let last =
-            right.trim_end_matches([')', ']', '"', '\'']).rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
-        if matches!(operator, "/" | "/=") && last == Some(name) {
-            return true;
+    let field = |node: Node<'_>, name: &str| node.child_by_field_name(name).map_or("", |it| &script.text[it.byte_range()]);
+    all(tree.root_node()).into_iter().any(|node| match node.kind() {
+        "call" => {
+            let divides = ["div", "div_", "true_divide"].contains(&last_name(field(node, "function")));
+            divides && has_word(field(node, "arguments"), name)
         }
-        stack.extend(node.named_children(&mut cursor));
+        _ => {
+            let is_shown = field(node, "left").contains(".item()");
+            matches!(field(node, "operator"), "/" | "/=") && !is_shown && has_word(field(node, "right"), name)
+        }
+    })
+}
+
+/// The names of numbers by which a script takes a remainder: `(i + 1) % steps == 0`.
+pub(crate) fn counted_by(script: &Config) -> Vec<String> {
+    let Some(tree) = tree(&script.text) else { return Vec::new() };
+    let mut names: Vec<String> = Vec::new();
+    for node in all(tree.root_node()) {
+        let field = |name| node.child_by_field_name(name).map_or("", |it: Node<'_>| &script.text[it.byte_range()]);
+        let name = last_name(field("right"));
+        if field("operator") == "%" && is_name(name) && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
     }
-    false
+    names
+}
+
+fn all(root: Node<'_>) -> Vec<Node<'_>> {
+    let mut cursor = root.walk();
+    let (mut nodes, mut stack) = (Vec::new(), vec![root]);
+    while let Some(node) = stack.pop() {
+        nodes.push(node);
+        let first = stack.len();
+        stack.extend(node.named_children(&mut cursor));
+        stack[first..].reverse();
+    }
+    nodes
 }
 
 /// What a statement of the loop does.

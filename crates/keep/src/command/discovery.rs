@@ -14,7 +14,7 @@ use lowtide_config::{Config, Syntax};
 use lowtide_trainers::{
     Access, Answer, Flag, HardCoded, Key, NumberInFile, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag,
     command_line, declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, imported_steps, script,
-    script_path, siblings, split_batch, training_loop,
+    script_path, siblings, split_batch, training_loop, undivided,
 };
 
 use crate::command::recipe::{Recipe, Script};
@@ -140,7 +140,13 @@ impl Discovery {
             [Ok(Some(micro)), Ok(Some(accum))] => {
                 agrees(BatchPart::Micro, request.micro, &micro)?;
                 agrees(BatchPart::Accum, request.accum, &accum)?;
-                Ok(by_flags(&micro, Some(&accum), None))
+                match undivided(&configs, &accum) {
+                    Some(detail) => {
+                        let templates = vec![format!("{} {}", micro.with("{micro}"), accum.with("{accum}"))];
+                        Err(Some(RungGap::Flags { detail, templates }))
+                    }
+                    None => Ok(by_flags(&micro, Some(&accum), None)),
+                }
             }
             [Ok(Some(micro)), Ok(None)] if let Some(whole) = whole_batch(&configs, &micro) => {
                 agrees(BatchPart::Micro, request.micro, &micro)?;
