@@ -44,4 +44,4 @@ pub use script::{script, script_path, siblings};
 pub use sources::{Access, command_line, file};
 pub use split_batch::{NumberInFile, imported_steps, split_batch};
 pub use text::{TextAnswer, text};
-pub use training_loop::{TrainingLoop, training_loop};
+pub use training_loop::{LoopGap, TrainingLoop, training_loop};

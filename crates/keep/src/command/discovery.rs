@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use lowtide_config::command::at_script;
 use lowtide_config::{Config, Syntax};
 use lowtide_trainers::{
-    Access, Answer, Flag, HardCoded, Key, NumberInFile, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag,
+    Access, Answer, Flag, HardCoded, Key, LoopGap, NumberInFile, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag,
     command_line, declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, imported_steps, script,
     script_path, siblings, split_batch, training_loop, undivided,
 };
@@ -60,8 +60,8 @@ pub struct NoAccumulation {
     pub smaller: BatchSplit,
     /// What it trains with, as far as it shows.
     pub library: Library,
-    /// The loop with accumulation, in the script's own names.
-    pub training_loop: Option<TrainingLoop>,
+    /// The loop with accumulation, in the script's own names; or why it is not written down.
+    pub training_loop: Result<TrainingLoop, LoopGap>,
 }
 
 /// What a script trains with.
@@ -398,7 +398,7 @@ fn no_accumulation(place: Option<&Place>, batch: String, line: Option<usize>, sa
     let rungs = BatchSplit::new(samples, 1)?.rungs(1);
     let smaller = *rungs.get(2).or(rungs.last())?;
     let script = place.map(|(_, path)| path.to_string_lossy().into_owned());
-    let training_loop = place.and_then(|(script, _)| training_loop(script, smaller.accum));
+    let training_loop = place.map_or(Err(LoopGap::Unknown), |(script, _)| training_loop(script, smaller.accum));
     let library = place.map_or(Library::Unknown, |(script, _)| library(script));
     let missing = NoAccumulation { script, batch, line, samples, smaller, library, training_loop };
     Some(RungGap::NoAccumulation(Box::new(missing)))
