@@ -95,7 +95,8 @@ fn parameter(function: &str, index: usize, trees: &[(tree_sitter::Tree, &str)]) 
     trees.iter().find_map(|(tree, text)| {
         let slice = |node: Node<'_>| &text[node.byte_range()];
         let is_it = |node: &Node<'_>| {
-            node.kind() == "function_definition" && node.child_by_field_name("name").is_some_and(|it| slice(it) == function)
+            node.kind() == "function_definition"
+                && node.child_by_field_name("name").is_some_and(|it| slice(it) == function)
         };
         let definition = all(tree.root_node()).into_iter().find(is_it)?;
         let parameters = children(definition.child_by_field_name("parameters")?).into_iter();
@@ -130,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_loss_that_is_not_divided_by_the_flag() {
-        let why_not = "t.py, line 3: the loss is not divided by --grad-accum=1, so that another would change the gradients";
+        let why_not =
+            "t.py, line 3: the loss is not divided by --grad-accum=1, so that another would change the gradients";
         for script in [
             "loss.backward()\nif (i + 1) % a.grad_accum == 0: opt.step()\n",
             "loss.backward()\nshown += loss.item() / a.grad_accum\n",

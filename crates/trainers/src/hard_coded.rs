@@ -222,7 +222,8 @@ fn constant(script: &Config, question: Question) -> Option<(u64, Slot)> {
     // Used for something else too, another value would change that; what is called a batch is one wherever it is used.
     let says_so = key.is_some() && key_of_option(name) == key;
     let shown = |line: &&str| !line.trim_start().starts_with("print(");
-    let words = script.text.lines().filter(shown).flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
+    let words =
+        script.text.lines().filter(shown).flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
     let is_only_use = says_so || words.filter(|word| *word == name).count() == 2;
     let number = whole_number(&setting.value).filter(|_| is_only_use)?;
     Some((number, Slot::of(setting)))
@@ -454,10 +455,7 @@ mod tests {
     fn what_the_loop_accumulates_by_whatever_it_is_called() {
         let both = |text: &str| format!("{text}d = DataLoader(x, batch_size=B)\nprint(B, N)\n");
         let uses = "loss = loss / N\nif (i + 1) % N == 0: opt.step()\n";
-        check(
-            &both(&format!("B = 16\nN = 2\n{uses}")),
-            Ok((16, 2, &both(&format!("B = 8\nN = 4\n{uses}")))),
-        );
+        check(&both(&format!("B = 16\nN = 2\n{uses}")), Ok((16, 2, &both(&format!("B = 8\nN = 4\n{uses}")))));
         check(&both(&format!("B = 16\nN = 2\n{}", uses.replace("loss / N", "loss"))), Err("B 16 alone"));
         let whole = |micro: u64, steps: &str| {
             format!(

@@ -46,7 +46,12 @@ pub(crate) fn trainer_calls(script: &str, method: &str) -> Vec<TrainerCall> {
 
 impl ResumeCall {
     /// Finds the one call of a trainer's method, such as `train`.
-    pub(crate) fn find(script: &str, method: &'static str, keyword: &'static str, caveat: &'static str) -> Option<Self> {
+    pub(crate) fn find(
+        script: &str,
+        method: &'static str,
+        keyword: &'static str,
+        caveat: &'static str,
+    ) -> Option<Self> {
         let calls = trainer_calls(script, method);
         let [call] = calls.as_slice() else { return None };
         let shown = if call.arguments.is_empty() { "" } else { "..." };

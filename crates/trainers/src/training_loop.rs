@@ -60,7 +60,8 @@ pub fn training_loop(script: &Config, accumulation: u64) -> Result<TrainingLoop,
 /// does not count.
 pub(crate) fn is_divided_by(script: &Config, name: &str) -> bool {
     let Some(tree) = tree(&script.text) else { return false };
-    let field = |node: Node<'_>, name: &str| node.child_by_field_name(name).map_or("", |it| &script.text[it.byte_range()]);
+    let field =
+        |node: Node<'_>, name: &str| node.child_by_field_name(name).map_or("", |it| &script.text[it.byte_range()]);
     all(tree.root_node()).into_iter().any(|node| match node.kind() {
         "call" => {
             let divides = ["div", "div_", "true_divide"].contains(&last_name(field(node, "function")));
@@ -253,7 +254,8 @@ impl<'a> Body<'a> {
         let (before, after) = self.statements.split_at(backward + 1);
         // What the turn's number chooses would be computed several times.
         let number = self.part("left")?;
-        let is_chosen = |node: &Node<'_>| matches!(node.kind(), "subscript" | "slice") && has_word(self.slice(*node), number);
+        let is_chosen =
+            |node: &Node<'_>| matches!(node.kind(), "subscript" | "slice") && has_word(self.slice(*node), number);
         if before.iter().flat_map(|it| all(it.node)).any(|node| is_chosen(&node)) {
             return None;
         }
@@ -342,7 +344,10 @@ fn count_of(target: &str, text: &str) -> Option<String> {
     let behind = |before: &str| text.split(before).nth(1);
     let item = text.match_indices(&format!("{target}[")).find_map(|(at, _)| {
         let is_other = text[..at].ends_with(|c: char| c.is_alphanumeric() || "_.".contains(c));
-        text[at..].split_once(']').map(|(item, _)| format!("len({item}])")).filter(|item| !is_other && !item.contains(':'))
+        text[at..]
+            .split_once(']')
+            .map(|(item, _)| format!("len({item}])"))
+            .filter(|item| !is_other && !item.contains(':'))
     });
     let values = || {
         let is_dict = behind(&format!("**{target}")).or(behind(&format!("{target}.items()"))).is_some();

@@ -14,7 +14,9 @@ const NAMED: usize = 8;
 /// What is said where a start could not resume.
 pub(super) fn unresumable(instead: Option<&Checkpoint>) -> String {
     let next = instead.map_or("begins at step 0".to_owned(), |it| format!("resumes from {}", shown(&it.path)));
-    format!("the start that was to resume failed before its first step, for another reason than memory: the next one {next}")
+    format!(
+        "the start that was to resume failed before its first step, for another reason than memory: the next one {next}"
+    )
 }
 
 /// Names of files, not too many of them.
@@ -69,7 +71,11 @@ pub(super) fn remarks(resumption: &Resumption, checkpoint: Option<&Checkpoint>, 
 }
 
 /// What is said of checkpoints that a start may write over.
-pub(super) fn endangered(resumption: &Resumption, kept: &[KeptCheckpoint], resumed_from: Option<&Checkpoint>) -> String {
+pub(super) fn endangered(
+    resumption: &Resumption,
+    kept: &[KeptCheckpoint],
+    resumed_from: Option<&Checkpoint>,
+) -> String {
     let mut lines: Vec<String> = Vec::new();
     for group in kept.chunk_by(|one, other| place(one) == place(other)) {
         lines.push(safety(group, resumed_from));
@@ -102,8 +108,7 @@ fn safety(group: &[KeptCheckpoint], resumed_from: Option<&Checkpoint>) -> String
     let names = listed(group.iter().map(|it| it.checkpoint.as_path()));
     let size = Bytes(group.iter().map(|it| it.size.0).sum());
     let is_one = group.len() == 1;
-    let (they_were, them, each) =
-        if is_one { ("it was", "it", "a copy") } else { ("they were", "them", "copies") };
+    let (they_were, them, each) = if is_one { ("it was", "it", "a copy") } else { ("they were", "them", "copies") };
     // One is named whole, and several by the folder that they are in.
     let there = |path: &Path| match is_one {
         true => shown(path),

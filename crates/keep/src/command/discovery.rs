@@ -13,8 +13,8 @@ use lowtide_config::command::at_script;
 use lowtide_config::{Config, Syntax};
 use lowtide_trainers::{
     Access, Answer, Flag, HardCoded, Key, LoopGap, NumberInFile, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag,
-    command_line, declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, imported_steps, script,
-    script_path, siblings, split_batch, training_loop, undivided,
+    command_line, declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, imported_steps,
+    imported_text, script, script_path, siblings, split_batch, takes_batch_from, training_loop, undivided,
 };
 
 use crate::command::recipe::{Recipe, Script};
@@ -130,7 +130,9 @@ impl Discovery {
     fn of_script(request: &CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
         let own = script(&request.command, access);
         let modules: Vec<Config> = own.iter().flat_map(|own| siblings(own, access)).collect();
-        let mut configs = modules.clone();
+        // Options of a module's own are none of the script's.
+        let of_module = |module: &Config| Config { text: imported_text(module), ..module.clone() };
+        let mut configs: Vec<Config> = modules.iter().map(of_module).collect();
         configs.extend(own.clone());
         configs.extend(named_files(&request.command, access));
         configs.push(command_line(&request.command));
@@ -302,7 +304,16 @@ fn by_files(script: &Place, modules: &[Config], accum: Option<&Flag>, effective:
         Err(gap) => gap,
         found => return found,
     };
-    let imported = imported_batch(&script.0, modules).filter(|_| matches!(gap, None | Some(RungGap::Batch { .. })));
+    // What the script says itself counts first: only where it names a module's number is that number its own.
+    let is_its_own = |batch: &SourceBatch| match (&gap, batch) {
+        (None, _) => true,
+        (
+            Some(RungGap::Batch { .. }),
+            SourceBatch::Both(HardCoded { slots: [slot, _], .. }) | SourceBatch::Alone { slot, .. },
+        ) => takes_batch_from(&script.0, slot.name()),
+        _ => false,
+    };
+    let imported = imported_batch(&script.0, modules).filter(|(_, batch)| is_its_own(batch));
     if let Some((module, batch @ SourceBatch::Both(_))) = imported {
         return by_batch(&place_of(module, script), batch, accum, effective);
     }

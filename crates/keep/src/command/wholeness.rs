@@ -111,7 +111,8 @@ fn zip_is_whole(file: &mut File, size: u64) -> std::io::Result<bool> {
         end.get(at..at + bytes).map(|bytes| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     };
     // In a comment there may be anything.
-    let is_end = |at: &usize| number(at + 20, 2).is_some_and(|length| (at + END_BYTES) as u64 + length == end.len() as u64);
+    let is_end =
+        |at: &usize| number(at + 20, 2).is_some_and(|length| (at + END_BYTES) as u64 + length == end.len() as u64);
     let Some(at) = memchr::memmem::rfind_iter(&end, END).find(is_end) else { return Ok(false) };
     let (Some(entries), Some(table)) = (number(at + 10, 2), number(at + 12, 4)) else { return Ok(false) };
     if entries == 0 || table == ELSEWHERE {

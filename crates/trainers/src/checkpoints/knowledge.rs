@@ -225,7 +225,9 @@ pub(super) fn takes_none(script: &Config, method: &str) -> String {
     match trainer_calls(&script.text, method).as_slice() {
         [] => format!("no call of a trainer's {method} is seen in {name}"),
         [_] => format!("{name} takes no checkpoint from the command line"),
-        [first, .., last] => format!("{name} calls {method} of a trainer in line {} and in line {}", first.line, last.line),
+        [first, .., last] => {
+            format!("{name} calls {method} of a trainer in line {} and in line {}", first.line, last.line)
+        }
     }
 }
 

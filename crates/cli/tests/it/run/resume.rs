@@ -152,7 +152,8 @@ fn the_checkpoint_before_a_damaged_one_is_taken_with_the_new_batch() {
 
 #[test]
 fn where_one_cannot_be_resumed_from_the_one_before_is_tried() {
-    let script = FOLDERS.replace("    step = state", "    if state['global_step'] > 2: raise ValueError('refused')\n    step = state");
+    let script = FOLDERS
+        .replace("    step = state", "    if state['global_step'] > 2: raise ValueError('refused')\n    step = state");
     let place = Place::with("run.py", &script);
     let ran = place.run(&["--", "python3", "run.py", "--per_device_train_batch_size", "8"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -228,7 +229,10 @@ fn what_an_unknown_script_wrote_is_copied_too() {
     place.write("models/other.pth", "older");
     let ran = place.run(&["--rung", "--bs={micro} --accum={accum}", "--", "python3", "train.py", "--bs=4"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    says(&ran, "may write over models/last.pth: it was copied to models/before-train-1-start-2/last.pth (15 bytes of disk)\n");
+    says(
+        &ran,
+        "may write over models/last.pth: it was copied to models/before-train-1-start-2/last.pth (15 bytes of disk)\n",
+    );
     assert_eq!(place.text("models/before-train-1-start-2/last.pth"), "train.py --bs=4");
     says(&ran, "lowtide:   it does not resume: where its checkpoints are is not known; say it: --resume-with ");
 }
