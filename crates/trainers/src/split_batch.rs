@@ -34,7 +34,10 @@ pub fn imported_steps<'a>(script: &'a Config, modules: &'a [Config]) -> Option<N
 #[must_use]
 pub fn takes_batch_from(script: &Config, name: &str) -> bool {
     let mut own = candidates(script, Question::Key(Key::Batch));
-    refers_to(script, Key::Batch, name) && own.any(|(_, setting)| setting.value.rsplit('.').next() == Some(name))
+    // `from settings import BATCH_SIZE`
+    let is_imported = || script.gaps.iter().any(|gap| gap.path.last().is_some_and(|last| last == name));
+    let is_named = own.any(|(_, setting)| setting.value.rsplit('.').next() == Some(name)) || is_imported();
+    is_named && refers_to(script, Key::Batch, name)
 }
 
 fn files<'a>(script: &'a Config, modules: &'a [Config]) -> Vec<&'a Config> {
@@ -127,6 +130,7 @@ mod tests {
             takes_batch_from(&Config::parse_as(Syntax::Python, "train.py", script).unwrap(), "BATCH_SIZE")
         };
         assert!(takes("d = DataLoader(x, batch_size=settings.BATCH_SIZE)\n"));
+        assert!(takes("from settings import BATCH_SIZE\nloader = [BATCH_SIZE]\n"));
         assert!(!takes("a = TrainingArguments('o', per_device_train_batch_size=int(sys.argv[1]))\n"));
         assert!(!takes("batch_size = 4\n") && !takes("x = 1\n"));
     }
