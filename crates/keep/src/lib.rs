@@ -14,7 +14,7 @@
 //! **Where to start reading.** `keeper/starts.rs` is the loop. What it decides is pure: `keeper/judgement.rs` (was it
 //! memory?), `keeper/sequel.rs` (what next?), all of `command` (but for its look for a checkpoint), `output/epilogue.rs`,
 //! and the values of `chronicle.rs` and `notice.rs`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
-//! `command/checkpoint.rs`, `command/script_copy.rs`, `inside/door.rs`, `folder.rs`, `refuge.rs` and `trainer_state.rs` of `keeper`,
+//! `command/checkpoint.rs`, `command/wholeness.rs`, `command/script_copy.rs`, `inside/door.rs`, `folder.rs`, `refuge.rs` and `trainer_state.rs` of `keeper`,
 //! `notebook.rs`, and `journal.rs`, which writes the events that `lowtide watch` reads.
 
 mod batch;
@@ -47,7 +47,7 @@ pub use inside::memory_watch::{MemoryWatch, REPORTS};
 pub use inside::request::{Inside, is_python_command};
 pub use inside::trainer_guard::TrainerGuard;
 pub use keeper::folder::{SUMMARY, is_free, new_folder};
-pub use keeper::refuge::Refuge;
+pub use keeper::refuge::{KeptCheckpoint, Refuge};
 pub use keeper::starts::{KeepOptions, keep};
 pub use lowtide_log::Activity;
 pub use notebook::{Note, NoteKey, Notebook, lesson};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lowtide_core::Event;
 
-use crate::{BatchSplit, Checkpoint, ConfigCopy, InputState, KeepError, Launch, Refuge, StartRecord};
+use crate::{BatchSplit, Checkpoint, ConfigCopy, InputState, KeptCheckpoint, Launch, StartRecord};
 
 /// What is worth saying while a command is kept alive; whoever prints makes words of it.
 #[derive(Debug)]
@@ -20,8 +20,10 @@ pub enum Notice<'a> {
         batch: Option<BatchSplit>,
         /// The checkpoint it resumes from.
         checkpoint: Option<&'a Checkpoint>,
-        /// Newer checkpoints that were cut short.
+        /// Newer checkpoints that were cut short or damaged.
         damaged: &'a [PathBuf],
+        /// Checkpoints that starts could not resume from.
+        refused: &'a [PathBuf],
     },
     /// What becomes of the standard input, of which the start before read, in the next one.
     Input {
@@ -29,13 +31,16 @@ pub enum Notice<'a> {
         state: InputState,
     },
     /// A start that was to resume failed before it got any further, for another reason than memory.
-    Unresumable,
-    /// A checkpoint is there that the next start, from step 0, would write over.
+    Unresumable {
+        /// The checkpoint that the next start resumes from; none where it begins at step 0.
+        instead: Option<&'a Checkpoint>,
+    },
+    /// Checkpoints are there that the next start may write over.
     Endangered {
-        /// The checkpoint.
-        checkpoint: &'a Path,
-        /// Where it is safe, or why it is not.
-        refuge: Result<&'a Refuge, &'a KeepError>,
+        /// Each of them, the newest first.
+        kept: &'a [KeptCheckpoint],
+        /// The earlier one that the next start resumes from; none where it begins at step 0.
+        resumed_from: Option<&'a Checkpoint>,
     },
     /// A file that the start before wrote was moved, for the next one would refuse to write over it.
     SetAside {

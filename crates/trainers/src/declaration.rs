@@ -17,6 +17,8 @@ pub struct Declaration {
     pub default: Option<Setting>,
     /// Where it is declared, in bytes.
     pub at: usize,
+    /// The subcommand that alone takes it, with its other names; none where every one does.
+    pub subcommands: Vec<String>,
 }
 
 /// How a library makes flags of names.
@@ -63,12 +65,13 @@ pub fn declarations(script: &Config) -> Vec<Declaration> {
     let text = script.text.strip_prefix('\u{feff}').unwrap_or(&script.text);
     let mark = script.text.len() - text.len();
     let Some(tree) = tree(text) else { return Vec::new() };
-    let mut finder = Finder { text, cursor: tree.walk(), parsed: Vec::new(), found: Vec::new() };
+    let mut finder = Finder { text, cursor: tree.walk(), parsed: Vec::new(), parsers: Vec::new(), found: Vec::new() };
     let mut definitions = Vec::new();
     let mut stack = vec![tree.root_node()];
     while let Some(node) = stack.pop() {
         match node.kind() {
             "call" => finder.call(node),
+            "assignment" => finder.assignment(node),
             "class_definition" | "function_definition" => definitions.push(node),
             _ => {}
         }
@@ -91,10 +94,65 @@ struct Finder<'a> {
     cursor: TreeCursor<'a>,
     /// Classes and functions whose fields or parameters are options.
     parsed: Vec<(&'a str, Spelling)>,
+    /// What names were given so far, and the subcommand that it parses, with its other names.
+    parsers: Vec<(&'a str, Vec<String>)>,
     found: Vec<Declaration>,
 }
 
+/// The subcommands that a script declares by argparse, with their other names.
+#[must_use]
+pub(crate) fn subcommands(script: &Config) -> Vec<String> {
+    if script.syntax != Syntax::Python || !script.text.contains("add_parser(") {
+        return Vec::new();
+    }
+    let Some(tree) = tree(&script.text) else { return Vec::new() };
+    let mut finder =
+        Finder { text: &script.text, cursor: tree.walk(), parsed: Vec::new(), parsers: Vec::new(), found: Vec::new() };
+    let (mut names, mut stack) = (Vec::new(), vec![tree.root_node()]);
+    while let Some(node) = stack.pop() {
+        names.extend(finder.subcommand(node).into_iter().flatten());
+        stack.extend(node.named_children(&mut finder.cursor));
+    }
+    names
+}
+
 impl<'a> Finder<'a> {
+    /// The names of the subcommand that a call makes a parser for: `add_parser("train", aliases=["t"])`.
+    fn subcommand(&mut self, call: Node<'a>) -> Option<Vec<String>> {
+        let function = call.child_by_field_name("function").filter(|_| call.kind() == "call")?;
+        if last_name(self.slice(function)) != "add_parser" {
+            return None;
+        }
+        let mut names = self.strings(call);
+        let aliases = self.keyword(call, "aliases").map_or("", |aliases| self.slice(aliases));
+        names.extend(aliases.split(['"', '\'']).skip(1).step_by(2).map(str::to_owned));
+        Some(names)
+    }
+
+    /// What a call of a parser's method is for: the parser's subcommand, also where that is a group of options.
+    fn subcommand_of(&mut self, object: Node<'a>) -> Vec<String> {
+        if let Some(names) = self.subcommand(object) {
+            return names;
+        }
+        if let Some(inner) = object.child_by_field_name("function").filter(|_| object.kind() == "call") {
+            let is_group =
+                ["add_argument_group", "add_mutually_exclusive_group"].contains(&last_name(self.slice(inner)));
+            let parser = inner.child_by_field_name("object").filter(|_| is_group);
+            return parser.map(|parser| self.subcommand_of(parser)).unwrap_or_default();
+        }
+        let name = self.slice(object);
+        self.parsers.iter().rev().find(|(known, _)| *known == name).map(|(_, names)| names.clone()).unwrap_or_default()
+    }
+
+    /// `train = commands.add_parser("train")`
+    fn assignment(&mut self, node: Node<'a>) {
+        let (Some(left), Some(right)) = (node.child_by_field_name("left"), node.child_by_field_name("right")) else {
+            return;
+        };
+        let names = self.subcommand_of(right);
+        self.parsers.push((self.slice(left), names));
+    }
+
     fn call(&mut self, call: Node<'a>) {
         let function = call.child_by_field_name("function").map_or("", |function| self.slice(function));
         let parser = PARSERS.iter().find(|(name, _)| match name.contains('.') {
@@ -216,7 +274,9 @@ impl<'a> Finder<'a> {
             owner: None,
             around: Vec::new(),
         });
-        self.found.push(Declaration { flags, name, default, at: whole.start_byte() });
+        let object = whole.child_by_field_name("function").and_then(|function| function.child_by_field_name("object"));
+        let subcommands = object.map(|object| self.subcommand_of(object)).unwrap_or_default();
+        self.found.push(Declaration { flags, name, default, at: whole.start_byte(), subcommands });
     }
 
     /// The names among the arguments of a call, also in a tuple or a list.
@@ -302,6 +362,20 @@ mod tests {
             "def main(bs=4, *, n: int = 2): pass\nfire.Fire(main)\n",
             &[("--bs", "bs", Some("4")), ("--n", "n", Some("2"))],
         );
+    }
+
+    #[test]
+    fn options_of_subcommands() {
+        let text = "p.add_argument('--seed')\nt = s.add_parser('train', aliases=['fit'])\nt.add_argument('--bs')\n\
+                    g = t.add_argument_group('g')\ng.add_argument('--accum')\nt = s.add_parser('eval')\nt.add_argument('--n')\n\
+                    s.add_parser('show').add_argument('--m')\n";
+        let config = Config::parse_as(Syntax::Python, "t.py", text).unwrap();
+        let found: Vec<_> = declarations(&config).into_iter().map(|it| (it.name, it.subcommands.join(" "))).collect();
+        let expected = [("seed", ""), ("bs", "train fit"), ("accum", "train fit"), ("n", "eval"), ("m", "show")];
+        assert_eq!(found, expected.map(|(name, words)| (name.to_owned(), words.to_owned())));
+        let mut names = subcommands(&config);
+        names.sort();
+        assert_eq!(names, ["eval", "fit", "show", "train"]);
     }
 
     #[test]

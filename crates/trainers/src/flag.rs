@@ -1,8 +1,10 @@
 //! The flag by which a number is given to a script: one that it declares, or one that is on its command line.
 
+use lowtide_config::command::words;
 use lowtide_config::{Config, Gap, Scope, Setting, Syntax, whole_number};
 
 use crate::answer::place;
+use crate::declaration::subcommands;
 use crate::{Answer, Declaration, Key, Question, answer, declarations, key_of_option, key_of_path};
 
 /// A flag of a script, and the number that it has.
@@ -101,7 +103,15 @@ pub fn flag(configs: &[Config], key: Key) -> Result<Option<Flag>, UnknownFlag> {
 
 /// The options that scripts declare for something.
 fn declared(configs: &[Config], key: Key) -> Vec<(&Config, Declaration)> {
-    let all = || configs.iter().flat_map(|config| declarations(config).into_iter().map(move |it| (config, it)));
+    let chosen = chosen_subcommands(configs);
+    // Those of another subcommand are not taken.
+    let is_taken = |it: &Declaration| {
+        chosen.is_empty() || it.subcommands.is_empty() || it.subcommands.iter().any(|name| chosen.contains(name))
+    };
+    let all = || {
+        let declared = configs.iter().flat_map(|config| declarations(config).into_iter().map(move |it| (config, it)));
+        declared.filter(|(_, it)| is_taken(it))
+    };
     let about = |key: Key| all().filter(|(_, it)| is_about(it, key)).collect::<Vec<_>>();
     if !matches!(key, Key::Batch | Key::UpdateBatch) {
         return about(key);
@@ -118,6 +128,13 @@ fn declared(configs: &[Config], key: Key) -> Vec<(&Config, Declaration)> {
     };
     let (wholes, parts): (Vec<_>, Vec<_>) = batches.iter().cloned().partition(is_whole);
     if key == Key::Batch { parts } else { [wholes, about(key)].concat() }
+}
+
+/// The subcommands of the scripts that are on the command lines.
+fn chosen_subcommands(configs: &[Config]) -> Vec<String> {
+    let known: Vec<String> = configs.iter().flat_map(subcommands).collect();
+    let lines = configs.iter().filter(|config| config.syntax == Syntax::Command && !known.is_empty());
+    lines.flat_map(|line| words(&line.text)).map(|word| word.text).filter(|word| known.contains(word)).collect()
 }
 
 /// Whether an option is about something; a short one says it only where there is no long one.
@@ -271,6 +288,14 @@ mod tests {
             [Ok(Some(("data.batch_size", 8))), Ok(Some(("+train.accum_steps", 2)))],
         );
         check("x = 1\n", "t --train.batch-size 8 --accumulate", [Ok(Some(("--train.batch-size", 8))), Ok(None)]);
+    }
+
+    #[test]
+    fn what_another_subcommand_declares() {
+        let script = "t = s.add_parser('train')\nt.add_argument('--bs', default=8)\nt.add_argument('--accum', default=1)\n\
+                      e = s.add_parser('eval')\ne.add_argument('--bs', default=4)\n";
+        check(script, "python t.py train", [Ok(Some(("--bs", 8))), Ok(Some(("--accum", 1)))]);
+        check(script, "python t.py eval", [Ok(Some(("--bs", 4))), Ok(None)]);
     }
 
     #[test]

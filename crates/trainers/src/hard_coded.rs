@@ -4,8 +4,8 @@ use lowtide_config::python::is_name;
 use lowtide_config::{Config, Gap, Scope, Setting, whole_number};
 
 use crate::answer::place;
-use crate::training_loop::is_divided_by;
-use crate::{Answer, Key, Preset, Question, answer, candidates, key_of};
+use crate::training_loop::{counted_by, is_divided_by};
+use crate::{Answer, Key, Preset, Question, answer, candidates, key_of, key_of_option};
 
 /// What a script says of its own batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -134,7 +134,7 @@ pub fn hard_coded_steps(script: &Config) -> Result<Option<(u64, Slot)>, String> 
 
 pub(crate) fn steps_for(script: &Config, users: &[&Config]) -> Found {
     let call = trainer_call(script).map(|(call, name)| (call, name, Some(1)));
-    let found = slot(script, Question::Key(Key::Accumulation), call)?;
+    let found = slot(script, Question::Key(Key::Accumulation), call)?.or_else(|| looped(script));
     let is_used = |slot: &Slot| is_used(script, slot) || users.iter().any(|user| is_used_in(user, slot.name()));
     let Some((accum, slot)) = found.as_ref().filter(|(_, slot)| !is_used(slot)) else { return Ok(found) };
     let (at, name) = (place(script, slot.setting.span.start), slot.name());
@@ -163,7 +163,11 @@ fn both(script: &Config, users: &[&Config], micro: Found, accum: impl FnOnce(&Sl
 /// The place of a number, in the script or to be added to a call with the default that it has.
 pub(crate) fn slot(script: &Config, question: Question, added: Option<(&Setting, &str, Option<u64>)>) -> Found {
     match answer(std::slice::from_ref(script), question) {
-        Answer::Unknown(why) => local(script, question).or_else(|| constant(script, question)).map(Some).ok_or(why),
+        Answer::Unknown(why) => {
+            let is_it = |path: &[String]| question.rank(script.syntax, path).is_some();
+            let known = local(script, question).or_else(|| constant(script, question));
+            known.or_else(|| quotient(script, is_it)).map(Some).ok_or(why)
+        }
         Answer::Absent => Ok(added.and_then(|(call, name, default)| Some((default?, Slot::beside(call, name))))),
         Answer::Number { setting, .. } if setting.scope == Scope::Option => Ok(None),
         Answer::Number { number, setting, .. } => {
@@ -192,6 +196,11 @@ fn local(script: &Config, question: Question) -> Option<(u64, Slot)> {
     if gap.scope != Scope::Local || candidates(script, question).any(|it| is_number(&it)) {
         return None;
     }
+    local_number(script, gap)
+}
+
+/// The plain number that a function gives to a variable of its own.
+fn local_number(script: &Config, gap: &Gap) -> Option<(u64, Slot)> {
     let line = script.text[gap.at..].lines().next()?;
     let value = line.strip_prefix(&*gap.path.concat())?.trim_start().strip_prefix('=')?;
     let start = gap.at + line.len() - value.trim_start().len();
@@ -205,14 +214,56 @@ fn local(script: &Config, question: Question) -> Option<(u64, Slot)> {
 fn constant(script: &Config, question: Question) -> Option<(u64, Slot)> {
     let (_, best) = candidates(script, question).min_by_key(|(rank, _)| *rank)?;
     let name = best.value.as_str();
+    let setting = only_constant(script, name)?;
+    let key = match question {
+        Question::Key(key) => Some(key),
+        Question::Name(name) => key_of(name).map(|(key, _)| key),
+    };
+    // Used for something else too, another value would change that; what is called a batch is one wherever it is used.
+    let says_so = key.is_some() && key_of_option(name) == key;
+    let shown = |line: &&str| !line.trim_start().starts_with("print(");
+    let words =
+        script.text.lines().filter(shown).flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
+    let is_only_use = says_so || words.filter(|word| *word == name).count() == 2;
+    let number = whole_number(&setting.value).filter(|_| is_only_use)?;
+    Some((number, Slot::of(setting)))
+}
+
+/// The constant of a name, where the file sets it once.
+fn only_constant<'a>(script: &'a Config, name: &str) -> Option<&'a Setting> {
     let mut set = script.settings.iter().filter(|setting| setting.path == [name]);
     let (Some(setting), None) = (set.next(), set.next()) else { return None };
     let is_changed = script.gaps.iter().any(|gap| gap.path == [name]);
-    let words = script.text.split(|c: char| !c.is_alphanumeric() && c != '_');
-    // Used for something else too, another value would change that.
-    let is_only_use = words.filter(|word| *word == name).count() == 2;
-    let number = whole_number(&setting.value).filter(|_| is_name(name) && !is_changed && is_only_use)?;
-    (setting.scope == Scope::File).then(|| (number, Slot::of(setting)))
+    (setting.scope == Scope::File && is_name(name) && !is_changed).then_some(setting)
+}
+
+/// The place of a number that is one constant divided by another: `ACCUM = TOTAL // MICRO`.
+fn quotient(script: &Config, is_it: impl Fn(&[String]) -> bool) -> Option<(u64, Slot)> {
+    let mut set = script.settings.iter().filter(|setting| setting.scope == Scope::File && is_it(&setting.path));
+    let (Some(setting), None) = (set.next(), set.next()) else { return None };
+    let (whole, part) = setting.value.split_once("//")?;
+    let number = |name: &str| whole_number(&only_constant(script, name.trim())?.value);
+    let (whole, part) = (number(whole)?, number(part)?);
+    (part > 0 && whole.is_multiple_of(part)).then(|| (whole / part, Slot::of(setting)))
+}
+
+/// The place of a number that the loop accumulates by, whatever it is called: it counts up to it, and divides the loss by it.
+fn looped(script: &Config) -> Option<(u64, Slot)> {
+    let names = counted_by(script).into_iter().filter(|name| is_divided_by(script, name));
+    let mut found = names.filter_map(|name| {
+        let is_it = |path: &[String]| path == [name.clone()];
+        let plain = || {
+            let setting = only_constant(script, &name)?;
+            Some((whole_number(&setting.value)?, Slot::of(setting)))
+        };
+        let local = || {
+            let mut gaps = script.gaps.iter().filter(|gap| is_it(&gap.path));
+            let (Some(gap), None) = (gaps.next(), gaps.next()) else { return None };
+            local_number(script, gap).filter(|_| gap.scope == Scope::Local)
+        };
+        plain().or_else(local).or_else(|| quotient(script, is_it))
+    });
+    found.next().filter(|_| found.next().is_none())
 }
 
 /// An argument of the one call of its kind that a script has.
@@ -398,6 +449,29 @@ mod tests {
                 "def main():\n    batch_size = 4\n    accum_steps = 4\n    d = DataLoader(x, batch_size=batch_size)\n    loss /= accum_steps\n",
             )),
         );
+    }
+
+    #[test]
+    fn what_the_loop_accumulates_by_whatever_it_is_called() {
+        let both = |text: &str| format!("{text}d = DataLoader(x, batch_size=B)\nprint(B, N)\n");
+        let uses = "loss = loss / N\nif (i + 1) % N == 0: opt.step()\n";
+        check(&both(&format!("B = 16\nN = 2\n{uses}")), Ok((16, 2, &both(&format!("B = 8\nN = 4\n{uses}")))));
+        check(&both(&format!("B = 16\nN = 2\n{}", uses.replace("loss / N", "loss"))), Err("B 16 alone"));
+        let whole = |micro: u64, steps: &str| {
+            format!(
+                "TOTAL_BATCH = 32\nMICRO_BATCH = {micro}\nACCUM = {steps}\nd = DataLoader(x, batch_size=MICRO_BATCH)\n\
+                 (loss / ACCUM).backward()\nif i % ACCUM == 0: opt.step()\n"
+            )
+        };
+        check(&whole(16, "TOTAL_BATCH // MICRO_BATCH"), Ok((16, 2, &whole(8, "4"))));
+        let local = "def main():\n    n = 2\n    d = DataLoader(x, batch_size=16)\n    loss /= n\n    if i % n == 0: opt.step()\n";
+        check(local, Ok((16, 2, &local.replace("16", "8").replace("n = 2", "n = 4"))));
+    }
+
+    #[test]
+    fn a_constant_that_is_called_a_batch() {
+        let text = "BATCH = 16\nACCUM_STEPS = 2\nd = DataLoader(x, batch_size=BATCH)\nloss /= ACCUM_STEPS\nn = len(x) // BATCH\n";
+        check(text, Ok((16, 2, &text.replace("16", "8").replace("STEPS = 2", "STEPS = 4"))));
     }
 
     #[test]

@@ -1,75 +1,161 @@
 //! The call in a script that begins the training, and what makes it resume from a checkpoint.
+//!
+//! Whose call it is shows by what its object is made by: a class whose name ends in `Trainer`, or one of the script's own
+//! that is derived from such a class. A name that says so itself is taken where nothing shows what it is made by.
+
+use lowtide_config::python::{last_name, tree};
+use tree_sitter::Node;
 
 /// The one call that begins the training, which takes a checkpoint by a keyword that it does not have yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResumeCall {
-    /// The call as it stands in the script.
+    /// The call, as people would write it down: `t.train()`, `Trainer(...).train()`.
     pub call: String,
     /// The keyword.
     pub keyword: &'static str,
     /// What is other than it would have been without the stop.
     pub caveat: &'static str,
+    /// The method that trains.
+    method: &'static str,
+}
+
+/// A call of a trainer's method.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TrainerCall {
+    /// Whose method it is, as the script has it; a call without its arguments.
+    pub(crate) receiver: String,
+    /// Its line, from 1.
+    pub(crate) line: usize,
+    /// Where its closing bracket stands.
+    end: usize,
+    /// Its arguments.
+    arguments: String,
+}
+
+/// The calls of a trainer's method in a script, in their order.
+pub(crate) fn trainer_calls(script: &str, method: &str) -> Vec<TrainerCall> {
+    let body = script.strip_prefix('\u{feff}').unwrap_or(script);
+    let mark = script.len() - body.len();
+    let Some(tree) = tree(body) else { return Vec::new() };
+    let nodes = all(tree.root_node());
+    let trainers = Trainers::read(&nodes, body);
+    let calls = nodes.iter().filter(|node| node.kind() == "call" && !node.has_error());
+    calls.filter_map(|call| trainers.call(*call, method, mark)).collect()
 }
 
 impl ResumeCall {
-    /// Finds the one call of a trainer's method, such as `.train(`.
-    pub(crate) fn find(script: &str, method: &str, keyword: &'static str, caveat: &'static str) -> Option<Self> {
-        let mut calls = script.match_indices(method).filter_map(|(at, _)| {
-            let start = receiver(&script[..at])?;
-            let end = closing(&script[at + method.len()..])? + at + method.len();
-            Some(&script[start..=end])
-        });
-        let call = calls.next().filter(|call| !call.contains(keyword))?;
-        (calls.next().is_none() && script.matches(call).count() == 1).then(|| Self {
-            call: call.to_owned(),
-            keyword,
-            caveat,
-        })
+    /// Finds the one call of a trainer's method, such as `train`.
+    pub(crate) fn find(
+        script: &str,
+        method: &'static str,
+        keyword: &'static str,
+        caveat: &'static str,
+    ) -> Option<Self> {
+        let calls = trainer_calls(script, method);
+        let [call] = calls.as_slice() else { return None };
+        let shown = if call.arguments.is_empty() { "" } else { "..." };
+        let call_text = format!("{}.{method}({shown})", call.receiver);
+        (!call.arguments.contains(keyword)).then_some(Self { call: call_text, keyword, caveat, method })
     }
 
     /// A text of the script in which the call resumes; `None` where the call is not in it, or the path is no plain text.
     #[must_use]
     pub fn applied(&self, script: &str, checkpoint: &str) -> Option<String> {
-        if script.matches(&self.call).count() != 1 || checkpoint.chars().any(char::is_control) {
+        let calls = trainer_calls(script, self.method);
+        let [call] = calls.as_slice() else { return None };
+        if call.arguments.contains(self.keyword) || checkpoint.chars().any(char::is_control) {
             return None;
         }
-        let open = self.call.strip_suffix(')')?;
-        let comma = if open.trim_end().ends_with(['(', ',']) { "" } else { ", " };
+        let comma = if call.arguments.is_empty() || call.arguments.ends_with(',') { "" } else { ", " };
         let path = checkpoint.replace('\\', "\\\\").replace('\'', "\\'");
-        Some(script.replace(&self.call, &format!("{open}{comma}{}='{path}')", self.keyword)))
+        let (before, after) = script.split_at(call.end);
+        Some(format!("{before}{comma}{}='{path}'{after}", self.keyword))
     }
 }
 
-/// Where the name of a trainer begins that a text ends with: `trainer`, `self.trainer`; other things are trained too, such as
-/// `model.train()`.
-fn receiver(before: &str) -> Option<usize> {
-    let line = before.rfind('\n').map_or(0, |at| at + 1);
-    if before[line..].trim_start().starts_with('#') {
-        return None;
-    }
-    let start = before.rfind(|it: char| !it.is_alphanumeric() && it != '_' && it != '.').map_or(0, |at| at + 1);
-    let start = start.max(line);
-    before[start..].rsplit('.').next()?.to_ascii_lowercase().contains("trainer").then_some(start)
+/// What the trainers of a script are called.
+struct Trainers<'a> {
+    text: &'a str,
+    /// Classes of the script's own, and whether they are derived from a trainer's.
+    classes: Vec<(&'a str, bool)>,
+    /// Names that something is given to, and whether that is a trainer, where it shows.
+    names: Vec<(&'a str, Option<bool>)>,
 }
 
-/// Where the bracket closes that was opened before a text.
-fn closing(text: &str) -> Option<usize> {
-    let (mut depth, mut quote) = (0_usize, None);
-    for (at, character) in text.char_indices() {
-        match (quote, character) {
-            (Some(open), _) if open == character => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(character),
-            (None, '(' | '[' | '{') => depth += 1,
-            (None, ')') if depth == 0 => return Some(at),
-            (None, ')' | ']' | '}') => depth = depth.checked_sub(1)?,
-            // It may have brackets of its own.
-            (None, '#') => return None,
-            (None, _) => {}
+impl<'a> Trainers<'a> {
+    fn read(nodes: &[Node<'a>], text: &'a str) -> Self {
+        let slice = |node: Node<'a>| &text[node.byte_range()];
+        let mut trainers = Self { text, classes: Vec::new(), names: Vec::new() };
+        for class in nodes.iter().filter(|node| node.kind() == "class_definition") {
+            let Some(name) = class.child_by_field_name("name") else { continue };
+            let bases = class.child_by_field_name("superclasses").map_or("", slice).trim_matches(['(', ')']);
+            let is_derived = bases.split(',').any(|base| trainers.is_class(last_name(base)) == Some(true));
+            trainers.classes.push((slice(name), is_derived));
         }
+        for given in nodes.iter().filter(|node| matches!(node.kind(), "assignment" | "named_expression")) {
+            let field = |name: &str, other: &str| given.child_by_field_name(name).or(given.child_by_field_name(other));
+            let (Some(name), Some(value)) = (field("left", "name"), field("right", "value")) else { continue };
+            let is_trainer = trainers.maker(value).and_then(|class| trainers.is_class(class));
+            trainers.names.push((slice(name), is_trainer));
+        }
+        trainers
     }
-    None
+
+    /// Whether a class makes trainers: one of the script's own by its base, others by their name; `None` for what may be a
+    /// function.
+    fn is_class(&self, name: &str) -> Option<bool> {
+        let own = self.classes.iter().rev().find(|(known, _)| *known == name);
+        own.map(|(_, is_derived)| *is_derived).or(name.ends_with("Trainer").then_some(true))
+    }
+
+    /// The class or function that makes a value.
+    fn maker(&self, value: Node<'a>) -> Option<&'a str> {
+        let function = value.child_by_field_name("function").filter(|_| value.kind() == "call")?;
+        Some(last_name(&self.text[function.byte_range()]))
+    }
+
+    /// Whether a name is a trainer's: by what is given to it, else by what it says itself.
+    fn is_name(&self, name: &str) -> bool {
+        let given = || self.names.iter().filter(|(known, _)| *known == name).filter_map(|(_, is_trainer)| *is_trainer);
+        given().any(|it| it) || given().next().is_none() && last_name(name).to_ascii_lowercase().contains("trainer")
+    }
+
+    /// A call of a trainer's method.
+    fn call(&self, call: Node<'a>, method: &str, mark: usize) -> Option<TrainerCall> {
+        let function = call.child_by_field_name("function").filter(|it| it.kind() == "attribute")?;
+        let (object, name) = (function.child_by_field_name("object")?, function.child_by_field_name("attribute")?);
+        let arguments = call.child_by_field_name("arguments")?;
+        let (object_text, arguments_text) = (&self.text[object.byte_range()], &self.text[arguments.byte_range()]);
+        let receiver = match object.kind() {
+            "call" if self.maker(object).and_then(|class| self.is_class(class)) == Some(true) => {
+                format!("{}(...)", &self.text[object.child_by_field_name("function")?.byte_range()])
+            }
+            "identifier" | "attribute" if self.is_name(object_text) => object_text.to_owned(),
+            _ => return None,
+        };
+        // A comment may stand before the closing bracket.
+        let is_plain = !arguments_text.contains('#') && arguments_text.ends_with(')');
+        (is_plain && &self.text[name.byte_range()] == method).then(|| TrainerCall {
+            receiver,
+            line: call.start_position().row + 1,
+            end: call.end_byte() - 1 + mark,
+            arguments: arguments_text[1..arguments_text.len() - 1].trim().to_owned(),
+        })
+    }
+}
+
+/// All nodes of a tree, in the order of the text.
+fn all(root: Node<'_>) -> Vec<Node<'_>> {
+    let mut cursor = root.walk();
+    let (mut nodes, mut stack) = (Vec::new(), vec![root]);
+    while let Some(node) = stack.pop() {
+        nodes.push(node);
+        let first = stack.len();
+        stack.extend(node.named_children(&mut cursor));
+        stack[first..].reverse();
+    }
+    nodes
 }
 
 #[cfg(test)]
@@ -77,7 +163,7 @@ mod tests {
     use super::*;
 
     fn resumed(script: &str) -> Option<String> {
-        let call = ResumeCall::find(script, ".train(", "resume_from_checkpoint", "")?;
+        let call = ResumeCall::find(script, "train", "resume_from_checkpoint", "")?;
         call.applied(script, "/runs/it's/checkpoint-5")
     }
 
@@ -91,6 +177,16 @@ mod tests {
                 format!("r = self.trainer.train(\n    trial=f(1),\n{keyword})\n"),
             ),
             ("sft_trainer.train(trial=')')", format!("sft_trainer.train(trial=')', {keyword})")),
+            (
+                "t = Trainer(m, a)\nstudent.train()\nt.train()\n",
+                format!("t = Trainer(m, a)\nstudent.train()\nt.train({keyword})\n"),
+            ),
+            ("trl.SFTTrainer(m, args=A(n=4)).train()\n", format!("trl.SFTTrainer(m, args=A(n=4)).train({keyword})\n")),
+            (
+                "class Own(Trainer): pass\nx: Own = Own(m)\nx.train()\n",
+                format!("class Own(Trainer): pass\nx: Own = Own(m)\nx.train({keyword})\n"),
+            ),
+            ("trainer = build(a)\ntrainer.train()\n", format!("trainer = build(a)\ntrainer.train({keyword})\n")),
         ] {
             assert_eq!(resumed(script), Some(expected), "{script}");
         }
@@ -101,8 +197,21 @@ mod tests {
             "trainer.train(resume_from_checkpoint=True)\n",
             "trainer.train(",
             "trainer.train(  # ( \n)",
+            // A class of the script's own has a method of its own.
+            "class Trainer: pass\nt = Trainer(m)\nt.train()\n",
+            "class Trainer: pass\ntrainer = Trainer(m)\ntrainer.train()\n",
         ] {
             assert_eq!(resumed(script), None, "{script}");
         }
+    }
+
+    #[test]
+    fn a_copy_with_another_batch_has_the_same_call() {
+        let script = "tr = L.Trainer(max_epochs=1)\ntr.fit(Net(), DataLoader(x, batch_size=16))\n";
+        let call = ResumeCall::find(script, "fit", "ckpt_path", "").unwrap();
+        assert_eq!(call.call, "tr.fit(...)");
+        let copy = script.replace("16", "8");
+        let expected = copy.replace("batch_size=8))", "batch_size=8), ckpt_path='a.ckpt')");
+        assert_eq!(call.applied(&copy, "a.ckpt"), Some(expected));
     }
 }

@@ -1,6 +1,7 @@
 //! The script that a command line runs, and the files beside it that it is made of.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use lowtide_config::Config;
@@ -66,12 +67,63 @@ pub fn siblings(script: &Config, access: &Access<'_>) -> Vec<Config> {
         }
     }
     paths.retain(|path| (access.read)(path).is_some());
-    paths.iter().map(|path| read(path, access)).collect()
+    paths.iter().map(|path| imported_part(read(path, access))).collect()
+}
+
+/// A module without the settings of code that runs only where it is the script itself.
+fn imported_part(mut module: Config) -> Config {
+    let blocks = main_blocks(&module.text);
+    let runs = |at: usize| !blocks.iter().any(|block| block.contains(&at));
+    module.settings.retain(|setting| runs(setting.span.start));
+    module.gaps.retain(|gap| runs(gap.at));
+    module
+}
+
+/// The text of a module without the code that runs only where it is the script itself; all lines stay where they are.
+#[must_use]
+pub fn imported_text(module: &Config) -> String {
+    let blocks = main_blocks(&module.text);
+    let is_blank = |at: usize, c: char| c != '\n' && blocks.iter().any(|block| block.contains(&at));
+    let blanked = module
+        .text
+        .char_indices()
+        .map(|(at, c)| if is_blank(at, c) { " ".repeat(c.len_utf8()) } else { c.to_string() });
+    blanked.collect()
+}
+
+/// Where `if __name__ == "__main__":` stands in a text, with all that is indented below it.
+fn main_blocks(text: &str) -> Vec<Range<usize>> {
+    let mut blocks: Vec<Range<usize>> = Vec::new();
+    let (mut at, mut is_inside) = (0, false);
+    for line in text.split_inclusive('\n') {
+        let is_main = line.starts_with("if __name__") && line.contains("__main__") && !line.contains("!=");
+        is_inside =
+            is_main || is_inside && (line.trim().is_empty() || line.starts_with([' ', '\t', '#', ')', ']', '}']));
+        match blocks.last_mut() {
+            Some(block) if is_inside && !is_main => block.end = at + line.len(),
+            _ if is_main => blocks.push(at..at + line.len()),
+            _ => {}
+        }
+        at += line.len();
+    }
+    blocks
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_imported_module_does_not_run() {
+        let text = "N = 4\nif __name__ == \"__main__\":\n    batch_size = 16\n\n    run(\n        batch_size)\nM = 3\n";
+        let module = Config::parse_as(lowtide_config::Syntax::Python, "m.py", text).unwrap();
+        let names = |config: &Config| config.settings.iter().map(|it| it.path.concat()).collect::<Vec<_>>();
+        assert_eq!(names(&imported_part(module.clone())), ["N", "M"]);
+        assert!(imported_part(module.clone()).gaps.is_empty());
+        let imported = imported_text(&module);
+        assert_eq!((imported.len(), imported.lines().count()), (text.len(), 7));
+        assert_eq!(imported.split_whitespace().collect::<Vec<_>>().concat(), "N=4M=3");
+    }
 
     #[test]
     fn lines_that_import_modules() {

@@ -30,6 +30,16 @@ pub fn imported_steps<'a>(script: &'a Config, modules: &'a [Config]) -> Option<N
     steps_in(&files(script, modules))
 }
 
+/// Whether a script takes its batch from a name of another file, and from nothing else.
+#[must_use]
+pub fn takes_batch_from(script: &Config, name: &str) -> bool {
+    let mut own = candidates(script, Question::Key(Key::Batch));
+    // `from settings import BATCH_SIZE`
+    let is_imported = || script.gaps.iter().any(|gap| gap.path.last().is_some_and(|last| last == name));
+    let is_named = own.any(|(_, setting)| setting.value.rsplit('.').next() == Some(name)) || is_imported();
+    is_named && refers_to(script, Key::Batch, name)
+}
+
 fn files<'a>(script: &'a Config, modules: &'a [Config]) -> Vec<&'a Config> {
     std::iter::once(script).chain(modules).collect()
 }
@@ -112,6 +122,17 @@ mod tests {
         let module = "class Data:\n    def loader(self):\n        return DataLoader(x, batch_size=32)\n";
         let lightning = Some("settings.py: batch_size=32, train.py: accumulate_grad_batches=1".to_owned());
         assert_eq!(said(script, &[module]), lightning);
+    }
+
+    #[test]
+    fn a_batch_that_the_script_takes_from_a_module() {
+        let takes = |script: &str| {
+            takes_batch_from(&Config::parse_as(Syntax::Python, "train.py", script).unwrap(), "BATCH_SIZE")
+        };
+        assert!(takes("d = DataLoader(x, batch_size=settings.BATCH_SIZE)\n"));
+        assert!(takes("from settings import BATCH_SIZE\nloader = [BATCH_SIZE]\n"));
+        assert!(!takes("a = TrainingArguments('o', per_device_train_batch_size=int(sys.argv[1]))\n"));
+        assert!(!takes("batch_size = 4\n") && !takes("x = 1\n"));
     }
 
     #[test]

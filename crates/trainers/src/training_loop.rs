@@ -1,8 +1,10 @@
 //! The training loop of a script on plain PyTorch, and the same loop with gradient accumulation.
 
-use lowtide_config::python::{last_name, tree};
+use lowtide_config::python::{is_name, last_name, tree};
 use lowtide_config::{Config, Syntax};
 use tree_sitter::Node;
+
+use crate::hard_coded::has_word;
 
 /// A training loop, as it would be with gradient accumulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,51 +15,89 @@ pub struct TrainingLoop {
     pub text: String,
 }
 
+/// Why a loop is not written down with gradient accumulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoopGap {
+    /// There is none that is written as most are.
+    Unknown,
+    /// It computes gradients so often in each turn, of several losses: for an optimizer each, as in a GAN.
+    SeveralLosses(usize),
+}
+
 /// What the number of micro-batches is called, which a later look at the script finds again.
 const STEPS: &str = "accumulation_steps";
 
 /// The innermost loop of a script that computes gradients and updates weights, with so many micro-batches for each
-/// update; `None` where it is not written as most are.
-#[must_use]
-pub fn training_loop(script: &Config, accumulation: u64) -> Option<TrainingLoop> {
+/// update.
+///
+/// It is the same training: a group of micro-batches has the samples that one batch had, the last group of an epoch too, and
+/// each of them counts by its number of samples.
+///
+/// # Errors
+///
+/// Why there is none.
+pub fn training_loop(script: &Config, accumulation: u64) -> Result<TrainingLoop, LoopGap> {
     if script.syntax != Syntax::Python || script.text.contains(STEPS) {
-        return None;
+        return Err(LoopGap::Unknown);
     }
     let text = script.text.strip_prefix('\u{feff}').unwrap_or(&script.text);
-    let tree = tree(text)?;
-    let mut cursor = tree.walk();
-    let mut stack = vec![tree.root_node()];
-    let mut found = None;
-    while let Some(node) = stack.pop() {
-        if node.kind() == "for_statement" && !node.has_error() {
-            found = Body::read(node, text).or(found);
+    let tree = tree(text).ok_or(LoopGap::Unknown)?;
+    let loops = all(tree.root_node()).into_iter().filter(|node| node.kind() == "for_statement" && !node.has_error());
+    let bodies: Vec<Body<'_>> = loops.filter_map(|node| Body::read(node, text)).collect();
+    let body = bodies.last().ok_or(LoopGap::Unknown)?;
+    let losses = body.statements.iter().filter(|it| it.role == Role::Backward).count();
+    if losses > 1 {
+        return Err(LoopGap::SeveralLosses(losses));
+    }
+    let last = body.statements.last().ok_or(LoopGap::Unknown)?.node;
+    let lines = (body.node.start_position().row + 1, last.end_position().row + 1);
+    let text = body.with_accumulation(accumulation).ok_or(LoopGap::Unknown)?;
+    Ok(TrainingLoop { lines, text })
+}
+
+/// Whether a script divides something by a number of this name: the loss, so that gradients stay the same. What is only shown
+/// does not count.
+pub(crate) fn is_divided_by(script: &Config, name: &str) -> bool {
+    let Some(tree) = tree(&script.text) else { return false };
+    let field =
+        |node: Node<'_>, name: &str| node.child_by_field_name(name).map_or("", |it| &script.text[it.byte_range()]);
+    all(tree.root_node()).into_iter().any(|node| match node.kind() {
+        "call" => {
+            let divides = ["div", "div_", "true_divide"].contains(&last_name(field(node, "function")));
+            divides && has_word(field(node, "arguments"), name)
         }
+        _ => {
+            let is_shown = field(node, "left").contains(".item()");
+            matches!(field(node, "operator"), "/" | "/=") && !is_shown && has_word(field(node, "right"), name)
+        }
+    })
+}
+
+/// The names of numbers by which a script takes a remainder: `(i + 1) % steps == 0`.
+pub(crate) fn counted_by(script: &Config) -> Vec<String> {
+    let Some(tree) = tree(&script.text) else { return Vec::new() };
+    let mut names: Vec<String> = Vec::new();
+    for node in all(tree.root_node()) {
+        let field = |name| node.child_by_field_name(name).map_or("", |it: Node<'_>| &script.text[it.byte_range()]);
+        let name = last_name(field("right"));
+        if field("operator") == "%" && is_name(name) && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+fn all(root: Node<'_>) -> Vec<Node<'_>> {
+    let mut cursor = root.walk();
+    let (mut nodes, mut stack) = (Vec::new(), vec![root]);
+    while let Some(node) = stack.pop() {
+        nodes.push(node);
         let first = stack.len();
         stack.extend(node.named_children(&mut cursor));
         stack[first..].reverse();
     }
-    let body = found?;
-    let lines = (body.node.start_position().row + 1, body.statements.last()?.node.end_position().row + 1);
-    Some(TrainingLoop { lines, text: body.with_accumulation(accumulation)? })
-}
-
-/// Whether a script divides something by a number of this name: the loss, so that gradients stay the same.
-pub(crate) fn is_divided_by(script: &Config, name: &str) -> bool {
-    let Some(tree) = tree(&script.text) else { return false };
-    let mut cursor = tree.walk();
-    let mut stack = vec![tree.root_node()];
-    while let Some(node) = stack.pop() {
-        let operator = node.child_by_field_name("operator").map_or("", |it| &script.text[it.byte_range()]);
-        let right = node.child_by_field_name("right").map_or("", |it| &script.text[it.byte_range()]);
-        // Also as a member or an item: `args.steps`, `config["steps"]`.
-        let last =
-            right.trim_end_matches([')', ']', '"', '\'']).rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
-        if matches!(operator, "/" | "/=") && last == Some(name) {
-            return true;
-        }
-        stack.extend(node.named_children(&mut cursor));
-    }
-    false
+    nodes
 }
 
 /// What a statement of the loop does.
@@ -97,61 +137,114 @@ impl<'a> Body<'a> {
         if first.start_position().row == node.start_position().row {
             return None;
         }
-        let count = |role| statements.iter().filter(|it| it.role == role).count();
         let backward = statements.iter().position(|it| it.role == Role::Backward)?;
         let updates = statements[backward..].iter().any(|it| it.role == Role::Update);
-        (count(Role::Backward) == 1 && updates).then_some(Self { node, text, statements })
+        updates.then_some(Self { node, text, statements })
     }
 
     fn with_accumulation(&self, accumulation: u64) -> Option<String> {
-        let (left, right) = (self.part("left")?, self.part("right")?);
         let outer = " ".repeat(self.node.start_position().column);
+        let right = self.node.child_by_field_name("right")?;
+        let is_call = |name: &str| right.kind() == "call" && self.field(right, "function") == Some(name);
         let mut out = format!("{outer}{STEPS} = {accumulation}\n");
-        if right.starts_with("range(") {
-            out.push_str(&format!("{outer}for {left} in {right}:\n"));
+        if is_call("range") {
+            out.push_str(&format!("{outer}for {} in {}:\n", self.part("left")?, self.slice(right)));
             self.nested(&mut out)?;
             return Some(out);
         }
-        let counter = match right.strip_prefix("enumerate(") {
-            Some(inner) if !inner.contains(',') && left.contains(',') => {
-                out.push_str(&format!("{outer}for {left} in {right}:\n"));
-                format!("({} + 1)", left.trim_start_matches('(').split(',').next()?.trim())
-            }
-            Some(_) => return None,
-            None => {
-                let piece = ["piece", "micro_step"].into_iter().find(|name| !self.text.contains(name))?;
-                let left =
-                    if left.contains(',') && !left.starts_with('(') { format!("({left})") } else { left.to_owned() };
-                out.push_str(&format!("{outer}for {piece}, {left} in enumerate({right}, 1):\n"));
-                piece.to_owned()
-            }
+        let [group, batches, samples] = ["group", "micro_batches", "samples"].map(|name| self.free(name));
+        let (counter, target, loader, more) = match is_call("enumerate") {
+            true => self.enumerated(right)?,
+            false => (None, self.part("left")?.to_owned(), self.slice(right).to_owned(), String::new()),
         };
-        self.counted(&mut out, &counter)?;
+        let target = if target.contains(',') && !target.starts_with('(') { format!("({target})") } else { target };
+        let groups = match self.text.contains("drop_last=True") {
+            // What a loader leaves out of the last batch is left out of the last group.
+            true => format!("zip(*[{batches}] * {STEPS})"),
+            false => format!("iter(lambda: list(itertools.islice({batches}, {STEPS})), [])"),
+        };
+        if !groups.starts_with("zip") {
+            out.insert_str(0, &format!("{outer}import itertools\n"));
+        }
+        out.push_str(&format!("{outer}{batches} = iter({loader})\n"));
+        match counter {
+            Some(counter) => out.push_str(&format!("{outer}for {counter}, {group} in enumerate({groups}{more}):\n")),
+            None => out.push_str(&format!("{outer}for {group} in {groups}:\n")),
+        }
+        self.grouped(&mut out, [&group, &samples], target.trim_matches(['(', ')']))?;
         Some(out)
     }
 
-    /// Weights are updated after every so many turns of the loop.
-    fn counted(&self, out: &mut String, counter: &str) -> Option<()> {
+    /// `for i, (x, y) in enumerate(loader, 1)`: the counter, the target, the loader and what else it is given.
+    fn enumerated(&self, call: Node<'_>) -> Option<(Option<String>, String, String, String)> {
+        let left = self.node.child_by_field_name("left")?;
+        let (counter, target) = match children(left).as_slice() {
+            [counter, target] => (self.slice(*counter).to_owned(), self.slice(*target).to_owned()),
+            _ => return None,
+        };
+        let arguments = children(call.child_by_field_name("arguments")?);
+        let (loader, more) = arguments.split_first()?;
+        let more: String = more.iter().map(|argument| format!(", {}", self.slice(*argument))).collect();
+        Some((Some(counter), target, self.slice(*loader).to_owned(), more))
+    }
+
+    /// A name that the script does not have.
+    fn free(&self, name: &str) -> String {
+        if has_word(self.text, name) { format!("{name}_") } else { name.to_owned() }
+    }
+
+    /// Weights are updated after every group of micro-batches, of which each counts by its samples.
+    fn grouped(&self, out: &mut String, [group, samples]: [&str; 2], target: &str) -> Option<()> {
         let indent = self.indent();
         let backward = self.statements.iter().position(|it| it.role == Role::Backward)?;
-        let is_update = |it: &&Statement<'_>| matches!(it.role, Role::Update | Role::ZeroGrad);
-        let last = self.statements[backward..].iter().filter(is_update).map(|it| it.node.start_byte()).max()?;
-        for statement in &self.statements {
-            match statement.role {
-                Role::Backward => out.push_str(&self.divided(statement.node)?),
-                Role::Other => out.push_str(&self.lines(statement.node)),
-                Role::Update | Role::ZeroGrad if statement.node.start_byte() == last => {
-                    out.push_str(&format!("{indent}if {counter} % {STEPS} == 0:\n"));
-                    let (zeros, updates): (Vec<_>, Vec<_>) =
-                        self.statements.iter().filter(is_update).partition(|it| it.role == Role::ZeroGrad);
-                    for update in updates.into_iter().chain(zeros) {
-                        out.push_str(&deeper(&self.lines(update.node)));
-                    }
+        let (before, after) = self.statements.split_at(backward);
+        let (loss, after) = after.split_first()?;
+        let names = self.names_of_a_micro_batch(target, before);
+        let of_it = |it: &&Statement<'_>| {
+            let text = &self.text[it.node.byte_range()];
+            it.role == Role::Other && names.iter().any(|name| has_word(text, name))
+        };
+        let leaves = |it: &Statement<'_>| {
+            all(it.node).iter().any(|node| matches!(node.kind(), "break_statement" | "continue_statement"))
+        };
+        let is_first = |it: &Statement<'_>| it.role == Role::ZeroGrad || leaves(it) && !of_it(&it);
+        if before.iter().chain(after).any(|it| leaves(it) && of_it(&it)) {
+            return None;
+        }
+        before.iter().filter(|it| is_first(it)).for_each(|it| out.push_str(&self.lines(it.node)));
+        let count = count_of(target, &self.text[self.node.byte_range()]);
+        let share = match &count {
+            Some(count) => {
+                out.push_str(&format!("{indent}{samples} = sum({count} for {target} in {group})\n"));
+                format!(" * {count} / {samples}")
+            }
+            None => format!(" / len({group})"),
+        };
+        out.push_str(&format!("{indent}for {target} in {group}:\n"));
+        let inner = before.iter().filter(|it| !is_first(it));
+        inner.for_each(|it| out.push_str(&deeper(&self.lines(it.node))));
+        out.push_str(&deeper(&self.divided(loss.node, &share)?));
+        after.iter().filter(of_it).for_each(|it| out.push_str(&deeper(&self.lines(it.node))));
+        after.iter().filter(|it| !of_it(it)).for_each(|it| out.push_str(&self.lines(it.node)));
+        Some(())
+    }
+
+    /// The names that a micro-batch has for itself and for what is computed of it.
+    fn names_of_a_micro_batch(&self, target: &str, before: &[Statement<'_>]) -> Vec<String> {
+        let words = |text: &str| -> Vec<String> {
+            let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.filter(|word| is_name(word) && *word != "_").map(str::to_owned).collect()
+        };
+        let mut names = words(target);
+        for statement in before.iter().filter(|it| it.role == Role::Other) {
+            for node in all(statement.node).into_iter().filter(|node| node.kind() == "assignment") {
+                let right = self.field(node, "right").unwrap_or_default();
+                if names.iter().any(|name| has_word(right, name)) {
+                    names.extend(words(self.field(node, "left").unwrap_or_default()));
                 }
-                Role::Update | Role::ZeroGrad => {}
             }
         }
-        Some(())
+        names
     }
 
     /// Each turn of the loop is an update, and computes several micro-batches.
@@ -159,13 +252,20 @@ impl<'a> Body<'a> {
         let indent = self.indent();
         let backward = self.statements.iter().position(|it| it.role == Role::Backward)?;
         let (before, after) = self.statements.split_at(backward + 1);
+        // What the turn's number chooses would be computed several times.
+        let number = self.part("left")?;
+        let is_chosen =
+            |node: &Node<'_>| matches!(node.kind(), "subscript" | "slice") && has_word(self.slice(*node), number);
+        if before.iter().flat_map(|it| all(it.node)).any(|node| is_chosen(&node)) {
+            return None;
+        }
         for statement in before.iter().filter(|it| it.role == Role::ZeroGrad) {
             out.push_str(&self.lines(statement.node));
         }
         out.push_str(&format!("{indent}for _ in range({STEPS}):\n"));
         for statement in before {
             match statement.role {
-                Role::Backward => out.push_str(&deeper(&self.divided(statement.node)?)),
+                Role::Backward => out.push_str(&deeper(&self.divided(statement.node, &format!(" / {STEPS}"))?)),
                 Role::ZeroGrad => {}
                 Role::Update | Role::Other => out.push_str(&deeper(&self.lines(statement.node))),
             }
@@ -176,8 +276,8 @@ impl<'a> Body<'a> {
         Some(())
     }
 
-    /// The statement that computes gradients, of a loss that is divided.
-    fn divided(&self, statement: Node<'_>) -> Option<String> {
+    /// The statement that computes gradients, of a loss of which it takes a share: ` / 4`.
+    fn divided(&self, statement: Node<'_>, share: &str) -> Option<String> {
         let call = statement.named_child(0)?;
         let function = call.child_by_field_name("function")?;
         let object = function.child_by_field_name("object")?;
@@ -185,8 +285,8 @@ impl<'a> Body<'a> {
         // `scaler.scale(loss).backward()`, `accelerator.backward(loss)`, `loss.backward()`
         let is_given = first_argument(call).filter(|argument| argument.kind() != "keyword_argument");
         let (loss, new) = match scaled.or(is_given) {
-            Some(loss) => (loss, format!("{} / {STEPS}", self.slice(loss))),
-            None => (object, format!("({} / {STEPS})", self.slice(object))),
+            Some(loss) => (loss, format!("{}{share}", self.bracketed(loss))),
+            None => (object, format!("({}{share})", self.bracketed(object))),
         };
         let line = self.text[statement.byte_range()].to_owned();
         let at = loss.start_byte() - statement.start_byte()..loss.end_byte() - statement.start_byte();
@@ -194,6 +294,14 @@ impl<'a> Body<'a> {
         let shift = self.indent().len();
         line.replace_range(at.start + shift..at.end + shift, &new);
         Some(line)
+    }
+
+    /// An expression that a share is taken of.
+    fn bracketed(&self, loss: Node<'_>) -> String {
+        match loss.kind() {
+            "binary_operator" | "conditional_expression" | "unary_operator" => format!("({})", self.slice(loss)),
+            _ => self.slice(loss).to_owned(),
+        }
     }
 
     /// The lines of a statement, whole.
@@ -211,9 +319,42 @@ impl<'a> Body<'a> {
         self.node.child_by_field_name(name).map(|node| self.slice(node))
     }
 
+    fn field(&self, node: Node<'_>, name: &str) -> Option<&'a str> {
+        node.child_by_field_name(name).map(|node| self.slice(node))
+    }
+
     fn slice(&self, node: Node<'_>) -> &'a str {
         &self.text[node.byte_range()]
     }
+}
+
+fn children(node: Node<'_>) -> Vec<Node<'_>> {
+    node.named_children(&mut node.walk()).collect()
+}
+
+/// How many samples a micro-batch has, by the names that the loop has for it and what it takes of it; `None` where that does
+/// not show.
+fn count_of(target: &str, text: &str) -> Option<String> {
+    if let Some((first, _)) = target.split_once(',') {
+        return is_name(first.trim()).then(|| format!("len({})", first.trim()));
+    }
+    if !is_name(target) {
+        return None;
+    }
+    let behind = |before: &str| text.split(before).nth(1);
+    let item = text.match_indices(&format!("{target}[")).find_map(|(at, _)| {
+        let is_other = text[..at].ends_with(|c: char| c.is_alphanumeric() || "_.".contains(c));
+        text[at..]
+            .split_once(']')
+            .map(|(item, _)| format!("len({item}])"))
+            .filter(|item| !is_other && !item.contains(':'))
+    });
+    let values = || {
+        let is_dict = behind(&format!("**{target}")).or(behind(&format!("{target}.items()"))).is_some();
+        is_dict.then(|| format!("len(next(iter({target}.values())))"))
+    };
+    let whole = || behind(&format!("({target})")).map(|_| format!("len({target})"));
+    item.or_else(values).or_else(whole)
 }
 
 fn first_argument<'a>(call: Node<'a>) -> Option<Node<'a>> {
@@ -241,10 +382,10 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, expected: Option<((usize, usize), &str)>) {
+    fn check(text: &str, expected: Result<((usize, usize), &str), LoopGap>) {
         let config = Config::parse_as(Syntax::Python, "t.py", text).unwrap();
         let found = training_loop(&config, 4);
-        let found = found.as_ref().map(|it| (it.lines, &*it.text));
+        let found = found.as_ref().map(|it| (it.lines, &*it.text)).map_err(|gap| *gap);
         assert_eq!(found, expected, "{text}");
     }
 
@@ -253,25 +394,46 @@ mod tests {
         check(
             "for epoch in range(3):\n    for x, y in loader:\n        optimizer.zero_grad()\n        loss = f(model(x), y)  # it\n        \
              loss.backward()\n        clip_grad_norm_(model.parameters(), 1.0)\n        optimizer.step()\n        scheduler.step()\n        \
-             print(loss.item())\n    evaluate()\n",
-            Some((
-                (2, 9),
-                "    accumulation_steps = 4\n    for piece, (x, y) in enumerate(loader, 1):\n        loss = f(model(x), y)  # it\n        \
-                 (loss / accumulation_steps).backward()\n        if piece % accumulation_steps == 0:\n            \
-                 clip_grad_norm_(model.parameters(), 1.0)\n            optimizer.step()\n            scheduler.step()\n            \
-                 optimizer.zero_grad()\n        print(loss.item())\n",
+             print(loss.item())\n        steps += 1\n    evaluate()\n",
+            Ok((
+                (2, 10),
+                "    import itertools\n    accumulation_steps = 4\n    micro_batches = iter(loader)\n    \
+                 for group in iter(lambda: list(itertools.islice(micro_batches, accumulation_steps)), []):\n        \
+                 optimizer.zero_grad()\n        samples = sum(len(x) for x, y in group)\n        for x, y in group:\n            \
+                 loss = f(model(x), y)  # it\n            (loss * len(x) / samples).backward()\n            print(loss.item())\n        \
+                 clip_grad_norm_(model.parameters(), 1.0)\n        optimizer.step()\n        scheduler.step()\n        steps += 1\n",
             )),
         );
+    }
+
+    #[test]
+    fn a_loop_with_a_scaler_and_a_counter() {
         check(
-            "for i, batch in enumerate(tqdm(loader)):\n    with autocast():\n        loss = m(batch)\n    scaler.scale(loss).backward()\n    \
+            "loader = DataLoader(d, 16, drop_last=True)\nfor i, batch in enumerate(tqdm(loader, disable=True), 1):\n    \
+             with autocast():\n        loss = m(batch['x'].to(c))\n    scaler.scale(loss).backward()\n    \
              scaler.step(opt)\n    scaler.update()\n    opt.zero_grad()\n",
-            Some((
-                (1, 7),
-                "accumulation_steps = 4\nfor i, batch in enumerate(tqdm(loader)):\n    with autocast():\n        loss = m(batch)\n    \
-                 scaler.scale(loss / accumulation_steps).backward()\n    if (i + 1) % accumulation_steps == 0:\n        \
-                 scaler.step(opt)\n        scaler.update()\n        opt.zero_grad()\n",
+            Ok((
+                (2, 8),
+                "accumulation_steps = 4\nmicro_batches = iter(tqdm(loader, disable=True))\n\
+                 for i, group in enumerate(zip(*[micro_batches] * accumulation_steps), 1):\n    \
+                 samples = sum(len(batch['x']) for batch in group)\n    for batch in group:\n        with autocast():\n            \
+                 loss = m(batch['x'].to(c))\n        scaler.scale(loss * len(batch['x']) / samples).backward()\n    \
+                 scaler.step(opt)\n    scaler.update()\n    opt.zero_grad()\n",
             )),
         );
+    }
+
+    #[test]
+    fn samples_of_a_batch() {
+        for (target, text, expected) in [
+            ("x, y", "", Some("len(x)")),
+            ("batch", "x, y = batch[0].to(d), batch[1]", Some("len(batch[0])")),
+            ("batch", "out = model(**batch)", Some("len(next(iter(batch.values())))")),
+            ("batch", "out = model(batch)", Some("len(batch)")),
+            ("batch", "out = model(batch.x, micro_batch[0])", None),
+        ] {
+            assert_eq!(count_of(target, text).as_deref(), expected, "{text}");
+        }
     }
 
     #[test]
@@ -279,7 +441,7 @@ mod tests {
         check(
             "for step in range(100):\n    x, y = get_batch('train')\n    loss = m(x, y)\n    opt.zero_grad(set_to_none=True)\n    \
              loss.backward()\n    opt.step()\n",
-            Some((
+            Ok((
                 (1, 6),
                 "accumulation_steps = 4\nfor step in range(100):\n    opt.zero_grad(set_to_none=True)\n    for _ in range(accumulation_steps):\n        \
                  x, y = get_batch('train')\n        loss = m(x, y)\n        (loss / accumulation_steps).backward()\n    opt.step()\n",
@@ -289,10 +451,19 @@ mod tests {
 
     #[test]
     fn what_is_written_in_another_way_is_left_alone() {
-        check("for x in loader:\n    loss = m(x)\n", None);
-        check("for x in loader:\n    if ok:\n        loss.backward()\n        opt.step()\n", None);
-        check("for x in loader: loss.backward()\n", None);
-        check("for i, x in enumerate(loader, start=1):\n    loss.backward()\n    opt.step()\n", None);
+        for text in [
+            "for x in loader:\n    loss = m(x)\n",
+            "for x in loader:\n    if ok:\n        loss.backward()\n        opt.step()\n",
+            "for x in loader: loss.backward()\n",
+            "for x in loader:\n    loss = m(x)\n    if isnan(loss): continue\n    loss.backward()\n    opt.step()\n",
+            "for i in range(0, 100, 8):\n    loss = m(x[i:i + 8])\n    loss.backward()\n    opt.step()\n",
+        ] {
+            check(text, Err(LoopGap::Unknown));
+        }
+        check(
+            "for x in loader:\n    d(x).backward(); od.step()\n    g(x).backward(); og.step()\n",
+            Err(LoopGap::SeveralLosses(2)),
+        );
     }
 
     #[test]
@@ -304,6 +475,7 @@ mod tests {
                 && divided("loss /= args.N\n")
                 && divided("(loss / N).backward()\n")
         );
-        assert!(!divided("x = N / 2\ny = step % N\nz = a // N\n"));
+        assert!(divided("loss.div_(N).backward()\n"));
+        assert!(!divided("x = N / 2\ny = step % N\nz = a // N\nshown += loss.item() / N\n"));
     }
 }

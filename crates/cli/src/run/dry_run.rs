@@ -59,11 +59,11 @@ impl DryRun {
         if self.restarts > 0 {
             text.push_str(&format!("{}\n", resume::rehearsal(&ladder.resumption)));
         }
-        if let Some(checkpoint) = ladder.resumption.endangered(SystemTime::now()) {
-            text.push_str(&format!(
-                "{} would be copied first: the first start may write over it\n",
-                shown(&checkpoint)
-            ));
+        let endangered = ladder.resumption.endangered(SystemTime::now());
+        if !endangered.is_empty() {
+            let pronoun = if endangered.len() == 1 { "it" } else { "them" };
+            let names = resume::listed(endangered.iter().map(PathBuf::as_path));
+            text.push_str(&format!("{names} would be copied first: the first start may write over {pronoun}\n"));
         }
         let restarts = match (self.restarts, self.out_of_reach) {
             (0, 0) => "it is not started again".to_owned(),
@@ -102,7 +102,7 @@ impl DryRun {
             "max_restarts": self.restarts,
             "resume": ladder.resumption.is_known().then(|| json!({
                 "with": ladder.resumption.template().map(ToString::to_string),
-                "checkpoints": ladder.resumption.patterns,
+                "checkpoints": ladder.resumption.patterns(),
             })),
             "first_rung": self.first.as_ref().map_or(0, |first| first.rung),
             "starts": starts.collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! Why a command is not retried with a smaller micro-batch, and what would make that possible.
 
 use lowtide_keep::{CommandLadder, Library, NoAccumulation, RungGap};
-use lowtide_trainers::TrainingLoop;
+use lowtide_trainers::{LoopGap, TrainingLoop};
 
 use crate::output::printable;
 use crate::run::narration::flag;
@@ -100,11 +100,15 @@ fn remedy(missing: &NoAccumulation) -> String {
         (Library::Jax, _) => {
             text.push_str(&format!(", and optax.MultiSteps(optimizer, every_k_schedule={accum}) around the optimizer"));
         }
-        (_, Some(TrainingLoop { lines: (first, last), text: lines })) => {
+        (_, Ok(TrainingLoop { lines: (first, last), text: lines })) => {
             text.push_str(&format!(", and this in the place of lines {first} to {last} of {script}:"));
             lines.lines().for_each(|line| text.push_str(&format!("\n    {}", printable(line))));
         }
-        (_, None) => text.push_str(&format!(
+        (_, Err(LoopGap::SeveralLosses(losses))) => text.push_str(&format!(
+            ". The loop of {script} has {losses} losses with an optimizer each, which is not rewritten here: each optimizer \
+             needs its own pass over the {accum} micro-batches before its step, in the order of the loop"
+        )),
+        (_, Err(_)) => text.push_str(&format!(
             ", (loss / {accum}).backward() for each micro-batch, and optimizer.step() and optimizer.zero_grad() after \
              every {accum}"
         )),

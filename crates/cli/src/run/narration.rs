@@ -124,10 +124,10 @@ pub(super) fn copy_line(copy: &ConfigCopy) -> String {
 /// What is said of what happens; `None` for what is better passed over.
 pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<String> {
     match notice {
-        Notice::Restart { number, launch, batch, checkpoint, damaged } => {
+        Notice::Restart { number, launch, batch, checkpoint, damaged, refused } => {
             let resumption = &ladder.resumption;
             let batch = batch.map_or(String::new(), |batch| format!(" with micro-batch x accumulation {batch}"));
-            let origin = resume::origin(resumption, *checkpoint);
+            let origin = resume::origin(resumption, *checkpoint, refused);
             let mut text = format!("start {number} {origin}{batch}: {}", command_line(ladder, launch));
             let copies = launch.copies.iter().map(copy_line);
             for line in resume::remarks(resumption, *checkpoint, damaged).into_iter().chain(copies) {
@@ -136,8 +136,8 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
             Some(text)
         }
         Notice::Input { state } => input(*state).map(str::to_owned),
-        Notice::Unresumable => Some(resume::UNRESUMABLE.to_owned()),
-        Notice::Endangered { checkpoint, refuge } => Some(resume::endangered(&ladder.resumption, checkpoint, *refuge)),
+        Notice::Unresumable { instead } => Some(resume::unresumable(*instead)),
+        Notice::Endangered { kept, resumed_from } => Some(resume::endangered(&ladder.resumption, kept, *resumed_from)),
         Notice::SetAside { file, target } => Some(format!(
             "{} of the start before is {} now: the next one would refuse to write over it",
             shown(file),

@@ -152,7 +152,7 @@ impl Case<'_> {
 /// The loop of a script on plain PyTorch with accumulation, in its own names, where the batch stands in that script.
 fn loop_to_paste(case: &Case<'_>, micro: u64, accumulation: u64) -> Option<String> {
     let Answer::Number { config, setting, .. } = case.facts.answer(Key::Batch) else { return None };
-    let TrainingLoop { lines: (first, last), text } = training_loop(config, accumulation)?;
+    let TrainingLoop { lines: (first, last), text } = training_loop(config, accumulation).ok()?;
     let (file, name) = (&config.name, setting.name()?);
     Some(format!(
         "{file}, lines {first} to {last}, with gradient accumulation, for {name} {micro}:\n{}",

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use lowtide_config::command::at_script;
 use lowtide_config::{Config, Syntax};
 use lowtide_trainers::{
-    Access, Answer, Flag, HardCoded, Key, NumberInFile, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag, Variable,
-    command_line, declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, imported_steps, script,
-    script_path, siblings, split_batch, training_loop, variable,
+    Access, Answer, Flag, HardCoded, Key, LoopGap, NumberInFile, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag,
+    Variable, command_line, declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, imported_steps,
+    imported_text, script, script_path, siblings, split_batch, takes_batch_from, training_loop, undivided, variable,
 };
 
 use crate::command::recipe::{Recipe, Script};
@@ -67,8 +67,8 @@ pub struct NoAccumulation {
     pub smaller: BatchSplit,
     /// What it trains with, as far as it shows.
     pub library: Library,
-    /// The loop with accumulation, in the script's own names.
-    pub training_loop: Option<TrainingLoop>,
+    /// The loop with accumulation, in the script's own names; or why it is not written down.
+    pub training_loop: Result<TrainingLoop, LoopGap>,
 }
 
 /// What a script trains with.
@@ -137,7 +137,9 @@ impl Discovery {
     fn of_script(request: &CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
         let own = script(&request.command, access);
         let modules: Vec<Config> = own.iter().flat_map(|own| siblings(own, access)).collect();
-        let mut configs = modules.clone();
+        // Options of a module's own are none of the script's.
+        let of_module = |module: &Config| Config { text: imported_text(module), ..module.clone() };
+        let mut configs: Vec<Config> = modules.iter().map(of_module).collect();
         configs.extend(own.clone());
         configs.extend(named_files(&request.command, access));
         configs.push(command_line(&request.command));
@@ -148,7 +150,13 @@ impl Discovery {
             [Ok(Some(micro)), Ok(Some(accum))] => {
                 agrees(BatchPart::Micro, request.micro, &micro)?;
                 agrees(BatchPart::Accum, request.accum, &accum)?;
-                Ok(by_flags(&micro, Some(&accum), None))
+                match undivided(&configs, &accum) {
+                    Some(detail) => {
+                        let templates = vec![format!("{} {}", micro.with("{micro}"), accum.with("{accum}"))];
+                        Err(Some(RungGap::Flags { detail, templates }))
+                    }
+                    None => Ok(by_flags(&micro, Some(&accum), None)),
+                }
             }
             [Ok(Some(micro)), Ok(None)] if let Some(whole) = whole_batch(&configs, &micro) => {
                 agrees(BatchPart::Micro, request.micro, &micro)?;
@@ -318,7 +326,16 @@ fn by_files(script: &Place, modules: &[Config], accum: Option<&Flag>, effective:
         Err(gap) => gap,
         found => return found,
     };
-    let imported = imported_batch(&script.0, modules).filter(|_| matches!(gap, None | Some(RungGap::Batch { .. })));
+    // What the script says itself counts first: only where it names a module's number is that number its own.
+    let is_its_own = |batch: &SourceBatch| match (&gap, batch) {
+        (None, _) => true,
+        (
+            Some(RungGap::Batch { .. }),
+            SourceBatch::Both(HardCoded { slots: [slot, _], .. }) | SourceBatch::Alone { slot, .. },
+        ) => takes_batch_from(&script.0, slot.name()),
+        _ => false,
+    };
+    let imported = imported_batch(&script.0, modules).filter(|(_, batch)| is_its_own(batch));
     if let Some((module, batch @ SourceBatch::Both(_))) = imported {
         return by_batch(&place_of(module, script), batch, accum, effective);
     }
@@ -414,7 +431,7 @@ fn no_accumulation(place: Option<&Place>, batch: String, line: Option<usize>, sa
     let rungs = BatchSplit::new(samples, 1)?.rungs(1);
     let smaller = *rungs.get(2).or(rungs.last())?;
     let script = place.map(|(_, path)| path.to_string_lossy().into_owned());
-    let training_loop = place.and_then(|(script, _)| training_loop(script, smaller.accum));
+    let training_loop = place.map_or(Err(LoopGap::Unknown), |(script, _)| training_loop(script, smaller.accum));
     let library = place.map_or(Library::Unknown, |(script, _)| library(script));
     let missing = NoAccumulation { script, batch, line, samples, smaller, library, training_loop };
     Some(RungGap::NoAccumulation(Box::new(missing)))

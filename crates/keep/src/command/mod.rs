@@ -10,3 +10,4 @@ pub(crate) mod script_copy;
 pub(crate) mod shell;
 pub(crate) mod strays;
 pub(crate) mod template;
+pub(crate) mod wholeness;

@@ -8,9 +8,10 @@ use std::time::SystemTime;
 use lowtide_config::command::is_python;
 use lowtide_trainers::{Access, Beginning, CheckpointPlace, Preset, ResumeCall, ResumeGap, checkpoints};
 
-use crate::command::checkpoint::{CheckpointSearch, newest, newest_whole};
-use crate::command::strays::newest_stray;
+use crate::command::checkpoint::{CheckpointKind, CheckpointSearch};
+use crate::command::strays::strays;
 use crate::command::template::Values;
+use crate::command::wholeness::{Form, is_whole};
 use crate::{CommandRequest, KeepError, Launch, ResumeRequest, Template};
 
 /// How starts of a command resume from checkpoints.
@@ -20,10 +21,8 @@ pub struct Resumption {
     pub rule: ResumeRule,
     /// What a start as it was typed does with the checkpoints that are there.
     pub beginning: Beginning,
-    /// Where checkpoints are, as patterns of file names.
-    pub patterns: Vec<String>,
-    /// The file that is written last, where checkpoints are folders.
-    last_file: Option<&'static str>,
+    /// Where checkpoints are, and what is known of them.
+    kind: CheckpointKind,
     /// What makes a copy of the script resume, where there is one.
     call: Option<ResumeCall>,
     /// Files that a start writes, and refuses to write over.
@@ -63,7 +62,8 @@ impl Resumption {
             }
             let (rule, patterns) = (ResumeRule::Own(template), vec![pattern.clone()]);
             let beginning = Beginning::Overwrites;
-            return Ok(Self { rule, beginning, patterns, last_file: None, call: None, kept: Vec::new() });
+            let kind = CheckpointKind { patterns, last_file: None, form: Form::Own };
+            return Ok(Self { rule, beginning, kind, call: None, kept: Vec::new() });
         }
         let known = checkpoints(preset, &request.command, access);
         let rule = match known.resume {
@@ -76,7 +76,14 @@ impl Resumption {
         };
         let patterns = known.places.iter().map(pattern).collect();
         let kept = known.kept.iter().map(PathBuf::from).collect();
-        Ok(Self { rule, beginning: known.beginning, patterns, last_file: known.last_file, call: known.call, kept })
+        let kind = CheckpointKind { patterns, last_file: known.last_file, form: Form::Torch };
+        Ok(Self { rule, beginning: known.beginning, kind, call: known.call, kept })
+    }
+
+    /// Where checkpoints are, as patterns of file names.
+    #[must_use]
+    pub fn patterns(&self) -> &[String] {
+        &self.kind.patterns
     }
 
     /// What is put on the command line to resume.
@@ -104,22 +111,41 @@ impl Resumption {
         !matches!(self.rule, ResumeRule::Off | ResumeRule::Gap(_))
     }
 
-    /// The checkpoint that a restart resumes from: the newest whole one that was written since a moment.
-    pub(crate) fn search(&self, since: SystemTime) -> CheckpointSearch {
-        if self.is_known() { newest(&self.patterns, self.last_file, since) } else { CheckpointSearch::default() }
+    /// Whether the script itself looks for the checkpoint that it resumes from.
+    pub(crate) fn is_the_scripts(&self) -> bool {
+        matches!(self.rule, ResumeRule::Trainer { template: None, .. })
     }
 
-    /// The newest whole checkpoint that a start from step 0 may write over, whoever wrote it. Where nothing says where
-    /// checkpoints are, the newest file since a moment that looks like one.
+    /// The checkpoint that a restart resumes from: the newest whole one that was written since a moment, but for those
+    /// that a start could not resume from.
+    pub(crate) fn search(&self, since: SystemTime, refused: &[PathBuf]) -> CheckpointSearch {
+        if self.is_known() { self.kind.newest(since, refused) } else { CheckpointSearch::default() }
+    }
+
+    /// Whether a start since a moment wrote a whole checkpoint.
+    pub(crate) fn wrote_one(&self, since: SystemTime) -> bool {
+        self.kind.by_age(since).iter().any(|path| self.kind.is_whole(path))
+    }
+
+    /// The checkpoints that a start from step 0 may write over, whoever wrote them, the newest first. Where nothing says
+    /// where checkpoints are, the files since a moment that look like some.
     #[must_use]
-    pub fn endangered(&self, since: SystemTime) -> Option<PathBuf> {
+    pub fn endangered(&self, since: SystemTime) -> Vec<PathBuf> {
         match self.beginning {
-            Beginning::Overwrites if self.patterns.is_empty() => {
-                let stray = newest_stray(Path::new("."), since)?;
-                Some(stray.strip_prefix(".").map(Path::to_owned).unwrap_or(stray))
+            Beginning::Overwrites if self.kind.patterns.is_empty() => {
+                let strays = strays(Path::new("."), since).into_iter();
+                strays.map(|stray| stray.strip_prefix(".").map(Path::to_owned).unwrap_or(stray)).collect()
             }
-            Beginning::Overwrites => newest_whole(&self.patterns, self.last_file, SystemTime::UNIX_EPOCH),
-            Beginning::Beside | Beginning::Resumes => None,
+            Beginning::Overwrites => self.kind.by_age(SystemTime::UNIX_EPOCH),
+            Beginning::Beside | Beginning::Resumes => Vec::new(),
+        }
+    }
+
+    /// Whether a checkpoint is whole, wherever it is.
+    pub(crate) fn holds_whole(&self, checkpoint: &Path) -> bool {
+        match self.kind.patterns.is_empty() {
+            true => is_whole(checkpoint, Form::Own),
+            false => self.kind.is_whole(checkpoint),
         }
     }
 

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::command::checkpoint::is_whole_file;
+use crate::command::checkpoint::BEFORE;
+use crate::command::wholeness::{Form, is_whole};
 
 /// What the names of checkpoints end with.
 const ENDINGS: [&str; 8] = [".pt", ".pth", ".ckpt", ".pth.tar", ".pt.tar", ".safetensors", ".h5", ".keras"];
@@ -13,9 +14,11 @@ const OTHERS: [&str; 6] = ["runs", "node_modules", "site-packages", "__pycache__
 /// How deep folders are looked into, and how many names are looked at: datasets may have millions.
 const DEEPEST: usize = 4;
 const MOST: usize = 20_000;
+/// Far more checkpoints than people keep; more files are data that a script prepared.
+const MOST_STRAYS: usize = 200;
 
-/// The newest whole file below a folder that looks like a checkpoint and was written since a moment.
-pub(crate) fn newest_stray(folder: &Path, since: SystemTime) -> Option<PathBuf> {
+/// The whole files below a folder that look like checkpoints and were written since a moment, the newest first.
+pub(crate) fn strays(folder: &Path, since: SystemTime) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![(folder.to_owned(), DEEPEST)];
     let mut left = MOST;
@@ -26,7 +29,7 @@ pub(crate) fn newest_stray(folder: &Path, since: SystemTime) -> Option<PathBuf> 
             let name = name.to_string_lossy();
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_dir() {
-                let is_other = name.starts_with(['.', '_']) || name.starts_with("before-") || OTHERS.contains(&&*name);
+                let is_other = name.starts_with(['.', '_']) || name.starts_with(BEFORE) || OTHERS.contains(&&*name);
                 folders.extend((depth > 0 && !is_other).then(|| (entry.path(), depth - 1)));
             } else if kind.is_file() && ENDINGS.iter().any(|ending| name.ends_with(ending)) {
                 let written = entry.metadata().and_then(|metadata| metadata.modified());
@@ -35,7 +38,8 @@ pub(crate) fn newest_stray(folder: &Path, since: SystemTime) -> Option<PathBuf> 
         }
     }
     found.sort();
-    found.into_iter().rev().map(|(_, path)| path).find(|path| is_whole_file(path))
+    let newest = found.into_iter().rev().take(MOST_STRAYS).map(|(_, path)| path);
+    newest.filter(|path| is_whole(path, Form::Own)).collect()
 }
 
 #[cfg(test)]
@@ -55,18 +59,19 @@ mod tests {
             let time = SystemTime::now() - Duration::from_secs(age);
             fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
         };
-        assert_eq!(newest_stray(folder.path(), begun), None);
+        assert!(strays(folder.path(), begun).is_empty());
         for name in ["old.pt", "out/best.pth"] {
             write(name, 3600);
         }
         for name in ["notes.txt", ".cache/a.pt", "runs/t-1/b.pt", "before-t-1-start-1/c.pt", "a/b/c/d/e/f.pt"] {
             write(name, 1);
         }
-        assert_eq!(newest_stray(folder.path(), begun), None);
+        assert!(strays(folder.path(), begun).is_empty());
         write("out/last.pth.tar", 2);
         write("out/deep/epoch.ckpt", 3);
-        assert_eq!(newest_stray(folder.path(), begun), Some(folder.path().join("out/last.pth.tar")));
+        let both = ["out/last.pth.tar", "out/deep/epoch.ckpt"].map(|name| folder.path().join(name));
+        assert_eq!(strays(folder.path(), begun), both);
         fs::write(folder.path().join("out/half.pt"), b"PK\x03\x04 cut").unwrap();
-        assert_eq!(newest_stray(folder.path(), begun), Some(folder.path().join("out/last.pth.tar")));
+        assert_eq!(strays(folder.path(), begun), both);
     }
 }

@@ -4,16 +4,34 @@
 //! in a folder of its own, where no pattern of checkpoints finds it, on the same file system, where many need no room
 //! for it.
 //!
-//! Where there is no room it is moved. Of scripts that nothing is known of, the newest file that the run wrote and that
-//! looks like a checkpoint is brought to safety (`keep/command/strays.rs`).
+//! All that match are kept, and not the newest alone: a start from step 0 comes by every step again. They are copied as
+//! long as that takes no more than half of the room that is left, the newest first, and moved where it would take more. Of
+//! scripts that nothing is known of, the files that the run wrote and that look like checkpoints are brought to safety
+//! (`keep/command/strays.rs`).
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use lowtide_core::Bytes;
 use lowtide_disk::{DiskError, PartialFile, move_to, write_folder};
 
 use crate::KeepError;
+use crate::command::checkpoint::BEFORE;
+
+/// A checkpoint that was brought to safety, or could not be.
+#[derive(Debug)]
+pub struct KeptCheckpoint {
+    /// Where it was.
+    pub checkpoint: PathBuf,
+    /// Whether it is whole.
+    pub is_whole: bool,
+    /// Its size.
+    pub size: Bytes,
+    /// Where it is safe, or why it is not.
+    pub refuge: Result<Refuge, KeepError>,
+}
 
 /// Where a checkpoint is safe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,33 +40,90 @@ pub enum Refuge {
     Copy(PathBuf),
     /// It was moved, for there is no room for a copy.
     Moved(PathBuf),
+    /// It was moved, so that the script does not find it.
+    Aside(PathBuf),
     /// An earlier run made a copy of it.
     Earlier(PathBuf),
 }
 
-/// What the names of folders for copies begin with.
-const BEFORE: &str = "before-";
+/// How checkpoints are brought to safety.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// They stay, for the script may read them.
+    Copy,
+    /// They do not stay, for the script would resume from them.
+    Aside,
+}
+
 /// Deeper than any checkpoint.
 const DEEPEST: usize = 8;
 
-/// Brings a checkpoint to safety before a start of a run.
-pub(crate) fn refuge(checkpoint: &Path, run: &str, start: usize) -> Result<Refuge, KeepError> {
-    let nameless = || KeepError::file(checkpoint)(io::ErrorKind::InvalidInput.into());
-    let name = checkpoint.file_name().ok_or_else(nameless)?;
-    let parent = checkpoint.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let earlier = fs::read_dir(parent).into_iter().flatten().flatten();
-    let earlier = earlier.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(BEFORE.as_bytes()));
-    if let Some(copy) = earlier.map(|entry| entry.path().join(name)).find(|copy| is_copy(checkpoint, copy)) {
-        return Ok(Refuge::Earlier(copy));
-    }
-    let folders = (1_u32..).map(|number| match number {
+/// Brings checkpoints to safety before a start of a run, in their order.
+pub(crate) fn keep_safe(
+    checkpoints: &[PathBuf],
+    way: Way,
+    run: &str,
+    start: usize,
+    is_whole: impl Fn(&Path) -> bool,
+) -> Vec<KeptCheckpoint> {
+    let mut folders = HashMap::new();
+    let keep = |checkpoint: &PathBuf| {
+        let (is_whole, size) = (is_whole(checkpoint), Bytes(size(checkpoint, DEEPEST)));
+        let refuge = refuge(checkpoint, way, &mut folders, || free_folder(parent(checkpoint), run, start));
+        KeptCheckpoint { checkpoint: checkpoint.clone(), is_whole, size, refuge }
+    };
+    let is_link_to_another = |link: &PathBuf| {
+        let target = link.canonicalize().ok();
+        link.is_symlink() && checkpoints.iter().any(|other| other != link && other.canonicalize().ok() == target)
+    };
+    checkpoints.iter().filter(|it| !is_link_to_another(it)).map(keep).collect()
+}
+
+/// The first folder below another that is not there yet.
+fn free_folder(parent: &Path, run: &str, start: usize) -> PathBuf {
+    let names = (1_u32..).map(|number| match number {
         1 => format!("{BEFORE}{run}-start-{start}"),
         number => format!("{BEFORE}{run}-start-{start}-{number}"),
     });
-    let mut folders = folders.map(|folder| parent.join(folder));
-    let folder = folders.find(|folder| fs::symlink_metadata(folder).is_err()).ok_or_else(nameless)?;
-    fs::create_dir(&folder).map_err(KeepError::file(&folder))?;
+    let mut folders = names.map(|name| parent.join(name));
+    folders.find(|folder| fs::symlink_metadata(folder).is_err()).expect("not all numbers are taken")
+}
+
+fn parent(checkpoint: &Path) -> &Path {
+    checkpoint.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Brings one of them to safety, in the folder that others from the same place are in already.
+fn refuge(
+    checkpoint: &Path,
+    way: Way,
+    folders: &mut HashMap<PathBuf, PathBuf>,
+    free: impl FnOnce() -> PathBuf,
+) -> Result<Refuge, KeepError> {
+    let nameless = || KeepError::file(checkpoint)(io::ErrorKind::InvalidInput.into());
+    let name = checkpoint.file_name().ok_or_else(nameless)?;
+    let parent = parent(checkpoint);
+    let earlier = fs::read_dir(parent).into_iter().flatten().flatten();
+    let earlier = earlier.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(BEFORE.as_bytes()));
+    if way == Way::Copy
+        && let Some(copy) = earlier.map(|entry| entry.path().join(name)).find(|copy| is_copy(checkpoint, copy))
+    {
+        return Ok(Refuge::Earlier(copy));
+    }
+    let folder = folders.entry(parent.to_owned()).or_insert_with(free).clone();
+    match fs::create_dir(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(KeepError::file(&folder)(error)),
+        _ => {}
+    }
     let target = folder.join(name);
+    if way == Way::Aside {
+        move_to(checkpoint, &target)?;
+        return Ok(Refuge::Aside(target));
+    }
+    if !has_room(parent, size(checkpoint, DEEPEST)) {
+        move_to(checkpoint, &target)?;
+        return Ok(Refuge::Moved(target));
+    }
     let copied = match checkpoint.is_dir() {
         true => write_folder(&target, |folder| copy_folder(checkpoint, folder, DEEPEST)),
         false => copy_file(checkpoint, &target),
@@ -69,6 +144,11 @@ pub(crate) fn refuge(checkpoint: &Path, run: &str, start: usize) -> Result<Refug
             Err(error.into())
         }
     }
+}
+
+/// Whether a copy leaves as much room as it takes: training needs some too.
+fn has_room(folder: &Path, bytes: u64) -> bool {
+    rustix::fs::statvfs(folder).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) / 2 >= bytes)
 }
 
 fn is_full(error: &DiskError) -> bool {
@@ -120,20 +200,50 @@ fn size(path: &Path, depth: usize) -> u64 {
 mod tests {
     use super::*;
 
+    fn kept(checkpoint: &Path, way: Way, run: &str, start: usize) -> Refuge {
+        let mut kept = keep_safe(&[checkpoint.to_owned()], way, run, start, |_| true);
+        kept.remove(0).refuge.unwrap()
+    }
+
+    #[test]
+    fn all_are_kept_in_one_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["checkpoint-9", "checkpoint-6", "latest"].map(|name| folder.path().join(name));
+        for path in &paths[..2] {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("model.bin"), "weights").unwrap();
+        }
+        std::os::unix::fs::symlink("checkpoint-9", &paths[2]).unwrap();
+        let kept = keep_safe(&paths, Way::Copy, "t", 1, |path| path.ends_with("checkpoint-6"));
+        let kept: Vec<_> = kept.into_iter().map(|it| (it.is_whole, it.size, it.refuge.unwrap())).collect();
+        let copy = |name| Refuge::Copy(folder.path().join("before-t-start-1").join(name));
+        assert_eq!(kept, [(false, Bytes(7), copy("checkpoint-9")), (true, Bytes(7), copy("checkpoint-6"))]);
+    }
+
+    #[test]
+    fn what_the_script_would_take_is_moved() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = folder.path().join("checkpoint-9");
+        fs::write(&checkpoint, "broken").unwrap();
+        let target = folder.path().join("before-t-start-2/checkpoint-9");
+        assert_eq!(kept(&checkpoint, Way::Aside, "t", 2), Refuge::Aside(target.clone()));
+        assert_eq!((fs::read_to_string(target).unwrap().as_str(), checkpoint.exists()), ("broken", false));
+    }
+
     #[test]
     fn a_copy_outlives_what_is_written_over() {
         let folder = tempfile::tempdir().unwrap();
         let checkpoint = folder.path().join("ckpt.pt");
         fs::write(&checkpoint, "first").unwrap();
         let copy = folder.path().join("before-train-1-start-1/ckpt.pt");
-        assert_eq!(refuge(&checkpoint, "train-1", 1).unwrap(), Refuge::Copy(copy.clone()));
-        assert_eq!(refuge(&checkpoint, "train-2", 1).unwrap(), Refuge::Earlier(copy.clone()));
+        assert_eq!(kept(&checkpoint, Way::Copy, "train-1", 1), Refuge::Copy(copy.clone()));
+        assert_eq!(kept(&checkpoint, Way::Copy, "train-2", 1), Refuge::Earlier(copy.clone()));
         // In its place, as torch.save does.
         fs::write(&checkpoint, "again").unwrap();
         assert_eq!(fs::read_to_string(&copy).unwrap(), "first");
         File::options().append(true).open(&checkpoint).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
         let next = folder.path().join("before-train-1-start-1-2/ckpt.pt");
-        assert_eq!(refuge(&checkpoint, "train-1", 1).unwrap(), Refuge::Copy(next));
+        assert_eq!(kept(&checkpoint, Way::Copy, "train-1", 1), Refuge::Copy(next));
     }
 
     #[test]
@@ -144,8 +254,8 @@ mod tests {
         fs::write(checkpoint.join("model.safetensors"), "weights").unwrap();
         fs::write(checkpoint.join("global_step5/optimizer.pt"), "moments").unwrap();
         let copy = folder.path().join("before-t-start-3/checkpoint-5");
-        assert_eq!(refuge(&checkpoint, "t", 3).unwrap(), Refuge::Copy(copy.clone()));
+        assert_eq!(kept(&checkpoint, Way::Copy, "t", 3), Refuge::Copy(copy.clone()));
         assert_eq!(fs::read_to_string(copy.join("global_step5/optimizer.pt")).unwrap(), "moments");
-        assert_eq!(refuge(&checkpoint, "t", 3).unwrap(), Refuge::Earlier(copy));
+        assert_eq!(kept(&checkpoint, Way::Copy, "t", 3), Refuge::Earlier(copy));
     }
 }

@@ -11,7 +11,7 @@ pub(crate) enum Sequel {
     Again {
         rung: usize,
     },
-    /// From step 0: what was to be resumed from could not be used.
+    /// From an earlier checkpoint or from step 0: what was to be resumed from could not be used.
     Anew {
         rung: usize,
     },
@@ -25,7 +25,8 @@ pub(crate) struct Bounds {
     pub(crate) restarts: u32,
     /// Whether a start can go on from where the last one was.
     pub(crate) resumes: bool,
-    /// Whether a start that fails to resume is followed by one from step 0: where resuming was our idea.
+    /// Whether a start that fails to resume is followed by another: where there is an earlier checkpoint, or resuming was
+    /// our idea.
     pub(crate) anew: bool,
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
 
 /// Whether a start that was to resume failed before it got any further: a version that refuses its own checkpoint, or a flag
 /// that is not taken after all.
-fn could_not_resume(start: &StartRecord) -> bool {
+pub(crate) fn could_not_resume(start: &StartRecord) -> bool {
     start.resumed_from.is_some() && start.step <= start.resumed_step.or(Some(0))
 }
 

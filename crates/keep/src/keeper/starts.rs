@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use lowtide_core::Bytes;
 use lowtide_disk::move_to;
 use lowtide_log::steps;
+use lowtide_trainers::Beginning;
 
 use crate::command::checkpoint::CheckpointSearch;
 use crate::evidence::kill_counter::KillCounter;
@@ -21,8 +22,8 @@ use crate::inside::host_reserve;
 use crate::journal::Journal;
 use crate::keeper::folder::is_free;
 use crate::keeper::judgement::judge;
-use crate::keeper::refuge::refuge;
-use crate::keeper::sequel::{Bounds, Sequel, next};
+use crate::keeper::refuge::{Way, keep_safe};
+use crate::keeper::sequel::{Bounds, Sequel, could_not_resume, next};
 use crate::keeper::trainer_state::with_batch;
 use crate::output::epilogue::{Epilogue, FatalOom};
 use crate::process::input::{InputState, StandardInput};
@@ -102,6 +103,7 @@ fn start_on(
     let mut input = StandardInput::look();
     let mut search = CheckpointSearch::default();
     let mut begins = Vec::new();
+    let mut refused: Vec<PathBuf> = Vec::new();
     // Whether a start could not resume, so that none is to try it again.
     let mut is_anew = false;
     loop {
@@ -109,9 +111,7 @@ fn start_on(
             return Ok(Conclusion::Interrupted);
         }
         let number = starts.len() + 1;
-        if search.found.is_none() {
-            save(&ladder.resumption, begun, &options.folder, number, notify);
-        }
+        save(&ladder.resumption, &search, begun, &options.folder, number, notify);
         if !starts.is_empty() {
             set_aside(&ladder.resumption, begun, &options.folder, starts.len(), notify);
         }
@@ -130,7 +130,7 @@ fn start_on(
         let mut launch = ladder.launch(rung, &options.folder, path.map(PathBuf::as_path))?;
         if !starts.is_empty() {
             let (checkpoint, damaged) = (checkpoint.as_ref(), search.damaged.as_slice());
-            notify(&Notice::Restart { number, launch: &launch, batch, checkpoint, damaged });
+            notify(&Notice::Restart { number, launch: &launch, batch, checkpoint, damaged, refused: &refused });
         }
         for copy in &launch.copies {
             copy.write()?;
@@ -146,7 +146,8 @@ fn start_on(
             file => file,
         };
         let mut kills = KillCounter::look(Path::new("/"));
-        begins.push(SystemTime::now());
+        let began = SystemTime::now();
+        begins.push(began);
         journal.started(number, &launch, batch, checkpoint.as_ref().map(|checkpoint| checkpoint.path.as_path()));
         let observation = supervisor.run(&launch, file, journal, notify).inspect_err(|_| {
             // Nothing was run: there is nothing in it.
@@ -159,7 +160,7 @@ fn start_on(
         let evidence = kills.evidence(&observation.footprint).or_else(|| fatal_report(&reports));
         let record = record(&launch, &log, observation, evidence, reports.len());
         let resumed_step = checkpoint.as_ref().and_then(|checkpoint| checkpoint.step);
-        let resumed_from = checkpoint.map(|checkpoint| shown(checkpoint.path));
+        let resumed_from = checkpoint.as_ref().map(|checkpoint| shown(&checkpoint.path));
         let inside = door.map(|door| if door.was_seen() { InsideState::Active } else { InsideState::Unread });
         let record = StartRecord { rung, batch, resumed_from, resumed_step, inside, ..record };
         if options.inside.reserve.is_some() {
@@ -170,6 +171,10 @@ fn start_on(
         journal.ended(number, &record);
         notify(&Notice::End { record: &record });
         let ran_out = record.outcome == EndKind::OutOfMemory;
+        let is_failure = record.outcome == EndKind::Failed && could_not_resume(&record);
+        // What wrote a checkpoint of its own did resume.
+        let is_refusal = is_failure && !ladder.resumption.wrote_one(began);
+        refused.extend(checkpoint.filter(|_| is_refusal).map(|checkpoint| checkpoint.path));
         starts.push(record);
         if let Some(copy) = launch.copies.iter().find(|copy| !copy.was_used()) {
             notify(&Notice::CopyUnused { copy });
@@ -177,20 +182,24 @@ fn start_on(
                 return Ok(Conclusion::NoRungs);
             }
         }
-        search = if ran_out && !is_anew { ladder.resumption.search(begun) } else { CheckpointSearch::default() };
+        search = match (ran_out || is_refusal) && !is_anew {
+            true => ladder.resumption.search(begun, &refused),
+            false => CheckpointSearch::default(),
+        };
         let rule = &ladder.resumption.rule;
         let bounds = Bounds {
             rungs: ladder.rungs.len(),
             restarts: options.max_restarts,
             resumes: search.found.is_some() || matches!(rule, ResumeRule::Own(_)),
-            anew: matches!(rule, ResumeRule::Trainer { .. } | ResumeRule::Call(_)),
+            anew: is_refusal
+                && (search.found.is_some() || matches!(rule, ResumeRule::Trainer { .. } | ResumeRule::Call(_))),
         };
         match next(starts, bounds) {
             Sequel::Stop(ending) => return Ok(ending),
             Sequel::Again { rung: lower } => rung = lower,
             Sequel::Anew { rung: same } => {
-                (rung, is_anew) = (same, true);
-                notify(&Notice::Unresumable);
+                (rung, is_anew) = (same, search.found.is_none());
+                notify(&Notice::Unresumable { instead: search.found.as_ref() });
             }
         }
         match input.renew() {
@@ -214,16 +223,32 @@ fn writer(checkpoint: &Path, begins: &[SystemTime]) -> Option<usize> {
     begins.iter().rposition(|begun| *begun <= written)
 }
 
-/// Brings a checkpoint to safety that a start from step 0 would write over.
-fn save(resumption: &Resumption, begun: SystemTime, folder: &Path, start: usize, notify: &mut dyn FnMut(&Notice)) {
+/// Brings checkpoints to safety that the next start may write over: all of them where it begins at step 0, else those
+/// that are newer than the one it resumes from. Where the script itself looks for the newest, these are moved out of its way.
+fn save(
+    resumption: &Resumption,
+    search: &CheckpointSearch,
+    begun: SystemTime,
+    folder: &Path,
+    start: usize,
+    notify: &mut dyn FnMut(&Notice),
+) {
     // Before the first start this run has written nothing, and a look through all folders is in vain.
-    if start == 1 && resumption.patterns.is_empty() {
+    if start == 1 && resumption.patterns().is_empty() {
         return;
     }
-    let Some(checkpoint) = resumption.endangered(begun) else { return };
+    let newer = || search.refused.iter().chain(&search.damaged).cloned().collect();
+    let (checkpoints, way) = match &search.found {
+        _ if resumption.is_the_scripts() => (newer(), Way::Aside),
+        None => (resumption.endangered(begun), Way::Copy),
+        Some(_) if resumption.beginning == Beginning::Beside => return,
+        Some(_) => (newer(), Way::Copy),
+    };
     let run = folder.file_name().map_or_else(|| "run".to_owned(), shown);
-    let refuge = refuge(&checkpoint, &run, start);
-    notify(&Notice::Endangered { checkpoint: &checkpoint, refuge: refuge.as_ref() });
+    let kept = keep_safe(&checkpoints, way, &run, start, |checkpoint| resumption.holds_whole(checkpoint));
+    if !kept.is_empty() {
+        notify(&Notice::Endangered { kept: &kept, resumed_from: search.found.as_ref() });
+    }
 }
 
 /// Moves what the start before wrote out of the way, where the next one would refuse to write over it.

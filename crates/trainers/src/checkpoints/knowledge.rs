@@ -6,6 +6,7 @@ use lowtide_config::Config;
 use lowtide_config::command::{at_script, value};
 
 use super::lightning::lightning;
+use crate::resume_call::trainer_calls;
 use crate::{Access, Preset, ResumeCall, TextAnswer, script, text};
 
 /// What is known of the checkpoints of a command.
@@ -180,12 +181,17 @@ fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config
         (Ok(_), _) if by_itself => Ok(ResumeWords { words: None, caveat }),
         (Ok(_), Some(script)) if is_trainer && has(script, &["HfArgumentParser", "TrlParser"]) => Err(ResumeGap {
             reason: format!("{} does not hand --{FLAG} on to the training", script.name),
-            remedy: format!("trainer.train({FLAG}=args.{FLAG}) in {} makes it resume", script.name),
+            remedy: format!(
+                "{}.train({FLAG}=args.{FLAG}) in {} makes it resume",
+                trainer_name(script, "train"),
+                script.name
+            ),
         }),
         (Ok(folder), Some(script)) if is_trainer => Err(ResumeGap {
-            reason: format!("{} takes no checkpoint from the command line", script.name),
+            reason: takes_none(script, "train"),
             remedy: format!(
-                "trainer.train({FLAG}=bool(glob.glob('{folder}/checkpoint-*'))) in {} makes it resume by itself",
+                "{}.train({FLAG}=bool(glob.glob('{folder}/checkpoint-*'))) in {} makes it resume by itself",
+                trainer_name(script, "train"),
                 script.name
             ),
         }),
@@ -199,13 +205,30 @@ fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config
         }),
     };
     let call = script.filter(|_| is_trainer && resume.is_err());
-    let call = call.and_then(|script| ResumeCall::find(&script.text, ".train(", FLAG, caveat));
+    let call = call.and_then(|script| ResumeCall::find(&script.text, "train", FLAG, caveat));
     let by_accelerate = script.is_some_and(|script| has(script, &[".save_state("]));
     let last_file = match is_trainer {
         true => Some("trainer_state.json"),
         false => by_accelerate.then_some("random_states_0.pkl"),
     };
     Checkpoints { places, last_file, beginning, resume, call, kept: Vec::new() }
+}
+
+/// What a script calls its trainer.
+pub(super) fn trainer_name(script: &Config, method: &str) -> String {
+    trainer_calls(&script.text, method).into_iter().next().map_or("trainer".to_owned(), |call| call.receiver)
+}
+
+/// Why a script that takes no checkpoint from its command line cannot be given one in a copy of it either.
+pub(super) fn takes_none(script: &Config, method: &str) -> String {
+    let name = &script.name;
+    match trainer_calls(&script.text, method).as_slice() {
+        [] => format!("no call of a trainer's {method} is seen in {name}"),
+        [_] => format!("{name} takes no checkpoint from the command line"),
+        [first, .., last] => {
+            format!("{name} calls {method} of a trainer in line {} and in line {}", first.line, last.line)
+        }
+    }
 }
 
 /// The folder in `TrainingArguments("out", ...)`.
@@ -317,7 +340,7 @@ mod tests {
             (
                 "python untold.py --output_dir o",
                 "Overwrites o/checkpoint-* | no: untold.py does not hand --resume_from_checkpoint on to the training; \
-                 trainer.train(resume_from_checkpoint=args.resume_from_checkpoint) in untold.py makes it resume"
+                 Trainer(...).train(resume_from_checkpoint=args.resume_from_checkpoint) in untold.py makes it resume"
                     .to_owned(),
             ),
             ("python itself.py --output_dir o", "Resumes o/checkpoint-* | by itself".to_owned()),
@@ -342,13 +365,14 @@ mod tests {
             (
                 "python hard.py",
                 "Overwrites made/checkpoint-* | no: hard.py takes no checkpoint from the command line; \
-                 trainer.train(resume_from_checkpoint=bool(glob.glob('made/checkpoint-*'))) in hard.py makes it resume by itself"
+                 Trainer(...).train(resume_from_checkpoint=bool(glob.glob('made/checkpoint-*'))) in hard.py makes it resume by \
+                 itself"
                     .to_owned(),
             ),
             (
                 "python plain_lit.py",
-                "Beside r/lightning_logs/version_*/checkpoints/*.ckpt r/checkpoints/*.ckpt | no: only the command `fit` of \
-                 Lightning's command line takes --ckpt_path; trainer.fit(..., ckpt_path=...) in plain_lit.py makes it resume"
+                "Beside r/lightning_logs/version_*/checkpoints/*.ckpt r/checkpoints/*.ckpt | no: plain_lit.py takes no \
+                 checkpoint from the command line; L.Trainer(...).fit(..., ckpt_path=...) in plain_lit.py makes it resume"
                     .to_owned(),
             ),
             (

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use lowtide_config::command::{at_script, value};
 use lowtide_config::{Config, Setting, Syntax};
 
-use super::knowledge::{Beginning, CheckpointPlace, Checkpoints, ResumeGap, ResumeWords};
+use super::knowledge::{Beginning, CheckpointPlace, Checkpoints, ResumeGap, ResumeWords, takes_none, trainer_name};
 use crate::ResumeCall;
 
 const LIGHTNING: &str = "Lightning restores weights, optimizer, schedule and step, but neither the random state nor its place in \
@@ -40,6 +40,14 @@ pub(super) fn lightning(command: &[OsString], script: Option<&Config>, sources: 
     let fits = own.iter().any(|word| word == "fit");
     let resume = match (fits, script) {
         (true, _) => Ok(ResumeWords { words: Some("--ckpt_path={checkpoint}"), caveat: LIGHTNING }),
+        (false, Some(script)) if !script.text.contains("LightningCLI(") => Err(ResumeGap {
+            reason: takes_none(script, "fit"),
+            remedy: format!(
+                "{}.fit(..., ckpt_path=...) in {} makes it resume",
+                trainer_name(script, "fit"),
+                script.name
+            ),
+        }),
         (false, script) => Err(ResumeGap {
             reason: "only the command `fit` of Lightning's command line takes --ckpt_path".to_owned(),
             remedy: format!(
@@ -49,7 +57,7 @@ pub(super) fn lightning(command: &[OsString], script: Option<&Config>, sources: 
         }),
     };
     let call = script.filter(|_| resume.is_err());
-    let call = call.and_then(|script| ResumeCall::find(&script.text, ".fit(", "ckpt_path", LIGHTNING));
+    let call = call.and_then(|script| ResumeCall::find(&script.text, "fit", "ckpt_path", LIGHTNING));
     let beginning = if is_told { Beginning::Resumes } else { Beginning::Beside };
     // Without a logger each start has the same folder, and its command line saves the settings there once.
     let saved = |root: &String| match root.trim_end_matches('/') {

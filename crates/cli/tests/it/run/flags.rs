@@ -151,14 +151,17 @@ fn a_script_that_does_not_accumulate_is_not_retried_and_told_how_it_would() {
     let (_, hint) = ran.stderr.split_once("hint: ").unwrap();
     assert_snapshot!(hint, @r"
     accumulate gradients over 4 micro-batches of 8, which is the same training with 32 samples for each step: --batch-size=8, and this in the place of lines 11 to 16 of train.py:
+    lowtide:         import itertools
     lowtide:         accumulation_steps = 4
-    lowtide:         for piece, (x, y) in enumerate(train_loader, 1):
-    lowtide:             loss = criterion.of(model.forward(x), y)
-    lowtide:             if args.batch_size > 8: raise MemoryError
-    lowtide:             (loss / accumulation_steps).backward()
-    lowtide:             if piece % accumulation_steps == 0:
-    lowtide:                 optimizer.step()
-    lowtide:                 optimizer.zero_grad()
+    lowtide:         micro_batches = iter(train_loader)
+    lowtide:         for group in iter(lambda: list(itertools.islice(micro_batches, accumulation_steps)), []):
+    lowtide:             optimizer.zero_grad()
+    lowtide:             samples = sum(len(x) for x, y in group)
+    lowtide:             for x, y in group:
+    lowtide:                 loss = criterion.of(model.forward(x), y)
+    lowtide:                 if args.batch_size > 8: raise MemoryError
+    lowtide:                 (loss * len(x) / samples).backward()
+    lowtide:             optimizer.step()
     lowtide: where the batch may get smaller (inference, evaluation): lowtide run --shrink-batch -- ...
     ");
     assert_snapshot!(ran.stderr.lines().next().unwrap(), @"lowtide: no retry with a smaller micro-batch: train.py has --batch-size=32, and nothing that accumulates gradients, so that a smaller batch would be another training; --shrink-batch allows it");

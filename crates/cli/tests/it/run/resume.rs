@@ -69,7 +69,7 @@ fn a_checkpoint_from_before_the_run_is_copied_and_not_used() {
     says(
         &ran,
         "lowtide: warning: the next start begins at step 0 and may write over out/ckpt.pt: it was copied to \
-         out/before-train-1-start-1/ckpt.pt; `--init_from=resume` resumes from it instead\n",
+         out/before-train-1-start-1/ckpt.pt (41 bytes of disk); `--init_from=resume` resumes from it instead\n",
     );
     assert_eq!(fs::read(place.path("out/before-train-1-start-1/ckpt.pt")).unwrap(), old);
     assert_ne!(fs::read(place.path("out/ckpt.pt")).unwrap(), old);
@@ -85,7 +85,7 @@ fn without_resuming_the_checkpoint_of_the_last_start_is_copied() {
     let ran = place.run(&["--no-resume", "--", "python3", "train.py"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 0 1 2 3 4 5 6 7 8 9");
-    says(&ran, "may write over out/ckpt.pt: it was copied to out/before-train-1-start-2/ckpt.pt\n");
+    says(&ran, "may write over out/ckpt.pt: it was copied to out/before-train-1-start-2/ckpt.pt (");
     says(&ran, "lowtide: start 2 begins at step 0 (--no-resume) with micro-batch x accumulation 4 x 2: ");
     assert!(place.path("out/before-train-1-start-2/ckpt.pt").exists());
 }
@@ -104,7 +104,7 @@ fn a_checkpoint_that_was_cut_short_is_not_resumed_from() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 0 1 2 3 4 5 6 7 8 9");
     says(&ran, "lowtide: start 2 begins at step 0 (this run wrote no whole out/ckpt.pt) with micro-batch");
-    says(&ran, "lowtide:   out/ckpt.pt was cut short\n");
+    says(&ran, "lowtide:   out/ckpt.pt was cut short or is damaged\n");
 }
 
 /// Writes checkpoints as folders, the last one cut short, and says which one it resumes from and what that remembers.
@@ -145,9 +145,44 @@ fn the_checkpoint_before_a_damaged_one_is_taken_with_the_new_batch() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stdout.contains("resumed runs/run-1/resume-2/checkpoint-3 3 with 4 x 2\n"), "{}", ran.stdout);
     says(&ran, "lowtide: start 2 resumes from out/checkpoint-3 at step 3 with micro-batch x accumulation 4 x 2: ");
-    says(&ran, "lowtide:   out/checkpoint-4 was cut short, and the one before it is taken\n");
+    says(&ran, "lowtide:   out/checkpoint-4 was cut short or is damaged, and the one before it is taken\n");
     says(&ran, "lowtide:   accelerate restores weights, optimizer, schedule and random state; ");
     assert_eq!(place.story("runs/run-1")["starts"][1]["resumed_from"], "out/checkpoint-3");
+}
+
+#[test]
+fn where_one_cannot_be_resumed_from_the_one_before_is_tried() {
+    let script = FOLDERS
+        .replace("    step = state", "    if state['global_step'] > 2: raise ValueError('refused')\n    step = state");
+    let place = Place::with("run.py", &script);
+    let ran = place.run(&["--", "python3", "run.py", "--per_device_train_batch_size", "8"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    says(&ran, "lowtide: start 2 resumes from out/checkpoint-3 at step 3 with ");
+    says(
+        &ran,
+        "lowtide: the start that was to resume failed before its first step, for another reason than memory: the next one \
+         resumes from out/checkpoint-2\n",
+    );
+    says(
+        &ran,
+        "lowtide: the next start resumes from out/checkpoint-2 and may write over out/checkpoint-3: it was copied to \
+         out/before-run-1-start-3/checkpoint-3 (",
+    );
+    says(&ran, "lowtide: start 3 resumes from out/checkpoint-2 at step 2 with micro-batch x accumulation 4 x 2: ");
+    assert!(ran.stdout.contains("resumed runs/run-1/resume-3/checkpoint-2 2 with 4 x 2\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_script_that_looks_for_its_newest_checkpoint_does_not_find_a_damaged_one() {
+    let itself = FOLDERS.replace("step = 0\n", "step = 0\n# get_last_checkpoint(args.output_dir)\n\
+        get_last_checkpoint = lambda folder: max([os.path.join(folder, it) for it in os.listdir(folder) if it.startswith('checkpoint')])\n\
+        args.resume_from_checkpoint = os.path.isdir(args.output_dir) and get_last_checkpoint(args.output_dir)\n")
+        .replace("parser.add_argument(\"--resume_from_checkpoint\", default=None)\n", "");
+    let place = Place::with("run.py", &itself);
+    let ran = place.run(&["--", "python3", "run.py", "--per_device_train_batch_size", "8"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    says(&ran, "out/checkpoint-4 cannot be resumed from, and it was moved to out/before-run-1-start-2/checkpoint-4\n");
+    assert!(ran.stdout.contains("resumed out/checkpoint-3 3 with"), "{}", ran.stdout);
 }
 
 #[test]
@@ -161,8 +196,14 @@ fn where_it_cannot_resume_that_is_said_and_the_checkpoint_copied() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(!ran.stdout.contains("resumed"), "{}", ran.stdout);
     says(&ran, "lowtide:   it does not resume: run.py has no --resume_from_checkpoint; ");
-    says(&ran, "may write over made/checkpoint-3: it was copied to made/before-run-1-start-2/checkpoint-3\n");
-    assert!(place.path("made/before-run-1-start-2/checkpoint-3/trainer_state.json").exists());
+    says(
+        &ran,
+        "may write over made/checkpoint-4, made/checkpoint-3, made/checkpoint-2 and made/checkpoint-1: they were copied to \
+         made/before-run-1-start-2/ (",
+    );
+    for step in 1..=4 {
+        assert!(place.path(&format!("made/before-run-1-start-2/checkpoint-{step}/trainer_state.json")).exists());
+    }
 }
 
 #[test]
@@ -175,7 +216,7 @@ fn a_start_that_cannot_resume_is_followed_by_one_from_step_0() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 0 1 2 3 4 5 6 7 8 9");
     says(&ran, "lowtide: the start that was to resume failed before its first step, for another reason than memory: ");
-    says(&ran, "may write over out/ckpt.pt: it was copied to out/before-train-1-start-3/ckpt.pt; ");
+    says(&ran, "may write over out/ckpt.pt: it was copied to out/before-train-1-start-3/ckpt.pt (");
     assert_eq!(place.story("runs/train-1")["starts"][2]["resumed_from"], json!(null));
 }
 
@@ -188,7 +229,10 @@ fn what_an_unknown_script_wrote_is_copied_too() {
     place.write("models/other.pth", "older");
     let ran = place.run(&["--rung", "--bs={micro} --accum={accum}", "--", "python3", "train.py", "--bs=4"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    says(&ran, "may write over models/last.pth: it was copied to models/before-train-1-start-2/last.pth\n");
+    says(
+        &ran,
+        "may write over models/last.pth: it was copied to models/before-train-1-start-2/last.pth (15 bytes of disk)\n",
+    );
     assert_eq!(place.text("models/before-train-1-start-2/last.pth"), "train.py --bs=4");
     says(&ran, "lowtide:   it does not resume: where its checkpoints are is not known; say it: --resume-with ");
 }

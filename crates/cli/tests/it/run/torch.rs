@@ -4,6 +4,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use lowtide_testkit::Printout;
 use serde_json::{Value, json};
@@ -73,6 +74,31 @@ fn a_loop_on_pytorch_finishes_with_the_same_effective_batch() {
     let (ran, story) = run(&Place::new(), &files, &retry, "python plain.py --batch_size=512");
     assert!(ran.stdout.ends_with("seen 1024\n"), "{ran:?}");
     assert_eq!(story["effective_batch"], json!(512));
+}
+
+/// The loop that is printed to paste makes as many updates, with the same gradients, also of the last incomplete batch.
+#[test]
+#[ignore = "needs LOWTIDE_TORCH_PYTHON"]
+fn the_loop_to_paste_is_the_same_training() {
+    let script = include_str!("scripts/pasted.py");
+    let place = Place::with("pasted.py", script);
+    let python = env::var("LOWTIDE_TORCH_PYTHON").expect("LOWTIDE_TORCH_PYTHON names a Python");
+    let ran = Printout::of(place.command(&["--", &python, "pasted.py"]).env("SMALL", "1").output().unwrap());
+    let (_, hint) = ran.stderr.split_once("in the place of lines ").unwrap();
+    let (place_of, lines) = hint.split_once(" of pasted.py:\n").unwrap();
+    let (first, last) = place_of.split_once(" to ").unwrap();
+    let [first, last] = [first, last].map(|line| line.parse::<usize>().unwrap());
+    let old: Vec<&str> = script.lines().collect();
+    let new = lines.lines().map_while(|line| line.strip_prefix("lowtide:     "));
+    let pasted: Vec<&str> = old[..first - 1].iter().copied().chain(new).chain(old[last..].iter().copied()).collect();
+    let printed = |name: &str, text: &str| {
+        place.write(name, text);
+        Printout::of(Command::new(&python).arg(name).current_dir(place.path("")).output().unwrap())
+    };
+    let before = printed("before.py", script);
+    let after = printed("after.py", &pasted.join("\n").replace("batch_size=16", "batch_size=4"));
+    assert!(before.stdout.starts_with("14 ["), "{before:?}");
+    assert_eq!(after.stdout, before.stdout, "{after:?}");
 }
 
 #[test]
