@@ -80,7 +80,8 @@ fn the_whole_story() {
               Also: much is reserved and idle, in pieces
               Asked for 15.82 GiB; 6.17 GiB were free and 3.95 GiB reserved but not handed out, 10.12
               GiB together: 5.70 GiB too few
-              36.79 GiB in use and 15.82 GiB more are 52.61 GiB; the device has 47.40 GiB
+              36.79 GiB in tensors, 471.04 MiB outside of the allocator and 15.82 GiB more are 53.07
+              GiB; the device has 47.40 GiB
     memory    of 47.40 GiB: 36.79 GiB tensors of this process, 3.95 GiB idle in its allocator, 471.04
               MiB this process outside its allocator, 6.17 GiB free
     do now    Evaluate on crops as training does, or cut whole pictures into overlapping tiles (slide
@@ -109,7 +110,8 @@ fn of_ranks_the_first_to_run_out_is_named() {
     why       The step needs more memory than there is (95 % sure)
               Asked for 2.25 GiB; 1.41 GiB were free and 812.30 MiB reserved but not handed out, 2.20
               GiB together: 47.86 MiB too few
-              20.95 GiB in use and 2.25 GiB more are 23.20 GiB; the device has 23.64 GiB
+              20.95 GiB in tensors, 467.70 MiB outside of the allocator and 2.25 GiB more are 23.66 GiB;
+              the device has 23.64 GiB
     memory    of 23.64 GiB: 20.95 GiB tensors of this process, 812.30 MiB idle in its allocator, 467.70
               MiB this process outside its allocator, 1.41 GiB free
     do now    Compute the batch in smaller pieces: half the batch, and twice whatever gradient

@@ -281,7 +281,7 @@ fn help_on_running() {
       lowtide run --dry-run -- python train.py                     what would be done
 
     Exit codes:
-      3    memory ran out, and no smaller micro-batch helped (or it is not known how to set one)
+      3    memory ran out, and no smaller micro-batch helped, or none could be set
       126  the command cannot be run
       127  the command is not there
       2    bad input to lowtide itself

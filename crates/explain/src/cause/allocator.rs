@@ -176,10 +176,17 @@ fn need(figures: &Figures<'_>, lacking: String) -> Judgement {
              machine's memory"
         )),
         (Some(allocated), Some(capacity)) => {
-            let beyond = figures.beyond_allocator().filter(|beyond| !beyond.is_zero());
-            let sum = allocated.saturating_add(tried).saturating_add(beyond.unwrap_or_default());
-            let outside =
-                beyond.map_or(" in use".to_owned(), |beyond| format!(" in tensors, {beyond} outside of the allocator"));
+            let sum_with = |outside: Bytes| allocated.saturating_add(outside).saturating_add(tried);
+            // What this process has outside of its allocator, what others have beside that, or else all that is left over.
+            let own = figures.outside.unwrap_or_default();
+            let counted = own.saturating_add(figures.others.unwrap_or_default());
+            let beyond = [own, counted].into_iter().find(|beyond| sum_with(*beyond) > capacity);
+            let beyond = beyond.or_else(|| figures.beyond_allocator()).unwrap_or_default();
+            let sum = sum_with(beyond);
+            let outside = match beyond.is_zero() {
+                true => " in use".to_owned(),
+                false => format!(" in tensors, {beyond} outside of the allocator"),
+            };
             if sum > capacity {
                 evidence.push(format!("{allocated}{outside} and {tried} more are {sum}; the device has {capacity}"));
             }
