@@ -6,6 +6,7 @@ use tree_sitter::Node;
 
 use crate::answer::place;
 use crate::hard_coded::has_word;
+use crate::nodes::{all, children};
 use crate::training_loop::is_divided_by;
 use crate::{Flag, declarations};
 
@@ -103,19 +104,6 @@ fn parameter(function: &str, index: usize, trees: &[(tree_sitter::Tree, &str)]) 
         let names = parameters.map(|it| slice(it).split([':', '=']).next().unwrap_or_default().trim().to_owned());
         names.filter(|name| name != "self").nth(index)
     })
-}
-
-fn children(node: Node<'_>) -> Vec<Node<'_>> {
-    node.named_children(&mut node.walk()).collect()
-}
-
-fn all(root: Node<'_>) -> Vec<Node<'_>> {
-    let (mut nodes, mut stack) = (Vec::new(), vec![root]);
-    while let Some(node) = stack.pop() {
-        nodes.push(node);
-        stack.extend(children(node));
-    }
-    nodes
 }
 
 #[cfg(test)]

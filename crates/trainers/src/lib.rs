@@ -22,6 +22,7 @@ mod flag;
 mod hard_coded;
 mod key;
 mod launcher;
+mod nodes;
 mod preset;
 mod resume_call;
 mod script;

@@ -6,6 +6,8 @@
 use lowtide_config::python::{last_name, tree};
 use tree_sitter::Node;
 
+use crate::nodes::all;
+
 /// The one call that begins the training, which takes a checkpoint by a keyword that it does not have yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -143,19 +145,6 @@ impl<'a> Trainers<'a> {
             arguments: arguments_text[1..arguments_text.len() - 1].trim().to_owned(),
         })
     }
-}
-
-/// All nodes of a tree, in the order of the text.
-fn all(root: Node<'_>) -> Vec<Node<'_>> {
-    let mut cursor = root.walk();
-    let (mut nodes, mut stack) = (Vec::new(), vec![root]);
-    while let Some(node) = stack.pop() {
-        nodes.push(node);
-        let first = stack.len();
-        stack.extend(node.named_children(&mut cursor));
-        stack[first..].reverse();
-    }
-    nodes
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use lowtide_config::{Config, Syntax};
 use tree_sitter::Node;
 
 use crate::hard_coded::has_word;
+use crate::nodes::{all, children};
 
 /// A training loop, as it would be with gradient accumulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,18 +87,6 @@ pub(crate) fn counted_by(script: &Config) -> Vec<String> {
         }
     }
     names
-}
-
-fn all(root: Node<'_>) -> Vec<Node<'_>> {
-    let mut cursor = root.walk();
-    let (mut nodes, mut stack) = (Vec::new(), vec![root]);
-    while let Some(node) = stack.pop() {
-        nodes.push(node);
-        let first = stack.len();
-        stack.extend(node.named_children(&mut cursor));
-        stack[first..].reverse();
-    }
-    nodes
 }
 
 /// What a statement of the loop does.
@@ -326,10 +315,6 @@ impl<'a> Body<'a> {
     fn slice(&self, node: Node<'_>) -> &'a str {
         &self.text[node.byte_range()]
     }
-}
-
-fn children(node: Node<'_>) -> Vec<Node<'_>> {
-    node.named_children(&mut node.walk()).collect()
 }
 
 /// How many samples a micro-batch has, by the names that the loop has for it and what it takes of it; `None` where that does
