@@ -17,6 +17,7 @@ mod others;
 mod parameters;
 mod saving;
 mod serving;
+mod workers;
 
 pub(crate) use case::Case;
 pub(crate) use course::{Counsel, advise};

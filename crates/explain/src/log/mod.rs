@@ -14,6 +14,7 @@ mod size;
 mod spanish;
 mod switches;
 mod told_cards;
+mod told_moment;
 mod unwrapped;
 
 pub(crate) use cards::CardFacts;

@@ -4,6 +4,9 @@
 //! or that the first try worked, only the sentences around them say. Phrases are few and plain, and are looked for in sentences
 //! alone: a line of a log with the same words counts there and not here.
 
+use super::told_moment::{
+    ends_an_epoch, fails_at_one_step, fails_in_evaluation, fails_in_saving, fails_later, restart_helps, runs_again,
+};
 use super::{spanish, told_cards};
 
 /// What the sentences of a post tell.
@@ -79,8 +82,6 @@ const DATA: &[&str] =
 /// From so many on, data is much.
 const MUCH_DATA: u64 = 10_000;
 
-/// From so many on, what is counted went well for a while.
-const MANY: u64 = 100;
 /// Fewer words are no sentence.
 const SHORTEST_SENTENCE: usize = 4;
 
@@ -148,7 +149,7 @@ impl Narrative {
 }
 
 /// What memory is called.
-const MEMORY: [&str; 5] = ["memory", "memoria", "vram", "gpu", " ram "];
+pub(super) const MEMORY: [&str; 5] = ["memory", "memoria", "vram", "gpu", " ram "];
 /// What begins a word for growth.
 const GROWS: [&str; 9] = ["increas", "grow", "grew", "accumulat", "climb", "rising", "rises", "piles", "leak"];
 /// Verbs that tell of growth with `up` behind them.
@@ -161,7 +162,7 @@ const AMOUNTS: &[&str] = &["memory", "ram", "capacity"];
 /// What was given back, or was not.
 const GIVEN_BACK: &[&str] = &["released", "freed", "cleared", "release", "free", "back"];
 /// What denies the word behind it.
-const DENIALS: &[&str] = &["not", "never", "isn't", "doesn't", "didn't", "won't", "without"];
+pub(super) const DENIALS: &[&str] = &["not", "never", "isn't", "doesn't", "didn't", "won't", "without"];
 /// What is heard.
 const RECORDINGS: &[&str] = &[
     "audio",
@@ -186,52 +187,12 @@ const RESUMES: &[&str] = &["resume", "resuming", "resumed", "resumes"];
 /// Words for a model that is used.
 const INFERENCE: &[&str] =
     &["inference", "inferencing", "infer", "demo", "demo.py", "demo.ipynb", "predict", "prediction", "predictions"];
-/// What the time of a failure is told by.
-const WHEN: &[&str] =
-    &["during", "while", "when", "whenever", "in", "at", "after", "before", "then", "only", "begins", "starts"];
-/// How a failure is called.
-const FAILS: &[&str] =
-    &["fail", "fails", "failed", "crash", "crashes", "crashed", "oom", "stops", "stopped", "ends", "error", "killed"];
 /// What tells that something went well.
-const WELL: &[&str] =
+pub(super) const WELL: &[&str] =
     &["fine", "well", "ok", "okay", "works", "worked", "normal", "normally", "smoothly", "successfully", "success"];
 /// What stands between the name of the batch and its size.
 const BEFORE_ONE: &[&str] =
     &["of", "is", "to", "at", "as", "=", "already", "only", "was", "just", "even", "set", "been"];
-/// What is done one after the other, and what it takes.
-const UNITS: &[&str] = &[
-    "epoch",
-    "epochs",
-    "iteration",
-    "iterations",
-    "iter",
-    "iters",
-    "step",
-    "steps",
-    "batches",
-    "image",
-    "images",
-    "picture",
-    "pictures",
-    "photo",
-    "photos",
-    "samples",
-    "file",
-    "files",
-    "frames",
-    "videos",
-    "prompts",
-    "requests",
-    "generations",
-    "tiles",
-    "minute",
-    "minutes",
-    "hour",
-    "hours",
-    "days",
-    "while",
-    "time",
-];
 /// Whether a word is one of a list.
 pub(super) fn is_of(list: &[&str], word: &str) -> bool {
     list.contains(&word)
@@ -271,111 +232,6 @@ fn tells_of_growth(words: &[&str]) -> bool {
         let is_kept = is_of(GIVEN_BACK, word) && has_one(before(6), DENIALS);
         grows && !is_made || is_kept
     })
-}
-
-fn is_evaluation(word: &str) -> bool {
-    word.starts_with("validat")
-        || word.starts_with("evaluat")
-        || matches!(word, "eval" | "eval.py" | "val" | "testing" | "test" | "tests")
-}
-
-/// Whether the sentence tells that an evaluation failed: while it ran, or beside a training that went well.
-fn fails_in_evaluation(words: &[&str]) -> bool {
-    let trains_well = words.iter().position(|word| word.starts_with("train")).is_some_and(|at| {
-        let well = words[at..].iter().take(8).position(|word| is_of(WELL, word));
-        well.is_some_and(|well| !words[at.saturating_sub(2)..at + well].contains(&"not"))
-    });
-    words.iter().enumerate().filter(|(_, word)| is_evaluation(word)).any(|(at, _)| {
-        let behind = &words[at + 1..];
-        // What a sentence begins with is what it is about.
-        let fails = match at {
-            0 => has_one(behind, FAILS) || behind.contains(&"memory"),
-            _ => has_one(&behind[..behind.len().min(4)], FAILS),
-        };
-        // `I would like to evaluate it`, `how much memory is needed for the evaluation`
-        let before = &words[at.saturating_sub(4)..at];
-        let is_meant = words[..at].last() == Some(&"to")
-            && has_one(before, &["like", "want", "wanted", "try", "trying", "tried"])
-            || has_one(before, &["needed", "need", "required"]) && before.contains(&"for");
-        let is_then = is_meant
-            || has_one(&words[at.saturating_sub(3)..at], WHEN)
-            || has_one(&words[at.saturating_sub(7)..at], &["when", "while", "during"]);
-        // Sets and data are what goes in, whatever is done with them.
-        let is_of_data = behind.first().is_some_and(|word| is_of(&["set", "data", "dataset", "split", "images"], word));
-        trains_well || fails || is_then && !is_of_data
-    })
-}
-
-/// `after 3 epochs`, `after some of the pictures`, `for a while`, `the first one is fine and the second is not`.
-fn fails_later(words: &[&str]) -> bool {
-    let by_time = words.iter().enumerate().any(|(at, word)| {
-        let behind = &words[at + 1..];
-        let is_each = behind.first().is_some_and(|word| is_of(&["each", "every"], word));
-        *word == "after" && !is_each && has_one(&behind[..behind.len().min(5)], UNITS)
-            || *word == "for" && behind.starts_with(&["a", "while"])
-    });
-    // `around image 13500 of 19994`
-    let by_number = words.windows(3).any(|three| {
-        let is_many = three[2].parse().is_ok_and(|number: u64| number >= MANY);
-        is_of(&["around", "about", "at"], three[0])
-            && is_of(&["image", "step", "iteration", "frame"], three[1])
-            && is_many
-    });
-    let first = words.iter().position(|word| *word == "first");
-    let in_turn = first.is_some_and(|at| has_one(&words[at..], &["second", "next", "then"]));
-    by_time || by_number || in_turn && has_one(words, WELL)
-}
-
-/// `it stops at 5000 iters again`, `always after 2000 iterations`: a round number of steps that is said to be the same each time.
-fn fails_at_one_step(words: &[&str]) -> bool {
-    const STEPS: &[&str] = &["iteration", "iterations", "iter", "iters", "step", "steps"];
-    let is_round = |word: &str| word.parse().is_ok_and(|number: u64| number >= MANY && number.is_multiple_of(50));
-    let is_count = words
-        .windows(2)
-        .any(|pair| is_round(pair[0]) && is_of(STEPS, pair[1]) || is_of(STEPS, pair[0]) && is_round(pair[1]));
-    let is_each_time = has_one(words, &["always", "again", "too", "same", "every", "each", "exactly"]);
-    let is_point = has_one(words, &["always", "every", "each", "again"])
-        && words.windows(2).any(|pair| is_of(&["same"], pair[0]) && is_of(&["point", "step", "iteration"], pair[1]));
-    is_count && is_each_time || is_point
-}
-
-/// `when the 5th epoch was about finished`, `at the end of the first epoch`
-fn ends_an_epoch(words: &[&str]) -> bool {
-    let ends = ["end", "ends", "ended", "finished", "finishes", "finishing", "done", "complete", "completed", "over"];
-    words.iter().enumerate().filter(|(_, word)| matches!(**word, "epoch" | "epochs")).any(|(at, _)| {
-        let near = &words[at.saturating_sub(6)..(at + 5).min(words.len())];
-        has_one(near, &ends) && has_one(near, &["when", "at", "after", "once", "as"])
-    })
-}
-
-/// `the trainer cannot save the weights`, `model saving error`
-fn fails_in_saving(words: &[&str]) -> bool {
-    words.iter().enumerate().filter(|(_, word)| matches!(**word, "save" | "saving" | "saves")).any(|(at, _)| {
-        let before = &words[at.saturating_sub(3)..at];
-        let saves_memory = words[at + 1..].iter().take(3).any(|word| MEMORY.contains(word));
-        let fails = has_one(before, &["cannot", "can't", "not", "when", "while", "during", "fails", "error"])
-            || has_one(&words[at + 1..(at + 4).min(words.len())], FAILS);
-        fails && !saves_memory
-    })
-}
-
-/// `the second time`, `on the second run`, `when I rerun it`.
-fn runs_again(words: &[&str]) -> bool {
-    let is_second = words.windows(2).any(|pair| {
-        is_of(&["second", "2nd", "third"], pair[0]) && is_of(&["time", "try", "run", "attempt", "cell"], pair[1])
-            || is_of(&["next", "another"], pair[0]) && pair[1] == "cell"
-    });
-    is_second || has_one(words, &["rerun", "re-run", "rerunning", "re-running"])
-}
-
-/// `after a restart of the computer it works`; that it does not help is another matter.
-fn restart_helps(words: &[&str]) -> bool {
-    let is_restart =
-        |word: &&str| is_of(&["restart", "restarting", "restarted", "reboot", "rebooting", "rebooted"], word);
-    let names_machine =
-        has_one(words, &["computer", "machine", "pc", "laptop", "kernel", "runtime", "notebook", "system", "server"]);
-    let helps = has_one(words, WELL) || has_one(words, &["resumes", "again", "solved", "solves", "fixes", "fixed"]);
-    words.iter().any(is_restart) && names_machine && helps && !has_one(words, DENIALS)
 }
 
 /// `even with a batch size of 1`; that it works with one is another matter.
@@ -535,46 +391,6 @@ mod tests {
     }
 
     #[test]
-    fn an_evaluation_is_told_by_when_it_failed() {
-        for line in [
-            "It runs out of memory during validation.",
-            "Training works fine but the evaluation does not.",
-            "The memory goes from 17G to 23G when it ends the epoch and validates.",
-            "Validation fails with an error of CUDA on my card.",
-            "Evaluation with a batch_size of 4 gives CUDA Out Of Memory.",
-            "训练正常，验证阶段显存不够",
-        ] {
-            assert!(of(line).evaluates, "{line}");
-        }
-        for line in [
-            "I split the data into training and validation and started.",
-            "My val set has 200 pictures of cats and dogs.",
-            "The model does not train well on the test data.",
-        ] {
-            assert!(!of(line).evaluates, "{line}");
-        }
-        assert!(of("I only want to run inference on one picture").infers);
-    }
-
-    #[test]
-    fn what_went_well_before_is_told() {
-        for line in [
-            "It happens after about 400 iterations on every card.",
-            "The code runs for a while and then it stops.",
-            "The first one is fine and with the second it stops.",
-        ] {
-            assert!(of(line).fails_later, "{line}");
-        }
-        assert!(!of("It happens right after each start of the program.").fails_later);
-        for line in ["On the second try it says that memory is full.", "When I rerun the script it fails at once."] {
-            assert!(of(line).runs_again, "{line}");
-        }
-        assert!(!of("It happens in the second epoch of the training.").runs_again);
-        assert!(of("After a restart of the computer it works fine.").restart_helps);
-        assert!(!of("I restarted the computer and it did not help, it fails again.").restart_helps);
-    }
-
-    #[test]
     fn a_single_sample_is_told() {
         for line in [
             "I get the same error even with a batch size of 1.",
@@ -591,28 +407,6 @@ mod tests {
         ] {
             assert!(!of(line).takes_one_sample, "{line}");
         }
-    }
-
-    #[test]
-    fn what_fails_at_one_step_is_told() {
-        for line in [
-            "It stops at 5000 iters again and again.",
-            "It ends with this error always at the same point.",
-            "The error came at the end of the first epoch.",
-        ] {
-            assert!(of(line).fails_at_one_step, "{line}");
-        }
-        for line in ["It failed after 2000 iterations of training.", "Both of them use the same step size here."] {
-            assert!(!of(line).fails_at_one_step, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_model_that_cannot_be_saved_is_told() {
-        assert!(of("The trainer cannot save the weights of the model.").saves);
-        assert!(of("It runs out while saving the checkpoint there.").saves);
-        assert!(!of("What can I do to save gpu memory here?").saves);
-        assert!(!of("The checkpoint is saved every 500 steps.").saves);
     }
 
     #[test]
