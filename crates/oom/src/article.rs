@@ -7,7 +7,7 @@
 use crate::family;
 use crate::last_resort::is_of_oneself;
 use crate::message::{Message, without_prefix};
-use crate::phrase::has_any;
+use crate::phrase::{has_any, has_word};
 use crate::reference::has_any_word;
 
 /// How much a post reads like a page.
@@ -122,8 +122,8 @@ const DEFINES: [&str; 8] = [
     " stands for ",
 ];
 /// What is defined, before that.
-const DEFINED: [&str; 7] =
-    ["oom", "oomkilled", "out of memory", "out-of-memory", "outofmemory", "memoryerror", "exit code 137"];
+const DEFINED: [&str; 6] =
+    ["oomkilled", "out of memory", "out-of-memory", "outofmemory", "memoryerror", "exit code 137"];
 /// What the reader is to put in.
 const PLACEHOLDERS: [&str; 11] = [
     "<pod-name>",
@@ -139,7 +139,7 @@ const PLACEHOLDERS: [&str; 11] = [
     "to allocate ...",
 ];
 /// What somebody proposes.
-const PROPOSES: [&str; 4] = ["i propose ", "i would propose ", "i'd propose ", "i would suggest "];
+const PROPOSES: [&str; 3] = ["i propose ", "i would propose ", "i'd propose "];
 /// What is asked of a change that is planned.
 const PLAN: &str = "acceptance criteria";
 /// Numbered ways out.
@@ -327,7 +327,8 @@ fn promises_ways(lower: &str) -> bool {
 
 /// `OOMKilled (exit code 137) means the kernel ended it`
 pub(crate) fn defines(lower: &str) -> bool {
-    DEFINES.iter().filter_map(|word| lower.find(word)).any(|at| has_any(&lower[..at], &DEFINED))
+    let is_defined = |head: &str| has_any(head, &DEFINED) || has_word(head, "oom");
+    DEFINES.iter().filter_map(|word| lower.find(word)).any(|at| is_defined(&lower[..at]))
 }
 
 #[cfg(test)]
@@ -362,6 +363,7 @@ mod tests {
             "## Symptoms\nKilled\n## Root cause\nthe cache\n## Environment\nUbuntu\n## Solutions\n",
             "I followed this guide and got\nTraceback (most recent call last):\n  File \"t.py\", line 3\nMemoryError\nCommon causes were tried\n",
             "step 7\nRuntimeError: CUDA out of memory.\n",
+            "The headroom means little.\nRuntimeError: CUDA out of memory.\n",
             "test: 12 samples\nRuntimeError: CUDA out of memory.\n",
             "test: CUDA out of memory. Tried to allocate 20.00 MiB\n",
             "feature: resnet50\nRuntimeError: CUDA out of memory.\n",

@@ -15,6 +15,7 @@ use aho_corasick::packed::{Config, MatchKind, Searcher};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Span};
 use memchr::memmem;
 
+use crate::family::PAGE_FILES;
 use crate::line::{line_around, line_within};
 use crate::phrase::LateTable;
 
@@ -84,7 +85,7 @@ impl Needles {
     ///
     /// Of several needles the one that ends first is found.
     pub(crate) fn find_in_post(&self, post: &[u8], from: usize) -> Option<(usize, &'static str)> {
-        let words = || self.words.iter().chain(RARE);
+        let words = || self.words.iter().chain(RARE).chain(&PAGE_FILES);
         let span = Span { start: from.min(post.len()), end: post.len() };
         if post.len() <= SHORT_POST {
             let find = |word: &&'static str| Some((span.start + memmem::find(&post[span], word.as_bytes())?, *word));
@@ -274,7 +275,7 @@ const EVERYDAY: &[(&str, &[&str])] = &[
     ("WinError ", &["WinError 8]", "WinError 1455"]),
 ];
 
-/// What few programs end by.
+/// What few programs end by; Windows' page file has a list of its own where it is read.
 const RARE: &[&str] = &[
     "JETSAM",
     "compressor-space-shortage",
@@ -306,17 +307,6 @@ const RARE: &[&str] = &[
     "NVML_SUCCESS == r",
     "KILLED",
     " MB; Free ",
-    // Windows' page file, in the languages that it is sold in.
-    "页面文件太小",
-    "分頁檔太小",
-    "ページング ファイルが小さすぎる",
-    "페이징 파일이 너무 작",
-    "Auslagerungsdatei ist zu klein",
-    "fichier de pagination est insuffisant",
-    "archivo de paginaci",
-    "arquivo de pagina",
-    "ile di paging",
-    "Файл подкачки слишком мал",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.
@@ -395,7 +385,7 @@ mod tests {
     #[test]
     fn a_short_post_is_searched_as_a_longer_one_is() {
         let needles = Needles::get();
-        let words: Vec<&str> = needles.words.iter().chain(RARE).copied().collect();
+        let words: Vec<&str> = needles.words.iter().chain(RARE).chain(&PAGE_FILES).copied().collect();
         for (at, word) in words.iter().enumerate() {
             let short = format!("x{word}{} {}", words[(at + 7) % words.len()], words[(at + 31) % words.len()]);
             let long = format!("{short}{:SHORT_POST$}", "");

@@ -221,19 +221,23 @@ pub(crate) fn is_hypothetical(clause: &str) -> bool {
         // `about 1,000 samples` is a number, and no talk about something.
         let is_number =
             word == "about" && words.peek().is_some_and(|next| next.starts_with(|c: char| c.is_ascii_digit()));
-        if !is_number && HYPOTHETICAL.split(' ').any(|hint| hint.eq_ignore_ascii_case(word)) {
+        let is = |known: &str| known.split(' ').any(|hint| hint.eq_ignore_ascii_case(word));
+        if !is_number && is(HYPOTHETICAL) || is(OCCASIONS) && !tells_of_oneself(clause) {
             return true;
         }
     }
     false
 }
 
+/// Words for an occasion: `when I train with 8 I get it` is a report, `when memory runs out` none.
+const OCCASIONS: &str = "when whenever";
+
 /// Words that make a clause a wish, a doubt or a piece of advice.
 const HYPOTHETICAL: &str = "avoid avoids avoided avoiding prevent prevents prevented preventing if may might could can would should no not \
-    never without against unless whether handle handles handling case potential potentially possible risk when \
+    never without against unless whether handle handles handling case potential potentially possible risk \
     until before expected simulate simulated simulating isn't wasn't doesn't don't didn't won't can't couldn't \
     catch catches detect detects zero about recover recovers retry_on reduce reduces fix fixes fixed solve \
-    solved help helps since likely cause causes lead leads usually often sometimes probably how whenever test \
+    solved help helps since likely cause causes lead leads usually often sometimes probably how test \
     testing what thought think suspect suspected guess guessed assume assumed believe believed supposed took mistook";
 
 /// Whether a line opens as a sentence about something does, with nothing set apart before the anchor: `The out of memory error ...`.
@@ -335,6 +339,10 @@ mod tests {
         assert!(check("See \"CUDA out of memory\" in the FAQ"));
         assert!(check("If you see an error like `RuntimeError: CUDA out of memory`, lower it"));
         assert!(!check("if this fails: CUDA out of memory"));
+        assert!(check("whenever a CUDA out of memory error shows up") && check("when you get out of memory, lower it"));
+        assert!(
+            !check("When I train with 8 I get CUDA out of memory") && !check("whenever we start it, out of memory")
+        );
         assert!(check("a page about CUDA out of memory") && !check("about 1,000 samples give CUDA out of memory"));
         assert!(
             is_prose("The ")

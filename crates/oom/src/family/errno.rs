@@ -53,7 +53,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
 }
 
 /// `The paging file is too small for this operation to complete.` in other languages of Windows.
-const PAGE_FILES: [&str; 10] = [
+pub(crate) const PAGE_FILES: [&str; 10] = [
     "页面文件太小",
     "分頁檔太小",
     "ページング ファイルが小さすぎる",

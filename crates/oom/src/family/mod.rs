@@ -21,4 +21,5 @@ mod tensorflow;
 mod worker;
 mod xla;
 
+pub(crate) use errno::PAGE_FILES;
 pub(crate) use order::read;
