@@ -12,6 +12,7 @@ use crate::{Certainty, Engine, Oom, Place, Source};
 /// Words without which a line tells nothing.
 pub(super) const TOLD: &[&[&str]] = &[
     &LACKS,
+    &UNTIL,
     &FULL,
     &NOTEBOOKS,
     &BY_SYSTEM,
@@ -25,7 +26,7 @@ pub(super) const TOLD: &[&[&str]] = &[
 const ENDS: &str = "killed kills crash crashes crashed crashing dies died stops stopped fails failed breaks broke broken freezes froze \
     terminated terminates exits exited";
 /// What people give as the reason for it, or tell came before.
-const LACKS: [&str; 24] = [
+const LACKS: [&str; 30] = [
     "insufficient memory",
     "insufficient ram",
     "lack of memory",
@@ -41,6 +42,12 @@ const LACKS: [&str; 24] = [
     "memory being full",
     "ram is full",
     "ram being full",
+    "all memory",
+    "all the memory",
+    "all of the memory",
+    "all available memory",
+    "all of my memory",
+    "all my memory",
     "100% of the memory",
     "100% of memory",
     "100% memory",
@@ -51,6 +58,11 @@ const LACKS: [&str; 24] = [
     "up all ram",
     "up all the ram",
 ];
+/// What stands between growth and the end it comes to.
+const UNTIL: [&str; 2] = [" until ", " till "];
+/// What memory does that comes to an end.
+const GROWS: [&str; 10] =
+    ["grow", "grew", "increas", "fill", "climb", "rising", "rises", "leak", "takes more", "more and more"];
 /// Who ends a program that takes too much.
 const BY_SYSTEM: [&str; 10] = [
     "os kills",
@@ -67,11 +79,22 @@ const BY_SYSTEM: [&str; 10] = [
 /// The same, where nobody is named.
 const PASSIVE: [&str; 4] = ["gets killed", "got killed", "is killed at", "was killed at"];
 /// What people say of a card or a machine that was full.
-const FULL: [&str; 20] = [
+const FULL: [&str; 31] = [
     "out of memory",
     "out-of-memory",
     "out of vram",
     "out of ram",
+    "out of cpu memory",
+    "out of gpu memory",
+    "out of cuda memory",
+    "out of system memory",
+    "out of host memory",
+    "i oom",
+    "it ooms",
+    "goes oom",
+    "going oom",
+    "runs oom",
+    "hits oom",
     "oom error",
     "got oom",
     "get oom",
@@ -90,7 +113,7 @@ const FULL: [&str; 20] = [
     "getting memoryerror",
 ];
 /// How people tell that something happened to themselves.
-const OWN: [&str; 17] = [
+const OWN: [&str; 19] = [
     "my gpu ",
     "my card ",
     "my computer ",
@@ -108,9 +131,11 @@ const OWN: [&str; 17] = [
     "when i ",
     "i can not ",
     "i cannot ",
+    "on our ",
+    " mine ",
 ];
 /// How people ask others about an error of their own.
-const ASKS: [&str; 12] = [
+const ASKS: [&str; 18] = [
     "does anybody",
     "does anyone",
     "does somebody",
@@ -121,6 +146,12 @@ const ASKS: [&str; 12] = [
     "can anyone",
     "can somebody",
     "can someone",
+    "could anybody",
+    "could anyone",
+    "could somebody",
+    "could someone",
+    "how come",
+    "what to do?",
     "any idea",
     "help me",
 ];
@@ -134,7 +165,7 @@ const OTHER_ENDS: [&str; 8] =
 /// What becomes of them.
 const DYING: &str = "died dies dying die crash crashes crashed crashing muere murió";
 /// The same in Chinese, with the verb that makes it something that happened.
-const SHORT_IN_CHINESE: [&str; 13] = [
+const SHORT_IN_CHINESE: [&str; 17] = [
     "报oom",
     "爆oom",
     "oom错误",
@@ -148,15 +179,21 @@ const SHORT_IN_CHINESE: [&str; 13] = [
     "爆内存",
     "内存爆",
     "内存溢出",
+    "内存用完",
+    "内存耗尽",
+    "显存用完",
+    "显存耗尽",
 ];
 /// The same without one, which people ask about, too.
 const LITTLE_IN_CHINESE: [&str; 4] = ["显存不足", "显存不够", "内存不足", "内存不够"];
 /// By which somebody tells of himself or asks.
-const OWN_IN_CHINESE: [&str; 6] = ["我", "请问", "您好", "你好", "吗", "有人"];
+const OWN_IN_CHINESE: [&str; 12] =
+    ["我", "请问", "请教", "求助", "您好", "你好", "吗", "有人", "怎么办", "怎么处理", "怎么解决", "不知道"];
 /// By which somebody tells others what to do.
 const ADVICE_IN_CHINESE: [&str; 8] = ["如果", "请减", "建议", "可以通过", "可通过", "请尝试", "请使用", "则需"];
 /// Words that stand between memory and its lack.
-const BETWEEN_IN_CHINESE: [&str; 6] = ["还是", "仍然", "依然", "一直", "总是", "直接"];
+const BETWEEN_IN_CHINESE: [&str; 11] =
+    ["还是", "仍然", "依然", "一直", "总是", "直接", "已经", "全部", "就", "都", "又"];
 /// What makes it a doubt or a piece of advice.
 const SUPPOSED_IN_CHINESE: [&str; 8] = ["如果", "若", "避免", "防止", "以免", "可能会", "会不会", "容易"];
 /// The same in Spanish.
@@ -176,10 +213,16 @@ const SHORT_IN_SPANISH: [&str; 8] = [
 pub fn is_of_oneself(post: &str) -> bool {
     let lower = post.to_lowercase();
     has_any_word(&lower, "i i'm i've my")
+        || lower.lines().any(is_of_form)
         || has_any(&lower, &OWN)
         || has_any(&lower, &ASKS)
         || has_any(post, &OWN_IN_CHINESE)
         || has_any(post, &MET)
+}
+
+/// `### Steps to reproduce`: a part of a tracker's form for errors; those for wishes have others.
+fn is_of_form(line: &str) -> bool {
+    line.starts_with(['#', '*']) && has_any(line, &["reproduc", "describe the bug", "expected behavio"])
 }
 
 fn is_own_in_chinese(post: &str) -> bool {
@@ -209,9 +252,10 @@ pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
 /// become of one.
 fn ended_for_memory(lower: &str) -> Option<Oom> {
     let told = lower.split(". ").find(|sentence| {
-        let Some(at) = LACKS.iter().find_map(|words| sentence.find(words)) else { return false };
+        let lacks = || LACKS.iter().find_map(|words| sentence.find(words));
+        let Some(at) = lacks().or_else(|| grows_until(sentence)) else { return false };
         // `If I understand correctly` supposes nothing of the end.
-        let before = sentence.replace("if i ", "").replace("when i ", "");
+        let before = without_brackets(sentence).replace("if i ", "").replace("when i ", "");
         let is_supposed = has_any_word(
             &before,
             "may might could would should can avoid prevent if when whether not never will you your",
@@ -220,6 +264,14 @@ fn ended_for_memory(lower: &str) -> Option<Oom> {
     })?;
     let is_of_card = has_any(told, &["gpu", "cuda", "vram", "graphics card"]);
     Some(if is_of_card { shortage(true) } else { ended() })
+}
+
+/// Where `RAM fills up until` ends, with what becomes of the program behind it.
+fn grows_until(sentence: &str) -> Option<usize> {
+    let at = UNTIL.iter().find_map(|word| sentence.find(word))?;
+    let (before, behind) = sentence.split_at(at);
+    let is_of_memory = has_any_word(before, "ram memory") && has_any(before, &GROWS);
+    (is_of_memory && has_any_word(behind, ENDS)).then_some(at)
 }
 
 /// `after 8k iterations the OS kills the process`, in a post that speaks of the machine's memory.
@@ -263,7 +315,7 @@ fn chinese(lower: &str, post: &str) -> Option<Oom> {
     if lower.is_ascii() {
         return None;
     }
-    let mut dense: String = lower.chars().filter(|c| *c != ' ').collect();
+    let mut dense: String = without_brackets(lower).chars().filter(|c| *c != ' ').collect();
     BETWEEN_IN_CHINESE.iter().for_each(|word| dense = dense.replace(word, ""));
     let happened = |words: &[&str]| {
         dense.split(['。', '！', '？', '；']).any(|sentence| {
@@ -273,8 +325,23 @@ fn chinese(lower: &str, post: &str) -> Option<Oom> {
         })
     };
     let is_told = happened(&SHORT_IN_CHINESE) || happened(&LITTLE_IN_CHINESE) && is_own_in_chinese(post);
-    let is_of_machine = dense.contains("内存") && !post.contains("显存");
+    // No card's memory kills a program.
+    let is_of_machine = dense.contains("内存") && !post.contains("显存") || has_any_word(post, "killed");
     is_told.then(|| shortage(!is_of_machine))
+}
+
+/// A sentence without what stands in brackets: `内存（252G）已经用完`.
+fn without_brackets(sentence: &str) -> String {
+    let mut depth = 0_usize;
+    let is_outside = |c: &char| {
+        match c {
+            '(' | '（' => depth += 1,
+            ')' | '）' => depth = depth.saturating_sub(1),
+            _ => return depth == 0,
+        }
+        false
+    };
+    sentence.chars().filter(is_outside).collect()
 }
 
 /// `me quedo sin memoria al entrenar`
@@ -326,6 +393,9 @@ mod tests {
         let oom = found(told).expect("somebody tells what happened");
         assert_eq!((oom.place, oom.certainty), (Place::Host, Certainty::Slight));
         for text in [
+            "The Ram (not cuda's) fills up in training till the process is killed, what to do?\n",
+            "Every epoch takes more RAM, something like 50 GB, till the training crashes.\n",
+            "The build eats all of the memory in a short time, and then the machine crashes.\n",
             "The integration job was killed due to out of memory in its first step.\n",
             "The test makes memory overflow and the task is killed.\n",
         ] {
@@ -347,6 +417,12 @@ mod tests {
             ("my gpu is a RTX2080. I can not train the data, the problem is gpu out of memory\n", Place::Device),
             ("推理长视频（>5min）总是报 OOM 错误。请问可以调什么参数\n", Place::Device),
             ("训练的时候内存爆了，怎么解决\n", Place::Host),
+            ("训练到一半显存就爆了。\n", Place::Device),
+            ("此时 CPU 内存（252G）已经全部用完，请问怎么处理？\n", Place::Host),
+            ("还在加载模型就输出 Killed，难道显存不够？不知道怎么办\n", Place::Host),
+            ("Each process loads it, and the host runs out of CPU memory. On our machine there are 8.\n", Place::Host),
+            ("The example gets to the decode step and then I OOM, with 24gb vram.\n", Place::Device),
+            ("### Steps to reproduce\nload it\n### Actual\nThere is an OOM error, with 40GB of vram.\n", Place::Device),
             ("Al entrenar me quedo sin memoria en la GPU\n", Place::Device),
             ("我把 batch_size 改小了，但是 1080ti 显存还是不够\n", Place::Device),
             ("While it writes, the memory goes to 100% and then the program crashes.\n", Place::Host),
@@ -364,6 +440,9 @@ mod tests {
         }
         for text in [
             "如果爆显存，请减小 batch\n",
+            "请问要改哪里，内存才不会爆？\n",
+            "RAM use is flat until it crashes with an IndexError.\n",
+            "### Describe the feature\nNo OOM error where the vram is full.\n",
             "Si se queda sin memoria, baje el lote.\n",
             "I use this flag to avoid running out of memory on small cards.\n",
             "The kernel died with a syntax error.\n",
