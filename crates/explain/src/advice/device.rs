@@ -233,6 +233,13 @@ impl List<'_> {
             (_, _, AllocatorSwitch::Expandable) => ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
             _ => ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512"),
         };
+        if let Some(size) = self.case.facts.log.switches.max_split.filter(|_| value.starts_with("max_split")) {
+            let text = format!(
+                "Update PyTorch to 2.1 or newer, and export {name}=expandable_segments:True there: blocks above {size} MiB are \
+                 kept whole already, by max_split_size_mb"
+            );
+            return self.push(Lever::ExpandableSegments, text, Gain::peak(needed), ALL);
+        }
         self.offer(self.case.facts.configs.iter().rev().find_map(|config| export(config, name, value)));
         let text = match switch {
             AllocatorSwitch::Expandable => {

@@ -10,6 +10,8 @@ use super::narrative::is_of;
 pub(crate) struct Switches {
     /// PyTorch's allocator may let its segments grow.
     pub(crate) expandable_segments: bool,
+    /// The allocator splits no blocks above so many MiB.
+    pub(crate) max_split: Option<u64>,
     /// The optimizer keeps its moments in 8 bits.
     pub(crate) eight_bit_moments: bool,
     /// Activations are recomputed in backward.
@@ -18,8 +20,9 @@ pub(crate) struct Switches {
     pub(crate) half_weights: bool,
 }
 
-/// What the allocator's switch is called.
+/// What the allocator's switches are called.
 const EXPANDABLE: &str = "expandable_segments:True";
+const MAX_SPLIT: &str = "max_split_size_mb:";
 /// Words before a switch that somebody recommends.
 const RECOMMENDS: &[&str] =
     &["try", "trying", "consider", "recommend", "recommends", "recommended", "suggest", "suggests", "should", "could"];
@@ -49,7 +52,8 @@ const HALF: &[&str] = &["float16", "bfloat16", "half", "fp16", "bf16"];
 impl Switches {
     /// Looks at a line.
     pub(crate) fn note(&mut self, line: &str) {
-        self.expandable_segments |= sets_expandable(line);
+        self.expandable_segments |= value_behind(line, EXPANDABLE).is_some();
+        self.max_split = max_split(line).or(self.max_split);
         let lower = || line.to_ascii_lowercase();
         let is_named = |name: &str| line.contains(name);
         if is_named("8bit") || is_named("8BIT") || is_named("8Bit") {
@@ -64,16 +68,24 @@ impl Switches {
     }
 }
 
-/// `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py`, and the same in an export or in Python; PyTorch's
-/// messages recommend it in nearly the same words.
-fn sets_expandable(line: &str) -> bool {
-    let Some((before, after)) = line.split_once(EXPANDABLE) else { return false };
-    let Some((lead, _)) = before.rsplit_once("PYTORCH_") else { return false };
+/// What stands behind a switch of the allocator that a line sets: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python
+/// train.py`, and the same in an export or in Python; PyTorch's messages recommend it in nearly the same words.
+fn value_behind<'l>(line: &'l str, switch: &str) -> Option<&'l str> {
+    let (before, after) = line.split_once(switch)?;
+    let (lead, _) = before.rsplit_once("PYTORCH_")?;
     let is_recommended = lead.split([' ', '`', ',']).any(|word| is_of(RECOMMENDS, &word.to_ascii_lowercase()));
     // A message that a terminal broke may begin a line with it.
     let is_alone = lead.trim().is_empty() && after.trim().is_empty() && before.contains('=');
     let goes_on = after.trim_start().starts_with("to avoid") || after.trim_start().starts_with("against");
-    before.contains("ALLOC_CONF") && !is_recommended && !is_alone && !goes_on
+    let is_set = before.contains("ALLOC_CONF") && !is_recommended && !is_alone && !goes_on;
+    is_set.then_some(after)
+}
+
+/// `PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128`
+fn max_split(line: &str) -> Option<u64> {
+    let value = value_behind(line, MAX_SPLIT)?.trim_start();
+    let end = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    value[..end].parse().ok()
 }
 
 /// `--gradient_checkpointing`, `gradient_checkpointing=True`, `optim=OptimizerNames.ADAMW_8BIT`, `AdamW8bit(`: a name as a flag, with
@@ -148,6 +160,23 @@ mod tests {
             "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",
         ] {
             assert!(!of(line).expandable_segments, "{line}");
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_kept_whole() {
+        for line in [
+            "export PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.6,max_split_size_mb:128",
+            "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 python train.py",
+            "os.environ[\"PYTORCH_CUDA_ALLOC_CONF\"] = \"max_split_size_mb:128\"",
+        ] {
+            assert_eq!(of(line).max_split, Some(128), "{line}");
+        }
+        for line in [
+            "try setting max_split_size_mb to avoid fragmentation.  See documentation for PYTORCH_CUDA_ALLOC_CONF",
+            "You could try PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 there.",
+        ] {
+            assert_eq!(of(line).max_split, None, "{line}");
         }
     }
 

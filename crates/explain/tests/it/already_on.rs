@@ -35,6 +35,19 @@ fn segments_that_grow_already_are_not_made_to() {
 }
 
 #[test]
+fn blocks_that_are_kept_whole_already_are_not_kept_so_again() {
+    let old = "RuntimeError: CUDA out of memory. Tried to allocate 1.12 GiB (GPU 0; 23.65 GiB total capacity; 18.01 GiB already \
+        allocated; 512.44 MiB free; 22.30 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting \
+        max_split_size_mb to avoid fragmentation.  See documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF\n";
+    let unset = verdict(old);
+    assert_eq!(unset.advice[0].lever, Lever::ExpandableSegments);
+    assert!(unset.advice[0].text.contains("max_split_size_mb:512"), "{}", unset.advice[0].text);
+    let set = verdict(&format!("export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128\n{old}"));
+    let text = &set.advice[0].text;
+    assert!(text.contains("Update PyTorch") && text.contains("128 MiB") && !text.contains(":512"), "{text}");
+}
+
+#[test]
 fn small_moments_are_counted_as_they_are() {
     let log = |optimizer: &str| {
         let head = format!("optim={optimizer},\n  Instantaneous batch size per device = 1\n");
