@@ -31,7 +31,9 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let by_work = judgement.checkpoint.and_then(CheckpointWork::phase);
     let activity = by_work.or_else(|| activity_of_source(event)).or(stated);
     let held = oom.allocated.or(oom.in_use).filter(|_| oom.place == Place::Device && !log.is_group);
-    let model = Model::read(&facts).map(|model| model.shown_by(held, activity));
+    let read = Model::read(&facts).map(|model| model.shown_by(held, activity));
+    let refuted = read.and_then(|model| refuted_by_steps(&model, event, log, judgement.available));
+    let model = read.filter(|_| refuted.is_none());
     let computes = matches!(activity, None | Some(Activity::Training | Activity::Optimizer));
     if let Some((model, batch)) = model.zip(facts.batch()).filter(|_| computes) {
         judgement = judgement.against(model.peak(batch));
@@ -48,6 +50,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     }
     evidence.extend(judgement.checkpoint.map(|work| work.to_string()));
     evidence.extend(steps_around(event, log, activity));
+    evidence.extend(refuted);
     let begins = matches!(activity, Some(Activity::Evaluation | Activity::Loading));
     let before_first_step = begins && circumstances.step.is_none() && !log.has_progress;
     let message = std::iter::once(&*event.message).chain(event.also.iter().map(|(_, text)| &**text));
@@ -108,14 +111,28 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     }
 }
 
+/// How far steps went before an event, where that is several of them.
+fn steps_done(event: &Event, log: &Printout) -> Option<(u64, u64)> {
+    let (first, step) = log.first_step.zip(event.circumstances.step)?;
+    (step >= first.saturating_add(2)).then_some((first, step))
+}
+
+/// Why a model is not trained as its settings say: several steps had room, and what stays from step to step would have none.
+fn refuted_by_steps(model: &Model, event: &Event, log: &Printout, available: Option<Bytes>) -> Option<String> {
+    let fixed = Bytes(model.fixed());
+    let available = available.filter(|available| event.oom.place == Place::Device && fixed > *available)?;
+    let (first, step) = steps_done(event, log)?;
+    Some(format!(
+        "by the settings alone weights, gradients and moments take {fixed}, yet steps {first} to {step} went well in {available}: \
+         they are sharded or offloaded, or only a part is trained, so what a step takes is not reckoned with"
+    ))
+}
+
 /// What the steps before and after an event show.
 fn steps_around(event: &Event, log: &Printout, activity: Option<Activity>) -> Vec<String> {
     let mut sentences = Vec::new();
     let is_step = matches!(activity, Some(Activity::Training | Activity::Optimizer));
-    if let (Some(first), Some(step)) = (log.first_step, event.circumstances.step)
-        && is_step
-        && step >= first.saturating_add(2)
-    {
+    if let Some((first, step)) = steps_done(event, log).filter(|_| is_step) {
         sentences.push(format!(
             "steps {first} to {step} went well before, so steps differ: longer samples, or something that is kept \
              from step to step (a sum of losses with their graphs instead of loss.item(), outputs in a list)"

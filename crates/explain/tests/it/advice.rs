@@ -364,6 +364,11 @@ fn levers_come_with_their_arithmetic() {
     let place = |lever: Lever| verdict.advice.iter().position(|advice| advice.lever == lever).unwrap();
     assert!(place(Lever::Adapters) < place(Lever::MicroBatch));
     assert!(verdict.advice[place(Lever::MicroBatch)].text.ends_with("(not enough alone)"));
+    // A card on which many steps went well has room for what stays from step to step.
+    let later = log.replace("step 1 loss 2.1\n", "step 1 loss 2.1\nstep 2 loss 2.0\nstep 40 loss 1.9\n");
+    let refuted = self::verdict(&later, &configs);
+    assert!(refuted.model.is_none() && refuted.evidence.iter().any(|text| text.contains("steps 1 to 40 went well")));
+    assert!(refuted.advice.iter().all(|advice| !advice.text.contains("not enough alone")), "{:?}", refuted.advice);
     let adapters = "trainable params: 4,194,304 || all params: 6,738,415,616 || trainable%: 0.06\n";
     let again = self::verdict(&format!("{adapters}{log}"), &configs);
     let told: String = again.advice.iter().map(|advice| format!("{}\n", advice.text)).collect();
@@ -723,4 +728,21 @@ fn a_line_that_a_stack_quotes_resumes_nothing() {
 fn memory_that_grows_in_the_log_is_a_reason() {
     let grown = verdict(&format!("epoch 1 mem 4.1 GB\nepoch 2 mem 7.9 GB\nepoch 3 mem 11.8 GB\n{FULL}"), &[]);
     assert!(grown.evidence[1].contains("from 4.10 GiB to 11.80 GiB"), "{:?}", grown.evidence);
+}
+
+#[test]
+fn a_step_that_needs_too_much_is_no_matter_of_pieces() {
+    let settings = |batch: u32| {
+        format!("batch_size = {batch}\nblock_size = 256\nn_layer = 6\nn_head = 6\nn_embd = 384\nvocab_size = 65\n")
+    };
+    let message = "Traceback (most recent call last):\n  File \"model.py\", line 87, in forward\n    x = self.gelu(x)\n\
+        torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 23.69 GiB total capacity; 21.50 GiB \
+        already allocated; 861.56 MiB free; 22.31 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try \
+        setting max_split_size_mb to avoid fragmentation.\n";
+    let told = |batch| verdict(message, &[("train.py", &settings(batch))]);
+    let (large, small) = (told(2048), told(64));
+    assert_eq!((large.cause, small.cause), (Cause::Need, Cause::Fragmentation));
+    assert!(large.contributing.contains(&Cause::Fragmentation) && large.certainty <= 0.75);
+    assert!(large.evidence.iter().any(|text| text.starts_with("by its settings a step takes")), "{:?}", large.evidence);
+    assert_eq!((large.advice[0].lever, small.advice[0].lever), (Lever::MicroBatch, Lever::ExpandableSegments));
 }
