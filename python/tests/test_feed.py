@@ -418,6 +418,12 @@ def test_hints_name_arguments_and_no_options(tmp_path: Path, packed: Path) -> No
     with pytest.raises(lowtide.BadData, match=r"shard_size.*\n?.*restart=True") as differs:
         lowtide.pack(data, tmp_path / "out", shard_size="1MiB")
     assert "--" not in str(differs.value)
+    # Names of files stay as they are.
+    broken = tmp_path / "run--restart"
+    broken.mkdir()
+    (broken / "broken.pt").write_bytes(b"PK\x03\x04 and nothing else")
+    with pytest.raises(lowtide.BadData, match="run--restart/broken.pt"):
+        lowtide.Feed(broken, 1)
 
 
 def test_samples_that_do_not_belong_together(tmp_path: Path) -> None:

@@ -48,36 +48,29 @@ impl Failure {
     }
 }
 
-/// Options of the command line that take a value.
-const WITH_VALUES: [&str; 4] = ["shard-size", "decode-limit", "scores", "compress"];
+/// Options of the command line that are arguments of the functions here, by the same names, and whether they take a value.
+const OPTIONS: [(&str, bool); 8] = [
+    ("--shard-size", true),
+    ("--compress", true),
+    ("--scores", true),
+    ("--decode-limit", true),
+    ("--allow-missing", false),
+    ("--skip-damaged", false),
+    ("--restart", false),
+    ("--verify", false),
+];
 
-/// A text in which options of the command line are called as the arguments of the functions here, which have the same names:
-/// `restart=True` for `--restart`.
+/// A text in which options of the command line are called as arguments: `restart=True` for `--restart`. A name of a file may
+/// have such words in it, but not as words of their own.
 fn in_python(text: &str) -> String {
-    let mut pieces = text.split("--");
-    let mut told = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let end = piece.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(piece.len());
-        let (name, rest) = piece.split_at(end);
-        match name.starts_with(|c: char| c.is_ascii_lowercase()) {
-            true if WITH_VALUES.contains(&name) => {
-                told.push_str(&name.replace('-', "_"));
-                let value = rest.strip_prefix(" SIZE");
-                told.push_str(value.map_or("", |_| "=SIZE"));
-                told.push_str(value.unwrap_or(rest));
-            }
-            true => {
-                told.push_str(&name.replace('-', "_"));
-                told.push_str("=True");
-                told.push_str(rest);
-            }
-            false => {
-                told.push_str("--");
-                told.push_str(piece);
-            }
-        }
-    }
-    told
+    let named = |word: &str| {
+        let (option, takes_value) =
+            OPTIONS.iter().find(|(option, _)| word.trim_end_matches([';', ',', '.', ':']) == *option)?;
+        let argument = option[2..].replace('-', "_");
+        Some(format!("{argument}{}{}", if *takes_value { "" } else { "=True" }, &word[option.len()..]))
+    };
+    let words = text.split(' ').map(|word| named(word).unwrap_or_else(|| word.to_owned()));
+    words.collect::<Vec<_>>().join(" ").replace("decode_limit SIZE", "decode_limit=SIZE")
 }
 
 impl From<Failure> for PyErr {
