@@ -215,6 +215,27 @@ fn a_patch_is_shown_and_written_only_when_told() {
 }
 
 #[test]
+fn a_patch_that_is_not_enough_alone_stands_on_the_page_with_its_advice() {
+    let model = r#"{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "vocab_size": 32000, "tie_word_embeddings": false}"#;
+    let script =
+        "python run.py --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_seq_length 2048 --bf16\n";
+    let log = "***** Running training *****\nCUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of \
+        23.65 GiB of which 120.00 MiB is free. Including non-PyTorch memory, this process has 23.50 GiB memory in use. Of the \
+        allocated memory 22.90 GiB is allocated by PyTorch, and 60.00 MiB is reserved by PyTorch but unallocated.\n";
+    let files = [("train.log", log), ("config.json", model), ("run.sh", script)];
+    let place = Place::new(&files.map(|(name, text)| (name, text.as_bytes())));
+    let page = place.run(&["train.log", "--config", "config.json", "--config", "run.sh"]).stdout;
+    let number = page.split_once("patch of run.sh, for advice ").unwrap().1.split_once(' ').unwrap().0;
+    let section = page.split_once(&format!("\nadvice {number}  ")).unwrap().1.split_once("\n\n").unwrap().0;
+    assert!(
+        section.contains("Compute 1 sample at once instead of 4") && section.contains("(not enough alone)"),
+        "{page}"
+    );
+    assert!(page.contains("+python run.py --per_device_train_batch_size 1 --gradient_accumulation_steps 8"), "{page}");
+}
+
+#[test]
 fn a_file_changed_after_the_log_may_have_the_patch() {
     let place = Place::new(&[("train.log", NANOGPT.as_bytes()), ("config.py", OPENWEBTEXT.as_bytes())]);
     let says = |ran: &Printout| ran.stdout.contains("it may have the patch already");
