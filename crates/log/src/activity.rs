@@ -152,6 +152,11 @@ fn is_named_evaluation(function: &str) -> bool {
         && !has("train training fit and")
 }
 
+/// Whether a module is called, which no checkpoint is written by: what was saved before is over.
+fn calls_a_module(frames: &[StackFrame]) -> bool {
+    frames.iter().any(|frame| matches!(&*frame.function, "_call_impl" | "_wrapped_call_impl" | "forward"))
+}
+
 /// Whether a frame is PyTorch's own writing of a file.
 fn writes_a_file(frame: &StackFrame) -> bool {
     let is_save = matches!(&*frame.function, "save" | "_save" | "_legacy_save");
@@ -272,7 +277,7 @@ fn activity_of_lines(before: &str, frames: &[StackFrame]) -> Option<(Activity, S
         if !reports && let Some(word) = EVALUATION_WORDS.split(' ').find(|word| lower.contains(word)) {
             return Some((Activity::Evaluation, format!("the log says `{word}` shortly before")));
         }
-        if lower.trim_start().starts_with("saving ") && !reports {
+        if lower.trim_start().starts_with("saving ") && !reports && !calls_a_module(frames) {
             return Some((Activity::Saving, "the log says `saving` shortly before".to_owned()));
         }
         let mut signs = LINE_SIGNS.into_iter();
@@ -282,6 +287,7 @@ fn activity_of_lines(before: &str, frames: &[StackFrame]) -> Option<(Activity, S
         let is_over = || calls_a_pipeline(frames) && bar(line.as_bytes()).is_some_and(|bar| bar.is_over());
         match found {
             Some((Activity::Loading, _)) if is_over() => {}
+            Some((Activity::Saving, _)) if calls_a_module(frames) => {}
             Some((activity, phrase)) => {
                 return Some((activity, format!("the log says `{}` shortly before", phrase.trim())));
             }
@@ -333,6 +339,19 @@ mod tests {
         };
         assert_eq!(phase("image = pipe(prompt, height=1024).images[0]"), None);
         assert_eq!(phase("unet.fuse_lora(scale)"), Some(Activity::Loading));
+    }
+
+    #[test]
+    fn what_was_saved_before_a_module_is_called_is_over() {
+        let phase = |frame: &str| {
+            let text =
+                format!("step 200: loss 2.1\nsaving checkpoint to out\nTraceback (most recent call last):\n{frame}");
+            activity(&crate::frames(&text), &text).map(|(activity, _)| activity)
+        };
+        let script = "  File \"train.py\", line 300, in <module>\n    logits, loss = model(x, y)\n";
+        let called =
+            format!("{script}  File \"model.py\", line 187, in forward\n    loss = cross_entropy(logits, y)\n");
+        assert_eq!((phase(""), phase(&called)), (Some(Activity::Saving), Some(Activity::Training)));
     }
 
     #[test]
