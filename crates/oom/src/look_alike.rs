@@ -158,7 +158,18 @@ const FIRST: &[(LookAlike, &[&str])] = &[
 const OTHERS: &[(LookAlike, &[&str])] = &[
     (
         LookAlike::DiskFull,
-        &["No space left on device", "Disk quota exceeded", "disk full", "not enough space on the disk"],
+        &[
+            "No space left on device",
+            "Disk quota exceeded",
+            "disk full",
+            "not enough space on the disk",
+            // Kubernetes, of a pod and of a node.
+            "low on resource: ephemeral-storage",
+            "low on resource: inodes",
+            "ephemeral local storage usage exceeds",
+            "local ephemeral storage limit",
+            "condition: [DiskPressure]",
+        ],
     ),
     (
         LookAlike::IllegalAccess,

@@ -170,7 +170,17 @@ fn in_order_of_buckets() -> Vec<&'static str> {
 
 /// Needles that many a line has that is not about memory, each with the phrases of the families that open with it.
 const EVERYDAY: &[(&str, &[&str])] = &[
-    ("xceed", &["memory limit", "memory budget", "exceed allowed memory", "exceeded limit", "hbm capacity"]),
+    (
+        "xceed",
+        &[
+            "memory limit",
+            "memory budget",
+            "exceed allowed memory",
+            "exceeded limit",
+            "hbm capacity",
+            "maximum array size",
+        ],
+    ),
     (
         "enough ",
         &["enough memory", "enough available memory", "enough GPU video memory", "isn't enough", "emory not enough"],
@@ -229,7 +239,7 @@ const EVERYDAY: &[(&str, &[&str])] = &[
         ],
     ),
     ("low on ", &["low on resource: memory", "low on memory"]),
-    ("g beyond ", &["memory limit"]),
+    ("eyond ", &["memory limit"]),
     ("to reserve ", &["memory", "bytes"]),
     ("cation o", &["llocation of ", "Allocation on device"]),
     ("_STATUS_", &["CUDNN_STATUS_", "CUBLAS_STATUS_NOT_INITIALIZED", "STATUS_INSUFFICIENT_RES"]),
@@ -280,7 +290,10 @@ const RARE: &[&str] = &[
     "JETSAM",
     "compressor-space-shortage",
     "array is too big",
+    "vector memory ",
     "earlyoom",
+    "VmRSS ",
+    "low memory! at",
     "executable batch",
     "Object Allocation Failure",
     "Dst tensor is not initialized",
@@ -311,7 +324,7 @@ const RARE: &[&str] = &[
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.
 const BUCKETS: [&[&str]; 16] = [
-    &["illed", "g beyond ", "os error", "f Memory", "f shared mem"],
+    &["illed", "eyond ", "os error", "f Memory", "f shared mem"],
     &["ored in KV", "杀死", "c of size", "of device m", "o allocate"],
     &["Morto", "Убито", "esired GPU", "bad_alloc", "죽었음"],
     &["No space left", "UT OF MEMORY", "OUT_OF_", "SOURCE_EXH", "_STATUS_"],

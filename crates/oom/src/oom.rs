@@ -147,6 +147,7 @@ pub enum Engine {
     Java,
     Node,
     R,
+    Matlab,
     Go,
     /// CUDA.jl and its siblings.
     Julia,

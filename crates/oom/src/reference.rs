@@ -69,6 +69,7 @@ pub fn is_reference(line: &[u8], before: &[u8]) -> bool {
         || is_titled(line)
         || defines(&lower) && !has_any(line, &FIGURES)
         || is_change(line, before)
+        || is_in_history(line, before)
         || is_cell(line)
         || is_of_test(line)
         || is_template(line)
@@ -181,7 +182,34 @@ fn is_cell(line: &str) -> bool {
 /// `tests/test_memory.py::test_out_of_memory_is_retried PASSED`, and what an assertion compares with.
 fn is_of_test(line: &str) -> bool {
     let is_name = line.contains("::") && has_any(line, &[" PASSED", " SKIPPED", " XFAIL", " ... ok"]);
-    is_name || has_any(line, &["AssertionError: assert ", "assert '", "assert \""]) || is_expectation(line)
+    // The summary has the outcome first.
+    let is_summed = ["PASSED ", "SKIPPED [", "XFAIL ", "XPASS "].iter().any(|outcome| line.starts_with(outcome));
+    is_name || is_summed || has_any(line, &["AssertionError: assert ", "assert '", "assert \""]) || is_expectation(line)
+}
+
+/// A line of a history of changes: the subject behind the short name of a commit (`a1b2c3d Fix ...`, `* a1b2c3d (tag) ...`), or the
+/// indented message below `commit`, `Author:` and `Date:`.
+fn is_in_history(line: &str, before: &[u8]) -> bool {
+    let subject = line.trim_start_matches(['*', '|', '/', '\\', ' ']);
+    let name = subject.split(' ').next().unwrap_or_default();
+    if is_commit(name) && name.len() < subject.len() {
+        return true;
+    }
+    if !line.starts_with("    ") {
+        return false;
+    }
+    let near = String::from_utf8_lossy(&before[before.len().saturating_sub(MANUAL)..]);
+    let mut above = near.lines().rev().skip_while(|line| line.trim().is_empty() || line.starts_with("    "));
+    above.next().is_some_and(|line| line.starts_with("Date: ") || line.starts_with("CommitDate: "))
+}
+
+/// A short or a whole name of a commit; a number alone is a process, and names of containers are longer.
+fn is_commit(name: &str) -> bool {
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    matches!(name.len(), 7..=10 | 40)
+        && name.bytes().all(is_hex)
+        && name.bytes().any(|byte| byte.is_ascii_digit())
+        && name.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
 /// `E        Regex: 'CUDA out of memory'`: what an error was to match, and did not.
@@ -286,6 +314,14 @@ mod tests {
             ("", "tests/test_oom.py::test_cuda_out_of_memory_is_retried PASSED   [ 12%]"),
             ("", "E       AssertionError: assert 'RuntimeError: CUDA out of memory' in ''"),
             ("", "E        Regex: 'CUDA out of memory'"),
+            ("", "XFAIL tests/test_oom.py::test_large - torch.OutOfMemoryError: CUDA out of memory"),
+            ("", "SKIPPED [1] tests/test_oom.py:12: would run out of memory"),
+            ("$ git log --oneline\n", "d4e5f6a RuntimeError: CUDA out of memory when the checkpoint is read"),
+            ("", "* | 7f00b3c (origin/main) torch.cuda.OutOfMemoryError: CUDA out of memory"),
+            (
+                "commit 0a1b2c3d4e5f60718293a4b5c6d7e8f901234567\nAuthor: A <a@b.c>\nDate:   Mon Jan 1 10:00:00 2024 +0000\n\n    Fix\n\n",
+                "    RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB",
+            ),
             ("", "    memory: 16Gi          # below 12Gi the pod is OOMKilled while it loads"),
             ("", "    summary: \"{{ $labels.pod }} was OOMKilled (exit code 137)\""),
             ("", "  expr: kube_pod_status_reason{reason=\"OOMKilled\"} > 0"),
@@ -320,6 +356,9 @@ mod tests {
                 "",
                 "lib/fsdp.py:2224: UserWarning: Failed to clone() tensor. Error: CUDA out of memory. Tried to allocate 2.00 MiB",
             ),
+            ("", "FAILED tests/test_oom.py::test_large - torch.OutOfMemoryError: CUDA out of memory"),
+            ("Date: today\nstep 3\n", "    RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+            ("", "1234567 RuntimeError: CUDA out of memory"),
             ("", "step #12: CUDA out of memory. Tried to allocate 20.00 MiB"),
             (
                 "2026-01-02 03:04:05,1 - worker - INFO - a\n2026-01-02 03:04:05,1 - worker - INFO - b\n",

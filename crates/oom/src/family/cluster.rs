@@ -26,8 +26,9 @@ fn kubernetes(message: &Message<'_>) -> Option<Oom> {
         return (!is_denied && !is_name).then(|| Oom::host(Engine::Kubernetes, Source::Cgroup));
     }
     if line.contains("node was low on resource: memory") {
-        let in_use = size_after(line, "was using ");
-        let free = size_after(line, "available: ");
+        // Of several containers of the pod, what the largest used.
+        let used = line.match_indices("was using ").filter_map(|(at, _)| size_after(&line[at..], "was using "));
+        let (in_use, free) = (used.max(), size_after(line, "available: "));
         return Some(Oom { in_use, free, ..Oom::host(Engine::Kubernetes, Source::Scheduler) });
     }
     // Cloud Run: `Memory limit of 512 MiB exceeded with 515 MiB used.`

@@ -36,7 +36,31 @@ pub(super) fn arrays(message: &Message<'_>) -> Option<Oom> {
     if line.contains("cannot allocate vector of size ") {
         return Some(Oom { requested: size_after(line, "vector of size "), ..Oom::host(Engine::R, Source::Heap) });
     }
-    None
+    r_limit(line).or_else(|| matlab(line)).or_else(|| julia(line))
+}
+
+/// R's own limit: `vector memory exhausted (limit reached?)`, `vector memory limit of 16.0 Gb reached, see mem.maxVSize()`
+fn r_limit(line: &str) -> Option<Oom> {
+    let is_reached = line.contains("vector memory limit of ") && line.contains(" reached");
+    (is_reached || line.contains("vector memory exhausted (limit reached"))
+        .then(|| Oom { limit: size_after(line, "memory limit of "), ..Oom::host(Engine::R, Source::Heap) })
+}
+
+/// `Requested 5000x5000 (18.6GB) array exceeds maximum array size preference (15.9GB).`, and what MATLAB says where the system refused.
+fn matlab(line: &str) -> Option<Oom> {
+    if let Some((asked, limit)) = line.split_once("array exceeds maximum array size preference") {
+        let requested = asked.rsplit_once('(').and_then(|(_, size)| size_after(size, ""));
+        return Some(Oom { requested, limit: size_after(limit, "("), ..Oom::host(Engine::Matlab, Source::Heap) });
+    }
+    let is_refused = line.contains("Out of memory. Type \"help memory\" for your options");
+    is_refused.then(|| Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Matlab, Source::Heap) })
+}
+
+/// `ERROR: LoadError: OutOfMemoryError()`: Julia's own error has no module before its name.
+fn julia(line: &str) -> Option<Oom> {
+    let (head, _) = line.split_once("OutOfMemoryError()")?;
+    let is_raised = head.trim_start().starts_with("ERROR: ") && !head.ends_with(['.', '_']);
+    is_raised.then(|| Oom::host(Engine::Julia, Source::Heap))
 }
 
 /// Before 1.18 numpy gave no size: `Unable to allocate array with shape (100, 100) and data type float64`.

@@ -4,19 +4,25 @@ use lowtide_core::Bytes;
 
 use crate::message::Message;
 use crate::phrase::{between, has_any, number_after, size_after};
-use crate::{Engine, Oom, ProcessUse, Source};
+use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     if has_any(line, &["OS_REASON_JETSAM", "JETSAM_REASON", "vm-compressor-space-shortage"]) {
         return Some(Oom::host(Engine::Unknown, Source::Kernel));
     }
+    if let Some(oom) = earlyoom(message) {
+        return Some(oom);
+    }
     let victim = victim(message)?;
     let limit = limit(message.body());
     // Of a group alone the kernel prints what it uses and what it may.
     let is_of_group = has_any(line, &["emory cgroup out of memory", "CONSTRAINT_MEMCG"]) || is_counter(line);
     let source = if is_of_group || limit.is_some() { Source::Cgroup } else { Source::Kernel };
+    // A unit's notes do not say at whose limit it was.
+    let is_open = victim.is_none() && limit.is_none() && has_any(line, &UNITS);
     Some(Oom {
+        certainty: if is_open { Certainty::Likely } else { Certainty::Sure },
         limit,
         in_use: victim.as_ref().and_then(|victim| victim.used),
         processes: victim.into_iter().collect(),
@@ -41,17 +47,35 @@ fn victim(message: &Message<'_>) -> Option<Option<ProcessUse>> {
         let name = between(line, "victim process: ", ",").map(str::to_owned);
         return Some(number_after(line, "pid: ").map(|pid| ProcessUse { pid, name, used: None }));
     }
-    let by_service = has_any(
-        line,
-        &[
-            "systemd-oomd",
-            "earlyoom",
-            "A process of this unit has been killed by the OOM killer",
-            "Failed with result 'oom-kill'",
-        ],
-    );
+    let by_service = has_any(line, &["systemd-oomd", "earlyoom"]) || has_any(line, &UNITS);
     (by_service && has_any(line, &["illed", "oom-kill", "sending SIG", "illing process"]))
         .then(|| killed(line, message.body()).or_else(|| sent(line)))
+}
+
+/// What systemd notes of a unit of which a process was ended.
+const UNITS: [&str; 2] = ["A process of this unit has been killed by the OOM killer", "Failed with result 'oom-kill'"];
+
+/// earlyoom, whose lines do not name it where it was started by hand: `sending SIGTERM to process 1234 "python": badness 900, VmRSS
+/// 20000 MiB`, and in its first releases `Out of memory! Killing pid 1234 python`.
+fn earlyoom(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    if let Some((_, rest)) = line.split_once("ut of memory! Killing p") {
+        let rest = rest.strip_prefix("rocess ").or_else(|| rest.strip_prefix("id ")).unwrap_or(rest);
+        let pid = number_after(rest, "")?;
+        let name = rest.trim_start_matches(|c: char| c.is_ascii_digit()).trim_matches([' ', '"', '(', ')', ':', ',']);
+        let name = name.split([' ', '"', ')', ',', ':']).next().filter(|name| !name.is_empty()).map(str::to_owned);
+        return Some(ended(ProcessUse { pid, name, used: size_after(rest, "VmRSS ") }));
+    }
+    if line.contains("badness ") && line.contains("VmRSS ") && has_any(line, &["sending SIG", "illing process"]) {
+        return sent(line).map(ended);
+    }
+    // The line above it, where the log ends with that.
+    let is_low = line.contains("low memory! at or below SIG");
+    is_low.then(|| Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Linux, Source::Kernel) })
+}
+
+fn ended(victim: ProcessUse) -> Oom {
+    Oom { in_use: victim.used, processes: vec![victim], ..Oom::host(Engine::Linux, Source::Kernel) }
 }
 
 /// A line of a control group's `memory.events` with a kill in it: `oom_kill 1`.

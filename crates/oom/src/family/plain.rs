@@ -72,6 +72,11 @@ fn on_device(line: &str) -> bool {
             "runtimeerror: out of memory",
             "npu",
             "tpu",
+            "musa",
+            "xpu",
+            "mlu ",
+            "hpu ",
+            "sdaa",
             "hbm",
             "dram buffer",
             // Sources that only a device's compiler takes.
@@ -96,8 +101,16 @@ fn reports(lower: &str) -> bool {
     let trimmed = without_prefix(lower).trim();
     // The name of the class is no word for what happened.
     let rest = lower.replace("outofmemoryerror", "");
-    PHRASES.iter().any(|phrase| trimmed.starts_with(phrase)) || has_any(&rest, HAPPENED)
+    PHRASES.iter().any(|phrase| trimmed.starts_with(phrase) || is_of_named_device(trimmed, phrase))
+        || has_any(&rest, HAPPENED)
 }
+
+/// `NPU out of memory`: how the allocators of PyTorch begin, whatever was cut off behind it.
+fn is_of_named_device(text: &str, phrase: &str) -> bool {
+    text.split_once(phrase).is_some_and(|(head, _)| DEVICES.contains(&head.trim_end()))
+}
+
+const DEVICES: [&str; 8] = ["npu", "musa", "xpu", "mlu", "gpu", "tpu", "hpu", "sdaa"];
 
 const HAPPENED: &[&str] = &[
     "error",

@@ -52,15 +52,37 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
     if let Some(oom) = condor(message) {
         return Some(oom);
     }
-    if has_any(
+    yarn(message)
+}
+
+/// YARN, which watches what a container has of the machine and what it has of addresses: `is running beyond physical memory limits. Current
+/// usage: 8.1 GB of 8 GB physical memory used; 10.2 GB of 16.8 GB virtual memory used. Killing container.`
+fn yarn(message: &Message<'_>) -> Option<Oom> {
+    let line = &*message.line;
+    let is_physical = has_any(
         line,
-        &["beyond physical memory limits", "for exceeding memory limits", "running beyond the 'PHYSICAL' memory limit"],
-    ) {
-        let (used, rest) = line.split_once(" of ").unwrap_or((line, ""));
-        let in_use = size_before(&format!("{used} |"), " |");
-        return Some(Oom { in_use, limit: size_after(rest, ""), ..Oom::host(Engine::Spark, Source::Scheduler) });
+        &[
+            "beyond physical memory limits",
+            "for exceeding memory limits",
+            "for exceeding physical memory limits",
+            "beyond the 'PHYSICAL' memory limit",
+        ],
+    );
+    let virtual_words =
+        ["beyond virtual memory limits", "for exceeding virtual memory limits", "beyond the 'VIRTUAL' memory limit"];
+    if !is_physical && !has_any(line, &virtual_words) {
+        return None;
     }
-    None
+    let kind = if is_physical { " physical memory used" } else { " virtual memory used" };
+    let (in_use, limit) = used_of(message.body(), kind).unzip();
+    Some(Oom { in_use, limit, ..Oom::host(Engine::Spark, Source::Scheduler) })
+}
+
+/// `8.1 GB of 8 GB` before the words for what was counted.
+fn used_of(text: &str, counted: &str) -> Option<(Bytes, Bytes)> {
+    let (head, _) = text.split_once(counted)?;
+    let (used, limit) = head.rsplit_once(" of ")?;
+    Some((size_before(&format!("{used} |"), " |")?, size_after(limit, "")?))
 }
 
 /// HTCondor, by itself or by a site's own policy: `Job has gone over memory limit of 2048 megabytes. Peak usage: 2100 megabytes`,

@@ -6,6 +6,7 @@
 mod claim;
 mod report;
 mod told;
+mod told_abroad;
 mod words;
 
 pub use report::scan_last_resort;

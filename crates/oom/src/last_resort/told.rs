@@ -4,6 +4,7 @@
 //! of what may happen to a reader.
 
 use super::report::is_of_device;
+use super::told_abroad::{TRANSLATED, translated};
 use crate::phrase::has_any;
 use crate::reference::has_any_word;
 use crate::talk::{is_asked, is_hypothetical, is_source_code};
@@ -20,6 +21,7 @@ pub(super) const TOLD: &[&[&str]] = &[
     &["checkpoint shards", "killed"],
     &["tcmalloc", "oom", "显存", "内存"],
     &SHORT_IN_SPANISH,
+    &TRANSLATED,
 ];
 
 /// What becomes of a program that gets no memory.
@@ -159,6 +161,14 @@ const ASKS: [&str; 18] = [
 const MET: [&str; 4] = ["就报", "报错", "这个错", "出现"];
 /// What a notebook and its parts are called.
 const NOTEBOOKS: [&str; 6] = ["kernel", "notebook", "colab", "jupyter", "session", "runtime died"];
+/// What notebooks say of a kernel that is gone.
+const KERNEL_NOTICES: [&str; 5] = [
+    "kernel appears to have died",
+    "appears to have died. it will restart",
+    "kernel crashed while executing code",
+    "kernel died, restarting",
+    "died unexpectedly, restarting",
+];
 /// What else a program may have ended by.
 const OTHER_ENDS: [&str; 8] =
     ["error", "exception", "egmentation", "core dumped", "abort", "omp:", "fatal", "traceback"];
@@ -189,6 +199,9 @@ const LITTLE_IN_CHINESE: [&str; 4] = ["显存不足", "显存不够", "内存不
 /// By which somebody tells of himself or asks.
 const OWN_IN_CHINESE: [&str; 12] =
     ["我", "请问", "请教", "求助", "您好", "你好", "吗", "有人", "怎么办", "怎么处理", "怎么解决", "不知道"];
+/// What was under way, or what became of it.
+const RUNS_IN_CHINESE: [&str; 11] =
+    ["训练", "推理", "微调", "运行", "加载", "报错", "提示", "跑", "程序", "失败", "被杀"];
 /// By which somebody tells others what to do.
 const ADVICE_IN_CHINESE: [&str; 8] = ["如果", "请减", "建议", "可以通过", "可通过", "请尝试", "请使用", "则需"];
 /// Words that stand between memory and its lack.
@@ -245,6 +258,7 @@ pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
         .or_else(|| kernel_died(&lower, post))
         .or_else(|| chinese(&lower, post))
         .or_else(|| spanish(&lower))
+        .or_else(|| translated(&lower))
         .or_else(|| full(&lower, post))
 }
 
@@ -307,7 +321,10 @@ fn kernel_died(lower: &str, post: &str) -> Option<Oom> {
         let lines = post.lines().filter(|line| !line.trim().is_empty()).count();
         lines > 1 && !has_any(&post.to_lowercase(), &OTHER_ENDS)
     };
-    (lower.split(". ").any(died) && (names_memory() || shows_nothing_else())).then(ended)
+    // What Jupyter, VS Code and Spyder say of it, beside a word of what was under way: a kill by the system is the usual reason.
+    let names_work = || has_any_word(&post.to_lowercase(), "train training fit epoch epochs model batch dataset data");
+    let is_notice = || has_any(lower, &KERNEL_NOTICES) && names_work() && !has_any(&post.to_lowercase(), &OTHER_ENDS);
+    (is_notice() || lower.split(". ").any(died) && (names_memory() || shows_nothing_else())).then(ended)
 }
 
 /// `推理长视频总是报 OOM 错误`, `1080ti 显存还是不够`
@@ -324,7 +341,9 @@ fn chinese(lower: &str, post: &str) -> Option<Oom> {
             at.is_some_and(|at| !is_advice && !has_any(&sentence[..at], &SUPPOSED_IN_CHINESE))
         })
     };
-    let is_told = happened(&SHORT_IN_CHINESE) || happened(&LITTLE_IN_CHINESE) && is_own_in_chinese(post);
+    let is_of_a_run = || has_any(post, &RUNS_IN_CHINESE) && !has_any(post, &ADVICE_IN_CHINESE);
+    let is_told =
+        happened(&SHORT_IN_CHINESE) || happened(&LITTLE_IN_CHINESE) && (is_own_in_chinese(post) || is_of_a_run());
     // No card's memory kills a program.
     let is_of_machine = dense.contains("内存") && !post.contains("显存") || has_any_word(post, "killed");
     is_told.then(|| shortage(!is_of_machine))
@@ -373,7 +392,7 @@ fn ended() -> Oom {
     Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) }
 }
 
-fn shortage(is_of_device: bool) -> Oom {
+pub(super) fn shortage(is_of_device: bool) -> Oom {
     let place = if is_of_device { Place::Device } else { Place::Host };
     Oom { place, certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::Heap) }
 }
@@ -433,6 +452,15 @@ mod tests {
             ("Runtime died, Restarting automatically\nI train a network of 23 layers on Colab.\n", Place::Host),
             ("Generate.py dies: `Loading checkpoint shards: 52%` and the word `killed`.\n", Place::Host),
             ("It gets killed at 0%. The model goes into RAM, not to the GPU.\n", Place::Host),
+            ("Training a CNN: the kernel appears to have died. It will restart automatically.\n", Place::Host),
+            (
+                "model.fit: The Kernel crashed while executing code in the current cell or a previous cell.\n",
+                Place::Host,
+            ),
+            ("Kernel died, restarting (epoch 3)\n", Place::Host),
+            ("训练到一半显存不足\n", Place::Device),
+            ("报错显存不够\n", Place::Device),
+            ("内存不足，程序被杀死\n", Place::Host),
             ("It printed tcmalloc: large alloc 6442450944 bytes and my program was killed on colab.\n", Place::Host),
         ] {
             let oom = found(text).unwrap_or_else(|| panic!("{text}"));

@@ -7,3 +7,4 @@ mod labels;
 mod look_alikes;
 mod programs;
 mod scan;
+mod watchers;

@@ -1,0 +1,98 @@
+//! Whoever ends a process for its memory, with the figures he gives: YARN, Kubernetes, earlyoom, systemd; and languages whose heaps have
+//! limits.
+
+use lowtide_oom::{Certainty, Engine, LookAlike, Oom, Source, look_alike, read};
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+fn found(text: &str) -> Oom {
+    read(text).unwrap_or_else(|| panic!("not read: {text}"))
+}
+
+fn gib(bytes: Option<lowtide_core::Bytes>) -> Option<f64> {
+    bytes.map(|bytes| (bytes.get() as f64 / GIB * 100.0).round() / 100.0)
+}
+
+#[test]
+fn containers_of_yarn_have_their_figures() {
+    let counted = "Current usage: 8.1 GB of 8 GB physical memory used; 10.2 GB of 16.8 GB virtual memory used. Killing container.";
+    for text in [
+        format!("Container [pid=7,containerID=container_1_01_000002] is running beyond physical memory limits. {counted}"),
+        format!("Container [pid=7,containerID=container_1] is running 107374182B beyond the 'PHYSICAL' memory limit. {counted}"),
+        format!("Container [pid=7,containerID=container_1] is running 0.1GB beyond the 'PHYSICAL' memory limit. {counted}"),
+        "(executor 3 exited caused by one of the running tasks) Reason: Container killed by YARN for exceeding memory limits. 8.1 GB of 8 \
+         GB physical memory used. Consider boosting spark.yarn.executor.memoryOverhead."
+            .to_owned(),
+        "Container killed by YARN for exceeding physical memory limits. 8.1 GB of 8 GB physical memory used.".to_owned(),
+    ] {
+        let oom = found(&text);
+        let all = (oom.engine, oom.source, gib(oom.in_use), gib(oom.limit));
+        assert_eq!(all, (Engine::Spark, Source::Scheduler, Some(8.1), Some(8.0)), "{text}");
+    }
+    let oom = found(
+        "Container [pid=7] is running beyond virtual memory limits. Current usage: 1.2 GB of 2 GB physical memory used; 5.2 GB of 4.2 GB \
+         virtual memory used. Killing container.",
+    );
+    assert_eq!((gib(oom.in_use), gib(oom.limit)), (Some(5.2), Some(4.2)));
+}
+
+#[test]
+fn a_node_evicts_for_memory_and_for_its_disk() {
+    let oom = found(
+        "The node was low on resource: memory. Container proxy was using 50Mi, request is 0. Container trainer was using 31Gi, request \
+         is 8Gi",
+    );
+    assert_eq!((oom.engine, oom.source, gib(oom.in_use)), (Engine::Kubernetes, Source::Scheduler, Some(31.0)));
+    for text in [
+        "The node was low on resource: ephemeral-storage. Container trainer was using 31Gi, request is 0",
+        "Pod ephemeral local storage usage exceeds the total limit of containers 10Gi.",
+        "The node had condition: [DiskPressure].",
+    ] {
+        assert_eq!((read(text), look_alike(text)), (None, Some(LookAlike::DiskFull)), "{text}");
+    }
+}
+
+#[test]
+fn earlyoom_names_its_victim_in_every_form() {
+    for (text, pid, used) in [
+        ("sending SIGTERM to process 1234 \"python\": badness 900, VmRSS 20480 MiB", 1234, Some(20.0)),
+        ("sending SIGKILL to process 77 uid 1000 \"python3\": badness 748, VmRSS 5120 MiB", 77, Some(5.0)),
+        ("Out of memory! Killing pid 1234 python", 1234, None),
+    ] {
+        let oom = found(text);
+        let victim = &oom.processes[0];
+        assert!(victim.name.as_ref().is_some_and(|name| name.starts_with("python")), "{text}");
+        assert_eq!((oom.source, victim.pid, gib(victim.used)), (Source::Kernel, pid, used), "{text}");
+    }
+    assert_eq!(found("low memory! at or below SIGTERM limits: mem 10 %, swap 10 %").source, Source::Kernel);
+    assert_eq!(read("sending SIGTERM to process 1234"), None);
+}
+
+#[test]
+fn a_unit_of_systemd_does_not_say_whose_limit_it_was() {
+    for text in [
+        "systemd[1]: train.service: A process of this unit has been killed by the OOM killer.",
+        "systemd[1]: train.service: Failed with result 'oom-kill'.",
+    ] {
+        assert_eq!(found(text).certainty, Certainty::Likely, "{text}");
+    }
+}
+
+#[test]
+fn heaps_with_limits_name_them() {
+    for (text, engine, requested, limit) in [
+        ("Error: vector memory exhausted (limit reached?)", Engine::R, None, None),
+        ("Error: vector memory limit of 16.0 Gb reached, see mem.maxVSize()", Engine::R, None, Some(16.0)),
+        (
+            "Requested 100000x100000 (74.5GB) array exceeds maximum array size preference (16.0GB).",
+            Engine::Matlab,
+            Some(74.5),
+            Some(16.0),
+        ),
+        ("Out of memory. Type \"help memory\" for your options.", Engine::Matlab, None, None),
+        ("ERROR: LoadError: OutOfMemoryError()", Engine::Julia, None, None),
+    ] {
+        let oom = found(text);
+        assert_eq!((oom.engine, gib(oom.requested), gib(oom.limit)), (engine, requested, limit), "{text}");
+    }
+}
