@@ -85,6 +85,8 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         step: circumstances.step,
         time: circumstances.time.clone(),
         ranks: None,
+        heap: judgement.heap,
+        ended_by: None,
         device_kind: oom.device_kind,
         device: oom.device,
         tried_bytes: oom.requested,

@@ -10,8 +10,10 @@ use lowtide_oom::{
 };
 use memchr::{memchr, memchr_iter, memrchr};
 
+use crate::another_day::is_of_another_day;
 use crate::code_line::is_own;
 use crate::explain::verdict;
+use crate::got_over::{GOT_OVER, is_probe, other_end};
 use crate::json_end::{begin_of_end, explain_end, with_end};
 use crate::log::{Circumstances, Event, LONGEST_POST, Printout, RankNotes, Sign};
 use crate::post::explain_post;
@@ -182,6 +184,13 @@ impl Investigation {
         }
         let mut verdicts: Vec<Verdict> =
             self.events.iter().rev().map(|event| verdict(event, &self.printout, context)).collect();
+        if let Some(last) = verdicts.first_mut().filter(|_| ranks.is_none()) {
+            last.ended_by = other_end(&sequel, goes_on);
+            if let Some(error) = &last.ended_by {
+                last.certainty = last.certainty.min(GOT_OVER);
+                last.evidence.insert(0, format!("the run got over it and went on; another error ended it: {error}"));
+            }
+        }
         if let (Some(last), Some((_, ranks))) = (verdicts.first_mut(), ranks) {
             last.ranks = Some(ranks);
         }
@@ -206,7 +215,7 @@ impl Investigation {
             let kind = match () {
                 () if ended_well || is_first_try(&last.oom) && has_steps => LookAlike::Attempt,
                 () if goes_on && last.message.starts_with('>') => LookAlike::Mentioned,
-                () if is_of_kernel && ends_otherwise() => LookAlike::OtherProgram,
+                () if is_of_kernel && (ends_otherwise() || self.is_of_another_day(last)) => LookAlike::OtherProgram,
                 () if is_vague(&last.oom) && is_asserted() => LookAlike::IllegalAccess,
                 () => return,
             };
@@ -214,6 +223,14 @@ impl Investigation {
             self.found -= 1;
             self.events.pop_back();
         }
+    }
+
+    /// Whether what the log says around a note of the kernel shows it to be of another day or another program.
+    fn is_of_another_day(&self, event: &Event) -> bool {
+        let victim = event.oom.processes.first().and_then(|process| process.name.as_deref());
+        let end = event.end.saturating_sub(self.base) as usize;
+        let (before, after) = self.buffer.split_at(end.min(self.buffer.len()));
+        is_of_another_day(&event.message, victim, &String::from_utf8_lossy(before), &String::from_utf8_lossy(after))
     }
 
     /// Searches so much of what is gathered.
@@ -297,6 +314,12 @@ impl Investigation {
         }
         if let Some(kind) = is_bare_end(&message.oom).then(|| self.ended_otherwise(&range)).flatten() {
             self.not_memory = Some(NotMemory { line, kind, text });
+            return;
+        }
+        let below = &self.buffer[range.end..(range.end + AROUND_END).min(self.buffer.len())];
+        if is_probe(&String::from_utf8_lossy(below)) {
+            self.not_memory = Some(NotMemory { line, kind: LookAlike::Attempt, text });
+            self.last_end = end;
             return;
         }
         let rank = self.rank_of(&range);

@@ -23,17 +23,21 @@
 //! ```
 
 mod advice;
+mod another_day;
 mod cause;
 mod code_line;
 mod culprit;
 mod explain;
 mod explanation;
 mod facts;
+mod got_over;
 mod holding;
 mod investigation;
 mod json_end;
 mod log;
 mod model;
+mod notebook;
+mod own_heap;
 mod patch;
 mod post;
 mod report;
@@ -49,6 +53,8 @@ pub use lowtide_config::{Config, ConfigError, Syntax};
 pub use lowtide_log::Activity;
 pub use lowtide_oom::{DeviceKind, Engine, LookAlike, Place, Source};
 pub use model::{Account, Row};
+pub use notebook::notebook_text;
+pub use own_heap::OwnHeap;
 pub use patch::{Edit, Patch, PatchError};
 pub use report::{MemoryReport, MemorySnapshot, SnapshotError, TensorGroup};
 pub use verdict::{Advice, Cause, Culprit, Holder, Lever, Relation, Verdict, Work};

@@ -55,7 +55,9 @@ fn without_title_mark(post: &str) -> Option<String> {
         false => title.strip_prefix("Title:")?,
     };
     let below = &post[start + title.len()..];
-    is_of_oneself(below).then(|| format!("{}{}{below}", &post[..start], bare.trim_start()))
+    // A title that holds an error may be all that was handed on; a comment names no class.
+    let is_all = below.trim().is_empty() && bare.contains("Error: ");
+    (is_all || is_of_oneself(below)).then(|| format!("{}{}{below}", &post[..start], bare.trim_start()))
 }
 
 /// Explains a text of lines.
@@ -137,6 +139,9 @@ mod tests {
             let page = format!("{mark}{title}\n\nWhat it means, and what to do about it.\n");
             assert_eq!(without_title_mark(&page), None, "{mark}");
         }
+        let alone = "# torch.OutOfMemoryError: CUDA out of memory when tuning a model of 7B on 24 GB\n";
+        assert_eq!(without_title_mark(alone).as_deref(), Some(&alone[2..]));
+        assert_eq!(without_title_mark("# out of memory below this size\n"), None);
         assert_eq!(without_title_mark("#!/bin/sh\nI am a script\n"), None);
         assert_eq!(without_title_mark("I have no title\n"), None);
     }

@@ -5,7 +5,7 @@ use lowtide_oom::{DeviceKind, Engine, Place, ProcessUse, Source};
 use serde::Serialize;
 
 use crate::{
-    Account, Activity, CheckpointWork, CodeLine, Holding, Patch, Possibility, RankErrors, Remark, TensorGroup,
+    Account, Activity, CheckpointWork, CodeLine, Holding, OwnHeap, Patch, Possibility, RankErrors, Remark, TensorGroup,
 };
 
 /// One out-of-memory event, explained. What the log does not tell is `None` or empty.
@@ -44,6 +44,12 @@ pub struct Verdict {
     pub time: Option<String>,
     /// Which rank of a job failed first, and who followed, where the log tells.
     pub ranks: Option<RankErrors>,
+    /// The heap with a limit of its own that refused, where it was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heap: Option<OwnHeap>,
+    /// The other error that ended the run, which had got over this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<String>,
     /// The kind of device.
     pub device_kind: Option<DeviceKind>,
     /// Index of the device.
@@ -100,10 +106,21 @@ impl Verdict {
         self.possibilities.len() > 1 && self.certainty < OPEN
     }
 
+    /// Whether the text leaves open at whose limit a process was ended: the machine's or a unit's.
+    const fn is_of_whole_or_part(&self) -> bool {
+        matches!(self.source, Source::Kernel) && self.possibilities.len() > 1
+    }
+
     /// The cause in plain words: a server has no step.
     #[must_use]
     pub const fn cause_words(&self) -> &'static str {
+        if let (Cause::HostMemory, Some(heap)) = (self.cause, self.heap) {
+            return heap.words();
+        }
         match (self.cause, self.work) {
+            (Cause::HostMemory, _) if self.is_of_whole_or_part() => {
+                "host memory ran out: the whole machine's, or the limit of one unit"
+            }
             (Cause::Need, Work::Serving) => "the server needs more memory than there is",
             (Cause::Need, Work::Inference) => "the model and its inputs need more memory than there is",
             (cause, _) => cause.words(),

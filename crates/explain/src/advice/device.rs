@@ -128,7 +128,12 @@ impl Case<'_> {
             ),
             Engine::Spark => format!(
                 "Ask for more memory{limit}: spark.executor.memoryOverhead (spark.yarn.executor.memoryOverhead before Spark 2.3) \
-                 or spark.executor.memory up, or fewer cores for each executor"
+                 or spark.executor.memory up, or fewer cores for each executor{}",
+                if self.message.contains("irtual memory limits") || self.message.contains("'VIRTUAL'") {
+                    "; or let YARN not count addresses: yarn.nodemanager.vmem-check-enabled=false"
+                } else {
+                    "; mapreduce.map.memory.mb and mapreduce.reduce.memory.mb for MapReduce"
+                }
             ),
             Engine::Condor => format!("Ask for more memory{limit}: request_memory in the submit file"),
             Engine::Python => {

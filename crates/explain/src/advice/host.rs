@@ -11,6 +11,7 @@ use super::inference::Inference;
 use super::list::List;
 use crate::Activity;
 use crate::Lever;
+use crate::cause::is_of_node;
 use crate::code_line::is_internal;
 use crate::facts::Key;
 use crate::log::Sign;
@@ -126,22 +127,6 @@ impl Case<'_> {
         let is_told = self.narrative().names_large_data || self.shows(Sign::Genomes) && is_refused;
         is_told && !self.trains()
     }
-
-    /// How a language whose heap has a limit of its own is given more.
-    fn own_heap(&self) -> Option<&'static str> {
-        match self.oom.engine {
-            Engine::Java if self.oom.requested.is_none() && !self.message.contains("native thread") => Some(
-                "Give the Java machine a larger heap, up to what the machine has: -Xmx16g behind java, _JAVA_OPTIONS=-Xmx16g, or the \
-                 program's own option for it",
-            ),
-            // What no machine lacks was refused by R's own limit.
-            Engine::R if self.oom.requested.is_some_and(|asked| asked < Bytes::from_mib(64)) => Some(
-                "Let R have more: memory.limit(size = 16000) on Windows before R 4.2, R_MAX_VSIZE=32Gb in .Renviron elsewhere",
-            ),
-            Engine::Node => Some("Give Node a larger heap: NODE_OPTIONS=--max-old-space-size=8192, in MB"),
-            _ => None,
-        }
-    }
 }
 
 /// `16,19,19,1024] and type float`: several samples; `3,3,512,512` are weights of a convolution.
@@ -181,8 +166,10 @@ impl List<'_> {
             );
             self.add(Lever::RaiseLimit, text);
         }
-        if let Some(text) = case.own_heap() {
-            self.add(Lever::RaiseLimit, text);
+        // What no machine lacks was refused by R's own limit; more than that may have been the machine's memory.
+        let is_crumb = || case.oom.requested.is_none_or(|asked| asked < Bytes::from_mib(64));
+        if let Some(heap) = case.judgement.heap.filter(|heap| !heap.is_open() || is_crumb()) {
+            self.add(Lever::RaiseLimit, heap.advice());
             self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
         }
         match case.oom.source {
@@ -199,6 +186,10 @@ impl List<'_> {
             }
             Source::Scheduler if case.oom.engine == Engine::Ray => {
                 self.fewer_tasks();
+                self.by_taker();
+            }
+            Source::Scheduler if is_of_node(case.oom) => {
+                self.larger_request();
                 self.by_taker();
             }
             Source::Cgroup | Source::Scheduler => {
@@ -385,6 +376,17 @@ impl List<'_> {
         );
         self.change(Lever::SmallerType, text);
         self.join(Lever::SmallerType, &[Lever::LoadInPieces, Lever::SmallerInput], "");
+    }
+
+    /// A pod is put where its request fits, and is the first to go where it takes more than that.
+    fn larger_request(&mut self) {
+        let used = self.case.oom.in_use.map_or(String::new(), |used| format!(" (it used {used})"));
+        let text = format!(
+            "Ask for what it takes at its peak{used}: resources.requests.memory, with resources.limits.memory equal to it, so that it \
+             is put on a node with so much and is evicted last; or larger nodes, or fewer pods beside it"
+        );
+        self.add(Lever::MoreMemory, text);
+        self.join(Lever::MoreMemory, &[Lever::RaiseLimit], "");
     }
 
     pub(super) fn more_memory(&mut self) {

@@ -13,6 +13,7 @@ use lowtide_oom::Oom;
 use serde::Serialize;
 
 use super::checkpoint::CheckpointWork;
+use crate::own_heap::OwnHeap;
 use crate::verdict::{Cause, Holder};
 
 /// A cause with its reasons.
@@ -37,6 +38,8 @@ pub(crate) struct Judgement {
     pub(crate) free_cards: Vec<u32>,
     /// What was done with a whole state.
     pub(crate) checkpoint: Option<CheckpointWork>,
+    /// The heap with a limit of its own that refused.
+    pub(crate) heap: Option<OwnHeap>,
     /// What this process can have at most as things are.
     pub(crate) available: Option<Bytes>,
 }

@@ -2,14 +2,15 @@
 
 use lowtide_core::Bytes;
 use lowtide_log::StackFrame;
-use lowtide_oom::{Certainty, Engine, Oom, Place, Source};
+use lowtide_oom::{Engine, Oom, Place, Source};
 
 use super::allocator::allocator;
 use super::checkpoint::{CheckpointWork, checkpoint_work};
 use super::figures::figures;
-use super::judgement::{Judgement, Possibility};
+use super::host::host;
+use super::judgement::Judgement;
 use super::startup::startup;
-use crate::log::{Event, Printout, Sign};
+use crate::log::{Event, Printout};
 use crate::verdict::{Cause, Holder, Relation};
 
 /// Judges an event of a log.
@@ -17,6 +18,7 @@ pub(crate) fn judge(event: &Event, log: &Printout) -> Judgement {
     let mut judgement = match (event.oom.place, event.oom.source) {
         (Place::Host, _) => host(event, log),
         (Place::Device, Source::Allocator) if is_pool_limit(event) => pool_limit(event),
+        (Place::Device, Source::Allocator) if is_block_limit(event) => block_limit(&event.oom),
         (Place::Device, Source::Allocator) => allocator(&event.oom, log),
         (Place::Device, Source::Startup) => startup(event, &log.cards),
         (Place::Device, _) => driver(event, log),
@@ -46,94 +48,24 @@ fn is_pool_limit(event: &Event) -> bool {
         .any(|words| event.message.contains(words))
 }
 
+/// Whether a single block was refused by its size: Intel's cards.
+fn is_block_limit(event: &Event) -> bool {
+    event.message.contains("block with size larger than 4GB")
+}
+
+/// A single block above what the platform allows, however much is free.
+fn block_limit(oom: &Oom) -> Judgement {
+    let asked = oom.requested.map_or("more".to_owned(), |tried| tried.to_string());
+    let limit = oom.limit.unwrap_or(Bytes::from_gib(4));
+    let text = format!(
+        "asked for {asked} in one block, and the platform allows {limit} for a single one, however much is free"
+    );
+    Judgement { available: oom.capacity, ..Judgement::bare(oom, Cause::Limit, 0.95, &text) }
+}
+
 fn pool_limit(event: &Event) -> Judgement {
     let text = "the pool was at the size it may grow to, which the program sets when it makes the pool";
     Judgement::bare(&event.oom, Cause::Limit, 0.7, text).with(Cause::Need)
-}
-
-/// Judges an event of the machine's memory.
-fn host(event: &Event, log: &Printout) -> Judgement {
-    let oom = &event.oom;
-    let text = match oom.source {
-        Source::Kernel => killer(&event.message),
-        Source::Scheduler if oom.engine == Engine::Ray => "Ray ended a task because its node was nearly full",
-        Source::Cgroup => "the kernel ended a process because its control group (container or job) was at its limit",
-        Source::Scheduler => "the scheduler ended the job for its memory",
-        Source::DataWorker => "a data worker was killed, as the kernel does when memory runs out",
-        Source::SharedMemory => "shared memory between processes (/dev/shm) is full",
-        Source::ExitStatus => "a process was killed (signal 9); the kernel's killer is one of the reasons for that",
-        Source::Allocator | Source::Heap if log.signs.has(Sign::Windows) => {
-            "the system refused memory to the process: the machine had too little left, its page file included"
-        }
-        Source::Allocator | Source::Heap => {
-            "the system refused memory to the process: the machine had too little left, or a limit of the process \
-             itself (ulimit -v, RLIMIT_AS) stood in the way"
-        }
-        Source::Runtime => "the stack ends where memory of the machine is pinned, and the driver refused it",
-        Source::Startup => "the server reckoned before it began, and the machine has too little free",
-        _ => "memory of the machine ran out",
-    };
-    // Pinned memory is made through the device's driver, which may have failed for the device's own sake.
-    let certainty = if oom.source == Source::Runtime { 0.75 } else { 0.98 };
-    let mut judgement = Judgement::bare(oom, Cause::HostMemory, certainty, text);
-    // A heap that is managed has a size of its own, whatever the machine has.
-    let is_managed = matches!(oom.engine, Engine::Java | Engine::Node) && oom.requested.is_none();
-    let is_of_a_job = matches!(oom.source, Source::Cgroup | Source::Scheduler) && oom.engine != Engine::Ray;
-    if is_of_a_job || oom.limit.is_some() || is_managed {
-        judgement.contributing.push(Cause::Limit);
-    }
-    if let Some(tried) = oom.requested {
-        judgement.evidence.push(format!("asked for {tried}"));
-    }
-    let victim = victim(oom);
-    match (oom.in_use, oom.limit) {
-        (Some(used), Some(limit)) => judgement.evidence.push(format!("{used} in use, {limit} allowed")),
-        (Some(used), None) if victim.is_none() => judgement.evidence.push(format!("the process held {used}")),
-        (None, Some(limit)) => judgement.evidence.push(format!("{limit} allowed")),
-        (Some(_) | None, None) => {}
-    }
-    judgement.evidence.extend(victim);
-    if let (Some(used), Some(capacity)) = (oom.used, oom.capacity) {
-        judgement.evidence.push(format!("{used} of the {capacity} of the machine were in use"));
-    }
-    // `Out of Memory Error` in somebody's own words is of neither; where they go on about a card, it may be its memory.
-    let tells_of_card = log.narrative.card_gigabytes.is_some() && log.narrative.machine_gigabytes.is_none();
-    let is_of_neither = matches!(oom.source, Source::Allocator | Source::Heap) && oom.certainty != Certainty::Sure;
-    if tells_of_card && is_of_neither && oom.requested.is_none() {
-        judgement.certainty = judgement.certainty.min(0.5);
-        judgement.evidence.push("the post speaks of a GPU's memory, which it may be instead".to_owned());
-    }
-    if oom.source == Source::ExitStatus && oom.certainty == Certainty::Slight {
-        judgement.possibilities.push(Possibility::new(
-            Cause::HostMemory,
-            "the kernel ended it because memory was full",
-            "dmesg -T | grep -i 'killed process' (or sacct -j JOB --format=State,MaxRSS) then names it, with what it held",
-        ));
-    }
-    judgement.holders = oom.processes.iter().map(Holder::from).collect();
-    for (_, message) in event.also.iter().take(2) {
-        let short: String = message.chars().take(100).collect();
-        judgement.evidence.push(format!("the log also says: {short}"));
-    }
-    judgement
-}
-
-/// Who ends processes of a machine that has no memory left.
-fn killer(message: &str) -> &'static str {
-    let has = |words: &str| message.contains(words);
-    match () {
-        () if has("systemd-oomd") => "systemd-oomd ended a group of processes that waited too long for memory",
-        () if has("earlyoom") => "earlyoom ended a process because the machine had hardly any memory left",
-        () if has("JETSAM") || has("vm-compressor") => "macOS ended a process because the machine had no memory left",
-        () => "the kernel ended a process because the whole machine had no memory left",
-    }
-}
-
-/// Whom the kernel ended, where the log names it: who asked for memory may have been another.
-fn victim(oom: &Oom) -> Option<String> {
-    let process = oom.processes.first().filter(|_| matches!(oom.source, Source::Kernel | Source::Cgroup))?;
-    let held = process.used.or(oom.in_use).map_or(String::new(), |used| format!(", which held {used}"));
-    Some(format!("it ended process {} ({}){held}", process.pid, process.name.as_ref()?))
 }
 
 /// Judges what the driver itself refused.

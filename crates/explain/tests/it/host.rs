@@ -118,3 +118,106 @@ fn windows_has_no_ulimit() {
     let advice = found.advice.iter().map(|advice| &advice.text);
     assert!(found.evidence.iter().chain(advice).all(|text| !text.contains("ulimit")), "{found:?}");
 }
+
+#[test]
+fn a_node_that_evicts_is_short_itself() {
+    let found = verdict(
+        "Warning  Evicted  2m  kubelet  The node was low on resource: memory. Container trainer was using 31Gi, request is 8Gi, has larger \
+         consumption of memory.\n",
+    );
+    assert_eq!((&*found.contributing, found.advice[0].lever), (&[][..], Lever::MoreMemory));
+    assert!(found.advice[0].text.contains("resources.requests.memory"), "{}", found.advice[0].text);
+    says(&found, "evicted the pod because its node");
+    says(&found, "the process held 31.00 GiB");
+    says(&found, "its request was 8Gi");
+    let whole = verdict(
+        "Reason: Evicted\nMessage: The node was low on resource: memory. Container a was using 900Mi, request is 0\n",
+    );
+    assert!(whole.evidence.iter().all(|text| !text.contains("its request")), "{:?}", whole.evidence);
+}
+
+#[test]
+fn a_heap_with_a_limit_of_its_own_is_named() {
+    for (log, words, option) in [
+        ("Exception in thread \"main\" java.lang.OutOfMemoryError: Java heap space\n", "Java heap", "-Xmx"),
+        ("java.lang.OutOfMemoryError: Metaspace\n", "Java's memory for classes", "MaxMetaspaceSize"),
+        (
+            "ERROR Executor: Exception in task 3.0\njava.lang.OutOfMemoryError: GC overhead limit exceeded\n\tat \
+             org.apache.spark.sql.UnsafeRow.copy(UnsafeRow.java:500)\n",
+            "Spark heap",
+            "spark.executor.memory",
+        ),
+        (
+            "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory\n",
+            "Node's heap",
+            "--max-old-space-size",
+        ),
+        ("Error: vector memory limit of 16.0 Gb reached, see mem.maxVSize()\n", "R's own", "R_MAX_VSIZE"),
+        (
+            "Requested 100000x100000 (74.5GB) array exceeds maximum array size preference (16.0GB).\n",
+            "MATLAB's limit",
+            "Maximum array size",
+        ),
+    ] {
+        let found = verdict(log);
+        assert!(found.cause_words().contains(words), "{log}: {}", found.cause_words());
+        assert_eq!(found.advice[0].lever, Lever::RaiseLimit, "{log}");
+        assert!(found.advice[0].text.contains(option), "{log}: {}", found.advice[0].text);
+        assert!(found.evidence.iter().all(|text| !text.contains("ulimit")), "{log}: {:?}", found.evidence);
+    }
+    // What the system refused to the JVM is the machine's.
+    let system = verdict("java.lang.OutOfMemoryError: unable to create new native thread\n");
+    assert_eq!(system.heap, None);
+    // R says the same of its limit and of the machine.
+    let both = verdict("Error: cannot allocate vector of size 3.4 Gb\n");
+    assert!(both.cause_words().contains("or the machine"), "{}", both.cause_words());
+}
+
+#[test]
+fn a_unit_that_lost_a_process_may_have_been_at_its_own_limit() {
+    for log in [
+        "systemd[1]: train.service: A process of this unit has been killed by the OOM killer.\nsystemd[1]: train.service: Failed with \
+         result 'oom-kill'.\n",
+        "systemd[1]: train.service: Failed with result 'oom-kill'.\n",
+        "systemd-oomd[812]: Killed /user.slice/a.scope due to memory pressure for /user.slice being 72.10% > 50.00% for > 20s\n",
+    ] {
+        let found = verdict(log);
+        assert!(found.certainty <= 0.6, "{log}: {}", found.certainty);
+        let causes: Vec<Cause> = found.possibilities.iter().map(|it| it.cause).collect();
+        assert_eq!(causes, [Cause::HostMemory, Cause::Limit], "{log}");
+    }
+    // The kernel's own line tells whose it was.
+    let told = verdict(&format!("systemd[1]: train.service: Failed with result 'oom-kill'.\n{END}"));
+    assert_eq!((told.source, told.possibilities.len()), (Source::Cgroup, 0));
+    assert!(told.certainty > 0.9, "{}", told.certainty);
+}
+
+#[test]
+fn a_container_of_yarn_has_its_figures() {
+    let found = verdict(
+        "Container [pid=7,containerID=container_1] is running 107374182B beyond the 'PHYSICAL' memory limit. Current usage: 8.1 GB of 8 GB \
+         physical memory used; 10.2 GB of 16.8 GB virtual memory used. Killing container.\n",
+    );
+    says(&found, "8.10 GiB in use, 8.00 GiB allowed");
+    says(&found, "YARN ended the container");
+    assert!(found.contributing.contains(&Cause::Limit) && found.advice[0].lever == Lever::RaiseLimit);
+}
+
+#[test]
+fn one_block_above_what_the_platform_allows_is_that_limit() {
+    for figures in [
+        "Tried to allocate 4.50 GiB (GPU 0; 15.56 GiB total capacity; 6.02 GiB already allocated; 6.10 GiB reserved in total by PyTorch)",
+        "Tried to allocate 8.00 GiB",
+        "Tried to allocate 4.50 GiB. GPU 0 has a total capacity of 15.56 GiB of which 1.00 GiB is free. Of the allocated memory 6.00 GiB is \
+         allocated by PyTorch, and 5.00 GiB is reserved by PyTorch but unallocated.",
+        "Tried to allocate 4.50 GiB. GPU 0 has a total capacity of 3.80 GiB of which 1.00 GiB is free.",
+    ] {
+        let log = format!(
+            "RuntimeError: Current platform can NOT allocate memory block with size larger than 4GB! {figures}\n"
+        );
+        let found = verdict(&log);
+        assert_eq!((found.cause, found.advice[0].lever), (Cause::Limit, Lever::RaiseLimit), "{log}");
+        assert!(found.advice[0].text.contains("RELAXED_ALLOCATION"), "{log}");
+        assert!(found.evidence[0].contains("in one block, and the platform allows 4.00 GiB"), "{:?}", found.evidence);
+    }
+}
