@@ -22,6 +22,10 @@ const LISTED: usize = 10;
 pub(super) fn told(args: &ExplainArgs, log: &RunLog, explained: &Explanation, written: Option<&str>) -> String {
     let name = match log.path == Path::new("-") {
         true => "the log".to_owned(),
+        // Lines are counted in what its cells printed.
+        false if log.path.extension().is_some_and(|extension| extension == "ipynb") => {
+            format!("the outputs of {}", shown(&log.path))
+        }
         false => shown(&log.path),
     };
     let Some((last, earlier)) = explained.verdicts.split_first() else {

@@ -16,7 +16,12 @@ pub(super) fn cause(verdict: &Verdict) -> String {
 fn cause_words(verdict: &Verdict) -> &'static str {
     match (verdict.cause, verdict.source) {
         (Cause::HostMemory, Source::Cgroup) => "the memory limit of the container or job (control group) was reached",
-        (Cause::HostMemory, Source::Scheduler) if verdict.engine == Engine::Ray => "the node's memory ran out",
+        (Cause::HostMemory, Source::Scheduler) if matches!(verdict.engine, Engine::Ray | Engine::Kubernetes) => {
+            "the node's memory ran out"
+        }
+        (Cause::HostMemory, Source::Scheduler) if verdict.engine == Engine::Spark => {
+            "the memory limit of the container was reached"
+        }
         (Cause::HostMemory, Source::Scheduler) => "the scheduler's memory limit for the job was reached",
         (Cause::HostMemory, Source::SharedMemory) => "shared memory (/dev/shm) is full",
         (Cause::HostMemory, Source::Allocator) => "the machine's own memory ran out",
@@ -62,6 +67,9 @@ pub(super) fn happening(verdict: &Verdict) -> String {
     match verdict.source {
         Source::ExitStatus if is_open => "a process was killed, perhaps for memory".to_owned(),
         Source::DataWorker if is_open => "a worker process died, perhaps for memory".to_owned(),
+        _ if verdict.ended_by.is_some() => {
+            format!("{} ran out of memory, which the run got over; another error ended it", memory(verdict))
+        }
         _ => format!("{} ran out of memory", memory(verdict)),
     }
 }

@@ -7,6 +7,7 @@ mod completions;
 mod data;
 mod doctor;
 mod explain;
+mod explained_files;
 mod explained_runs;
 mod generate;
 mod help;
