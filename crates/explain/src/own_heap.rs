@@ -20,8 +20,10 @@ pub enum OwnHeap {
     Spark,
     /// V8's old space: `--max-old-space-size`.
     Node,
-    /// R's vectors: `R_MAX_VSIZE`, `memory.limit()`.
+    /// R's vectors, at their limit: `R_MAX_VSIZE`.
     R,
+    /// R's vectors, where the text says no more than that one was refused: `memory.limit()`, or the machine.
+    RVector,
     /// MATLAB's preference for the largest array.
     Matlab,
 }
@@ -39,7 +41,8 @@ impl OwnHeap {
             Engine::Java if has(&["spark", "Spark"]) || signs.has(Sign::Spark) => Some(Self::Spark),
             Engine::Java => Some(Self::Java),
             Engine::Node => Some(Self::Node),
-            Engine::R => Some(Self::R),
+            Engine::R if has(&["vector memory"]) => Some(Self::R),
+            Engine::R => Some(Self::RVector),
             Engine::Matlab if has(&["maximum array size"]) => Some(Self::Matlab),
             _ => None,
         }
@@ -53,7 +56,8 @@ impl OwnHeap {
             Self::JavaBuffers => "the limit of Java's buffers outside its heap was reached (-XX:MaxDirectMemorySize)",
             Self::Spark => "the limit of a Spark heap was reached (spark.driver.memory or spark.executor.memory)",
             Self::Node => "the limit of Node's heap was reached (--max-old-space-size)",
-            Self::R => "R's own memory limit was reached, or the machine has no more",
+            Self::R => "R's own memory limit was reached (R_MAX_VSIZE)",
+            Self::RVector => "R's own memory limit was reached, or the machine has no more",
             Self::Matlab => "MATLAB's limit on the size of an array was reached",
         }
     }
@@ -74,6 +78,9 @@ impl OwnHeap {
             }
             Self::Node => "Node's heap could not grow beyond its own limit, whatever the machine had left",
             Self::R => {
+                "R's vectors could not grow beyond R's own limit (mem.maxVSize()), whatever the machine had left"
+            }
+            Self::RVector => {
                 "R got no memory for a vector: by its own limit (mem.maxVSize(), memory.limit() on Windows before R 4.2), or \
                  because the machine had no more"
             }
@@ -96,7 +103,7 @@ impl OwnHeap {
                  smaller partitions, and fewer cores for each executor"
             }
             Self::Node => "Give Node a larger heap: NODE_OPTIONS=--max-old-space-size=8192, in MB",
-            Self::R => {
+            Self::R | Self::RVector => {
                 "Let R have more: memory.limit(size = 16000) on Windows before R 4.2, R_MAX_VSIZE=32Gb in .Renviron elsewhere"
             }
             Self::Matlab => {
@@ -107,6 +114,6 @@ impl OwnHeap {
 
     /// Whether the text leaves open that it was the machine's memory.
     pub(crate) const fn is_open(self) -> bool {
-        matches!(self, Self::R)
+        matches!(self, Self::RVector)
     }
 }

@@ -101,9 +101,14 @@ impl CardTable {
             } else if second.contains(':') {
                 self.open = first.split_whitespace().next().and_then(|word| word.parse().ok());
             }
-        } else if let Some(process) = process(first)
+        } else if let Some(mut process) = process(first)
             && self.processes.len() < MOST_ROWS
         {
+            // One that computes and draws may have a row for each.
+            let is_same = |known: &&CardProcess| {
+                (known.card, known.pid, &known.name) == (process.card, process.pid, &process.name)
+            };
+            process.is_graphics &= self.processes.iter().find(is_same).is_none_or(|known| known.is_graphics);
             self.processes.retain(|known| (known.card, known.pid) != (process.card, process.pid));
             self.processes.push(process);
         }
@@ -218,6 +223,15 @@ mod tests {
             table.processes.iter().map(|process| (process.pid, process.is_graphics, &*process.name)).collect();
         assert_eq!(processes, [(1047, true, "/usr/lib/xorg/Xorg"), (2211, false, "python train.py")]);
         assert_eq!(table.processes[1].used_mib, Some(6001));
+    }
+
+    #[test]
+    fn one_that_computes_and_draws_is_one_process_that_computes() {
+        let row = |kind: &str| format!("|    0   N/A  N/A      2211      {kind}   python                 6001MiB |\n");
+        for rows in [[row("C"), row("G")], [row("G"), row("C")]] {
+            let table = table(&rows.concat());
+            assert_eq!(table.processes.iter().map(|process| process.is_graphics).collect::<Vec<_>>(), [false]);
+        }
     }
 
     #[test]

@@ -191,8 +191,14 @@ fn is_of_test(line: &str) -> bool {
 /// indented message below `commit`, `Author:` and `Date:`.
 fn is_in_history(line: &str, before: &[u8]) -> bool {
     let subject = line.trim_start_matches(['*', '|', '/', '\\', ' ']);
-    let name = subject.split(' ').next().unwrap_or_default();
-    if is_commit(name) && name.len() < subject.len() {
+    let name = |subject: &str| subject.split(' ').next().unwrap_or_default().to_owned();
+    let last = before.strip_suffix(b"\n").unwrap_or(before).rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    let last = String::from_utf8_lossy(last);
+    // A name of digits alone is one where the line above is of the history, too.
+    let is_below = || is_commit(&name(&last)) || last.contains("git log") || last.contains("git shortlog");
+    let is_number = |name: &str| (7..=10).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_digit());
+    let name = name(subject);
+    if (is_commit(&name) || is_number(&name) && is_below()) && name.len() < subject.len() {
         return true;
     }
     if !line.starts_with("    ") {
@@ -317,6 +323,7 @@ mod tests {
             ("", "XFAIL tests/test_oom.py::test_large - torch.OutOfMemoryError: CUDA out of memory"),
             ("", "SKIPPED [1] tests/test_oom.py:12: would run out of memory"),
             ("$ git log --oneline\n", "d4e5f6a RuntimeError: CUDA out of memory when the checkpoint is read"),
+            ("d4e5f6a Fix it\n", "7777777 RuntimeError: CUDA out of memory when the checkpoint is read"),
             ("", "* | 7f00b3c (origin/main) torch.cuda.OutOfMemoryError: CUDA out of memory"),
             (
                 "commit 0a1b2c3d4e5f60718293a4b5c6d7e8f901234567\nAuthor: A <a@b.c>\nDate:   Mon Jan 1 10:00:00 2024 +0000\n\n    Fix\n\n",

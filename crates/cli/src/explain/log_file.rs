@@ -25,6 +25,10 @@ pub(super) fn read(path: &Path) -> Result<Investigation, Failure> {
     loop {
         match source.read(&mut piece) {
             Ok(0) => return Ok(reader),
+            Ok(length) if is_first && is_of_torch(&piece[..length]) => {
+                let text = format!("{}: this is a checkpoint of PyTorch, not a log", path.display());
+                return Err(Failure::bad_input(text, Some(LOG.to_owned())));
+            }
             Ok(length) if is_first && let Some((kind, reads)) = compression(&piece[..length]) => {
                 let text = format!("{}: this is compressed ({kind}), not a log", path.display());
                 return Err(Failure::bad_input(text, Some(format!("{reads} LOG | lowtide explain -"))));
@@ -49,6 +53,16 @@ pub(super) fn read(path: &Path) -> Result<Investigation, Failure> {
     }
 }
 
+/// What to give instead of what is none.
+const LOG: &str = "give the log that the run printed (python train.py 2>&1 | tee train.log)";
+
+/// Whether a zip file is one that `torch.save` wrote: its first entry is the pickle, or says how it is written.
+fn is_of_torch(start: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(&start[..start.len().min(512)]);
+    let names = ["/data.pkl", "/version", "/.format_version", "/byteorder", "/.data/serialization_id"];
+    start.starts_with(b"PK\x03\x04") && names.iter().any(|name| head.contains(name))
+}
+
 /// What a file is packed with, by its first bytes, and what reads it.
 fn compression(start: &[u8]) -> Option<(&'static str, &'static str)> {
     const KINDS: [(&[u8], &str, &str); 6] = [
@@ -67,7 +81,6 @@ fn compression(start: &[u8]) -> Option<(&'static str, &'static str)> {
 
 /// What a file is that holds no text, by its first bytes, and what to give instead.
 fn other_than_text(start: &[u8]) -> Option<(&'static str, &'static str)> {
-    const LOG: &str = "give the log that the run printed (python train.py 2>&1 | tee train.log)";
     const KINDS: [(&[u8], &str, &str); 12] = [
         (b"\x7fELF", "a program (ELF)", LOG),
         (b"MZ\x90\0", "a program (Windows)", LOG),
@@ -136,6 +149,11 @@ mod tests {
         }
         let noise: Vec<u8> = (0..4000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         assert_eq!(other_than_text(&noise).map(|(kind, _)| kind), Some("no text"));
+    }
+
+    #[test]
+    fn checkpoints_are_told_from_packed_logs() {
+        assert!(is_of_torch(b"PK\x03\x04\0\0\x08\x08\0\0model/data.pklFB") && !is_of_torch(b"PK\x03\x04\0\0train.log"));
     }
 
     #[test]

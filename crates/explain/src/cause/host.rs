@@ -28,6 +28,10 @@ pub(super) fn host(event: &Event, log: &Printout) -> Judgement {
         Source::DataWorker => "a data worker was killed, as the kernel does when memory runs out",
         Source::SharedMemory => "shared memory between processes (/dev/shm) is full",
         Source::ExitStatus => "a process was killed (signal 9); the kernel's killer is one of the reasons for that",
+        Source::Heap if oom.engine == Engine::Julia => {
+            "Julia was refused memory for its heap: the machine had too little left, or a limit of the process (a container, ulimit \
+             -v); --heap-size-hint refuses nothing, it only has garbage collected sooner"
+        }
         Source::Allocator | Source::Heap if log.signs.has(Sign::Windows) => {
             "the system refused memory to the process: the machine had too little left, its page file included"
         }

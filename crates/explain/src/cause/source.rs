@@ -2,7 +2,7 @@
 
 use lowtide_core::Bytes;
 use lowtide_log::StackFrame;
-use lowtide_oom::{Engine, Oom, Place, Source};
+use lowtide_oom::{Certainty, Engine, Oom, Place, Source};
 
 use super::allocator::allocator;
 use super::checkpoint::{CheckpointWork, checkpoint_work};
@@ -21,6 +21,7 @@ pub(crate) fn judge(event: &Event, log: &Printout) -> Judgement {
         (Place::Device, Source::Allocator) if is_block_limit(event) => block_limit(&event.oom),
         (Place::Device, Source::Allocator) => allocator(&event.oom, log),
         (Place::Device, Source::Startup) => startup(event, &log.cards),
+        (Place::Device, Source::Heap) if is_told(&event.oom) => told(&event.oom),
         (Place::Device, _) => driver(event, log),
     };
     judgement.certainty = round(judgement.certainty * event.oom.certainty.number() / 0.98);
@@ -41,6 +42,16 @@ fn round(certainty: f64) -> f64 {
     (certainty.clamp(0.0, 0.99) * 100.0).round() / 100.0
 }
 
+/// Whether somebody tells in a sentence of a card that was full, and shows no error.
+fn is_told(oom: &Oom) -> bool {
+    oom.engine == Engine::Unknown && oom.certainty == Certainty::Slight && oom.requested.is_none()
+}
+
+fn told(oom: &Oom) -> Judgement {
+    let text = "somebody tells of it and shows no error, and a step that needs too much is the usual cause";
+    Judgement::bare(oom, Cause::Need, 0.55, text)
+}
+
 /// Whether the pool that refused is as large as it was allowed to be.
 fn is_pool_limit(event: &Event) -> bool {
     ["Maximum pool size exceeded", "is smaller than requested bytes of"]
@@ -57,9 +68,7 @@ fn is_block_limit(event: &Event) -> bool {
 fn block_limit(oom: &Oom) -> Judgement {
     let asked = oom.requested.map_or("more".to_owned(), |tried| tried.to_string());
     let limit = oom.limit.unwrap_or(Bytes::from_gib(4));
-    let text = format!(
-        "asked for {asked} in one block, and the platform allows {limit} for a single one, however much is free"
-    );
+    let text = format!("{asked} in one block, and the platform allows {limit} for a single one, however much is free");
     Judgement { available: oom.capacity, ..Judgement::bare(oom, Cause::Limit, 0.95, &text) }
 }
 

@@ -168,6 +168,8 @@ fn a_heap_with_a_limit_of_its_own_is_named() {
     // What the system refused to the JVM is the machine's.
     let system = verdict("java.lang.OutOfMemoryError: unable to create new native thread\n");
     assert_eq!(system.heap, None);
+    let julia = verdict("ERROR: LoadError: OutOfMemoryError()\nStacktrace:\n [1] Array\n");
+    says(&julia, "Julia was refused memory for its heap");
     // R says the same of its limit and of the machine.
     let both = verdict("Error: cannot allocate vector of size 3.4 Gb\n");
     assert!(both.cause_words().contains("or the machine"), "{}", both.cause_words());
@@ -218,6 +220,10 @@ fn one_block_above_what_the_platform_allows_is_that_limit() {
         let found = verdict(&log);
         assert_eq!((found.cause, found.advice[0].lever), (Cause::Limit, Lever::RaiseLimit), "{log}");
         assert!(found.advice[0].text.contains("RELAXED_ALLOCATION"), "{log}");
-        assert!(found.evidence[0].contains("in one block, and the platform allows 4.00 GiB"), "{:?}", found.evidence);
+        assert!(
+            found.evidence[0].contains("GiB in one block, and the platform allows 4.00 GiB"),
+            "{:?}",
+            found.evidence
+        );
     }
 }

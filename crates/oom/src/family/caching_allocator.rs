@@ -153,17 +153,24 @@ fn device_index(tail: &str) -> Option<u32> {
 
 /// `Process 20398 has 14.52 GiB memory in use.`, once for each.
 fn processes(tail: &str) -> Vec<ProcessUse> {
-    tail.match_indices("Process ")
-        .filter_map(|(at, word)| {
-            let rest = &tail[at + word.len()..];
-            let (pid, rest) = rest.split_once(" has ")?;
-            Some(ProcessUse {
-                pid: pid.parse().ok()?,
-                name: None,
-                used: size_after(rest.split(" memory in use").next()?, ""),
-            })
+    let named = tail.match_indices("Process ").filter_map(|(at, word)| {
+        let rest = &tail[at + word.len()..];
+        let (pid, rest) = rest.split_once(" has ")?;
+        Some(ProcessUse {
+            pid: pid.parse().ok()?,
+            name: None,
+            used: size_after(rest.split(" memory in use").next()?, ""),
         })
-        .collect()
+    });
+    let mut processes: Vec<ProcessUse> = Vec::new();
+    for process in named {
+        // A driver that lists computing and drawing apart names one twice.
+        match processes.iter_mut().find(|known| known.pid == process.pid) {
+            Some(known) => known.used = known.used.max(process.used),
+            None => processes.push(process),
+        }
+    }
+    processes
 }
 
 /// PyTorch writing its out-of-memory message asks the driver who holds what, which a slice of a card (MIG) refuses.

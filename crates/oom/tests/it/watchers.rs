@@ -96,3 +96,14 @@ fn heaps_with_limits_name_them() {
         assert_eq!((oom.engine, gib(oom.requested), gib(oom.limit)), (engine, requested, limit), "{text}");
     }
 }
+
+#[test]
+fn a_process_is_counted_once() {
+    let oom = found(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.00 GiB \
+         is free. Process 1234 has 10.00 GiB memory in use. Process 1234 has 9.00 GiB memory in use. Process 77 has 1.00 GiB memory in use. \
+         Including non-PyTorch memory, this process has 1.60 GiB memory in use.",
+    );
+    let held: Vec<_> = oom.processes.iter().map(|process| (process.pid, gib(process.used))).collect();
+    assert_eq!(held, [(1234, Some(10.0)), (77, Some(1.0))]);
+}
