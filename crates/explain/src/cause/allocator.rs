@@ -287,7 +287,8 @@ fn in_pieces(figures: &Figures<'_>, idle: Bytes, stated: String) -> Judgement {
         return judgement;
     }
     let evidence = vec![format!("{stated}: enough, but in no piece large enough")];
-    if is_usual && is_small {
+    // A request above all that is idle would not have fitted into one piece of it either.
+    if is_usual && (is_small || tried > idle) {
         let pieces = Possibility::new(
             Cause::Fragmentation,
             "what is idle lies in pieces",

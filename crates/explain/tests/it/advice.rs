@@ -736,7 +736,7 @@ fn a_step_that_needs_too_much_is_no_matter_of_pieces() {
         format!("batch_size = {batch}\nblock_size = 256\nn_layer = 6\nn_head = 6\nn_embd = 384\nvocab_size = 65\n")
     };
     let message = "Traceback (most recent call last):\n  File \"model.py\", line 87, in forward\n    x = self.gelu(x)\n\
-        torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 23.69 GiB total capacity; 21.50 GiB \
+        torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 23.69 GiB total capacity; 20.50 GiB \
         already allocated; 861.56 MiB free; 22.31 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try \
         setting max_split_size_mb to avoid fragmentation.\n";
     let told = |batch| verdict(message, &[("train.py", &settings(batch))]);
