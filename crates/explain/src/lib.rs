@@ -23,6 +23,7 @@
 //! ```
 
 mod advice;
+mod block;
 mod cause;
 mod code_line;
 mod culprit;

@@ -8,6 +8,7 @@ use lowtide_core::Bytes;
 use serde::Serialize;
 
 use crate::Activity;
+use crate::block::{Attention, FeedForward, GATED};
 use crate::facts::{Dtype, FP32, Facts, Key};
 
 /// Memory of a training step, by what it is for.
@@ -44,6 +45,7 @@ pub(crate) struct Model {
     /// Heads whose scores are held as matrices, where attention makes them.
     pub(crate) score_heads: u64,
     pub(crate) width: u64,
+    /// Units of a layer's feed-forward part that one token goes through.
     pub(crate) inner: u64,
     pub(crate) vocabulary: u64,
     /// Tokens of a sample; 0 where nothing tells.
@@ -78,28 +80,23 @@ impl Model {
         if sequence > 1 << 24 {
             return None;
         }
-        let inner = bounded(facts.number(Key::Inner).unwrap_or(4 * width), 1 << 20)?;
         let heads = facts.number(Key::Heads).filter(|heads| *heads > 0);
-        let shared = match (heads, facts.number(Key::PairHeads)) {
-            (Some(heads), Some(pairs)) => width * pairs.min(heads) / heads,
-            _ => width,
-        };
-        let is_gated = facts.text(Key::ModelType).is_some_and(|kind| {
-            ["llama", "mistral", "qwen", "gemma", "phi3", "mixtral", "olmo"].iter().any(|name| kind.starts_with(name))
-        });
+        let is_gated = facts.text(Key::ModelType).is_some_and(|kind| GATED.iter().any(|name| kind.starts_with(name)));
         let matrices = if is_gated { 3 } else { 2 };
-        let block = 2 * width * width + 2 * width * shared + matrices * width * inner;
+        let feed_forward = FeedForward::read(facts, layers, width)?;
+        let block = Attention::read(facts, heads, width)?.weights();
+        let blocks = (layers * block).saturating_add(feed_forward.units.saturating_mul(matrices * width));
         let is_tied = facts.is_on(Key::Tied).unwrap_or(!is_gated);
         let positions = if is_gated { 0 } else { facts.number(Key::Positions).unwrap_or(sequence).min(1 << 24) };
         let embeddings = vocabulary * width * if is_tied { 1 } else { 2 } + positions * width;
-        let (parameters, trained) = believed(facts, layers * block + embeddings)?;
+        let (parameters, trained) = believed(facts, blocks.saturating_add(embeddings))?;
         Some(Self {
             parameters,
             trained,
             layers,
             score_heads: heads.filter(|_| holds_scores(facts)).unwrap_or_default(),
             width,
-            inner,
+            inner: feed_forward.active,
             vocabulary,
             sequence,
             dtype: facts.dtype().unwrap_or(FP32),
@@ -142,6 +139,11 @@ impl Model {
     /// Weights that are not trained are held in the type that is computed in.
     pub(crate) fn weights(&self) -> u64 {
         self.parameters.saturating_mul(self.weight_type().bytes)
+    }
+
+    /// Bytes of one weight.
+    pub(crate) const fn bytes_of_a_weight(&self) -> u64 {
+        self.weight_type().bytes
     }
 
     /// AdamW's two moments.
@@ -305,6 +307,60 @@ mod tests {
             let peak = model.peak(batch).as_gib();
             assert!((peak / measured - 1.0).abs() < 0.03, "{peak}");
             assert_eq!(model.account(batch).total_bytes, model.peak(batch));
+        }
+    }
+
+    #[test]
+    fn all_experts_count_and_a_token_takes_a_few() {
+        for (name, text, all, inner) in [
+            (
+                "Mixtral-8x7B",
+                r#"{"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+                "num_attention_heads": 32, "num_key_value_heads": 8, "num_experts_per_tok": 2, "num_local_experts": 8,
+                "vocab_size": 32000, "tie_word_embeddings": false}"#,
+                46_703_000_000,
+                28_672,
+            ),
+            (
+                "Qwen3-30B-A3B",
+                r#"{"model_type": "qwen3_moe", "head_dim": 128, "hidden_size": 2048, "intermediate_size": 6144,
+                "moe_intermediate_size": 768, "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8,
+                "num_hidden_layers": 48, "num_key_value_heads": 4, "tie_word_embeddings": false, "vocab_size": 151936}"#,
+                30_532_000_000,
+                6144,
+            ),
+            (
+                "gpt-oss-20b",
+                r#"{"model_type": "gpt_oss", "head_dim": 64, "hidden_size": 2880, "intermediate_size": 2880,
+                "num_attention_heads": 64, "num_key_value_heads": 8, "num_hidden_layers": 24, "num_local_experts": 32,
+                "experts_per_token": 4, "tie_word_embeddings": false, "vocab_size": 201088}"#,
+                20_914_000_000,
+                11_520,
+            ),
+            (
+                "DeepSeek-V2-Lite",
+                r#"{"model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944,
+                "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+                "first_k_dense_replace": 1, "num_hidden_layers": 27, "num_attention_heads": 16,
+                "num_key_value_heads": 16, "tie_word_embeddings": false, "vocab_size": 102400}"#,
+                15_706_000_000,
+                11_264,
+            ),
+            (
+                "Qwen1.5-MoE-A2.7B",
+                r#"{"model_type": "qwen2_moe", "hidden_size": 2048, "intermediate_size": 5632,
+                "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts": 60,
+                "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_attention_heads": 16,
+                "num_key_value_heads": 16, "tie_word_embeddings": false, "vocab_size": 151936}"#,
+                14_316_000_000,
+                11_264,
+            ),
+        ] {
+            let configs = [Config::parse("config.json", text).unwrap()];
+            let facts = Facts::of(&configs);
+            let model = Model::read(&facts).unwrap();
+            assert!(model.parameters.abs_diff(all) < all / 100, "{name}: {}", model.parameters);
+            assert_eq!(model.inner, inner, "{name}");
         }
     }
 

@@ -40,6 +40,18 @@ pub enum Key {
     EvalOnly,
     Device,
     Dropout,
+    /// Dimensions of one head.
+    HeadSize,
+    /// Experts of a layer, of which a token takes a few.
+    Experts,
+    ExpertInner,
+    ActiveExperts,
+    /// Experts that every token takes besides.
+    SharedExperts,
+    /// Width of those, where it is set as a whole.
+    SharedInner,
+    /// Layers at the beginning without experts.
+    DenseLayers,
 }
 
 /// The names each has, in lower case, between blanks; the first that a configuration has counts.
@@ -101,6 +113,13 @@ const NAMES: &[(Key, &str)] = &[
     (Key::EvalOnly, "eval_only"),
     (Key::Device, "device"),
     (Key::Dropout, "dropout"),
+    (Key::HeadSize, "head_dim"),
+    (Key::Experts, "num_local_experts num_experts n_routed_experts moe_num_experts"),
+    (Key::ExpertInner, "moe_intermediate_size"),
+    (Key::ActiveExperts, "num_experts_per_tok experts_per_token moe_k"),
+    (Key::SharedExperts, "n_shared_experts num_shared_experts"),
+    (Key::SharedInner, "shared_expert_intermediate_size"),
+    (Key::DenseLayers, "first_k_dense_replace"),
 ];
 
 /// How far down a name stands that only its words tell: below all that are listed.

@@ -166,6 +166,41 @@ impl Case<'_> {
         Some(self.needed()?.max(by_model.unwrap_or_default()))
     }
 
+    /// The least that a step takes: by the figures, or what stays from step to step.
+    pub(super) fn least_need(&self) -> Option<Bytes> {
+        let fixed = self.fixed().map(Bytes).filter(|_| self.counts_parameters() && !self.has_room_for_fixed());
+        self.need_of_a_step().max(fixed)
+    }
+
+    /// What a step of training surely takes by settings and counts, whatever the figures of the message.
+    pub(crate) fn least_of_a_step(&self) -> Option<Bytes> {
+        if !matches!(self.activity, None | Some(Activity::Training | Activity::Optimizer)) {
+            return None;
+        }
+        let fixed = || {
+            let is_shared_out = self.facts.log.is_group || self.shows(Sign::DeepSpeed) || self.has_room_for_fixed();
+            let is_trained = self.trains() && (self.model.is_some() || self.facts.log.trained.is_some());
+            let is_alone = self.oom.place == Place::Device
+                && is_trained
+                && !is_shared_out
+                && self.step.is_none_or(|step| step < 2);
+            self.fixed().map(Bytes).filter(|_| is_alone)
+        };
+        self.model.zip(self.facts.batch()).map(|(model, batch)| model.peak(batch)).or_else(fixed)
+    }
+
+    /// Whether the model's arithmetic says that a step takes more than there is.
+    pub(super) fn is_need_by_the_model(&self) -> bool {
+        let by_model = self.model.zip(self.facts.batch()).map(|(model, batch)| model.peak(batch));
+        by_model.zip(self.target()).is_some_and(|(peak, target)| peak > target)
+    }
+
+    /// Whether the log or the settings count parameters; a name alone does not say what is trained.
+    pub(super) fn counts_parameters(&self) -> bool {
+        let log = self.facts.log;
+        self.model.is_some() || log.parameters.is_some() || log.trained.is_some()
+    }
+
     /// Parameters that are trained, by the model or by the log.
     pub(super) fn trained(&self) -> Option<u64> {
         let log = self.facts.log;
