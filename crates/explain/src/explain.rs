@@ -31,7 +31,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let by_work = judgement.checkpoint.and_then(CheckpointWork::phase);
     let activity = by_work.or_else(|| activity_of_source(event)).or(stated);
     let held = oom.allocated.or(oom.in_use).filter(|_| oom.place == Place::Device && !log.is_group);
-    let read = Model::read(&facts).map(|model| model.shown_by(held, activity));
+    let read = Model::read(&facts).map(|model| model.shown_by(held, activity).shown_by_moment(oom.requested, activity));
     let refuted = read.and_then(|model| refuted_by_steps(&model, event, log, judgement.available));
     let model = read.filter(|_| refuted.is_none());
     let report = event.report.and_then(|index| context.reports.get(index));

@@ -38,6 +38,7 @@ mod model;
 mod patch;
 mod post;
 mod report;
+mod sharing;
 mod verdict;
 
 pub use cause::{CheckpointWork, Possibility};

@@ -70,7 +70,7 @@ const NAMES: &[(Key, &str)] = &[
     (
         Key::Accumulation,
         "gradient_accumulation_steps accumulate_grad_batches grad_accum_steps \
-         gradient_accumulation accumulation_steps accum_steps grad_accum accum_iter update_freq",
+         gradient_accumulation accumulation_steps accum_steps grad_accum accum_iter update_freq iter_size",
     ),
     (
         Key::Sequence,
@@ -123,7 +123,7 @@ const NAMES: &[(Key, &str)] = &[
 ];
 
 /// How far down a name stands that only its words tell: below all that are listed.
-const BY_WORDS: usize = 20;
+pub(crate) const BY_WORDS: usize = 20;
 
 /// Words of a batch that is computed at once, and those that may stand beside them.
 const BATCH: &[&str] = &["batch", "minibatch", "microbatch"];
@@ -173,6 +173,7 @@ pub fn key_of_option(name: &str) -> Option<Key> {
     let name = name.trim_start_matches('_');
     key_of(name).map(|(key, _)| key).or_else(|| match name {
         "b" => Some(Key::Batch),
+        "gas" => Some(Key::Accumulation),
         _ => key_of_words(&name.split('_').collect::<Vec<_>>()),
     })
 }
@@ -250,6 +251,7 @@ mod tests {
             ("accum", Key::Accumulation),
             ("accumulate", Key::Accumulation),
             ("accum_step", Key::Accumulation),
+            ("--gas", Key::Accumulation),
             ("total_batch_size", Key::UpdateBatch),
         ] {
             assert_eq!(told(name), (None, Some(key)), "{name}");

@@ -9,7 +9,7 @@ use crate::culprit::allocation;
 use crate::facts::{Facts, Key};
 use crate::log::{Narrative, Sign};
 use crate::model::Model;
-use crate::{Activity, Cause, Culprit};
+use crate::{Activity, Cause, Culprit, Lever};
 
 /// All that is known of an event.
 #[derive(Debug, Clone, Copy)]
@@ -199,6 +199,20 @@ impl Case<'_> {
     pub(super) fn counts_parameters(&self) -> bool {
         let log = self.facts.log;
         self.model.is_some() || log.parameters.is_some() || log.trained.is_some()
+    }
+
+    /// Whether a run has turned on already what a lever turns on.
+    pub(super) fn has_on(&self, lever: Lever) -> bool {
+        let switches = self.facts.log.switches;
+        match lever {
+            Lever::Shard => switches.sharing.stage == Some(3),
+            Lever::Spill => switches.sharing.offloads_moments,
+            Lever::SmallerOptimizer => switches.eight_bit_moments,
+            Lever::AttentionKernel => switches.fused_attention,
+            Lever::ChunkedLoss => switches.chunked_loss,
+            Lever::Precision => switches.half_compute && !self.facts.log.remarks.iter().any(|it| it.kind == "no_bf16"),
+            _ => false,
+        }
     }
 
     /// Parameters that are trained, by the model or by the log.

@@ -65,7 +65,7 @@ impl<'a> List<'a> {
 
     pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, gain: Gain, keeps: Fidelity) {
         let patch = self.next.take();
-        if self.names(lever) {
+        if self.names(lever) || self.case.has_on(lever) {
             return;
         }
         self.advice.push(Advice {
@@ -89,7 +89,7 @@ impl<'a> List<'a> {
     /// Adds kindred levers to the advice of another, in the same sentence, so that two places show two different ways. Advice
     /// with a figure of its own stays as it is, because the figure is of one lever.
     pub(super) fn join(&mut self, lever: Lever, kin: &[Lever], words: &str) {
-        if kin.iter().any(|kin| self.names(*kin)) {
+        if kin.iter().any(|kin| self.names(*kin) || self.case.has_on(*kin)) {
             return;
         }
         let found = self.advice.iter_mut().find(|advice| advice.lever == lever && advice.expected_peak_bytes.is_none());

@@ -162,18 +162,21 @@ impl List<'_> {
 
     pub(super) fn adapters(&mut self) {
         let case = self.case;
-        let adapts = case.shows(Sign::Adapters) && !case.narrative().tunes_all_weights;
+        let is_partly_trained = case.model.is_some_and(|model| model.trained < model.parameters);
+        let adapts = (case.shows(Sign::Adapters) || is_partly_trained) && !case.narrative().tunes_all_weights;
         if case.framework() != Framework::Torch || adapts && case.shows(Sign::Quantized) {
             return;
         }
         if adapts {
-            let weights = case.model.map(|model| Bytes(model.weights().saturating_sub(model.parameters / 2)));
+            let four_bits = |model: Model| Bytes(model.weights().saturating_sub(model.in_four_bits().weights()));
+            let weights = case.model.map(four_bits);
+            let peak = case.after(|model, batch| model.in_four_bits().peak(batch));
             let size = weights.map_or(String::new(), |bytes| format!(" and save {bytes}"));
             let text = format!(
                 "QLoRA: hold the weights that are not trained in 4 bits (load_in_4bit), which take half a byte each{size}; \
                  slower, and a little less exact"
             );
-            self.push(Lever::Adapters, text, Gain { peak: None, saves: weights }, NOT_NUMBERS);
+            self.push(Lever::Adapters, text, Gain { peak, saves: weights }, NOT_NUMBERS);
             return;
         }
         let bytes = case.bytes_of_a_gradient() + case.bytes_of_moments();

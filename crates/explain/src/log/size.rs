@@ -22,11 +22,23 @@ pub(super) fn parameters(line: &str) -> Option<Parameters> {
     if let Some((trained, all)) = lower.split_once("all params:") {
         return Some(Parameters { all: count(all), trained: count(trained) });
     }
+    if let Some((trained, all)) = trained_of_all(&lower) {
+        return Some(Parameters { all: Some(all), trained: Some(trained) });
+    }
     let number = Some(count(&lower)?);
     match lower.contains("trainable") {
         true => Some(Parameters { all: None, trained: number }),
         false => Some(Parameters { all: number, trained: None }),
     }
+}
+
+/// mlx-lm's `Trainable parameters: 0.039% (1.278M/3237.1M)` and Unsloth's `Trainable parameters = 41,943,040 of 8,072,204,288`.
+fn trained_of_all(lower: &str) -> Option<(u64, u64)> {
+    let (_, rest) = lower.split_once("trainable param")?;
+    [" of ", "/"].into_iter().find_map(|between| {
+        let (trained, all) = rest.split_once(between)?;
+        Some((count(trained)?, count(all)?)).filter(|(trained, all)| trained <= all)
+    })
 }
 
 /// The first number that may count the parameters of a model: `124,354,560`, `123.59m`, `27.8 m`.
@@ -125,6 +137,15 @@ mod tests {
             (
                 "[INFO|trainer.py:1730] 2024-02-29 14:04:32,729 >>   Number of trainable parameters = 2,779,683,840",
                 Some((None, Some(2_779_683_840))),
+            ),
+            ("Trainable parameters: 0.039% (1.278M/3237.1M)", Some((Some(3_237_100_000), Some(1_278_000)))),
+            (
+                "Trainable parameters = 41,943,040 of 8,072,204,288 (0.52% trained)",
+                Some((Some(8_072_204_288), Some(41_943_040))),
+            ),
+            (
+                " Trainable parameters = 41,943,040/8,072,204,288 (0.52% trained)",
+                Some((Some(8_072_204_288), Some(41_943_040))),
             ),
             ("num decayed parameter tensors: 50, with 124,354,560 parameters", None),
             ("loading parameters", None),

@@ -103,3 +103,102 @@ fn a_patch_that_leaves_less_than_the_largest_block_says_what_the_allocator_may_l
     assert!(!noted(7.8, 16, ""));
     assert!(!noted(11.7, 16, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py\n"));
 }
+
+/// The rows of the table, by name.
+fn rows(verdict: &Verdict) -> Vec<(&'static str, String)> {
+    let account = verdict.model.as_ref().unwrap();
+    account.rows.iter().take(3).map(|row| (row.name, row.bytes.to_string())).collect()
+}
+
+fn of_llama(head: &str, command: &str) -> Verdict {
+    let log = format!("{head}\n{TRAINS}{}", message(0.44, 79.11, 0.1, 78.9, 78.2, 0.08));
+    verdict(&log, &[("config.json", LLAMA_7B), ("args.yaml", &trainer(4, "bf16: true\n")), ("run.sh", command)])
+}
+
+const PLAIN: &str = "python train.py --lr 1e-4\n";
+
+#[test]
+fn gradients_and_moments_are_of_what_is_trained() {
+    let fixed = |weights: &str, gradients: &str, moments: &str| {
+        [("parameters", weights), ("gradients", gradients), ("optimizer", moments)]
+            .map(|(name, it)| (name, it.to_owned()))
+    };
+    for head in [
+        "trainable params: 4,194,304 || all params: 6,742,609,920 || trainable%: 0.0622",
+        "Trainable parameters = 4,194,304 of 6,742,609,920 (0.06% trained)",
+        "Trainable parameters: 0.062% (4.194304M/6742.609920M)",
+    ] {
+        assert_eq!(rows(&of_llama(head, PLAIN)), fixed("12.56 GiB", "16.00 MiB", "32.00 MiB"), "{head}");
+    }
+    assert_eq!(rows(&of_llama("", PLAIN)), fixed("25.10 GiB", "25.10 GiB", "50.20 GiB"));
+    // Weights that are trained in bf16 themselves have moments in it.
+    let whole = "model = AutoModelForCausalLM.from_pretrained(name, torch_dtype=torch.bfloat16)";
+    assert_eq!(rows(&of_llama(whole, PLAIN)), fixed("12.55 GiB", "12.55 GiB", "25.10 GiB"));
+    // In 4 bits: 9 of 16 bytes for each but the embeddings, which stay.
+    let four = of_llama(
+        "trainable params: 4,194,304 || all params: 6,742,609,920 || trainable%: 0.0622",
+        "python train.py --load_in_4bit True\n",
+    );
+    assert_eq!(rows(&four), fixed("3.88 GiB", "16.00 MiB", "32.00 MiB"));
+    assert!(four.advice.iter().all(|advice| advice.lever != Lever::Adapters), "{:?}", four.advice);
+}
+
+#[test]
+fn what_is_shared_out_already_is_divided_and_not_advised_again() {
+    for command in [
+        "deepspeed --num_gpus=8 train.py --deepspeed ds_config_zero3.json\n",
+        "torchrun --nproc_per_node=8 train.py --fsdp \"full_shard auto_wrap\"\n",
+    ] {
+        let shared = of_llama("", command);
+        let whole = of_llama("", PLAIN).model.unwrap().rows[0].bytes;
+        assert_eq!(shared.model.as_ref().unwrap().rows[0].bytes.get(), whole.get() / 8, "{command}");
+        assert!(shared.advice.iter().all(|advice| advice.lever != Lever::Shard), "{command}: {:?}", shared.advice);
+    }
+    let json = r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}, "train_micro_batch_size_per_gpu": 4}"#;
+    let log = format!("world_size=4\n{TRAINS}{}", message(0.44, 79.11, 0.1, 78.9, 78.2, 0.08));
+    let second = verdict(&log, &[("config.json", LLAMA_7B), ("ds.json", json)]);
+    let rows = rows(&second);
+    assert_eq!((&*rows[0].1, &*rows[1].1, &*rows[2].1), ("25.10 GiB", "6.28 GiB", "0 bytes"));
+    assert!(second.advice.iter().all(|advice| advice.lever != Lever::Spill), "{:?}", second.advice);
+}
+
+#[test]
+fn what_a_command_has_on_is_not_advised_again() {
+    let command = "python train.py --gradient_checkpointing --bf16 --optim paged_adamw_8bit --use_liger_kernel True \
+        --attn_implementation flash_attention_2\n";
+    let levers =
+        [Lever::Recompute, Lever::Precision, Lever::SmallerOptimizer, Lever::ChunkedLoss, Lever::AttentionKernel];
+    let given = |command: &str| {
+        let log = format!("{TRAINS}{}", message(0.44, 23.65, 0.1, 23.5, 22.75, 0.08));
+        let verdict = verdict(&log, &[("config.json", LLAMA_7B), ("run.sh", command)]);
+        verdict
+            .advice
+            .into_iter()
+            .filter(|it| levers.iter().any(|lever| it.lever == *lever || it.also.contains(lever)))
+            .collect::<Vec<_>>()
+    };
+    assert!(given(command).is_empty(), "{:?}", given(command));
+    assert!(given(PLAIN).len() >= 4, "{:?}", given(PLAIN));
+}
+
+#[test]
+fn a_smaller_batch_is_not_first_where_nothing_but_the_fixed_part_fills_the_card() {
+    let log = format!("{TRAINS}{}", message(0.17, 23.65, 0.1, 23.5, 22.75, 0.08));
+    let verdict = verdict(&log, &[("config.json", LLAMA_7B), ("args.yaml", &trainer(8, "bf16: true\n"))]);
+    let lighter = [Lever::Adapters, Lever::SmallerOptimizer, Lever::Shard, Lever::Spill];
+    assert!(verdict.advice[..3].iter().all(|advice| lighter.contains(&advice.lever)), "{:?}", verdict.advice);
+}
+
+#[test]
+fn what_fails_by_a_hair_is_not_called_certain() {
+    let certainty = |asked: f64, free: f64, idle: f64| {
+        verdict(
+            &format!("python train.py\n{}", message(asked, 23.65, free, 23.2 - free, 22.5 - free - idle, idle)),
+            &[],
+        )
+        .certainty
+    };
+    assert!(certainty(2.0, 1.5, 0.45) <= 0.75);
+    assert!(certainty(0.05, 0.02, 0.01) <= 0.75);
+    assert!(certainty(2.0, 0.5, 0.05) > 0.75);
+}
