@@ -198,7 +198,9 @@ impl Case<'_> {
     /// Whether the log or the settings count parameters; a name alone does not say what is trained.
     pub(super) fn counts_parameters(&self) -> bool {
         let log = self.facts.log;
-        self.model.is_some() || log.parameters.is_some() || log.trained.is_some()
+        // What DeepSpeed shares out, only its stage tells.
+        let is_open = self.shows(Sign::DeepSpeed) && log.switches.sharing.stage.is_none();
+        self.model.is_some() || !is_open && (log.parameters.is_some() || log.trained.is_some())
     }
 
     /// Whether a run has turned on already what a lever turns on.

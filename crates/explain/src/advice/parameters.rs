@@ -8,6 +8,7 @@ use super::framework::Framework;
 use super::list::{ALL, Gain, List, NOT_MODEL, NOT_NUMBERS};
 use crate::log::Sign;
 use crate::model::{Model, SMALL_MOMENTS};
+use crate::sharing::Sharing;
 use crate::{Activity, Lever};
 
 /// Bytes of a gradient for each trained parameter.
@@ -47,7 +48,10 @@ impl Case<'_> {
         self.model.map(|model| model.fixed()).or_else(|| {
             let trained = self.trained()?;
             let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
-            Some(weights.saturating_add(trained.saturating_mul(self.bytes_of_a_gradient() + self.bytes_of_moments())))
+            let sharing = Sharing::read(&self.facts.log.switches.sharing)?;
+            let gradients = sharing.of_gradients(trained.saturating_mul(self.bytes_of_a_gradient()));
+            let moments = sharing.of_moments(trained.saturating_mul(self.bytes_of_moments()));
+            Some(sharing.of_weights(weights).saturating_add(gradients).saturating_add(moments))
         })
     }
 
@@ -183,8 +187,10 @@ impl List<'_> {
         let adapted = case.model.map(|model| model.with_adapters());
         let weight = adapted.map_or(HALF_PRECISION, |model| model.bytes_of_a_weight());
         let less = case.bytes_of_a_weight().saturating_sub(weight);
+        let is_shared_out = case.facts.log.switches.sharing.stage.is_some();
         let saves = match case.model.zip(adapted) {
             Some((model, adapted)) => Some(Bytes(model.fixed().saturating_sub(adapted.fixed()))),
+            None if is_shared_out => None,
             None => case.trained().map(|trained| Bytes(trained.saturating_mul(bytes + less))),
         };
         let peak = case.after(|model, batch| model.with_adapters().peak(batch));

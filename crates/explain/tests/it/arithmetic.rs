@@ -202,3 +202,22 @@ fn what_fails_by_a_hair_is_not_called_certain() {
     assert!(certainty(0.05, 0.02, 0.01) <= 0.75);
     assert!(certainty(2.0, 0.5, 0.05) > 0.75);
 }
+
+#[test]
+fn counts_of_what_is_shared_out_are_divided_too() {
+    let counted = |head: &str| {
+        let log = format!(
+            "{head}\n  Number of trainable parameters = 6,738,415,616\n{TRAINS}{}",
+            message(0.44, 79.11, 0.1, 78.9, 78.2, 0.08)
+        );
+        verdict(&log, &[]).advice
+    };
+    let is_behind = |head: &str| {
+        counted(head)
+            .iter()
+            .any(|advice| advice.lever == Lever::MicroBatch && advice.text.ends_with("(not enough alone)"))
+    };
+    assert!(is_behind("python train.py"));
+    assert!(!is_behind("torchrun --nproc_per_node=8 train.py --deepspeed ds_config_zero3.json"));
+    assert!(!is_behind("deepspeed train.py --deepspeed ds.json"));
+}
