@@ -31,16 +31,34 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let by_work = judgement.checkpoint.and_then(CheckpointWork::phase);
     let activity = by_work.or_else(|| activity_of_source(event)).or(stated);
     let held = oom.allocated.or(oom.in_use).filter(|_| oom.place == Place::Device && !log.is_group);
-    let read = Model::read(&facts).map(|model| model.shown_by(held, activity));
+    let read = Model::read(&facts).map(|model| model.shown_by(held, activity).shown_by_moment(oom.requested, activity));
     let refuted = read.and_then(|model| refuted_by_steps(&model, event, log, judgement.available));
     let model = read.filter(|_| refuted.is_none());
-    let computes = matches!(activity, None | Some(Activity::Training | Activity::Optimizer));
-    if let Some((model, batch)) = model.zip(facts.batch()).filter(|_| computes) {
-        judgement = judgement.against(model.peak(batch));
-    }
     let report = event.report.and_then(|index| context.reports.get(index));
     let by_line = || report.and_then(MemoryReport::code).and_then(|code| culprit_of_line(event, &code));
     let culprit = culprit(event, &facts, activity).or_else(by_line);
+    let begins = matches!(activity, Some(Activity::Evaluation | Activity::Loading));
+    let before_first_step = begins && circumstances.step.is_none() && !log.has_progress;
+    let message = std::iter::once(&*event.message).chain(event.also.iter().map(|(_, text)| &**text));
+    let message: String = message.collect::<Vec<_>>().join("\n");
+    let by_figures = judgement.clone();
+    let case = Case {
+        oom,
+        message: &message,
+        judgement: &by_figures,
+        activity,
+        before_first_step,
+        step: circumstances.step,
+        facts: &facts,
+        model,
+        culprit: culprit.as_ref(),
+        frames: &circumstances.frames,
+    };
+    judgement = match case.least_of_a_step() {
+        Some(least) => judgement.against(least),
+        None => judgement,
+    };
+    let case = Case { judgement: &judgement, ..case };
     let mut evidence = judgement.evidence.clone();
     if let Some(growth) = log.growth.sentence() {
         evidence.insert(evidence.len().min(1), growth);
@@ -51,22 +69,6 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     evidence.extend(judgement.checkpoint.map(|work| work.to_string()));
     evidence.extend(steps_around(event, log, activity));
     evidence.extend(refuted);
-    let begins = matches!(activity, Some(Activity::Evaluation | Activity::Loading));
-    let before_first_step = begins && circumstances.step.is_none() && !log.has_progress;
-    let message = std::iter::once(&*event.message).chain(event.also.iter().map(|(_, text)| &**text));
-    let message: String = message.collect::<Vec<_>>().join("\n");
-    let case = Case {
-        oom,
-        message: &message,
-        judgement: &judgement,
-        activity,
-        before_first_step,
-        step: circumstances.step,
-        facts: &facts,
-        model,
-        culprit: culprit.as_ref(),
-        frames: &circumstances.frames,
-    };
     let Counsel { work, advice, patch, notes } = advise(&case);
     Verdict {
         place: oom.place,

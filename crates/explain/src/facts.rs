@@ -131,6 +131,31 @@ impl<'a> Facts<'a> {
         self.find(Key::Batch).is_none().then_some((config, setting))
     }
 
+    /// What stands in another place too, where DeepSpeed's file and the trainer's own arguments say the same: both have to agree.
+    pub(crate) fn to_change_besides(&self, patched: &str, micro: u64, accumulation: u64) -> Option<String> {
+        if !self.configs.iter().any(is_deepspeed) {
+            return None;
+        }
+        let others = self.configs.iter().filter(|config| config.name != patched);
+        let settings = others.flat_map(|config| config.settings.iter().map(move |setting| (config, setting)));
+        let changes = settings.filter_map(|(config, setting)| {
+            let value = match setting.name()? {
+                "train_micro_batch_size_per_gpu" | "per_device_train_batch_size" => micro,
+                "gradient_accumulation_steps" => accumulation,
+                _ => return None,
+            };
+            let is_other = whole_number(&setting.value).is_some_and(|number| number != value);
+            is_other.then(|| format!("{} to {value} in {}", setting.path.join("."), config.name))
+        });
+        let changes: Vec<String> = changes.collect();
+        (!changes.is_empty()).then(|| {
+            format!(
+                "DeepSpeed's file and the trainer's arguments have to agree: with the patch, set {} (or \"auto\" in DeepSpeed's file)",
+                changes.join(" and ")
+            )
+        })
+    }
+
     /// The batch of a whole update, where it is set beside the micro-batch and accumulation follows from both:
     /// Megatron's, litgpt's and DeepSpeed's way.
     pub(crate) fn fixed_update(&self) -> Option<FixedUpdate<'a>> {

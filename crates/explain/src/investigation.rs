@@ -173,6 +173,7 @@ impl Investigation {
             self.not_memory = self.not_memory.take().or_else(|| self.resembles());
         }
         self.printout.note_end(&sequel);
+        self.printout.note_configs(&context.configs);
         self.events.iter_mut().for_each(|event| event.settle(&self.printout.cards));
         take_reports(&mut self.events, &context.reports);
         let ranks = self.ranks.errors(&self.events);

@@ -24,6 +24,7 @@
 
 mod advice;
 mod another_day;
+mod block;
 mod cause;
 mod code_line;
 mod culprit;
@@ -41,6 +42,7 @@ mod own_heap;
 mod patch;
 mod post;
 mod report;
+mod sharing;
 mod verdict;
 
 pub use cause::{CheckpointWork, Possibility};

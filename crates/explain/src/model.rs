@@ -8,7 +8,11 @@ use lowtide_core::Bytes;
 use serde::Serialize;
 
 use crate::Activity;
-use crate::facts::{Dtype, FP32, Facts, Key};
+use crate::block::{Attention, FeedForward, GATED};
+use crate::culprit::is_size;
+use crate::facts::{BF16, Dtype, FP32, Facts, Key};
+use crate::log::Sign;
+use crate::sharing::Sharing;
 
 /// Memory of a training step, by what it is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,8 +48,14 @@ pub(crate) struct Model {
     /// Heads whose scores are held as matrices, where attention makes them.
     pub(crate) score_heads: u64,
     pub(crate) width: u64,
+    /// Units of a layer's feed-forward part that one token goes through.
     pub(crate) inner: u64,
     pub(crate) vocabulary: u64,
+    /// Parameters that stay in 16 bits where the others are in fewer.
+    pub(crate) embeddings: u64,
+    /// Bits of weights that are not trained, where they are 8 or 4.
+    pub(crate) weight_bits: Option<u64>,
+    pub(crate) sharing: Sharing,
     /// Tokens of a sample; 0 where nothing tells.
     pub(crate) sequence: u64,
     pub(crate) dtype: Dtype,
@@ -78,36 +88,53 @@ impl Model {
         if sequence > 1 << 24 {
             return None;
         }
-        let inner = bounded(facts.number(Key::Inner).unwrap_or(4 * width), 1 << 20)?;
         let heads = facts.number(Key::Heads).filter(|heads| *heads > 0);
-        let shared = match (heads, facts.number(Key::PairHeads)) {
-            (Some(heads), Some(pairs)) => width * pairs.min(heads) / heads,
-            _ => width,
-        };
-        let is_gated = facts.text(Key::ModelType).is_some_and(|kind| {
-            ["llama", "mistral", "qwen", "gemma", "phi3", "mixtral", "olmo"].iter().any(|name| kind.starts_with(name))
-        });
+        let is_gated = facts.text(Key::ModelType).is_some_and(|kind| GATED.iter().any(|name| kind.starts_with(name)));
         let matrices = if is_gated { 3 } else { 2 };
-        let block = 2 * width * width + 2 * width * shared + matrices * width * inner;
+        let feed_forward = FeedForward::read(facts, layers, width)?;
+        let block = Attention::read(facts, heads, width)?.weights();
+        let blocks = (layers * block).saturating_add(feed_forward.units.saturating_mul(matrices * width));
         let is_tied = facts.is_on(Key::Tied).unwrap_or(!is_gated);
         let positions = if is_gated { 0 } else { facts.number(Key::Positions).unwrap_or(sequence).min(1 << 24) };
         let embeddings = vocabulary * width * if is_tied { 1 } else { 2 } + positions * width;
-        let (parameters, trained) = believed(facts, layers * block + embeddings)?;
+        let (parameters, trained) = believed(facts, blocks.saturating_add(embeddings))?;
+        let switches = facts.log.switches;
+        let sharing = Sharing::read(&switches.sharing)?;
+        let dtype = facts.dtype().unwrap_or(FP32);
+        let is_narrow = switches.half_training && trained == parameters && !facts.log.signs.has(Sign::DeepSpeed);
+        let dtype = if switches.half_training && dtype == FP32 { BF16 } else { dtype };
         Some(Self {
             parameters,
             trained,
             layers,
             score_heads: heads.filter(|_| holds_scores(facts)).unwrap_or_default(),
             width,
-            inner,
+            inner: feed_forward.active,
             vocabulary,
+            embeddings: embeddings.min(parameters),
+            weight_bits: switches.weight_bits.filter(|_| trained < parameters),
+            sharing,
             sequence,
-            dtype: facts.dtype().unwrap_or(FP32),
-            is_narrow: false,
-            has_small_moments: facts.log.switches.eight_bit_moments,
+            dtype,
+            is_narrow,
+            has_small_moments: switches.eight_bit_moments,
             recomputes: facts.is_on(Key::Recompute) == Some(true),
             is_on_cpu: facts.is_on_cpu(),
         })
+    }
+
+    /// The same model as what an update was refused shows it: where that is a moment of a matrix in 16 bits, all are.
+    pub(crate) fn shown_by_moment(self, refused: Option<Bytes>, activity: Option<Activity>) -> Self {
+        let Some(refused) = refused.filter(|_| activity == Some(Activity::Optimizer) && self.dtype.bytes == 2) else {
+            return self;
+        };
+        let matrices = [self.vocabulary, self.inner].map(|size| size.saturating_mul(self.width));
+        let is_of = |bytes: u64| matrices.iter().any(|size| is_size(size.saturating_mul(bytes), refused));
+        match (is_of(2), is_of(4)) {
+            (true, false) => Self { is_narrow: true, ..self },
+            (false, true) => Self { is_narrow: false, ..self },
+            _ => self,
+        }
     }
 
     /// The same model as what a process held shows it: one that was at its moments, or in its first step, and had not even room for
@@ -119,8 +146,10 @@ impl Model {
             _ => return self,
         };
         let is_whole = self.trained == self.parameters && self.dtype.bytes == 2;
-        let is_narrow = is_whole && held.is_some_and(|held| held.get() < self.parameters.saturating_mul(least));
-        Self { is_narrow, ..self }
+        let is_alone = self.sharing == Sharing::default();
+        let is_small =
+            is_whole && is_alone && held.is_some_and(|held| held.get() < self.parameters.saturating_mul(least));
+        Self { is_narrow: self.is_narrow || is_small, ..self }
     }
 
     /// Whether it is known how long samples are.
@@ -135,18 +164,38 @@ impl Model {
 
     /// Parameters, gradients and moments: what no batch size changes.
     pub(crate) fn fixed(&self) -> u64 {
-        let of_each = self.bytes_of_a_gradient() + self.bytes_of_moments();
-        self.weights().saturating_add(self.trained.saturating_mul(of_each))
+        self.weights().saturating_add(self.gradients()).saturating_add(self.moments())
     }
 
-    /// Weights that are not trained are held in the type that is computed in.
+    /// Weights that are not trained are held in the type that is computed in, or in fewer bits.
     pub(crate) fn weights(&self) -> u64 {
-        self.parameters.saturating_mul(self.weight_type().bytes)
+        let others = self.parameters.saturating_sub(self.embeddings);
+        let all = match self.bits() {
+            // Of each block of 64 weights in 4 bits a factor in fp32 is kept.
+            Some(4) => (others / 16).saturating_mul(9).saturating_add(self.embeddings.saturating_mul(2)),
+            Some(_) => others.saturating_add(self.embeddings.saturating_mul(2)),
+            None => self.parameters.saturating_mul(self.weight_type().bytes),
+        };
+        self.sharing.of_weights(all)
+    }
+
+    fn bits(&self) -> Option<u64> {
+        self.weight_bits.filter(|_| self.trained < self.parameters)
+    }
+
+    /// Gradients of what is trained.
+    pub(crate) fn gradients(&self) -> u64 {
+        self.sharing.of_gradients(self.trained.saturating_mul(self.bytes_of_a_gradient()))
+    }
+
+    /// Bytes of one weight.
+    pub(crate) const fn bytes_of_a_weight(&self) -> u64 {
+        self.weight_type().bytes
     }
 
     /// AdamW's two moments.
     pub(crate) fn moments(&self) -> u64 {
-        self.trained.saturating_mul(self.bytes_of_moments())
+        self.sharing.of_moments(self.trained.saturating_mul(self.bytes_of_moments()))
     }
 
     /// Bytes of a gradient of one parameter that is trained.
@@ -162,6 +211,11 @@ impl Model {
     /// The same model with adapters of rank 16 in place of all its weights.
     pub(crate) fn with_adapters(self) -> Self {
         Self { trained: (self.parameters / 200).max(1), ..self }
+    }
+
+    /// The same model with the weights that are not trained in 4 bits.
+    pub(crate) fn in_four_bits(self) -> Self {
+        Self { weight_bits: Some(4), ..self }
     }
 
     /// Scores of attention for one sample and one layer, with what softmax keeps.
@@ -226,15 +280,19 @@ impl Model {
         let row = |name, bytes: u64, how: String| Row { name, bytes: Bytes(bytes), how };
         let kind = self.trained_type();
         let mut rows = vec![
-            row("parameters", self.weights(), format!("{} in {}", millions(self.parameters), self.weight_type().name)),
-            row(
-                "gradients",
-                self.trained.saturating_mul(kind.bytes),
-                format!("{} in {}", millions(self.trained), kind.name),
-            ),
+            row("parameters", self.weights(), {
+                let held = match self.bits() {
+                    Some(bits) => format!("{bits} bits, embeddings in bf16"),
+                    None => self.weight_type().name.to_owned(),
+                };
+                format!("{} in {held}{}", millions(self.parameters), self.sharing.words(3))
+            }),
+            row("gradients", self.gradients(), {
+                format!("{} in {}{}", millions(self.trained), kind.name, self.sharing.words(2))
+            }),
             row("optimizer", self.moments(), {
                 let type_of_moments = if self.has_small_moments { "8 bits" } else { kind.name };
-                format!("two moments of AdamW in {type_of_moments}")
+                format!("two moments of AdamW in {type_of_moments}{}", self.sharing.words(1))
             }),
         ];
         let of_batch = [
@@ -265,11 +323,19 @@ impl Model {
 /// defaults were guessed wrongly, or the configuration is another model's.
 fn believed(facts: &Facts<'_>, by_shape: u64) -> Option<(u64, u64)> {
     let agree = |logged: u64| logged.abs_diff(by_shape) <= by_shape / 4;
+    let log = facts.log;
+    // Two weights of 4 bits are counted as one by whoever counts the elements of tensors.
+    let is_packed = |all: u64| log.switches.weight_bits == Some(4) && (by_shape / 2..by_shape / 4 * 3).contains(&all);
+    // Adapters whose size nobody prints are small, and so is what quantized weights are trained with.
+    let adapts =
+        log.switches.weight_bits.is_some() || log.signs.has(Sign::Adapters) && !log.narrative.tunes_all_weights;
     match (facts.log.parameters, facts.log.trained) {
+        (Some(all), trained) if is_packed(all) => Some((by_shape, trained.unwrap_or(by_shape / 200))),
         (Some(all), trained) => agree(all).then(|| (all, trained.unwrap_or(all).min(all))),
         // What a trainer prints of the trained ones is all of them, or the adapters.
         (None, Some(trained)) if agree(trained) => Some((trained, trained)),
         (None, Some(trained)) => (trained < by_shape / 4).then_some((by_shape, trained)),
+        (None, None) if adapts => Some((by_shape, by_shape / 200)),
         (None, None) => Some((by_shape, by_shape)),
     }
 }
@@ -305,6 +371,60 @@ mod tests {
             let peak = model.peak(batch).as_gib();
             assert!((peak / measured - 1.0).abs() < 0.03, "{peak}");
             assert_eq!(model.account(batch).total_bytes, model.peak(batch));
+        }
+    }
+
+    #[test]
+    fn all_experts_count_and_a_token_takes_a_few() {
+        for (name, text, all, inner) in [
+            (
+                "Mixtral-8x7B",
+                r#"{"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+                "num_attention_heads": 32, "num_key_value_heads": 8, "num_experts_per_tok": 2, "num_local_experts": 8,
+                "vocab_size": 32000, "tie_word_embeddings": false}"#,
+                46_703_000_000,
+                28_672,
+            ),
+            (
+                "Qwen3-30B-A3B",
+                r#"{"model_type": "qwen3_moe", "head_dim": 128, "hidden_size": 2048, "intermediate_size": 6144,
+                "moe_intermediate_size": 768, "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8,
+                "num_hidden_layers": 48, "num_key_value_heads": 4, "tie_word_embeddings": false, "vocab_size": 151936}"#,
+                30_532_000_000,
+                6144,
+            ),
+            (
+                "gpt-oss-20b",
+                r#"{"model_type": "gpt_oss", "head_dim": 64, "hidden_size": 2880, "intermediate_size": 2880,
+                "num_attention_heads": 64, "num_key_value_heads": 8, "num_hidden_layers": 24, "num_local_experts": 32,
+                "experts_per_token": 4, "tie_word_embeddings": false, "vocab_size": 201088}"#,
+                20_914_000_000,
+                11_520,
+            ),
+            (
+                "DeepSeek-V2-Lite",
+                r#"{"model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944,
+                "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+                "first_k_dense_replace": 1, "num_hidden_layers": 27, "num_attention_heads": 16,
+                "num_key_value_heads": 16, "tie_word_embeddings": false, "vocab_size": 102400}"#,
+                15_706_000_000,
+                11_264,
+            ),
+            (
+                "Qwen1.5-MoE-A2.7B",
+                r#"{"model_type": "qwen2_moe", "hidden_size": 2048, "intermediate_size": 5632,
+                "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts": 60,
+                "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_attention_heads": 16,
+                "num_key_value_heads": 16, "tie_word_embeddings": false, "vocab_size": 151936}"#,
+                14_316_000_000,
+                11_264,
+            ),
+        ] {
+            let configs = [Config::parse("config.json", text).unwrap()];
+            let facts = Facts::of(&configs);
+            let model = Model::read(&facts).unwrap();
+            assert!(model.parameters.abs_diff(all) < all / 100, "{name}: {}", model.parameters);
+            assert_eq!(model.inner, inner, "{name}");
         }
     }
 

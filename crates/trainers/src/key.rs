@@ -40,6 +40,18 @@ pub enum Key {
     EvalOnly,
     Device,
     Dropout,
+    /// Dimensions of one head.
+    HeadSize,
+    /// Experts of a layer, of which a token takes a few.
+    Experts,
+    ExpertInner,
+    ActiveExperts,
+    /// Experts that every token takes besides.
+    SharedExperts,
+    /// Width of those, where it is set as a whole.
+    SharedInner,
+    /// Layers at the beginning without experts.
+    DenseLayers,
 }
 
 /// The names each has, in lower case, between blanks; the first that a configuration has counts.
@@ -58,7 +70,7 @@ const NAMES: &[(Key, &str)] = &[
     (
         Key::Accumulation,
         "gradient_accumulation_steps accumulate_grad_batches grad_accum_steps \
-         gradient_accumulation accumulation_steps accum_steps grad_accum accum_iter update_freq",
+         gradient_accumulation accumulation_steps accum_steps grad_accum accum_iter update_freq iter_size",
     ),
     (
         Key::Sequence,
@@ -101,10 +113,17 @@ const NAMES: &[(Key, &str)] = &[
     (Key::EvalOnly, "eval_only"),
     (Key::Device, "device"),
     (Key::Dropout, "dropout"),
+    (Key::HeadSize, "head_dim"),
+    (Key::Experts, "num_local_experts num_experts n_routed_experts moe_num_experts"),
+    (Key::ExpertInner, "moe_intermediate_size"),
+    (Key::ActiveExperts, "num_experts_per_tok experts_per_token moe_k"),
+    (Key::SharedExperts, "n_shared_experts num_shared_experts"),
+    (Key::SharedInner, "shared_expert_intermediate_size"),
+    (Key::DenseLayers, "first_k_dense_replace"),
 ];
 
 /// How far down a name stands that only its words tell: below all that are listed.
-const BY_WORDS: usize = 20;
+pub(crate) const BY_WORDS: usize = 20;
 
 /// Words of a batch that is computed at once, and those that may stand beside them.
 const BATCH: &[&str] = &["batch", "minibatch", "microbatch"];
@@ -154,6 +173,7 @@ pub fn key_of_option(name: &str) -> Option<Key> {
     let name = name.trim_start_matches('_');
     key_of(name).map(|(key, _)| key).or_else(|| match name {
         "b" => Some(Key::Batch),
+        "gas" => Some(Key::Accumulation),
         _ => key_of_words(&name.split('_').collect::<Vec<_>>()),
     })
 }
@@ -231,6 +251,7 @@ mod tests {
             ("accum", Key::Accumulation),
             ("accumulate", Key::Accumulation),
             ("accum_step", Key::Accumulation),
+            ("--gas", Key::Accumulation),
             ("total_batch_size", Key::UpdateBatch),
         ] {
             assert_eq!(told(name), (None, Some(key)), "{name}");

@@ -191,6 +191,22 @@ fn the_files_that_a_command_names_are_read() {
 }
 
 #[test]
+fn a_script_of_the_shell_that_a_command_runs_is_read_and_changed() {
+    let script = "#!/bin/bash\nset -e\nBATCH=64\npython train.py \\\n  --batch-size $BATCH \\\n  --accum 2 --lr 1e-4\n";
+    let python =
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\n";
+    let log = "python train.py\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.65 GiB total capacity; 21.00 GiB \
+        already allocated; 1.20 GiB free; 21.50 GiB reserved in total by PyTorch)\n";
+    let place =
+        Place::new(&[("train.log", log.as_bytes()), ("run.sh", script.as_bytes()), ("train.py", python.as_bytes())]);
+    let ran = place.run(&["train.log", "--command", "bash run.sh", "--write"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    let expected = script.replace("BATCH=64", "BATCH=32").replace("--accum 2", "--accum 4");
+    assert_eq!(place.text("run.sh"), expected, "{}", ran.stdout);
+    assert_eq!(place.text("train.py"), python);
+}
+
+#[test]
 fn a_patch_is_shown_and_written_only_when_told() {
     let place = Place::new(&[("train.log", NANOGPT.as_bytes()), ("train_owt.py", OPENWEBTEXT.as_bytes())]);
     let words = ["train.log", "--config", "train_owt.py"];

@@ -2,6 +2,7 @@
 
 pub(crate) mod options;
 mod script;
+mod variables;
 mod words;
 
 pub use options::{replace, value, values};

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::script::at_script;
+use super::variables::resolve;
 use super::words::{Word, words};
 use crate::{Scope, Setting};
 
@@ -29,6 +30,7 @@ pub(crate) fn settings(text: &str) -> Vec<Setting> {
             settings.push(Setting { scope, ..Setting::new(path, span, value) });
         }
     }
+    resolve(text, &mut settings);
     settings
 }
 

@@ -6,6 +6,7 @@ use lowtide_oom::Place;
 use lowtide_trainers::{Answer, TrainingLoop, training_loop};
 
 use super::case::{Basis, Case, Micro};
+use super::device::AllocatorSwitch;
 use super::framework::Framework;
 use super::list::{ALL, Gain, List};
 use crate::facts::{FixedUpdate, Key};
@@ -39,7 +40,8 @@ impl List<'_> {
             }
             return;
         };
-        let Micro { samples: micro, peak, basis } = micro;
+        let doubt = doubt(&case, micro);
+        let Micro { samples: micro, peak, .. } = micro;
         let name = facts.find(Key::Batch).and_then(|(_, setting)| setting.name()).unwrap_or("batch size");
         let samples = if micro == 1 { "1 sample".to_owned() } else { format!("{micro} samples") };
         let is_evaluation_only = facts.is_on(Key::EvalOnly) == Some(true);
@@ -82,11 +84,12 @@ impl List<'_> {
         match micro_batch(facts, micro, accumulation) {
             Ok(patch) => {
                 let is_command = patch.syntax == Syntax::Command;
+                self.notes.extend(facts.to_change_besides(&patch.file, micro, accumulation));
                 if let Some(flags) = facts.flags(micro, accumulation).filter(|_| !is_command && gathers) {
                     text.push_str(&format!("; on the command line: {flags}"));
                 }
                 self.offer(Some(patch));
-                self.notes.extend(doubt(&case, basis));
+                self.notes.extend(doubt);
             }
             Err(why) if facts.answer(Key::Batch) != Answer::Absent => {
                 self.no_patch(why);
@@ -161,9 +164,9 @@ fn loop_to_paste(case: &Case<'_>, micro: u64, accumulation: u64) -> Option<Strin
 }
 
 /// Why the first patch may not be enough, or is smaller than it need be.
-fn doubt(case: &Case<'_>, basis: Basis) -> Option<String> {
+fn doubt(case: &Case<'_>, micro: Micro) -> Option<String> {
     let memory = if case.oom.place == Place::Host { "the machine" } else { "the device" };
-    match basis {
+    match micro.basis {
         Basis::Sure => Some(format!(
             "the log does not say how much memory {memory} has: the micro-batch was chosen so that it fits into what was \
              given before the error; a larger one may fit too"
@@ -183,8 +186,29 @@ fn doubt(case: &Case<'_>, basis: Basis) -> Option<String> {
              again"
                 .to_owned(),
         ),
-        Basis::Figures => None,
+        Basis::Figures => left_in_pieces(case, micro),
     }
+}
+
+/// Whether what the allocator leaves idle in pieces may be what is missing: with a card of 11.7 GiB and an expected peak of
+/// 9.96 GiB it left 2.4 GiB, about as much as the largest block of the step, the logits in fp32.
+fn left_in_pieces(case: &Case<'_>, micro: Micro) -> Option<String> {
+    let (model, peak, available) = (case.model?, micro.peak?, case.judgement.available?);
+    let is_plain = case.oom.place == Place::Device && case.allocator_switch() == AllocatorSwitch::Expandable;
+    if !is_plain || case.framework() != Framework::Torch || case.lets_segments_grow() {
+        return None;
+    }
+    let block = Bytes(model.logit_bytes(micro.samples).get() / 3);
+    if peak > available || peak.saturating_add(block) <= available {
+        return None;
+    }
+    let (name, value) = case.allocator_setting();
+    let again = if micro.samples > 1 { ", or halve the batch once more" } else { "" };
+    Some(format!(
+        "the expected peak of {peak} leaves {} of {available}, less than the largest block of the step ({block}): the allocator may \
+         leave as much idle in pieces, so set {name}={value} with the patch{again}",
+        available.saturating_sub(peak)
+    ))
 }
 
 /// A smaller micro-batch where the update is set as a whole.

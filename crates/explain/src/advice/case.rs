@@ -9,7 +9,7 @@ use crate::culprit::allocation;
 use crate::facts::{Facts, Key};
 use crate::log::{Narrative, Sign};
 use crate::model::Model;
-use crate::{Activity, Cause, Culprit};
+use crate::{Activity, Cause, Culprit, Lever};
 
 /// All that is known of an event.
 #[derive(Debug, Clone, Copy)]
@@ -164,6 +164,57 @@ impl Case<'_> {
     pub(super) fn need_of_a_step(&self) -> Option<Bytes> {
         let by_model = self.model.zip(self.facts.batch()).map(|(model, batch)| model.peak(batch));
         Some(self.needed()?.max(by_model.unwrap_or_default()))
+    }
+
+    /// The least that a step takes: by the figures, or what stays from step to step.
+    pub(super) fn least_need(&self) -> Option<Bytes> {
+        let fixed = self.fixed().map(Bytes).filter(|_| self.counts_parameters() && !self.has_room_for_fixed());
+        self.need_of_a_step().max(fixed)
+    }
+
+    /// What a step of training surely takes by settings and counts, whatever the figures of the message.
+    pub(crate) fn least_of_a_step(&self) -> Option<Bytes> {
+        if !matches!(self.activity, None | Some(Activity::Training | Activity::Optimizer)) {
+            return None;
+        }
+        let fixed = || {
+            let is_shared_out = self.facts.log.is_group || self.shows(Sign::DeepSpeed) || self.has_room_for_fixed();
+            let is_trained = self.trains() && (self.model.is_some() || self.facts.log.trained.is_some());
+            let is_alone = self.oom.place == Place::Device
+                && is_trained
+                && !is_shared_out
+                && self.step.is_none_or(|step| step < 2);
+            self.fixed().map(Bytes).filter(|_| is_alone)
+        };
+        self.model.zip(self.facts.batch()).map(|(model, batch)| model.peak(batch)).or_else(fixed)
+    }
+
+    /// Whether the model's arithmetic says that a step takes more than there is.
+    pub(super) fn is_need_by_the_model(&self) -> bool {
+        let by_model = self.model.zip(self.facts.batch()).map(|(model, batch)| model.peak(batch));
+        by_model.zip(self.target()).is_some_and(|(peak, target)| peak > target)
+    }
+
+    /// Whether the log or the settings count parameters; a name alone does not say what is trained.
+    pub(super) fn counts_parameters(&self) -> bool {
+        let log = self.facts.log;
+        // What DeepSpeed shares out, only its stage tells.
+        let is_open = self.shows(Sign::DeepSpeed) && log.switches.sharing.stage.is_none();
+        self.model.is_some() || !is_open && (log.parameters.is_some() || log.trained.is_some())
+    }
+
+    /// Whether a run has turned on already what a lever turns on.
+    pub(super) fn has_on(&self, lever: Lever) -> bool {
+        let switches = self.facts.log.switches;
+        match lever {
+            Lever::Shard => switches.sharing.stage == Some(3),
+            Lever::Spill => switches.sharing.offloads_moments,
+            Lever::SmallerOptimizer => switches.eight_bit_moments,
+            Lever::AttentionKernel => switches.fused_attention,
+            Lever::ChunkedLoss => switches.chunked_loss,
+            Lever::Precision => switches.half_compute && !self.facts.log.remarks.iter().any(|it| it.kind == "no_bf16"),
+            _ => false,
+        }
     }
 
     /// Parameters that are trained, by the model or by the log.

@@ -13,7 +13,7 @@ use crate::verdict::{Cause, Lever};
 
 /// What the caching allocator of the PyTorch that wrote a message can be told about pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AllocatorSwitch {
+pub(super) enum AllocatorSwitch {
     /// From 2.1 on.
     Expandable,
     /// From 1.10 on, whose messages name it.
@@ -27,12 +27,26 @@ const LEAST_RESERVE: u64 = 4;
 
 impl Case<'_> {
     /// By the words of the message, which changed with the versions.
-    fn allocator_switch(&self) -> AllocatorSwitch {
+    pub(super) fn allocator_switch(&self) -> AllocatorSwitch {
         let has = |words: &str| self.message.contains(words);
         match has("already allocated") || has(" cached)") {
             true if has("max_split_size_mb") => AllocatorSwitch::MaxSplit,
             true => AllocatorSwitch::None,
             false => AllocatorSwitch::Expandable,
+        }
+    }
+
+    /// What keeps memory from lying in pieces, as a variable and its value.
+    pub(super) fn allocator_setting(&self) -> (&'static str, &'static str) {
+        match (self.framework(), self.oom.device_kind, self.allocator_switch()) {
+            (Framework::Tensorflow | Framework::Jax, ..) => ("TF_GPU_ALLOCATOR", "cuda_malloc_async"),
+            (_, Some(DeviceKind::Npu), _) => ("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True"),
+            (_, Some(DeviceKind::Hip), AllocatorSwitch::Expandable) => {
+                ("PYTORCH_HIP_ALLOC_CONF", "expandable_segments:True")
+            }
+            (_, Some(DeviceKind::Hip), _) => ("PYTORCH_HIP_ALLOC_CONF", "max_split_size_mb:512"),
+            (_, _, AllocatorSwitch::Expandable) => ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+            _ => ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512"),
         }
     }
 
@@ -228,16 +242,7 @@ impl List<'_> {
         }
         let needed = self.case.need_of_a_step();
         let switch = self.case.allocator_switch();
-        let (name, value) = match (self.case.framework(), self.case.oom.device_kind, switch) {
-            (Framework::Tensorflow | Framework::Jax, ..) => ("TF_GPU_ALLOCATOR", "cuda_malloc_async"),
-            (_, Some(DeviceKind::Npu), _) => ("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True"),
-            (_, Some(DeviceKind::Hip), AllocatorSwitch::Expandable) => {
-                ("PYTORCH_HIP_ALLOC_CONF", "expandable_segments:True")
-            }
-            (_, Some(DeviceKind::Hip), _) => ("PYTORCH_HIP_ALLOC_CONF", "max_split_size_mb:512"),
-            (_, _, AllocatorSwitch::Expandable) => ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
-            _ => ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512"),
-        };
+        let (name, value) = self.case.allocator_setting();
         if let Some(size) = self.case.facts.log.switches.max_split.filter(|_| value.starts_with("max_split")) {
             let text = format!(
                 "Update PyTorch to 2.1 or newer, and export {name}=expandable_segments:True there: blocks above {size} MiB are \

@@ -65,7 +65,7 @@ impl<'a> List<'a> {
 
     pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, gain: Gain, keeps: Fidelity) {
         let patch = self.next.take();
-        if self.names(lever) {
+        if self.names(lever) || self.case.has_on(lever) {
             return;
         }
         self.advice.push(Advice {
@@ -89,7 +89,7 @@ impl<'a> List<'a> {
     /// Adds kindred levers to the advice of another, in the same sentence, so that two places show two different ways. Advice
     /// with a figure of its own stays as it is, because the figure is of one lever.
     pub(super) fn join(&mut self, lever: Lever, kin: &[Lever], words: &str) {
-        if kin.iter().any(|kin| self.names(*kin)) {
+        if kin.iter().any(|kin| self.names(*kin) || self.case.has_on(*kin)) {
             return;
         }
         let found = self.advice.iter_mut().find(|advice| advice.lever == lever && advice.expected_peak_bytes.is_none());
@@ -171,8 +171,12 @@ impl<'a> List<'a> {
             Lever::ExpandableSegments => is_fragmented,
             _ => false,
         };
-        let target = self.case.target();
-        !is_enough && advice.expected_peak_bytes.zip(target).is_some_and(|(peak, target)| peak > target)
+        if self.case.fixed_part_is_too_much() && self.case.counts_parameters() && leaves_the_fixed_part(advice.lever) {
+            return true;
+        }
+        let by_saving = || Some(self.case.least_need()?.saturating_sub(advice.saves_bytes?));
+        let peak = advice.expected_peak_bytes.or_else(by_saving);
+        !is_enough && peak.zip(self.case.target()).is_some_and(|(peak, target)| peak > target)
     }
 
     /// Behind the levers that may be enough come those that alone are not, then those that only save time; what changes
@@ -181,12 +185,15 @@ impl<'a> List<'a> {
         if self.case.target().is_none() {
             return;
         }
+        let is_exceeded = self.case.fixed_part_is_too_much() || self.case.is_need_by_the_model();
         let mut list = std::mem::take(&mut self.advice);
         let too_much = |advice: &Advice| self.is_too_much(advice);
         list.sort_by_key(|advice| {
             let saves_no_memory = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff);
             match advice.same_model && advice.same_effective_batch {
                 true if saves_no_memory => 2,
+                // Pieces and a reserve make no room for what no step can do without.
+                true if is_exceeded && advice.lever == Lever::Reserve => 2,
                 true => u8::from(too_much(advice)),
                 false => 3,
             }
@@ -196,6 +203,22 @@ impl<'a> List<'a> {
         }
         self.advice = list;
     }
+}
+
+/// Whether a lever changes nothing of weights, gradients and moments.
+const fn leaves_the_fixed_part(lever: Lever) -> bool {
+    matches!(
+        lever,
+        Lever::MicroBatch
+            | Lever::ChunkedLoss
+            | Lever::Recompute
+            | Lever::ShorterSequence
+            | Lever::AttentionKernel
+            | Lever::SmallerInput
+            | Lever::ExpandableSegments
+            | Lever::EmptyCache
+            | Lever::PlainNumbers
+    )
 }
 
 /// `; or smaller inputs` as the beginning of a sentence.

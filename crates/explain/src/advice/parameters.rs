@@ -8,10 +8,13 @@ use super::framework::Framework;
 use super::list::{ALL, Gain, List, NOT_MODEL, NOT_NUMBERS};
 use crate::log::Sign;
 use crate::model::{Model, SMALL_MOMENTS};
+use crate::sharing::Sharing;
 use crate::{Activity, Lever};
 
 /// Bytes of a gradient for each trained parameter.
 const GRADIENT: u64 = 4;
+/// Bytes of a weight that adapters leave as it is.
+const HALF_PRECISION: u64 = 2;
 /// Bytes of two moments in fp32 for each trained parameter.
 const MOMENTS: u64 = 8;
 
@@ -21,10 +24,15 @@ impl Case<'_> {
         self.activity == Some(Activity::Optimizer) || self.passes(&["_optimizer_step(", "deepspeed/runtime/zero/stage"])
     }
 
+    /// Whether what stays from step to step had room: steps that went well show it, and a part that is shared out is smaller than
+    /// the arithmetic says.
+    pub(super) fn has_room_for_fixed(&self) -> bool {
+        self.has_run_a_while() || self.shows(Sign::Fsdp)
+    }
+
     /// Whether weights, gradients and moments alone are more than there is: then no batch is small enough.
     pub(super) fn fixed_part_is_too_much(&self) -> bool {
-        // Steps that went well had room for it, and a part that is shared out is smaller than the arithmetic says.
-        if self.has_run_a_while() || self.shows(Sign::Fsdp) {
+        if self.has_room_for_fixed() {
             return false;
         }
         let fixed = self.fixed();
@@ -40,7 +48,10 @@ impl Case<'_> {
         self.model.map(|model| model.fixed()).or_else(|| {
             let trained = self.trained()?;
             let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
-            Some(weights.saturating_add(trained.saturating_mul(self.bytes_of_a_gradient() + self.bytes_of_moments())))
+            let sharing = Sharing::read(&self.facts.log.switches.sharing)?;
+            let gradients = sharing.of_gradients(trained.saturating_mul(self.bytes_of_a_gradient()));
+            let moments = sharing.of_moments(trained.saturating_mul(self.bytes_of_moments()));
+            Some(sharing.of_weights(weights).saturating_add(gradients).saturating_add(moments))
         })
     }
 
@@ -53,6 +64,9 @@ impl Case<'_> {
 
     /// Bytes that a weight takes at most: those that adapters leave as they are come in half precision, or in fewer bits.
     fn bytes_of_a_weight(&self) -> u64 {
+        if let Some(model) = self.model {
+            return model.bytes_of_a_weight();
+        }
         match (self.shows(Sign::Quantized), self.shows(Sign::Adapters)) {
             (true, _) => 1,
             (false, true) => 2,
@@ -152,28 +166,43 @@ impl List<'_> {
 
     pub(super) fn adapters(&mut self) {
         let case = self.case;
-        let adapts = case.shows(Sign::Adapters) && !case.narrative().tunes_all_weights;
+        let is_partly_trained = case.model.is_some_and(|model| model.trained < model.parameters);
+        let adapts = (case.shows(Sign::Adapters) || is_partly_trained) && !case.narrative().tunes_all_weights;
         if case.framework() != Framework::Torch || adapts && case.shows(Sign::Quantized) {
             return;
         }
         if adapts {
-            let weights = case.model.map(|model| Bytes(model.weights().saturating_sub(model.parameters / 2)));
+            let four_bits = |model: Model| Bytes(model.weights().saturating_sub(model.in_four_bits().weights()));
+            let weights = case.model.map(four_bits);
+            let peak = case.after(|model, batch| model.in_four_bits().peak(batch));
             let size = weights.map_or(String::new(), |bytes| format!(" and save {bytes}"));
             let text = format!(
                 "QLoRA: hold the weights that are not trained in 4 bits (load_in_4bit), which take half a byte each{size}; \
                  slower, and a little less exact"
             );
-            self.push(Lever::Adapters, text, Gain { peak: None, saves: weights }, NOT_NUMBERS);
+            self.push(Lever::Adapters, text, Gain { peak, saves: weights }, NOT_NUMBERS);
             return;
         }
         let bytes = case.bytes_of_a_gradient() + case.bytes_of_moments();
-        let saves = case.trained().map(|trained| Bytes(trained.saturating_mul(bytes)));
+        let adapted = case.model.map(|model| model.with_adapters());
+        let weight = adapted.map_or(HALF_PRECISION, |model| model.bytes_of_a_weight());
+        let less = case.bytes_of_a_weight().saturating_sub(weight);
+        let is_shared_out = case.facts.log.switches.sharing.stage.is_some();
+        let saves = match case.model.zip(adapted) {
+            Some((model, adapted)) => Some(Bytes(model.fixed().saturating_sub(adapted.fixed()))),
+            None if is_shared_out => None,
+            None => case.trained().map(|trained| Bytes(trained.saturating_mul(bytes + less))),
+        };
         let peak = case.after(|model, batch| model.with_adapters().peak(batch));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
-        let more = if case.model.is_some_and(|model| model.is_narrow) { "1.5" } else { "3.5" };
+        let narrower = match less {
+            0 => String::new(),
+            less => format!(" and {less} of the weight, which is not trained,"),
+        };
+        let four_bits = weight as f64 - 0.5;
         let text = format!(
-            "Train adapters instead of all weights (LoRA with peft): saves {bytes} bytes of gradient and moments for each \
-             weight{size}; with the weights in 4 bits (QLoRA) {more} bytes more. Only the adapters learn"
+            "Train adapters instead of all weights (LoRA with peft): saves {bytes} bytes of gradient and moments{narrower} for \
+             each weight{size}; with the weights in 4 bits (QLoRA) {four_bits} bytes more. Only the adapters learn"
         );
         self.push(Lever::Adapters, text, Gain { peak, saves }, NOT_NUMBERS);
     }

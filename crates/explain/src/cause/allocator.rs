@@ -11,7 +11,8 @@ use crate::verdict::Cause;
 /// An allocator that knows its figures refused.
 pub(super) fn allocator(oom: &Oom, log: &Printout) -> Judgement {
     let figures = figures(oom, oom.requested.unwrap_or_default(), log);
-    let decided = if oom.requested.is_some() { decide(&figures) } else { without_request(&figures) };
+    let decided =
+        if oom.requested.is_some() { by_a_hair(&figures, decide(&figures)) } else { without_request(&figures) };
     let decided = if log.narrative.is_alone { alone(&figures, decided) } else { decided };
     let decided = if log.switches.expandable_segments { in_segments_that_grow(decided) } else { decided };
     let mut judgement = contributing(&figures).into_iter().fold(decided, Judgement::with);
@@ -107,6 +108,25 @@ fn decide(figures: &Figures<'_>) -> Judgement {
     }
     by_outside(figures, lacking)
 }
+
+/// The same, less sure where what was there would nearly have been enough, or hardly was.
+fn by_a_hair(figures: &Figures<'_>, decided: Judgement) -> Judgement {
+    let Some(free) = figures.oom.free.filter(|_| matches!(decided.cause, Cause::Need | Cause::Fragmentation)) else {
+        return decided;
+    };
+    let within = free.saturating_add(figures.idle.unwrap_or_default());
+    let margin = within.get().abs_diff(figures.tried.get());
+    // Of a large request little is missing, where it is less than an eighth of it, too.
+    let is_little =
+        figures.oom.capacity.is_some_and(|capacity| margin < capacity.get() / 50) && margin < figures.tried.get() / 8;
+    match margin < HAIR || is_little {
+        true => Judgement { certainty: decided.certainty.min(0.75), ..decided },
+        false => decided,
+    }
+}
+
+/// What figures that are rounded, and taken a moment later, may be wrong by.
+const HAIR: u64 = 64 << 20;
 
 /// Whether what the figures leave over, which nobody counted, is less than three tenths of the device: contexts, libraries and
 /// a desktop come to that.

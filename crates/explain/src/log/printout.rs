@@ -1,6 +1,6 @@
 //! What a run prints of itself: its settings, the size of its model, what gives rise to remarks.
 
-use lowtide_config::{unquoted, whole_number};
+use lowtide_config::{Config, Syntax, unquoted, whole_number};
 use lowtide_core::Bytes;
 use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, steps};
 use lowtide_trainers::{Key, key_of};
@@ -155,6 +155,24 @@ impl Printout {
             self.note_single_sample(is_batch_of_one(line));
             self.context = number_of(line, "n_ctx ").or(self.context);
             self.physical_batch = number_of(line, "n_ubatch ").or(self.physical_batch);
+        }
+    }
+
+    /// Looks at what configurations and a command turn on.
+    pub(crate) fn note_configs(&mut self, configs: &[Config]) {
+        let is_off = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "" | "false" | "none" | "null" | "0");
+        let settings = configs.iter().flat_map(|config| config.settings.iter().map(move |setting| (config, setting)));
+        for (config, setting) in settings.filter(|(_, setting)| !is_off(&setting.value)) {
+            // A model's own configuration says how its weights are stored, and not how they are loaded.
+            let is_stored = config.syntax == Syntax::Json && setting.path.iter().any(|name| name.ends_with("dtype"));
+            if is_stored {
+                continue;
+            }
+            let line = format!("--{}={}", setting.path.join("."), setting.value);
+            if line.len() < LONGEST_LINE {
+                self.switches.note(&line);
+                self.signs.note_of_memory(&line);
+            }
         }
     }
 

@@ -153,6 +153,16 @@ impl Signs {
         }
     }
 
+    /// Looks at a setting for what changes where memory goes; its other words say nothing of a program.
+    pub(crate) fn note_of_memory(&mut self, setting: &str) {
+        let of_memory = [Sign::Adapters, Sign::Quantized, Sign::Fsdp, Sign::DeepSpeed, Sign::ZeroTwo];
+        for (sign, words) in WORDS.iter().filter(|(sign, _)| of_memory.contains(sign)) {
+            if !self.has(*sign) && words.iter().any(|word| setting.contains(word)) {
+                self.0.push(*sign);
+            }
+        }
+    }
+
     pub(crate) fn has(&self, sign: Sign) -> bool {
         self.0.contains(&sign)
     }

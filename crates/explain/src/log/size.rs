@@ -22,11 +22,23 @@ pub(super) fn parameters(line: &str) -> Option<Parameters> {
     if let Some((trained, all)) = lower.split_once("all params:") {
         return Some(Parameters { all: count(all), trained: count(trained) });
     }
+    if let Some((trained, all)) = trained_of_all(&lower) {
+        return Some(Parameters { all: Some(all), trained: Some(trained) });
+    }
     let number = Some(count(&lower)?);
     match lower.contains("trainable") {
         true => Some(Parameters { all: None, trained: number }),
         false => Some(Parameters { all: number, trained: None }),
     }
+}
+
+/// mlx-lm's `Trainable parameters: 0.039% (1.278M/3237.1M)` and Unsloth's `Trainable parameters = 41,943,040 of 8,072,204,288`.
+fn trained_of_all(lower: &str) -> Option<(u64, u64)> {
+    let (_, rest) = lower.split_once("trainable param")?;
+    [" of ", "/"].into_iter().find_map(|between| {
+        let (trained, all) = rest.split_once(between)?;
+        Some((count(trained)?, count(all)?)).filter(|(trained, all)| trained <= all)
+    })
 }
 
 /// The first number that may count the parameters of a model: `124,354,560`, `123.59m`, `27.8 m`.
@@ -68,19 +80,40 @@ pub(super) fn vocabulary(line: &str) -> Option<u64> {
     numbers.into_iter().find(|number| (16..1 << 24).contains(number))
 }
 
-/// Parameters by the name of a model: `Llama-2-7b-hf`, `opt-13b`, `Qwen1.5-0.5B-Chat`.
+/// Models of experts whose names give the parameters that a token takes, and not all that are held, in lower case.
+const OF_EXPERTS: [(&str, f64); 3] = [("17b-16e", 109e9), ("17b-128e", 402e9), ("qwen1.5-moe-a2.7b", 14.3e9)];
+/// What `8x7B` has of the product: experts share attention and embeddings.
+const OF_PRODUCT: f64 = 0.83;
+
+/// Parameters by the name of a model: `Llama-2-7b-hf`, `opt-13b`, `Qwen1.5-0.5B-Chat`, and of all experts in `Mixtral-8x7B`.
 pub(super) fn named_parameters(line: &str) -> Option<u64> {
     let bytes = line.as_bytes();
-    memchr::memchr2_iter(b'b', b'B', bytes).find_map(|at| {
+    let mut ends = memchr::memchr2_iter(b'b', b'B', bytes).peekable();
+    ends.peek()?;
+    let lower = line.to_ascii_lowercase();
+    if let Some((_, all)) = OF_EXPERTS.iter().find(|(name, _)| lower.contains(name)) {
+        return Some(*all as u64);
+    }
+    ends.find_map(|at| {
         let is_end = bytes.get(at + 1).is_none_or(|next| !next.is_ascii_alphanumeric());
-        let digits = bytes[..at].iter().rev().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
-        let before = bytes[..at - digits].last()?;
-        if !is_end || digits == 0 || digits > 5 || !matches!(before, b'-' | b'_' | b'/') {
-            return None;
-        }
-        let billions: f64 = line[at - digits..at].parse().ok()?;
-        (0.05..2000.0).contains(&billions).then_some((billions * 1e9) as u64)
+        let (start, number) = number_before(line, at)?;
+        let (start, number) = match bytes[..start].last() {
+            Some(b'x' | b'X') => number_before(line, start - 1)
+                .map(|(start, experts)| (start, (experts * number * OF_PRODUCT * 10.0).round() / 10.0))?,
+            _ => (start, number),
+        };
+        let before = bytes[..start].last()?;
+        let is_named = is_end && matches!(before, b'-' | b'_' | b'/');
+        (is_named && (0.05..2000.0).contains(&number)).then_some((number * 1e9) as u64)
     })
+}
+
+/// The number that ends at a place of a line, and where it begins.
+fn number_before(line: &str, end: usize) -> Option<(usize, f64)> {
+    let is_part = |byte: &&u8| byte.is_ascii_digit() || **byte == b'.';
+    let digits = line.as_bytes()[..end].iter().rev().take_while(is_part).count();
+    let number = line[end - digits..end].parse().ok().filter(|_| digits <= 5)?;
+    Some((end - digits, number))
 }
 
 #[cfg(test)]
@@ -105,6 +138,15 @@ mod tests {
                 "[INFO|trainer.py:1730] 2024-02-29 14:04:32,729 >>   Number of trainable parameters = 2,779,683,840",
                 Some((None, Some(2_779_683_840))),
             ),
+            ("Trainable parameters: 0.039% (1.278M/3237.1M)", Some((Some(3_237_100_000), Some(1_278_000)))),
+            (
+                "Trainable parameters = 41,943,040 of 8,072,204,288 (0.52% trained)",
+                Some((Some(8_072_204_288), Some(41_943_040))),
+            ),
+            (
+                " Trainable parameters = 41,943,040/8,072,204,288 (0.52% trained)",
+                Some((Some(8_072_204_288), Some(41_943_040))),
+            ),
             ("num decayed parameter tensors: 50, with 124,354,560 parameters", None),
             ("loading parameters", None),
         ] {
@@ -118,6 +160,12 @@ mod tests {
             ("Loading meta-llama/Llama-2-7b-hf", Some(7_000_000_000)),
             ("--model Qwen/Qwen1.5-0.5B-Chat", Some(500_000_000)),
             ("facebook/opt-13b", Some(13_000_000_000)),
+            ("mistralai/Mixtral-8x7B-Instruct-v0.1", Some(46_500_000_000)),
+            ("mistralai/Mixtral-8x22B-v0.1", Some(146_100_000_000)),
+            ("Qwen/Qwen3-30B-A3B", Some(30_000_000_000)),
+            ("openai/gpt-oss-120b", Some(120_000_000_000)),
+            ("meta-llama/Llama-4-Scout-17B-16E-Instruct", Some(109_000_000_000)),
+            ("a picture of 8x7b, 4x", None),
             ("tensor of 7b values, 12-bit, x-4bit, v1.2b3, a-b", None),
             ("b", None),
         ] {

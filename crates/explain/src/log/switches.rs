@@ -4,6 +4,7 @@
 //! and pages talk of them: a recommendation is none that somebody followed.
 
 use super::narrative::is_of;
+use super::sharing::SharingSwitches;
 
 /// Switches that a log shows turned on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,6 +19,18 @@ pub(crate) struct Switches {
     pub(crate) recompute: bool,
     /// Weights are loaded in half precision.
     pub(crate) half_weights: bool,
+    /// Weights that are trained are in half precision themselves, with their gradients and moments.
+    pub(crate) half_training: bool,
+    /// It is computed in half precision.
+    pub(crate) half_compute: bool,
+    /// Attention has a fused kernel.
+    pub(crate) fused_attention: bool,
+    /// The loss is computed in pieces.
+    pub(crate) chunked_loss: bool,
+    /// Bits of the weights, where they are 8 or 4.
+    pub(crate) weight_bits: Option<u64>,
+    /// What is shared out among the cards, and what lies on the host.
+    pub(crate) sharing: SharingSwitches,
 }
 
 /// What the allocator's switches are called.
@@ -46,6 +59,21 @@ const RECOMPUTE: &[&str] = &[
     "activation_checkpointing",
     "activation-checkpointing",
 ];
+/// What computing in half precision is called.
+const HALF_COMPUTE: &[&str] = &["bf16", "fp16"];
+/// What fused attention and a loss in pieces are called.
+const FUSED_ATTENTION: &[&str] = &[
+    "flash_attention_2",
+    "flash_attention_3",
+    "use_flash_attention_2",
+    "use_flash_attention",
+    "use_flash_attn",
+    "flash_attention",
+    "flash_attn",
+    "enable_xformers_memory_efficient_attention",
+];
+const CHUNKED_LOSS: &[&str] =
+    &["use_liger_kernel", "enable_liger_kernel", "use_liger", "liger_fused_linear_cross_entropy"];
 /// Types of half precision, as code and settings write them.
 const HALF: &[&str] = &["float16", "bfloat16", "half", "fp16", "bf16"];
 
@@ -64,7 +92,26 @@ impl Switches {
         }
         if is_named("dtype") || is_named(".half()") {
             self.half_weights |= loads_in_half(line);
+            self.half_training |= trains_in_half(line);
         }
+        if is_named("pure_bf16") || is_named("-true") {
+            self.half_training |= turns_on(line, "pure_bf16") || turns_on(line, "bf16-true");
+        }
+        if is_named("bf16") || is_named("fp16") {
+            let is_mixed = || line.contains("mixed_precision") && !line.contains("[--");
+            self.half_compute |=
+                HALF_COMPUTE.iter().any(|name| turns_on(line, name) && (is_flag(line, name) || is_mixed()));
+        }
+        if is_named("attention") || is_named("flash") {
+            self.fused_attention |= FUSED_ATTENTION.iter().any(|name| turns_on(line, name));
+        }
+        if is_named("liger") {
+            self.chunked_loss |= CHUNKED_LOSS.iter().any(|name| turns_on(line, name));
+        }
+        if is_named("bit") || is_named("GPTQ") || is_named("AWQ") || is_named("nf4") {
+            self.weight_bits = weight_bits(line).or(self.weight_bits);
+        }
+        self.sharing.note(line);
     }
 }
 
@@ -110,6 +157,31 @@ fn turns_on(line: &str, name: &str) -> bool {
     })
 }
 
+/// Whether a name is one of a setting, and not the value of another.
+fn is_flag(line: &str, name: &str) -> bool {
+    line.match_indices(name).any(|(at, _)| {
+        let rest = line[at + name.len()..].trim_start_matches(['"', '\'']);
+        line[..at].ends_with("--") || rest.trim_start().starts_with(['=', ':'])
+    })
+}
+
+/// `load_in_4bit=True`, `--quantization_bit 4`, `llama-3-8b-bnb-4bit`, `Qwen2.5-7B-Instruct-AWQ`.
+fn weight_bits(line: &str) -> Option<u64> {
+    let is_recommended = line.split([' ', '`', ',']).any(|word| is_of(RECOMMENDS, &word.to_ascii_lowercase()));
+    let has = |names: &[&str]| names.iter().any(|name| line.contains(name));
+    let is_set = |bits: u64| {
+        line.match_indices("quantization_bit").any(|(at, name)| {
+            line[at + name.len()..].trim_start_matches(['"', '\'', '=', ':', ' ']).starts_with(&bits.to_string())
+        })
+    };
+    match () {
+        () if is_recommended => None,
+        () if turns_on(line, "load_in_4bit") || has(&["bnb-4bit", "-4bit", "-GPTQ", "-AWQ"]) || is_set(4) => Some(4),
+        () if turns_on(line, "load_in_8bit") || is_set(8) => Some(8),
+        () => turns_on(line, "nf4").then_some(4),
+    }
+}
+
 /// Whether a value begins with a word for off.
 fn is_off(value: &str) -> bool {
     let word = value.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
@@ -127,6 +199,13 @@ fn loads_in_half(line: &str) -> bool {
     });
     let is_called = line.contains("model.half()") || line.contains(").half()");
     is_called || is_typed && !line.contains("autocast")
+}
+
+/// `from_pretrained(name, torch_dtype=torch.bfloat16)`, `--torch_dtype bfloat16`; a model's own configuration, which programs
+/// print, says only how its weights are stored.
+fn trains_in_half(line: &str) -> bool {
+    let is_given = line.contains("from_pretrained(") || line.contains("torch_dtype") && !line.contains("torch_dtype\"");
+    is_given && (loads_in_half(line) || HALF.iter().any(|half| line.contains(&format!("--torch_dtype {half}"))))
 }
 
 #[cfg(test)]
@@ -218,6 +297,51 @@ mod tests {
             "Is there a plan for gradient_checkpointing there?",
         ] {
             assert!(!of(line).recompute, "{line}");
+        }
+    }
+
+    #[test]
+    fn training_in_half_precision_itself() {
+        for line in [
+            "model = AutoModelForCausalLM.from_pretrained(name, torch_dtype=torch.bfloat16)",
+            "train.py --torch_dtype bfloat16 --lr 1",
+            "precision: bf16-true",
+            "--pure_bf16 --lr 1",
+        ] {
+            assert!(of(line).half_training, "{line}");
+        }
+        for line in ["dtype = 'bfloat16'", "  \"torch_dtype\": \"bfloat16\",", "--bf16", "torch_dtype=torch.float32"] {
+            assert!(!of(line).half_training, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_a_training_has_on() {
+        for line in ["train.py --bf16 --lr 1", "--fp16 True", "bf16=True,", "'mixed_precision: bf16'", "fp16: true"] {
+            assert!(of(line).half_compute, "{line}");
+        }
+        for line in ["bf16=False", "usage: train.py [--bf16]", "torch_dtype=bf16", "should I take bf16?"] {
+            assert!(!of(line).half_compute, "{line}");
+        }
+        for line in [
+            "attn_implementation=\"flash_attention_2\",",
+            "--use_flash_attn",
+            "--attn_implementation flash_attention_2",
+        ] {
+            assert!(of(line).fused_attention, "{line}");
+        }
+        assert!(of("--use_liger_kernel True").chunked_loss && !of("use_liger_kernel=False").chunked_loss);
+        for (line, bits) in [
+            ("load_in_4bit=True, bnb_4bit_quant_type=\"nf4\"", Some(4)),
+            ("bnb_4bit_quant_type: nf4", Some(4)),
+            ("unsloth/llama-3-8b-bnb-4bit", Some(4)),
+            ("TheBloke/Llama-2-7B-GPTQ", Some(4)),
+            ("--quantization_bit 8", Some(8)),
+            ("load_in_8bit=True", Some(8)),
+            ("load_in_4bit=False", None),
+            ("You could try load_in_4bit=True", None),
+        ] {
+            assert_eq!(of(line).weight_bits, bits, "{line}");
         }
     }
 

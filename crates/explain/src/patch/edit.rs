@@ -70,6 +70,10 @@ pub(crate) fn add_after(config: &Config, setting: &Setting, key: &str, value: im
         Syntax::Command => {
             let sign = if text[..setting.span.start].ends_with('=') { '=' } else { ' ' };
             let word = text[..setting.span.start].rsplit(char::is_whitespace).next().unwrap_or_default();
+            // A variable's value stands above the command.
+            if word.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') {
+                return None;
+            }
             let dashes = if sign == '=' && !word.starts_with('-') { "" } else { "--" };
             (setting.span.end, format!(" {dashes}{key}{sign}{value}"))
         }

@@ -1,7 +1,7 @@
 //! A smaller micro-batch with as much accumulation as keeps the product.
 
 use lowtide_config::{Config, Setting, Syntax};
-use lowtide_trainers::Answer;
+use lowtide_trainers::{Answer, is_deepspeed};
 
 use super::change::{Edit, Patch};
 use super::edit::{add_after, replace};
@@ -55,7 +55,7 @@ fn added_steps(facts: &Facts<'_>, config: &Config, batch: &Setting, accumulation
         .configs
         .iter()
         .any(|config| config.settings.iter().any(|setting| setting.path.len() > 1 && setting.path[0] == "trainer"));
-    match (facts.is_nanogpt() || facts.is_hugging_face(), is_lightning, config.syntax) {
+    match (facts.is_nanogpt() || facts.is_hugging_face() || is_deepspeed(config), is_lightning, config.syntax) {
         (true, _, _) => Ok(add_after(config, batch, "gradient_accumulation_steps", accumulation)),
         (false, true, Syntax::Command) => Ok(add_after(config, batch, "trainer.accumulate_grad_batches", accumulation)),
         (false, true, Syntax::Yaml | Syntax::Json) => {
@@ -219,6 +219,35 @@ mod tests {
             "{\"train_micro_batch_size_per_gpu\": 64, \"gradient_accumulation_steps\": 1, \"train_batch_size\": 64}",
             "{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 16, \"train_batch_size\": 64}",
         );
+    }
+
+    #[test]
+    fn deepspeed_has_a_key_for_accumulation() {
+        check(
+            "ds.json",
+            "{\n  \"train_micro_batch_size_per_gpu\": 64,\n  \"zero_optimization\": {\"stage\": 2}\n}\n",
+            "{\n  \"train_micro_batch_size_per_gpu\": 4,\n  \"gradient_accumulation_steps\": 16,\n  \"zero_optimization\": \
+             {\"stage\": 2}\n}\n",
+        );
+    }
+
+    #[test]
+    fn what_deepspeed_and_the_trainer_both_say_has_to_agree() {
+        let besides = |json: &str| {
+            let command = "deepspeed train.py --per_device_train_batch_size 64 --gradient_accumulation_steps 1 --deepspeed ds.json\n";
+            let configs = [Config::parse("ds.json", json).unwrap(), Config::parse("run.sh", command).unwrap()];
+            let facts = Facts::of(&configs);
+            let patch = micro_batch(&facts, 4, 16).unwrap();
+            assert_eq!(patch.file, "run.sh");
+            facts.to_change_besides(&patch.file, 4, 16)
+        };
+        let set =
+            "{\"train_micro_batch_size_per_gpu\": 64, \"gradient_accumulation_steps\": 1, \"train_batch_size\": 64}";
+        let note = besides(set).unwrap();
+        let words = "train_micro_batch_size_per_gpu to 4 in ds.json and gradient_accumulation_steps to 16 in ds.json";
+        assert!(note.contains(words), "{note}");
+        let auto = "{\"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": \"auto\", \"zero_optimization\": {}}";
+        assert_eq!(besides(auto), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod advice;
 mod already_on;
 mod any_bytes;
+mod arithmetic;
 mod culprit;
 mod golden;
 mod got_over;

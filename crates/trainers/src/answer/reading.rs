@@ -11,8 +11,8 @@
 use lowtide_config::{Config, Gap, GapKind, Scope, Setting, Syntax, whole_number};
 
 use crate::deepspeed::{AUTO, whole_batch};
-use crate::key::is_for_evaluation;
-use crate::{Key, key_of, key_of_path};
+use crate::key::{BY_WORDS, is_for_evaluation};
+use crate::{Key, key_of, key_of_option, key_of_path};
 
 /// What configurations say of a number.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +56,10 @@ impl Question {
     /// How well the keys that lead to a setting answer it, 0 best; `None` where they do not.
     pub(crate) fn rank(self, syntax: Syntax, path: &[String]) -> Option<usize> {
         match self {
-            Self::Key(key) => key_of_path(path).filter(|(known, _)| *known == key).map(|(_, rank)| rank),
+            Self::Key(key) => {
+                let by_path = key_of_path(path).filter(|(known, _)| *known == key).map(|(_, rank)| rank);
+                by_path.or_else(|| is_option_of(key, syntax, path).then_some(3 * BY_WORDS + 3))
+            }
             // The trainer's settings have defaults in scripts; those of the data's class are not looked for.
             Self::Name(name) if syntax == Syntax::Python => {
                 path.last().is_some_and(|last| last == name.trim_start_matches("trainer.")).then_some(0)
@@ -91,6 +94,12 @@ impl Question {
             Self::Key(_) => "it",
         }
     }
+}
+
+/// Whether a command's flag has a name that a setting would not have for it: `--accum 4`.
+fn is_option_of(key: Key, syntax: Syntax, path: &[String]) -> bool {
+    let [name] = path else { return false };
+    syntax == Syntax::Command && key == Key::Accumulation && key_of_option(name) == Some(key)
 }
 
 const BATCH: Question = Question::Key(Key::Batch);

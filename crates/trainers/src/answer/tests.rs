@@ -46,7 +46,7 @@ fn steps_that_no_text_tells() {
         ("a.yaml", "trainer:\n  accumulate_grad_batches: {0: 8, 4: 4}\n"),
         ("a.yaml", "trainer:\n  accumulate_grad_batches:\n    0: 8\n    4: 4\n"),
         ("a.json", "{\"gradient_accumulation_steps\": \"auto\"}"),
-        ("a.sh", "ACC=4\npython run.py --gradient_accumulation_steps $ACC\n"),
+        ("a.sh", "ACC=4\nACC=2\npython run.py --gradient_accumulation_steps $ACC\n"),
         ("a.sh", "python run.py --gradient_accumulation_steps $((256 / 32))\n"),
         ("a.sh", "python a.py --accum_iter 2\npython b.py --accum_iter 4\n"),
     ] {
