@@ -21,7 +21,7 @@ use super::case::Case;
 use super::framework::Framework;
 use super::inference::Inference;
 use super::list::{Fidelity, Gain, List, NOT_MODEL};
-use super::serving::Server;
+use super::server::Server;
 use crate::cause::private_pools;
 use crate::culprit::FOREACH;
 use crate::facts::Key;
@@ -78,6 +78,7 @@ impl List<'_> {
     fn device(&mut self) {
         let case = self.case;
         self.start_afresh();
+        self.room_beside_jax();
         self.window_outputs();
         // The whole state gathered at once is what fills a card while it saves, whatever the pieces.
         let saves = case.is_saving();
@@ -187,7 +188,9 @@ impl List<'_> {
         if self.case.oom.device_kind == Some(DeviceKind::Tpu) {
             return;
         }
-        if let Some(text) = self.case.framework().preallocation() {
+        if self.case.framework() == Framework::Jax {
+            self.jax_pool();
+        } else if let Some(text) = self.case.framework().preallocation() {
             self.add(Lever::LeaveRoom, text);
         } else if self.case.oom.engine == Engine::Paddle {
             let text = "Let Paddle grow instead of taking a share of the card at the start: FLAGS_allocator_strategy=auto_growth, or \

@@ -313,9 +313,7 @@ impl List<'_> {
             (Place::Device, _, Framework::Tensorflow) => {
                 format!("Raise the limit{limit}: memory_limit of tf.config.set_logical_device_configuration")
             }
-            (Place::Device, _, Framework::Jax) => {
-                format!("Raise the limit{limit}: XLA_PYTHON_CLIENT_MEM_FRACTION up to 0.95")
-            }
+            (Place::Device, _, Framework::Jax) => return self.larger_jax_pool(),
             (Place::Device, ..) => format!("Raise the limit{limit}: the engine's own memory fraction"),
             (Place::Host, ..) => case.host_limit(&limit),
         };
@@ -325,7 +323,7 @@ impl List<'_> {
     pub(super) fn outside(&mut self) {
         let case = self.case;
         let framework = case.framework();
-        let leave = framework.leave_room();
+        let leave = case.leave_room();
         let less = match case.trains() || case.activity == Some(Activity::Training) {
             true => "a smaller batch (half, with twice the accumulation)",
             false => "a smaller batch or model",

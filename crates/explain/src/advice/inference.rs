@@ -123,6 +123,7 @@ impl List<'_> {
     pub(super) fn inference(&mut self, kind: Inference) {
         let case = self.case;
         self.start_afresh();
+        self.room_beside_jax();
         self.window_outputs();
         if case.shows(Sign::PinnedBuffer) {
             self.no_pinned_memory();

@@ -12,11 +12,15 @@ mod framework;
 mod host;
 mod inference;
 mod install;
+mod jax;
 mod list;
 mod others;
 mod parameters;
+mod reduction;
 mod saving;
+mod server;
 mod serving;
+mod share;
 mod workers;
 
 pub(crate) use case::Case;

@@ -111,7 +111,7 @@ fn turns_on(line: &str, name: &str) -> bool {
 }
 
 /// Whether a value begins with a word for off.
-fn is_off(value: &str) -> bool {
+pub(super) fn is_off(value: &str) -> bool {
     let word = value.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
     is_of(&["false", "no", "none", "null", "off", "0"], &word.to_ascii_lowercase())
 }
