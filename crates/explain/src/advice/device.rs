@@ -7,7 +7,7 @@ use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, Gain, List};
 use crate::Activity;
-use crate::log::Sign;
+use crate::log::{Flag, Sign};
 use crate::patch::export;
 use crate::verdict::{Cause, Lever};
 
@@ -292,6 +292,11 @@ impl List<'_> {
 
     pub(super) fn limit(&mut self) {
         let case = self.case;
+        // Metal's limit is taken away by a ratio of zero.
+        let is_unlimited = case.facts.flags.value(Flag::Watermark).is_some_and(|ratio| ratio.parse() == Ok(0.0));
+        if is_unlimited && case.oom.device_kind == Some(DeviceKind::Mps) && case.oom.engine != Engine::Mlx {
+            return;
+        }
         let limit = case.oom.limit.map_or(String::new(), |limit| format!(" (it is {limit})"));
         let text = match (case.oom.place, case.oom.device_kind, case.framework()) {
             (Place::Device, ..) if case.message.contains("larger than 4GB") => {

@@ -16,6 +16,7 @@ mod jax;
 mod list;
 mod others;
 mod parameters;
+mod pictures;
 mod reduction;
 mod saving;
 mod server;

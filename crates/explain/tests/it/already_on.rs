@@ -186,3 +186,54 @@ fn the_pool_of_jax_is_raised_where_it_is_alone_and_lowered_beside_others() {
     let whole = told(&format!("{}{pool}", set.replace(".80", ".97")));
     assert!(!whole.contains("instead of 0.97") && whole.contains("nothing left to raise"), "{whole}");
 }
+
+/// A webui's error in its decoder, and one in the scores of attention.
+const DECODER: &str = "  File \"/w/stable-diffusion-webui/modules/processing.py\", line 5, in decode_first_stage\n    x = model.decode(z)\n";
+const SCORES: &str = "  File \"/w/stable-diffusion-webui/attention.py\", line 5, in forward\n    sim = einsum('b i d, b j d -> b i j', q, k)\n";
+
+#[test]
+fn switches_of_picture_programs_are_not_advised_again() {
+    let webui = |switches: &str| {
+        let head = format!("Launching Web UI with arguments: {switches}\nTraceback (most recent call last):\n");
+        told(&format!("{head}{DECODER}{FULL}")) + &told(&format!("{head}{SCORES}{FULL}"))
+    };
+    let off = webui("--listen");
+    assert!(["--medvram", "--xformers", "--opt-sub-quad"].iter().all(|switch| off.contains(switch)), "{off}");
+    let medium = webui("--medvram --xformers");
+    assert!(medium.contains("--lowvram in place of --medvram") && !medium.contains("--xformers"), "{medium}");
+    let low = webui("--lowvram --opt-sdp-attention");
+    assert!(!low.contains("vram") && !low.contains("--opt-sdp") && low.contains("nf4"), "{low}");
+    let comfy = |line: &str| told(&format!("{line}\n!!! Exception during processing !!! x\n{FULL}"));
+    assert!(comfy("$ python ComfyUI/main.py").contains("--lowvram (or --novram)"));
+    assert!(comfy("$ python ComfyUI/main.py --lowvram").contains("--novram in place of --lowvram"));
+    let none = comfy("Set vram state to: NO_VRAM");
+    assert!(!none.contains("vram") && none.contains("on the host already"), "{none}");
+}
+
+#[test]
+fn switches_of_pipelines_are_not_advised_again() {
+    let pipeline = |code: &str| {
+        let frame = "  File \"/w/diffusers/models/autoencoder_kl.py\", line 5, in decode\n    dec = self.decoder(z)\n";
+        told(&format!(
+            "{code}\nTraceback (most recent call last):\n  File \"/w/a.py\", line 2, in <module>\n    image = pipe(prompt)\n{frame}{FULL}"
+        ))
+    };
+    let off = pipeline("");
+    let calls = ["enable_model_cpu_offload()", "enable_tiling()", "enable_slicing()", "enable_attention_slicing()"];
+    assert!(calls.iter().all(|call| off.contains(call)), "{off}");
+    let on = pipeline("pipe.enable_model_cpu_offload()\npipe.vae.enable_tiling()\npipe.enable_attention_slicing()");
+    assert!(on.contains("enable_sequential_cpu_offload() in place of") && on.contains("enable_slicing()"), "{on}");
+    assert!(!on.contains("enable_tiling()") && !on.contains("enable_attention_slicing()"), "{on}");
+    let all = pipeline("pipe.enable_sequential_cpu_offload()\npipe.enable_vae_tiling()\npipe.enable_vae_slicing()");
+    assert!(!all.contains("cpu_offload") && all.contains("tile_sample_min_height"), "{all}");
+}
+
+#[test]
+fn a_limit_of_metal_that_is_gone_is_not_taken_away() {
+    let mps = "RuntimeError: MPS backend out of memory (MPS allocated: 9.05 GB, other allocations: 8.83 GB, max allowed: 18.13 GB). Tried \
+               to allocate 512.00 MB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for memory \
+               allocations (may cause system failure).\n";
+    assert!(told(&format!("epoch 1\n{mps}")).contains("WATERMARK"));
+    let set = told(&format!("$ PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 python train.py\nepoch 1\n{mps}"));
+    assert!(!set.contains("WATERMARK"), "{set}");
+}
