@@ -17,6 +17,7 @@
 use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Engine, Place};
 
+use super::arrays::Arrays;
 use super::case::Case;
 use super::framework::Framework;
 use super::inference::Inference;
@@ -57,6 +58,14 @@ pub(crate) fn advise(case: &Case<'_>) -> Counsel {
             list.boosting();
             Work::Training
         }
+        (None, Place::Device, _) if Arrays::of(case).is_some() => {
+            Arrays::of(case).into_iter().for_each(|arrays| list.arrays(arrays));
+            Work::Training
+        }
+        (None, Place::Device, None) if case.oom.engine == Engine::Mlx => {
+            list.metal_training();
+            Work::Training
+        }
         (None, Place::Device, Some(kind)) => {
             list.inference(kind);
             Work::Inference
@@ -78,7 +87,7 @@ impl List<'_> {
     fn device(&mut self) {
         let case = self.case;
         self.start_afresh();
-        self.room_beside_jax();
+        self.share_of_jax();
         self.window_outputs();
         // The whole state gathered at once is what fills a card while it saves, whatever the pieces.
         let saves = case.is_saving();

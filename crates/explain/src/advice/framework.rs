@@ -52,10 +52,12 @@ impl Case<'_> {
             Engine::Tensorflow => Framework::Tensorflow,
             // PyTorch has a way to XLA too.
             Engine::Xla if !is_torch() && (!self.shows(Sign::Torch) || self.shows(Sign::Jax)) => Framework::Jax,
+            Engine::Rmm if !is_torch() && !self.shows(Sign::Torch) => Framework::Other,
             Engine::Candle
             | Engine::Burn
             | Engine::Wgpu
             | Engine::Mlx
+            | Engine::Cupy
             | Engine::Paddle
             | Engine::Mxnet
             | Engine::Mindspore

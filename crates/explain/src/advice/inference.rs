@@ -83,7 +83,7 @@ impl Inference {
 
 impl Case<'_> {
     /// Whether texts were being turned into vectors; what uses them later shows the library too.
-    fn makes_vectors(&self) -> bool {
+    pub(super) fn makes_vectors(&self) -> bool {
         let is_inside = self.frames.is_empty() || self.passes(&["sentence_transformers", ".encode("]);
         self.shows(Sign::Embedding) && !self.shows(Sign::Generation) && is_inside
     }
@@ -123,7 +123,7 @@ impl List<'_> {
     pub(super) fn inference(&mut self, kind: Inference) {
         let case = self.case;
         self.start_afresh();
-        self.room_beside_jax();
+        self.share_of_jax();
         self.window_outputs();
         if case.shows(Sign::PinnedBuffer) {
             self.no_pinned_memory();
@@ -233,10 +233,7 @@ impl List<'_> {
             self.join(Lever::SmallerInput, &[Lever::FewerRequests, Lever::ShorterSequence], words);
         }
         if case.oom.engine == Engine::Mlx {
-            self.change(
-                Lever::ShorterSequence,
-                "A shorter context or prompt: the cache of keys and values grows with each token",
-            );
+            return self.metal_texts();
         }
         if case.makes_scores() && case.is_large_request() {
             self.attention_kernel();

@@ -35,7 +35,8 @@ impl Case<'_> {
     /// Whether the pool itself was too small, and its share is known.
     fn jax_pool_is_small(&self) -> bool {
         let is_known = self.jax_share().is_some() || self.grows_its_pool();
-        self.oom.engine == Engine::Xla && is_known && !self.needs_room_beside_jax()
+        let is_card = self.framework() == Framework::Jax && self.oom.device_kind != Some(DeviceKind::Tpu);
+        is_card && self.oom.engine == Engine::Xla && is_known && !self.needs_room_beside_jax()
     }
 
     /// How JAX takes less, from what it takes now.
@@ -81,6 +82,9 @@ impl List<'_> {
 
     /// A larger pool on a card that is otherwise empty.
     pub(super) fn larger_jax_pool(&mut self) {
+        if self.case.needs_room_beside_jax() {
+            return;
+        }
         let share = self.case.jax_share();
         let keep = match self.case.grows_its_pool() {
             true => "; and leave XLA_PYTHON_CLIENT_PREALLOCATE=false out, because a pool that grows lies in pieces",
@@ -109,9 +113,14 @@ impl List<'_> {
         self.add(Lever::RaiseLimit, text);
     }
 
-    /// PyTorch or TensorFlow on a card of which JAX takes a share in the same program.
-    pub(super) fn room_beside_jax(&mut self) {
+    /// What JAX was given of the card, where that is what stands in the way: too little for itself, or too much beside PyTorch or
+    /// TensorFlow in the same program.
+    pub(super) fn share_of_jax(&mut self) {
         let case = self.case;
+        // A share below the usual one is what stands in the way first.
+        if case.jax_pool_is_small() && case.jax_share().is_some_and(|share| share < USUAL) {
+            return self.larger_jax_pool();
+        }
         let is_shared = case.oom.place == Place::Device
             && case.oom.device_kind != Some(DeviceKind::Tpu)
             && matches!(case.framework(), Framework::Torch | Framework::Tensorflow)

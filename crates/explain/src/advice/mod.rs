@@ -1,6 +1,7 @@
 //! What to do, best first: levers with the peak expected after them and their patches.
 
 mod activations;
+mod arrays;
 mod batch;
 mod boosting;
 mod case;
@@ -14,6 +15,7 @@ mod inference;
 mod install;
 mod jax;
 mod list;
+mod metal;
 mod others;
 mod parameters;
 mod pictures;
@@ -22,6 +24,7 @@ mod saving;
 mod server;
 mod serving;
 mod share;
+mod web;
 mod workers;
 
 pub(crate) use case::Case;

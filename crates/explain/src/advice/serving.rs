@@ -190,9 +190,10 @@ impl List<'_> {
             (Some(4), _) => {
                 let text = "A smaller model: its weights are in 4 bits already";
                 self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
-                return if server != Server::TextGenerationInference {
-                    self.more_cards(server)
-                };
+                if server != Server::TextGenerationInference {
+                    self.more_cards(server);
+                }
+                return;
             }
             (Some(_), _) => {
                 "Weights in 4 bits instead of 8: another file of the same model, or a smaller model".to_owned()

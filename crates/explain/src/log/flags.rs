@@ -55,6 +55,11 @@ pub(crate) enum Flag {
     JaxPreallocation,
     /// PyTorch or TensorFlow in a program, to be seen by what it imports.
     OtherFramework,
+    /// A web server for Python, and its processes.
+    WebServer,
+    WebWorkers,
+    /// Texts that are turned into vectors at once.
+    EncodeBatch,
 }
 
 /// What a flag was given: the last value of each.
@@ -101,6 +106,9 @@ const OF_ONESELF: &[&str] = &["i", "we", "already", "now", "also", "and"];
 
 /// Sentences by which programs say what is on.
 const SENTENCES: &[(&str, Flag)] = &[
+    ("gunicorn", Flag::WebServer),
+    ("uvicorn", Flag::WebServer),
+    ("hypercorn", Flag::WebServer),
     ("Set vram state to: LOW_VRAM", Flag::LowVram),
     ("Set vram state to: NO_VRAM", Flag::NoVram),
     ("Using pytorch attention", Flag::FusedAttention),
@@ -218,7 +226,9 @@ fn given(line: &str, start: usize, end: usize) -> Option<(Flag, &str)> {
         return None;
     }
     let flag = match dashes {
+        0 if name == "batch_size" && line.contains(".encode(") => Flag::EncodeBatch,
         0 => of_setting(&name.to_ascii_lowercase())?,
+        1 | 2 if is_web(line) && matches!(name, "w" | "workers") => Flag::WebWorkers,
         1 => of_letters(name).filter(|_| is_llama(line))?,
         _ => {
             let name = name.to_ascii_lowercase().replace('-', "_");
@@ -247,7 +257,7 @@ fn value(after: &str, dashes: usize) -> Option<&str> {
     };
     // `PARAMETER num_ctx 8192`
     let is_number = || rest.trim_start().starts_with(|c: char| c.is_ascii_digit());
-    if !is_set && !(rest.starts_with(' ') && is_number()) {
+    if !(is_set || rest.starts_with(' ') && is_number()) {
         return None;
     }
     let rest = rest.trim_start_matches([' ', '"', '\'', ',', '[']);
@@ -300,6 +310,11 @@ fn is_llama(line: &str) -> bool {
     ["llama", "gguf", "ggml", "koboldcpp"].iter().any(|word| line.contains(word))
 }
 
+/// Whether a line is a command of a web server.
+fn is_web(line: &str) -> bool {
+    ["gunicorn", "uvicorn", "hypercorn"].iter().any(|word| line.contains(word))
+}
+
 /// Names that are flags in any form: as options, as settings, as variables of the environment, as calls.
 fn of_setting(name: &str) -> Option<Flag> {
     Some(match name {
@@ -338,6 +353,7 @@ fn of_setting(name: &str) -> Option<Flag> {
         "pytorch_mps_high_watermark_ratio" => Flag::Watermark,
         "xla_python_client_mem_fraction" | "xla_client_mem_fraction" => Flag::JaxShare,
         "xla_python_client_preallocate" => Flag::JaxPreallocation,
+        "web_concurrency" => Flag::WebWorkers,
         _ => return None,
     })
 }
@@ -403,6 +419,9 @@ mod tests {
             ("os.environ[\"XLA_PYTHON_CLIENT_MEM_FRACTION\"] = \".90\"", Flag::JaxShare, ".90"),
             ("export XLA_PYTHON_CLIENT_PREALLOCATE=false", Flag::JaxPreallocation, "false"),
             ("offloaded 20/33 layers to GPU", Flag::GpuLayers, "20"),
+            ("$ gunicorn -w 8 app:app", Flag::WebWorkers, "8"),
+            ("CMD uvicorn app:app --workers 4", Flag::WebWorkers, "4"),
+            ("    vectors = model.encode(texts, batch_size=256)", Flag::EncodeBatch, "256"),
             ("vllm serve Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", Flag::Quantization, "Int8"),
             ("llama-server -m llama-70b.Q4_K_M.gguf", Flag::Quantization, "Q4_"),
             ("--tensor-parallel-size 2 --quantization awq", Flag::Quantization, "awq"),
@@ -444,6 +463,7 @@ mod tests {
             ("max_num_seqs=None, kv_cache_dtype=auto", Flag::CacheType),
             ("OLLAMA_KV_CACHE_TYPE: OLLAMA_LLM_LIBRARY:", Flag::CacheType),
             ("tar -c 20 files", Flag::Context),
+            ("python train.py --workers 8", Flag::WebWorkers),
         ] {
             assert!(!of(line).is_on(flag), "{line}");
         }

@@ -179,6 +179,8 @@ fn the_pool_of_jax_is_raised_where_it_is_alone_and_lowered_beside_others() {
     let alone = told(&format!("{set}{pool}"));
     assert!(alone.contains("XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 instead of 0.80"), "{alone}");
     assert!(!alone.contains("PREALLOCATE=false") && !alone.contains("less"), "{alone}");
+    let small = verdict(&format!("{}{pool}", set.replace(".80", ".30")));
+    assert!(small.advice[0].text.contains("=0.95 instead of 0.30"), "{}", small.advice[0].text);
     let beside = told(&format!("import torch\nimport jax\n{set}{pool}"));
     assert!(beside.contains("PREALLOCATE=false") && beside.contains("=0.60 or less instead of 0.80"), "{beside}");
     let of_torch = told(&format!("{set}{FULL}"));
@@ -236,4 +238,13 @@ fn a_limit_of_metal_that_is_gone_is_not_taken_away() {
     assert!(told(&format!("epoch 1\n{mps}")).contains("WATERMARK"));
     let set = told(&format!("$ PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 python train.py\nepoch 1\n{mps}"));
     assert!(!set.contains("WATERMARK"), "{set}");
+}
+
+#[test]
+fn fewer_data_workers_are_fewer_than_there_are() {
+    let message = "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.\n";
+    for (workers, fewer) in [(8, "2 instead of 8"), (2, "1 instead of 2"), (1, "0 instead of 1")] {
+        let all = told(&format!("python train.py --num_workers {workers}\nepoch 1\n{message}"));
+        assert!(all.contains(fewer), "{fewer} in {all}");
+    }
 }

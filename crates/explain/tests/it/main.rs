@@ -9,6 +9,7 @@ mod host;
 mod json_lines;
 mod order;
 mod others;
+mod own_words;
 mod ranks;
 mod remedies;
 mod reports;
