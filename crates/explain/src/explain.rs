@@ -20,7 +20,9 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let oom = &event.oom;
     let computes_on_host = oom.place == Place::Host && oom.source == Source::Allocator && oom.engine == Engine::PyTorch;
     let refused_logits = oom.requested.filter(|_| ends_at_logits(event));
-    let facts = Facts { configs: &context.configs, log, stack_is_nanogpt, computes_on_host, refused_logits };
+    let flags = log.flags.with(context.configs.iter().map(|config| &*config.text));
+    let facts =
+        Facts { configs: &context.configs, log, flags: &flags, stack_is_nanogpt, computes_on_host, refused_logits };
     let mut judgement = judge(event, log);
     let is_refused = oom.place == Place::Host && matches!(oom.source, Source::Allocator | Source::Heap);
     if let Some(limit) = log.address_limit.filter(|_| is_refused) {
@@ -168,5 +170,7 @@ fn activity_of_source(event: &Event) -> Option<Activity> {
     if is_worker {
         return Some(Activity::DataWorker);
     }
-    (event.oom.source == Source::Startup).then_some(Activity::Loading)
+    // A server that is warmed up serves nobody yet.
+    let starts = event.oom.source == Source::Startup || event.dummy_requests().is_some();
+    starts.then_some(Activity::Loading)
 }

@@ -6,7 +6,7 @@ pub(crate) use lowtide_trainers::Key;
 use lowtide_trainers::{Answer, Preset, Question, answer, candidates, flag, is_deepspeed, whole_batch};
 
 use crate::culprit::is_size;
-use crate::log::Printout;
+use crate::log::{Flags, Printout};
 
 /// A type of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,8 @@ const LARGEST: u64 = (1 << 32) - 1;
 pub(crate) struct Facts<'a> {
     pub(crate) configs: &'a [Config],
     pub(crate) log: &'a Printout,
+    /// Flags of the log and of the configurations.
+    pub(crate) flags: &'a Flags,
     /// Whether the stack goes through nanoGPT's `estimate_loss`.
     pub(crate) stack_is_nanogpt: bool,
     /// Whether tensors were refused memory of the machine, so that it is the processor that computes.
@@ -313,6 +315,13 @@ impl<'a> Facts<'a> {
     /// Configurations without a log.
     pub(crate) fn of(configs: &'a [Config]) -> Self {
         static NOTHING: std::sync::LazyLock<Printout> = std::sync::LazyLock::new(Printout::default);
-        Self { configs, log: &NOTHING, stack_is_nanogpt: false, computes_on_host: false, refused_logits: None }
+        Self {
+            configs,
+            log: &NOTHING,
+            flags: &NOTHING.flags,
+            stack_is_nanogpt: false,
+            computes_on_host: false,
+            refused_logits: None,
+        }
     }
 }

@@ -17,11 +17,12 @@
 use lowtide_core::Bytes;
 use lowtide_oom::{DeviceKind, Engine, Place};
 
+use super::arrays::Arrays;
 use super::case::Case;
 use super::framework::Framework;
 use super::inference::Inference;
 use super::list::{Fidelity, Gain, List, NOT_MODEL};
-use super::serving::Server;
+use super::server::Server;
 use crate::cause::private_pools;
 use crate::culprit::FOREACH;
 use crate::facts::Key;
@@ -57,6 +58,14 @@ pub(crate) fn advise(case: &Case<'_>) -> Counsel {
             list.boosting();
             Work::Training
         }
+        (None, Place::Device, _) if Arrays::of(case).is_some() => {
+            Arrays::of(case).into_iter().for_each(|arrays| list.arrays(arrays));
+            Work::Training
+        }
+        (None, Place::Device, None) if case.oom.engine == Engine::Mlx => {
+            list.metal_training();
+            Work::Training
+        }
         (None, Place::Device, Some(kind)) => {
             list.inference(kind);
             Work::Inference
@@ -78,6 +87,7 @@ impl List<'_> {
     fn device(&mut self) {
         let case = self.case;
         self.start_afresh();
+        self.share_of_jax();
         self.window_outputs();
         // The whole state gathered at once is what fills a card while it saves, whatever the pieces.
         let saves = case.is_saving();
@@ -187,7 +197,9 @@ impl List<'_> {
         if self.case.oom.device_kind == Some(DeviceKind::Tpu) {
             return;
         }
-        if let Some(text) = self.case.framework().preallocation() {
+        if self.case.framework() == Framework::Jax {
+            self.jax_pool();
+        } else if let Some(text) = self.case.framework().preallocation() {
             self.add(Lever::LeaveRoom, text);
         } else if self.case.oom.engine == Engine::Paddle {
             let text = "Let Paddle grow instead of taking a share of the card at the start: FLAGS_allocator_strategy=auto_growth, or \

@@ -7,7 +7,7 @@ use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, Gain, List};
 use crate::Activity;
-use crate::log::Sign;
+use crate::log::{Flag, Sign};
 use crate::patch::export;
 use crate::verdict::{Cause, Lever};
 
@@ -302,6 +302,11 @@ impl List<'_> {
 
     pub(super) fn limit(&mut self) {
         let case = self.case;
+        // Metal's limit is taken away by a ratio of zero.
+        let is_unlimited = case.facts.flags.value(Flag::Watermark).is_some_and(|ratio| ratio.parse() == Ok(0.0));
+        if is_unlimited && case.oom.device_kind == Some(DeviceKind::Mps) && case.oom.engine != Engine::Mlx {
+            return;
+        }
         let limit = case.oom.limit.map_or(String::new(), |limit| format!(" (it is {limit})"));
         let text = match (case.oom.place, case.oom.device_kind, case.framework()) {
             (Place::Device, ..) if case.message.contains("larger than 4GB") => {
@@ -323,9 +328,7 @@ impl List<'_> {
             (Place::Device, _, Framework::Tensorflow) => {
                 format!("Raise the limit{limit}: memory_limit of tf.config.set_logical_device_configuration")
             }
-            (Place::Device, _, Framework::Jax) => {
-                format!("Raise the limit{limit}: XLA_PYTHON_CLIENT_MEM_FRACTION up to 0.95")
-            }
+            (Place::Device, _, Framework::Jax) => return self.larger_jax_pool(),
             (Place::Device, ..) => format!("Raise the limit{limit}: the engine's own memory fraction"),
             (Place::Host, ..) => case.host_limit(&limit),
         };
@@ -335,7 +338,7 @@ impl List<'_> {
     pub(super) fn outside(&mut self) {
         let case = self.case;
         let framework = case.framework();
-        let leave = framework.leave_room();
+        let leave = case.leave_room();
         let less = match case.trains() || case.activity == Some(Activity::Training) {
             true => "a smaller batch (half, with twice the accumulation)",
             false => "a smaller batch or model",

@@ -31,10 +31,11 @@ impl Case<'_> {
         }
         let is_torch = || self.frames.iter().any(|frame| frame.file.contains("torch"));
         // A driver or a system says nothing of who called it.
+        let passes_jax = || self.frames.iter().any(|frame| frame.file.replace('\\', "/").contains("/jax/"));
         let is_open =
             matches!(self.oom.engine, Engine::Cuda | Engine::Rocm | Engine::Unknown | Engine::Linux | Engine::Python);
         if is_open && !self.shows(Sign::Torch) && !is_torch() {
-            if self.shows(Sign::Tensorflow) {
+            if self.shows(Sign::Tensorflow) && !passes_jax() {
                 return Framework::Tensorflow;
             }
             if self.shows(Sign::Jax) {
@@ -51,10 +52,12 @@ impl Case<'_> {
             Engine::Tensorflow => Framework::Tensorflow,
             // PyTorch has a way to XLA too.
             Engine::Xla if !is_torch() && (!self.shows(Sign::Torch) || self.shows(Sign::Jax)) => Framework::Jax,
+            Engine::Rmm if !is_torch() && !self.shows(Sign::Torch) => Framework::Other,
             Engine::Candle
             | Engine::Burn
             | Engine::Wgpu
             | Engine::Mlx
+            | Engine::Cupy
             | Engine::Paddle
             | Engine::Mxnet
             | Engine::Mindspore
@@ -62,6 +65,15 @@ impl Case<'_> {
             | Engine::Julia => Framework::Other,
             _ => Framework::Torch,
         }
+    }
+}
+
+impl Case<'_> {
+    /// How this process leaves room on the device, from what it takes now.
+    pub(super) fn leave_room(&self) -> String {
+        let framework = self.framework();
+        let less = self.smaller_jax_share().filter(|_| framework == Framework::Jax);
+        less.map_or_else(|| framework.leave_room().to_owned(), |less| format!("take less from the start: {less}"))
     }
 }
 
@@ -105,7 +117,7 @@ impl Framework {
     }
 
     /// How a process leaves room on the device for others and for libraries.
-    pub(super) const fn leave_room(self) -> &'static str {
+    const fn leave_room(self) -> &'static str {
         match self {
             Self::Torch => "call set_per_process_memory_fraction(0.9) early",
             Self::Tensorflow => {

@@ -9,12 +9,13 @@ use super::case::Case;
 use super::framework::Framework;
 use super::inference::Inference;
 use super::list::List;
+use super::reduction::Dial;
 use crate::Activity;
 use crate::Lever;
 use crate::cause::is_of_node;
 use crate::code_line::is_internal;
 use crate::facts::Key;
-use crate::log::Sign;
+use crate::log::{Flag, Sign};
 use crate::patch::single;
 
 /// What a stack goes through where data is read as a whole.
@@ -127,6 +128,11 @@ impl Case<'_> {
         let is_told = self.narrative().names_large_data || self.shows(Sign::Genomes) && is_refused;
         is_told && !self.trains()
     }
+
+    /// Whether the processor turns texts into vectors.
+    fn encodes_texts(&self) -> bool {
+        self.makes_vectors() && self.activity != Some(Activity::Loading) && !self.shows(Sign::HuggingFaceTrainer)
+    }
 }
 
 /// `16,19,19,1024] and type float`: several samples; `3,3,512,512` are weights of a convolution.
@@ -171,6 +177,13 @@ impl List<'_> {
         if let Some(heap) = case.judgement.heap.filter(|heap| !heap.is_open() || is_crumb()) {
             self.add(Lever::RaiseLimit, heap.advice());
             self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
+        }
+        if case.loses_a_web_worker() {
+            if case.shows(Sign::Container) {
+                self.limit();
+            }
+            self.fewer_web_workers();
+            return self.look_at_the_kernel();
         }
         match case.oom.source {
             // What NCCL shares is not of data workers.
@@ -228,12 +241,19 @@ impl List<'_> {
             _ => self.by_taker(),
         }
         self.more_memory();
-        self.workers();
-        self.data_cache();
+        if !case.encodes_texts() {
+            self.workers();
+            self.data_cache();
+        }
         if matches!(case.oom.source, Source::Allocator | Source::Heap) && !case.shows(Sign::Windows) {
             self.process_limit();
         }
-        if case.oom.source == Source::ExitStatus {
+        self.look_at_the_kernel();
+    }
+
+    /// Whether it was the kernel, where nobody says so.
+    fn look_at_the_kernel(&mut self) {
+        if self.case.oom.source == Source::ExitStatus {
             self.add(
                 Lever::CheckLog,
                 "Look whether the kernel ended it: dmesg -T | grep -i 'killed process', or sacct -j JOB \
@@ -243,6 +263,9 @@ impl List<'_> {
     }
 
     fn by_taker(&mut self) {
+        if self.case.encodes_texts() {
+            return self.fewer_texts();
+        }
         let taker = self.case.taker();
         if self.case.maps_a_dataset() && !matches!(taker, Taker::Step | Taker::Weights | Taker::State) {
             self.smaller_writer();
@@ -350,6 +373,24 @@ impl List<'_> {
                 self.fewer_at_once_beside(Lever::LoadInPieces);
             }
         }
+    }
+
+    /// Vectors of texts: fewer texts at once, and all of them in parts.
+    fn fewer_texts(&mut self) {
+        let shown = self.case.facts.flags.number(Flag::EncodeBatch);
+        let usual = if shown.is_none() { Some(8) } else { Some(32) };
+        if let Some(fewer) = (Dial { name: "batch_size", usual, shown, least: 1 }).lowered() {
+            let text = format!("Fewer texts at once: {fewer} in encode, or shorter ones (max_seq_length)");
+            self.add(Lever::FewerRequests, text);
+            self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::ShorterSequence], "");
+        }
+        self.add(
+            Lever::LoadInPieces,
+            "Encode the texts in chunks, some ten thousand at a time, and write the vectors of each to disk (np.save, a memory-mapped              array) instead of keeping all of them; read the texts chunk by chunk too",
+        );
+        let words = "; fewer processes of a pool (start_multi_process_pool), each of which has a model of its own";
+        self.join(Lever::LoadInPieces, &[Lever::FewerWorkers], words);
+        self.more_memory();
     }
 
     /// What runs side by side, and what goes in at once, where nothing tells what filled the memory.

@@ -83,7 +83,7 @@ impl Inference {
 
 impl Case<'_> {
     /// Whether texts were being turned into vectors; what uses them later shows the library too.
-    fn makes_vectors(&self) -> bool {
+    pub(super) fn makes_vectors(&self) -> bool {
         let is_inside = self.frames.is_empty() || self.passes(&["sentence_transformers", ".encode("]);
         self.shows(Sign::Embedding) && !self.shows(Sign::Generation) && is_inside
     }
@@ -123,6 +123,7 @@ impl List<'_> {
     pub(super) fn inference(&mut self, kind: Inference) {
         let case = self.case;
         self.start_afresh();
+        self.share_of_jax();
         self.window_outputs();
         if case.shows(Sign::PinnedBuffer) {
             self.no_pinned_memory();
@@ -177,29 +178,6 @@ impl List<'_> {
         let decoders = ["vae", "VAE", "autoencoder", "decode(", "tile"];
         let is_tile = is_block || case.passes(&decoders) || case.is_one_large_request();
         let has_tiles = case.facts.log.signs.has(Sign::Diffusion) && case.message.contains("tile");
-        let offload = if case.shows(Sign::Comfy) {
-            "Keep on the host what is not in use: start with --lowvram (or --novram), and close other programs that use the \
-             card; slower"
-        } else if case.shows(Sign::Webui) {
-            "Keep on the host what is not in use: start with --medvram, or --lowvram for the least memory; slower"
-        } else {
-            "Keep on the host what is not in use: pipe.enable_model_cpu_offload(), or \
-             pipe.enable_sequential_cpu_offload() for the least memory, without pipe.to('cuda'); lowvram mode in programs \
-             built on it; slower"
-        };
-        let tiles = match (case.shows(Sign::Comfy), case.shows(Sign::Webui)) {
-            (true, _) => {
-                "Decode in tiles (VAE Decode (Tiled), smaller tiles), and attention in slices (--use-split-cross-attention)"
-            }
-            (false, true) => {
-                "Decode in tiles (Tiled VAE of the extension Tiled Diffusion; built into Forge), and attention in slices \
-                 (--opt-sub-quad-attention, or --xformers)"
-            }
-            (false, false) => {
-                "Decode in tiles and slices: pipe.vae.enable_tiling(), pipe.vae.enable_slicing(), smaller tiles where it \
-                 tiles already; pipe.enable_attention_slicing()"
-            }
-        };
         if case.shows(Sign::FullPrecision) {
             self.change(
                 Lever::Precision,
@@ -219,7 +197,7 @@ impl List<'_> {
             self.no_graph();
         }
         if is_tile || has_tiles {
-            self.add(Lever::Tiles, tiles);
+            self.picture_tiles();
             self.join(Lever::Tiles, &[Lever::SmallerInput], "; or a lower resolution, fewer frames at once");
         }
         if case.makes_scores() || case.passes(&["attention", "attn"]) {
@@ -229,16 +207,9 @@ impl List<'_> {
                 self.lower_resolution();
             }
         }
-        self.add(Lever::Offload, offload);
-        let half = [Lever::Quantize, Lever::Precision];
-        self.join(
-            Lever::Offload,
-            if self.names(Lever::Precision) { &half[..1] } else { &half },
-            "; or weights in fewer bytes (fp16, fp8, nf4, GGUF), which change the picture a little",
-        );
-        self.join(Lever::Offload, &[Lever::MoreMemory], "; or a card with more memory");
+        self.picture_offload();
         self.lower_resolution();
-        self.add(Lever::Tiles, tiles);
+        self.picture_tiles();
     }
 
     fn lower_resolution(&mut self) {
@@ -248,20 +219,6 @@ impl List<'_> {
         );
         self.join(Lever::SmallerInput, &[Lever::Tiles], "; or in tiles (a tiled sampler, a tiled decoder)");
         self.join(Lever::SmallerInput, &[Lever::FewerRequests], "");
-    }
-
-    /// Attention over the pixels of a picture.
-    fn picture_attention(&mut self) {
-        let way = if self.case.shows(Sign::Webui) {
-            "start with --xformers (or --opt-sdp-attention)"
-        } else if self.case.shows(Sign::Comfy) {
-            "--use-pytorch-cross-attention, or xformers installed"
-        } else {
-            "pipe.enable_xformers_memory_efficient_attention(), or a PyTorch with scaled_dot_product_attention"
-        };
-        let text =
-            format!("Attention by a fused kernel, which never holds the matrix of all pixels by all pixels: {way}");
-        self.add(Lever::AttentionKernel, text);
     }
 
     fn texts(&mut self) {
@@ -276,10 +233,7 @@ impl List<'_> {
             self.join(Lever::SmallerInput, &[Lever::FewerRequests, Lever::ShorterSequence], words);
         }
         if case.oom.engine == Engine::Mlx {
-            self.change(
-                Lever::ShorterSequence,
-                "A shorter context or prompt: the cache of keys and values grows with each token",
-            );
+            return self.metal_texts();
         }
         if case.makes_scores() && case.is_large_request() {
             self.attention_kernel();

@@ -1,6 +1,7 @@
 //! What to do, best first: levers with the peak expected after them and their patches.
 
 mod activations;
+mod arrays;
 mod batch;
 mod boosting;
 mod case;
@@ -12,11 +13,18 @@ mod framework;
 mod host;
 mod inference;
 mod install;
+mod jax;
 mod list;
+mod metal;
 mod others;
 mod parameters;
+mod pictures;
+mod reduction;
 mod saving;
+mod server;
 mod serving;
+mod share;
+mod web;
 mod workers;
 
 pub(crate) use case::Case;

@@ -10,7 +10,7 @@ use lowtide_oom::{DeviceKind, Engine};
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, Gain, List};
-use super::serving::Server;
+use super::server::Server;
 use crate::verdict::{Cause, Holder, Lever, Relation};
 
 /// A process that holds less is not worth a word.

@@ -126,7 +126,7 @@ impl List<'_> {
     /// No batch has a part in what is made before the first step: the card is taken, or too small for the model.
     pub(super) fn new_weights(&mut self) {
         self.other_process();
-        let words = format!("; or {}", self.case.framework().leave_room());
+        let words = format!("; or {}", self.case.leave_room());
         self.join_others(&[Lever::LeaveRoom], &words);
         let text = "A smaller model (fewer layers, channels or dimensions), or a card with more memory: its weights and moments \
                     alone did not fit";

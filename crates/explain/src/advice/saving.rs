@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{Gain, List, NOT_NUMBERS};
-use crate::log::Sign;
+use crate::log::{Flag, Sign};
 use crate::{Activity, CheckpointWork, Lever};
 
 impl Case<'_> {
@@ -182,6 +182,11 @@ impl List<'_> {
             return;
         }
         let text = match case.shows(Sign::Diffusers) || case.shows(Sign::Diffusion) {
+            true if case.facts.flags.is_on(Flag::LayerOffload) => return,
+            true if case.facts.flags.is_on(Flag::ModelOffload) => {
+                "Keep on the host what is not in use: pipe.enable_sequential_cpu_offload() in place of \
+                 enable_model_cpu_offload(); slower"
+            }
             true => {
                 "Keep on the host what is not in use: pipe.enable_model_cpu_offload(), or \
                  pipe.enable_sequential_cpu_offload() for the least memory (do not call pipe.to('cuda') then); slower"

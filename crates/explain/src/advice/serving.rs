@@ -5,23 +5,10 @@ use lowtide_oom::{Engine, Place, Source};
 
 use super::case::Case;
 use super::list::{Fidelity, Gain, List, NOT_MODEL};
-use crate::cause::cache_need;
-use crate::log::Sign;
+use super::reduction::reduced;
+use super::server::Server;
+use crate::log::{Flag, Sign};
 use crate::{Cause, Lever};
-
-/// A server, by the words of its own flags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Server {
-    Vllm,
-    Sglang,
-    /// Hugging Face's text-generation-inference.
-    TextGenerationInference,
-    TensorRtLlm,
-    LmDeploy,
-    Ollama,
-    /// llama.cpp and what is built on ggml.
-    Ggml,
-}
 
 /// vLLM's word for a share that weights and the first computation fill.
 const NO_BLOCKS: &str = "No available memory for the cache blocks";
@@ -42,109 +29,6 @@ enum Wanted {
     Compute,
     Graphs,
     Unknown,
-}
-
-impl Server {
-    pub(super) fn of(case: &Case<'_>) -> Option<Self> {
-        // CTranslate2's words; whisper.cpp's are others.
-        if case.message.contains("CUDA failed with error") {
-            return None;
-        }
-        // vLLM's own allocator, by which a trainer lets it sleep and wakes it up.
-        if case.message.contains("cumem_allocator") {
-            return Some(Self::Vllm);
-        }
-        // What it asks to lower is vLLM's own.
-        if case.message.contains("max_num_seqs") {
-            return Some(Self::Vllm);
-        }
-        match case.oom.engine {
-            Engine::Vllm => return Some(Self::Vllm),
-            Engine::Tgi => return Some(Self::TextGenerationInference),
-            Engine::Sglang => return Some(Self::Sglang),
-            Engine::Ollama => return Some(Self::Ollama),
-            Engine::Ggml => return Some(if is_ollama(case) { Self::Ollama } else { Self::Ggml }),
-            _ => {}
-        }
-        // A trainer of answers has a server inside: where the stack ends there, it is the server's share that counts.
-        let mut last = case.frames.iter().rev().take(3).map(|frame| frame.file.replace('\\', "/"));
-        if last.any(|file| file.contains("/vllm/")) {
-            return Some(Self::Vllm);
-        }
-        if case.trains() {
-            return None;
-        }
-        let signs = [
-            (Sign::Vllm, Self::Vllm),
-            (Sign::Sglang, Self::Sglang),
-            (Sign::TextGenerationInference, Self::TextGenerationInference),
-            (Sign::TensorRtLlm, Self::TensorRtLlm),
-            (Sign::LmDeploy, Self::LmDeploy),
-            (Sign::Ollama, Self::Ollama),
-            (Sign::Ggml, Self::Ggml),
-        ];
-        signs.into_iter().find_map(|(sign, server)| case.shows(sign).then_some(server))
-    }
-
-    const fn context(self) -> &'static str {
-        match self {
-            Self::Vllm => "--max-model-len",
-            Self::Sglang => "--context-length",
-            Self::TextGenerationInference => "--max-total-tokens and --max-input-tokens",
-            Self::TensorRtLlm => "max_seq_len, max_num_tokens",
-            Self::LmDeploy => "--session-len (session_len)",
-            Self::Ollama => "num_ctx, or OLLAMA_CONTEXT_LENGTH",
-            Self::Ggml => "-c (--ctx-size)",
-        }
-    }
-
-    const fn cache_type(self) -> &'static str {
-        match self {
-            Self::Vllm => "--kv-cache-dtype fp8",
-            Self::Sglang => "--kv-cache-dtype fp8_e5m2",
-            Self::TextGenerationInference => "--kv-cache-dtype fp8_e4m3fn",
-            Self::TensorRtLlm => "an fp8 or int8 KV cache",
-            Self::LmDeploy => "--quant-policy 8",
-            Self::Ollama => "OLLAMA_FLASH_ATTENTION=1 with OLLAMA_KV_CACHE_TYPE=q8_0",
-            Self::Ggml => "-fa with --cache-type-k q8_0 --cache-type-v q8_0",
-        }
-    }
-
-    const fn share(self) -> Option<&'static str> {
-        match self {
-            Self::Vllm => Some("--gpu-memory-utilization"),
-            Self::Sglang => Some("--mem-fraction-static"),
-            Self::TextGenerationInference => Some("--cuda-memory-fraction"),
-            Self::TensorRtLlm => Some("kv_cache_free_gpu_mem_fraction"),
-            Self::LmDeploy => Some("--cache-max-entry-count (cache_max_entry_count)"),
-            Self::Ollama | Self::Ggml => None,
-        }
-    }
-
-    const fn layers(self) -> Option<&'static str> {
-        match self {
-            Self::Ollama => Some("num_gpu"),
-            Self::Ggml => Some("-ngl (--n-gpu-layers)"),
-            _ => None,
-        }
-    }
-
-    /// How fewer requests, or fewer tokens of them, are computed at once.
-    const fn fewer_requests(self) -> &'static str {
-        match self {
-            Self::Vllm => "--max-num-seqs 64, --max-num-batched-tokens 2048",
-            Self::Sglang => "--max-running-requests, --chunked-prefill-size 2048",
-            Self::TextGenerationInference => "--max-batch-prefill-tokens (half of it), --max-batch-total-tokens",
-            Self::TensorRtLlm => "an engine built with a smaller max_batch_size and max_num_tokens",
-            Self::LmDeploy => "--max-batch-size 32, a smaller max_prefill_token_num",
-            Self::Ollama => "OLLAMA_NUM_PARALLEL=1, num_batch 128",
-            Self::Ggml => "-ub 128 (the physical batch), which shrinks the buffer for computing",
-        }
-    }
-}
-
-fn is_ollama(case: &Case<'_>) -> bool {
-    case.message.contains("ollama") || case.shows(Sign::Ollama)
 }
 
 impl Case<'_> {
@@ -171,7 +55,7 @@ impl Case<'_> {
     }
 
     /// Whether weights were on their way to the card, before any cache was made.
-    fn loads_weights(&self) -> bool {
+    pub(super) fn loads_weights(&self) -> bool {
         let words =
             ["load_weights", "model_loader", "_initialize_model", "create_weights", "load_model(", "utils/weights.py"];
         self.passes(&words)
@@ -182,15 +66,14 @@ impl Case<'_> {
         let weights = self.facts.log.named_parameters.map(|count| Bytes(count.saturating_mul(2)));
         self.oom.requested.zip(weights).is_some_and(|(asked, weights)| asked > weights)
     }
+}
 
-    /// The longest text that fits, where the server worked it out.
-    fn longest_text(&self) -> Option<u64> {
-        let words = ["stored in KV cache (", "maximum model length is ", "estimated maximum model length is "];
-        let (_, rest) = words.iter().find_map(|words| self.message.split_once(words))?;
-        let digits: String =
-            rest.chars().take_while(|c| c.is_ascii_digit() || *c == ',').filter(|c| *c != ',').collect();
-        digits.parse().ok().filter(|length| *length > 0)
-    }
+/// A number of layers above it stands for all that there are.
+const MOST_LAYERS: u64 = 98;
+
+/// Weights that are lighter by a flag of the server's.
+fn fewer_bits(way: &str) -> String {
+    format!("Weights in fewer bits{way}: a 4-bit file of the same model, or a smaller model")
 }
 
 impl List<'_> {
@@ -200,14 +83,15 @@ impl List<'_> {
         let is_device = case.oom.place == Place::Device || !matches!(server, Server::Ollama | Server::Ggml);
         if case.judgement.cause == Cause::OtherProcess {
             self.other_process();
-            if let Some(share) = server.share().filter(|_| !case.loads_weights()) {
-                self.add(Lever::LeaveRoom, smaller_share(share, case.oom.free, case.oom.capacity));
-                self.other_card();
-            }
+            self.fit_beside_others(server);
         }
         let wanted = case.wanted();
         if !is_device {
             return self.serving_from_host(server, wanted);
+        }
+        if case.has_too_little_for_weights() {
+            self.other_process();
+            self.lighter_weights(server);
         }
         if case.judgement.cause == Cause::Limit {
             self.raise_share(server);
@@ -223,9 +107,12 @@ impl List<'_> {
         if case.message.contains(NO_BLOCKS) {
             self.raise_share(server);
             self.lighter_weights(server);
-            let words =
-                format!("; or a shorter context ({}), which is computed once for a try before", server.context());
-            self.join(Lever::Quantize, &[Lever::ShorterSequence], &words);
+            self.context_beside(Lever::Quantize, server, ", which is computed once for a try before");
+        }
+        // The logits of as many requests as there may be at once, each over the whole vocabulary.
+        if case.dummy_requests().is_some() {
+            self.fewer_requests(server);
+            self.leave_room(server);
         }
         // What is computed for a try before the cache is made, the share has no part in.
         if case.passes(&["profile_run", "profile_num_available_blocks", "determine_available_memory"]) {
@@ -246,9 +133,8 @@ impl List<'_> {
             self.context(server);
             self.smaller_cache(server);
         }
-        if let Some(layers) = server.layers() {
-            let text = format!("Fewer layers on the GPU, the others on the host: {layers}; answers come more slowly");
-            self.add(Lever::FewerLayers, text);
+        if server.layers().is_some() {
+            self.fewer_layers(server);
             if wanted == Wanted::Unknown {
                 let words = "; or a smaller file: the same model in fewer bits, or a smaller model";
                 self.join(Lever::FewerLayers, &[Lever::Quantize, Lever::SmallerModel], words);
@@ -265,8 +151,7 @@ impl List<'_> {
         }
         if case.oom.engine == Engine::Tgi {
             self.fewer_requests(server);
-            let words = format!("; or a shorter context ({})", server.context());
-            self.join(Lever::FewerRequests, &[Lever::ShorterSequence], &words);
+            self.context_beside(Lever::FewerRequests, server, "");
             self.lighter_weights(server);
         }
         // An engine's error while it runs, in PyTorch's words: the share is taken, and leaves too little to compute in.
@@ -280,8 +165,7 @@ impl List<'_> {
             self.leave_room(server);
             self.fewer_requests(server);
             if case.longest_text().is_none() {
-                let words = format!("; or a shorter context ({})", server.context());
-                self.join(Lever::FewerRequests, &[Lever::ShorterSequence], &words);
+                self.context_beside(Lever::FewerRequests, server, "");
             }
         }
         self.context(server);
@@ -301,13 +185,23 @@ impl List<'_> {
     }
 
     /// What weights that do not fit ask for: no share of the card is large enough.
-    fn lighter_weights(&mut self, server: Server) {
-        let way = match server {
-            Server::Vllm => " (--quantization awq, gptq or fp8)",
-            Server::TextGenerationInference => " (--quantize bitsandbytes-nf4, or awq, gptq, eetq)",
-            _ => "",
+    pub(super) fn lighter_weights(&mut self, server: Server) {
+        let text = match (self.case.bits_of_weights(server), server) {
+            (Some(4), _) => {
+                let text = "A smaller model: its weights are in 4 bits already";
+                self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
+                if server != Server::TextGenerationInference {
+                    self.more_cards(server);
+                }
+                return;
+            }
+            (Some(_), _) => {
+                "Weights in 4 bits instead of 8: another file of the same model, or a smaller model".to_owned()
+            }
+            (None, Server::Vllm) => fewer_bits(" (--quantization awq, gptq or fp8)"),
+            (None, Server::TextGenerationInference) => fewer_bits(" (--quantize bitsandbytes-nf4, or awq, gptq, eetq)"),
+            (None, _) => fewer_bits(""),
         };
-        let text = format!("Weights in fewer bits{way}: a 4-bit file of the same model, or a smaller model");
         self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
         self.join(Lever::Quantize, &[Lever::SmallerModel], "");
         if server != Server::TextGenerationInference {
@@ -321,7 +215,8 @@ impl List<'_> {
             Server::TextGenerationInference => "--num-shard",
             Server::LmDeploy | Server::Ollama | Server::Ggml => return,
         };
-        let text = match self.case.facts.log.cards.cards_of_a_model.filter(|cards| *cards > 1) {
+        let cards = self.case.facts.log.cards.cards_of_a_model.map(u64::from);
+        let text = match self.case.shown(Flag::Cards).or(cards).filter(|cards| *cards > 1) {
             Some(cards) => format!("More cards for one model: {flag} {} instead of {cards}", cards * 2),
             None => format!("More cards for one model: {flag} 2"),
         };
@@ -347,111 +242,64 @@ impl List<'_> {
         }
         let text = "A smaller model, or its weights in fewer bits (a 4-bit file of the same model)";
         self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
-        let words = format!("; or a shorter context ({}), whose cache counts too", server.context());
-        self.join(Lever::Quantize, &[Lever::ShorterSequence], &words);
+        self.context_beside(Lever::Quantize, server, ", whose cache counts too");
         self.more_memory();
         self.context(server);
         self.smaller_cache(server);
     }
 
     fn context(&mut self, server: Server) {
-        let longest = match self.case.longest_text() {
-            Some(length) => format!(" {length}, the longest that fits as it is"),
-            None => String::new(),
-        };
-        let text =
-            format!("A shorter context: {}{longest}; the cache of keys and values grows with it", server.context());
+        let Some(shorter) = server.shorter_context(&self.case) else { return };
+        let text = format!("A shorter context: {shorter}; the cache of keys and values grows with it");
         self.push(Lever::ShorterSequence, text, Gain::default(), NOT_CONTEXT);
-        // Each request at once has a context of its own there.
-        let slots = match server {
-            Server::Ggml => "; or fewer requests at once (-np 1), and a smaller physical batch (-ub 128)",
-            Server::Ollama => {
-                "; or fewer requests at once (OLLAMA_NUM_PARALLEL=1), and a smaller batch (num_batch 128)"
-            }
-            _ => return,
-        };
-        self.join(Lever::ShorterSequence, &[Lever::FewerRequests], slots);
-    }
-
-    fn smaller_cache(&mut self, server: Server) {
-        let text = format!("Half of the cache's bytes: {}", server.cache_type());
-        self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
-    }
-
-    fn fewer_requests(&mut self, server: Server) {
-        let text = format!("Less computed at once: {}; the same answers, fewer at a time", server.fewer_requests());
-        self.add(Lever::FewerRequests, text);
-    }
-
-    fn leave_room(&mut self, server: Server) {
-        if let Some(share) = server.share() {
-            let text =
-                format!("Leave more room beside the cache: {share} lower by 0.05 to 0.1; fewer requests fit at once");
-            self.add(Lever::LeaveRoom, text);
+        if let Some(fewer) = server.fewer_contexts(&self.case) {
+            self.join(Lever::ShorterSequence, &[Lever::FewerRequests], &fewer);
         }
     }
 
+    /// A shorter context in the sentence of another lever.
+    fn context_beside(&mut self, lever: Lever, server: Server, why: &str) {
+        if let Some(shorter) = server.shorter_context(&self.case) {
+            self.join(lever, &[Lever::ShorterSequence], &format!("; or a shorter context ({shorter}){why}"));
+        }
+    }
+
+    fn smaller_cache(&mut self, server: Server) {
+        if let Some(text) = server.smaller_cache(&self.case) {
+            self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
+        }
+    }
+
+    fn fewer_requests(&mut self, server: Server) {
+        if let Some(text) = server.fewer_requests(&self.case) {
+            self.add(Lever::FewerRequests, text);
+        }
+    }
+
+    fn fewer_layers(&mut self, server: Server) {
+        let Some(name) = server.layers() else { return };
+        let flags = self.case.facts.flags;
+        let fewer = match (flags.value(Flag::GpuLayers), self.case.shown(Flag::GpuLayers)) {
+            (Some("0"), _) => return,
+            (_, Some(shown)) if shown <= MOST_LAYERS => match reduced(None, Some(shown), 0) {
+                Some(half) => format!("{name} {half} instead of {shown}"),
+                None => format!("{name} 0 instead of {shown}"),
+            },
+            (_, Some(all)) => format!("{name} below the number that the model has, for {all} stands for all of them"),
+            _ => name.to_owned(),
+        };
+        let text = format!("Fewer layers on the GPU, the others on the host: {fewer}; answers come more slowly");
+        self.add(Lever::FewerLayers, text);
+    }
+
     fn eager_mode(&mut self, server: Server) {
+        if self.case.facts.flags.is_on(Flag::Eager) {
+            return;
+        }
         let flag = match server {
             Server::Sglang => "--disable-cuda-graph, or a smaller --cuda-graph-max-bs",
             _ => "--enforce-eager",
         };
         self.add(Lever::EagerMode, format!("No CUDA graphs: {flag}; answers come a little more slowly"));
     }
-
-    fn raise_share(&mut self, server: Server) {
-        let Some(share) = server.share().filter(|_| self.case.judgement.cause != Cause::OtherProcess) else { return };
-        let given = self.case.facts.log.cards.share;
-        let text = match exact_share(&self.case) {
-            Some((percent, lacking)) if percent <= LARGEST_PERCENT => format!(
-                "A larger share of the card, where nothing else is on it: {share} {}; the cache lacks {lacking}",
-                hundredths(percent)
-            ),
-            Some((percent, lacking)) => format!(
-                "A larger share of the card alone is not enough: the cache lacks {lacking}, for which {share} would have to be {}",
-                hundredths(percent)
-            ),
-            None if given.is_some_and(|given| given >= FULL_SHARE) => return,
-            None if given.is_some_and(|given| given * 100.0 >= LARGEST_PERCENT as f64) => {
-                format!(
-                    "A larger share of the card, where nothing else is on it: {share} up to {FULL_SHARE}, which leaves little beside"
-                )
-            }
-            None => format!("A larger share of the card, where nothing else is on it: {share} up to 0.95"),
-        };
-        self.add(Lever::RaiseLimit, text);
-    }
-}
-
-/// The largest share that leaves room for contexts and graphs, in hundredths.
-const LARGEST_PERCENT: u64 = 95;
-
-/// A share that has nothing left to give: a context takes the rest.
-const FULL_SHARE: f64 = 0.98;
-
-/// The share of the card, in hundredths, that the cache of one full request asks for, and what it lacks now.
-fn exact_share(case: &Case<'_>) -> Option<(u64, Bytes)> {
-    let cards = &case.facts.log.cards;
-    if case.oom.source != Source::Startup {
-        return None;
-    }
-    let (wanted, room) = cache_need(case.oom, case.message, cards)?;
-    let (total, share) = (cards.total.filter(|total| !total.is_zero())?, cards.share?);
-    let lacking = wanted.saturating_sub(room);
-    let percent = (share * 100.0 + lacking.get() as f64 * 100.0 / total.get() as f64).ceil();
-    (!lacking.is_zero()).then_some((percent as u64, lacking))
-}
-
-fn hundredths(percent: u64) -> String {
-    format!("{}.{:02}", percent / 100, percent % 100)
-}
-
-/// The share that what is free allows, with a little room left.
-fn smaller_share(flag: &str, free: Option<Bytes>, capacity: Option<Bytes>) -> String {
-    let share = free.zip(capacity).filter(|(_, capacity)| !capacity.is_zero()).map(|(free, capacity)| {
-        let percent = (u128::from(free.get()) * 100 / u128::from(capacity.get())).saturating_sub(1);
-        format!(" {}", hundredths(percent as u64))
-    });
-    let share = share.unwrap_or_default();
-    format!("Ask for no more than is free: {flag}{share}; what weights and cache need has to fit into that")
 }

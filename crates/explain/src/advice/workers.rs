@@ -5,6 +5,7 @@ use lowtide_oom::Source;
 
 use super::case::Case;
 use super::list::List;
+use super::reduction::reduced;
 use crate::Lever;
 use crate::facts::Key;
 use crate::log::Sign;
@@ -40,11 +41,13 @@ impl List<'_> {
             }
             Some(_) => {}
             None => {
-                let here = match facts.log.workers.filter(|workers| *workers >= MANY_WORKERS) {
-                    Some(workers) => format!("2 instead of {workers}"),
-                    None => "num_workers 2".to_owned(),
+                let shown = facts.log.workers.filter(|workers| *workers > 0);
+                let here = match (reduced(Some(2), shown, 1), shown) {
+                    (Some(fewer), Some(workers)) => format!("{fewer} instead of {workers}, or 0"),
+                    (Some(fewer), None) => format!("num_workers {fewer}, or 0"),
+                    (None, _) => "0 instead of 1".to_owned(),
                 };
-                let text = format!("Fewer data workers ({here}, or 0): each holds its own copy of what it reads");
+                let text = format!("Fewer data workers ({here}): each holds its own copy of what it reads");
                 self.add(Lever::FewerWorkers, text);
             }
         }

@@ -20,6 +20,9 @@ pub(crate) fn culprit(event: &Event, facts: &Facts<'_>, activity: Option<Activit
         let tensors = || facts.computes_on_host.then(tensors).flatten();
         return from_message(event).or_else(tensors).or_else(|| host(event, activity));
     }
+    if let Some(requests) = event.dummy_requests() {
+        return Some(logits_of_sampler(event, facts, requests));
+    }
     if event.oom.source != Source::Allocator {
         return from_library(event);
     }
@@ -37,6 +40,18 @@ pub(crate) fn culprit_of_line(event: &Event, code: &CodeLine) -> Option<Culprit>
     let is_name = !target.is_empty() && target.chars().all(|letter| letter.is_alphanumeric() || "_.".contains(letter));
     let how = "the process wrote down the line that asked for it";
     (is_name && !rest.starts_with('=')).then(|| kind(event, &format!("`{target}`"), how, 0.9))
+}
+
+/// The logits of as many requests as there may be at once, each over the whole vocabulary.
+fn logits_of_sampler(event: &Event, facts: &Facts<'_>, requests: u64) -> Culprit {
+    let how = "the message says that the sampler was warmed up, with as many requests as there may be at once";
+    let shape = facts.vocabulary().map_or(Vec::new(), |vocabulary| vec![requests, vocabulary]);
+    let bytes = match &*shape {
+        [] => event.oom.requested,
+        shape => product(shape).and_then(|count| count.checked_mul(FP32.bytes)).map(Bytes),
+    };
+    let dtype = (!shape.is_empty()).then(|| FP32.name.to_owned());
+    Culprit { shape, dtype, bytes, ..kind(event, "logits of the sampler (requests x vocabulary)", how, 0.9) }
 }
 
 /// What libraries ask the driver for by themselves.

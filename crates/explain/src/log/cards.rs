@@ -19,6 +19,8 @@ pub(crate) struct CardFacts {
     pub(crate) total: Option<Bytes>,
     /// What was free of it when the program found it, as TensorFlow prints it.
     pub(crate) free_at_start: Option<Bytes>,
+    /// What was free of it before a server brought its weights, as sglang prints it.
+    pub(crate) free_before_weights: Option<Bytes>,
     /// The share of the card that a server was given.
     pub(crate) share: Option<f64>,
     /// On how many cards a server spreads one model.
@@ -96,6 +98,8 @@ impl CardFacts {
             self.cache = after(line, name).and_then(size).or(self.cache);
         }
         self.total = total(line).or(self.total);
+        let begins = || after(line, "Load weight begin. avail mem=").and_then(size);
+        self.free_before_weights = self.free_before_weights.or_else(begins);
         let named = |name: &str| after(line, name).and_then(size);
         // Older versions have a line for each.
         let own = |name: &str| line.trim_start().starts_with(name).then(|| named(name)).flatten();

@@ -36,6 +36,20 @@ pub(crate) struct Event {
     pub(crate) ranks: Vec<u64>,
 }
 
+/// `when warming up sampler with 1024 dummy requests`: as many as there may be at once, before any is served.
+pub(crate) fn dummy_requests(text: &str) -> Option<u64> {
+    let (head, _) = text.split_once(" dummy requests")?;
+    head.rsplit(' ').next()?.parse().ok().filter(|requests| *requests > 0)
+}
+
+impl Event {
+    /// Requests that a server warmed its sampler up with, where it says so.
+    pub(crate) fn dummy_requests(&self) -> Option<u64> {
+        let mut texts = std::iter::once(&*self.message).chain(self.also.iter().map(|(_, text)| &**text));
+        texts.find_map(dummy_requests)
+    }
+}
+
 /// What stands around an error.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Circumstances {

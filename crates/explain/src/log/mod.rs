@@ -3,6 +3,7 @@
 mod cards;
 mod carried;
 mod event;
+mod flags;
 mod growth;
 mod narrative;
 mod packaging;
@@ -21,7 +22,8 @@ mod unwrapped;
 
 pub(crate) use cards::CardFacts;
 pub(crate) use carried::CarriedText;
-pub(crate) use event::{Circumstances, Event};
+pub(crate) use event::{Circumstances, Event, dummy_requests};
+pub(crate) use flags::{Flag, Flags};
 pub(crate) use narrative::Narrative;
 pub(crate) use packaging::{LONGEST_POST, readable, without_known_margin, without_shared_margin};
 pub(crate) use printout::Printout;

@@ -6,6 +6,7 @@ use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, steps};
 use lowtide_trainers::{Key, key_of};
 
 use super::cards::CardFacts;
+use super::flags::Flags;
 use super::growth::Growth;
 use super::narrative::Narrative;
 use super::remark::{Remark, remark};
@@ -62,6 +63,8 @@ pub(crate) struct Printout {
     pub(crate) narrative: Narrative,
     /// What the run has turned on already.
     pub(crate) switches: Switches,
+    /// Flags that were given to programs, with their values.
+    pub(crate) flags: Flags,
 }
 
 /// Words of runs that go on from a checkpoint.
@@ -200,6 +203,7 @@ impl Printout {
         }
         self.narrative.note(line);
         self.switches.note(line);
+        self.flags.note(line);
         self.note_single_sample(self.narrative.takes_one_sample);
         self.context = context(line).or(self.context);
         self.longest_sample = self.longest_sample.max(longest_sample(line));

@@ -183,7 +183,7 @@ fn weight_bits(line: &str) -> Option<u64> {
 }
 
 /// Whether a value begins with a word for off.
-fn is_off(value: &str) -> bool {
+pub(super) fn is_off(value: &str) -> bool {
     let word = value.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
     is_of(&["false", "no", "none", "null", "off", "0"], &word.to_ascii_lowercase())
 }

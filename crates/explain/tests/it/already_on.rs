@@ -93,3 +93,160 @@ fn activations_that_are_recomputed_are_not_recomputed_again() {
         assert!(verdict.advice.iter().any(|advice| names(advice, Lever::Recompute)), "{told}: {:?}", verdict.advice);
     }
 }
+
+/// The advice of a log, all of it in one text.
+fn told(log: &str) -> String {
+    verdict(log).advice.into_iter().map(|advice| advice.text + "\n").collect()
+}
+
+#[test]
+fn flags_of_a_server_are_not_advised_again() {
+    let flags = "--enforce-eager --kv-cache-dtype fp8 --quantization awq --tensor-parallel-size 2 --max-num-seqs 16 --max-model-len 2048";
+    let all = told(&format!("$ vllm serve some/model-7B {flags}\n(EngineCore_0 pid=2) {FULL}"));
+    for gone in
+        ["--enforce-eager", "--kv-cache-dtype", "--quantization", "--tensor-parallel-size 2\n", "--max-num-seqs 64"]
+    {
+        assert!(!all.contains(gone), "{gone} in {all}");
+    }
+    for there in ["--max-num-seqs 8 instead of 16", "--max-model-len 1024 or less instead of 2048"] {
+        assert!(all.contains(there), "{there} in {all}");
+    }
+    let none = told(&format!("$ vllm serve some/model-7B\n(EngineCore_0 pid=2) {FULL}"));
+    for there in ["--enforce-eager", "--kv-cache-dtype fp8", "--quantization awq", "--max-num-seqs 64"] {
+        assert!(none.contains(there), "{there} in {none}");
+    }
+    let refused = "allocating 5120.00 MiB on device 0: cudaMalloc failed: out of memory\nllama_kv_cache_init: failed to allocate buffer \
+                   for kv cache\n";
+    let all = told(&format!(
+        "$ llama-server -m a.gguf -ngl 40 -c 8192 -fa --cache-type-k q8_0 -ub 64 -np 1\nggml: {refused}"
+    ));
+    for gone in ["-fa with", "q8_0", "-ub 128", "-np 1"] {
+        assert!(!all.contains(gone), "{gone} in {all}");
+    }
+    for there in ["20 instead of 40", "4096 or less instead of 8192", "q4_0", "-ub 32 instead of 64"] {
+        assert!(all.contains(there), "{there} in {all}");
+    }
+    let prefill =
+        "Not enough memory to handle 2048 prefill tokens. You need to decrease `--max-batch-prefill-tokens`\n";
+    let all = told(&format!(
+        "--quantize bitsandbytes-nf4 --max-batch-prefill-tokens 2048\ntext_generation_launcher\n{prefill}"
+    ));
+    assert!(all.contains("--max-batch-prefill-tokens 1024 instead of 2048") && !all.contains("--quantize"), "{all}");
+    let ollama =
+        "env=\"map[OLLAMA_FLASH_ATTENTION:true OLLAMA_KV_CACHE_TYPE:q8_0 OLLAMA_NUM_PARALLEL:1]\" source=server.go\n";
+    let all = told(&format!("{ollama}ggml: {refused}"));
+    assert!(all.contains("OLLAMA_KV_CACHE_TYPE=q4_0") && !all.contains("OLLAMA_NUM_PARALLEL=1"), "{all}");
+}
+
+#[test]
+fn a_share_of_a_card_is_one_that_fits() {
+    let startup = |free: &str| {
+        told(&format!(
+            "ValueError: Free memory on device ({free}/23.65 GiB) on startup is less than desired GPU memory utilization (0.9, 21.29 GiB). \
+             Decrease GPU memory utilization or reduce GPU memory used by other processes.\n"
+        ))
+    };
+    for (free, share) in [("20.44", "0.86"), ("9.44", "0.39"), ("11.82", "0.49")] {
+        let all = startup(free);
+        assert!(all.contains(&format!("--gpu-memory-utilization {share};")), "{all}");
+    }
+    let full = startup("0.44");
+    assert!(!full.contains("--gpu-memory-utilization") && full.contains("no share of the card is enough"), "{full}");
+    // A model of 8 billion parameters takes 15 GiB in 16 bits.
+    let weights = |free: &str| {
+        let message = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n";
+        told(&format!(
+            "sglang.launch_server --model-path meta-llama/Llama-3-8B\nLoad weight begin. avail mem={free} GB\n{message}"
+        ))
+    };
+    assert!(weights("22.90").contains("--mem-fraction-static up to 0.95"));
+    assert!(!weights("9.10").contains("--mem-fraction-static"));
+}
+
+#[test]
+fn the_sampler_of_a_server_is_warmed_up_with_fewer_requests() {
+    let message = "RuntimeError: CUDA out of memory occurred when warming up sampler with 256 dummy requests. Please try lowering \
+                   `max_num_seqs` or `gpu_memory_utilization` when initializing the engine.\n";
+    let verdict = verdict(&format!("args: Namespace(model='m', gpu_memory_utilization=0.95)\n{FULL}{message}"));
+    assert_eq!(verdict.phase, Some(lowtide_explain::Activity::Loading));
+    assert!(verdict.culprit.as_ref().unwrap().name.contains("sampler"), "{:?}", verdict.culprit);
+    assert!(verdict.advice[0].text.contains("--max-num-seqs 64 instead of 256"), "{}", verdict.advice[0].text);
+    assert!(verdict.advice[1].text.contains("0.85 to 0.90 instead of 0.95"), "{}", verdict.advice[1].text);
+}
+
+#[test]
+fn the_pool_of_jax_is_raised_where_it_is_alone_and_lowered_beside_others() {
+    let pool = "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2684354560 bytes.\n";
+    let set = "$ XLA_PYTHON_CLIENT_MEM_FRACTION=.80 python fit.py\nepoch 1\n";
+    let alone = told(&format!("{set}{pool}"));
+    assert!(alone.contains("XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 instead of 0.80"), "{alone}");
+    assert!(!alone.contains("PREALLOCATE=false") && !alone.contains("less"), "{alone}");
+    let small = verdict(&format!("{}{pool}", set.replace(".80", ".30")));
+    assert!(small.advice[0].text.contains("=0.95 instead of 0.30"), "{}", small.advice[0].text);
+    let beside = told(&format!("import torch\nimport jax\n{set}{pool}"));
+    assert!(beside.contains("PREALLOCATE=false") && beside.contains("=0.60 or less instead of 0.80"), "{beside}");
+    let of_torch = told(&format!("{set}{FULL}"));
+    assert!(of_torch.contains("Let JAX, which shares the card, take less"), "{of_torch}");
+    let whole = told(&format!("{}{pool}", set.replace(".80", ".97")));
+    assert!(!whole.contains("instead of 0.97") && whole.contains("nothing left to raise"), "{whole}");
+}
+
+/// A webui's error in its decoder, and one in the scores of attention.
+const DECODER: &str = "  File \"/w/stable-diffusion-webui/modules/processing.py\", line 5, in decode_first_stage\n    x = model.decode(z)\n";
+const SCORES: &str = "  File \"/w/stable-diffusion-webui/attention.py\", line 5, in forward\n    sim = einsum('b i d, b j d -> b i j', q, k)\n";
+
+#[test]
+fn switches_of_picture_programs_are_not_advised_again() {
+    let webui = |switches: &str| {
+        let head = format!("Launching Web UI with arguments: {switches}\nTraceback (most recent call last):\n");
+        told(&format!("{head}{DECODER}{FULL}")) + &told(&format!("{head}{SCORES}{FULL}"))
+    };
+    let off = webui("--listen");
+    assert!(["--medvram", "--xformers", "--opt-sub-quad"].iter().all(|switch| off.contains(switch)), "{off}");
+    let medium = webui("--medvram --xformers");
+    assert!(medium.contains("--lowvram in place of --medvram") && !medium.contains("--xformers"), "{medium}");
+    let low = webui("--lowvram --opt-sdp-attention");
+    assert!(!low.contains("vram") && !low.contains("--opt-sdp") && low.contains("nf4"), "{low}");
+    let comfy = |line: &str| told(&format!("{line}\n!!! Exception during processing !!! x\n{FULL}"));
+    assert!(comfy("$ python ComfyUI/main.py").contains("--lowvram (or --novram)"));
+    assert!(comfy("$ python ComfyUI/main.py --lowvram").contains("--novram in place of --lowvram"));
+    let none = comfy("Set vram state to: NO_VRAM");
+    assert!(!none.contains("vram") && none.contains("on the host already"), "{none}");
+}
+
+#[test]
+fn switches_of_pipelines_are_not_advised_again() {
+    let pipeline = |code: &str| {
+        let frame = "  File \"/w/diffusers/models/autoencoder_kl.py\", line 5, in decode\n    dec = self.decoder(z)\n";
+        told(&format!(
+            "{code}\nTraceback (most recent call last):\n  File \"/w/a.py\", line 2, in <module>\n    image = pipe(prompt)\n{frame}{FULL}"
+        ))
+    };
+    let off = pipeline("");
+    let calls = ["enable_model_cpu_offload()", "enable_tiling()", "enable_slicing()", "enable_attention_slicing()"];
+    assert!(calls.iter().all(|call| off.contains(call)), "{off}");
+    let on = pipeline("pipe.enable_model_cpu_offload()\npipe.vae.enable_tiling()\npipe.enable_attention_slicing()");
+    assert!(on.contains("enable_sequential_cpu_offload() in place of") && on.contains("enable_slicing()"), "{on}");
+    assert!(!on.contains("enable_tiling()") && !on.contains("enable_attention_slicing()"), "{on}");
+    let all = pipeline("pipe.enable_sequential_cpu_offload()\npipe.enable_vae_tiling()\npipe.enable_vae_slicing()");
+    assert!(!all.contains("cpu_offload") && all.contains("tile_sample_min_height"), "{all}");
+}
+
+#[test]
+fn a_limit_of_metal_that_is_gone_is_not_taken_away() {
+    let mps = "RuntimeError: MPS backend out of memory (MPS allocated: 9.05 GB, other allocations: 8.83 GB, max allowed: 18.13 GB). Tried \
+               to allocate 512.00 MB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for memory \
+               allocations (may cause system failure).\n";
+    assert!(told(&format!("epoch 1\n{mps}")).contains("WATERMARK"));
+    let set = told(&format!("$ PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 python train.py\nepoch 1\n{mps}"));
+    assert!(!set.contains("WATERMARK"), "{set}");
+}
+
+#[test]
+fn fewer_data_workers_are_fewer_than_there_are() {
+    let message = "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.\n";
+    for (workers, fewer) in [(8, "2 instead of 8"), (2, "1 instead of 2"), (1, "0 instead of 1")] {
+        let all = told(&format!("python train.py --num_workers {workers}\nepoch 1\n{message}"));
+        assert!(all.contains(fewer), "{fewer} in {all}");
+    }
+}

@@ -11,6 +11,7 @@ mod host;
 mod json_lines;
 mod order;
 mod others;
+mod own_words;
 mod pieces;
 mod ranks;
 mod remedies;
