@@ -9,6 +9,7 @@ use lowtide_keep::{
     Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, InputState, Launch, Notice,
     Peak, StartRecord, batch_changed,
 };
+use rustix::process::{Resource, getrlimit};
 
 use crate::explain;
 use crate::output::{printable, shown};
@@ -201,6 +202,12 @@ fn meaning(start: &StartRecord) -> Option<String> {
             for line in explain::in_short(Path::new(&start.log), &start.command) {
                 text.push_str(&format!("\n  {line}"));
             }
+            if let Some(limit) = address_space().filter(|_| cause.starts_with(OF_THE_MACHINE)) {
+                text.push_str(&format!(
+                    "\n  each process may have {limit} of addresses (`ulimit -v`, RLIMIT_AS), and that may be what refused it: \
+                     `ulimit -v unlimited` before lowtide lifts it"
+                ));
+            }
             Some(text)
         }
         EndKind::Failed if killed => {
@@ -215,6 +222,14 @@ fn meaning(start: &StartRecord) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// How the cause begins where it was not a card's memory.
+const OF_THE_MACHINE: &str = "memory of the machine";
+
+/// How much a process may have in its address space, its programs and libraries included; `None` where nothing limits it.
+fn address_space() -> Option<Bytes> {
+    getrlimit(Resource::As).current.map(Bytes)
 }
 
 /// What is said at the end of a command that never ran out of memory.
