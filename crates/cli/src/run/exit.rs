@@ -112,7 +112,7 @@ fn hint(error: &KeepError) -> Option<&'static str> {
         KeepError::ScriptChanged { .. } => "start it again: the next run reads the script as it is now",
         KeepError::Stuck { .. } => "they wait inside the kernel, often for a driver; `ps` shows them in state D",
         KeepError::File { .. } => "--out names another folder for logs",
-        KeepError::System { .. } => return None,
+        KeepError::System { .. } | KeepError::NoRoom { .. } => return None,
     };
     Some(hint)
 }

@@ -233,19 +233,22 @@ fn save(
     start: usize,
     notify: &mut dyn FnMut(&Notice),
 ) {
-    // Before the first start this run has written nothing, and a look through all folders is in vain.
-    if start == 1 && resumption.patterns().is_empty() {
-        return;
-    }
     let newer = || search.refused.iter().chain(&search.damaged).cloned().collect();
     let (checkpoints, way) = match &search.found {
         _ if resumption.is_the_scripts() => (newer(), Way::Aside),
+        // Before the first start this run has written nothing, and a look through all folders is in vain.
+        None if start == 1 && resumption.patterns().is_empty() => (Vec::new(), Way::Copy),
         None => (resumption.endangered(begun), Way::Copy),
         Some(_) if resumption.beginning == Beginning::Beside => return,
         Some(_) => (newer(), Way::Copy),
     };
-    let run = folder.file_name().map_or_else(|| "run".to_owned(), shown);
-    let kept = keep_safe(&checkpoints, way, &run, start, |checkpoint| resumption.holds_whole(checkpoint));
+    let named = match &search.found {
+        None if !resumption.is_the_scripts() => resumption.named(begun, &checkpoints),
+        _ => Vec::new(),
+    };
+    let whole = |checkpoint: &Path| resumption.holds_whole(checkpoint);
+    let mut kept = keep_safe(&checkpoints, way, folder, start, whole);
+    kept.extend(keep_safe(&named, Way::CopyOnly, folder, start, whole));
     if !kept.is_empty() {
         notify(&Notice::Endangered { kept: &kept, resumed_from: search.found.as_ref() });
     }
