@@ -47,7 +47,11 @@ pub(super) fn setting(name: &OsStr, value: &OsStr) -> String {
 /// What a retry would change, where so many restarts are allowed.
 pub(super) fn retries_line(ladder: &CommandLadder, max_restarts: u32) -> String {
     let by = ladder.preset.map_or(String::new(), |preset| format!(" ({})", preset.name()));
-    let group = if ladder.group > 1 { format!(", in a group of {}", ladder.group) } else { String::new() };
+    let group = match (ladder.group, ladder.preset) {
+        (0 | 1, _) => String::new(),
+        (group, Some(preset)) if !preset.shares_accumulation() => format!(" for each of {group} processes"),
+        (group, _) => format!(", in a group of {group}"),
+    };
     match ladder.rungs.as_slice() {
         [] if let Some(gap) = &ladder.gap => format!("no retry with a smaller micro-batch{by}: {}", gap_words(gap)),
         [] => "no retry with a smaller micro-batch: it is not known where the batch is set; --retry-with or --retry-env says it"
@@ -186,8 +190,8 @@ fn ended(start: &StartRecord, ladder: &CommandLadder) -> Option<String> {
 fn evaluation(start: &StartRecord, ladder: &CommandLadder) -> Option<String> {
     let flag = ladder.evaluation.as_ref()?;
     (start.outcome == EndKind::OutOfMemory && start.phase == Some(Activity::Evaluation)).then(|| {
-        let flag = printable(&flag.with(flag.number));
-        format!("it was evaluating, which has a batch of its own: a smaller one than {flag} changes no training")
+        let flag = printable(&flag.spelling);
+        format!("it was evaluating, which has a batch of its own ({flag}): a smaller one changes no training")
     })
 }
 
@@ -250,11 +254,7 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         Conclusion::LastRung => {
             "memory ran out twice with the smallest micro-batch, and nothing more can be done".to_owned()
         }
-        Conclusion::SameOnEveryRung => {
-            "memory ran out at the same request with a smaller micro-batch: what is asked for there \
-                                        does not depend on the batch"
-                .to_owned()
-        }
+        Conclusion::SameOnEveryRung => same_request(chronicle),
         Conclusion::BatchChanged => "memory ran out again, and the retry changed more than the micro-batch".to_owned(),
         Conclusion::InputGone => {
             "memory ran out, and the command read its standard input from a pipe: what it read is gone for a retry"
@@ -310,6 +310,21 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         text.push_str(&format!("\nhint: where it does, this makes room: {advice}"));
     }
     text
+}
+
+/// What the last starts had in common, as far as it was seen.
+fn same_request(chronicle: &Chronicle) -> String {
+    let asked = |start: &StartRecord| start.requested_bytes;
+    let last = chronicle.starts.last().and_then(asked);
+    let alike = chronicle.starts.iter().rev().take_while(|start| asked(start) == last);
+    let mut tried: Vec<String> = alike.filter_map(|start| Some(start.batch?.to_string())).collect();
+    tried.dedup();
+    tried.reverse();
+    let tried = tried.join(", ");
+    match last {
+        Some(bytes) => format!("memory ran out at the same request, {bytes}, with each micro-batch tried ({tried})"),
+        None => format!("memory ran out at the same point with each micro-batch tried ({tried}); no size was reported"),
+    }
 }
 
 /// What makes room where a smaller micro-batch does not.
