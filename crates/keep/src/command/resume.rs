@@ -167,6 +167,11 @@ impl Resumption {
         named
     }
 
+    /// Whether the command may need the checkpoints that it names where they are.
+    pub(crate) fn may_read_named(&self) -> bool {
+        self.named.may_be_read
+    }
+
     /// The newest whole checkpoint of any age, and when it was written.
     #[must_use]
     pub fn newest(&self) -> Option<(PathBuf, SystemTime)> {

@@ -7,8 +7,8 @@
 //! All that match are kept, and not the newest alone: a start from step 0 comes by every step again. They are copied as
 //! long as that takes no more than half of the room that is left, the newest first, and moved where it would take more. Of
 //! scripts that nothing is known of, the files that the run wrote and that look like checkpoints are brought to safety
-//! (`keep/command/strays.rs`), and those that the command names, whoever wrote them. What it names it may read too, and so it
-//! is copied or stays where it is.
+//! (`keep/command/strays.rs`), and those that the command names, whoever wrote them. What it may read too
+//! is copied, or stays where it is.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

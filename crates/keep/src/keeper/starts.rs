@@ -273,7 +273,8 @@ fn save(
     };
     let whole = |checkpoint: &Path| resumption.holds_whole(checkpoint);
     let mut kept = keep_safe(&checkpoints, way, folder, start, whole);
-    kept.extend(keep_safe(&named, Way::CopyOnly, folder, start, whole));
+    let way = if resumption.may_read_named() { Way::CopyOnly } else { Way::Copy };
+    kept.extend(keep_safe(&named, way, folder, start, whole));
     if !kept.is_empty() {
         notify(&Notice::Endangered { kept: &kept, resumed_from: search.found.as_ref() });
     }

@@ -14,8 +14,12 @@ use crate::{Access, script, siblings};
 
 /// What the names of checkpoints end with.
 pub const ENDINGS: [&str; 8] = [".pt", ".pth", ".ckpt", ".pth.tar", ".pt.tar", ".safetensors", ".h5", ".keras"];
-/// Words in names of what is written.
-const WRITING: [&str; 10] = ["save", "out", "ckpt", "checkpoint", "model", "best", "last", "log", "exp", "work"];
+/// How a script looks for a checkpoint or reads one.
+const READS: [&str; 5] = ["load(", "load_file(", "load_weights(", "exists(", "is_file("];
+/// Words in names of files that are written. What is called a model or a checkpoint is as often one to begin with.
+const WRITTEN: [&str; 4] = ["save", "out", "best", "last"];
+/// Words in names of folders that something is written into.
+const FOLDERS: [&str; 10] = ["save", "out", "ckpt", "checkpoint", "model", "best", "last", "log", "exp", "work"];
 /// Words in names of what is only read.
 const READING: [&str; 8] = ["resume", "load", "pretrain", "init", "weight", "teacher", "from", "data"];
 
@@ -27,13 +31,14 @@ pub struct NamedCheckpoints {
     pub files: Vec<String>,
     /// Folders outside of the one that the command runs in, into which something is written.
     pub folders: Vec<String>,
+    /// Whether the script may read what it names, and needs it where it is.
+    pub may_be_read: bool,
 }
 
 impl NamedCheckpoints {
     fn add(&mut self, path: String) {
-        let is_file = ENDINGS.iter().any(|ending| path.ends_with(ending));
         let is_elsewhere = path.starts_with("..") || Path::new(&path).is_absolute();
-        let list = match is_file {
+        let list = match is_file(&path) {
             true => &mut self.files,
             false if is_elsewhere => &mut self.folders,
             false => return,
@@ -51,10 +56,12 @@ pub fn named_checkpoints(command: &[OsString], access: &Access<'_>) -> NamedChec
     let mut named = NamedCheckpoints::default();
     let own = script(command, access);
     let modules = own.iter().flat_map(|own| siblings(own, access)).collect::<Vec<_>>();
+    let is_read = |config: &Config| READS.iter().any(|call| config.text.contains(call));
+    named.may_be_read = own.iter().chain(&modules).any(is_read) || own.is_none();
     let sources: Vec<Source<'_>> = own.iter().chain(&modules).filter_map(Source::read).collect();
     let saved: Vec<&str> = sources.iter().flat_map(Source::saved).collect();
     for (option, value) in options(at_script(command).1) {
-        if is_written(&option, &saved) {
+        if is_written(&option, &value, &saved) {
             named.add(value);
         }
     }
@@ -78,12 +85,17 @@ fn options(words: &[OsString]) -> Vec<(String, String)> {
     options
 }
 
-/// Whether something of a name is written, by its name or because the script saves to it.
-fn is_written(option: &str, saved: &[&str]) -> bool {
+fn is_file(path: &str) -> bool {
+    ENDINGS.iter().any(|ending| path.ends_with(ending))
+}
+
+/// Whether a path with a name is written to, by the name or because the script saves to it.
+fn is_written(option: &str, path: &str, saved: &[&str]) -> bool {
+    let writing: &[&str] = if is_file(path) { &WRITTEN } else { &FOLDERS };
     let name = option.trim_start_matches('-').replace('-', "_");
     let lower = name.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    !has(&READING) && has(&WRITING) || saved.iter().any(|arguments| has_word(arguments, &name))
+    !has(&READING) && has(writing) || saved.iter().any(|arguments| has_word(arguments, &name))
 }
 
 struct Source<'a> {
@@ -93,8 +105,8 @@ struct Source<'a> {
 
 impl<'a> Source<'a> {
     fn read(config: &'a Config) -> Option<Self> {
-        let is_it = config.syntax == Syntax::Python && ENDINGS.iter().any(|it| config.text.contains(it))
-            || config.text.contains("add_argument");
+        let has_paths = || ENDINGS.iter().any(|it| config.text.contains(it)) || config.text.contains("add_argument");
+        let is_it = config.syntax == Syntax::Python && has_paths();
         Some(Self { config, tree: tree(&config.text).filter(|_| is_it)? })
     }
 
@@ -129,7 +141,7 @@ impl<'a> Source<'a> {
                 "call" => match self.function(parent)? {
                     "add_argument" | "add_option" | "option" => {
                         let option = self.option(parent).filter(|_| above.kind() == "argument_list")?;
-                        return is_written(option, saved).then_some(path);
+                        return is_written(option, &path, saved).then_some(path);
                     }
                     // Whatever a variable holds, this is not the path alone.
                     "join" if joined.replace(()).is_none() => path = self.whole(parent, node)?,
@@ -142,9 +154,9 @@ impl<'a> Source<'a> {
                     let name = parent.child_by_field_name("left").or_else(|| parent.child_by_field_name("name"))?;
                     let name = last_name(self.slice(name));
                     if parent.kind() != "keyword_argument" {
-                        return is_written(name, saved).then_some(path);
+                        return is_written(name, &path, saved).then_some(path);
                     }
-                    if name != "default" && is_written(name, saved) {
+                    if name != "default" && is_written(name, &path, saved) {
                         return Some(path);
                     }
                 }
@@ -207,8 +219,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_script_looks_for_stays_where_it_is() {
+        let read = |text: &str| {
+            let file = |_: &Path| Some(text.to_owned());
+            let access = Access { variable: &|_| None, read: &file, cards: &|| 0 };
+            named_checkpoints(&["python".into(), "t.py".into()], &access).may_be_read
+        };
+        assert!(!read("torch.save(net, 'a.pt')\n"));
+        assert!(read("if os.path.exists('a.pt'): begin()\ntorch.save(net, 'a.pt')\n"));
+    }
+
+    #[test]
     fn what_is_only_read_is_not() {
         check("net.load_state_dict(torch.load('old.pt'))\n", "python t.py --weights yolo.pt", "");
+        check("net = YOLO(args.model)\n", "python t.py --model yolov8n.pt --ckpt=begin.ckpt", "");
         check("m = AutoModel.from_pretrained('x', file='m.safetensors')\n", "python t.py --data ../set", "");
         check("h5py.File('train.h5', 'r')\nprint('writes no best.pt')\n", "python t.py", "");
         check("torch.save(net, os.path.join(folder, 'best.pt'))\n", "python t.py", "");
