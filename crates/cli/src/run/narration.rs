@@ -1,6 +1,8 @@
 //! What `lowtide run` says of a command: before it runs, meanwhile, and at its end.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use lowtide_config::command::quoted;
@@ -221,11 +223,32 @@ fn meaning(start: &StartRecord) -> Option<String> {
         EndKind::Failed if let Some(line) = &start.line => {
             Some(format!("`{line}` alone does not show that memory ran out: not started again"))
         }
+        EndKind::Failed if disk_is_full(Path::new(&start.log)) => {
+            Some("the disk is full or its quota is reached, which is not about memory: not started again".to_owned())
+        }
         EndKind::Failed if matches!(start.end, End::Signal(7) | End::Code(135)) => {
             Some("a bus error: shared memory may be full; `lowtide doctor` shows the size of /dev/shm".to_owned())
         }
         _ => None,
     }
+}
+
+/// What the system says of a disk that takes nothing more.
+const FULL: [&str; 4] = ["No space left on device", "[Errno 28]", "Disk quota exceeded", "[Errno 122]"];
+/// How much of a log tells how a command ended.
+const END_OF_LOG: u64 = 4 << 10;
+
+/// Whether a log ends with a full disk.
+fn disk_is_full(log: &Path) -> bool {
+    let end = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(END_OF_LOG)))?;
+        let mut end = Vec::new();
+        file.read_to_end(&mut end)?;
+        Ok(end)
+    };
+    end().is_ok_and(|end| FULL.iter().any(|words| String::from_utf8_lossy(&end).contains(words)))
 }
 
 /// How the cause begins where it was not a card's memory.
@@ -280,6 +303,9 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         let told = told.collect::<Vec<_>>().join(", ");
         text.push_str(&format!("\n  the effective batch did not stay the same: {told}"));
     }
+    if let Some(words) = evaluation_to_type(chronicle, ladder) {
+        text.push_str(&format!("\n  start with `{words}` next time: a larger batch of evaluation does not fit"));
+    }
     text.push_str(&format!("\n  logs and summary.json are in {}", printable(&chronicle.folder)));
     let hint = match chronicle.ending {
         Conclusion::LastRung | Conclusion::TooManyRestarts if rungs_change_nothing(chronicle) => UNMOVED,
@@ -310,6 +336,19 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         text.push_str(&format!("\nhint: where it does, this makes room: {advice}"));
     }
     text
+}
+
+/// The batch of evaluation that a command ended well with, where it is smaller than its own.
+fn evaluation_to_type(chronicle: &Chronicle, ladder: &CommandLadder) -> Option<String> {
+    let flag = ladder.evaluation.as_ref()?;
+    let of = |start: &StartRecord| {
+        let at = start.command.iter().position(|word| word.starts_with(&*flag.spelling))?;
+        let length = if start.command[at].contains('=') { 1 } else { 2 };
+        Some(start.command.get(at..at + length)?.join(" "))
+    };
+    let [first, .., last] = chronicle.starts.as_slice() else { return None };
+    let words = of(last).filter(|words| of(first).as_ref() != Some(words))?;
+    (last.outcome == EndKind::Finished).then(|| printable(&words))
 }
 
 /// What the last starts had in common, as far as it was seen.

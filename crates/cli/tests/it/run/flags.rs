@@ -220,6 +220,7 @@ by PyTorch, and 224.90 MiB is reserved by PyTorch but unallocated.""")
     let ran = place.run(&["--", "python3", "train.py", "--eval-batch-size", "64"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.contains("2 x 1: python3 train.py --eval-batch-size 16\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("start with `--eval-batch-size 16` next time"), "{}", ran.stderr);
     // In a step of training nothing is said of it.
     let place =
         Place::with("train.py", &format!("{}{}", parser(options), evaluates.replace("in evaluate", "in train_step")));

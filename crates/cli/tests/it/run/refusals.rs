@@ -237,3 +237,13 @@ fn a_batch_in_a_named_file_of_settings_is_pointed_to() {
     let ran = place.run(&[&retry[..], &["--", "python3", "train.py", "-c", "c.yaml"]].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
+
+#[test]
+fn a_full_disk_is_not_about_memory() {
+    let options = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--bs', default=8)\np.add_argument('--accum', default=1)\n";
+    let place = Place::with("train.py", &format!("{options}raise OSError(28, 'No space left on device', 'ckpt.pt')\n"));
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let words = "lowtide: the disk is full or its quota is reached, which is not about memory: not started again\n";
+    assert!(ran.stderr.contains(words) && !ran.stderr.contains("start 2"), "{}", ran.stderr);
+}
