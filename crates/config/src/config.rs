@@ -216,7 +216,11 @@ impl Config {
     #[must_use]
     pub fn replaces(&self, later: &Setting, earlier: &Setting) -> bool {
         match self.syntax {
-            Syntax::Python => earlier.scope == Scope::File && later.scope == Scope::File,
+            Syntax::Python => match (earlier.scope, later.scope) {
+                (Scope::File, Scope::File) => true,
+                (Scope::Parameter, Scope::Call) => self.makes_the_only_one(later, earlier),
+                _ => false,
+            },
             Syntax::Command => {
                 let between = self.text.get(earlier.span.end..later.span.start).unwrap_or("\n");
                 let mut lines = between.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -224,6 +228,24 @@ impl Config {
             }
             Syntax::Yaml | Syntax::Json => false,
         }
+    }
+}
+
+impl Config {
+    /// Whether an argument is of the only call of the class whose `__init__` has the parameter: then its default never counts.
+    fn makes_the_only_one(&self, argument: &Setting, parameter: &Setting) -> bool {
+        let before = &self.text[..parameter.span.start];
+        let is_its_own = before.rfind("def ").is_some_and(|at| before[at..].starts_with("def __init__("));
+        let class = before.rmatch_indices("class ").find(|(at, _)| *at == 0 || before[..*at].ends_with('\n'));
+        let name = class.and_then(|(at, word)| before[at + word.len()..].split(['(', ':', ' ']).next());
+        let Some(name) = name.filter(|name| is_its_own && argument.owner.as_deref() == Some(name)) else {
+            return false;
+        };
+        let is_call = |(at, _): &(usize, &str)| {
+            let before = &self.text[..*at];
+            !before.ends_with(|c: char| c.is_alphanumeric() || c == '_') && !before.ends_with("class ")
+        };
+        self.text.match_indices(&format!("{name}(")).filter(is_call).count() == 1
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use lowtide_core::Bytes;
 use lowtide_disk::DiskError;
 use thiserror::Error;
 
@@ -120,6 +121,12 @@ pub enum KeepError {
         path: PathBuf,
         /// What the system says.
         error: io::Error,
+    },
+    /// A checkpoint that a copy is to be made of, on a disk that has no room for it.
+    #[error("its disk has no room for a copy ({bytes})")]
+    NoRoom {
+        /// Its size.
+        bytes: Bytes,
     },
     /// The system refused something that every run needs.
     #[error("{what}: {error}")]

@@ -40,6 +40,7 @@ pub use command::ladder::CommandLadder;
 pub use command::request::{CommandRequest, ConfigCopy, Launch, ResumeRequest};
 pub use command::resume::{ResumeRule, Resumption};
 pub use command::script_copy::StandIn;
+pub use command::shell::InShell;
 pub use command::template::Template;
 pub use error::KeepError;
 pub use inside::host_reserve::USES;

@@ -3,7 +3,7 @@
 
 use lowtide_config::python::{is_name, last_name, tree};
 use lowtide_config::{Config, Scope, Setting, Syntax, unquoted};
-use tree_sitter::{Node, TreeCursor};
+use tree_sitter::{Node, Tree, TreeCursor};
 
 /// An option of a script's own command line that takes one value.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,13 +59,44 @@ const PARSERS: [(&str, Spelling); 13] = [
 /// The options that a script declares, in the order of its text; none of other configurations.
 #[must_use]
 pub fn declarations(script: &Config) -> Vec<Declaration> {
+    declarations_with(script, &[])
+}
+
+/// The options that each of several scripts declares, where a parser in one may be made of a class in another.
+pub(crate) fn declarations_of(scripts: &[Config]) -> Vec<(&Config, Declaration)> {
+    let parsed: Vec<(String, Spelling)> = scripts.iter().flat_map(parsed_elsewhere).collect();
+    let declared = scripts.iter().flat_map(|script| {
+        declarations_with(script, &parsed).into_iter().map(move |declaration| (script, declaration))
+    });
+    declared.collect()
+}
+
+/// What a parser in a script is made of, under the names that other files have for it.
+fn parsed_elsewhere(script: &Config) -> Vec<(String, Spelling)> {
+    let has_parser = script.syntax == Syntax::Python && PARSERS.iter().any(|(name, _)| script.text.contains(name));
+    let Some(tree) = tree(&script.text).filter(|_| has_parser) else { return Vec::new() };
+    let mut finder = Finder::new(&script.text, &tree);
+    let mut stack = vec![tree.root_node()];
+    while let Some(node) = stack.pop() {
+        if node.kind() == "call" {
+            finder.call(node);
+        }
+        stack.extend(node.named_children(&mut finder.cursor));
+    }
+    let is_defined = |name: &str| ["class ", "def "].iter().any(|word| script.text.contains(&format!("{word}{name}")));
+    let elsewhere = finder.parsed.into_iter().filter(|(name, _)| !is_defined(name));
+    elsewhere.map(|(name, spelling)| (name.to_owned(), spelling)).collect()
+}
+
+fn declarations_with(script: &Config, parsed: &[(String, Spelling)]) -> Vec<Declaration> {
     if script.syntax != Syntax::Python {
         return Vec::new();
     }
     let text = script.text.strip_prefix('\u{feff}').unwrap_or(&script.text);
     let mark = script.text.len() - text.len();
     let Some(tree) = tree(text) else { return Vec::new() };
-    let mut finder = Finder { text, cursor: tree.walk(), parsed: Vec::new(), parsers: Vec::new(), found: Vec::new() };
+    let mut finder = Finder::new(text, &tree);
+    finder.parsed.extend(parsed.iter().map(|(name, spelling)| (&**name, *spelling)));
     let mut definitions = Vec::new();
     let mut stack = vec![tree.root_node()];
     while let Some(node) = stack.pop() {
@@ -106,8 +137,7 @@ pub(crate) fn subcommands(script: &Config) -> Vec<String> {
         return Vec::new();
     }
     let Some(tree) = tree(&script.text) else { return Vec::new() };
-    let mut finder =
-        Finder { text: &script.text, cursor: tree.walk(), parsed: Vec::new(), parsers: Vec::new(), found: Vec::new() };
+    let mut finder = Finder::new(&script.text, &tree);
     let (mut names, mut stack) = (Vec::new(), vec![tree.root_node()]);
     while let Some(node) = stack.pop() {
         names.extend(finder.subcommand(node).into_iter().flatten());
@@ -117,6 +147,18 @@ pub(crate) fn subcommands(script: &Config) -> Vec<String> {
 }
 
 impl<'a> Finder<'a> {
+    fn new(text: &'a str, tree: &'a Tree) -> Self {
+        Self { text, cursor: tree.walk(), parsed: Vec::new(), parsers: Vec::new(), found: Vec::new() }
+    }
+
+    /// Whether a call is of a function by its name or by the one that it is imported under.
+    fn is_of(&self, function: &str, name: &str) -> bool {
+        match name.contains('.') {
+            true => function == name,
+            false => last_name(function) == name || self.text.contains(&format!("import {name} as {function}\n")),
+        }
+    }
+
     /// The names of the subcommand that a call makes a parser for: `add_parser("train", aliases=["t"])`.
     fn subcommand(&mut self, call: Node<'a>) -> Option<Vec<String>> {
         let function = call.child_by_field_name("function").filter(|_| call.kind() == "call")?;
@@ -155,10 +197,7 @@ impl<'a> Finder<'a> {
 
     fn call(&mut self, call: Node<'a>) {
         let function = call.child_by_field_name("function").map_or("", |function| self.slice(function));
-        let parser = PARSERS.iter().find(|(name, _)| match name.contains('.') {
-            true => function == *name,
-            false => last_name(function) == *name,
-        });
+        let parser = PARSERS.iter().find(|(name, _)| self.is_of(function, name));
         if let Some((_, spelling)) = parser {
             let names = self.names_within(call);
             return self.parsed.extend(names.into_iter().map(|name| (name, *spelling)));
@@ -286,6 +325,7 @@ impl<'a> Finder<'a> {
         while let Some(node) = stack.pop() {
             match node.kind() {
                 "identifier" => names.push(self.slice(node)),
+                "attribute" => names.push(last_name(self.slice(node))),
                 "keyword_argument" => stack.extend(node.child_by_field_name("value")),
                 "argument_list" | "tuple" | "list" => stack.extend(node.named_children(&mut self.cursor)),
                 _ => {}
@@ -376,6 +416,18 @@ mod tests {
         let mut names = subcommands(&config);
         names.sort();
         assert_eq!(names, ["eval", "fit", "show", "train"]);
+    }
+
+    #[test]
+    fn a_parser_of_another_file() {
+        let scripts = [
+            "from transformers import HfArgumentParser as Parser\nimport options as O\nmine = Parser((O.Args,))\n",
+            "@dataclass\nclass Args:\n    batch_size: int = 8\n@dataclass\nclass Model:\n    width: int = 4\n",
+        ];
+        let scripts = scripts.map(|text| Config::parse_as(Syntax::Python, "t.py", text).unwrap());
+        let found: Vec<_> = declarations_of(&scripts).into_iter().map(|(_, it)| it.flags.join(" ")).collect();
+        assert_eq!(found, ["--batch_size"]);
+        assert_eq!(declarations(&scripts[1]), []);
     }
 
     #[test]

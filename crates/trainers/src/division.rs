@@ -4,11 +4,12 @@ use lowtide_config::python::{last_name, tree};
 use lowtide_config::{Config, Syntax};
 use tree_sitter::Node;
 
+use crate::Flag;
 use crate::answer::place;
+use crate::declaration::declarations_of;
 use crate::hard_coded::has_word;
 use crate::nodes::{all, children};
 use crate::training_loop::is_divided_by;
-use crate::{Flag, declarations};
 
 /// What divides by itself.
 const LIBRARIES: [&str; 4] = ["deepspeed", ".accumulate(", "accumulate_grad_batches=", "gradient_accumulation_steps="];
@@ -19,18 +20,25 @@ const MOST_NAMES: usize = 5;
 /// flag's number or hands it to a library. `None` where it would not, or where the loop is not to be seen.
 #[must_use]
 pub fn undivided(configs: &[Config], flag: &Flag) -> Option<String> {
-    let scripts: Vec<&Config> = configs.iter().filter(|config| config.syntax == Syntax::Python).collect();
-    let declared = scripts.iter().flat_map(|script| declarations(script));
-    let declared = declared.into_iter().find(|it| it.flags.iter().any(|known| known.starts_with(&flag.spelling)))?;
-    let (computes, at) = scripts.iter().find_map(|script| Some((script, script.text.find("backward(")?)))?;
-    let by_library = |script: &&Config| LIBRARIES.iter().any(|word| script.text.contains(word));
-    let names = names_of(&declared.name, &scripts);
-    let divides = |script: &&Config| names.iter().any(|name| is_divided_by(script, name));
-    if scripts.iter().any(|script| by_library(script) || divides(script)) {
+    let mut declared = declarations_of(configs).into_iter().map(|(_, it)| it);
+    let declared = declared.find(|it| it.flags.iter().any(|known| known.starts_with(&flag.spelling)))?;
+    let scripts = || configs.iter().filter(|config| config.syntax == Syntax::Python);
+    let (computes, at) = scripts().find_map(|script| Some((script, script.text.find("backward(")?)))?;
+    if divides_by(configs, &declared.name) {
         return None;
     }
     let (at, it) = (place(computes, at), flag.with(flag.number));
     Some(format!("{at}: the loss is not divided by {it}, so that another would change the gradients"))
+}
+
+/// Whether one of the scripts divides by a number of a name, or something that it has does so.
+#[must_use]
+pub fn divides_by(configs: &[Config], name: &str) -> bool {
+    let scripts: Vec<&Config> = configs.iter().filter(|config| config.syntax == Syntax::Python).collect();
+    let by_library = |script: &&Config| LIBRARIES.iter().any(|word| script.text.contains(word));
+    let names = names_of(name, &scripts);
+    let divides = |script: &&Config| names.iter().any(|name| is_divided_by(script, name));
+    scripts.iter().any(|script| by_library(script) || divides(script))
 }
 
 /// A name and all others that its value is given to.

@@ -4,8 +4,8 @@ use lowtide_config::command::words;
 use lowtide_config::{Config, Gap, Scope, Setting, Syntax, whole_number};
 
 use crate::answer::place;
-use crate::declaration::subcommands;
-use crate::{Answer, Declaration, Key, Question, answer, declarations, key_of_option, key_of_path};
+use crate::declaration::{declarations_of, subcommands};
+use crate::{Answer, Declaration, Key, Question, answer, key_of_option, key_of_path};
 
 /// A flag of a script, and the number that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,10 +108,8 @@ fn declared(configs: &[Config], key: Key) -> Vec<(&Config, Declaration)> {
     let is_taken = |it: &Declaration| {
         chosen.is_empty() || it.subcommands.is_empty() || it.subcommands.iter().any(|name| chosen.contains(name))
     };
-    let all = || {
-        let declared = configs.iter().flat_map(|config| declarations(config).into_iter().map(move |it| (config, it)));
-        declared.filter(|(_, it)| is_taken(it))
-    };
+    let declared = declarations_of(configs);
+    let all = || declared.iter().filter(|(_, it)| is_taken(it)).cloned();
     let about = |key: Key| all().filter(|(_, it)| is_about(it, key)).collect::<Vec<_>>();
     if !matches!(key, Key::Batch | Key::UpdateBatch) {
         return about(key);

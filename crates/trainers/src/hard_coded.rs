@@ -427,6 +427,21 @@ mod tests {
     }
 
     #[test]
+    fn a_data_module_is_made_with_another_batch_than_its_default() {
+        let module = "import lightning as L\nclass Data(L.LightningDataModule):\n    def __init__(self, d='.', batch_size: int = 64):\n        \
+                      self.batch_size = batch_size\n    def train_dataloader(self):\n        return DataLoader(x, batch_size=self.batch_size)\n";
+        let text = |calls: &str| format!("{module}t = L.Trainer(accumulate_grad_batches=2)\n{calls}");
+        let halved = text("t.fit(m, Data('in', batch_size=16))\n").replace("batches=2", "batches=4");
+        check(&text("t.fit(m, Data('in', batch_size=32))\n"), Ok((32, 2, &halved)));
+        let halved = text("t.fit(m, Data())\n").replace("= 64", "= 32").replace("batches=2", "batches=4");
+        check(&text("t.fit(m, Data())\n"), Ok((64, 2, &halved)));
+        check(
+            &text("t.fit(m, Data(batch_size=32))\nt.test(m, Data())\n"),
+            Err("t.py: batch_size is `64` in line 3 and `32` in line 8"),
+        );
+    }
+
+    #[test]
     fn constants_that_are_used_as_such() {
         let text = "BATCH_SIZE = 32  # n\nACCUM_STEPS = 4\nd = DataLoader(x, batch_size=BATCH_SIZE)\n";
         check(

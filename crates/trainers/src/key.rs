@@ -139,7 +139,8 @@ const WHOLE: &[&str] = &["global", "total", "effective", "whole", "update", "tar
 const ACCUMULATION: &[&str] = &["accum", "accumulate", "accumulation", "accumulations"];
 const GRADIENT: &[&str] = &["grad", "grads", "gradient", "gradients"];
 const STEPS: &[&str] = &["steps", "iters", "batches", "iterations"];
-const BESIDE_ACCUMULATION: &[&str] = &["step", "iter", "every", "factor", "freq", "count", "num", "n", "batch"];
+const BESIDE_ACCUMULATION: &[&str] =
+    &["step", "iter", "every", "factor", "freq", "count", "num", "n", "batch", "to", "optim", "size"];
 
 /// Whether an argument is of a call that is about evaluation, by the names around it: `val_loader = DataLoader(...)`.
 pub(crate) fn is_for_evaluation(setting: &Setting) -> bool {
@@ -237,8 +238,15 @@ mod tests {
         {
             assert_eq!(told(name), (Some(Key::Batch), Some(Key::Batch)), "{name}");
         }
-        for name in ["grad_acc_steps", "accumulate_grad_batches", "gradient_accumulation", "accum_steps", "update_freq"]
-        {
+        for name in [
+            "grad_acc_steps",
+            "accumulate_grad_batches",
+            "gradient_accumulation",
+            "accum_steps",
+            "update_freq",
+            "iter-size",
+            "iters_to_accumulate",
+        ] {
             assert_eq!(told(name), (Some(Key::Accumulation), Some(Key::Accumulation)), "{name}");
         }
         for name in ["eval_bs", "val_batch_size", "test-batch-size", "per_device_eval_batch_size", "batch_size_val"] {

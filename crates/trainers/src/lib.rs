@@ -32,10 +32,13 @@ mod text;
 mod training_loop;
 
 pub use answer::{Answer, Question, answer, candidates};
-pub use checkpoints::{Beginning, CheckpointPlace, Checkpoints, ResumeGap, ResumeWords, checkpoints};
+pub use checkpoints::{
+    Beginning, CheckpointPlace, Checkpoints, ENDINGS, NamedCheckpoints, ResumeGap, ResumeWords, checkpoints,
+    named_checkpoints,
+};
 pub use declaration::{Declaration, declarations};
 pub use deepspeed::{is_deepspeed, whole_batch};
-pub use division::undivided;
+pub use division::{divides_by, undivided};
 pub use environment::{Variable, variable};
 pub use flag::{Flag, UnknownFlag, flag};
 pub use hard_coded::{HardCoded, Slot, SourceBatch, hard_coded, hard_coded_steps, imported_batch};

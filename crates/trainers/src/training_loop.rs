@@ -128,13 +128,18 @@ impl<'a> Body<'a> {
         }
         let backward = statements.iter().position(|it| it.role == Role::Backward)?;
         let updates = statements[backward..].iter().any(|it| it.role == Role::Update);
-        updates.then_some(Self { node, text, statements })
+        // Where tabs indent, ours would stand between them.
+        let is_plain = !text.lines().any(|line| line.starts_with('\t'));
+        (updates && is_plain).then_some(Self { node, text, statements })
     }
 
     fn with_accumulation(&self, accumulation: u64) -> Option<String> {
         let outer = " ".repeat(self.node.start_position().column);
         let right = self.node.child_by_field_name("right")?;
         let is_call = |name: &str| right.kind() == "call" && self.field(right, "function") == Some(name);
+        if self.hides_an_update() {
+            return None;
+        }
         let mut out = format!("{outer}{STEPS} = {accumulation}\n");
         if is_call("range") {
             out.push_str(&format!("{outer}for {} in {}:\n", self.part("left")?, self.slice(right)));
@@ -293,8 +298,28 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The lines of a statement, whole.
+    /// Whether a statement with others in it, such as `with autocast():`, has one among them that is for whole groups only.
+    fn hides_an_update(&self) -> bool {
+        let is_hidden = |node: &Node<'_>| {
+            let role = if node.kind() == "expression_statement" { role(*node, self.text) } else { Role::Other };
+            matches!(role, Role::Backward | Role::ZeroGrad)
+        };
+        self.statements.iter().any(|it| it.role == Role::Other && all(it.node).iter().any(is_hidden))
+    }
+
+    /// Whether a statement shares its line with another: `opt.zero_grad(); loss = f(x)`.
+    fn shares_its_line(&self, node: Node<'_>) -> bool {
+        let rows = |node: Node<'_>| node.start_position().row..=node.end_position().row;
+        let touches =
+            |it: &Statement<'_>| it.node.id() != node.id() && rows(it.node).any(|row| rows(node).contains(&row));
+        self.statements.iter().any(touches)
+    }
+
+    /// The lines of a statement, whole; of one that shares its line, what is its own.
     fn lines(&self, node: Node<'_>) -> String {
+        if self.shares_its_line(node) {
+            return format!("{}{}\n", self.indent(), self.slice(node));
+        }
         let start = self.text[..node.start_byte()].rfind('\n').map_or(0, |newline| newline + 1);
         let end = self.text[node.end_byte()..].find('\n').map_or(self.text.len(), |newline| node.end_byte() + newline);
         format!("{}\n", self.text[start..end].trim_end())
@@ -409,6 +434,22 @@ mod tests {
     }
 
     #[test]
+    fn statements_that_share_a_line() {
+        let expected = "import itertools\naccumulation_steps = 4\nmicro_batches = iter(loader)\n\
+             for group in iter(lambda: list(itertools.islice(micro_batches, accumulation_steps)), []):\n    \
+             opt.zero_grad()\n    samples = sum(len(x) for x, y in group)\n    for x, y in group:\n        \
+             loss = f(x, y)\n        (loss * len(x) / samples).backward()\n";
+        check(
+            "for x, y in loader:\n    opt.zero_grad(); loss = f(x, y); loss.backward(); opt.step()  # all\n",
+            Ok(((1, 2), &format!("{expected}    opt.step()\n"))),
+        );
+        check(
+            "for x, y in loader:\n    opt.zero_grad()\n    loss = f(x, y); loss.backward()\n    opt.step(); total += loss.item()\n",
+            Ok(((1, 4), &format!("{expected}        total += loss.item()\n    opt.step()\n"))),
+        );
+    }
+
+    #[test]
     fn samples_of_a_batch() {
         for (target, text, expected) in [
             ("x, y", "", Some("len(x)")),
@@ -441,6 +482,10 @@ mod tests {
             "for x in loader:\n    if ok:\n        loss.backward()\n        opt.step()\n",
             "for x in loader: loss.backward()\n",
             "for x in loader:\n    loss = m(x)\n    if isnan(loss): continue\n    loss.backward()\n    opt.step()\n",
+            "for x in loader:\n    with autocast():\n        opt.zero_grad()\n        loss = m(x)\n    loss.backward()\n    opt.step()\n",
+            "for x in loader:\n    with autocast():\n        loss = m(x)\n        loss.backward()\n    opt.step()\n",
+            "for x in loader:\n\tloss = m(x)\n\tloss.backward()\n\topt.step()\n",
+            "for x, y in loader: opt.zero_grad(); loss = m(x); loss.backward(); opt.step()\n",
             "for i in range(0, 100, 8):\n    loss = m(x[i:i + 8])\n    loss.backward()\n    opt.step()\n",
         ] {
             check(text, Err(LoopGap::Unknown));

@@ -18,26 +18,28 @@ pub(super) struct RunLog {
 }
 
 impl RunLog {
-    /// The log that was named, that of the folder which was named, or of the newest run here.
+    /// The log that was named, that of the folder which was named, of the newest run in it, or of the newest run here.
     pub(super) fn find(named: Option<&Path>) -> Result<RunLog, Failure> {
         match named {
-            Some(folder) if folder.is_dir() => Self::in_folder(folder).ok_or_else(|| {
-                let text = format!("{}: no log of `lowtide run` is in this folder", folder.display());
-                Failure::bad_input(
-                    text,
-                    Some("name the log itself, or the folder that `lowtide run` printed".to_owned()),
-                )
-            }),
+            Some(folder) if folder.is_dir() => {
+                Self::in_folder(folder).or_else(|| Self::newest(folder)).ok_or_else(|| {
+                    let text = format!("{}: no log of `lowtide run` is in this folder", folder.display());
+                    Failure::bad_input(
+                        text,
+                        Some("name the log itself, or the folder that `lowtide run` printed".to_owned()),
+                    )
+                })
+            }
             Some(path) => Ok(RunLog { path: path.to_owned(), command: None }),
-            None => Self::newest().ok_or_else(|| {
+            None => Self::newest(Path::new(RUNS)).ok_or_else(|| {
                 let text = format!("no log is named, and no run of `lowtide run` is in {RUNS}/ here");
                 Failure::bad_input(text, Some("lowtide explain train.log, or `-` for standard input".to_owned()))
             }),
         }
     }
 
-    fn newest() -> Option<RunLog> {
-        let folders = fs::read_dir(RUNS).ok()?.flatten().map(|entry| entry.path());
+    fn newest(runs: &Path) -> Option<RunLog> {
+        let folders = fs::read_dir(runs).ok()?.flatten().map(|entry| entry.path());
         let written = |folder: &PathBuf| fs::metadata(folder.join(EVENTS)).and_then(|file| file.modified()).ok();
         let mut runs: Vec<_> = folders.filter_map(|folder| Some((written(&folder)?, folder))).collect();
         runs.sort();

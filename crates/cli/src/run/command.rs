@@ -106,7 +106,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     {
         let _ = fs::remove_dir(&options.folder);
     }
-    let chronicle = kept?;
+    let chronicle = kept.map_err(|error| exit::refused(error, &ladder.command))?;
     let exit_code = exit::code(&chronicle);
     let summary = Summary { chronicle: &chronicle, exit_code };
     // The command's exit code is worth more than its story.

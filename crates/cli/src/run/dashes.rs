@@ -1,10 +1,12 @@
 //! `lowtide run python train.py`: a command without the `--` before it.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use clap::{Arg, Args, Command};
 use lowtide_args::RunArgs;
-use lowtide_config::command::quoted;
+use lowtide_config::command::{is_python, quoted};
 
 use crate::output::Failure;
 
@@ -12,6 +14,10 @@ use crate::output::Failure;
 /// where something else is wrong.
 pub(crate) fn without_dashes(words: &[OsString]) -> Option<Failure> {
     let known = RunArgs::augment_args(Command::new("run"));
+    if matches!(words, [] | [_]) && words.first().is_none_or(|word| word == "--") {
+        let text = "no command to run is given".to_owned();
+        return Some(Failure::bad_input(text, Some("lowtide run -- python train.py".to_owned())));
+    }
     let mut at = 0;
     while words.get(at)?.as_encoded_bytes().starts_with(b"-") && words[at] != "--" {
         if let Some(flag) = limit_of_training(&words[at]) {
@@ -31,10 +37,20 @@ pub(crate) fn without_dashes(words: &[OsString]) -> Option<Failure> {
         .into_iter()
         .chain(own.iter().map(|word| &**word))
         .chain([OsStr::new("--")])
+        .chain(command.first().filter(|word| is_bare_script(word)).map(|_| OsStr::new("python")))
         .chain(command.iter().map(|word| &**word))
         .collect();
     let text = "the command to run stands after `--`".to_owned();
     Some(Failure::bad_input(text, Some(quoted(&meant))))
+}
+
+/// Whether a word names a Python script that cannot be run by itself.
+pub(super) fn is_bare_script(word: &OsStr) -> bool {
+    let is_executable = |word: &OsStr| {
+        let has_folder = word.as_encoded_bytes().contains(&b'/');
+        has_folder && fs::metadata(word).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
+    };
+    is_python(word) && !is_executable(word)
 }
 
 /// The memory limits of `lowtide train`, which have no meaning for a command.
@@ -74,6 +90,10 @@ mod tests {
             told("lowtide run -q --batch 4 --out=x --shrink-batch -- python train.py --bs 3")
         );
         assert_eq!(meant("--rung a={micro} ./t"), told("lowtide run --rung 'a={micro}' -- ./t"));
+        assert_eq!(meant("train.py --bs 3"), told("lowtide run -- python train.py --bs 3"));
+        assert_eq!(meant("-q ./no-such.py"), told("lowtide run -q -- python ./no-such.py"));
+        assert_eq!(without_dashes(&[]).and_then(|it| it.hint), told("lowtide run -- python train.py"));
+        assert_eq!(meant("--"), told("lowtide run -- python train.py"));
         assert_eq!(meant("--batch x -- python"), None);
         assert_eq!(meant("--no-such python"), None);
         assert_eq!(meant("--dry-run"), None);

@@ -59,7 +59,9 @@ impl DryRun {
         if self.restarts > 0 {
             text.push_str(&format!("{}\n", resume::rehearsal(&ladder.resumption)));
         }
-        let endangered = ladder.resumption.endangered(SystemTime::now());
+        let now = SystemTime::now();
+        let mut endangered = ladder.resumption.endangered(now);
+        endangered.extend(ladder.resumption.named(now, &endangered));
         if !endangered.is_empty() {
             let pronoun = if endangered.len() == 1 { "it" } else { "them" };
             let names = resume::listed(endangered.iter().map(PathBuf::as_path));

@@ -1,8 +1,13 @@
 //! Exit codes of `lowtide run`, and what is said where a command is not run.
 
+use std::ffi::OsString;
+use std::path::Path;
+
+use lowtide_config::command::quoted;
 use lowtide_keep::{Chronicle, Conclusion, End, EndKind, KeepError};
 
 use crate::output::{BAD_INPUT, Failure, INTERRUPTED};
+use crate::run::dashes::is_bare_script;
 use crate::run::narration::flag;
 
 /// Memory ran out, and no smaller micro-batch helped or none could be set; or it is not free, for processes do not end.
@@ -51,6 +56,17 @@ fn as_shell(end: End) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }
 
+/// What is said where a command cannot be started. A Python script by itself is given to Python.
+pub(super) fn refused(error: KeepError, command: &[OsString]) -> Failure {
+    let is_missing = matches!(error, KeepError::NotFound { .. } | KeepError::NotExecutable { .. });
+    let is_script = command.first().is_some_and(|word| is_bare_script(word) && Path::new(word).is_file());
+    let failure = Failure::from(error);
+    if !(is_missing && is_script) {
+        return failure;
+    }
+    Failure { hint: Some(format!("lowtide run -- python {}", quoted(command))), ..failure }
+}
+
 impl From<KeepError> for Failure {
     fn from(error: KeepError) -> Self {
         let text = match &error {
@@ -96,7 +112,7 @@ fn hint(error: &KeepError) -> Option<&'static str> {
         KeepError::ScriptChanged { .. } => "start it again: the next run reads the script as it is now",
         KeepError::Stuck { .. } => "they wait inside the kernel, often for a driver; `ps` shows them in state D",
         KeepError::File { .. } => "--out names another folder for logs",
-        KeepError::System { .. } => return None,
+        KeepError::System { .. } | KeepError::NoRoom { .. } => return None,
     };
     Some(hint)
 }

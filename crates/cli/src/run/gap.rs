@@ -1,6 +1,7 @@
 //! Why a command is not retried with a smaller micro-batch, and what would make that possible.
 
-use lowtide_keep::{CommandLadder, Library, NoAccumulation, RungGap};
+use lowtide_config::command::quoted;
+use lowtide_keep::{CommandLadder, InShell, Library, NoAccumulation, RungGap};
 use lowtide_trainers::{LoopGap, TrainingLoop};
 
 use crate::output::printable;
@@ -33,6 +34,9 @@ pub(super) fn gap_words(gap: &RungGap) -> String {
         RungGap::Flags { detail, .. } => {
             format!("{}: {}", printable(detail), said(gap).unwrap_or_default())
         }
+        RungGap::NamedFile { at, set, .. } => {
+            format!("{}: {}; {}", printable(at), printable(set), said(gap).unwrap_or_default())
+        }
         RungGap::Template { part } => format!(
             "{} is given, and nothing says how the command takes another: --retry-with, --retry-env or --retry-config",
             flag(*part)
@@ -63,6 +67,11 @@ fn said(gap: &RungGap) -> Option<String> {
             let accum = if *accum == Some(1) { String::new() } else { format!(" --accum {}", number(accum)) };
             Some(printable(&format!("say it with --retry-env '{template}' --batch {}{accum}", number(micro))))
         }
+        RungGap::NamedFile { file, template, .. } => {
+            let options = quoted(&["--config", file, "--retry-config", template]);
+            let unknown = if template.contains(" KEY=") { "; KEY stands for its key for accumulation" } else { "" };
+            Some(printable(&format!("say it with {options}{unknown}")))
+        }
         RungGap::Batch { .. } | RungGap::Template { .. } | RungGap::NoAccumulation(_) => None,
     }
 }
@@ -70,15 +79,30 @@ fn said(gap: &RungGap) -> Option<String> {
 /// What would make a retry possible, said at the end of a command that had none.
 pub(super) fn no_retry_hint(ladder: &CommandLadder) -> String {
     match &ladder.gap {
-        Some(RungGap::NoAccumulation(missing)) => remedy(missing),
+        Some(RungGap::NoAccumulation(missing)) => remedy(missing, ladder.group),
         Some(gap) if let Some(said) = said(gap) => said,
+        _ if let Some(inner) = &ladder.in_shell => in_file(inner, ladder),
         _ if ladder.takes_words() => UNKNOWN.to_owned(),
         _ => IN_A_SHELL.to_owned(),
     }
 }
 
+/// What to write into the file of a shell's script, or to type before it.
+fn in_file(inner: &InShell, ladder: &CommandLadder) -> String {
+    let InShell { script, line, kept, variables } = inner;
+    let mut text = format!("in {script}, let line {line} begin so, and flags are found: {kept}");
+    if let Some([(micro, samples), (accum, steps)]) = variables {
+        let template = format!("{micro}={{micro}} {accum}={{accum}}");
+        let command = quoted(&ladder.command);
+        text.push_str(&format!(
+            "\nor leave it as it is: lowtide run --retry-env '{template}' --batch {samples} --accum {steps} -- {command}"
+        ));
+    }
+    text.lines().map(printable).collect::<Vec<_>>().join("\n")
+}
+
 /// How a script would get by with a smaller micro-batch and the same training.
-fn remedy(missing: &NoAccumulation) -> String {
+fn remedy(missing: &NoAccumulation, group: u64) -> String {
     let NoAccumulation { script, batch, line, smaller, library, training_loop, .. } = missing;
     if *library == Library::Unknown {
         return SHRINK.to_owned();
@@ -86,10 +110,11 @@ fn remedy(missing: &NoAccumulation) -> String {
     let script = script.as_deref().map_or("the script".to_owned(), printable);
     let batch = printable(&batch.replace("{}", &smaller.micro.to_string()));
     let at = line.map_or(String::new(), |line| format!(" in line {line}"));
+    let of_each = if group > 1 { " of each process" } else { "" };
     let (micro, accum, samples) = (smaller.micro, smaller.accum, smaller.effective());
     let mut text = format!(
         "accumulate gradients over {accum} micro-batches of {micro}, which is the same training with {samples} samples \
-         for each step: {batch}{at}"
+         for each step{of_each}: {batch}{at}"
     );
     match (library, training_loop) {
         (Library::HuggingFace, _) => text.push_str(&format!(", and gradient_accumulation_steps={accum} beside it")),

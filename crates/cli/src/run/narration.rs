@@ -1,6 +1,8 @@
 //! What `lowtide run` says of a command: before it runs, meanwhile, and at its end.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use lowtide_config::command::quoted;
@@ -9,6 +11,7 @@ use lowtide_keep::{
     Activity, BatchPart, Chronicle, CommandLadder, Conclusion, ConfigCopy, End, EndKind, InputState, Launch, Notice,
     Peak, StartRecord, batch_changed,
 };
+use rustix::process::{Resource, getrlimit};
 
 use crate::explain;
 use crate::output::{printable, shown};
@@ -46,7 +49,11 @@ pub(super) fn setting(name: &OsStr, value: &OsStr) -> String {
 /// What a retry would change, where so many restarts are allowed.
 pub(super) fn retries_line(ladder: &CommandLadder, max_restarts: u32) -> String {
     let by = ladder.preset.map_or(String::new(), |preset| format!(" ({})", preset.name()));
-    let group = if ladder.group > 1 { format!(", in a group of {}", ladder.group) } else { String::new() };
+    let group = match (ladder.group, ladder.preset) {
+        (0 | 1, _) => String::new(),
+        (group, Some(preset)) if !preset.shares_accumulation() => format!(" for each of {group} processes"),
+        (group, _) => format!(", in a group of {group}"),
+    };
     match ladder.rungs.as_slice() {
         [] if let Some(gap) = &ladder.gap => format!("no retry with a smaller micro-batch{by}: {}", gap_words(gap)),
         [] => "no retry with a smaller micro-batch: it is not known where the batch is set; --retry-with or --retry-env says it"
@@ -185,8 +192,8 @@ fn ended(start: &StartRecord, ladder: &CommandLadder) -> Option<String> {
 fn evaluation(start: &StartRecord, ladder: &CommandLadder) -> Option<String> {
     let flag = ladder.evaluation.as_ref()?;
     (start.outcome == EndKind::OutOfMemory && start.phase == Some(Activity::Evaluation)).then(|| {
-        let flag = printable(&flag.with(flag.number));
-        format!("it was evaluating, which has a batch of its own: a smaller one than {flag} changes no training")
+        let flag = printable(&flag.spelling);
+        format!("it was evaluating, which has a batch of its own ({flag}): a smaller one changes no training")
     })
 }
 
@@ -201,6 +208,12 @@ fn meaning(start: &StartRecord) -> Option<String> {
             for line in explain::in_short(Path::new(&start.log), &start.command) {
                 text.push_str(&format!("\n  {line}"));
             }
+            if let Some(limit) = address_space().filter(|_| cause.starts_with(OF_THE_MACHINE)) {
+                text.push_str(&format!(
+                    "\n  each process may have {limit} of addresses (`ulimit -v`, RLIMIT_AS), and that may be what refused it: \
+                     `ulimit -v unlimited` before lowtide lifts it"
+                ));
+            }
             Some(text)
         }
         EndKind::Failed if killed => {
@@ -210,11 +223,40 @@ fn meaning(start: &StartRecord) -> Option<String> {
         EndKind::Failed if let Some(line) = &start.line => {
             Some(format!("`{line}` alone does not show that memory ran out: not started again"))
         }
+        EndKind::Failed if disk_is_full(Path::new(&start.log)) => {
+            Some("the disk is full or its quota is reached, which is not about memory: not started again".to_owned())
+        }
         EndKind::Failed if matches!(start.end, End::Signal(7) | End::Code(135)) => {
             Some("a bus error: shared memory may be full; `lowtide doctor` shows the size of /dev/shm".to_owned())
         }
         _ => None,
     }
+}
+
+/// What the system says of a disk that takes nothing more.
+const FULL: [&str; 4] = ["No space left on device", "[Errno 28]", "Disk quota exceeded", "[Errno 122]"];
+/// How much of a log tells how a command ended.
+const END_OF_LOG: u64 = 4 << 10;
+
+/// Whether a log ends with a full disk.
+fn disk_is_full(log: &Path) -> bool {
+    let end = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(END_OF_LOG)))?;
+        let mut end = Vec::new();
+        file.read_to_end(&mut end)?;
+        Ok(end)
+    };
+    end().is_ok_and(|end| FULL.iter().any(|words| String::from_utf8_lossy(&end).contains(words)))
+}
+
+/// How the cause begins where it was not a card's memory.
+const OF_THE_MACHINE: &str = "memory of the machine";
+
+/// How much a process may have in its address space, its programs and libraries included; `None` where nothing limits it.
+fn address_space() -> Option<Bytes> {
+    getrlimit(Resource::As).current.map(Bytes)
 }
 
 /// What is said at the end of a command that never ran out of memory.
@@ -235,11 +277,7 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         Conclusion::LastRung => {
             "memory ran out twice with the smallest micro-batch, and nothing more can be done".to_owned()
         }
-        Conclusion::SameOnEveryRung => {
-            "memory ran out at the same request with a smaller micro-batch: what is asked for there \
-                                        does not depend on the batch"
-                .to_owned()
-        }
+        Conclusion::SameOnEveryRung => same_request(chronicle),
         Conclusion::BatchChanged => "memory ran out again, and the retry changed more than the micro-batch".to_owned(),
         Conclusion::InputGone => {
             "memory ran out, and the command read its standard input from a pipe: what it read is gone for a retry"
@@ -264,6 +302,9 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
             numbered.filter_map(|(number, start)| Some(format!("start {number} reported {}", start.batch_report?)));
         let told = told.collect::<Vec<_>>().join(", ");
         text.push_str(&format!("\n  the effective batch did not stay the same: {told}"));
+    }
+    if let Some(words) = evaluation_to_type(chronicle, ladder) {
+        text.push_str(&format!("\n  start with `{words}` next time: a larger batch of evaluation does not fit"));
     }
     text.push_str(&format!("\n  logs and summary.json are in {}", printable(&chronicle.folder)));
     let hint = match chronicle.ending {
@@ -295,6 +336,34 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         text.push_str(&format!("\nhint: where it does, this makes room: {advice}"));
     }
     text
+}
+
+/// The batch of evaluation that a command ended well with, where it is smaller than its own.
+fn evaluation_to_type(chronicle: &Chronicle, ladder: &CommandLadder) -> Option<String> {
+    let flag = ladder.evaluation.as_ref()?;
+    let of = |start: &StartRecord| {
+        let at = start.command.iter().position(|word| word.starts_with(&*flag.spelling))?;
+        let length = if start.command[at].contains('=') { 1 } else { 2 };
+        Some(start.command.get(at..at + length)?.join(" "))
+    };
+    let [first, .., last] = chronicle.starts.as_slice() else { return None };
+    let words = of(last).filter(|words| of(first).as_ref() != Some(words))?;
+    (last.outcome == EndKind::Finished).then(|| printable(&words))
+}
+
+/// What the last starts had in common, as far as it was seen.
+fn same_request(chronicle: &Chronicle) -> String {
+    let asked = |start: &StartRecord| start.requested_bytes;
+    let last = chronicle.starts.last().and_then(asked);
+    let alike = chronicle.starts.iter().rev().take_while(|start| asked(start) == last);
+    let mut tried: Vec<String> = alike.filter_map(|start| Some(start.batch?.to_string())).collect();
+    tried.dedup();
+    tried.reverse();
+    let tried = tried.join(", ");
+    match last {
+        Some(bytes) => format!("memory ran out at the same request, {bytes}, with each micro-batch tried ({tried})"),
+        None => format!("memory ran out at the same point with each micro-batch tried ({tried}); no size was reported"),
+    }
 }
 
 /// What makes room where a smaller micro-batch does not.

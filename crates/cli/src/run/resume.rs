@@ -1,6 +1,7 @@
 //! What `lowtide run` says of checkpoints: where a restart begins, what that does not restore, and what is kept safe.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use lowtide_core::Bytes;
 use lowtide_keep::{Checkpoint, KeptCheckpoint, Refuge, ResumeRule, Resumption};
@@ -37,7 +38,14 @@ pub(super) fn origin(resumption: &Resumption, checkpoint: Option<&Checkpoint>, r
         return format!("resumes from {}{step}", shown(&checkpoint.path));
     }
     match &resumption.rule {
-        _ if resumption.beginning == Beginning::Resumes => "resumes as the command itself does".to_owned(),
+        _ if resumption.beginning == Beginning::Resumes => match resumption.newest() {
+            Some((newest, written)) => {
+                let whose = if resumption.is_known() { "; this run wrote none" } else { "" };
+                let (newest, age) = (shown(&newest), age(written));
+                format!("resumes as the command itself does (newest there: {newest}, written {age} ago{whose})")
+            }
+            None => "resumes as the command itself does".to_owned(),
+        },
         ResumeRule::Off => "begins at step 0 (--no-resume)".to_owned(),
         ResumeRule::Gap(_) => "begins at step 0".to_owned(),
         _ if resumption.patterns().is_empty() => "begins at step 0".to_owned(),
@@ -48,6 +56,17 @@ pub(super) fn origin(resumption: &Resumption, checkpoint: Option<&Checkpoint>, r
         ResumeRule::Own(_) | ResumeRule::Trainer { .. } | ResumeRule::Call(_) => {
             format!("begins at step 0 (this run wrote no whole {})", printable(&resumption.patterns().join(" or ")))
         }
+    }
+}
+
+/// How long ago something was written, in the unit that people would take.
+fn age(written: SystemTime) -> String {
+    let seconds = written.elapsed().unwrap_or_default().as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} minutes", seconds / 60),
+        7200..172_800 => format!("{} hours", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
 

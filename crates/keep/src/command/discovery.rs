@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 use lowtide_config::command::at_script;
 use lowtide_config::{Config, Syntax};
 use lowtide_trainers::{
-    Access, Answer, Flag, HardCoded, Key, LoopGap, NumberInFile, Preset, Slot, SourceBatch, TrainingLoop, UnknownFlag,
-    Variable, command_line, declarations, file, flag, hard_coded, hard_coded_steps, imported_batch, imported_steps,
-    imported_text, script, script_path, siblings, split_batch, takes_batch_from, training_loop, undivided, variable,
+    Access, Answer, Flag, HardCoded, Key, LoopGap, NumberInFile, Preset, Question, Slot, SourceBatch, TrainingLoop,
+    UnknownFlag, Variable, answer, command_line, declarations, divides_by, file, flag, hard_coded, hard_coded_steps,
+    imported_batch, imported_steps, imported_text, script, script_path, siblings, split_batch, takes_batch_from,
+    training_loop, undivided, variable,
 };
 
+use crate::command::named_config::by_named_file;
 use crate::command::recipe::{Recipe, Script};
 use crate::command::script_copy::deaf_option;
 use crate::{BatchPart, BatchSplit, CommandRequest, EffectiveBatch, KeepError, Template};
@@ -42,6 +44,17 @@ pub enum RungGap {
         template: String,
         /// The batch and the accumulation that the variables or the script have now.
         numbers: [Option<u64>; 2],
+    },
+    /// A file of settings that the command line names has a batch.
+    NamedFile {
+        /// The file, as the command line has it.
+        file: String,
+        /// The file with the line of the batch.
+        at: String,
+        /// The key of the batch with its number, in words.
+        set: String,
+        /// What a retry would change; `KEY` where the file has nothing for accumulation.
+        template: String,
     },
     /// The batch is given, and not how the command takes another.
     Template {
@@ -117,7 +130,10 @@ impl Discovery {
         };
         recipe.words = Some(Template::of(preset));
         match batch(request, &recipe, Some(preset), access) {
-            Ok(batch) => Ok(Self { recipe, preset: Some(preset), batch: Some(batch), ..Self::default() }),
+            Ok(batch) => {
+                let evaluation = evaluation_of(preset, request, access);
+                Ok(Self { recipe, preset: Some(preset), batch: Some(batch), evaluation, ..Self::default() })
+            }
             // A trainer that was only found, not named.
             Err(KeepError::Batch { detail }) if request.preset.is_none() => {
                 if is_fixed(request, preset, access) {
@@ -144,7 +160,7 @@ impl Discovery {
         configs.extend(named_files(&request.command, access));
         configs.push(command_line(&request.command));
         let evaluation = flag(&configs, Key::EvalBatch).ok().flatten();
-        let by_variables = own.as_ref().and_then(|own| by_environment(own, access));
+        let by_variables = own.as_ref().and_then(|own| by_environment(own, &modules, request, access));
         let place = own.zip(script_path(&request.command, access));
         let found = match [Key::Batch, Key::Accumulation].map(|key| flag(&configs, key)) {
             [Ok(Some(micro)), Ok(Some(accum))] => {
@@ -193,21 +209,68 @@ impl Discovery {
             Err(gap) => gap.or_else(missing),
         };
         let is_vague = matches!(gap, None | Some(RungGap::Batch { .. } | RungGap::Template { .. }));
-        let gap = by_variables.filter(|_| is_vague).or(gap);
-        Ok(Self { gap, evaluation, ..Self::default() })
+        match by_variables.filter(|_| is_vague) {
+            Some(Ok((recipe, batch))) => Ok(Self { recipe, batch, evaluation, ..Self::default() }),
+            Some(Err(gap)) => Ok(Self { gap: Some(gap), evaluation, ..Self::default() }),
+            None => {
+                let gap = gap.or_else(|| by_named_file(&request.command, access));
+                Ok(Self { gap, evaluation, ..Self::default() })
+            }
+        }
     }
 }
 
-/// Variables that a script reads its batch and its accumulation from.
-fn by_environment(script: &Config, access: &Access<'_>) -> Option<RungGap> {
+/// Variables that a script reads its batch and its accumulation from. Where it divides by the accumulation, a retry changes them.
+fn by_environment(
+    script: &Config,
+    modules: &[Config],
+    request: &CommandRequest,
+    access: &Access<'_>,
+) -> Option<Result<(Recipe, Option<BatchSplit>), RungGap>> {
     let [micro, accum] = [Key::Batch, Key::Accumulation].map(|key| variable(script, key));
-    let (micro, accum) = micro.zip(accum)?;
-    let template = format!("{}={{micro}} {}={{accum}}", micro.name, accum.name);
-    let number = |variable: &Variable| match (access.variable)(&variable.name) {
-        Some(set) => set.to_str()?.trim().parse().ok(),
-        None => variable.default,
+    let micro = micro?;
+    let number = |variable: &Variable, given: Option<u64>| {
+        let set = set_by_env(&request.command, &variable.name).or_else(|| (access.variable)(&variable.name));
+        let number = match set {
+            Some(set) => set.to_str().and_then(|set| set.trim().parse().ok()),
+            None => variable.default,
+        };
+        number.or(given)
     };
-    Some(RungGap::Environment { template, numbers: [number(&micro), number(&accum)] })
+    let samples = number(&micro, request.micro);
+    let with = |template: &str, steps| {
+        let recipe = Recipe { environment: Template::read_named(template).ok(), ..Recipe::default() };
+        Some((recipe, Some(BatchSplit::new(samples?, steps?)?)))
+    };
+    let Some(accum) = accum else {
+        let template = format!("{}={{micro}}", micro.name);
+        let shrinks = with(&template, Some(1)).filter(|_| request.effective == EffectiveBatch::MayShrink);
+        return shrinks.map(Ok);
+    };
+    let template = format!("{}={{micro}} {}={{accum}}", micro.name, accum.name);
+    let steps = number(&accum, request.accum);
+    let files: Vec<Config> = std::iter::once(script).chain(modules).cloned().collect();
+    let found = with(&template, steps).filter(|_| divides_by(&files, &accum.name));
+    Some(found.ok_or(RungGap::Environment { template, numbers: [samples, steps] }))
+}
+
+/// The flag of a trainer for the batch of evaluation, with the trainer's own default where nothing sets it.
+fn evaluation_of(preset: Preset, request: &CommandRequest, access: &Access<'_>) -> Option<Flag> {
+    let typed = flag(&[command_line(&request.command)], Key::EvalBatch).ok().flatten();
+    let name = "per_device_eval_batch_size";
+    let is_unset = || {
+        let parser = script(&request.command, access)
+            .is_some_and(|script| ["HfArgumentParser", "TrlParser"].iter().any(|parser| script.text.contains(parser)));
+        let sources = || preset.sources(&request.command, access);
+        parser && preset == Preset::HuggingFace && answer(&sources(), Question::Name(name)) == Answer::Absent
+    };
+    typed.or_else(|| is_unset().then(|| Flag { spelling: format!("--{name}"), number: 8 }))
+}
+
+/// What `env NAME=value` before a command sets a variable to.
+fn set_by_env(command: &[OsString], name: &str) -> Option<OsString> {
+    let words = at_script(command).0.iter().filter_map(|word| word.to_str()?.split_once('='));
+    words.filter(|(key, _)| *key == name).last().map(|(_, value)| value.into())
 }
 
 /// The flag for the batch of a whole step, beside one for what is computed at once: then the script itself accumulates
@@ -262,7 +325,7 @@ type Found = Result<(Recipe, Option<BatchSplit>), Option<RungGap>>;
 type Place = (Config, PathBuf);
 
 /// Files of settings that a command line names.
-fn named_files(command: &[OsString], access: &Access<'_>) -> Vec<Config> {
+pub(crate) fn named_files(command: &[OsString], access: &Access<'_>) -> Vec<Config> {
     let words = at_script(command).1.iter().filter_map(|word| word.to_str());
     let names = words.map(|word| word.rsplit('=').next().unwrap_or(word));
     let is_file = |name: &&str| matches!(Syntax::of_name(name), Some(Syntax::Yaml | Syntax::Json));

@@ -9,10 +9,10 @@ use lowtide_trainers::{Access, Flag, Preset, processes, script_path};
 use crate::command::discovery::{Discovery, RungGap};
 use crate::command::recipe::Recipe;
 use crate::command::resume::Resumption;
-use crate::command::shell::deaf_script;
+use crate::command::shell::{InShell, deaf_script};
 use crate::command::template::Values;
 use crate::inside::door::PATHS;
-use crate::{BatchSplit, CommandRequest, ConfigCopy, KeepError, Launch, ResumeRequest};
+use crate::{BatchSplit, CommandRequest, ConfigCopy, KeepError, Launch, ResumeRequest, Template};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub struct CommandLadder {
     pub resumption: Resumption,
     /// The flag for the batch of evaluation, where the script has one.
     pub evaluation: Option<Flag>,
+    /// The training command in the file of a shell's script, where the command runs one.
+    pub in_shell: Option<InShell>,
     recipe: Recipe,
 }
 
@@ -67,8 +69,10 @@ impl CommandLadder {
         let environment = if chosen { Vec::new() } else { vec![(ALLOCATOR.0.into(), ALLOCATOR.1.into())] };
         let trainer = preset.or_else(|| Preset::of_command(&request.command, access));
         let resumption = Resumption::read(&request, trainer, access)?;
+        let in_shell = InShell::find(&request.command, access);
         let command = request.command;
-        let mut ladder = Self { command, environment, preset, group, rungs, gap, resumption, evaluation, recipe };
+        let mut ladder =
+            Self { command, environment, preset, group, rungs, gap, resumption, evaluation, in_shell, recipe };
         // What cannot be changed is better known before memory runs out than after.
         let last = ladder.launch(ladder.rungs.len().saturating_sub(1), Path::new(""), None)?;
         let script = script_path(&ladder.command, access);
@@ -135,6 +139,18 @@ impl CommandLadder {
         if name.trim_matches(['.', '-']).is_empty() { "run".to_owned() } else { name }
     }
 
+    /// Puts another batch of evaluation on the command line of a start.
+    ///
+    /// # Errors
+    ///
+    /// The flag cannot be written as a template.
+    pub fn set_evaluation(&self, launch: &mut Launch, samples: u64) -> Result<(), KeepError> {
+        let Some(flag) = &self.evaluation else { return Ok(()) };
+        let template = Template::read(&flag.with(samples))?;
+        launch.command = template.applied(&launch.command, Values::default());
+        Ok(())
+    }
+
     /// The start of a rung. The first rung is the command as it was given.
     ///
     /// # Errors
@@ -172,6 +188,9 @@ mod tests {
             "pkg/mine.py" => Some("a = TrainingArguments('o', per_device_train_batch_size=4)\n".to_owned()),
             "env.py" => Some(
                 "B = int(os.environ.get('BATCH_SIZE', '32'))\nA = int(os.environ.get('GRAD_ACCUM', 1))\n".to_owned(),
+            ),
+            "envs.py" => Some(
+                "B = int(os.environ['BATCH_SIZE'])\nn = int(os.getenv('ACCUM', 1))\n(loss / n).backward()\n".to_owned(),
             ),
             "half.py" => {
                 Some("p.add_argument('--bs', default=4)\nn_accum_steps = 2\nloss /= n_accum_steps\n".to_owned())
@@ -244,6 +263,25 @@ mod tests {
         assert_eq!(gap(&|name| (name == "BATCH_SIZE").then(|| "8".into())), named([Some(8), Some(1)]));
         let words = |command: &str| made(request(command)).unwrap().takes_words();
         assert!(words("python env.py") && !words("bash -c 'python env.py'"));
+    }
+
+    #[test]
+    fn variables_that_the_script_divides_by_are_changed() {
+        let ladder = made(request("env BATCH_SIZE=4 python envs.py")).unwrap();
+        assert_eq!(
+            rungs(&ladder),
+            [
+                "env BATCH_SIZE=4 python envs.py",
+                "ACCUM=2 env BATCH_SIZE=2 python envs.py",
+                "ACCUM=4 env BATCH_SIZE=1 python envs.py"
+            ]
+        );
+        let variable = |name: &str| (name == "BATCH_SIZE").then(|| OsString::from("2"));
+        let access = Access { variable: &variable, read: &file, cards: &|| 0 };
+        let ladder = CommandLadder::make(request("python envs.py"), &access).unwrap();
+        assert_eq!(rungs(&ladder), ["python envs.py", "BATCH_SIZE=1 ACCUM=2 python envs.py"]);
+        // Nobody set it.
+        assert!(made(request("python envs.py")).unwrap().rungs.is_empty());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub(crate) mod checkpoint;
 pub(crate) mod discovery;
 pub(crate) mod ladder;
+pub(crate) mod named_config;
 pub(crate) mod recipe;
 pub(crate) mod request;
 pub(crate) mod resume;

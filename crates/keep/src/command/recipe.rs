@@ -159,7 +159,15 @@ impl Recipe {
             launch.command = template.applied(&launch.command, values);
         }
         if let Some(template) = &self.environment {
-            launch.environment.extend(template.named(values).into_iter().map(|(name, value)| (name.into(), value)));
+            for (name, value) in template.named(values) {
+                // `env BATCH=8 python train.py` sets it again.
+                let begin = format!("{name}=");
+                let set = launch.command.iter_mut().rfind(|word| word.as_bytes().starts_with(begin.as_bytes()));
+                match set {
+                    Some(word) => *word = [OsStr::new(&name), &value].join(OsStr::new("=")),
+                    None => launch.environment.push((name.into(), value)),
+                }
+            }
         }
         if let Some(config) = &self.config {
             let mut edits = Vec::new();

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use lowtide_config::command::is_python;
-use lowtide_trainers::{Access, Beginning, CheckpointPlace, Preset, ResumeCall, ResumeGap, checkpoints};
+use lowtide_trainers::{
+    Access, Beginning, CheckpointPlace, NamedCheckpoints, Preset, ResumeCall, ResumeGap, checkpoints, named_checkpoints,
+};
 
 use crate::command::checkpoint::{CheckpointKind, CheckpointSearch};
 use crate::command::strays::strays;
@@ -27,6 +29,8 @@ pub struct Resumption {
     call: Option<ResumeCall>,
     /// Files that a start writes, and refuses to write over.
     kept: Vec<PathBuf>,
+    /// Checkpoints that the command itself names.
+    named: NamedCheckpoints,
 }
 
 /// How a restart resumes.
@@ -55,6 +59,7 @@ impl Resumption {
         preset: Option<Preset>,
         access: &Access<'_>,
     ) -> Result<Self, KeepError> {
+        let named = named_checkpoints(&request.command, access);
         if let ResumeRequest::Own { template, pattern } = &request.resume {
             let template = own_template(template)?;
             if let Err(error) = glob::Pattern::new(pattern) {
@@ -63,7 +68,7 @@ impl Resumption {
             let (rule, patterns) = (ResumeRule::Own(template), vec![pattern.clone()]);
             let beginning = Beginning::Overwrites;
             let kind = CheckpointKind { patterns, last_file: None, form: Form::Own };
-            return Ok(Self { rule, beginning, kind, call: None, kept: Vec::new() });
+            return Ok(Self { rule, beginning, kind, call: None, kept: Vec::new(), named });
         }
         let known = checkpoints(preset, &request.command, access);
         let rule = match known.resume {
@@ -77,7 +82,7 @@ impl Resumption {
         let patterns = known.places.iter().map(pattern).collect();
         let kept = known.kept.iter().map(PathBuf::from).collect();
         let kind = CheckpointKind { patterns, last_file: known.last_file, form: Form::Torch };
-        Ok(Self { rule, beginning: known.beginning, kind, call: known.call, kept })
+        Ok(Self { rule, beginning: known.beginning, kind, call: known.call, kept, named })
     }
 
     /// Where checkpoints are, as patterns of file names.
@@ -139,6 +144,40 @@ impl Resumption {
             Beginning::Overwrites => self.kind.by_age(SystemTime::UNIX_EPOCH),
             Beginning::Beside | Beginning::Resumes => Vec::new(),
         }
+    }
+
+    /// Checkpoints that the command names itself and that a start from step 0 may write over: files of any age, and what was
+    /// written into named folders since a moment. What else is in danger is not among them.
+    #[must_use]
+    pub fn named(&self, since: SystemTime, others: &[PathBuf]) -> Vec<PathBuf> {
+        if self.beginning == Beginning::Resumes {
+            return Vec::new();
+        }
+        let files = self.named.files.iter().map(PathBuf::from).filter(|file| file.is_file());
+        let folders = self.named.folders.iter().flat_map(|folder| strays(Path::new(folder), since));
+        let places = |paths: &[PathBuf]| -> Vec<_> { paths.iter().map(|path| path.canonicalize().ok()).collect() };
+        let others = places(others);
+        let mut named: Vec<PathBuf> = Vec::new();
+        for path in files.chain(folders) {
+            let place = path.canonicalize().ok();
+            if !others.contains(&place) && !places(&named).contains(&place) {
+                named.push(path);
+            }
+        }
+        named
+    }
+
+    /// Whether the command may need the checkpoints that it names where they are.
+    pub(crate) fn may_read_named(&self) -> bool {
+        self.named.may_be_read
+    }
+
+    /// The newest whole checkpoint of any age, and when it was written.
+    #[must_use]
+    pub fn newest(&self) -> Option<(PathBuf, SystemTime)> {
+        let path = self.kind.newest(SystemTime::UNIX_EPOCH, &[]).found?.path;
+        let written = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok()?;
+        Some((path, written))
     }
 
     /// Whether a checkpoint is whole, wherever it is.

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use lowtide_trainers::ENDINGS;
+
 use crate::command::checkpoint::BEFORE;
 use crate::command::wholeness::{Form, is_whole};
 
-/// What the names of checkpoints end with.
-const ENDINGS: [&str; 8] = [".pt", ".pth", ".ckpt", ".pth.tar", ".pt.tar", ".safetensors", ".h5", ".keras"];
 /// Folders that nobody writes checkpoints to; hidden ones are none either.
 const OTHERS: [&str; 6] = ["runs", "node_modules", "site-packages", "__pycache__", "venv", "wandb"];
 /// How deep folders are looked into, and how many names are looked at: datasets may have millions.

@@ -59,9 +59,12 @@ class Wait:
         return spec
 
     def spec_of_others(self, name, path, target):
-        for finder in list(sys.meta_path):
+        # Those before it were asked already: in a run within a run one of them waits too, and would ask this one again.
+        finders = list(sys.meta_path)
+        behind = finders[finders.index(self) + 1 :] if self in finders else []
+        for finder in behind:
             find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if finder is not self and find is not None else None
+            spec = find(name, path, target) if find is not None else None
             if spec is not None:
                 return spec
         return None

@@ -21,7 +21,7 @@ pub fn is_free(folder: &Path) -> Result<(), KeepError> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let ours = |name: &str| {
         [SUMMARY, EVENTS, REPORTS, USES].contains(&name)
-            || ["start-", "retry-", "resume-", "inside-"].iter().any(|start| name.starts_with(start))
+            || ["start-", "retry-", "resume-", "inside-", "before-"].iter().any(|start| name.starts_with(start))
     };
     let is_ours = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(ours);
     match entries.map(|entry| entry.path()).filter(is_ours).min() {

@@ -1,17 +1,20 @@
 //! Checkpoints that a start from step 0 would write over, brought to safety first.
 //!
 //! `torch.save` and its kin write into the file that is there, so a hard link would be written over with it. The copy stands
-//! in a folder of its own, where no pattern of checkpoints finds it, on the same file system, where many need no room
-//! for it.
+//! in the folder of the run, where no pattern of checkpoints finds it, or beside the checkpoint where that is on another file
+//! system: on the same one many need no room for it, and what is moved is only renamed.
 //!
 //! All that match are kept, and not the newest alone: a start from step 0 comes by every step again. They are copied as
 //! long as that takes no more than half of the room that is left, the newest first, and moved where it would take more. Of
 //! scripts that nothing is known of, the files that the run wrote and that look like checkpoints are brought to safety
-//! (`keep/command/strays.rs`).
+//! (`keep/command/strays.rs`), and those that the command names, whoever wrote them. What it may read too
+//! is copied, or stays where it is.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::Bytes;
@@ -51,6 +54,8 @@ pub enum Refuge {
 pub(crate) enum Way {
     /// They stay, for the script may read them.
     Copy,
+    /// They stay, also where there is no room for a copy.
+    CopyOnly,
     /// They do not stay, for the script would resume from them.
     Aside,
 }
@@ -62,14 +67,14 @@ const DEEPEST: usize = 8;
 pub(crate) fn keep_safe(
     checkpoints: &[PathBuf],
     way: Way,
-    run: &str,
+    run: &Path,
     start: usize,
     is_whole: impl Fn(&Path) -> bool,
 ) -> Vec<KeptCheckpoint> {
     let mut folders = HashMap::new();
     let keep = |checkpoint: &PathBuf| {
         let (is_whole, size) = (is_whole(checkpoint), Bytes(size(checkpoint, DEEPEST)));
-        let refuge = refuge(checkpoint, way, &mut folders, || free_folder(parent(checkpoint), run, start));
+        let refuge = refuge(checkpoint, way, &mut folders, run, || free_folder(checkpoint, run, start));
         KeptCheckpoint { checkpoint: checkpoint.clone(), is_whole, size, refuge }
     };
     let is_link_to_another = |link: &PathBuf| {
@@ -79,12 +84,18 @@ pub(crate) fn keep_safe(
     checkpoints.iter().filter(|it| !is_link_to_another(it)).map(keep).collect()
 }
 
-/// The first folder below another that is not there yet.
-fn free_folder(parent: &Path, run: &str, start: usize) -> PathBuf {
-    let names = (1_u32..).map(|number| match number {
-        1 => format!("{BEFORE}{run}-start-{start}"),
-        number => format!("{BEFORE}{run}-start-{start}-{number}"),
-    });
+/// The first folder for a checkpoint that is not there yet: in the folder of the run, or beside the checkpoint.
+fn free_folder(checkpoint: &Path, run: &Path, start: usize) -> PathBuf {
+    let beside = parent(checkpoint);
+    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    let (parent, name) = match device(run).is_some() && device(run) == device(beside) {
+        true => (run, format!("{BEFORE}start-{start}")),
+        false => {
+            let run = run.file_name().map_or_else(|| "run".into(), OsStr::to_string_lossy);
+            (beside, format!("{BEFORE}{run}-start-{start}"))
+        }
+    };
+    let names = (1_u32..).map(|number| if number == 1 { name.clone() } else { format!("{name}-{number}") });
     let mut folders = names.map(|name| parent.join(name));
     folders.find(|folder| fs::symlink_metadata(folder).is_err()).expect("not all numbers are taken")
 }
@@ -98,15 +109,14 @@ fn refuge(
     checkpoint: &Path,
     way: Way,
     folders: &mut HashMap<PathBuf, PathBuf>,
+    run: &Path,
     free: impl FnOnce() -> PathBuf,
 ) -> Result<Refuge, KeepError> {
     let nameless = || KeepError::file(checkpoint)(io::ErrorKind::InvalidInput.into());
     let name = checkpoint.file_name().ok_or_else(nameless)?;
     let parent = parent(checkpoint);
-    let earlier = fs::read_dir(parent).into_iter().flatten().flatten();
-    let earlier = earlier.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(BEFORE.as_bytes()));
-    if way == Way::Copy
-        && let Some(copy) = earlier.map(|entry| entry.path().join(name)).find(|copy| is_copy(checkpoint, copy))
+    if way != Way::Aside
+        && let Some(copy) = earlier(parent, run).map(|folder| folder.join(name)).find(|copy| is_copy(checkpoint, copy))
     {
         return Ok(Refuge::Earlier(copy));
     }
@@ -120,9 +130,19 @@ fn refuge(
         move_to(checkpoint, &target)?;
         return Ok(Refuge::Aside(target));
     }
-    if !has_room(parent, size(checkpoint, DEEPEST)) {
-        move_to(checkpoint, &target)?;
-        return Ok(Refuge::Moved(target));
+    let size = size(checkpoint, DEEPEST);
+    let without_room = || match way {
+        Way::CopyOnly => {
+            let _ = fs::remove_dir(&folder);
+            Err(KeepError::NoRoom { bytes: Bytes(size) })
+        }
+        Way::Copy | Way::Aside => {
+            move_to(checkpoint, &target)?;
+            Ok(Refuge::Moved(target.clone()))
+        }
+    };
+    if !has_room(parent, size) {
+        return without_room();
     }
     let copied = match checkpoint.is_dir() {
         true => write_folder(&target, |folder| copy_folder(checkpoint, folder, DEEPEST)),
@@ -135,15 +155,22 @@ fn refuge(
             let _ = times();
             Ok(Refuge::Copy(target))
         }
-        Err(error) if is_full(&error) => {
-            move_to(checkpoint, &target)?;
-            Ok(Refuge::Moved(target))
-        }
+        Err(error) if is_full(&error) => without_room(),
         Err(error) => {
             let _ = fs::remove_dir(&folder);
             Err(error.into())
         }
     }
+}
+
+/// The folders with what earlier starts kept, of this run and of others: beside the checkpoint, and in the folders of runs.
+fn earlier(beside: &Path, run: &Path) -> impl Iterator<Item = PathBuf> {
+    let within = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let runs = within(parent(run)).filter(|folder| folder.is_dir());
+    let is_it = |folder: &PathBuf| {
+        folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(BEFORE.as_bytes()))
+    };
+    within(beside).chain(runs.flat_map(move |run| within(&run).collect::<Vec<_>>())).filter(is_it)
 }
 
 /// Whether a copy leaves as much room as it takes: training needs some too.
@@ -200,8 +227,15 @@ fn size(path: &Path, depth: usize) -> u64 {
 mod tests {
     use super::*;
 
+    /// The folder of a run beside a checkpoint.
+    fn run_folder(checkpoint: &Path, run: &str) -> PathBuf {
+        let folder = parent(checkpoint).join("runs").join(run);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
     fn kept(checkpoint: &Path, way: Way, run: &str, start: usize) -> Refuge {
-        let mut kept = keep_safe(&[checkpoint.to_owned()], way, run, start, |_| true);
+        let mut kept = keep_safe(&[checkpoint.to_owned()], way, &run_folder(checkpoint, run), start, |_| true);
         kept.remove(0).refuge.unwrap()
     }
 
@@ -214,9 +248,9 @@ mod tests {
             fs::write(path.join("model.bin"), "weights").unwrap();
         }
         std::os::unix::fs::symlink("checkpoint-9", &paths[2]).unwrap();
-        let kept = keep_safe(&paths, Way::Copy, "t", 1, |path| path.ends_with("checkpoint-6"));
+        let kept = keep_safe(&paths, Way::Copy, &run_folder(&paths[0], "t"), 1, |path| path.ends_with("checkpoint-6"));
         let kept: Vec<_> = kept.into_iter().map(|it| (it.is_whole, it.size, it.refuge.unwrap())).collect();
-        let copy = |name| Refuge::Copy(folder.path().join("before-t-start-1").join(name));
+        let copy = |name| Refuge::Copy(folder.path().join("runs/t/before-start-1").join(name));
         assert_eq!(kept, [(false, Bytes(7), copy("checkpoint-9")), (true, Bytes(7), copy("checkpoint-6"))]);
     }
 
@@ -225,7 +259,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let checkpoint = folder.path().join("checkpoint-9");
         fs::write(&checkpoint, "broken").unwrap();
-        let target = folder.path().join("before-t-start-2/checkpoint-9");
+        let target = folder.path().join("runs/t/before-start-2/checkpoint-9");
         assert_eq!(kept(&checkpoint, Way::Aside, "t", 2), Refuge::Aside(target.clone()));
         assert_eq!((fs::read_to_string(target).unwrap().as_str(), checkpoint.exists()), ("broken", false));
     }
@@ -235,14 +269,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let checkpoint = folder.path().join("ckpt.pt");
         fs::write(&checkpoint, "first").unwrap();
-        let copy = folder.path().join("before-train-1-start-1/ckpt.pt");
+        let copy = folder.path().join("runs/train-1/before-start-1/ckpt.pt");
         assert_eq!(kept(&checkpoint, Way::Copy, "train-1", 1), Refuge::Copy(copy.clone()));
         assert_eq!(kept(&checkpoint, Way::Copy, "train-2", 1), Refuge::Earlier(copy.clone()));
         // In its place, as torch.save does.
         fs::write(&checkpoint, "again").unwrap();
         assert_eq!(fs::read_to_string(&copy).unwrap(), "first");
         File::options().append(true).open(&checkpoint).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
-        let next = folder.path().join("before-train-1-start-1-2/ckpt.pt");
+        let next = folder.path().join("runs/train-1/before-start-1-2/ckpt.pt");
         assert_eq!(kept(&checkpoint, Way::Copy, "train-1", 1), Refuge::Copy(next));
     }
 
@@ -253,9 +287,19 @@ mod tests {
         fs::create_dir_all(checkpoint.join("global_step5")).unwrap();
         fs::write(checkpoint.join("model.safetensors"), "weights").unwrap();
         fs::write(checkpoint.join("global_step5/optimizer.pt"), "moments").unwrap();
-        let copy = folder.path().join("before-t-start-3/checkpoint-5");
+        let copy = folder.path().join("runs/t/before-start-3/checkpoint-5");
         assert_eq!(kept(&checkpoint, Way::Copy, "t", 3), Refuge::Copy(copy.clone()));
         assert_eq!(fs::read_to_string(copy.join("global_step5/optimizer.pt")).unwrap(), "moments");
         assert_eq!(kept(&checkpoint, Way::Copy, "t", 3), Refuge::Earlier(copy));
+    }
+
+    #[test]
+    fn what_has_no_folder_of_a_run_on_its_disk_is_kept_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = folder.path().join("a.pt");
+        fs::write(&checkpoint, "weights").unwrap();
+        // There is no such folder on any disk.
+        let kept = keep_safe(&[checkpoint], Way::CopyOnly, Path::new("/proc/1/none/t-1"), 2, |_| true).remove(0);
+        assert_eq!(kept.refuge.unwrap(), Refuge::Copy(folder.path().join("before-t-1-start-2/a.pt")));
     }
 }

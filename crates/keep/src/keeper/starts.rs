@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lowtide_core::Bytes;
 use lowtide_disk::move_to;
-use lowtide_log::steps;
+use lowtide_log::{Activity, steps};
 use lowtide_trainers::Beginning;
 
 use crate::command::checkpoint::CheckpointSearch;
@@ -106,6 +106,8 @@ fn start_on(
     let mut refused: Vec<PathBuf> = Vec::new();
     // Whether a start could not resume, so that none is to try it again.
     let mut is_anew = false;
+    // The batch of evaluation, where it is another than the command's own.
+    let mut evaluated = None;
     loop {
         if supervisor.is_told_to_end() {
             return Ok(Conclusion::Interrupted);
@@ -128,6 +130,9 @@ fn start_on(
         };
         let path = stand_in.as_ref().or(checkpoint.as_ref().map(|checkpoint| &checkpoint.path));
         let mut launch = ladder.launch(rung, &options.folder, path.map(PathBuf::as_path))?;
+        if let Some(samples) = evaluated {
+            ladder.set_evaluation(&mut launch, samples)?;
+        }
         if !starts.is_empty() {
             let (checkpoint, damaged) = (checkpoint.as_ref(), search.damaged.as_slice());
             notify(&Notice::Restart { number, launch: &launch, batch, checkpoint, damaged, refused: &refused });
@@ -194,7 +199,14 @@ fn start_on(
             anew: is_refusal
                 && (search.found.is_some() || matches!(rule, ResumeRule::Trainer { .. } | ResumeRule::Call(_))),
         };
-        match next(starts, bounds) {
+        let sequel = match smaller_evaluation(ladder, starts, evaluated, bounds) {
+            Some(samples) => {
+                evaluated = Some(samples);
+                Sequel::Again { rung }
+            }
+            None => next(starts, bounds),
+        };
+        match sequel {
             Sequel::Stop(ending) => return Ok(ending),
             Sequel::Again { rung: lower } => rung = lower,
             Sequel::Anew { rung: same } => {
@@ -208,6 +220,19 @@ fn start_on(
             state => notify(&Notice::Input { state }),
         }
     }
+}
+
+/// Half the batch of evaluation, where memory ran out in one: the batch of training does nothing about it.
+fn smaller_evaluation(
+    ladder: &CommandLadder,
+    starts: &[StartRecord],
+    evaluated: Option<u64>,
+    bounds: Bounds,
+) -> Option<u64> {
+    let last = starts.last()?;
+    let is_it = last.outcome == EndKind::OutOfMemory && last.phase == Some(Activity::Evaluation);
+    let samples = evaluated.or(ladder.evaluation.as_ref().map(|flag| flag.number))?;
+    (is_it && samples > 1 && starts.len() <= bounds.restarts as usize).then_some(samples / 2)
 }
 
 /// The door of the next start; none where nothing is to come in. A full disk costs that and nothing else.
@@ -233,19 +258,23 @@ fn save(
     start: usize,
     notify: &mut dyn FnMut(&Notice),
 ) {
-    // Before the first start this run has written nothing, and a look through all folders is in vain.
-    if start == 1 && resumption.patterns().is_empty() {
-        return;
-    }
     let newer = || search.refused.iter().chain(&search.damaged).cloned().collect();
     let (checkpoints, way) = match &search.found {
         _ if resumption.is_the_scripts() => (newer(), Way::Aside),
+        // Before the first start this run has written nothing, and a look through all folders is in vain.
+        None if start == 1 && resumption.patterns().is_empty() => (Vec::new(), Way::Copy),
         None => (resumption.endangered(begun), Way::Copy),
         Some(_) if resumption.beginning == Beginning::Beside => return,
         Some(_) => (newer(), Way::Copy),
     };
-    let run = folder.file_name().map_or_else(|| "run".to_owned(), shown);
-    let kept = keep_safe(&checkpoints, way, &run, start, |checkpoint| resumption.holds_whole(checkpoint));
+    let named = match &search.found {
+        None if !resumption.is_the_scripts() => resumption.named(begun, &checkpoints),
+        _ => Vec::new(),
+    };
+    let whole = |checkpoint: &Path| resumption.holds_whole(checkpoint);
+    let mut kept = keep_safe(&checkpoints, way, folder, start, whole);
+    let way = if resumption.may_read_named() { Way::CopyOnly } else { Way::Copy };
+    kept.extend(keep_safe(&named, way, folder, start, whole));
     if !kept.is_empty() {
         notify(&Notice::Endangered { kept: &kept, resumed_from: search.found.as_ref() });
     }

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use lowtide_core::Bytes;
 use lowtide_log::{Activity, TracebackKind, activity_of_stack, frames, steps, tracebacks};
-use lowtide_oom::{Certainty, Engine, Oom, OomHit, Place, is_shown, scan};
+use lowtide_oom::{Certainty, Engine, Oom, OomHit, Place, Source, is_shown, scan};
 use memchr::memmem;
 
 use crate::End;
@@ -142,9 +142,11 @@ fn errors_end_otherwise(tail: &Tail) -> bool {
     last.is_some_and(|last| last.error.is_some()) && scan(end).all(|hit| !is_own(&hit, end))
 }
 
-/// Whether a message is about the command itself.
+/// Whether a message is about the command itself. Of what is the system's, that is what it refused to a process (ENOMEM), and
+/// not what the kernel killed.
 fn is_own(hit: &OomHit, bytes: &[u8]) -> bool {
-    hit.oom.engine != Engine::Linux && !is_shown(&bytes[hit.range.clone()], &bytes[..hit.range.start])
+    (hit.oom.engine != Engine::Linux || hit.oom.source == Source::Heap)
+        && !is_shown(&bytes[hit.range.clone()], &bytes[..hit.range.start])
 }
 
 /// What a command was doing, by the stack above its error.
@@ -201,6 +203,17 @@ mod tests {
 
     fn ran_out(text: &str) -> bool {
         Epilogue::of(&Tail::from(text)).oom.is_some_and(|words| words.says_so())
+    }
+
+    #[test]
+    fn what_the_system_refused_is_the_commands_own() {
+        let ended = |line: &str| {
+            let text = format!("Traceback (most recent call last):\n  File \"t.py\", line 6\n{line}\n");
+            Epilogue::of(&Tail::from(&*text)).oom.is_some_and(|oom| oom.says_so())
+        };
+        assert!(ended("OSError: [Errno 12] Cannot allocate memory"));
+        assert!(!ended("OSError: [Errno 28] No space left on device"));
+        assert!(!ended("kernel: Out of memory: Killed process 7 (python) total-vm:1kB, anon-rss:1kB"));
     }
 
     #[test]

@@ -2,5 +2,7 @@
 
 mod knowledge;
 mod lightning;
+mod named;
 
 pub use knowledge::{Beginning, CheckpointPlace, Checkpoints, ResumeGap, ResumeWords, checkpoints};
+pub use named::{ENDINGS, NamedCheckpoints, named_checkpoints};

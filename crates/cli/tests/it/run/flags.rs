@@ -209,8 +209,18 @@ by PyTorch, and 224.90 MiB is reserved by PyTorch but unallocated.""")
     let place = Place::with("train.py", &format!("{}{evaluates}", parser(options)));
     let ran = place.run(&["--", "python3", "train.py"]);
     let words =
-        "it was evaluating, which has a batch of its own: a smaller one than --eval-batch-size=64 changes no training";
+        "it was evaluating, which has a batch of its own (--eval-batch-size): a smaller one changes no training";
     assert!(ran.stderr.contains(words), "{}", ran.stderr);
+    let second =
+        "start 2 begins at step 0 with micro-batch x accumulation 2 x 1: python3 train.py --eval-batch-size=32\n";
+    assert!(ran.stderr.contains(second), "{}", ran.stderr);
+    // Where the smaller one fits, the training is the same to the end.
+    let fits = evaluates.replace("sys.exit(", "if a.eval_batch_size > 16: sys.exit(");
+    let place = Place::with("train.py", &format!("{}{fits}", parser(options)));
+    let ran = place.run(&["--", "python3", "train.py", "--eval-batch-size", "64"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("2 x 1: python3 train.py --eval-batch-size 16\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("start with `--eval-batch-size 16` next time"), "{}", ran.stderr);
     // In a step of training nothing is said of it.
     let place =
         Place::with("train.py", &format!("{}{}", parser(options), evaluates.replace("in evaluate", "in train_step")));

@@ -100,7 +100,7 @@ fn explain_finds_the_newest_run_by_itself() {
     assert_eq!(none.code, Some(2));
     assert!(none.stderr.starts_with("error: no log is named, and no run of `lowtide run` is in runs/ here\nhint: "));
     place.run(&[&COMMAND[..], &["--bs=8"]].concat());
-    for words in ["explain", "explain runs/train-1"] {
+    for words in ["explain", "explain runs/train-1", "explain runs"] {
         let told = lowtide(&place, words);
         // The last start finished; what is to be explained is the one before it.
         assert_eq!(told.code, Some(0), "{}", told.stderr);

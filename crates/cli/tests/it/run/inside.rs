@@ -194,6 +194,15 @@ fn the_command_sees_nothing_of_it() {
 }
 
 #[test]
+fn a_run_within_a_run_imports_as_it_would() {
+    let place = with("import torch\nprint('there', torch.__name__)\n");
+    let lowtide = env!("CARGO_BIN_EXE_lowtide");
+    let ran = place.run(&["--", lowtide, "run", "--", lowtide, "run", "--", "python3", "train.py"]);
+    assert_eq!((ran.code, &*ran.stdout), (Some(0), "there torch\n"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("Error"), "{}", ran.stderr);
+}
+
+#[test]
 fn a_library_that_cannot_be_imported_fails_as_it_would() {
     let place = Place::with("train.py", "try:\n    import torch\nexcept ValueError:\n    print('no')\nimport torch\n");
     place.write("torch.py", "raise ValueError('broken')\n");

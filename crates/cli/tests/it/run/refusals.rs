@@ -201,3 +201,49 @@ fn the_log_of_a_start_outlives_a_restart_that_cannot_be() {
     assert_eq!(place.text("runs/train-1/start-1.log"), "MemoryError\n");
     assert_eq!(place.story("runs/train-1")["starts"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn a_training_command_in_a_shell_script_is_pointed_to() {
+    let place = Place::with("train.sh", "B=${BATCH:-8}\npython3 train.py --bs $B --accum ${ACCUM:-1}\n");
+    place.write("train.py", "import sys\nif '8' in sys.argv: raise MemoryError\nprint(sys.argv[1:])\n");
+    let ran = place.run(&["--", "bash", "train.sh"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let typed = "lowtide: hint: in train.sh, let line 2 begin so, and flags are found: lowtide run -- python3 train.py --bs $B \
+                 --accum ${ACCUM:-1}\nlowtide: or leave it as it is: lowtide run --retry-env 'BATCH={micro} ACCUM={accum}' --batch 8 \
+                 --accum 1 -- bash train.sh\n";
+    assert!(ran.stderr.contains(typed), "{}", ran.stderr);
+    let template = ["--retry-env", "BATCH={micro} ACCUM={accum}", "--batch", "8", "--accum", "1"];
+    let ran = place.run(&[&template[..], &["--", "bash", "train.sh"]].concat());
+    assert_eq!((ran.code, &*ran.stdout), (Some(0), "['--bs', '4', '--accum', '2']\n"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_batch_in_a_named_file_of_settings_is_pointed_to() {
+    let place =
+        Place::with("train.py", "import sys\nif 'batch_size: 8' in open(sys.argv[2]).read(): raise MemoryError\n");
+    place.write("c.yaml", "train:\n  batch_size: 8\n  accum: 1\n");
+    place.write("only.json", "{\n  \"batch_size\": 8\n}");
+    let told = |file: &str| {
+        let ran = place.run(&["--dry-run", "--", "python3", "train.py", "-c", file]);
+        ran.stdout.lines().next().unwrap_or_default().to_owned()
+    };
+    let words = "no retry with a smaller micro-batch: c.yaml, line 2: train.batch_size is 8; say it with --config c.yaml \
+                 --retry-config 'train.batch_size={micro} train.accum={accum}'";
+    assert_eq!(told("c.yaml"), words);
+    let words = "no retry with a smaller micro-batch: only.json, line 2: batch_size is 8; say it with --config only.json \
+                 --retry-config 'batch_size={micro} KEY={accum}'; KEY stands for its key for accumulation";
+    assert_eq!(told("only.json"), words);
+    let retry = ["--config", "c.yaml", "--retry-config", "train.batch_size={micro} train.accum={accum}"];
+    let ran = place.run(&[&retry[..], &["--", "python3", "train.py", "-c", "c.yaml"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
+#[test]
+fn a_full_disk_is_not_about_memory() {
+    let options = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--bs', default=8)\np.add_argument('--accum', default=1)\n";
+    let place = Place::with("train.py", &format!("{options}raise OSError(28, 'No space left on device', 'ckpt.pt')\n"));
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let words = "lowtide: the disk is full or its quota is reached, which is not about memory: not started again\n";
+    assert!(ran.stderr.contains(words) && !ran.stderr.contains("start 2"), "{}", ran.stderr);
+}

@@ -69,9 +69,9 @@ fn a_checkpoint_from_before_the_run_is_copied_and_not_used() {
     says(
         &ran,
         "lowtide: warning: the next start begins at step 0 and may write over out/ckpt.pt: it was copied to \
-         out/before-train-1-start-1/ckpt.pt (41 bytes of disk); `--init_from=resume` resumes from it instead\n",
+         runs/train-1/before-start-1/ckpt.pt (41 bytes of disk); `--init_from=resume` resumes from it instead\n",
     );
-    assert_eq!(fs::read(place.path("out/before-train-1-start-1/ckpt.pt")).unwrap(), old);
+    assert_eq!(fs::read(place.path("runs/train-1/before-start-1/ckpt.pt")).unwrap(), old);
     assert_ne!(fs::read(place.path("out/ckpt.pt")).unwrap(), old);
     // What the command itself resumes from is in no danger.
     let ran = place.run(&[&words[..], &["--init_from=resume"]].concat());
@@ -85,9 +85,9 @@ fn without_resuming_the_checkpoint_of_the_last_start_is_copied() {
     let ran = place.run(&["--no-resume", "--", "python3", "train.py"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 0 1 2 3 4 5 6 7 8 9");
-    says(&ran, "may write over out/ckpt.pt: it was copied to out/before-train-1-start-2/ckpt.pt (");
+    says(&ran, "may write over out/ckpt.pt: it was copied to runs/train-1/before-start-2/ckpt.pt (");
     says(&ran, "lowtide: start 2 begins at step 0 (--no-resume) with micro-batch x accumulation 4 x 2: ");
-    assert!(place.path("out/before-train-1-start-2/ckpt.pt").exists());
+    assert!(place.path("runs/train-1/before-start-2/ckpt.pt").exists());
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn where_one_cannot_be_resumed_from_the_one_before_is_tried() {
     says(
         &ran,
         "lowtide: the next start resumes from out/checkpoint-2 and may write over out/checkpoint-3: it was copied to \
-         out/before-run-1-start-3/checkpoint-3 (",
+         runs/run-1/before-start-3/checkpoint-3 (",
     );
     says(&ran, "lowtide: start 3 resumes from out/checkpoint-2 at step 2 with micro-batch x accumulation 4 x 2: ");
     assert!(ran.stdout.contains("resumed runs/run-1/resume-3/checkpoint-2 2 with 4 x 2\n"), "{}", ran.stdout);
@@ -181,7 +181,7 @@ fn a_script_that_looks_for_its_newest_checkpoint_does_not_find_a_damaged_one() {
     let place = Place::with("run.py", &itself);
     let ran = place.run(&["--", "python3", "run.py", "--per_device_train_batch_size", "8"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    says(&ran, "out/checkpoint-4 cannot be resumed from, and it was moved to out/before-run-1-start-2/checkpoint-4\n");
+    says(&ran, "out/checkpoint-4 cannot be resumed from, and it was moved to runs/run-1/before-start-2/checkpoint-4\n");
     assert!(ran.stdout.contains("resumed out/checkpoint-3 3 with"), "{}", ran.stdout);
 }
 
@@ -199,10 +199,10 @@ fn where_it_cannot_resume_that_is_said_and_the_checkpoint_copied() {
     says(
         &ran,
         "may write over made/checkpoint-4, made/checkpoint-3, made/checkpoint-2 and made/checkpoint-1: they were copied to \
-         made/before-run-1-start-2/ (",
+         runs/run-1/before-start-2/ (",
     );
     for step in 1..=4 {
-        assert!(place.path(&format!("made/before-run-1-start-2/checkpoint-{step}/trainer_state.json")).exists());
+        assert!(place.path(&format!("runs/run-1/before-start-2/checkpoint-{step}/trainer_state.json")).exists());
     }
 }
 
@@ -216,7 +216,7 @@ fn a_start_that_cannot_resume_is_followed_by_one_from_step_0() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 0 1 2 3 4 5 6 7 8 9");
     says(&ran, "lowtide: the start that was to resume failed before its first step, for another reason than memory: ");
-    says(&ran, "may write over out/ckpt.pt: it was copied to out/before-train-1-start-3/ckpt.pt (");
+    says(&ran, "may write over out/ckpt.pt: it was copied to runs/train-1/before-start-3/ckpt.pt (");
     assert_eq!(place.story("runs/train-1")["starts"][2]["resumed_from"], json!(null));
 }
 
@@ -231,10 +231,60 @@ fn what_an_unknown_script_wrote_is_copied_too() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     says(
         &ran,
-        "may write over models/last.pth: it was copied to models/before-train-1-start-2/last.pth (15 bytes of disk)\n",
+        "may write over models/last.pth: it was copied to runs/train-1/before-start-2/last.pth (15 bytes of disk)\n",
     );
-    assert_eq!(place.text("models/before-train-1-start-2/last.pth"), "train.py --bs=4");
+    assert_eq!(place.text("runs/train-1/before-start-2/last.pth"), "train.py --bs=4");
     says(&ran, "lowtide:   it does not resume: where its checkpoints are is not known; say it: --resume-with ");
+}
+
+#[test]
+fn a_checkpoint_that_the_command_names_is_copied_wherever_it_is() {
+    let script = "import os, sys\ndef save(path):\n    with open(path, 'w') as file: file.write(' '.join(sys.argv))\n\
+                  parser.add_argument('--save-path', default='../models/best.pth')\n\
+                  save('last.pt')\nsave('../models/best.pth')\nsave('../models/epoch.pt')\n\
+                  if '--bs=4' in sys.argv: raise MemoryError\n";
+    let script = script.replace("parser", "class parser:\n    def add_argument(*a, **b): pass\nparser");
+    let place = Place::with("work/train.py", &script);
+    for name in ["models/best.pth", "work/last.pt"] {
+        place.write(name, "older");
+        let file = fs::File::options().append(true).open(place.path(name)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(90_000)).unwrap();
+    }
+    let words = ["--rung", "--bs={micro} --accum={accum}", "--", "python3", "train.py", "--bs=4", "--out", "../models"];
+    let ran = Printout::of(place.command(&words).current_dir(place.path("work")).output().unwrap());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    says(
+        &ran,
+        "warning: the next start begins at step 0 and may write over last.pt: it was copied to runs/train-1/before-start-1",
+    );
+    let copies = |start: usize| -> Vec<String> {
+        let names = ["best.pth", "last.pt", "epoch.pt"].into_iter();
+        let folders = names
+            .flat_map(|name| ["", "-2"].map(|more| format!("work/runs/train-1/before-start-{start}{more}/{name}")));
+        folders.filter(|copy| place.path(copy).exists()).map(|copy| place.text(&copy)).collect()
+    };
+    assert_eq!(copies(1), ["older"; 2]);
+    assert_eq!(copies(2), ["train.py --bs=4 --out ../models"; 3]);
+    assert!(place.names("models").iter().all(|name| !name.starts_with("before-")));
+}
+
+#[test]
+fn a_checkpoint_from_before_the_run_that_the_script_takes_by_itself_is_named() {
+    let itself = FOLDERS
+        .replace("step = 0\n", "step = 0\n# get_last_checkpoint(args.output_dir)\nsys.exit('CUDA out of memory') if args.per_device_train_batch_size > 4 else None\n\
+        get_last_checkpoint = 1\n")
+        .replace("parser.add_argument(\"--resume_from_checkpoint\", default=None)\n", "");
+    let place = Place::with("run.py", &format!("import sys\n{itself}get_last_checkpoint(1)\n"));
+    fs::create_dir_all(place.path("out/checkpoint-7")).unwrap();
+    place.write("out/checkpoint-7/trainer_state.json", "{\n  \"global_step\": 7\n}");
+    let old = fs::File::open(place.path("out/checkpoint-7")).unwrap();
+    old.set_modified(SystemTime::now() - Duration::from_secs(90_000)).unwrap();
+    let ran = place.run(&["--", "python3", "run.py", "--per_device_train_batch_size", "8"]);
+    says(
+        &ran,
+        "start 2 resumes as the command itself does (newest there: out/checkpoint-7, written 25 hours ago; this run wrote \
+         none) with ",
+    );
 }
 
 /// Stands beside the script as the library of that name does, as far as it is used.
