@@ -186,7 +186,7 @@ const EVERYDAY: &[(&str, &[&str])] = &[
         &["enough memory", "enough available memory", "enough GPU video memory", "isn't enough", "emory not enough"],
     ),
     ("nsufficient ", &["nsufficient memory", "nsufficient Memory", "nsufficient shared", "nsufficient system res"]),
-    ("OOM ", &["OOM when", "System OOM"]),
+    ("OOM ", &["OOM when", "System OOM", "[HAMI-core ERROR"]),
     (
         "vailable ",
         &[

@@ -30,7 +30,9 @@ fn a_notebook_is_read_by_what_its_cells_show() {
 #[test]
 fn a_file_without_text_is_refused() {
     let place = sandbox();
-    let files: [(&str, &[u8], &str); 3] = [
+    let rubbish: Vec<u8> = (0..200_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let files: [(&str, &[u8], &str); 4] = [
+        ("rubbish.bin", &rubbish, "no text"),
         ("model.bin", b"\x80\x02}q\0X\x05\0\0\0CUDA out of memory", "a pickle"),
         ("a.out", b"\x7fELF\x02\x01\x01\0CUDA out of memory\0", "a program (ELF)"),
         ("screen.png", b"\x89PNG\r\n\x1a\n\0\0", "a picture (PNG)"),

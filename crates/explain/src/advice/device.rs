@@ -314,6 +314,9 @@ impl List<'_> {
                  may be larger in one piece"
                     .to_owned()
             }
+            (Place::Device, ..) if case.oom.source == Source::Scheduler => {
+                format!("Ask for a larger part of the card{limit}: `nvidia.com/gpumem` in the container's resources, in MiB")
+            }
             (Place::Device, ..) if case.oom.engine == Engine::Mlx => format!(
                 "Raise the limit{limit}: `sudo sysctl iogpu.wired_limit_mb=` with what the model needs, below the machine's memory \
                  (macOS 15 or later, until the next start); let MLX keep less (mx.set_cache_limit), and close other programs"

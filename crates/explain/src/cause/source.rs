@@ -20,6 +20,7 @@ pub(crate) fn judge(event: &Event, log: &Printout) -> Judgement {
         (Place::Device, Source::Allocator) if is_pool_limit(event) => pool_limit(event),
         (Place::Device, Source::Allocator) if is_block_limit(event) => block_limit(&event.oom),
         (Place::Device, Source::Allocator) => allocator(&event.oom, log),
+        (Place::Device, Source::Scheduler) => slice_of_a_card(&event.oom),
         (Place::Device, Source::Startup) => startup(event, &log.cards),
         (Place::Device, Source::Heap) if is_told(&event.oom) => told(&event.oom),
         (Place::Device, _) => driver(event, log),
@@ -70,6 +71,13 @@ fn block_limit(oom: &Oom) -> Judgement {
     let limit = oom.limit.unwrap_or(Bytes::from_gib(4));
     let text = format!("{asked} in one block, and the platform allows {limit} for a single one, however much is free");
     Judgement { available: oom.capacity, ..Judgement::bare(oom, Cause::Limit, 0.95, &text) }
+}
+
+/// What a cluster lets a container take of a card.
+fn slice_of_a_card(oom: &Oom) -> Judgement {
+    let slice = oom.limit.map_or("a part".to_owned(), |limit| limit.to_string());
+    let text = format!("the container may take {slice} of the card, and what was asked for would have gone beyond");
+    Judgement { available: oom.limit, ..Judgement::bare(oom, Cause::Limit, 0.95, &text) }
 }
 
 fn pool_limit(event: &Event) -> Judgement {

@@ -1,8 +1,9 @@
-//! Programs beside PyTorch's are told their own switches: arrays, tables, Apple's MLX, vectors on the processor, web servers.
+//! Programs beside PyTorch's are told their own switches: arrays, tables, Apple's MLX, vectors on the processor, web servers, parts
+//! of a card.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use lowtide_explain::{Context, Lever, Verdict, explain};
+use lowtide_explain::{Cause, Context, Lever, Verdict, explain};
 
 /// Calls and switches of PyTorch and of what is built on it.
 const OF_TORCH: &[&str] = &[
@@ -108,4 +109,12 @@ fn processes_of_a_web_server() {
     ways(format!("$ uvicorn app:app --workers 8\nLoading weights\n{kernel}"), &["--workers 4 instead of 8"]);
     let one = told(&format!("$ gunicorn --workers 1 app:app\n{killed}"));
     assert!(!one.contains("Fewer worker") && one.contains("--max-requests"), "{one}");
+}
+
+#[test]
+fn a_part_of_a_card() {
+    let line = "[HAMI-core ERROR (pid:61 thread=14021 allocator.c:60)]: Device 0 OOM 9663676416 / 8589934592\n";
+    let found = verdict(line);
+    assert_eq!((found.cause, found.advice[0].lever), (Cause::Limit, Lever::RaiseLimit));
+    assert!(found.advice[0].text.contains("(it is 8.00 GiB): `nvidia.com/gpumem`"), "{}", found.advice[0].text);
 }

@@ -1,5 +1,7 @@
 //! The CUDA runtime and driver, outside any caching allocator, and short echoes of PyTorch's error.
 
+use lowtide_core::Bytes;
+
 use crate::message::{Message, without_prefix};
 use crate::phrase::{has_any, number_after, size_after};
 use crate::talk::is_only_mentioned;
@@ -7,7 +9,7 @@ use crate::{Certainty, DeviceKind, Engine, Oom, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    if let Some(oom) = class_named(message) {
+    if let Some(oom) = class_named(message).or_else(|| slice_of_a_card(line)) {
         return Some(oom);
     }
     let Some(certainty) = status(line) else { return words_of_the_allocator(line) };
@@ -29,6 +31,19 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         .find_map(|phrase| size_after(line, phrase)),
         capacity: size_after(line, "total memory reported: "),
         ..Oom::device(Engine::Cuda, Source::Runtime)
+    })
+}
+
+/// `[HAMI-core ERROR (pid:25 thread=1 allocator.c:53)]: Device 0 OOM 27147995136 / 25757220864`: a cluster watches what a container
+/// may take of a card, and refused what would have been held then.
+fn slice_of_a_card(line: &str) -> Option<Oom> {
+    let (_, refused) = line.split_once("[HAMI-core ERROR ")?.1.split_once(" OOM ")?;
+    let limit = refused.split_once(" / ")?.1.split_whitespace().next()?.parse().ok()?;
+    Some(Oom {
+        device_kind: Some(DeviceKind::Cuda),
+        device: number_after(line, "Device "),
+        limit: Some(Bytes(limit)),
+        ..Oom::device(Engine::Cuda, Source::Scheduler)
     })
 }
 

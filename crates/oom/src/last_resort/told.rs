@@ -209,6 +209,8 @@ const BETWEEN_IN_CHINESE: [&str; 11] =
     ["还是", "仍然", "依然", "一直", "总是", "直接", "已经", "全部", "就", "都", "又"];
 /// What makes it a doubt or a piece of advice.
 const SUPPOSED_IN_CHINESE: [&str; 8] = ["如果", "若", "避免", "防止", "以免", "可能会", "会不会", "容易"];
+/// What became of a program, without who did it or why.
+const KILLED_IN_CHINESE: [&str; 6] = ["被系统杀", "被系统kill", "被杀", "被kill", "被oomkill", "被强制结束"];
 /// The same in Spanish.
 const SHORT_IN_SPANISH: [&str; 8] = [
     "sin memoria",
@@ -346,7 +348,9 @@ fn chinese(lower: &str, post: &str) -> Option<Oom> {
         happened(&SHORT_IN_CHINESE) || happened(&LITTLE_IN_CHINESE) && (is_own_in_chinese(post) || is_of_a_run());
     // No card's memory kills a program.
     let is_of_machine = dense.contains("内存") && !post.contains("显存") || has_any_word(post, "killed");
-    is_told.then(|| shortage(!is_of_machine))
+    // A kill alone is the system's where the post speaks of the machine's memory.
+    let is_killed = || post.contains("内存") && is_of_a_run() && happened(&KILLED_IN_CHINESE);
+    is_told.then(|| shortage(!is_of_machine)).or_else(|| is_killed().then(ended))
 }
 
 /// A sentence without what stands in brackets: `内存（252G）已经用完`.
@@ -461,6 +465,8 @@ mod tests {
             ("训练到一半显存不足\n", Place::Device),
             ("报错显存不够\n", Place::Device),
             ("内存不足，程序被杀死\n", Place::Host),
+            ("读数据时内存一直涨，训练到第三轮进程就被系统杀掉了。\n", Place::Host),
+            ("跑到 57% 的时候被 kill 了，机器内存 64G\n", Place::Host),
             ("It printed tcmalloc: large alloc 6442450944 bytes and my program was killed on colab.\n", Place::Host),
         ] {
             let oom = found(text).unwrap_or_else(|| panic!("{text}"));
@@ -468,6 +474,8 @@ mod tests {
         }
         for text in [
             "如果爆显存，请减小 batch\n",
+            "这个进程被 kill 之后程序会自己重新跑\n",
+            "如果内存太小，程序可能会被系统杀掉\n",
             "请问要改哪里，内存才不会爆？\n",
             "RAM use is flat until it crashes with an IndexError.\n",
             "### Describe the feature\nNo OOM error where the vram is full.\n",

@@ -1,7 +1,7 @@
-//! Whoever ends a process for its memory, with the figures he gives: YARN, Kubernetes, earlyoom, systemd; and languages whose heaps have
+//! Whoever ends a process for its memory, with the figures he gives: YARN, Kubernetes, earlyoom, systemd, parts of a card; and languages whose heaps have
 //! limits.
 
-use lowtide_oom::{Certainty, Engine, LookAlike, Oom, Source, look_alike, read};
+use lowtide_oom::{Certainty, Engine, LookAlike, Oom, Place, Source, look_alike, read};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -95,6 +95,14 @@ fn heaps_with_limits_name_them() {
         let oom = found(text);
         assert_eq!((oom.engine, gib(oom.requested), gib(oom.limit)), (engine, requested, limit), "{text}");
     }
+}
+
+#[test]
+fn a_container_may_take_a_part_of_a_card() {
+    let oom = found("[HAMI-core ERROR (pid:61 thread=14021 allocator.c:60)]: Device 1 OOM 9663676416 / 8589934592");
+    assert_eq!((oom.engine, oom.source, oom.device), (Engine::Cuda, Source::Scheduler, Some(1)));
+    assert_eq!((oom.place, gib(oom.limit)), (Place::Device, Some(8.0)));
+    assert_eq!(read("[HAMI-core ERROR (pid:61 thread=14021 multiprocess.c:12)]: Device 1 is lost"), None);
 }
 
 #[test]
