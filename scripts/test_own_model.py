@@ -29,8 +29,9 @@ def profile():
     """The release profile of the workspace as text, but for its crates, which would take longest: few steps are trained."""
     text = (ROOT / "Cargo.toml").read_text()
     tables = re.findall(r"^\[profile\.release\b.*?(?=^\[(?!profile\.release\b)|\Z)", text, re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^\[profile\.release\.package\.lowtide-.*\n(?:[^\[].*\n)*", "", "".join(tables), flags=re.MULTILINE)
     crates = [f"[profile.release.package.lowtide-{path.name}]\nopt-level = 0\n" for path in sorted((ROOT / "crates").iterdir())]
-    return "".join(tables + crates)
+    return "".join([text, *crates])
 
 
 def companion():

@@ -45,7 +45,8 @@ pub(crate) fn figure_at(text: &str) -> Option<Figure> {
     Some(Figure {
         bytes: whole.saturating_mul(scale).saturating_add(part),
         has_unit: unit.is_some(),
-        has_fraction: fraction.is_some(),
+        // A point alone ends a sentence.
+        has_fraction: fraction.is_some_and(|(_, power)| power > 1),
         length: end,
     })
 }

@@ -288,6 +288,10 @@ const EVERYDAY: &[(&str, &[&str])] = &[
 /// What few programs end by; Windows' page file has a list of its own where it is read.
 const RARE: &[&str] = &[
     "JETSAM",
+    "emory on the node (IP",
+    "than total mem size",
+    "MODULE:SYNHELPER",
+    "MODULE:PT_DEVMEM",
     "compressor-space-shortage",
     "array is too big",
     "vector memory ",

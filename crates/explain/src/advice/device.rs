@@ -149,6 +149,10 @@ impl Case<'_> {
                     "; mapreduce.map.memory.mb and mapreduce.reduce.memory.mb for MapReduce"
                 }
             ),
+            Engine::Tensorflow | Engine::Xla => format!(
+                "Let TensorFlow pin more of the machine's memory{limit}: TF_GPU_HOST_MEM_LIMIT_IN_MB in the environment (64 GiB unless \
+                 it is set)"
+            ),
             Engine::Condor => format!("Ask for more memory{limit}: request_memory in the submit file"),
             Engine::Python => {
                 format!("Raise the program's own limit{limit}: memory_limit, in MB, up to what the machine has")

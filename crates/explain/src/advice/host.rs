@@ -186,6 +186,13 @@ impl List<'_> {
             return self.look_at_the_kernel();
         }
         match case.oom.source {
+            // TensorFlow's pool of pinned memory.
+            Source::Allocator
+                if matches!(case.oom.engine, Engine::Tensorflow | Engine::Xla) && case.oom.limit.is_some() =>
+            {
+                self.limit();
+                self.by_taker();
+            }
             // What NCCL shares is not of data workers.
             Source::SharedMemory if case.oom.engine == Engine::Cuda => return self.shared_by_ranks(),
             Source::SharedMemory => {

@@ -27,10 +27,16 @@ pub(super) fn host(event: &Event, log: &Printout) -> Judgement {
         Source::Scheduler => "the scheduler ended the job for its memory",
         Source::DataWorker => "a data worker was killed, as the kernel does when memory runs out",
         Source::SharedMemory => "shared memory between processes (/dev/shm) is full",
+        Source::ExitStatus if oom.engine == Engine::Unknown && oom.certainty == Certainty::Slight => {
+            "somebody tells that a process ended, and shows nothing that ended it; the kernel's killer is the usual one"
+        }
         Source::ExitStatus => "a process was killed (signal 9); the kernel's killer is one of the reasons for that",
         Source::Heap if oom.engine == Engine::Julia => {
             "Julia was refused memory for its heap: the machine had too little left, or a limit of the process (a container, ulimit \
              -v); --heap-size-hint refuses nothing, it only has garbage collected sooner"
+        }
+        Source::Allocator if event.message.contains("host_bfc") => {
+            "the pool of memory that TensorFlow pins for its cards was at its limit, whatever the machine has"
         }
         Source::Allocator | Source::Heap if log.signs.has(Sign::Windows) => {
             "the system refused memory to the process: the machine had too little left, its page file included"

@@ -156,6 +156,10 @@ impl Event {
         if oom.source == Source::Runtime && oom.requested.is_none() && pins {
             oom.place = Place::Host;
         }
+        // TensorFlow's pool of memory that is pinned for its cards.
+        if self.message.contains("host_bfc") {
+            oom.limit = oom.limit.or(cards.pool.map(|pool| pool.limit));
+        }
         if oom.place == Place::Host || oom.source == Source::Startup {
             return;
         }

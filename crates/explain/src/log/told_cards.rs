@@ -49,7 +49,14 @@ fn shares_the_card(words: &[&str]) -> bool {
         is_of(&["ctrl+c", "ctrl-c", "ctrl+z", "ctrl-z", "zombie"], word)
             && words.get(at + 1).is_none_or(|next| *next != "to")
     });
-    names_others && has_one(words, RUNS) || is_interrupted
+    // `while two notebook kernels are open`: each is a process of its own.
+    let are_several = words.iter().enumerate().any(|(at, word)| {
+        let behind = &words[at + 1..];
+        is_of(&["two", "2", "three", "3", "several", "multiple", "both"], word)
+            && has_one(&behind[..behind.len().min(2)], &["notebooks", "kernels"])
+    });
+    let are_open = are_several && has_one(words, &["open", "running", "active", "once", "same"]);
+    names_others && has_one(words, RUNS) || is_interrupted || are_open
 }
 
 /// `nvidia-smi only lists my process`; that nobody means to use the card is another matter.
@@ -142,12 +149,14 @@ mod tests {
         for line in [
             "Another user is running a training on the same card.",
             "I stopped it by Ctrl+C and now it does not start again.",
+            "It only fails while two notebook kernels are open on the machine.",
             "非正常关闭了测试程序，然后训练会报错",
         ] {
             assert!(of(line).shares_the_card, "{line}");
         }
         for line in [
             "There is no other process running on the card.",
+            "It was written with two notebooks as an example of both.",
             "nvidia-smi shows that no other program is using it.",
             "INFO: Uvicorn running on the address (Press CTRL+C to quit)",
         ] {

@@ -227,3 +227,16 @@ fn one_block_above_what_the_platform_allows_is_that_limit() {
         );
     }
 }
+
+#[test]
+fn memory_that_tensorflow_pins_has_a_limit() {
+    let found = verdict(
+        "Limit:                 34359738368\nInUse:                 34359738368\n\
+         2026-03-01 10:00:00.0: W tensorflow/core/common_runtime/bfc_allocator.cc:273] Allocator (cuda_host_bfc) ran out of memory trying to allocate \
+         3.72GiB.  Current allocation summary follows.\n",
+    );
+    assert_eq!((found.cause, found.advice[0].lever), (Cause::HostMemory, Lever::RaiseLimit));
+    assert!(found.contributing.contains(&Cause::Limit));
+    says(&found, "32.00 GiB allowed");
+    assert!(found.advice[0].text.contains("TF_GPU_HOST_MEM_LIMIT_IN_MB"), "{}", found.advice[0].text);
+}

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lowtide_explain::{Cause, CheckpointWork, Context, Investigation, Relation, Source, Verdict};
 
@@ -25,12 +25,19 @@ fn explained(log: &str) -> Vec<Verdict> {
     investigation.finish(&Context::default()).verdicts
 }
 
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/threads")
+}
+
+fn post(name: &str) -> String {
+    fs::read_to_string(folder().join(format!("{name}.log"))).unwrap()
+}
+
 fn threads() -> Vec<Thread> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/threads");
-    let mut table = csv::Reader::from_path(folder.join("labels.csv")).unwrap();
+    let mut table = csv::Reader::from_path(folder().join("labels.csv")).unwrap();
     let rows = table.records().map(|row| {
         let row = row.unwrap();
-        let log = fs::read_to_string(folder.join(format!("{}.log", &row[0]))).unwrap();
+        let log = post(&row[0]);
         Thread {
             name: row[0].to_owned(),
             cause: row[1].to_owned(),
@@ -46,7 +53,7 @@ fn threads() -> Vec<Thread> {
 }
 
 fn verdict_of(name: &str) -> Verdict {
-    threads().into_iter().find(|thread| thread.name == name).unwrap().verdicts.remove(0)
+    explained(&post(name)).remove(0)
 }
 
 /// A value as it stands in JSON.

@@ -203,6 +203,18 @@ fn ascend(message: &Message<'_>) -> Option<Oom> {
     })
 }
 
+/// Intel's Gaudi: `MODULE:SYNHELPER workspace Allocation of size ::14493510400 failed!`, `MODULE:PT_DEVMEM Allocation failed for
+/// size::40960000 (39.0625)MB`
+fn gaudi(line: &str) -> Option<Oom> {
+    let (_, refused) = line.split_once("FATAL ERROR :: MODULE:")?;
+    let is_it = refused.contains("llocation") && refused.contains("fail");
+    is_it.then(|| Oom {
+        device_kind: Some(DeviceKind::Other),
+        requested: size_after(refused, "::"),
+        ..Oom::device(Engine::PyTorch, Source::Allocator)
+    })
+}
+
 /// AWS Neuron: `[TDRV:dmem_alloc] Failed to alloc DEVICE memory: 4194304`, `nrt_tensor_allocate status=4 message="Allocation Failure"`
 fn neuron(line: &str) -> Option<Oom> {
     let is_runtime = line.contains("nrt_") && line.contains("status=4 message=\"Allocation Failure\"");
@@ -271,7 +283,7 @@ fn nd4j(line: &str) -> Option<Oom> {
     Some(Oom { requested, device: number_after(device, ""), ..Oom::device(Engine::Java, Source::Allocator) })
 }
 
-/// MXNet, TensorRT, Deeplearning4j, Neuron, Graphcore, MindSpore, OneFlow, bitsandbytes, spconv.
+/// MXNet, TensorRT, Deeplearning4j, Gaudi, Neuron, Graphcore, MindSpore, OneFlow, bitsandbytes, spconv.
 pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     let is_pool = has_any(line, &["pooled_storage_manager", "mshadow"])
@@ -282,6 +294,7 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
     if let Some(oom) = tensorrt(message)
         .or_else(|| nd4j(line))
         .or_else(|| ascend(message))
+        .or_else(|| gaudi(line))
         .or_else(|| neuron(line))
         .or_else(|| graphcore(line))
         .or_else(|| no_batch_fits(line))
@@ -289,6 +302,9 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
         .or_else(|| bitsandbytes(line))
     {
         return Some(oom);
+    }
+    if line.contains("is more than total mem size") {
+        return Some(mindspore_pool(line));
     }
     if has_any(line, &["emory isn't enough and alloc failed", "emory not enough:"]) {
         return Some(mindspore(message.body()));
@@ -303,6 +319,16 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
         return Some(Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Cuda, Source::Runtime) });
     }
     None
+}
+
+/// `TotalUsedMemStatistics : 29356337664 plus ... plus alloc size : 301990400 is more than total mem size : 29464985600.`
+fn mindspore_pool(line: &str) -> Oom {
+    Oom {
+        requested: size_after(line, "alloc size : "),
+        allocated: size_after(line, "TotalUsedMemStatistics : "),
+        capacity: size_after(line, "total mem size : "),
+        ..Oom::device(Engine::Mindspore, Source::Allocator)
+    }
 }
 
 /// On a CPU it writes the same without naming a device.

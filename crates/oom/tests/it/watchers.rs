@@ -115,3 +115,29 @@ fn a_process_is_counted_once() {
     let held: Vec<_> = oom.processes.iter().map(|process| (process.pid, gib(process.used))).collect();
     assert_eq!(held, [(1234, Some(10.0)), (77, Some(1.0))]);
 }
+
+#[test]
+fn pools_of_other_cards_are_read() {
+    let ascend = "[ERROR] PRE_ACT(54,ff,python):2024-10-22 [mem_dynamic_allocator.cc:392] AddMemBlock] TotalUsedMemStatistics : 21474836480 plus \
+                  TotalUsedByEventMemStatistics : 0 and plus alloc size : 1073741824 is more than total mem size : 21474836480.";
+    let oom = found(ascend);
+    assert_eq!((oom.engine, oom.place), (Engine::Mindspore, Place::Device));
+    assert_eq!((gib(oom.requested), gib(oom.allocated), gib(oom.capacity)), (Some(1.0), Some(20.0), Some(20.0)));
+    for gaudi in [
+        "RuntimeError: FATAL ERROR :: MODULE:SYNHELPER workspace Allocation of size ::3221225472 failed!",
+        "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::3221225472 (3072)MB",
+    ] {
+        let oom = found(gaudi);
+        assert_eq!((oom.place, gib(oom.requested)), (Place::Device, Some(3.0)), "{gaudi}");
+    }
+    assert_eq!(read("FATAL ERROR :: MODULE:PT_DEVMEM the card is not there"), None);
+}
+
+#[test]
+fn ray_names_its_node_without_the_line_before() {
+    let oom = found(
+        "Memory on the node (IP: 10.0.0.7, ID: 70) where the task (actor ID: 0d, name=Worker.__init__, pid=308, memory used=11.15GB) was running was \
+         12.49GB / 13.15GB (0.950003), which exceeds the memory usage threshold of 0.95. Ray killed this worker (ID: 79)",
+    );
+    assert_eq!((oom.engine, gib(oom.used), gib(oom.capacity)), (Engine::Ray, Some(12.49), Some(13.15)));
+}
