@@ -35,6 +35,9 @@ const CHANGES: &str = "changelog changed changes added fixed fixes removed depre
 /// What a manual says before an example.
 const FORETOLD: [&str; 6] =
     ["you will see", "you'll see", "you may see", "you might see", "you will get", "you may get"];
+/// How a page tells of what befalls people, and nobody of his own run.
+const TYPICAL: [&str; 7] =
+    ["typical story", "typical case", "typical scenario", "typical symptom", "Типичн", "типичн", "caso típico"];
 /// Figures and names that a setting or a plan does not have.
 const REPORTS: [&str; 4] = ["Tried to allocate", "Traceback", "GiB", "MiB"];
 /// Words of messages, where they begin.
@@ -68,6 +71,7 @@ pub fn is_reference(line: &[u8], before: &[u8]) -> bool {
         || is_item(line, before)
         || is_titled(line)
         || defines(&lower) && !has_any(line, &FIGURES)
+        || at.is_some_and(|at| has_any(&lower[..at], &TYPICAL)) && !has_any(line, &FIGURES)
         || is_change(line, before)
         || is_in_history(line, before)
         || is_cell(line)
@@ -333,6 +337,7 @@ mod tests {
             ("", "    summary: \"{{ $labels.pod }} was OOMKilled (exit code 137)\""),
             ("", "  expr: kube_pod_status_reason{reason=\"OOMKilled\"} > 0"),
             ("", "OOMKilled (exit code 137) means a container exceeded its memory limit and the kernel killed it."),
+            ("", "A typical case: the program ends with RuntimeError: CUDA out of memory, though little data goes in."),
             ("", "### Q: what is `RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB`?"),
         ] {
             assert!(is_reference(line.as_bytes(), before.as_bytes()), "{line}");
