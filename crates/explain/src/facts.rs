@@ -134,7 +134,7 @@ impl<'a> Facts<'a> {
     }
 
     /// What stands in another place too, where DeepSpeed's file and the trainer's own arguments say the same: both have to agree.
-    pub(crate) fn to_change_besides(&self, patched: &str, micro: u64, accumulation: u64) -> Option<String> {
+    pub(crate) fn change_besides(&self, patched: &str, micro: u64, accumulation: u64) -> Option<String> {
         if !self.configs.iter().any(is_deepspeed) {
             return None;
         }

@@ -84,7 +84,7 @@ impl List<'_> {
         match micro_batch(facts, micro, accumulation) {
             Ok(patch) => {
                 let is_command = patch.syntax == Syntax::Command;
-                self.notes.extend(facts.to_change_besides(&patch.file, micro, accumulation));
+                self.notes.extend(facts.change_besides(&patch.file, micro, accumulation));
                 if let Some(flags) = facts.flags(micro, accumulation).filter(|_| !is_command && gathers) {
                     text.push_str(&format!("; on the command line: {flags}"));
                 }

@@ -239,7 +239,7 @@ mod tests {
             let facts = Facts::of(&configs);
             let patch = micro_batch(&facts, 4, 16).unwrap();
             assert_eq!(patch.file, "run.sh");
-            facts.to_change_besides(&patch.file, 4, 16)
+            facts.change_besides(&patch.file, 4, 16)
         };
         let set =
             "{\"train_micro_batch_size_per_gpu\": 64, \"gradient_accumulation_steps\": 1, \"train_batch_size\": 64}";

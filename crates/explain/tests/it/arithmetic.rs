@@ -18,7 +18,7 @@ const TRAINS: &str = "  File \"/w/train.py\", line 80, in <module>\n    trainer.
     self.compute_loss(model, inputs)\n";
 
 fn verdict(log: &str, configs: &[(&str, &str)]) -> Verdict {
-    let configs = configs.iter().map(|(name, text)| Config::parse(*name, *text).unwrap()).collect();
+    let configs = configs.iter().map(|(name, text)| Config::parse(name, text).unwrap()).collect();
     let context = Context { configs, ..Context::default() };
     explain(log.as_bytes(), &context).into_iter().next().unwrap()
 }

@@ -85,12 +85,11 @@ fn a_history_of_changes_is_no_failure() {
             "$ git log --oneline\na1b2c3d Fix CUDA out of memory in evaluation\nd4e5f6a RuntimeError: CUDA out of memory when the \
                  checkpoint is read\n$ python train.py\n{steps}"
         ),
-        format!(
-            "commit 0a1b2c3d4e5f60718293a4b5c6d7e8f901234567\nAuthor: A <a@b.c>\nDate:   Mon Jan 1 10:00:00 2024 +0000\n\n    \
+        "commit 0a1b2c3d4e5f60718293a4b5c6d7e8f901234567\nAuthor: A <a@b.c>\nDate:   Mon Jan 1 10:00:00 2024 +0000\n\n    \
                  RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n\ncommit \
                  1a1b2c3d4e5f60718293a4b5c6d7e8f901234567\nAuthor: A <a@b.c>\nDate:   Mon Jan 1 10:00:00 2024 +0000\n\n    Out of \
                  memory: Killed process no more\n"
-        ),
+            .to_owned(),
     ] {
         assert!(explained(&log).verdicts.is_empty(), "{log}");
     }

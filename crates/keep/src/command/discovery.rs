@@ -269,8 +269,8 @@ fn evaluation_of(preset: Preset, request: &CommandRequest, access: &Access<'_>) 
 
 /// What `env NAME=value` before a command sets a variable to.
 fn set_by_env(command: &[OsString], name: &str) -> Option<OsString> {
-    let words = at_script(command).0.iter().filter_map(|word| word.to_str()?.split_once('='));
-    words.filter(|(key, _)| *key == name).last().map(|(_, value)| value.into())
+    let mut words = at_script(command).0.iter().filter_map(|word| word.to_str()?.split_once('='));
+    words.rfind(|(key, _)| *key == name).map(|(_, value)| value.into())
 }
 
 /// The flag for the batch of a whole step, beside one for what is computed at once: then the script itself accumulates
