@@ -17,7 +17,7 @@ use std::thread;
 use rustix::process::Pid;
 use rustix::stdio::{stderr, stdout};
 
-use crate::output::relay::relay;
+use crate::output::relay::{Turns, relay};
 use crate::output::tail::{PIPE, Stream};
 use crate::output::transcript::Transcript;
 use crate::process::incident::Incident;
@@ -95,7 +95,7 @@ impl Child {
             (false, true) => Stream::Errors,
             _ => Stream::Screen,
         };
-        outlet.pass(on_screen, screen.try_clone().map_err(no_stream)?.into(), shown)?;
+        outlet.pass(on_screen, screen.try_clone().map_err(no_stream)?.into(), shown, Arc::default())?;
         let piped = outlet.pass_pipes(&mut child)?;
         let (mut raw, mut keys) = (None, None);
         if streams.takes_keys() {
@@ -112,18 +112,20 @@ impl Outlet {
     /// Passes on the streams of a command that are pipes, and tells how many.
     fn pass_pipes(&self, child: &mut process::Child) -> Result<usize, KeepError> {
         let (output, errors) = (child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from));
-        let streams = [(Stream::Output, output, stdout()), (Stream::Errors, errors, stderr())];
+        let turns: Arc<Turns> = Arc::default();
+        let of_errors = if are_one_place(stdout(), stderr()) { turns.clone() } else { Arc::default() };
+        let streams = [(Stream::Output, output, stdout(), turns), (Stream::Errors, errors, stderr(), of_errors)];
         let mut count = 0;
-        for (stream, from, to) in streams {
+        for (stream, from, to, turns) in streams {
             let Some(from) = from else { continue };
-            self.pass(stream, from, to)?;
+            self.pass(stream, from, to, turns)?;
             count += 1;
         }
         Ok(count)
     }
 
     /// Passes a stream on in a thread of its own.
-    fn pass(&self, stream: Stream, from: OwnedFd, to: BorrowedFd<'_>) -> Result<(), KeepError> {
+    fn pass(&self, stream: Stream, from: OwnedFd, to: BorrowedFd<'_>, turns: Arc<Turns>) -> Result<(), KeepError> {
         let to = File::from(to.try_clone_to_owned().map_err(no_stream)?);
         // A larger pipe takes fewer turns; where it is refused, the usual one will do.
         let _ = rustix::pipe::fcntl_setpipe_size(&from, PIPE);
@@ -131,11 +133,17 @@ impl Outlet {
         thread::spawn(move || {
             let from = File::from(from);
             let is_empty = || rustix::io::ioctl_fionread(&from).is_ok_and(|waiting| waiting == 0);
-            relay(stream, &from, is_empty, to, &transcript);
+            relay(stream, &from, is_empty, to, &turns, &transcript);
             let _ = incidents.send(Incident::StreamEnd);
         });
         Ok(())
     }
+}
+
+/// Whether two streams of our own end in the same file, pipe or terminal.
+fn are_one_place(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
+    let place = |stream| rustix::fs::fstat(stream).map(|found| (found.st_dev, found.st_ino)).ok();
+    place(one).is_some_and(|one| place(other) == Some(one))
 }
 
 fn no_stream(error: io::Error) -> KeepError {
