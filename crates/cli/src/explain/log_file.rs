@@ -56,6 +56,9 @@ pub(super) fn read(path: &Path) -> Result<Investigation, Failure> {
 /// What to give instead of what is none.
 const LOG: &str = "give the log that the run printed (python train.py 2>&1 | tee train.log)";
 
+/// The same for a picture of it.
+const TEXT: &str = "give the text: copy it from the terminal instead of a picture of it";
+
 /// Whether a zip file is one that `torch.save` wrote: its first entry is the pickle, or says how it is written.
 fn is_of_torch(start: &[u8]) -> bool {
     let head = String::from_utf8_lossy(&start[..start.len().min(512)]);
@@ -85,9 +88,9 @@ fn other_than_text(start: &[u8]) -> Option<(&'static str, &'static str)> {
         (b"\x7fELF", "a program (ELF)", LOG),
         (b"MZ\x90\0", "a program (Windows)", LOG),
         (b"\xcf\xfa\xed\xfe", "a program (macOS)", LOG),
-        (b"\x89PNG\r\n", "a picture (PNG)", "give the text: copy it from the terminal instead of a picture of it"),
-        (b"\xff\xd8\xff", "a picture (JPEG)", "give the text: copy it from the terminal instead of a picture of it"),
-        (b"GIF8", "a picture (GIF)", "give the text: copy it from the terminal instead of a picture of it"),
+        (b"\x89PNG\r\n", "a picture (PNG)", TEXT),
+        (b"\xff\xd8\xff", "a picture (JPEG)", TEXT),
+        (b"GIF8", "a picture (GIF)", TEXT),
         (b"%PDF-", "a PDF", LOG),
         (b"\x93NUMPY", "an array of numpy", LOG),
         (b"\x89HDF\r\n", "an HDF5 file", LOG),

@@ -393,7 +393,8 @@ impl List<'_> {
         }
         self.add(
             Lever::LoadInPieces,
-            "Encode the texts in chunks, some ten thousand at a time, and write the vectors of each to disk (np.save, a memory-mapped              array) instead of keeping all of them; read the texts chunk by chunk too",
+            "Encode the texts in chunks, some ten thousand at a time, and write the vectors of each to disk (np.save, a memory-mapped \
+             array) instead of keeping all of them; read the texts chunk by chunk too",
         );
         let words = "; fewer processes of a pool (start_multi_process_pool), each of which has a model of its own";
         self.join(Lever::LoadInPieces, &[Lever::FewerWorkers], words);

@@ -326,7 +326,7 @@ fn longest_sample(line: &str) -> Option<u64> {
 }
 
 /// The number that a name is set to: behind a blank, an equals sign or a colon, and quotes.
-fn number_behind(line: &str, name: &str) -> Option<u64> {
+pub(super) fn number_behind(line: &str, name: &str) -> Option<u64> {
     let (_, rest) = line.split_once(name)?;
     let value = rest.trim_start_matches(['"', '\'', '=', ':', ' ']);
     let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());

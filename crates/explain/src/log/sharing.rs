@@ -1,5 +1,7 @@
 //! What a run shares out among its cards, and what of it lies on the host: ZeRO, FSDP and their offloading.
 
+use super::printout::number_behind;
+
 /// What a log, a command or a configuration says of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SharingSwitches {
@@ -50,7 +52,7 @@ impl SharingSwitches {
                 is_whole || is_on("offload_optimizer") || is_on("ds_z2_offload") || line.contains("zero2_offload");
             self.offloads_weights |= is_whole || is_on("offload_param");
         }
-        self.ranks = RANKS.iter().filter_map(|name| number_behind(line, name)).max().or(self.ranks);
+        self.ranks = RANKS.iter().filter_map(|name| count_behind(line, name)).max().or(self.ranks);
     }
 }
 
@@ -61,7 +63,7 @@ fn has_name_of_stage(line: &str) -> bool {
 /// `"stage": 3`, `zero_stage: 2`, `zero_optimization.stage=3`, `ds_config_zero3.json`, `--fsdp "full_shard auto_wrap"`.
 fn stage(line: &str) -> Option<u64> {
     let numbered = ["zero_stage", "zero_optimization.stage", "\"stage\"", "zero stage", "ZeRO stage", "ZeRO Stage"];
-    let by_number = numbered.iter().find_map(|name| number_behind(line, name)).filter(|stage| *stage <= 3);
+    let by_number = numbered.iter().find_map(|name| count_behind(line, name)).filter(|stage| *stage <= 3);
     let is_whole = || WHOLE.iter().any(|name| line.contains(name) && !is_off(line, name));
     let is_second = || ["zero2", "zero-2", "zero_2", "ZeRO-2", "ds_z2"].iter().any(|name| line.contains(name));
     by_number.or_else(|| is_whole().then_some(3)).or_else(|| is_second().then_some(2)).filter(|stage| *stage > 0)
@@ -79,14 +81,11 @@ fn is_off(line: &str, name: &str) -> bool {
     ["false", "False", "none", "None", "null"].iter().any(|word| value.starts_with(word))
 }
 
-/// The number that a name is set to: behind a blank, an equals sign or a colon, and quotes.
-fn number_behind(line: &str, name: &str) -> Option<u64> {
-    let (before, rest) = line.split_once(name)?;
+/// What a whole name is set to, where it may count processes or stages.
+fn count_behind(line: &str, name: &str) -> Option<u64> {
+    let (before, _) = line.split_once(name)?;
     let is_whole = !before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-    let value = rest.trim_start_matches(['"', '\'', '=', ':', ' ']);
-    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-    let number = value[..digits].parse().ok().filter(|number| (1..=1 << 14).contains(number));
-    number.filter(|_| is_whole && value.len() < rest.len())
+    number_behind(line, name).filter(|number| is_whole && (1..=1 << 14).contains(number))
 }
 
 #[cfg(test)]

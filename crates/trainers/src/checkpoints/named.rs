@@ -147,7 +147,7 @@ impl<'a> Source<'a> {
                     "join" if joined.replace(()).is_none() => path = self.whole(parent, node)?,
                     name if name.contains("load") || name.contains("from_") => return None,
                     name if name.contains("save") || name == "ModelCheckpoint" => return Some(path),
-                    "open" => return self.slice(parent).contains(['w', 'a']).then_some(path),
+                    "open" => return self.opens_to_write(parent).then_some(path),
                     _ => {}
                 },
                 "assignment" | "keyword_argument" | "default_parameter" | "typed_default_parameter" => {
@@ -166,6 +166,14 @@ impl<'a> Source<'a> {
             above = parent;
         }
         None
+    }
+
+    /// Whether the mode of a call of `open` is one that writes; no path of a checkpoint is as short as a mode.
+    fn opens_to_write(&self, open: Node<'a>) -> bool {
+        let arguments = open.child_by_field_name("arguments").map(children).unwrap_or_default();
+        let values = arguments.into_iter().map(|it| it.child_by_field_name("value").unwrap_or(it));
+        let mut texts = values.filter_map(|value| self.text(value));
+        texts.any(|mode| mode.len() <= 3 && mode.contains(['w', 'a', 'x', '+']))
     }
 
     /// The path that a call of join makes, for the first of its strings where it has nothing else.
@@ -215,6 +223,7 @@ mod tests {
         check("p.add_argument('--resume', default='a.pt')\n", "python t.py --save-path=b.pt", "b.pt");
         check("PATH = 'net.pth'\ntorch.save(net, PATH)\n", "python t.py --out /srv/x", "net.pth /srv/x/");
         check("torch.save(net, os.path.join('out', 'best.pt'))\n", "python t.py", "out/best.pt");
+        check("pickle.dump(net, open('net.pt', mode='wb'))\n", "python t.py", "net.pt");
         check("def save(net, best_path='b.pt'): pass\nmodel.save('m.h5')\n", "python t.py", "b.pt m.h5");
     }
 
@@ -235,6 +244,7 @@ mod tests {
         check("net = YOLO(args.model)\n", "python t.py --model yolov8n.pt --ckpt=begin.ckpt", "");
         check("m = AutoModel.from_pretrained('x', file='m.safetensors')\n", "python t.py --data ../set", "");
         check("h5py.File('train.h5', 'r')\nprint('writes no best.pt')\n", "python t.py", "");
+        check("net = torch.jit.parse(open('data/weights.pt', 'rb').read())\n", "python t.py", "");
         check("torch.save(net, os.path.join(folder, 'best.pt'))\n", "python t.py", "");
         check("torch.save(net, f'{folder}/best.pt')  # 'a.pt'\n", "python t.py", "");
     }
