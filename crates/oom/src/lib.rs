@@ -34,6 +34,7 @@ mod read;
 mod reference;
 mod scan;
 mod shown;
+mod sieve;
 mod talk;
 
 pub use article::{PageLikeness, page_likeness};
@@ -45,6 +46,7 @@ pub use read::{look_alike, read};
 pub use reference::is_reference;
 pub use scan::{OomHit, Scan, scan, scan_post};
 pub use shown::is_shown;
+pub use sieve::Sieve;
 
 /// Tests the example of the README.
 #[cfg(doctest)]

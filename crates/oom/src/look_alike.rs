@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use crate::figure::{ABSURD, figure_at};
-use crate::phrase::{LateTable, has_any, has_any_caseless, quick};
+use crate::phrase::{has_any, has_any_caseless};
+use crate::sieve::{LateTable, Sieve, quick};
 
 /// What a text is instead of an out-of-memory error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -48,14 +49,12 @@ pub(crate) fn resemblance(text: &str) -> Option<LookAlike> {
 
 /// Look-alikes that share words with real messages, so that they must be ruled out before any family is asked.
 pub(crate) fn never_memory(line: &str) -> Option<LookAlike> {
-    static ANY: LateTable = LateTable::new();
+    // One search for all of them: nearly every line has none.
+    static ANY: Sieve = Sieve::new(|| FIRST.iter().flat_map(|(_, phrases)| phrases.iter().copied()).collect());
     if is_corrupted_size(line) {
         return Some(LookAlike::CorruptedSize);
     }
-    // One search for all of them: nearly every line has none.
-    let phrases = || FIRST.iter().flat_map(|(_, phrases)| phrases.iter());
-    let any = ANY.get(|| quick(phrases()));
-    any.is_none_or(|any| any.is_match(line))
+    ANY.passes(line)
         .then(|| by_phrase(line, FIRST))
         .flatten()
         .filter(|kind| *kind != LookAlike::Attempt || is_warning(line))
@@ -265,7 +264,7 @@ fn is_corrupted_size(line: &str) -> bool {
         let asked = line[end..].trim_start();
         is_negative(asked) || figure_at(asked).is_some_and(|figure| figure.bytes >= ABSURD)
     };
-    match REQUEST.get(|| quick(REQUESTS)) {
+    match REQUEST.get(|| quick(REQUESTS.iter().copied())) {
         Some(request) => request.find_overlapping_iter(line).any(|found| is_absurd(found.end())),
         None => REQUESTS.iter().any(|request| line.match_indices(request).any(|(at, _)| is_absurd(at + request.len()))),
     }

@@ -17,7 +17,7 @@ use memchr::memmem;
 
 use crate::family::PAGE_FILES;
 use crate::line::{line_around, line_within};
-use crate::phrase::LateTable;
+use crate::sieve::LateTable;
 
 /// The searches, each built when it is asked for the first time: a short log needs none of them.
 pub(crate) struct Needles {

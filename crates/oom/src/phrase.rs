@@ -1,9 +1,5 @@
 //! Small searches in a message: the figure after a phrase, the figure before one.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use lowtide_core::Bytes;
 
 use crate::figure::{Figure, figure_at};
@@ -58,37 +54,6 @@ pub(crate) fn number_after<T: TryFrom<u128>>(text: &str, phrase: &str) -> Option
 pub(crate) fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(open)?;
     rest.split_once(close).map(|(inner, _)| inner)
-}
-
-/// One search for many phrases, as a table: for lists that nearly every line is asked about.
-pub(crate) fn quick<'a>(phrases: impl IntoIterator<Item = &'a &'a str>) -> AhoCorasick {
-    let table = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(phrases);
-    table.expect("a short list of literals always builds")
-}
-
-/// A table that is built once it was asked for so often that this is worth its time: to build one takes as long as to look through
-/// dozens of lines phrase by phrase.
-pub(crate) struct LateTable<T = AhoCorasick> {
-    asked: AtomicUsize,
-    table: OnceLock<T>,
-}
-
-/// Lines that are looked through without a table.
-const FEW: usize = 48;
-
-impl<T> LateTable<T> {
-    pub(crate) const fn new() -> Self {
-        Self { asked: AtomicUsize::new(0), table: OnceLock::new() }
-    }
-
-    /// The table, where it is there or worth building.
-    pub(crate) fn get(&self, build: impl FnOnce() -> T) -> Option<&T> {
-        match self.table.get() {
-            Some(table) => Some(table),
-            None if self.asked.fetch_add(1, Ordering::Relaxed) < FEW => None,
-            None => Some(self.table.get_or_init(build)),
-        }
-    }
 }
 
 /// Whether any of the phrases is in the text.

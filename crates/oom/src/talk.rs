@@ -1,7 +1,8 @@
 //! Text that reports an error, told from text that talks about one: quoted source code, advice, hypotheses.
 
-use crate::phrase::{LateTable, has_any, quick};
+use crate::phrase::has_any;
 use crate::reference::has_any_word;
+use crate::sieve::{LateTable, quick};
 
 /// Whether a line is source code, as tracebacks and compilers quote it.
 pub(crate) fn is_source_code(line: &str) -> bool {
@@ -14,7 +15,7 @@ pub(crate) fn is_source_code(line: &str) -> bool {
         return false;
     }
     static MARKS: LateTable = LateTable::new();
-    let has_mark = || match MARKS.get(|| quick(CODE_MARKS)) {
+    let has_mark = || match MARKS.get(|| quick(CODE_MARKS.iter().copied())) {
         Some(marks) => marks.is_match(line),
         None => has_any(line, CODE_MARKS),
     };

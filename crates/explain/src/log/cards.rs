@@ -6,6 +6,7 @@
 
 use lowtide_core::Bytes;
 use lowtide_log::{CardProcess, CardRow, CardTable};
+use lowtide_oom::Sieve;
 
 /// What a log says of the cards.
 #[derive(Debug, Clone, Default)]
@@ -72,6 +73,37 @@ impl Pool {
     }
 }
 
+/// How many processes a launcher starts, on how many cards a server spreads a model, its share of a card, its cache.
+const LAUNCHED: [&str; 3] = ["nproc_per_node", "nproc-per-node", "num_processes"];
+const SPREAD: [&str; 4] = ["tensor_parallel_size", "tensor-parallel-size", "num-shard", "num_shard"];
+const SHARES: [&str; 4] =
+    ["gpu_memory_utilization", "gpu-memory-utilization", "mem-fraction-static", "mem_fraction_static"];
+const CACHES: [&str; 3] = ["kv_cache_size=", "reserved for KV Cache is ", "Available KV cache memory: "];
+/// Whatever else a line has that says something of the cards.
+const OTHERS: [&str; 19] = [
+    "No running processes found",
+    "VISIBLE_DEVICES",
+    "G total, ",
+    " VRAM available",
+    "MiB /",
+    "VRAM Total",
+    " bytes total.",
+    "total_gpu_memory",
+    ", VRAM: ",
+    "memory.available=",
+    " MB memory)",
+    "GPU ",
+    "Load weight begin",
+    "freeMemory: ",
+    "Free memory: ",
+    "totalMemory: ",
+    "Total memory: ",
+    "Limit:",
+    "InUse:",
+];
+/// All of these.
+static WORDS: Sieve = Sieve::new(|| [&LAUNCHED[..], &SPREAD, &SHARES, &CACHES, &OTHERS].concat());
+
 /// A card with no more in use than a driver and a desktop take is free.
 const UNUSED_MIB: u64 = 600;
 
@@ -79,22 +111,30 @@ impl CardFacts {
     /// Looks at a line of the log.
     pub(crate) fn note(&mut self, line: &str) {
         self.table.note(line);
+        if WORDS.passes(line) {
+            self.note_words(line);
+        } else {
+            self.open_limit = None;
+        }
+    }
+
+    fn note_words(&mut self, line: &str) {
         self.lists_nobody |= line.contains("No running processes found");
         if let Some(rest) = after(line, "VISIBLE_DEVICES") {
             self.visible = devices(rest).or_else(|| self.visible.take());
         }
-        for name in ["nproc_per_node", "nproc-per-node", "num_processes"] {
+        for name in LAUNCHED {
             self.launched = after(line, name).and_then(|rest| number(rest).map(|count| count as u32)).or(self.launched);
         }
-        for name in ["tensor_parallel_size", "tensor-parallel-size", "num-shard", "num_shard"] {
+        for name in SPREAD {
             let cards = after(line, name).and_then(number).map(|cards| cards as u32);
             self.cards_of_a_model = cards.filter(|cards| (1..=1024).contains(cards)).or(self.cards_of_a_model);
         }
-        for name in ["gpu_memory_utilization", "gpu-memory-utilization", "mem-fraction-static", "mem_fraction_static"] {
+        for name in SHARES {
             let share = after(line, name).and_then(number).filter(|share| *share > 0.0 && *share <= 1.0);
             self.share = share.or(self.share);
         }
-        for name in ["kv_cache_size=", "reserved for KV Cache is ", "Available KV cache memory: "] {
+        for name in CACHES {
             self.cache = after(line, name).and_then(size).or(self.cache);
         }
         self.total = total(line).or(self.total);
@@ -240,11 +280,22 @@ fn total(line: &str) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::lines_of_threads;
 
     fn facts(text: &str) -> CardFacts {
         let mut facts = CardFacts::default();
         text.lines().for_each(|line| facts.note(line));
         facts
+    }
+
+    #[test]
+    fn a_line_without_the_words_says_nothing() {
+        for line in lines_of_threads() {
+            let mut facts = CardFacts::default();
+            facts.note_words(&line);
+            let says_something = format!("{facts:?}") != format!("{:?}", CardFacts::default());
+            assert!(WORDS.is_match(&line) || !says_something, "{line}");
+        }
     }
 
     #[test]

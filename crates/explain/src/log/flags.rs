@@ -4,6 +4,8 @@
 //! A flag counts where a command, a list of settings, an environment or a call gives it. Messages and people recommend flags
 //! too, in sentences: those are none that somebody gave.
 
+use lowtide_oom::Sieve;
+
 use super::narrative::is_of;
 use super::switches::is_off;
 
@@ -129,29 +131,24 @@ const NAMES_IN_FEWER_BITS: &[&str] = &[
     "Int8", "int8", "FP8", "w8a8", "Q8_0", "AWQ", "awq", "GPTQ", "gptq", "4bit", "Int4", "int4", "w4a16", "Q4_", "IQ4_",
 ];
 
+/// How llama.cpp and ollama say how many layers went to the card, and a call by which TensorFlow is kept from the cards.
+const OFFLOADED: [&str; 2] = ["layers.offload=", "offloaded "];
+const HIDES_CARDS: &str = "set_visible_devices([]";
+
+/// All words of sentences and names.
+static WORDS: Sieve = Sieve::new(|| {
+    let sentences = SENTENCES.iter().map(|(words, _)| *words);
+    sentences.chain(NAMES_IN_FEWER_BITS.iter().copied()).chain(OFFLOADED).chain([HIDES_CARDS]).collect()
+});
+
 impl Flags {
     /// Looks at a line.
     pub(crate) fn note(&mut self, line: &str) {
-        for (words, flag) in SENTENCES {
-            if line.contains(words) {
-                self.set(*flag, "true");
-            }
-        }
-        for words in ["layers.offload=", "offloaded "] {
-            let digits = line.split_once(words).map(|(_, rest)| leading_digits(rest)).unwrap_or_default();
-            if !digits.is_empty() && (words.ends_with('=') || line.contains("layers to GPU")) {
-                self.set(Flag::GpuLayers, digits);
-            }
+        if WORDS.passes(line) {
+            self.note_sentences(line);
         }
         if imports_another_framework(line) {
             self.set(Flag::OtherFramework, "true");
-        }
-        // Who reads data by TensorFlow hides the cards from it.
-        if line.contains("set_visible_devices([]") {
-            self.set(Flag::OtherFramework, "false");
-        }
-        if let Some(bits) = bits_of_a_name(line).filter(|_| self.value(Flag::Quantization).is_none()) {
-            self.set(Flag::Quantization, bits);
         }
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let mut at = 0;
@@ -161,6 +158,27 @@ impl Flags {
             if let Some((flag, value)) = given(line, start, end) {
                 self.set(flag, value);
             }
+        }
+    }
+
+    fn note_sentences(&mut self, line: &str) {
+        for (words, flag) in SENTENCES {
+            if line.contains(words) {
+                self.set(*flag, "true");
+            }
+        }
+        for words in OFFLOADED {
+            let digits = line.split_once(words).map(|(_, rest)| leading_digits(rest)).unwrap_or_default();
+            if !digits.is_empty() && (words.ends_with('=') || line.contains("layers to GPU")) {
+                self.set(Flag::GpuLayers, digits);
+            }
+        }
+        // Who reads data by TensorFlow hides the cards from it.
+        if line.contains(HIDES_CARDS) {
+            self.set(Flag::OtherFramework, "false");
+        }
+        if let Some(bits) = bits_of_a_name(line).filter(|_| self.value(Flag::Quantization).is_none()) {
+            self.set(Flag::Quantization, bits);
         }
     }
 
@@ -397,6 +415,16 @@ fn of_letters(name: &str) -> Option<Flag> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::lines_of_threads;
+
+    #[test]
+    fn a_line_without_the_words_has_no_sentence() {
+        for line in lines_of_threads() {
+            let mut flags = Flags::default();
+            flags.note_sentences(&line);
+            assert!(WORDS.is_match(&line) || flags.0.is_empty(), "{line}");
+        }
+    }
 
     fn of(line: &str) -> Flags {
         let mut flags = Flags::default();

@@ -33,3 +33,13 @@ pub use remark::Remark;
 pub(crate) use sharing::SharingSwitches;
 pub(crate) use sign::{Sign, Signs};
 pub(crate) use unwrapped::{Evidence, Unwrapped};
+
+/// Every line of the threads that are kept.
+#[cfg(test)]
+fn lines_of_threads() -> impl Iterator<Item = String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/threads");
+    let logs = std::fs::read_dir(folder).expect("the threads are there").map(|entry| entry.expect("an entry").path());
+    let logs = logs.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    let text = |path| String::from_utf8_lossy(&std::fs::read(path).expect("a log")).into_owned();
+    logs.map(text).flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+}

@@ -3,13 +3,14 @@
 use lowtide_config::{Config, Syntax, unquoted, whole_number};
 use lowtide_core::Bytes;
 use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, steps};
+use lowtide_oom::Sieve;
 use lowtide_trainers::{Key, key_of};
 
 use super::cards::CardFacts;
 use super::flags::Flags;
 use super::growth::Growth;
 use super::narrative::Narrative;
-use super::remark::{Remark, remark};
+use super::remark::{self, Remark, remark};
 use super::sign::Signs;
 use super::size::{named_parameters, parameters, vocabulary};
 use super::switches::Switches;
@@ -112,8 +113,21 @@ fn resumes_in_code(line: &str) -> bool {
 
 /// Whether a line names a place in a source file, as a stack does above each line that it quotes.
 fn is_place_in_code(line: &str) -> bool {
-    line.contains("File \"") && line.contains("\", line ")
+    line.contains('"') && line.contains("File \"") && line.contains("\", line ")
 }
+
+/// `--cutoff_len 102400`, `"cutoff_len": 51974`: the longest sample of a training, wherever in a line it is set.
+const LONGEST_SAMPLE: [&str; 5] =
+    ["cutoff_len", "max_seq_length", "max_seq_len", "model_max_length", "max_source_length"];
+/// `num_ctx 131072`, `--ctx-size 131072`: the context that ollama or llama.cpp was asked for.
+const CONTEXT: [&str; 5] = ["num_ctx", "ctx-size", "ctx_size", "OLLAMA_CONTEXT_LENGTH", "KvSize"];
+/// Words of lines that tell of habits, and of others that are about the run.
+static OF_HABITS: Sieve =
+    Sieve::new(|| [&LONGEST_SAMPLE[..], &CONTEXT, &["workers", "num_proc", "python"]].concat());
+static OF_RUN: Sieve = Sieve::new(|| {
+    let others = ["aram", "ARAM", "ocab", "ulimit ", "mem", "Mem", "batch_size", "n_ctx ", "n_ubatch "];
+    RESUMES.into_iter().chain(remark::words()).chain(others).collect()
+});
 
 /// Longer lines are data.
 const LONGEST_LINE: usize = 2000;
@@ -128,37 +142,41 @@ impl Printout {
         self.first_step = self.first_step.or_else(|| steps(text.as_bytes()).next());
         let mut is_quoted = false;
         for line in text.lines().filter(|line| line.len() < LONGEST_LINE) {
-            // A line of code that a stack quotes sets nothing, but for what it hands on in so many words.
-            match std::mem::replace(&mut is_quoted, is_place_in_code(line)) {
-                true => self.resumes |= resumes_in_code(line),
-                false => {
-                    self.note_setting(line);
-                    self.resumes |= resumes(line);
-                }
+            let is_code = std::mem::replace(&mut is_quoted, is_place_in_code(line));
+            if !is_code {
+                self.note_setting(line);
             }
-            if let Some(remark) = remark(line)
-                && self.remarks.len() < 16
-                && !self.remarks.iter().any(|known| known.kind == remark.kind)
-            {
-                self.remarks.push(remark);
-            }
-            if let Some(found) = parameters(line) {
-                self.parameters = found.all.or(self.parameters);
-                self.trained = found.trained.or(self.trained);
-            }
-            self.vocabulary = vocabulary(line).or(self.vocabulary);
             self.named_parameters = self.named_parameters.max(named_parameters(line));
-            self.address_limit = address_limit(line).or(self.address_limit);
-            self.growth.note(line);
             self.frame = frame(line).or(self.frame);
             self.has_progress |= shows_progress(line.as_bytes());
             self.cards.note(line);
             self.note_habits(line);
             self.epoch = epoch(line).or(self.epoch);
-            self.note_single_sample(is_batch_of_one(line));
-            self.context = number_of(line, "n_ctx ").or(self.context);
-            self.physical_batch = number_of(line, "n_ubatch ").or(self.physical_batch);
+            if OF_RUN.passes(line) {
+                self.note_words(line, is_code);
+            }
         }
+    }
+
+    /// What only lines with some of the words tell; code that a stack quotes sets nothing, but for what it hands on in so many words.
+    fn note_words(&mut self, line: &str, is_quoted: bool) {
+        self.resumes |= if is_quoted { resumes_in_code(line) } else { resumes(line) };
+        if let Some(remark) = remark(line)
+            && self.remarks.len() < 16
+            && !self.remarks.iter().any(|known| known.kind == remark.kind)
+        {
+            self.remarks.push(remark);
+        }
+        if let Some(found) = parameters(line) {
+            self.parameters = found.all.or(self.parameters);
+            self.trained = found.trained.or(self.trained);
+        }
+        self.vocabulary = vocabulary(line).or(self.vocabulary);
+        self.address_limit = address_limit(line).or(self.address_limit);
+        self.growth.note(line);
+        self.note_single_sample(is_batch_of_one(line));
+        self.context = number_of(line, "n_ctx ").or(self.context);
+        self.physical_batch = number_of(line, "n_ubatch ").or(self.physical_batch);
     }
 
     /// Looks at what configurations and a command turn on.
@@ -196,17 +214,24 @@ impl Printout {
 
     /// What a line tells of how the run goes, wherever it stands.
     fn note_habits(&mut self, line: &str) {
+        self.narrative.note(line);
+        self.switches.note(line);
+        self.flags.note(line);
+        self.note_single_sample(self.narrative.takes_one_sample);
+        if OF_HABITS.passes(line) {
+            self.note_words_of_habits(line);
+        }
+    }
+
+    fn note_words_of_habits(&mut self, line: &str) {
         self.workers = self.workers.max(data_workers(line));
         self.mappers = self.mappers.max(number_behind(line, "num_proc"));
         if self.script.is_none() {
             self.script = script(line);
         }
-        self.narrative.note(line);
-        self.switches.note(line);
-        self.flags.note(line);
-        self.note_single_sample(self.narrative.takes_one_sample);
-        self.context = context(line).or(self.context);
-        self.longest_sample = self.longest_sample.max(longest_sample(line));
+        self.context = CONTEXT.iter().find_map(|name| number_behind(line, name)).or(self.context);
+        let longest = LONGEST_SAMPLE.iter().find_map(|name| number_behind(line, name));
+        self.longest_sample = self.longest_sample.max(longest);
     }
 
     /// A batch that is told and not set counts where none is set.
@@ -226,7 +251,11 @@ impl Printout {
             return;
         };
         let name = name.trim().trim_matches(['"', '\'']);
-        let Some(key) = key_of(name).map(|(key, _)| key).or_else(|| key_of_words(name)) else { return };
+        let key = match name.contains(' ') {
+            true => key_of_words(name),
+            false => key_of(name).map(|(key, _)| key),
+        };
+        let Some(key) = key else { return };
         let value = value.split('#').next().unwrap_or_default().trim().trim_end_matches(',');
         if value.is_empty() || value.len() > 64 {
             return;
@@ -313,18 +342,6 @@ fn script(line: &str) -> Option<String> {
     is_name.then(|| name.to_owned())
 }
 
-/// `num_ctx 131072`, `--ctx-size 131072`: the context that ollama or llama.cpp was asked for.
-fn context(line: &str) -> Option<u64> {
-    let names = ["num_ctx", "ctx-size", "ctx_size", "OLLAMA_CONTEXT_LENGTH", "KvSize"];
-    names.iter().find_map(|name| number_behind(line, name))
-}
-
-/// `--cutoff_len 102400`, `"cutoff_len": 51974`: the longest sample of a training, wherever in a line it is set.
-fn longest_sample(line: &str) -> Option<u64> {
-    let names = ["cutoff_len", "max_seq_length", "max_seq_len", "model_max_length", "max_source_length"];
-    names.iter().find_map(|name| number_behind(line, name))
-}
-
 /// The number that a name is set to: behind a blank, an equals sign or a colon, and quotes.
 pub(super) fn number_behind(line: &str, name: &str) -> Option<u64> {
     let (_, rest) = line.split_once(name)?;
@@ -349,6 +366,9 @@ fn address_limit(line: &str) -> Option<Bytes> {
 
 /// `1920x1080` in a line about frames, as height and width.
 fn frame(line: &str) -> Option<(u64, u64)> {
+    if !line.contains(['x', 'X', '×']) {
+        return None;
+    }
     let lower = line.to_ascii_lowercase();
     if !["frame", "resolution", "image", "full-res", "full res", "video", "val"].iter().any(|word| lower.contains(word))
     {
@@ -374,6 +394,22 @@ fn frame(line: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::lines_of_threads;
+
+    #[test]
+    fn a_line_without_the_words_tells_nothing() {
+        let nothing = format!("{:?}", Printout::default());
+        for line in lines_of_threads() {
+            for is_quoted in [false, true] {
+                let mut printout = Printout::default();
+                printout.note_words(&line, is_quoted);
+                assert!(OF_RUN.is_match(&line) || format!("{printout:?}") == nothing, "{line}");
+            }
+            let mut printout = Printout::default();
+            printout.note_words_of_habits(&line);
+            assert!(OF_HABITS.is_match(&line) || format!("{printout:?}") == nothing, "{line}");
+        }
+    }
 
     #[test]
     fn what_runs_print() {
@@ -401,11 +437,16 @@ mod tests {
             assert!(!is_batch_of_one(other), "{other}");
         }
         assert_eq!(number_of("llama_context: n_ctx         = 8192", "n_ctx "), Some(8192));
-        assert_eq!(context("PARAMETER num_ctx 131072"), Some(131_072));
+        let told = |line: &str| {
+            let mut printout = Printout::default();
+            printout.note(line);
+            printout
+        };
+        assert_eq!(told("PARAMETER num_ctx 131072").context, Some(131_072));
         for line in ["--cutoff_len 102400 --fp16", "{\"cutoff_len\": 102400, \"a\": 1}", "cutoff_len: 102400"] {
-            assert_eq!(longest_sample(line), Some(102_400), "{line}");
+            assert_eq!(told(line).longest_sample, Some(102_400), "{line}");
         }
-        assert_eq!(longest_sample("raise max_seq_length if need be"), None);
+        assert_eq!(told("raise max_seq_length if need be").longest_sample, None);
         assert_eq!(number_behind("Running tokenizer (num_proc=64):  41%", "num_proc"), Some(64));
         assert_eq!(number_behind("--num_processes 8", "num_proc"), None);
         for (line, expected) in [

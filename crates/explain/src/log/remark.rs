@@ -50,6 +50,11 @@ const REMARKS: [(&[&str], &str, &str); 8] = [
 ];
 const NO_KERNELS: &str = "this torch has no kernels for the card: install a torch built for its compute capability";
 
+/// Words of which a line must have one to give rise to a remark.
+pub(super) fn words() -> impl Iterator<Item = &'static str> {
+    REMARKS.iter().map(|(words, ..)| words[0]).chain(["bfloat16", "bf16", "+cu1"])
+}
+
 /// What a line of a log gives rise to.
 pub(super) fn remark(line: &str) -> Option<Remark> {
     let known = REMARKS.iter().find(|(words, ..)| words.iter().all(|word| line.contains(word)));

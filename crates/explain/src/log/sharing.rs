@@ -30,6 +30,16 @@ const RANKS: [&str; 9] = [
 /// What stage 3 is called where no number stands behind a name.
 const WHOLE: [&str; 8] = ["zero3", "zero-3", "zero_3", "ZeRO-3", "ds_z3", "full_shard", "FULL_SHARD", "fully_shard("];
 
+/// What names of stages, or values that stand for one, have in them.
+const STAGES: [&str; 8] = ["stage", "zero", "Zero", "ZeRO", "ZERO", "shard", "SHARD", "ds_z"];
+/// What every switch for the host has in its name.
+const TO_HOST: &str = "ffload";
+
+/// Words of which a line must have one to say anything of it.
+pub(super) fn words() -> Vec<&'static str> {
+    [&RANKS[..], &STAGES, &[TO_HOST]].concat()
+}
+
 impl SharingSwitches {
     /// Looks at a line.
     pub(crate) fn note(&mut self, line: &str) {
@@ -37,10 +47,10 @@ impl SharingSwitches {
         if line.contains("You can") || line.contains(" try ") || line.contains('?') {
             return;
         }
-        if has_name_of_stage(line) {
+        if STAGES.iter().any(|name| line.contains(name)) {
             self.stage = stage(line).or(self.stage);
         }
-        if line.contains("ffload") {
+        if line.contains(TO_HOST) {
             let is_whole =
                 ["ds_z3_offload", "zero3_offload", "zero3-offload", "fsdp_offload_params", "cpu_offload=True"]
                     .iter()
@@ -54,10 +64,6 @@ impl SharingSwitches {
         }
         self.ranks = RANKS.iter().filter_map(|name| count_behind(line, name)).max().or(self.ranks);
     }
-}
-
-fn has_name_of_stage(line: &str) -> bool {
-    ["stage", "zero", "Zero", "ZeRO", "ZERO", "shard", "SHARD", "ds_z"].iter().any(|name| line.contains(name))
 }
 
 /// `"stage": 3`, `zero_stage: 2`, `zero_optimization.stage=3`, `ds_config_zero3.json`, `--fsdp "full_shard auto_wrap"`.

@@ -3,8 +3,10 @@
 //! A switch counts where a command, a configuration or a line of code gives it a value. Messages recommend switches too,
 //! and pages talk of them: a recommendation is none that somebody followed.
 
+use lowtide_oom::Sieve;
+
 use super::narrative::is_of;
-use super::sharing::SharingSwitches;
+use super::sharing::{self, SharingSwitches};
 
 /// Switches that a log shows turned on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,9 +79,37 @@ const CHUNKED_LOSS: &[&str] =
 /// Types of half precision, as code and settings write them.
 const HALF: &[&str] = &["float16", "bfloat16", "half", "fp16", "bf16"];
 
+/// What the names of switches have in them.
+const NAMES: [&str; 17] = [
+    EXPANDABLE,
+    MAX_SPLIT,
+    "8BIT",
+    "8Bit",
+    "heckpointing",
+    "dtype",
+    ".half()",
+    "-true",
+    "bf16",
+    "fp16",
+    "attention",
+    "flash",
+    "liger",
+    "bit",
+    "GPTQ",
+    "AWQ",
+    "nf4",
+];
+static WORDS: Sieve = Sieve::new(|| [&NAMES[..], &sharing::words()].concat());
+
 impl Switches {
     /// Looks at a line.
     pub(crate) fn note(&mut self, line: &str) {
+        if WORDS.passes(line) {
+            self.note_words(line);
+        }
+    }
+
+    fn note_words(&mut self, line: &str) {
         self.expandable_segments |= value_behind(line, EXPANDABLE).is_some();
         self.max_split = max_split(line).or(self.max_split);
         let lower = || line.to_ascii_lowercase();
@@ -211,6 +241,16 @@ fn trains_in_half(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::lines_of_threads;
+
+    #[test]
+    fn a_line_without_the_words_turns_nothing_on() {
+        for line in lines_of_threads() {
+            let mut switches = Switches::default();
+            switches.note_words(&line);
+            assert!(WORDS.is_match(&line) || switches == Switches::default(), "{line}");
+        }
+    }
 
     fn of(line: &str) -> Switches {
         let mut switches = Switches::default();

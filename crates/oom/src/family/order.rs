@@ -18,10 +18,17 @@ pub(crate) fn read(message: &Message<'_>) -> Option<Oom> {
     FAMILIES.iter().find_map(|family| family(message)).map(Oom::without_impossible_figures)
 }
 
-/// Whether a message is the heading that a post begins with: it has all its figures, which no comment has.
+/// Whether a message is the heading that a post begins with, or one of several lines that are all written as headings: it has all its
+/// figures or the system's number, which no comment has.
 fn is_title(message: &Message<'_>) -> bool {
-    let is_heading = without_prefix(&message.line).starts_with("# ") && message.above().is_empty();
-    is_heading && message.line.contains("Tried to allocate ") && message.line.contains(" total capacity; ")
+    if !without_prefix(&message.line).starts_with("# ") {
+        return false;
+    }
+    let has_figures = || message.line.contains("Tried to allocate ") && message.line.contains(" total capacity; ");
+    match &*message.above() {
+        "" => has_figures() || message.line.contains("Error: ") && message.line.contains("WinError "),
+        above => above.starts_with("# ") && has_figures(),
+    }
 }
 
 const FAMILIES: &[fn(&Message<'_>) -> Option<Oom>] = &[

@@ -10,6 +10,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
     let names_status =
         has_any(line, &["RESOURCE_EXHAUSTED", "Resource exhausted", "XlaRuntimeError", "JaxRuntimeError"]);
+    // A function in Python that a graph calls ran out of the machine's memory; its error is handed on under this status.
+    let names_status = names_status && !line.contains(" MemoryError: ");
     let goes_on =
         || line.trim_end().ends_with("Out") && message.body().contains("Out of memory while trying to allocate");
     if names_status && (has_any_caseless(line, &["memory", "allocat", "reserve", "oom", "hbm"]) || goes_on()) {
