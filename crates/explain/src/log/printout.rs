@@ -122,8 +122,7 @@ const LONGEST_SAMPLE: [&str; 5] =
 /// `num_ctx 131072`, `--ctx-size 131072`: the context that ollama or llama.cpp was asked for.
 const CONTEXT: [&str; 5] = ["num_ctx", "ctx-size", "ctx_size", "OLLAMA_CONTEXT_LENGTH", "KvSize"];
 /// Words of lines that tell of habits, and of others that are about the run.
-static OF_HABITS: Sieve =
-    Sieve::new(|| [&LONGEST_SAMPLE[..], &CONTEXT, &["workers", "num_proc", "python"]].concat());
+static OF_HABITS: Sieve = Sieve::new(|| [&LONGEST_SAMPLE[..], &CONTEXT, &["workers", "num_proc", "python"]].concat());
 static OF_RUN: Sieve = Sieve::new(|| {
     let others = ["aram", "ARAM", "ocab", "ulimit ", "mem", "Mem", "batch_size", "n_ctx ", "n_ubatch "];
     RESUMES.into_iter().chain(remark::words()).chain(others).collect()
