@@ -31,7 +31,7 @@ def main() -> int:
         # From elsewhere, so that what is tested is what was installed.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(folder / "compiled")}
         run("-m", "mypy.stubtest", "lowtide._native", cwd=folder)
-        tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", os.cpu_count() or 1, "--dist", "loadfile"]
+        tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", os.cpu_count() or 1, "--dist", "worksteal"]
         run(*tests, PROJECT / "python/tests", *sys.argv[1:], cwd=folder, env=environment)
     return 0
 

@@ -63,23 +63,27 @@ fn screened(
     }
     let mut out = String::with_capacity(text.len());
     let mut before = None;
-    let mut rest = text.chars().peekable();
-    while let Some(character) = rest.next() {
-        let next = rest.peek().copied();
-        if is_plain(before, character, next) || stays(character, next) {
-            out.push(character);
-        } else {
+    // Where what is not in `out` yet begins: what stays is taken over in whole pieces.
+    let mut taken = 0;
+    let mut rest = text.char_indices().peekable();
+    while let Some((at, character)) = rest.next() {
+        let next = rest.peek().map(|(_, next)| *next);
+        if !is_plain(before, character, next) && !stays(character, next) {
+            out.push_str(&text[taken..at]);
             escape(&mut out, character);
+            taken = at + character.len_utf8();
         }
         before = Some(character);
     }
+    out.push_str(&text[taken..]);
     out
 }
 
 /// Whether a character shows as what it is, between these two.
 fn is_plain(before: Option<char>, character: char, next: Option<char>) -> bool {
     match character {
-        ' '..='~' => true,
+        // ASCII, Chinese and most emoji, in which nothing of what is below stands.
+        ' '..='~' | '\u{4e00}'..='\u{9fff}' | '\u{1f300}'..='\u{1faff}' => true,
         // Zero-width joiner and non-joiner: parts of an emoji, letters of Persian and of India's scripts.
         '\u{200c}' | '\u{200d}' => before.is_some_and(is_base) && next.is_some_and(is_base),
         // A variant of what stands before it; of digits, `#` and `*` the one that makes them keys.

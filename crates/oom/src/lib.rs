@@ -46,7 +46,7 @@ pub use read::{look_alike, read};
 pub use reference::is_reference;
 pub use scan::{OomHit, Scan, scan, scan_post};
 pub use shown::is_shown;
-pub use sieve::Sieve;
+pub use sieve::{LateTable, Sieve};
 
 /// Tests the example of the README.
 #[cfg(doctest)]

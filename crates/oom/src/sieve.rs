@@ -16,51 +16,72 @@ impl Sieve {
     /// A sieve for the words that a function names.
     #[must_use]
     pub const fn new(words: fn() -> Vec<&'static str>) -> Self {
-        Self { words, table: LateTable::new() }
+        Self { words, table: LateTable::after(SOME) }
     }
 
     /// Whether a line may have one of the words: the first lines pass unseen, every line that has one passes.
     #[must_use]
     pub fn passes(&self, line: &str) -> bool {
-        self.table.get(|| quick((self.words)())).is_none_or(|table| table.is_match(line))
+        self.table.get(|| self.build()).is_none_or(|table| table.is_match(line))
     }
 
     /// Whether a line has one of the words.
     #[must_use]
     pub fn is_match(&self, line: &str) -> bool {
-        self.table.table.get_or_init(|| quick((self.words)())).is_match(line)
+        self.table.now(|| self.build()).is_match(line)
+    }
+
+    /// A form that is small and soon built: sieves have many words, and few logs ask them long.
+    fn build(&self) -> AhoCorasick {
+        build(AhoCorasickKind::ContiguousNFA, (self.words)())
     }
 }
 
 /// One search for many phrases, as a table: for lists that nearly every line is asked about.
 pub(crate) fn quick(phrases: impl IntoIterator<Item = &'static str>) -> AhoCorasick {
-    let table = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(phrases);
-    table.expect("a short list of literals always builds")
+    build(AhoCorasickKind::DFA, phrases)
+}
+
+fn build(kind: AhoCorasickKind, phrases: impl IntoIterator<Item = &'static str>) -> AhoCorasick {
+    AhoCorasick::builder().kind(Some(kind)).build(phrases).expect("a short list of literals always builds")
 }
 
 /// A table that is built once it was asked for so often that this is worth its time: to build one takes as long as to look through
 /// dozens of lines phrase by phrase.
 #[derive(Debug)]
-pub(crate) struct LateTable<T = AhoCorasick> {
+pub struct LateTable<T = AhoCorasick> {
     asked: AtomicUsize,
+    few: usize,
     table: OnceLock<T>,
 }
 
-/// Lines that are looked through without a table.
+/// Lines that are looked through without a table, and those that pass a sieve unseen: more than most posts have.
 const FEW: usize = 48;
+const SOME: usize = 128;
 
 impl<T> LateTable<T> {
     pub(crate) const fn new() -> Self {
-        Self { asked: AtomicUsize::new(0), table: OnceLock::new() }
+        Self::after(FEW)
+    }
+
+    /// A table that is built when it is asked for once more than so often.
+    #[must_use]
+    pub const fn after(few: usize) -> Self {
+        Self { asked: AtomicUsize::new(0), few, table: OnceLock::new() }
     }
 
     /// The table, where it is there or worth building.
-    pub(crate) fn get(&self, build: impl FnOnce() -> T) -> Option<&T> {
+    pub fn get(&self, build: impl FnOnce() -> T) -> Option<&T> {
         match self.table.get() {
             Some(table) => Some(table),
-            None if self.asked.fetch_add(1, Ordering::Relaxed) < FEW => None,
-            None => Some(self.table.get_or_init(build)),
+            None if self.asked.fetch_add(1, Ordering::Relaxed) < self.few => None,
+            None => Some(self.now(build)),
         }
+    }
+
+    /// The table, built at once where it is not there.
+    pub fn now(&self, build: impl FnOnce() -> T) -> &T {
+        self.table.get_or_init(build)
     }
 }
 
@@ -71,7 +92,7 @@ mod tests {
     #[test]
     fn few_lines_pass_unseen_and_then_those_with_a_word() {
         static SIEVE: Sieve = Sieve::new(|| vec!["one", "two"]);
-        assert!((0..FEW).all(|_| SIEVE.passes("three")));
+        assert!((0..SOME).all(|_| SIEVE.passes("three")));
         assert!(!SIEVE.passes("three") && SIEVE.passes("twofold"));
         assert!(!SIEVE.is_match("three") && SIEVE.is_match("twofold"));
     }

@@ -1,8 +1,7 @@
 //! Which programs and libraries a log shows by their own words: advice names their switches and not others'.
 
-use std::sync::OnceLock;
-
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use lowtide_oom::LateTable;
 use memchr::memmem;
 
 use super::sign_words::WORDS;
@@ -121,8 +120,9 @@ pub(crate) enum Sign {
     Spark,
 }
 
-/// Texts up to this size are looked through word by word: that takes less time than to build the search.
+/// Few texts up to this size are looked through word by word: that takes less time than to build the search.
 const SHORT: usize = 8 << 10;
+const FEW: usize = 24;
 
 /// The signs that a log shows.
 #[derive(Debug, Clone, Default)]
@@ -134,17 +134,24 @@ impl Signs {
         if self.0.len() == WORDS.len() {
             return;
         }
-        if text.len() <= SHORT {
-            let shown =
-                |words: &[&str]| words.iter().any(|word| memmem::find(text.as_bytes(), word.as_bytes()).is_some());
-            for (sign, words) in WORDS {
-                if !self.has(*sign) && shown(words) {
-                    self.0.push(*sign);
-                }
-            }
-            return;
+        static SEARCH: LateTable<Search> = LateTable::after(FEW);
+        let search = if text.len() > SHORT { Some(SEARCH.now(search)) } else { SEARCH.get(search) };
+        match search {
+            Some(search) => self.note_by(search, text),
+            None => self.note_word_by_word(text),
         }
-        let (search, signs) = search();
+    }
+
+    fn note_word_by_word(&mut self, text: &str) {
+        let shown = |words: &[&str]| words.iter().any(|word| memmem::find(text.as_bytes(), word.as_bytes()).is_some());
+        for (sign, words) in WORDS {
+            if !self.has(*sign) && shown(words) {
+                self.0.push(*sign);
+            }
+        }
+    }
+
+    fn note_by(&mut self, (search, signs): &Search, text: &str) {
         for found in search.find_overlapping_iter(text) {
             let sign = signs[found.pattern().as_usize()];
             if !self.has(sign) {
@@ -168,18 +175,17 @@ impl Signs {
     }
 }
 
-/// The search for all words at once, and the sign of each.
-fn search() -> &'static (AhoCorasick, Vec<Sign>) {
-    static SEARCH: OnceLock<(AhoCorasick, Vec<Sign>)> = OnceLock::new();
-    SEARCH.get_or_init(|| {
-        let pairs = || WORDS.iter().flat_map(|(sign, words)| words.iter().map(move |word| (*sign, *word)));
-        // What is searched is short: building would take longer than searching with the faster kinds.
-        let search = AhoCorasick::builder()
-            .kind(Some(AhoCorasickKind::NoncontiguousNFA))
-            .build(pairs().map(|(_, word)| word))
-            .expect("a short list of literals always builds");
-        (search, pairs().map(|(sign, _)| sign).collect())
-    })
+/// A search for all words at once, and the sign of each.
+type Search = (AhoCorasick, Vec<Sign>);
+
+fn search() -> Search {
+    let pairs = || WORDS.iter().flat_map(|(sign, words)| words.iter().map(move |word| (*sign, *word)));
+    // What is searched is short: building would take longer than searching with the faster kinds.
+    let search = AhoCorasick::builder()
+        .kind(Some(AhoCorasickKind::NoncontiguousNFA))
+        .build(pairs().map(|(_, word)| word))
+        .expect("a short list of literals always builds");
+    (search, pairs().map(|(sign, _)| sign).collect())
 }
 
 #[cfg(test)]
@@ -208,12 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn a_short_text_shows_what_a_long_one_does() {
+    fn a_search_shows_what_the_words_do() {
+        let search = search();
         for (sign, words) in WORDS {
             for word in *words {
                 let (mut short, mut long) = (Signs::default(), Signs::default());
-                short.note(word);
-                long.note(&format!("{word}{:SHORT$}", ""));
+                short.note_word_by_word(word);
+                long.note_by(&search, word);
                 let all = |signs: &Signs| WORDS.iter().filter(|(sign, _)| signs.has(*sign)).count();
                 assert!(short.has(*sign) && all(&short) == all(&long), "{word}: {short:?} {long:?}");
             }

@@ -173,10 +173,23 @@ const PREFIXES: [&str; 8] = [
 
 #[test]
 fn a_prefix_before_every_line_changes_no_cause() {
+    check_prefixes(2);
+}
+
+#[test]
+#[ignore = "a minute for what others look at in turn: every prefix before every post"]
+fn every_prefix_before_every_line_changes_no_cause() {
+    check_prefixes(PREFIXES.len());
+}
+
+/// So many prefixes before each post, others before the next one.
+fn check_prefixes(of_each: usize) {
     let threads = threads();
-    for prefix in PREFIXES {
+    for (at, prefix) in PREFIXES.iter().enumerate() {
         let changed: Vec<String> = threads
             .iter()
+            .zip(at..)
+            .filter_map(|(thread, turn)| (turn % PREFIXES.len() < of_each).then_some(thread))
             // A quotation inside of what is quoted is nobody's post.
             .filter(|thread| thread.log.lines().all(|line| !line.starts_with('>')))
             .filter_map(|thread| {

@@ -5,6 +5,7 @@
 
 use super::report::is_of_device;
 use super::told_abroad::{TRANSLATED, translated};
+use crate::message::without_prefix;
 use crate::phrase::has_any;
 use crate::reference::has_any_word;
 use crate::talk::{is_asked, is_hypothetical, is_source_code};
@@ -246,7 +247,7 @@ fn is_own_in_chinese(post: &str) -> bool {
 
 /// What a line of a post tells; the post is all there is.
 pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
-    if is_source_code(line) {
+    if is_source_code(without_prefix(line)) {
         return None;
     }
     let lower = line.to_lowercase();
