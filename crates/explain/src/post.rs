@@ -68,7 +68,7 @@ fn explain_lines(post: &str, explain: &dyn Fn(&str) -> Explanation) -> Explanati
     // Lines that each have a mark before them were broken before it was put there, if they were.
     if let Some(bare) = without_known_margin(post) {
         let (explained, joined) = (explain(post), explain_joined(&bare, explain));
-        return fuller(explained, joined);
+        return surer(explained, joined);
     }
     explain_joined(post, &|whole| match without_shared_margin(whole) {
         Some(bare) => behind_margin(explain(whole), explain(&bare)),
@@ -84,6 +84,11 @@ fn behind_margin(explained: Explanation, bare: Explanation) -> Explanation {
 /// The first, unless the second has more figures.
 fn fuller(first: Explanation, second: Explanation) -> Explanation {
     if figures(&second) > figures(&first) { second } else { first }
+}
+
+/// The first, unless the second has more figures, or as many and is surer.
+fn surer(first: Explanation, second: Explanation) -> Explanation {
+    if (figures(&second), certainty(&second)) > (figures(&first), certainty(&first)) { second } else { first }
 }
 
 /// Explains a text as it was before a terminal broke its lines.
