@@ -447,7 +447,11 @@ class SetupTest(unittest.TestCase):
             "test.doCleanups(); sys.exit(code)\n"
         )
         process = subprocess.Popen(
-            [sys.executable, "-B", "-c", script], stdout=subprocess.PIPE, universal_newlines=True
+            [sys.executable, "-B", "-c", script],
+            stdout=subprocess.PIPE,
+            universal_newlines=True,
+            # A shell starts what runs in the background with this signal ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.assertIn("installing", process.stdout.readline())
         time.sleep(0.3)
