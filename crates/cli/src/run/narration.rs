@@ -174,10 +174,6 @@ const fn input(state: InputState) -> Option<&'static str> {
     match state {
         InputState::Rewound => Some("standard input is a file: the next start reads it again"),
         InputState::Typed => Some("what was typed is gone: the next start asks for it again"),
-        InputState::Unknown => Some(
-            "it is not known whether the command read from its standard input, a pipe: what it read is gone for the next \
-             start",
-        ),
         InputState::Whole | InputState::Gone => None,
     }
 }
@@ -280,8 +276,7 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         Conclusion::SameOnEveryRung => same_request(chronicle),
         Conclusion::BatchChanged => "memory ran out again, and the retry changed more than the micro-batch".to_owned(),
         Conclusion::InputGone => {
-            "memory ran out, and the command read its standard input from a pipe: what it read is gone for a retry"
-                .to_owned()
+            "memory ran out, and what the command read from its standard input, a pipe, is gone for a retry".to_owned()
         }
         Conclusion::TooManyRestarts if chronicle.restarts == 0 => {
             "memory ran out, and no restart is allowed".to_owned()
@@ -321,7 +316,8 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         }
         Conclusion::TooManyRestarts => "--max-restarts allows more",
         Conclusion::InputGone => {
-            "give it a file, which a retry reads again from its beginning: lowtide run -- COMMAND < FILE"
+            "give it a file, which a retry reads again from its beginning: lowtide run -- COMMAND < FILE; or < /dev/null \
+             where it reads nothing"
         }
         // What stood in its way may be what the start before left there.
         Conclusion::Failed if chronicle.restarts > 0 && !last_ran_out(chronicle) => {
