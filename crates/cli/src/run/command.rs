@@ -96,6 +96,11 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     let first_rung = first.map_or(0, |first| first.rung);
     let options = KeepOptions { folder, grace: args.grace, max_restarts: args.max_restarts, first_rung, inside };
     let kept = keep(&ladder, &options, &mut |notice| {
+    if let Err(problem) = ladder.can_change(&folder)
+        && !is_only_watched
+    {
+        say(&format!("warning: there will be no retry: {problem}"));
+    }
         if let Some(text) = narration::words(notice, &ladder) {
             say(&text);
         }

@@ -127,3 +127,4 @@ mod tests {
         assert_eq!(codes, [0, 7, 143, 137]);
     }
 }
+        KeepError::Unlisted { .. } => "--out names another folder for the run, such as /tmp/NAME",

@@ -12,7 +12,7 @@ use crate::command::resume::Resumption;
 use crate::command::shell::{InShell, deaf_script};
 use crate::command::template::Values;
 use crate::inside::door::PATHS;
-use crate::{BatchSplit, CommandRequest, ConfigCopy, KeepError, Launch, ResumeRequest, Template};
+use crate::{BatchSplit, CommandRequest, ConfigCopy, KeepError, Launch, ResumeRequest, StandIn, Template};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -155,6 +155,16 @@ impl CommandLadder {
     ///
     /// # Errors
     ///
+    /// Why a run in this folder cannot change the script, where that is so.
+    ///
+    /// # Errors
+    ///
+    /// Python cannot be told of the folder.
+    pub fn can_change(&self, folder: &Path) -> Result<(), KeepError> {
+        let launch = self.launch(self.rungs.len().saturating_sub(1), folder, None)?;
+        launch.copies.iter().filter_map(|copy| copy.stand_in.as_ref()).try_for_each(StandIn::can_be_taken)
+    }
+
     /// The configuration file has no such key.
     pub fn launch(&self, rung: usize, folder: &Path, checkpoint: Option<&Path>) -> Result<Launch, KeepError> {
         let mut launch =
