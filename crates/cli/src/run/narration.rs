@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lowtide_config::command::quoted;
 use lowtide_core::{Bytes, Event, counted};
@@ -131,10 +131,10 @@ pub(super) fn copy_line(copy: &ConfigCopy) -> String {
 /// What is said of what happens; `None` for what is better passed over.
 pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<String> {
     match notice {
-        Notice::Restart { number, launch, batch, checkpoint, damaged, refused } => {
+        Notice::Restart { number, launch, batch, checkpoint, damaged, refused, unclear } => {
             let resumption = &ladder.resumption;
             let batch = batch.map_or(String::new(), |batch| format!(" with micro-batch x accumulation {batch}"));
-            let origin = resume::origin(resumption, *checkpoint, refused);
+            let origin = resume::origin(resumption, *checkpoint, refused, unclear);
             let mut text = format!("start {number} {origin}{batch}: {}", command_line(ladder, launch));
             let copies = launch.copies.iter().map(copy_line);
             for line in resume::remarks(resumption, *checkpoint, damaged).into_iter().chain(copies) {
@@ -145,6 +145,14 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
         Notice::Input { state } => input(*state).map(str::to_owned),
         Notice::Unresumable { instead } => Some(resume::unresumable(*instead)),
         Notice::Endangered { kept, resumed_from } => Some(resume::endangered(&ladder.resumption, kept, *resumed_from)),
+        Notice::Copying { bytes } => Some(format!(
+            "copying checkpoints that the next start may write over, {bytes}, first; Ctrl-C ends it, and --no-copies leaves \
+             that out"
+        )),
+        Notice::ThinnedOut { removed, left } => Some(format!(
+            "older copies of the same checkpoint were removed, the last {left} of earlier runs stay: {}",
+            resume::listed(removed.iter().map(PathBuf::as_path))
+        )),
         Notice::SetAside { file, target } => Some(format!(
             "{} of the start before is {} now: the next one would refuse to write over it",
             shown(file),

@@ -1,5 +1,6 @@
 //! How starts of a command resume from checkpoints: in the user's own words, or as a known trainer does it.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,12 @@ use lowtide_trainers::{
 };
 
 use crate::command::checkpoint::{CheckpointKind, CheckpointSearch};
+use crate::command::discovery::named_files;
+use crate::command::start_folders::StartFolders;
 use crate::command::strays::strays;
 use crate::command::template::Values;
 use crate::command::wholeness::{Form, is_whole};
-use crate::{CommandRequest, KeepError, Launch, ResumeRequest, Template};
+use crate::{Checkpoint, CommandRequest, KeepError, Launch, ResumeRequest, Template};
 
 /// How starts of a command resume from checkpoints.
 #[derive(Debug, Clone)]
@@ -59,15 +62,15 @@ impl Resumption {
         preset: Option<Preset>,
         access: &Access<'_>,
     ) -> Result<Self, KeepError> {
-        let named = named_checkpoints(&request.command, access);
+        let named = named_checkpoints(&request.command, &named_files(&request.command, access), access);
         if let ResumeRequest::Own { template, pattern } = &request.resume {
             let template = own_template(template)?;
             if let Err(error) = glob::Pattern::new(pattern) {
                 return Err(KeepError::Pattern { pattern: pattern.clone(), detail: error.to_string() });
             }
+            let beginning = if template.is_on(&request.command) { Beginning::Resumes } else { Beginning::MayOverwrite };
             let (rule, patterns) = (ResumeRule::Own(template), vec![pattern.clone()]);
-            let beginning = Beginning::Overwrites;
-            let kind = CheckpointKind { patterns, last_file: None, form: Form::Own };
+            let kind = CheckpointKind { patterns, last_file: None, form: Form::Own, start_folders: Vec::new() };
             return Ok(Self { rule, beginning, kind, call: None, kept: Vec::new(), named });
         }
         let known = checkpoints(preset, &request.command, access);
@@ -79,9 +82,11 @@ impl Resumption {
             }
             Err(gap) => ResumeRule::Gap(gap),
         };
-        let patterns = known.places.iter().map(pattern).collect();
-        let kept = known.kept.iter().map(PathBuf::from).collect();
-        let kind = CheckpointKind { patterns, last_file: known.last_file, form: Form::Torch };
+        let patterns = known.places.iter().map(|place| pattern(place, place.names)).collect();
+        let start_folders = known.places.iter().filter_map(|place| Some(pattern(place, place.start_folder?))).collect();
+        // What is there before the first start is the user's own: a start that refuses to write over it writes elsewhere.
+        let kept = known.kept.iter().map(PathBuf::from).filter(|file| fs::symlink_metadata(file).is_err()).collect();
+        let kind = CheckpointKind { patterns, last_file: known.last_file, form: Form::Torch, start_folders };
         Ok(Self { rule, beginning: known.beginning, kind, call: known.call, kept, named })
     }
 
@@ -123,61 +128,57 @@ impl Resumption {
 
     /// The checkpoint that a restart resumes from: the newest whole one that was written since a moment, but for those
     /// that a start could not resume from.
-    pub(crate) fn search(&self, since: SystemTime, refused: &[PathBuf]) -> CheckpointSearch {
-        if self.is_known() { self.kind.newest(since, refused) } else { CheckpointSearch::default() }
+    pub(crate) fn search(&self, since: SystemTime, refused: &[Checkpoint], own: &StartFolders) -> CheckpointSearch {
+        if self.is_known() { self.kind.newest(since, refused, own) } else { CheckpointSearch::default() }
     }
 
     /// Whether a start since a moment wrote a whole checkpoint.
-    pub(crate) fn wrote_one(&self, since: SystemTime) -> bool {
-        self.kind.by_age(since).iter().any(|path| self.kind.is_whole(path))
+    pub(crate) fn wrote_one(&self, since: SystemTime, own: &StartFolders) -> bool {
+        self.kind.has_one(since, own)
+    }
+
+    /// Folders that each start makes anew, as patterns.
+    pub(crate) fn start_folders(&self) -> &[String] {
+        &self.kind.start_folders
     }
 
     /// The checkpoints that a start from step 0 may write over, whoever wrote them, the newest first. Where nothing says
-    /// where checkpoints are, the files since a moment that look like some.
+    /// where checkpoints are, what looks like some and was written since the run began; before its first start that is
+    /// nothing, and a look through all folders would be in vain.
     #[must_use]
-    pub fn endangered(&self, since: SystemTime) -> Vec<PathBuf> {
+    pub fn endangered(&self, since: Option<SystemTime>) -> Vec<PathBuf> {
         match self.beginning {
-            Beginning::Overwrites if self.kind.patterns.is_empty() => {
-                let strays = strays(Path::new("."), since).into_iter();
+            Beginning::Beside | Beginning::Resumes => Vec::new(),
+            Beginning::Overwrites | Beginning::MayOverwrite if !self.kind.patterns.is_empty() => {
+                self.kind.by_age(SystemTime::UNIX_EPOCH)
+            }
+            Beginning::Overwrites | Beginning::MayOverwrite => {
+                let strays = since.into_iter().flat_map(|since| strays(Path::new("."), since));
                 strays.map(|stray| stray.strip_prefix(".").map(Path::to_owned).unwrap_or(stray)).collect()
             }
-            Beginning::Overwrites => self.kind.by_age(SystemTime::UNIX_EPOCH),
-            Beginning::Beside | Beginning::Resumes => Vec::new(),
         }
     }
 
     /// Checkpoints that the command names itself and that a start from step 0 may write over: files of any age, and what was
     /// written into named folders since a moment. What else is in danger is not among them.
     #[must_use]
-    pub fn named(&self, since: SystemTime, others: &[PathBuf]) -> Vec<PathBuf> {
+    pub fn named(&self, since: Option<SystemTime>, others: &[PathBuf]) -> Vec<PathBuf> {
         if self.beginning == Beginning::Resumes {
             return Vec::new();
         }
         let files = self.named.files.iter().map(PathBuf::from).filter(|file| file.is_file());
-        let folders = self.named.folders.iter().flat_map(|folder| strays(Path::new(folder), since));
-        let places = |paths: &[PathBuf]| -> Vec<_> { paths.iter().map(|path| path.canonicalize().ok()).collect() };
-        let others = places(others);
-        let mut named: Vec<PathBuf> = Vec::new();
-        for path in files.chain(folders) {
-            let place = path.canonicalize().ok();
-            if !others.contains(&place) && !places(&named).contains(&place) {
-                named.push(path);
-            }
-        }
-        named
-    }
-
-    /// Whether the command may need the checkpoints that it names where they are.
-    pub(crate) fn may_read_named(&self) -> bool {
-        self.named.may_be_read
+        let folders = since
+            .into_iter()
+            .flat_map(|since| self.named.folders.iter().flat_map(move |folder| strays(Path::new(folder), since)));
+        let mut known: HashSet<Option<PathBuf>> = others.iter().map(|path| path.canonicalize().ok()).collect();
+        files.chain(folders).filter(|path| known.insert(path.canonicalize().ok())).collect()
     }
 
     /// The newest whole checkpoint of any age, and when it was written.
     #[must_use]
     pub fn newest(&self) -> Option<(PathBuf, SystemTime)> {
-        let path = self.kind.newest(SystemTime::UNIX_EPOCH, &[]).found?.path;
-        let written = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok()?;
-        Some((path, written))
+        let newest = self.kind.newest(SystemTime::UNIX_EPOCH, &[], &StartFolders::default()).found?;
+        Some((newest.path, newest.written))
     }
 
     /// Whether a checkpoint is whole, wherever it is.
@@ -230,10 +231,10 @@ fn own_template(text: &str) -> Result<Template, KeepError> {
     }
 }
 
-fn pattern(place: &CheckpointPlace) -> String {
+fn pattern(place: &CheckpointPlace, names: &str) -> String {
     let folder = glob::Pattern::escape(place.folder.trim_end_matches('/'));
     match &*folder {
-        "." => place.names.to_owned(),
-        folder => format!("{folder}/{}", place.names),
+        "." => names.to_owned(),
+        folder => format!("{folder}/{names}"),
     }
 }
