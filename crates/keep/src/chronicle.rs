@@ -32,6 +32,9 @@ pub struct Chronicle {
     /// Why no further start could be made, where that is so.
     #[serde(skip)]
     pub failure: Option<KeepError>,
+    /// The signal by which somebody ended it while no command was running.
+    #[serde(skip)]
+    pub signal: Option<i32>,
 }
 
 /// Whether starts reported different batches.

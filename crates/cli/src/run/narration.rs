@@ -166,7 +166,7 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
             shown(&copy.original)
         )),
         Notice::Patience { grace } => Some(format!(
-            "it has {} s to end before it is killed; Ctrl-C once more kills it at once",
+            "it has {} s to end before it is killed; another Ctrl-C kills it at once",
             grace.as_secs_f64()
         )),
         Notice::Leftovers { processes } => {
