@@ -146,8 +146,8 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
         Notice::Unresumable { instead } => Some(resume::unresumable(*instead)),
         Notice::Endangered { kept, resumed_from } => Some(resume::endangered(&ladder.resumption, kept, *resumed_from)),
         Notice::Copying { bytes } => Some(format!(
-            "copying checkpoints that the next start may write over, {bytes}, first; Ctrl-C ends it, and --no-copies leaves \
-             that out"
+            "first copying {bytes} of checkpoints that the next start may write over (Ctrl-C ends the run, --no-copies skips \
+             this)"
         )),
         Notice::ThinnedOut { removed, left } => Some(format!(
             "older copies of the same checkpoint were removed, the last {left} of earlier runs stay: {}",

@@ -58,9 +58,7 @@ pub(super) fn origin(
         _ if !unclear.is_empty() => {
             let here = env::current_dir().and_then(|here| here.canonicalize()).unwrap_or_default();
             let names = listed(unclear.iter().map(|folder| folder.strip_prefix(&here).unwrap_or(folder)));
-            format!(
-                "begins at step 0 (another run is in this place too, and which of {names} is this run's is not known)"
-            )
+            format!("begins at step 0 ({names} are new, and which of them is this run's is not known)")
         }
         _ if !refused.is_empty() => {
             let names = listed(refused.iter().map(|it| it.path.as_path()));

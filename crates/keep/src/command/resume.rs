@@ -1,17 +1,18 @@
 //! How starts of a command resume from checkpoints: in the user's own words, or as a known trainer does it.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use lowtide_config::command::is_python;
 use lowtide_trainers::{
-    Access, Beginning, CheckpointPlace, NamedCheckpoints, Preset, ResumeCall, ResumeGap, checkpoints, named_checkpoints,
+    Access, Beginning, CheckpointPlace, NamedCheckpoints, Preset, ResumeCall, ResumeGap, checkpoints,
+    named_checkpoints, script,
 };
 
-use crate::command::checkpoint::{CheckpointKind, CheckpointSearch};
+use crate::command::checkpoint::{BEFORE, CheckpointKind, CheckpointSearch};
 use crate::command::discovery::named_files;
 use crate::command::start_folders::StartFolders;
 use crate::command::strays::strays;
@@ -34,6 +35,8 @@ pub struct Resumption {
     kept: Vec<PathBuf>,
     /// Checkpoints that the command itself names.
     named: NamedCheckpoints,
+    /// The command's words, its script and the files of settings that it names.
+    texts: Vec<String>,
 }
 
 /// How a restart resumes.
@@ -62,7 +65,11 @@ impl Resumption {
         preset: Option<Preset>,
         access: &Access<'_>,
     ) -> Result<Self, KeepError> {
-        let named = named_checkpoints(&request.command, &named_files(&request.command, access), access);
+        let files = named_files(&request.command, access);
+        let named = named_checkpoints(&request.command, &files, access);
+        let words = request.command.iter().map(|word| word.to_string_lossy().into_owned());
+        let files = files.into_iter().chain(script(&request.command, access)).map(|file| file.text);
+        let texts = words.chain(files).collect();
         if let ResumeRequest::Own { template, pattern } = &request.resume {
             let template = own_template(template)?;
             if let Err(error) = glob::Pattern::new(pattern) {
@@ -71,7 +78,7 @@ impl Resumption {
             let beginning = if template.is_on(&request.command) { Beginning::Resumes } else { Beginning::MayOverwrite };
             let (rule, patterns) = (ResumeRule::Own(template), vec![pattern.clone()]);
             let kind = CheckpointKind { patterns, last_file: None, form: Form::Own, start_folders: Vec::new() };
-            return Ok(Self { rule, beginning, kind, call: None, kept: Vec::new(), named });
+            return Ok(Self { rule, beginning, kind, call: None, kept: Vec::new(), named, texts });
         }
         let known = checkpoints(preset, &request.command, access);
         let rule = match known.resume {
@@ -87,7 +94,7 @@ impl Resumption {
         // What is there before the first start is the user's own: a start that refuses to write over it writes elsewhere.
         let kept = known.kept.iter().map(PathBuf::from).filter(|file| fs::symlink_metadata(file).is_err()).collect();
         let kind = CheckpointKind { patterns, last_file: known.last_file, form: Form::Torch, start_folders };
-        Ok(Self { rule, beginning: known.beginning, kind, call: known.call, kept, named })
+        Ok(Self { rule, beginning: known.beginning, kind, call: known.call, kept, named, texts })
     }
 
     /// Where checkpoints are, as patterns of file names.
@@ -172,6 +179,15 @@ impl Resumption {
             .flat_map(|since| self.named.folders.iter().flat_map(move |folder| strays(Path::new(folder), since)));
         let mut known: HashSet<Option<PathBuf>> = others.iter().map(|path| path.canonicalize().ok()).collect();
         files.chain(folders).filter(|path| known.insert(path.canonicalize().ok())).collect()
+    }
+
+    /// Whether the command names a folder in which checkpoints are kept, or what is in it.
+    pub(crate) fn mentions(&self, folder: &Path) -> bool {
+        let Some(name) = folder.file_name().and_then(OsStr::to_str) else { return false };
+        // All runs have a `before-start-1`.
+        let run = folder.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or_default();
+        let name = if name.starts_with(&format!("{BEFORE}start-")) { format!("{run}/{name}") } else { name.to_owned() };
+        self.texts.iter().any(|text| text.contains(&name))
     }
 
     /// The newest whole checkpoint of any age, and when it was written.

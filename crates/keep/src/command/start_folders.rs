@@ -49,6 +49,9 @@ impl StartFolders {
 
     /// Whether a checkpoint is in a folder that no start of this run made for certain.
     pub(crate) fn is_anothers(&self, checkpoint: &Path) -> bool {
+        if self.known.is_empty() {
+            return false;
+        }
         let Ok(path) = checkpoint.canonicalize() else { return false };
         let is_in = |folders: &[PathBuf]| path.ancestors().any(|above| folders.iter().any(|folder| folder == above));
         is_in(&self.known) && !is_in(&self.own)

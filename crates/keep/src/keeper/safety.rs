@@ -70,7 +70,7 @@ impl Safety<'_> {
             return;
         }
         notify(&Notice::Endangered { kept: &kept, resumed_from: search.found.as_ref() });
-        let removed = thin_out(&kept, run);
+        let removed = thin_out(&kept, run, |folder| resumption.mentions(folder));
         if !removed.is_empty() {
             notify(&Notice::ThinnedOut { removed: &removed, left: MOST_COPIES });
         }

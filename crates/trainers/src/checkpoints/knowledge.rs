@@ -238,10 +238,10 @@ fn is_told(sources: &[Config], access: &Access<'_>) -> bool {
         config.settings.iter().filter(is_it).any(|setting| is_one(&setting.value))
     };
     // Of a file of arguments only its name is among the sources, for what it leaves out stands on the command line.
-    let arguments = sources.iter().filter_map(|config| file(Path::new(&config.name), access).ok());
-    let typed = sources.iter().filter(|config| config.syntax != Syntax::Python);
-    let arguments: Vec<Config> = arguments.filter(|config| config.syntax != Syntax::Python).collect();
-    typed.chain(&arguments).any(names_one)
+    let is_file = |config: &&Config| matches!(Syntax::of_name(&config.name), Some(Syntax::Yaml | Syntax::Json));
+    let files = sources.iter().filter(is_file).filter_map(|config| file(Path::new(&config.name), access).ok());
+    sources.iter().filter(|config| config.syntax != Syntax::Python).any(names_one)
+        || files.into_iter().any(|file| names_one(&file))
 }
 
 /// What a script calls its trainer.

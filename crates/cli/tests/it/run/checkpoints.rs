@@ -151,8 +151,8 @@ fn where_nothing_tells_whose_checkpoint_it_is_none_is_resumed_from() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     says(
         &ran,
-        "lowtide: start 2 begins at step 0 (another run is in this place too, and which of lightning_logs/version_1 and \
-         lightning_logs/version_2 is this run's is not known) with ",
+        "lowtide: start 2 begins at step 0 (lightning_logs/version_1 and lightning_logs/version_2 are new, and which of \
+         them is this run's is not known) with ",
     );
 }
 
@@ -220,6 +220,10 @@ fn copies_of_one_file_do_not_fill_the_disk() {
     // The last three of earlier runs, and that of the last run itself.
     assert_eq!(copies(&place, "model.pt"), ["--seed=2", "--seed=3", "--seed=4", "--seed=5"]);
     assert!(place.text("runs/train-6/before-start-1/origins.json").contains("/model.pt\"\n"));
+    // One that the command names is needed, as old as it may be.
+    let ran = place.run(&["--", "python3", "train.py", "--seed=7", "--begin=runs/train-3/before-start-1/model.pt"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(copies(&place, "model.pt"), ["--seed=2", "--seed=3", "--seed=4", "--seed=5", "--seed=6"]);
 }
 
 #[test]
@@ -229,7 +233,8 @@ fn a_long_copy_is_said_and_can_be_ended() {
     fs::File::options().append(true).open(place.path("model.pt")).unwrap().set_len(4 << 30).unwrap();
     let mut child = place.command(&["--", "python3", "train.py"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let words = "lowtide: copying checkpoints that the next start may write over, 4.00 GiB, first; Ctrl-C ends it, ";
+    let words =
+        "lowtide: first copying 4.00 GiB of checkpoints that the next start may write over (Ctrl-C ends the run, ";
     if !lines.any(|line| line.starts_with(words)) {
         // A file system that shares blocks, or has no room.
         assert!(child.wait().unwrap().success());
