@@ -26,6 +26,8 @@ const SIGNS: [&str; 2] = [TRAINER_STATE, ".metadata"];
 const STATES: [&str; 7] = [".bin", ".pkl", ".pickle", ".npz", ".distcp", ".msgpack", ".pdparams"];
 /// Far more checkpoints than people keep; more files are data that a script prepared.
 const MOST_STRAYS: usize = 200;
+/// More files than belong to a checkpoint of several files.
+const MOST_BESIDE: usize = 50;
 
 /// How far a look goes.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +49,14 @@ pub(crate) fn strays(folder: &Path, since: SystemTime) -> Vec<PathBuf> {
 
 /// Whether a file may hold a part of a training's state, by its name.
 pub(crate) fn may_be_state(path: &Path) -> bool {
-    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    ENDINGS.iter().chain(&STATES).any(|ending| name.ends_with(ending))
+    let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    is_certain(path) || STATES.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether a file is a checkpoint by its name.
+fn is_certain(path: &Path) -> bool {
+    let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
 fn within(top: &Path, since: SystemTime, reach: Reach) -> Vec<PathBuf> {
@@ -67,14 +75,18 @@ fn within(top: &Path, since: SystemTime, reach: Reach) -> Vec<PathBuf> {
             let states = listing.states(since);
             // What stands beside several of them belongs to them: settings, words, the state of the trainer.
             let is_several = depth > 0 && states.len() > 1;
-            found.extend(if is_several { listing.files(since, |_| true) } else { states });
+            let all = is_several.then(|| listing.files(since, |_| true)).filter(|all| all.len() <= MOST_BESIDE);
+            found.extend(all.unwrap_or(states));
             next.extend(listing.folders());
         }
         next.sort();
         level = next.into_iter().rev().map(|(_, folder)| folder).collect();
     }
+    // Of too many, those that are certainly checkpoints: a script may write thousands of arrays.
+    found.sort_by_cached_key(|(written, path)| (path.is_dir() || is_certain(path), *written));
+    found.drain(..found.len().saturating_sub(MOST_STRAYS));
     found.sort();
-    let newest = found.into_iter().rev().take(MOST_STRAYS).map(|(_, path)| path);
+    let newest = found.into_iter().rev().map(|(_, path)| path);
     newest.filter(|path| path.is_dir() || is_whole(path, Form::Own)).collect()
 }
 
@@ -260,5 +272,21 @@ mod tests {
         place.write("one/model.pt", ZIP, 4);
         place.write("one/args.json", b"{}", 4);
         assert_eq!(place.found(REACH), ["out/model.pt", "out/optimizer.pt", "out/args.json", "one/model.pt"]);
+    }
+
+    #[test]
+    fn thousands_of_arrays_do_not_hide_a_checkpoint() {
+        let place = Place::new();
+        place.write("best.pt", ZIP, 5);
+        for number in 0..MOST_STRAYS + 50 {
+            place.write(&format!("predictions/{number}.npz"), ZIP, 1);
+            place.write(&format!("pictures/{number}.png"), b"", 1);
+        }
+        place.write("pictures/a.pt", ZIP, 5);
+        place.write("pictures/b.pt", ZIP, 5);
+        let found = place.found(REACH);
+        assert_eq!(found.len(), MOST_STRAYS);
+        assert!(["best.pt", "pictures/a.pt", "pictures/b.pt"].iter().all(|name| found.iter().any(|it| it == name)));
+        assert!(!found.iter().any(|name| name.ends_with(".png")));
     }
 }
